@@ -1,0 +1,178 @@
+//! One shape for every failure that crosses a wall, with stable codes.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Who must act on a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Class {
+    /// Policy said no; do not retry, ask.
+    Refused,
+    /// The operation ran and did not succeed.
+    Failed,
+    /// Link, guest or backend is gone.
+    Lost,
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Lost => "lost",
+        })
+    }
+}
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
+        /// What went wrong, as a stable word. Scripts match on it; messages may change.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum Code { $($(#[doc = $doc])+ $name,)+ }
+
+        impl Code {
+            /// Every code, in the order of the enum.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The stable kebab-case word.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+
+            /// One sentence on when it is used, for the generated reference.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc),+),)+ }
+            }
+        }
+    };
+}
+
+codes! {
+    /// A bug in Glovebox.
+    Internal = "internal",
+    /// The request itself is malformed: an empty command, a NUL byte, a value out of range.
+    InvalidArgument = "invalid-argument",
+    /// An input exceeds a documented bound.
+    TooLarge = "too-large",
+    /// The path does not exist.
+    NotFound = "not-found",
+    /// Something already exists where a new thing was to be made.
+    AlreadyExists = "already-exists",
+    /// The file system or the sandbox's walls do not permit it.
+    PermissionDenied = "permission-denied",
+    /// The path is a directory where a file was needed.
+    IsDirectory = "is-directory",
+    /// The path is not a directory where one was needed.
+    NotDirectory = "not-directory",
+    /// The directory still has entries.
+    NotEmpty = "not-empty",
+    /// The path is neither a regular file nor a directory (a device, FIFO or socket).
+    SpecialFile = "special-file",
+    /// No space, quota or inodes are left.
+    NoSpace = "no-space",
+    /// The file system is read-only there.
+    ReadOnly = "read-only",
+    /// The command was not found (exit code 127 in a shell).
+    CommandNotFound = "command-not-found",
+    /// The command exists but cannot be executed (exit code 126 in a shell).
+    CommandNotExecutable = "command-not-executable",
+    /// The working directory does not exist or cannot be entered.
+    CwdNotFound = "cwd-not-found",
+    /// There is no such job.
+    JobNotFound = "job-not-found",
+    /// The job has ended already.
+    JobEnded = "job-ended",
+    /// A limit on jobs, requests or processes is reached; try again when something has ended.
+    Busy = "busy",
+    /// The caller gave the request up.
+    Cancelled = "cancelled",
+    /// A deadline passed.
+    TimedOut = "timed-out",
+    /// This guest or backend cannot do that.
+    Unsupported = "unsupported",
+    /// A primitive the sandbox needs is missing on this machine.
+    Unavailable = "unavailable",
+    /// A limit marked as required cannot be enforced here.
+    LimitUnavailable = "limit-unavailable",
+    /// The sandbox did not pass its own checks before use.
+    SelfTestFailed = "self-test-failed",
+    /// There is no such sandbox.
+    SandboxNotFound = "sandbox-not-found",
+    /// The sandbox exists but is not running.
+    SandboxNotRunning = "sandbox-not-running",
+    /// The configured number of sandboxes is reached.
+    TooManySandboxes = "too-many-sandboxes",
+    /// The connection to the guest ended.
+    LinkLost = "link-lost",
+    /// The peer broke the protocol.
+    Protocol = "protocol",
+    /// The carrier command could not start the guest.
+    CarrierFailed = "carrier-failed",
+    /// An operating-system error with no code of its own; the message has the details.
+    Io = "io",
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A failure as it crosses the wall and reaches callers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// Who must act.
+    pub class: Class,
+    /// Stable word for programs.
+    pub code: Code,
+    /// One sentence for people: what was wrong, and where.
+    pub message: String,
+    /// What to do about it, if something can be done.
+    pub remedy: Option<String>,
+    /// Whether the same call may succeed later and is safe to repeat.
+    pub is_retryable: bool,
+}
+
+impl Fault {
+    /// An operation's own honest failure.
+    pub fn failed(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            class: Class::Failed,
+            code,
+            message: message.into(),
+            remedy: None,
+            is_retryable: false,
+        }
+    }
+
+    /// A refusal by policy.
+    pub fn refused(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            class: Class::Refused,
+            ..Self::failed(code, message)
+        }
+    }
+
+    /// The link, guest or backend is gone.
+    pub fn lost(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            class: Class::Lost,
+            ..Self::failed(code, message)
+        }
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Marks the call as safe to repeat.
+    #[must_use]
+    pub fn retryable(mut self) -> Self {
+        self.is_retryable = true;
+        self
+    }
+}

@@ -1,0 +1,26 @@
+//! Bounds on everything that crosses the wall. Both sides enforce all of them.
+
+/// Largest payload of a `Request`, `Reply` or `Hello` frame. Linux refuses argument lists above a
+/// few MiB (`execve(2)`, "Limits on size of arguments and environment"), so more has no use.
+pub const MAX_CONTROL_BYTES: u32 = 4 << 20;
+/// Largest payload of one `Data` frame.
+pub const MAX_DATA_BYTES: u32 = 128 << 10;
+/// Bytes a sender may have in flight on one channel of one request before it must wait for credit.
+pub const WINDOW_BYTES: u32 = 512 << 10;
+/// Requests one connection may have open at once.
+pub const MAX_OPEN_REQUESTS: usize = 4096;
+/// Jobs one guest keeps track of, finished ones included (the oldest finished are forgotten first).
+pub const MAX_JOBS: usize = 4096;
+/// Longest path accepted in a request, in bytes (`PATH_MAX`).
+pub const MAX_PATH_BYTES: usize = 4096;
+/// Longest single argument or `NAME=value` string Linux accepts (`MAX_ARG_STRLEN`, 32 pages),
+/// without its terminating NUL.
+pub const MAX_ARG_BYTES: usize = (128 << 10) - 1;
+/// Most arguments or environment entries in one request.
+pub const MAX_ARGS: usize = 65_536;
+/// Most entries one `List` reply carries; the reply says when there are more.
+pub const MAX_LIST_ENTRIES: u32 = 10_000;
+/// Most log bytes one `JobRead` reply carries.
+pub const MAX_LOG_READ_BYTES: u32 = 1 << 20;
+/// Longest deadline accepted: 30 days in milliseconds.
+pub const MAX_TIMEOUT_MS: u64 = 30 * 24 * 3600 * 1000;

@@ -1,0 +1,240 @@
+//! What the guest answers.
+
+use crate::JobId;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+/// The successful answer to a request. Variants are only ever appended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// The bytes of the ping.
+    Pong(ByteBuf),
+    /// What is true inside.
+    Facts(Facts),
+    /// A detached job runs.
+    Started(JobId),
+    /// A job has ended.
+    Exited(ExitReport),
+    /// All jobs, oldest first.
+    Jobs(Vec<JobInfo>),
+    /// Part of a log.
+    Log {
+        /// Offset of the first byte in `chunks`; later than asked for when bytes in between are
+        /// no longer kept.
+        start: u64,
+        /// The bytes, in the order they were written, by stream.
+        chunks: Vec<LogChunk>,
+        /// Offset to ask for next.
+        next: u64,
+        /// Bytes the job has written so far.
+        total: u64,
+        /// Whether the job has ended and `next` is the end.
+        is_end: bool,
+    },
+    /// A file was read.
+    Read {
+        /// Bytes sent.
+        bytes: u64,
+        /// Size of the file when it was opened.
+        size: u64,
+    },
+    /// A file was written.
+    Written {
+        /// Bytes received.
+        bytes: u64,
+        /// Whether the file is new.
+        is_new: bool,
+    },
+    /// What a path is.
+    Stat(Stat),
+    /// Entries of a directory.
+    List {
+        /// Sorted by name.
+        entries: Vec<DirEntry>,
+        /// Entries that exist beyond the limit of the request.
+        more: u64,
+    },
+    /// Target of a symbolic link.
+    Link(ByteBuf),
+    /// It is done.
+    Done,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exit {
+    /// It ended by itself with this code.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The code a shell would report: the command's own, or 128 plus the signal.
+    pub const fn shell_code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// Everything known about a job that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitReport {
+    /// The job.
+    pub job: JobId,
+    /// How the command ended.
+    pub exit: Exit,
+    /// The deadline passed and the job was ended.
+    pub timed_out: bool,
+    /// The kernel ended something of this job for want of memory. The guest cannot see that; the
+    /// host fills it in where a memory controller counts it.
+    pub oom: bool,
+    /// Microseconds from start to end of the command.
+    pub wall_us: u64,
+    /// Microseconds of CPU time in user mode, of the command and all it waited for.
+    pub user_us: u64,
+    /// Microseconds of CPU time in the kernel.
+    pub system_us: u64,
+    /// Largest resident set of one process, in KiB.
+    pub max_rss_kib: u64,
+    /// Bytes written to standard output.
+    pub stdout_bytes: u64,
+    /// Bytes written to standard error.
+    pub stderr_bytes: u64,
+    /// Processes that outlived the command and were killed.
+    pub killed: u32,
+    /// Processes that outlived the command and still run.
+    pub left_running: u32,
+}
+
+/// One line of the job list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// The job.
+    pub job: JobId,
+    /// Its command.
+    pub argv: Vec<ByteBuf>,
+    /// Milliseconds since it started.
+    pub age_ms: u64,
+    /// Whether it has a terminal.
+    pub has_pty: bool,
+    /// Where it stands.
+    pub state: JobState,
+    /// Bytes of output so far.
+    pub output_bytes: u64,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobState {
+    /// Its command runs.
+    Running,
+    /// Its command has ended; processes it left behind still run.
+    Background(ExitReport),
+    /// It has ended with all it started.
+    Ended(ExitReport),
+}
+
+/// Which stream some log bytes were written to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogChunk {
+    /// Standard error, else standard output or the terminal.
+    pub is_stderr: bool,
+    /// The bytes.
+    pub bytes: ByteBuf,
+}
+
+/// Kind of a file-system object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileKind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// FIFO.
+    Fifo,
+    /// Socket.
+    Socket,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+}
+
+/// What a path is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stat {
+    /// Kind.
+    pub kind: FileKind,
+    /// Size in bytes.
+    pub size: u64,
+    /// Permission bits, without the kind.
+    pub permissions: u32,
+    /// Modification time in nanoseconds since the epoch.
+    pub mtime_ns: i128,
+    /// Owner inside the sandbox.
+    pub uid: u32,
+    /// Group inside the sandbox.
+    pub gid: u32,
+    /// Number of hard links.
+    pub links: u64,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirEntry {
+    /// Name, any bytes but `/` and NUL.
+    pub name: ByteBuf,
+    /// What it is.
+    pub stat: Stat,
+}
+
+/// What the guest finds to be true about itself and its surroundings: the raw material of the
+/// self-test and of the isolation report. Facts only; the host judges them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Package version of the guest.
+    pub release: String,
+    /// Process id of the guest in its own pid namespace.
+    pub pid: i32,
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+    /// Host name.
+    pub hostname: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Machine architecture.
+    pub arch: String,
+    /// Effective capability set.
+    pub cap_effective: u64,
+    /// Capability bounding set.
+    pub cap_bounding: u64,
+    /// `NoNewPrivs` of `/proc/self/status`.
+    pub no_new_privs: bool,
+    /// Seccomp mode: 0 none, 2 filter.
+    pub seccomp_mode: u32,
+    /// Landlock ABI that commands run under; 0 for none.
+    pub landlock_abi: u32,
+    /// Whether a new user namespace was refused.
+    pub userns_denied: bool,
+    /// Whether mounting was refused.
+    pub mount_denied: bool,
+    /// Whether a VSOCK socket was refused.
+    pub vsock_denied: bool,
+    /// Names of the network interfaces.
+    pub interfaces: Vec<String>,
+    /// Working directory of the guest and default of its jobs.
+    pub cwd: ByteBuf,
+    /// File descriptors open in the guest when it became ready.
+    pub open_fds: Vec<i32>,
+    /// Where `/proc` is mounted and usable.
+    pub has_proc: bool,
+    /// Mount points visible inside, from `/proc/self/mountinfo`, as `target type options`.
+    pub mounts: Vec<String>,
+}

@@ -1,0 +1,415 @@
+//! What the host may ask of the guest. Paths, arguments and environment are bytes, as on Linux.
+
+use crate::{Code, Fault};
+use crate::{JobId, limits};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+/// One request. Variants are only ever appended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Answers [`crate::Reply::Pong`] with the same bytes.
+    Ping(ByteBuf),
+    /// What is true inside, as the guest sees it. Answers [`crate::Reply::Facts`].
+    Facts,
+    /// Runs a command as a new job. Answers [`crate::Reply::Exited`] when it has ended, or
+    /// [`crate::Reply::Started`] at once when `detach` is set.
+    Exec(Exec),
+    /// All jobs. Answers [`crate::Reply::Jobs`].
+    JobList,
+    /// Log bytes from `offset` on. Answers [`crate::Reply::Log`] as soon as there is at least one
+    /// byte, the job has ended, or `wait_ms` has passed.
+    JobRead {
+        /// The job.
+        job: JobId,
+        /// First byte wanted, counted over standard output and error together.
+        offset: u64,
+        /// Most bytes wanted, at most [`limits::MAX_LOG_READ_BYTES`].
+        max_bytes: u32,
+        /// How long to wait for something to read.
+        wait_ms: u64,
+    },
+    /// Waits for the end of a job. Answers [`crate::Reply::Exited`], or a `timed-out` fault.
+    JobWait {
+        /// The job.
+        job: JobId,
+        /// How long to wait; `None` for as long as it takes.
+        wait_ms: Option<u64>,
+    },
+    /// Sends a signal to a job. Answers [`crate::Reply::Done`].
+    JobSignal {
+        /// The job.
+        job: JobId,
+        /// Signal number, 1 to 64.
+        signal: i32,
+        /// To everything the job started, or to its process group only.
+        whole_tree: bool,
+    },
+    /// Asks a job to end: SIGTERM, then SIGKILL of everything it started after `grace_ms`.
+    /// Answers [`crate::Reply::Exited`] when nothing is left.
+    JobKill {
+        /// The job.
+        job: JobId,
+        /// Milliseconds between the two.
+        grace_ms: u64,
+    },
+    /// Follows a job live: output from `offset` on arrives as `Data`; `Data` on the input channel
+    /// goes to its standard input when it has one. Answers [`crate::Reply::Exited`] when the job
+    /// ends; `Cancel` detaches and leaves the job running.
+    JobAttach {
+        /// The job.
+        job: JobId,
+        /// First log byte wanted; `None` starts with what comes next.
+        offset: Option<u64>,
+    },
+    /// New size of a job's terminal. Answers [`crate::Reply::Done`].
+    JobResize {
+        /// The job.
+        job: JobId,
+        /// The new size.
+        size: WindowSize,
+    },
+    /// Content of a regular file, as `Data` on [`crate::Channel::Content`], then
+    /// [`crate::Reply::Read`].
+    FileRead {
+        /// Absolute path, or relative to the workspace.
+        path: ByteBuf,
+        /// First byte wanted.
+        offset: u64,
+        /// Most bytes wanted; `None` for all.
+        max_bytes: Option<u64>,
+    },
+    /// Writes a file from `Data` on [`crate::Channel::Input`] until its end mark. Answers
+    /// [`crate::Reply::Written`].
+    FileWrite {
+        /// Absolute path, or relative to the workspace.
+        path: ByteBuf,
+        /// How to treat what is there.
+        mode: WriteMode,
+        /// Permission bits of a new file (an existing one keeps its own).
+        permissions: u32,
+        /// Make missing parent directories.
+        make_parents: bool,
+    },
+    /// What a path is. Answers [`crate::Reply::Stat`].
+    Stat {
+        /// Absolute path, or relative to the workspace.
+        path: ByteBuf,
+        /// Look at a symbolic link's target instead of the link.
+        follow: bool,
+    },
+    /// Entries of a directory, sorted by name. Answers [`crate::Reply::List`].
+    List {
+        /// Absolute path, or relative to the workspace.
+        path: ByteBuf,
+        /// Most entries wanted, at most [`limits::MAX_LIST_ENTRIES`].
+        max_entries: u32,
+    },
+    /// Makes a directory. Answers [`crate::Reply::Done`].
+    Mkdir {
+        /// Absolute path, or relative to the workspace.
+        path: ByteBuf,
+        /// Permission bits.
+        permissions: u32,
+        /// Make parents too, and accept an existing directory.
+        make_parents: bool,
+    },
+    /// Removes a file, link or directory. Answers [`crate::Reply::Done`].
+    Remove {
+        /// Absolute path, or relative to the workspace.
+        path: ByteBuf,
+        /// Remove a directory with all it holds.
+        recursive: bool,
+    },
+    /// Renames. Answers [`crate::Reply::Done`].
+    Rename {
+        /// Old path.
+        from: ByteBuf,
+        /// New path.
+        to: ByteBuf,
+        /// Replace what is there.
+        replace: bool,
+    },
+    /// Target of a symbolic link. Answers [`crate::Reply::Link`].
+    ReadLink {
+        /// Absolute path, or relative to the workspace.
+        path: ByteBuf,
+    },
+    /// Ends every job and then the guest. Answers [`crate::Reply::Done`] first.
+    Shutdown,
+}
+
+/// A command to run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exec {
+    /// Command and arguments; no shell is involved. The command is looked up in the `PATH` of the
+    /// job's environment unless it has a slash.
+    pub argv: Vec<ByteBuf>,
+    /// Working directory; `None` for the guest's default (`/workspace`).
+    pub cwd: Option<ByteBuf>,
+    /// Variables added to the guest's base environment, later ones winning.
+    pub env: Vec<EnvVar>,
+    /// Start from nothing instead of from the base environment.
+    pub clear_env: bool,
+    /// Where standard input comes from.
+    pub stdin: Stdin,
+    /// Give the job a terminal of this size; standard output and error are then one stream.
+    pub pty: Option<WindowSize>,
+    /// Ends the job when it passes: SIGTERM, grace, SIGKILL of everything it started.
+    pub timeout_ms: Option<u64>,
+    /// Milliseconds between SIGTERM and SIGKILL.
+    pub grace_ms: u64,
+    /// Send output as `Data` while it runs (with back-pressure).
+    pub stream_output: bool,
+    /// What to keep of the output for `JobRead`.
+    pub log: LogCaps,
+    /// What happens to processes still running when the command itself has ended.
+    pub background: Background,
+    /// Answer `Started` at once and leave the job running without this request.
+    pub detach: bool,
+}
+
+/// How much output a job's log keeps: its beginning and its end in memory, more in a bounded file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogCaps {
+    /// Bytes kept from the beginning.
+    pub head_bytes: u32,
+    /// Bytes kept from the end.
+    pub tail_bytes: u32,
+    /// Bytes kept in a file besides; 0 for none.
+    pub spill_bytes: u64,
+}
+
+impl Default for LogCaps {
+    fn default() -> Self {
+        Self {
+            head_bytes: 64 << 10,
+            tail_bytes: 64 << 10,
+            spill_bytes: 8 << 20,
+        }
+    }
+}
+
+impl LogCaps {
+    /// The largest caps a guest accepts.
+    pub const MAX: Self = Self {
+        head_bytes: 4 << 20,
+        tail_bytes: 4 << 20,
+        spill_bytes: 1 << 30,
+    };
+}
+
+/// One environment variable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvVar {
+    /// Name, without `=`.
+    pub name: ByteBuf,
+    /// Value.
+    pub value: ByteBuf,
+}
+
+/// Where a job's standard input comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stdin {
+    /// `/dev/null`, so that a command that asks a question fails at once.
+    Null,
+    /// `Data` frames on the input channel.
+    Stream,
+}
+
+/// What happens to processes still running when the command itself has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Background {
+    /// They are killed, then the reply is sent.
+    Kill,
+    /// They stay until the sandbox ends; the reply is sent when the command ends.
+    Keep,
+}
+
+/// Size of a terminal in character cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Lines.
+    pub rows: u16,
+    /// Columns.
+    pub cols: u16,
+}
+
+/// How a written file treats what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WriteMode {
+    /// Write a new file beside it and rename it over: readers see old or new, never half.
+    Replace,
+    /// Fail with `already-exists` if something is there.
+    CreateNew,
+    /// Add to the end.
+    Append,
+}
+
+impl Request {
+    /// Checks everything that can be checked without touching the system. Both sides call it: the
+    /// host to give its caller a good error early, the guest because it must not rely on that.
+    ///
+    /// # Errors
+    /// `invalid-argument` or `too-large`, naming the field.
+    pub fn validate(&self) -> Result<(), Fault> {
+        match self {
+            Self::Exec(exec) => exec.validate(),
+            Self::JobSignal { signal, .. } if !(1..=64).contains(signal) => {
+                Err(invalid(format!("signal {signal} is not between 1 and 64")))
+            }
+            Self::JobRead { wait_ms, .. } => deadline(Some(*wait_ms)),
+            Self::JobWait { wait_ms, .. } => deadline(*wait_ms),
+            Self::JobKill { grace_ms, .. } => deadline(Some(*grace_ms)),
+            Self::FileRead { path, .. }
+            | Self::FileWrite { path, .. }
+            | Self::Stat { path, .. }
+            | Self::List { path, .. }
+            | Self::Mkdir { path, .. }
+            | Self::Remove { path, .. }
+            | Self::ReadLink { path } => check_path(path, "path"),
+            Self::Rename { from, to, .. } => {
+                check_path(from, "source path")?;
+                check_path(to, "target path")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Exec {
+    /// A command with everything else at its default: no input, streamed output, leftovers killed.
+    pub fn new<I, A>(argv: I) -> Self
+    where
+        I: IntoIterator<Item = A>,
+        A: Into<Vec<u8>>,
+    {
+        Self {
+            argv: argv
+                .into_iter()
+                .map(|arg| ByteBuf::from(arg.into()))
+                .collect(),
+            cwd: None,
+            env: Vec::new(),
+            clear_env: false,
+            stdin: Stdin::Null,
+            pty: None,
+            timeout_ms: None,
+            grace_ms: 2000,
+            stream_output: true,
+            log: LogCaps::default(),
+            background: Background::Kill,
+            detach: false,
+        }
+    }
+
+    fn validate(&self) -> Result<(), Fault> {
+        match self.argv.first() {
+            None => return Err(invalid("the command is empty")),
+            Some(name) if name.is_empty() => {
+                return Err(invalid("the command's name is an empty string"));
+            }
+            Some(_) => {}
+        }
+        if self.argv.len() > limits::MAX_ARGS {
+            return Err(too_large(
+                &format!("{} arguments", self.argv.len()),
+                limits::MAX_ARGS,
+            ));
+        }
+        for (index, arg) in self.argv.iter().enumerate() {
+            check_string(arg, || format!("argument {index}"))?;
+        }
+        if let Some(cwd) = &self.cwd {
+            check_path(cwd, "working directory")?;
+        }
+        if self.env.len() > limits::MAX_ARGS {
+            return Err(too_large(
+                &format!("{} variables", self.env.len()),
+                limits::MAX_ARGS,
+            ));
+        }
+        for var in &self.env {
+            let name = String::from_utf8_lossy(&var.name);
+            if var.name.is_empty() || var.name.contains(&b'=') {
+                return Err(invalid(format!("`{name}` is not a variable name")));
+            }
+            check_string(&var.name, || "a variable name".to_owned())?;
+            check_string(&var.value, || format!("the value of `{name}`"))?;
+            if var.name.len() + var.value.len() + 1 > limits::MAX_ARG_BYTES {
+                return Err(too_large(
+                    &format!("the variable `{name}`"),
+                    limits::MAX_ARG_BYTES,
+                ));
+            }
+        }
+        deadline(self.timeout_ms)?;
+        deadline(Some(self.grace_ms))?;
+        if self.timeout_ms == Some(0) {
+            return Err(invalid("a deadline of 0 ms leaves no time to run"));
+        }
+        if let Some(size) = self.pty
+            && (size.rows == 0 || size.cols == 0)
+        {
+            return Err(invalid("a terminal needs at least one row and one column"));
+        }
+        let (caps, max) = (self.log, LogCaps::MAX);
+        if caps.head_bytes > max.head_bytes
+            || caps.tail_bytes > max.tail_bytes
+            || caps.spill_bytes > max.spill_bytes
+        {
+            return Err(invalid("the log caps exceed what a guest keeps"));
+        }
+        Ok(())
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Fault {
+    Fault::failed(Code::InvalidArgument, message)
+}
+
+fn too_large(what: &str, max: usize) -> Fault {
+    Fault::failed(
+        Code::TooLarge,
+        format!("{what}: Linux accepts at most {max}"),
+    )
+    .remedy("pass large inputs through a file or standard input")
+}
+
+fn check_string(bytes: &[u8], what: impl Fn() -> String) -> Result<(), Fault> {
+    if bytes.contains(&0) {
+        return Err(invalid(format!("{} contains a NUL byte", what())));
+    }
+    if bytes.len() > limits::MAX_ARG_BYTES {
+        return Err(too_large(
+            &format!("{} has {} bytes", what(), bytes.len()),
+            limits::MAX_ARG_BYTES,
+        ));
+    }
+    Ok(())
+}
+
+fn check_path(path: &[u8], what: &str) -> Result<(), Fault> {
+    if path.is_empty() {
+        return Err(invalid(format!("the {what} is empty")));
+    }
+    if path.contains(&0) {
+        return Err(invalid(format!("the {what} contains a NUL byte")));
+    }
+    if path.len() >= limits::MAX_PATH_BYTES {
+        return Err(too_large(
+            &format!("the {what}"),
+            limits::MAX_PATH_BYTES - 1,
+        ));
+    }
+    Ok(())
+}
+
+fn deadline(ms: Option<u64>) -> Result<(), Fault> {
+    match ms {
+        Some(ms) if ms > limits::MAX_TIMEOUT_MS => Err(invalid(format!(
+            "{ms} ms is longer than the longest deadline, 30 days"
+        ))),
+        _ => Ok(()),
+    }
+}
