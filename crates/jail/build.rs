@@ -1,0 +1,369 @@
+//! Turns `seccomp.toml` (the policy) and `syscalls.txt` (the numbers) into the filters of the target
+//! architecture, as constants that `src/seccomp.rs` includes.
+//!
+//! The filter is one program that searches the number in a balanced tree. On installation the kernel
+//! runs a filter once for every system call there is, to learn which ones it always allows; with a
+//! linear program, such as the usual libraries emit, that took longer than everything else a
+//! sandbox needs to start.
+//!
+//! Whatever is inconsistent is a build error that names it: a call in the policy that has no number, a
+//! number without a policy, a call named twice, a rule on a call that is not allowed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::{env, fs};
+
+use serde::Deserialize;
+
+/// Group name -> system call names.
+type Groups = BTreeMap<String, Vec<String>>;
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Policy {
+    allowed: Groups,
+    refused: Groups,
+    unsupported: Groups,
+    argument: Vec<Argument>,
+}
+
+/// One `[[argument]]` of the policy; its meaning is described at the head of `seccomp.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Argument {
+    #[serde(rename = "why")]
+    _why: String,
+    syscall: String,
+    index: u8,
+    errno: String,
+    any_bit: Option<Vec<u64>>,
+    equals: Option<Vec<u64>>,
+    not_equals: Option<Vec<u64>>,
+    masked: Option<Masked>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Masked {
+    mask: u64,
+    equals: Vec<u64>,
+}
+
+/// One line of `syscalls.txt` for the target: `None` where the architecture lacks the call.
+struct Number {
+    value: Option<i64>,
+    in_libc: bool,
+}
+
+fn main() -> Outcome<()> {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=seccomp.toml");
+    println!("cargo::rerun-if-changed=syscalls.txt");
+
+    let arch_name = env::var("CARGO_CFG_TARGET_ARCH")?;
+    // The architecture as audit(8) and so seccomp(2) names it (linux/audit.h).
+    let (column, audit_arch) = match arch_name.as_str() {
+        "x86_64" => (1, 0xc000_003e),
+        "aarch64" => (2, 0xc000_00b7),
+        other => {
+            return Err(format!("syscalls.txt has no column for the architecture {other}").into());
+        }
+    };
+    let numbers = read_numbers(&fs::read_to_string("syscalls.txt")?, column)?;
+    let policy: Policy = toml::from_str(&fs::read_to_string("seccomp.toml")?)?;
+    check_names(&policy, &numbers)?;
+
+    let program = filter(&policy, &numbers, audit_arch)?;
+    let out = PathBuf::from(env::var("OUT_DIR")?).join("seccomp_table.rs");
+    fs::write(out, generate(&policy, &numbers, &program)?)?;
+    Ok(())
+}
+
+fn read_numbers(text: &str, column: usize) -> Outcome<BTreeMap<String, Number>> {
+    let mut numbers = BTreeMap::new();
+    for line in text
+        .lines()
+        .filter(|l| !l.starts_with('#') && !l.is_empty())
+    {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [name, _, _, witness] = fields[..] else {
+            return Err(format!("syscalls.txt: `{line}` does not have four fields").into());
+        };
+        let value = match fields[column] {
+            "-" => None,
+            digits => Some(
+                digits
+                    .parse::<i64>()
+                    .map_err(|e| format!("syscalls.txt: `{line}`: {e}"))?,
+            ),
+        };
+        let in_libc = match witness {
+            "libc" => true,
+            "kernel" => false,
+            other => {
+                return Err(format!("syscalls.txt: unknown witness `{other}` of {name}").into());
+            }
+        };
+        if numbers
+            .insert(name.to_owned(), Number { value, in_libc })
+            .is_some()
+        {
+            return Err(format!("syscalls.txt names {name} twice").into());
+        }
+    }
+    Ok(numbers)
+}
+
+/// Every call is in the policy exactly once, and nothing else is.
+fn check_names(policy: &Policy, numbers: &BTreeMap<String, Number>) -> Outcome<()> {
+    let mut seen = BTreeSet::new();
+    for name in [&policy.allowed, &policy.refused, &policy.unsupported]
+        .into_iter()
+        .flat_map(|groups| groups.values().flatten())
+    {
+        if !numbers.contains_key(name) {
+            return Err(
+                format!("seccomp.toml names {name}, which has no line in syscalls.txt").into(),
+            );
+        }
+        if !seen.insert(name) {
+            return Err(format!("seccomp.toml names {name} twice").into());
+        }
+    }
+    if let Some(missing) = numbers.keys().find(|name| !seen.contains(name)) {
+        return Err(format!("seccomp.toml does not say what becomes of {missing}").into());
+    }
+    let allowed: BTreeSet<_> = policy.allowed.values().flatten().collect();
+    for argument in &policy.argument {
+        if !allowed.contains(&argument.syscall) {
+            return Err(format!(
+                "seccomp.toml has an argument rule for {}, which is not allowed at all",
+                argument.syscall
+            )
+            .into());
+        }
+        if !["EPERM", "EAFNOSUPPORT"].contains(&argument.errno.as_str()) {
+            return Err(format!("seccomp.toml: no filter answers {}", argument.errno).into());
+        }
+    }
+    Ok(())
+}
+
+/// One instruction of classic BPF (linux/filter.h).
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Insn {
+    code: u16,
+    jt: u8,
+    jf: u8,
+    k: u32,
+}
+
+const fn insn(code: u16, k: u32) -> Insn {
+    Insn {
+        code,
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+
+const fn jump(code: u16, k: u32, jt: u8, jf: u8) -> Insn {
+    Insn { code, jt, jf, k }
+}
+
+// Instruction codes: class, size and mode as in linux/bpf_common.h.
+const LOAD: u16 = 0x20; // LD | W | ABS: offset into struct seccomp_data
+const AND: u16 = 0x54; // ALU | AND | K
+const JUMP: u16 = 0x05; // JMP | JA
+const IF_EQUAL: u16 = 0x15; // JMP | JEQ | K
+const IF_NOT_BELOW: u16 = 0x35; // JMP | JGE | K
+const IF_ANY_BIT: u16 = 0x45; // JMP | JSET | K
+const RETURN: u16 = 0x06; // RET | K
+
+// Answers (linux/seccomp.h).
+const KILL_PROCESS: Insn = insn(RETURN, 0x8000_0000);
+const ALLOW: Insn = insn(RETURN, 0x7fff_0000);
+const fn refuse(errno: u32) -> Insn {
+    insn(RETURN, 0x0005_0000 | errno)
+}
+
+// Offsets in struct seccomp_data. Both architectures are little-endian, so the low half of an
+// argument comes first.
+const NUMBER: u32 = 0;
+const ARCH: u32 = 4;
+const fn argument_low(index: u8) -> u32 {
+    16 + 8 * index as u32
+}
+
+/// The whole filter.
+fn filter(
+    policy: &Policy,
+    numbers: &BTreeMap<String, Number>,
+    audit_arch: u32,
+) -> Outcome<Vec<Insn>> {
+    let mut answers: BTreeMap<u32, Vec<Insn>> = BTreeMap::new();
+    let mut add = |groups: &Groups, answer: Insn| -> Outcome<()> {
+        for name in groups.values().flatten() {
+            if let Some(number) = numbers.get(name).and_then(|number| number.value) {
+                answers.insert(u32::try_from(number)?, vec![answer]);
+            }
+        }
+        Ok(())
+    };
+    add(&policy.allowed, ALLOW)?;
+    add(&policy.refused, refuse(errno("EPERM")?))?;
+    add(&policy.unsupported, refuse(errno("ENOSYS")?))?;
+    for argument in &policy.argument {
+        let Some(number) = numbers
+            .get(&argument.syscall)
+            .and_then(|number| number.value)
+        else {
+            continue;
+        };
+        let answer = answers.entry(u32::try_from(number)?).or_default();
+        // The rule goes before what the answer is so far: in the end, `ALLOW`.
+        let mut rule = argument_rule(argument)?;
+        rule.append(answer);
+        *answer = rule;
+    }
+
+    // Runs of numbers with the same answer; what has no number is as if the kernel did not know it.
+    let unknown = vec![refuse(errno("ENOSYS")?)];
+    let mut runs: Vec<(u32, Vec<Insn>)> = vec![(0, unknown.clone())];
+    for (&number, answer) in &answers {
+        let mut set = |from: u32, answer: &Vec<Insn>| match runs.last_mut() {
+            Some(last) if last.0 == from => last.1.clone_from(answer),
+            Some(last) if last.1 == *answer => {}
+            _ => runs.push((from, answer.clone())),
+        };
+        set(number, answer);
+        set(number + 1, &unknown);
+    }
+    runs.dedup_by(|next, previous| next.1 == previous.1);
+
+    let mut program = vec![
+        insn(LOAD, ARCH),
+        jump(IF_EQUAL, audit_arch, 1, 0),
+        KILL_PROCESS,
+        insn(LOAD, NUMBER),
+    ];
+    program.extend(search(&runs));
+    Ok(program)
+}
+
+/// A balanced search for the run that holds the number in the accumulator.
+fn search(runs: &[(u32, Vec<Insn>)]) -> Vec<Insn> {
+    if let [(_, answer)] = runs {
+        return answer.clone();
+    }
+    let (below, from) = runs.split_at(runs.len() / 2);
+    let (below, from, pivot) = (search(below), search(from), from[0].0);
+    let mut code = match u8::try_from(below.len()) {
+        Ok(length) => vec![jump(IF_NOT_BELOW, pivot, length, 0)],
+        // A conditional jump reaches 255 instructions; beyond that an unconditional one helps.
+        Err(_) => vec![
+            jump(IF_NOT_BELOW, pivot, 0, 1),
+            insn(JUMP, below.len() as u32),
+        ],
+    };
+    code.extend(below);
+    code.extend(from);
+    code
+}
+
+/// Refuses by one argument, or falls through.
+fn argument_rule(argument: &Argument) -> Outcome<Vec<Insn>> {
+    let no = refuse(errno(&argument.errno)?);
+    let load = insn(LOAD, argument_low(argument.index));
+    let mut code = vec![load];
+    for &bits in argument.any_bit.iter().flatten() {
+        code.extend([jump(IF_ANY_BIT, u32::try_from(bits)?, 0, 1), no]);
+    }
+    for &value in argument.equals.iter().flatten() {
+        code.extend([jump(IF_EQUAL, u32::try_from(value)?, 0, 1), no]);
+    }
+    if let Some(values) = &argument.not_equals {
+        for (index, &value) in values.iter().enumerate() {
+            let past_the_refusal = u8::try_from(values.len() - index)?;
+            code.push(jump(IF_EQUAL, u32::try_from(value)?, past_the_refusal, 0));
+        }
+        code.push(no);
+    }
+    if let Some(masked) = &argument.masked {
+        code.push(insn(AND, u32::try_from(masked.mask)?));
+        for &value in &masked.equals {
+            code.extend([jump(IF_EQUAL, u32::try_from(value)?, 0, 1), no]);
+        }
+    }
+    if code.len() == 1 {
+        return Err(format!(
+            "seccomp.toml: the rule on {} refuses nothing",
+            argument.syscall
+        )
+        .into());
+    }
+    Ok(code)
+}
+
+/// The same on x86_64 and aarch64 (asm-generic/errno.h), whatever machine runs this build.
+fn errno(name: &str) -> Outcome<u32> {
+    match name {
+        "EPERM" => Ok(1),
+        "ENOSYS" => Ok(38),
+        "EAFNOSUPPORT" => Ok(97),
+        other => Err(format!("no number is known for {other}").into()),
+    }
+}
+
+/// The source that `src/seccomp.rs` includes.
+fn generate(
+    policy: &Policy,
+    numbers: &BTreeMap<String, Number>,
+    program: &[Insn],
+) -> Outcome<String> {
+    let mut text = String::new();
+    writeln!(text, "pub(super) static PROGRAM: &[libc::sock_filter] = &[")?;
+    for Insn { code, jt, jf, k } in program {
+        writeln!(
+            text,
+            "    libc::sock_filter {{ code: {code}, jt: {jt}, jf: {jf}, k: {k} }},"
+        )?;
+    }
+    writeln!(text, "];\n\npub(super) static TABLE: &[Entry] = &[")?;
+    let verdicts = [
+        ("Allowed", &policy.allowed),
+        ("Refused", &policy.refused),
+        ("Unsupported", &policy.unsupported),
+    ];
+    for (verdict, groups) in verdicts {
+        for (group, names) in groups {
+            for name in names {
+                let Some(number) = numbers.get(name).and_then(|n| n.value) else {
+                    continue;
+                };
+                let verdict = if policy.argument.iter().any(|a| a.syscall == *name) {
+                    "ByArgument"
+                } else {
+                    verdict
+                };
+                writeln!(
+                    text,
+                    "    Entry {{ name: {name:?}, number: {number}, group: {group:?}, verdict: Verdict::{verdict} }},"
+                )?;
+            }
+        }
+    }
+    writeln!(text, "];\n")?;
+    for (name, number) in numbers.iter().filter(|(_, number)| number.in_libc) {
+        if let Some(value) = number.value {
+            writeln!(
+                text,
+                "#[cfg(target_env = \"gnu\")]\nconst _: () = assert!(libc::SYS_{name} == {value}, \"syscalls.txt: {name}\");"
+            )?;
+        }
+    }
+    Ok(text)
+}

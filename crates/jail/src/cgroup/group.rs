@@ -1,0 +1,391 @@
+//! One group: made, filled, asked, frozen, killed and removed, in all of its hierarchies at once.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::hierarchy::{self, Hierarchy, Version};
+use super::{Applied, Controller, Controllers, Error, LimitState, Limits, PARENT, check_name};
+
+/// One directory of a group: which hierarchy, and the descriptor of the group's directory in it.
+#[derive(Debug)]
+pub(super) struct Dir {
+    pub(super) index: usize,
+    pub(super) fd: OwnedFd,
+}
+
+/// The control group of one sandbox, in every hierarchy that serves it.
+///
+/// Dropping it does not remove it: [`Cgroup::remove`] does, once its processes are gone.
+#[derive(Debug)]
+pub struct Cgroup {
+    controllers: Controllers,
+    name: String,
+    dirs: Vec<Dir>,
+    applied: Applied,
+}
+
+impl Cgroup {
+    /// A group that has `dirs` already and of whose limits nothing is known.
+    pub(super) fn of(controllers: &Controllers, name: &str, dirs: Vec<Dir>) -> Self {
+        Self {
+            controllers: controllers.clone(),
+            name: name.to_owned(),
+            dirs,
+            applied: Applied::default(),
+        }
+    }
+
+    /// Makes the group `name` with `limits`.
+    ///
+    /// A limit that cannot be had is not an error but a state ([`Cgroup::applied`]): whoever asked
+    /// for it decides. Fails on a bad or taken name, and leaves nothing behind then.
+    pub fn create(controllers: &Controllers, name: &str, limits: &Limits) -> Result<Self, Error> {
+        check_name(name)?;
+        if let Some(cpus) = limits.cpus
+            && !(cpus.is_finite() && cpus > 0.0)
+        {
+            return Err(Error::Cpus(cpus));
+        }
+        let mut group = Self::of(controllers, name, Vec::new());
+        // Memory is wanted even without a limit, for its counters.
+        let wanted = [
+            (Controller::Memory, true),
+            (Controller::Pids, limits.pids.is_some()),
+            (Controller::Cpu, limits.cpus.is_some()),
+            (Controller::Freezer, limits.can_freeze),
+        ];
+        let mut refusals = Vec::new();
+        for (index, hierarchy) in controllers.shared.hierarchies.iter().enumerate() {
+            let is_wanted = |c: &Controller| wanted.contains(&(*c, true));
+            if !hierarchy.serves.iter().any(is_wanted) {
+                continue;
+            }
+            match hierarchy.create_child(name) {
+                Ok(fd) => group.dirs.push(Dir { index, fd }),
+                Err(Errno::EXIST) => {
+                    group.unmake();
+                    return Err(Error::Exists(name.to_owned()));
+                }
+                Err(errno) => refusals.push((index, errno)),
+            }
+        }
+        let state = |controller: Controller, asked: bool| {
+            if !asked {
+                return LimitState::Unlimited;
+            }
+            let Some(index) = controllers.serving(controller) else {
+                let why = controllers.why_absent(controller).unwrap_or_default();
+                return LimitState::Absent(why.to_owned());
+            };
+            let hierarchy = &controllers.shared.hierarchies[index];
+            if let Some((_, errno)) = refusals.iter().find(|(i, _)| *i == index) {
+                return LimitState::Absent(format!(
+                    "cannot make a directory in {}: {}",
+                    hierarchy.path.display(),
+                    io::Error::from(*errno)
+                ));
+            }
+            let Some(dir) = group.dirs.iter().find(|dir| dir.index == index) else {
+                return LimitState::Absent("the group has no directory for it".to_owned());
+            };
+            match hierarchy.set_limit(dir.fd.as_fd(), controller, limits) {
+                Ok(()) => LimitState::Enforced,
+                Err((file, errno)) => LimitState::Absent(format!(
+                    "cannot write {file} in {}: {}",
+                    hierarchy.path.display(),
+                    io::Error::from(errno)
+                )),
+            }
+        };
+        group.applied = Applied {
+            memory: state(Controller::Memory, limits.memory_bytes.is_some()),
+            cpu: state(Controller::Cpu, limits.cpus.is_some()),
+            pids: state(Controller::Pids, limits.pids.is_some()),
+        };
+        Ok(group)
+    }
+
+    /// The name it was made under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How far each limit holds.
+    pub fn applied(&self) -> &Applied {
+        &self.applied
+    }
+
+    /// The directory in the version 2 hierarchy, for clone3(2) with `CLONE_INTO_CGROUP`.
+    pub fn unified_dir(&self) -> Option<BorrowedFd<'_>> {
+        let dir = self
+            .dirs
+            .iter()
+            .find(|d| self.hierarchy(d).version.number() == 2)?;
+        Some(dir.fd.as_fd())
+    }
+
+    /// The files through which a process with a single thread joins the version 1 parts of the group
+    /// by itself: it writes `0` to each.
+    ///
+    /// Moving another process takes a lock that every fork and exit on the machine shares, and waits for
+    /// a grace period of the kernel before it gets it: milliseconds. A thread that moves itself through
+    /// `tasks` takes no lock.
+    pub fn entrances(&self) -> Result<Vec<OwnedFd>, Error> {
+        self.dirs
+            .iter()
+            .filter(|dir| self.hierarchy(dir).version == Version::V1)
+            .map(|dir| {
+                hierarchy::open_for_writing(dir.fd.as_fd(), "tasks")
+                    .map_err(|errno| self.refused("opening `tasks`", self.hierarchy(dir), errno))
+            })
+            .collect()
+    }
+
+    /// Moves a process into the version 2 part of the group, if it has one.
+    pub fn attach_unified(&self, pid: Pid) -> Result<(), Error> {
+        let Some(dir) = self
+            .dirs
+            .iter()
+            .find(|dir| self.hierarchy(dir).version == Version::V2)
+        else {
+            return Ok(());
+        };
+        let text = pid.as_raw_nonzero().to_string();
+        hierarchy::write_file(dir.fd.as_fd(), "cgroup.procs", &text)
+            .map_err(|errno| self.refused("adding a process", self.hierarchy(dir), errno))
+    }
+
+    /// Moves the process `pid` (all of its threads) in; what it starts afterwards is in as well.
+    ///
+    /// Version 1 refuses real-time tasks in its `cpu` hierarchy: then only that limit is given up,
+    /// and [`Cgroup::applied`] says so.
+    pub fn attach(&mut self, pid: Pid) -> Result<(), Error> {
+        let text = pid.as_raw_nonzero().to_string();
+        let mut cpu_refused = None;
+        for dir in &self.dirs {
+            let hierarchy = self.hierarchy(dir);
+            match hierarchy::write_file(dir.fd.as_fd(), "cgroup.procs", &text) {
+                Ok(()) => {}
+                Err(Errno::INVAL) if hierarchy.serves == [Controller::Cpu] => {
+                    cpu_refused = Some(hierarchy.path.clone());
+                }
+                Err(errno) => {
+                    return Err(Error::Refused {
+                        step: "adding a process",
+                        path: hierarchy.path.join(PARENT).join(&self.name),
+                        source: errno.into(),
+                    });
+                }
+            }
+        }
+        if let Some(path) = cpu_refused
+            && self.applied.cpu == LimitState::Enforced
+        {
+            self.applied.cpu = LimitState::Absent(format!(
+                "{} refused the process; version 1 takes no real-time tasks, so start with normal scheduling",
+                path.display()
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many processes the kernel killed because the memory limit was reached.
+    pub fn oom_kills(&self) -> u64 {
+        self.read(Controller::Memory, Hierarchy::oom_kills)
+            .unwrap_or(0)
+    }
+
+    /// Bytes charged now; `None` when nobody counts.
+    pub fn memory_current(&self) -> Option<u64> {
+        self.read(Controller::Memory, Hierarchy::memory_current)
+    }
+
+    /// The most bytes ever charged; `None` when nobody counts (version 2 before Linux 5.19).
+    pub fn memory_peak(&self) -> Option<u64> {
+        self.read(Controller::Memory, Hierarchy::memory_peak)
+    }
+
+    /// Processes and threads now; `None` when nobody counts.
+    pub fn pids_current(&self) -> Option<u64> {
+        self.read(Controller::Pids, |_, dir| {
+            hierarchy::read_number(dir, "pids.current")
+        })
+    }
+
+    /// How often a fork was refused because of the limit.
+    pub fn forks_refused(&self) -> u64 {
+        self.read(Controller::Pids, |_, dir| {
+            hierarchy::read_keyed(dir, "pids.events", "max")
+        })
+        .unwrap_or(0)
+    }
+
+    /// Stops every process in the group and waits until all of them stand still.
+    pub fn freeze(&self, timeout: Duration) -> Result<(), Error> {
+        let (hierarchy, dir) = self.freezer()?;
+        let begun = Instant::now();
+        loop {
+            // Version 1 wants to be asked again while tasks are still on their way.
+            hierarchy
+                .set_frozen(dir, true)
+                .map_err(|errno| self.refused("freezing", hierarchy, errno))?;
+            if hierarchy.is_frozen(dir) {
+                return Ok(());
+            }
+            if begun.elapsed() >= timeout {
+                return Err(self.timeout("freeze", timeout));
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Lets the processes of the group run again.
+    pub fn thaw(&self) -> Result<(), Error> {
+        let (hierarchy, dir) = self.freezer()?;
+        hierarchy
+            .set_frozen(dir, false)
+            .map_err(|errno| self.refused("thawing", hierarchy, errno))
+    }
+
+    /// Kills every process in the group, forks in progress included, without waiting for the end.
+    ///
+    /// Where the kernel has `cgroup.kill` this is one write. Elsewhere the group is frozen, each
+    /// process is sent SIGKILL, and the group is thawed; without a freezer the list is read again until
+    /// it stays empty.
+    pub fn kill_all(&self) -> Result<(), Error> {
+        if let Some(dir) = self.unified_dir()
+            && hierarchy::write_file(dir, "cgroup.kill", "1").is_ok()
+        {
+            return Ok(());
+        }
+        const ROUNDS: u32 = 50;
+        for _ in 0..ROUNDS {
+            // A group that does not freeze in time is still killed; the next round sees who forked.
+            let frozen = self.freeze(Duration::from_millis(100)).is_ok();
+            let pids = self.processes();
+            for pid in &pids {
+                // ESRCH: it ended by itself.
+                let _ = kill_process(*pid, Signal::KILL);
+            }
+            if frozen || self.freezer().is_ok() {
+                self.thaw()?;
+            }
+            if pids.is_empty() || frozen {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Err(self.timeout(
+            "empty itself of processes that keep forking",
+            Duration::from_millis(u64::from(ROUNDS)),
+        ))
+    }
+
+    /// The processes in the group, as seen from our pid namespace.
+    pub fn processes(&self) -> Vec<Pid> {
+        let dir = self.freezer().ok().map(|(_, dir)| dir);
+        let dir = dir.or_else(|| self.dirs.first().map(|d| d.fd.as_fd()));
+        let Some(text) = dir.and_then(|dir| hierarchy::read_file(dir, "cgroup.procs").ok()) else {
+            return Vec::new();
+        };
+        // A 0 is a process of a pid namespace that we cannot see.
+        text.lines()
+            .filter_map(|line| Pid::from_raw(line.parse().ok()?))
+            .collect()
+    }
+
+    /// Removes the group from every hierarchy, waiting up to `timeout` for its last processes to be reaped.
+    ///
+    /// After a failure it can be tried again; what is gone already stays gone.
+    pub fn remove(&mut self, timeout: Duration) -> Result<(), Error> {
+        let begun = Instant::now();
+        let mut pause = Duration::from_micros(100);
+        let shared = Arc::clone(&self.controllers.shared);
+        loop {
+            let mut failure = None;
+            let name = self.name.as_str();
+            self.dirs.retain(
+                |dir| match shared.hierarchies[dir.index].remove_child(name) {
+                    Ok(()) | Err(Errno::NOENT) => false,
+                    Err(errno) => {
+                        failure = Some((dir.index, errno));
+                        true
+                    }
+                },
+            );
+            // EBUSY: a zombie still counts as a member until its parent has looked at it.
+            match failure {
+                None => return Ok(()),
+                Some((index, errno)) if errno != Errno::BUSY => {
+                    return Err(self.refused("removing", &shared.hierarchies[index], errno));
+                }
+                Some(_) if begun.elapsed() >= timeout => {
+                    return Err(self.timeout("become empty", timeout));
+                }
+                Some(_) => {}
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(10));
+        }
+    }
+
+    /// Takes back a half-made group.
+    fn unmake(&mut self) {
+        for dir in self.dirs.drain(..) {
+            // Nothing was attached yet, so this cannot be busy; a failure is found by the next sweep.
+            let _ = self.controllers.shared.hierarchies[dir.index].remove_child(&self.name);
+        }
+    }
+
+    fn hierarchy(&self, dir: &Dir) -> &Hierarchy {
+        &self.controllers.shared.hierarchies[dir.index]
+    }
+
+    fn read<T>(
+        &self,
+        controller: Controller,
+        ask: impl Fn(&Hierarchy, BorrowedFd<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let index = self.controllers.serving(controller)?;
+        let dir = self.dirs.iter().find(|dir| dir.index == index)?;
+        ask(self.hierarchy(dir), dir.fd.as_fd())
+    }
+
+    fn freezer(&self) -> Result<(&Hierarchy, BorrowedFd<'_>), Error> {
+        let found = self
+            .controllers
+            .serving(Controller::Freezer)
+            .and_then(|index| {
+                let dir = self.dirs.iter().find(|dir| dir.index == index)?;
+                Some((self.hierarchy(dir), dir.fd.as_fd()))
+            });
+        found.ok_or_else(|| Error::Refused {
+            step: "freezing",
+            path: PathBuf::from(&self.name),
+            source: io::Error::from(io::ErrorKind::Unsupported),
+        })
+    }
+
+    fn refused(&self, step: &'static str, hierarchy: &Hierarchy, errno: Errno) -> Error {
+        Error::Refused {
+            step,
+            path: hierarchy.path.join(PARENT).join(&self.name),
+            source: errno.into(),
+        }
+    }
+
+    fn timeout(&self, what: &'static str, waited: Duration) -> Error {
+        Error::Timeout {
+            name: self.name.clone(),
+            what,
+            waited_ms: waited.as_millis() as u64,
+        }
+    }
+}

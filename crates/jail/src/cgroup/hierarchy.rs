@@ -1,0 +1,259 @@
+//! One mounted hierarchy as we use it: the directory we may make groups in, the files of either
+//! version, and the differences between the two, which end here.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Controller, Limits, PARENT};
+
+/// The period over which processor time is shared out, in microseconds (the kernel's default).
+const CPU_PERIOD_US: f64 = 100_000.0;
+/// The smallest quota the kernel accepts, in microseconds.
+const CPU_QUOTA_MIN_US: f64 = 1_000.0;
+/// The largest file we ever read from a hierarchy: `cgroup.procs` of a group at its pids limit.
+const FILE_MAX_BYTES: usize = 4 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    V1,
+    V2,
+}
+
+impl Version {
+    pub(super) fn number(self) -> u8 {
+        match self {
+            Self::V1 => 1,
+            Self::V2 => 2,
+        }
+    }
+}
+
+/// A directory of a hierarchy below which `glovebox` and the groups are made.
+#[derive(Debug)]
+pub(super) struct Hierarchy {
+    pub(super) version: Version,
+    /// The directory, held open.
+    pub(super) base: OwnedFd,
+    /// The same directory, for messages.
+    pub(super) path: PathBuf,
+    /// What groups made here are used for; never empty.
+    pub(super) serves: Vec<Controller>,
+}
+
+impl Hierarchy {
+    /// Makes the group's directory, and the one above it if somebody tidied it away meanwhile.
+    pub(super) fn create_child(&self, name: &str) -> Result<OwnedFd, Errno> {
+        const ATTEMPTS: u32 = 8;
+        let path = child_path(name);
+        let mut result = make_dir(self.base.as_fd(), &path);
+        for _ in 0..ATTEMPTS {
+            if result != Err(Errno::NOENT) {
+                break;
+            }
+            self.ensure_parent()?;
+            result = make_dir(self.base.as_fd(), &path);
+        }
+        result?;
+        self.open_child(name)
+    }
+
+    /// Makes `glovebox` and, in version 2, hands the controllers down to its children.
+    pub(super) fn ensure_parent(&self) -> Result<(), Errno> {
+        match make_dir(self.base.as_fd(), PARENT) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        if self.version == Version::V2 {
+            let parent = open_dir(self.base.as_fd(), PARENT)?;
+            for controller in self.serves.iter().filter(|c| **c != Controller::Freezer) {
+                // One at a time, or one that is missing would take the others with it.
+                write_file(
+                    parent.as_fd(),
+                    "cgroup.subtree_control",
+                    &format!("+{}", controller.name()),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn open_child(&self, name: &str) -> Result<OwnedFd, Errno> {
+        open_dir(self.base.as_fd(), &child_path(name))
+    }
+
+    pub(super) fn remove_child(&self, name: &str) -> Result<(), Errno> {
+        rustix::fs::unlinkat(&self.base, child_path(name), AtFlags::REMOVEDIR)
+    }
+
+    /// Removes `glovebox` when it is empty; in use by others it stays.
+    pub(super) fn tidy(&self) {
+        let _ = rustix::fs::unlinkat(&self.base, PARENT, AtFlags::REMOVEDIR);
+    }
+
+    /// The names of the groups that exist, whoever made them.
+    pub(super) fn children(&self) -> Vec<String> {
+        let Ok(parent) = open_dir(self.base.as_fd(), PARENT) else {
+            return Vec::new();
+        };
+        let Ok(dir) = Dir::read_from(parent) else {
+            return Vec::new();
+        };
+        dir.filter_map(Result::ok)
+            .filter(|entry| entry.file_type() == FileType::Directory)
+            .filter_map(|entry| plain_name(entry.file_name()))
+            .collect()
+    }
+
+    /// Writes the limit that `controller` stands for; on failure, the file and the answer.
+    pub(super) fn set_limit(
+        &self,
+        dir: BorrowedFd<'_>,
+        controller: Controller,
+        limits: &Limits,
+    ) -> Result<(), (&'static str, Errno)> {
+        let write = |file: &'static str, value: &str| {
+            write_file(dir, file, value).map_err(|errno| (file, errno))
+        };
+        // Where the kernel does not account swap, or has none, the file does not exist.
+        let write_if_there = |file: &'static str, value: &str| match write(file, value) {
+            Err((_, Errno::NOENT)) => Ok(()),
+            other => other,
+        };
+        match (controller, self.version) {
+            (Controller::Memory, version) => {
+                let Some(bytes) = limits.memory_bytes else {
+                    return Ok(());
+                };
+                let bytes = bytes.to_string();
+                match version {
+                    Version::V1 => {
+                        write("memory.limit_in_bytes", &bytes)?;
+                        write_if_there("memory.memsw.limit_in_bytes", &bytes)
+                    }
+                    Version::V2 => {
+                        write("memory.max", &bytes)?;
+                        write_if_there("memory.swap.max", "0")
+                    }
+                }
+            }
+            (Controller::Pids, _) => match limits.pids {
+                Some(count) => write("pids.max", &count.to_string()),
+                None => Ok(()),
+            },
+            (Controller::Cpu, version) => {
+                let Some(cpus) = limits.cpus else {
+                    return Ok(());
+                };
+                let quota_us = (cpus * CPU_PERIOD_US).max(CPU_QUOTA_MIN_US) as u64;
+                match version {
+                    Version::V1 => write("cpu.cfs_quota_us", &quota_us.to_string()),
+                    Version::V2 => write("cpu.max", &format!("{quota_us} {CPU_PERIOD_US}")),
+                }
+            }
+            (Controller::Freezer, _) => Ok(()),
+        }
+    }
+
+    pub(super) fn oom_kills(&self, dir: BorrowedFd<'_>) -> Option<u64> {
+        match self.version {
+            Version::V1 => read_keyed(dir, "memory.oom_control", "oom_kill"),
+            Version::V2 => read_keyed(dir, "memory.events", "oom_kill"),
+        }
+    }
+
+    pub(super) fn memory_current(&self, dir: BorrowedFd<'_>) -> Option<u64> {
+        match self.version {
+            Version::V1 => read_number(dir, "memory.usage_in_bytes"),
+            Version::V2 => read_number(dir, "memory.current"),
+        }
+    }
+
+    pub(super) fn memory_peak(&self, dir: BorrowedFd<'_>) -> Option<u64> {
+        match self.version {
+            Version::V1 => read_number(dir, "memory.max_usage_in_bytes"),
+            Version::V2 => read_number(dir, "memory.peak"),
+        }
+    }
+
+    pub(super) fn set_frozen(&self, dir: BorrowedFd<'_>, frozen: bool) -> Result<(), Errno> {
+        match (self.version, frozen) {
+            (Version::V1, true) => write_file(dir, "freezer.state", "FROZEN"),
+            (Version::V1, false) => write_file(dir, "freezer.state", "THAWED"),
+            (Version::V2, true) => write_file(dir, "cgroup.freeze", "1"),
+            (Version::V2, false) => write_file(dir, "cgroup.freeze", "0"),
+        }
+    }
+
+    pub(super) fn is_frozen(&self, dir: BorrowedFd<'_>) -> bool {
+        match self.version {
+            Version::V1 => {
+                read_file(dir, "freezer.state").is_ok_and(|state| state.trim() == "FROZEN")
+            }
+            Version::V2 => read_keyed(dir, "cgroup.events", "frozen") == Some(1),
+        }
+    }
+}
+
+fn child_path(name: &str) -> String {
+    format!("{PARENT}/{name}")
+}
+
+fn plain_name(name: &CStr) -> Option<String> {
+    let name = name.to_str().ok()?;
+    (name != "." && name != "..").then(|| name.to_owned())
+}
+
+pub(super) fn make_dir(at: BorrowedFd<'_>, path: &str) -> Result<(), Errno> {
+    rustix::fs::mkdirat(at, path, Mode::from_raw_mode(0o755))
+}
+
+pub(super) fn open_dir(at: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(at, path, flags, Mode::empty())
+}
+
+/// Writes `value` with one write(2), as the kernel's files want it.
+pub(super) fn write_file(dir: BorrowedFd<'_>, file: &str, value: &str) -> Result<(), Errno> {
+    let fd = open_for_writing(dir, file)?;
+    rustix::io::write(&fd, value.as_bytes()).map(|_| ())
+}
+
+pub(super) fn open_for_writing(dir: BorrowedFd<'_>, file: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(dir, file, flags, Mode::empty())
+}
+
+pub(super) fn read_file(dir: BorrowedFd<'_>, file: &str) -> Result<String, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = rustix::fs::openat(dir, file, flags, Mode::empty())?;
+    let mut text = Vec::new();
+    let mut block = [0u8; 4096];
+    loop {
+        match rustix::io::read(&fd, &mut block)? {
+            0 => break,
+            count => text.extend_from_slice(&block[..count]),
+        }
+        if text.len() > FILE_MAX_BYTES {
+            return Err(Errno::FBIG);
+        }
+    }
+    String::from_utf8(text).map_err(|_| Errno::ILSEQ)
+}
+
+/// A file that holds one number.
+pub(super) fn read_number(dir: BorrowedFd<'_>, file: &str) -> Option<u64> {
+    read_file(dir, file).ok()?.trim().parse().ok()
+}
+
+/// The number behind `key` in a file of `key number` lines.
+pub(super) fn read_keyed(dir: BorrowedFd<'_>, file: &str, key: &str) -> Option<u64> {
+    let text = read_file(dir, file).ok()?;
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+    value.trim().parse().ok()
+}

@@ -1,0 +1,140 @@
+//! A plan in plain words, for `--explain`.
+
+use crate::plan::{BytePath, Extent, Idmap, MapWriter, Plan, Step};
+use std::fmt;
+
+fn show(path: &BytePath) -> String {
+    path.as_path()
+        .display()
+        .to_string()
+        .escape_debug()
+        .to_string()
+}
+
+fn list(f: &mut fmt::Formatter<'_>, what: &str, extents: &[Extent]) -> fmt::Result {
+    for Extent {
+        inside,
+        outside,
+        count,
+    } in extents
+    {
+        writeln!(
+            f,
+            "  {what} {inside}..{} inside = {outside}.. outside",
+            inside + count - 1
+        )?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "namespaces")?;
+        write!(f, "  user, mount, pid, ipc, uts, cgroup")?;
+        writeln!(
+            f,
+            "{}",
+            if self.own_network {
+                ", network (loopback only)"
+            } else {
+                ""
+            }
+        )?;
+        if !self.own_network {
+            writeln!(f, "  NETWORK SHARED WITH THE HOST")?;
+        }
+        writeln!(f, "identity")?;
+        let writer = match self.identity.writer {
+            MapWriter::Privileged => "leased range, written as root",
+            MapWriter::Single => "one id",
+            MapWriter::Newuidmap => "subordinate ids, written by newuidmap and newgidmap",
+        };
+        writeln!(f, "  {writer}")?;
+        list(f, "uid", &self.identity.uids)?;
+        list(f, "gid", &self.identity.gids)?;
+        writeln!(f, "mounts, in order")?;
+        for step in &self.steps {
+            self.explain_step(f, step)?;
+        }
+        writeln!(f, "seal")?;
+        writeln!(
+            f,
+            "  user {} group {}, no capabilities, no_new_privs",
+            self.seal.uid, self.seal.gid
+        )?;
+        writeln!(f, "  no further user namespaces, system-call allow-list")?;
+        let writable: Vec<String> = self.seal.writable.iter().map(show).collect();
+        writeln!(
+            f,
+            "  commands may write below {} (Landlock)",
+            writable.join(", ")
+        )?;
+        if let Some(bytes) = self.seal.file_bytes {
+            writeln!(f, "  files up to {bytes} bytes")?;
+        }
+        if let Some(count) = self.seal.processes {
+            writeln!(f, "  up to {count} processes and threads (RLIMIT_NPROC)")?;
+        }
+        writeln!(f, "environment")?;
+        for (name, value) in &self.env {
+            writeln!(f, "  {name}={}", value.escape_debug())?;
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn explain_step(&self, f: &mut fmt::Formatter<'_>, step: &Step) -> fmt::Result {
+        let source = |index: usize| {
+            self.sources.get(index).map_or_else(String::new, |source| {
+                let owners = match source.idmap {
+                    Idmap::None => "",
+                    Idmap::Range => ", owners shifted into the range",
+                    Idmap::Owner => ", its owner shown as the sandbox user",
+                };
+                format!("{}{owners}", show(&source.path))
+            })
+        };
+        match step {
+            Step::Overlay {
+                target,
+                lower,
+                layer,
+            } => {
+                let below = lower.map_or_else(|| "nothing".to_owned(), source);
+                writeln!(
+                    f,
+                    "  {}: overlay, writes go to layer `{layer}`",
+                    show(target)
+                )?;
+                writeln!(f, "      over {below}")
+            }
+            Step::Bind {
+                source: index,
+                target,
+            } => {
+                writeln!(f, "  {}: {}, read-only", show(target), source(*index))
+            }
+            Step::Proc {
+                pids_only: true, ..
+            } => writeln!(f, "  /proc: processes only"),
+            Step::Proc {
+                read_only, covered, ..
+            } => writeln!(
+                f,
+                "  /proc: new; read-only {}; covered {}",
+                read_only.join(", "),
+                if covered.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    covered.join(", ")
+                }
+            ),
+            Step::Dev { shm_bytes } => writeln!(
+                f,
+                "  /dev: null zero full random urandom tty pts shm ({shm_bytes} bytes)"
+            ),
+            Step::Cover { target } => writeln!(f, "  {}: covered", show(target)),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! What the machine has: read once, before planning, and plain data afterwards.
+
+use crate::plan::{self, RANGE_IDS};
+use crate::spec::{RootFs, Spec};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Facts about the host and the caller that a plan depends on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Effective user id of the caller.
+    pub uid: u32,
+    /// Effective group id of the caller.
+    pub gid: u32,
+    /// Whether the caller is root of the whole machine, with the capabilities that takes.
+    pub is_privileged: bool,
+    /// Owner of the workspace directory (the caller where there is none).
+    pub workspace_uid: u32,
+    /// Group of the workspace directory.
+    pub workspace_gid: u32,
+    /// Subordinate ids of the caller, when the tools to use them are installed.
+    pub sub_ids: Option<SubIds>,
+    /// Entries of `/` that are shown by the chosen root, sorted by name.
+    pub root_entries: Vec<RootEntry>,
+    /// Parts of `/proc` that exist here and are covered inside; directories end in a slash.
+    pub proc_covers: Vec<String>,
+    /// Files and directories that hold secrets, for [`RootFs::HostAll`].
+    pub secrets: Vec<PathBuf>,
+    /// Host paths, free of symbolic links, that are covered wherever a shown directory has them
+    /// inside: sockets somebody listens on (a read-only mount does not keep anybody from connecting)
+    /// and what the caller of this library adds, such as its own state.
+    pub covers: Vec<PathBuf>,
+}
+
+/// One entry of the host's `/`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootEntry {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+/// What an entry of `/` is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    /// A directory.
+    Directory,
+    /// A symbolic link to this target.
+    Symlink(PathBuf),
+}
+
+/// Subordinate ids (subuid(5), newuidmap(1)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubIds {
+    /// First of at least 65,535 user ids.
+    pub first_uid: u32,
+    /// First of at least 65,535 group ids.
+    pub first_gid: u32,
+}
+
+/// Parts of `/proc` that tell about the kernel or about other users' keys. Those that only root
+/// of the machine may read need no cover: nothing inside is ever that.
+const PROC_COVERS: [&str; 11] = [
+    "kcore",
+    "keys",
+    "key-users",
+    "kallsyms",
+    "kmsg",
+    "latency_stats",
+    "timer_list",
+    "sched_debug",
+    "scsi/",
+    "acpi/",
+    "asound/",
+];
+
+/// What holds secrets below a home directory.
+const HOME_SECRETS: [&str; 32] = [
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".config/gcloud",
+    ".kube",
+    ".docker",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".config/git/credentials",
+    ".config/gh",
+    ".config/hub",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".gem/credentials",
+    ".terraform.d",
+    ".vault-token",
+    ".mozilla",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/BraveSoftware",
+    ".thunderbird",
+    ".password-store",
+    ".local/share/keyrings",
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".psql_history",
+    ".node_repl_history",
+    ".local/state/glovebox",
+];
+
+/// What holds secrets of the machine, and sockets that command it.
+const HOST_SECRETS: [&str; 9] = [
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssh",
+    "/var/run",
+    "/var/lib/docker",
+];
+
+impl HostFacts {
+    /// Reads the facts that `spec` needs.
+    ///
+    /// # Errors
+    /// Only when the workspace or the root cannot be looked at.
+    pub fn read(spec: &Spec) -> io::Result<Self> {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        let (workspace_uid, workspace_gid) = match &spec.workspace {
+            Some(path) => {
+                let meta = fs::metadata(path)?;
+                (meta.uid(), meta.gid())
+            }
+            None => (uid, gid),
+        };
+        let is_privileged = uid == 0 && is_machine_root();
+        Ok(Self {
+            uid,
+            gid,
+            is_privileged,
+            workspace_uid,
+            workspace_gid,
+            sub_ids: if is_privileged { None } else { sub_ids(uid) },
+            root_entries: root_entries(&spec.rootfs)?,
+            proc_covers: PROC_COVERS
+                .iter()
+                .filter(|name| {
+                    fs::symlink_metadata(Path::new("/proc").join(name))
+                        .is_ok_and(|meta| meta.mode() & 0o004 != 0)
+                })
+                .map(|&name| name.to_owned())
+                .collect(),
+            secrets: if spec.rootfs == RootFs::HostAll {
+                secrets()
+            } else {
+                Vec::new()
+            },
+            covers: if spec.rootfs == RootFs::HostAll || !spec.grants.is_empty() {
+                sockets(&fs::read_to_string("/proc/net/unix").unwrap_or_default())
+            } else {
+                Vec::new()
+            },
+        })
+    }
+}
+
+/// Whether uid 0 here is uid 0 of the machine and has what root mode needs. In a container's user
+/// namespace it is not, and the sandbox is built the way an ordinary user would.
+fn is_machine_root() -> bool {
+    use rustix::thread::CapabilitySet as Caps;
+    let needed = Caps::SYS_ADMIN | Caps::SETUID | Caps::SETGID | Caps::CHOWN | Caps::DAC_OVERRIDE;
+    let has_caps =
+        rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
+    let has_all_ids = fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| map.split_ascii_whitespace().eq(["0", "0", "4294967295"]));
+    has_caps && has_all_ids
+}
+
+fn root_entries(rootfs: &RootFs) -> io::Result<Vec<RootEntry>> {
+    if matches!(rootfs, RootFs::Dir(_)) {
+        return Ok(Vec::new());
+    }
+    let mut entries = Vec::new();
+    for entry in fs::read_dir("/")? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        if !plan::shows(rootfs, &name) {
+            continue;
+        }
+        let kind = match entry.file_type()? {
+            kind if kind.is_dir() => EntryKind::Directory,
+            kind if kind.is_symlink() => EntryKind::Symlink(fs::read_link(entry.path())?),
+            _ => continue,
+        };
+        entries.push(RootEntry { name, kind });
+    }
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
+
+/// Paths of the sockets that are bound in this network namespace (unix(7)), as far as they exist and
+/// the caller can look at them. The table has neither sockets of containers nor relative paths.
+fn sockets(table: &str) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = table
+        .lines()
+        .filter_map(|line| Some(&line[line.find(" /")? + 1..]))
+        .filter_map(|path| fs::canonicalize(path).ok())
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn secrets() -> Vec<PathBuf> {
+    let mut homes = vec![PathBuf::from("/root")];
+    if let Ok(entries) = fs::read_dir("/home") {
+        homes.extend(entries.filter_map(|entry| entry.ok().map(|entry| entry.path())));
+    }
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    homes.extend(
+        passwd
+            .lines()
+            .filter_map(|line| Some(PathBuf::from(line.split(':').nth(5)?))),
+    );
+    homes.retain(|home| home.is_absolute());
+    homes.sort_unstable();
+    homes.dedup();
+    let mut found: Vec<PathBuf> = HOST_SECRETS.iter().map(PathBuf::from).collect();
+    for home in homes {
+        found.extend(HOME_SECRETS.iter().map(|name| home.join(name)));
+    }
+    // A secret behind a link is covered where it lies, if that is shown.
+    let mut found: Vec<PathBuf> = found
+        .into_iter()
+        .filter_map(|path| fs::canonicalize(path).ok())
+        .collect();
+    found.retain(|path| {
+        let top = path
+            .components()
+            .nth(1)
+            .and_then(|name| name.as_os_str().to_str());
+        top.is_some_and(|name| plan::shows(&RootFs::HostAll, name))
+    });
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn sub_ids(uid: u32) -> Option<SubIds> {
+    let has_tools = ["newuidmap", "newgidmap"]
+        .iter()
+        .all(|tool| Path::new("/usr/bin").join(tool).exists());
+    if !has_tools {
+        return None;
+    }
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = login_name(&passwd, uid);
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    Some(SubIds {
+        first_uid: first_sub_id(&read("/etc/subuid"), name, uid)?,
+        first_gid: first_sub_id(&read("/etc/subgid"), name, uid)?,
+    })
+}
+
+fn login_name(passwd: &str, uid: u32) -> Option<&str> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    })
+}
+
+fn first_sub_id(table: &str, name: Option<&str>, uid: u32) -> Option<u32> {
+    table.lines().find_map(|line| {
+        let mut fields = line.trim().split(':');
+        let owner = fields.next()?;
+        let first: u32 = fields.next()?.parse().ok()?;
+        let count: u32 = fields.next()?.parse().ok()?;
+        let is_ours = Some(owner) == name || owner.parse() == Ok(uid);
+        (is_ours && count >= RANGE_IDS - 1).then_some(first)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subordinate_ids_are_found_by_name_or_number_and_must_suffice() {
+        let table = "alice:100000:65536\n1001:300000:65536\nbob:500000:10\n";
+        assert_eq!(first_sub_id(table, Some("alice"), 7), Some(100_000));
+        assert_eq!(first_sub_id(table, None, 1001), Some(300_000));
+        assert_eq!(first_sub_id(table, Some("bob"), 8), None);
+    }
+
+    #[test]
+    fn bound_sockets_are_found_by_their_paths() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("with a space");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let table = fs::read_to_string("/proc/net/unix").unwrap();
+        assert!(sockets(&table).contains(&fs::canonicalize(&path).unwrap()));
+        assert_eq!(
+            sockets("Num RefCount Path\n0: 2 0 0 2 1 9 @/abstract\n0: 2 /no/such\n"),
+            Vec::<PathBuf>::new()
+        );
+    }
+
+    #[test]
+    fn login_names_come_from_the_third_field() {
+        assert_eq!(
+            login_name("root:x:0:0::/root:/bin/sh\nme:x:7:7::/:\n", 7),
+            Some("me")
+        );
+    }
+}

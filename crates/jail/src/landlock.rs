@@ -1,0 +1,362 @@
+//! The second wall: a Landlock ruleset, built once and put on every command and on every thread
+//! that touches files on a command's behalf.
+//!
+//! The mounts already decide what can be reached; Landlock says the same thing a second time, in a
+//! part of the kernel that shares no code with them. In: paths that exist, as the *sandbox* sees
+//! them. Out: a descriptor to restrict threads with, and the ABI version it was built for.
+//!
+//! Invariants: what the running kernel can handle is handled in full (a kernel that claims an ABI
+//! and then refuses one of its rights is an error, not a weaker wall); renames and links across
+//! directories stay possible inside a writable tree; signals are deliberately not scoped, because
+//! one job must be able to end another.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use ::landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset as Builder,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+};
+use rustix::fs::{Mode, OFlags};
+
+use crate::sys;
+
+/// What commands may reach, as paths of the calling process. Everything unnamed is denied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Files and trees that may be read, listed and executed.
+    pub read_exec: Vec<PathBuf>,
+    /// Files and trees that may also be changed in every way short of making device nodes.
+    pub read_write: Vec<PathBuf>,
+    /// Device files and trees of them (`/dev`): read, write and `ioctl`, but nothing created.
+    /// Terminals need this from ABI 5 on.
+    pub devices: Vec<PathBuf>,
+    /// Refuse connections to abstract Unix sockets made by a process outside the domain (ABI 6).
+    pub scope_abstract_sockets: bool,
+}
+
+/// A ruleset was not built, or not applied.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A path of the policy cannot be opened. A grant that silently vanishes would surface as
+    /// a riddle inside a command, so it is refused here.
+    #[error(
+        "the Landlock policy names {path}, which cannot be opened: {source}; grant only paths that exist inside the sandbox"
+    )]
+    Path {
+        /// The path of the policy.
+        path: PathBuf,
+        /// What opening it answered.
+        source: std::io::Error,
+    },
+    /// The kernel refused a right its ABI version promises.
+    #[error("Landlock ABI {abi} refused the ruleset: {source}")]
+    Refused {
+        /// The version the kernel reported.
+        abi: u32,
+        /// What the kernel or its binding said.
+        source: Box<RulesetError>,
+    },
+    /// The thread was not restricted. `EPERM` means that `no_new_privs` is not set.
+    #[error("Landlock did not restrict the thread: {0}")]
+    Restrict(std::io::Error),
+}
+
+/// A finished ruleset.
+#[derive(Debug)]
+pub struct Built {
+    /// The descriptor to restrict threads with (close-on-exec), or `None` without Landlock.
+    pub fd: Option<OwnedFd>,
+    /// The ABI version the rules were built for; 0 when the kernel has no Landlock.
+    pub abi: u32,
+}
+
+/// The ABI version of the running kernel; 0 when it has no Landlock or the boot line left it out.
+pub fn abi_version() -> u32 {
+    sys::landlock::abi_version()
+}
+
+/// Builds rulesets; see [`Ruleset::build`].
+#[derive(Debug)]
+pub struct Ruleset;
+
+impl Ruleset {
+    /// Builds the ruleset for `policy` with everything the running kernel supports.
+    ///
+    /// Without Landlock this succeeds with `fd: None`: the caller reports it, the mounts still hold.
+    pub fn build(policy: &Policy) -> Result<Built, Error> {
+        Self::build_for(policy, abi_version())
+    }
+
+    fn build_for(policy: &Policy, kernel_abi: u32) -> Result<Built, Error> {
+        if kernel_abi == 0 {
+            return Ok(Built { fd: None, abi: 0 });
+        }
+        let abi = ABI::from(i32::try_from(kernel_abi).unwrap_or(i32::MAX));
+        // A kernel newer than the binding is used up to what the binding knows.
+        let abi_used = abi as u32;
+        let refused = |source: RulesetError| Error::Refused {
+            abi: abi_used,
+            source: Box::new(source),
+        };
+
+        let mut builder = Builder::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(AccessFs::from_all(abi))
+            .map_err(refused)?;
+        if policy.scope_abstract_sockets && abi >= ABI::V6 {
+            builder = builder.scope(Scope::AbstractUnixSocket).map_err(refused)?;
+        }
+        let mut ruleset = builder.create().map_err(refused)?;
+
+        let grants = [
+            (&policy.read_exec, reading(abi)),
+            (&policy.read_write, writing(abi)),
+            (&policy.devices, device_use(abi)),
+        ];
+        for (paths, rights) in grants {
+            for path in paths {
+                ruleset = grant(ruleset, path, rights, abi, &refused)?;
+            }
+        }
+        Ok(Built {
+            fd: ruleset.into(),
+            abi: abi_used,
+        })
+    }
+}
+
+/// Restricts the calling thread, for good, to the ruleset behind `fd`. Needs `no_new_privs`.
+///
+/// Threads and processes it creates afterwards inherit the restriction; its siblings do not.
+pub fn restrict_thread(fd: BorrowedFd<'_>) -> Result<(), Error> {
+    match sys::landlock::restrict_self_raw(fd.as_raw_fd()) {
+        0 => Ok(()),
+        negative => Err(Error::Restrict(std::io::Error::from_raw_os_error(
+            -negative,
+        ))),
+    }
+}
+
+fn reading(abi: ABI) -> BitFlags<AccessFs> {
+    // Connecting to a socket file is a use of the program behind it; who may see it may use it.
+    AccessFs::from_read(abi) | (AccessFs::from_all(abi) & AccessFs::ResolveUnix)
+}
+
+fn writing(abi: ABI) -> BitFlags<AccessFs> {
+    // Devices are neither made nor driven through a writable tree; `devices` is for those.
+    AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
+}
+
+fn device_use(abi: ABI) -> BitFlags<AccessFs> {
+    AccessFs::from_all(abi)
+        & (AccessFs::ReadFile
+            | AccessFs::WriteFile
+            | AccessFs::ReadDir
+            | AccessFs::Truncate
+            | AccessFs::IoctlDev)
+}
+
+/// Adds one rule; a file gets only the rights that mean something on a file.
+fn grant(
+    ruleset: RulesetCreated,
+    path: &Path,
+    rights: BitFlags<AccessFs>,
+    abi: ABI,
+    refused: &impl Fn(RulesetError) -> Error,
+) -> Result<RulesetCreated, Error> {
+    let unreadable = |source: std::io::Error| Error::Path {
+        path: path.to_path_buf(),
+        source,
+    };
+    let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|errno| unreadable(errno.into()))?;
+    let file = File::from(fd);
+    let is_dir = file.metadata().map_err(unreadable)?.is_dir();
+    let rights = if is_dir {
+        rights
+    } else {
+        rights & AccessFs::from_file(abi)
+    };
+    ruleset
+        .add_rule(PathBeneath::new(file.as_fd(), rights))
+        .map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::ErrorKind;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    /// Runs `work` on a thread restricted by `policy`; the rest of the test process stays free.
+    fn restricted<T: Send + 'static>(
+        policy: &Policy,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let Some(fd) = Ruleset::build(policy).unwrap().fd else {
+            assert!(
+                std::env::var_os("GLOVEBOX_TEST_NO_SKIP").is_none(),
+                "no Landlock here"
+            );
+            eprintln!("SKIP: the kernel has no Landlock");
+            return None;
+        };
+        let thread = std::thread::spawn(move || {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            restrict_thread(fd.as_fd()).unwrap();
+            work()
+        });
+        Some(thread.join().unwrap())
+    }
+
+    fn kind<T>(result: std::io::Result<T>) -> Option<ErrorKind> {
+        result.err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn trees_are_read_only_writable_or_out_of_reach() {
+        let dir = tempfile::tempdir().unwrap();
+        let [ro, rw, hidden] = ["ro", "rw", "hidden"].map(|name| dir.path().join(name));
+        for tree in [&ro, &rw, &hidden] {
+            fs::create_dir_all(tree.join("sub")).unwrap();
+            fs::write(tree.join("f"), "x").unwrap();
+        }
+        let single = dir.path().join("single");
+        fs::write(&single, "x").unwrap();
+        let policy = Policy {
+            read_exec: vec![ro.clone(), single.clone()],
+            read_write: vec![rw.clone()],
+            ..Policy::default()
+        };
+        restricted(&policy, move || {
+            assert_eq!(fs::read(ro.join("f")).unwrap(), b"x");
+            assert_eq!(fs::read(&single).unwrap(), b"x");
+            assert_eq!(fs::read_dir(&ro).unwrap().count(), 2);
+            let denied = Some(ErrorKind::PermissionDenied);
+            assert_eq!(kind(fs::write(ro.join("f"), "y")), denied);
+            assert_eq!(kind(fs::write(&single, "y")), denied);
+            assert_eq!(kind(fs::write(ro.join("new"), "y")), denied);
+            assert_eq!(kind(fs::remove_file(ro.join("f"))), denied);
+            assert_eq!(kind(fs::rename(ro.join("f"), rw.join("stolen"))), denied);
+            assert_eq!(kind(fs::read(hidden.join("f"))), denied);
+            assert_eq!(kind(fs::read_dir(&hidden)), denied);
+            assert_eq!(kind(fs::read("/proc/self/status")), denied);
+
+            fs::write(rw.join("f"), "longer").unwrap();
+            fs::File::options()
+                .write(true)
+                .open(rw.join("f"))
+                .unwrap()
+                .set_len(0)
+                .unwrap();
+            fs::create_dir(rw.join("made")).unwrap();
+            std::os::unix::fs::symlink("f", rw.join("link")).unwrap();
+            std::os::unix::net::UnixListener::bind(rw.join("socket")).unwrap();
+            // Across directories: what package managers and git do all day.
+            fs::rename(rw.join("f"), rw.join("sub/f")).unwrap();
+            fs::hard_link(rw.join("sub/f"), rw.join("f")).unwrap();
+            fs::remove_file(rw.join("sub/f")).unwrap();
+            fs::remove_dir(rw.join("made")).unwrap();
+        });
+    }
+
+    #[test]
+    fn devices_stay_usable_but_nothing_is_made_beside_them() {
+        let policy = Policy {
+            devices: vec!["/dev".into()],
+            ..Policy::default()
+        };
+        restricted(&policy, || {
+            fs::write("/dev/null", "x").unwrap();
+            assert_eq!(
+                kind(fs::write("/dev/new", "x")),
+                Some(ErrorKind::PermissionDenied)
+            );
+            let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+            let terminal: OwnedFd = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR).unwrap();
+            rustix::pty::grantpt(&terminal).unwrap();
+            rustix::pty::unlockpt(&terminal).unwrap();
+            let name = rustix::pty::ptsname(&terminal, Vec::new()).unwrap();
+            let end = rustix::fs::open(name, flags, Mode::empty()).unwrap();
+            assert!(rustix::termios::isatty(&end), "isatty is an ioctl");
+        });
+    }
+
+    #[test]
+    fn abstract_sockets_of_others_are_cut_off_and_signals_are_not() {
+        use std::os::linux::net::SocketAddrExt as _;
+        use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+        if abi_version() < 6 {
+            eprintln!("SKIP: Landlock ABI 6 is needed");
+            return;
+        }
+        let address =
+            SocketAddr::from_abstract_name(format!("glovebox-test-{}", std::process::id()))
+                .unwrap();
+        let _listener = UnixListener::bind_addr(&address).unwrap();
+        let mut other = std::process::Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .unwrap();
+        let pid = rustix::process::Pid::from_child(&other);
+        for scope_abstract_sockets in [false, true] {
+            let policy = Policy {
+                scope_abstract_sockets,
+                ..Policy::default()
+            };
+            let address = address.clone();
+            let refused = restricted(&policy, move || {
+                rustix::process::test_kill_process(pid).unwrap();
+                kind(UnixStream::connect_addr(&address))
+            });
+            let expected = scope_abstract_sockets.then_some(ErrorKind::PermissionDenied);
+            assert_eq!(refused, Some(expected));
+        }
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+
+    #[test]
+    fn every_older_abi_builds_what_it_can() {
+        let newest = abi_version();
+        let policy = Policy {
+            read_exec: vec!["/usr".into()],
+            read_write: vec!["/tmp".into()],
+            devices: vec!["/dev".into(), "/dev/null".into()],
+            scope_abstract_sockets: true,
+        };
+        for abi in 1..=newest {
+            let built = Ruleset::build_for(&policy, abi).unwrap();
+            assert!(built.fd.is_some());
+            assert_eq!(built.abi, abi.min(9));
+        }
+        let none = Ruleset::build_for(&policy, 0).unwrap();
+        assert!(none.fd.is_none() && none.abi == 0);
+    }
+
+    #[test]
+    fn a_missing_path_is_named() {
+        let policy = Policy {
+            read_exec: vec!["/nonexistent/tree".into()],
+            ..Policy::default()
+        };
+        if abi_version() > 0 {
+            let error = Ruleset::build(&policy).unwrap_err();
+            assert!(error.to_string().contains("/nonexistent/tree"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_ruleset_is_refused() {
+        let file = fs::File::open("/dev/null").unwrap();
+        let result = std::thread::spawn(move || {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            restrict_thread(file.as_fd())
+        });
+        assert!(matches!(result.join().unwrap(), Err(Error::Restrict(_))));
+    }
+}

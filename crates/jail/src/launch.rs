@@ -1,0 +1,252 @@
+//! The host's half of a start: runs the guest program as stage 0, hands it the plan, and waits
+//! until the sandbox has checked itself.
+
+use crate::channel;
+use crate::plan::Plan;
+use crate::stage0::{Broken, Report, SelfTest};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions};
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A sandbox that has checked itself.
+#[derive(Debug)]
+pub struct Launched {
+    /// Socket to the guest; the next byte on it belongs to the wire protocol.
+    pub link: OwnedFd,
+    /// The first process of the sandbox.
+    pub init: Init,
+    /// What it found when it checked itself.
+    pub self_test: SelfTest,
+    /// Walls that could be built only in part.
+    pub degraded: Vec<String>,
+}
+
+/// The first process of a sandbox, a child of this process. Its end is the end of everything in
+/// the sandbox's pid namespace.
+#[derive(Debug)]
+pub struct Init {
+    /// Pid as the host sees it.
+    pub pid: i32,
+    pidfd: OwnedFd,
+}
+
+impl Init {
+    /// Kills the whole sandbox and waits until it is gone. Idempotent.
+    ///
+    /// # Errors
+    /// Only when the kernel refuses, which it has no reason to.
+    pub fn kill(&self) -> io::Result<()> {
+        match rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        self.reap()
+    }
+
+    /// Waits for its end.
+    fn reap(&self) -> io::Result<()> {
+        loop {
+            match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
+            {
+                // Somebody else in this process has waited for it already.
+                Ok(_) | Err(rustix::io::Errno::CHILD) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Becomes readable when the sandbox has ended.
+    pub fn pidfd(&self) -> &OwnedFd {
+        &self.pidfd
+    }
+}
+
+/// Why a start failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The guest program could not be started at all.
+    #[error("cannot start the guest program: {0}")]
+    Spawn(#[source] io::Error),
+    /// A step inside failed.
+    #[error("cannot {}: {}", .0.step, io::Error::from_raw_os_error(.0.errno))]
+    Step(Broken),
+    /// Something on the host's side failed, such as joining a control group.
+    #[error("{0}")]
+    Host(String),
+    /// The guest ended without a word.
+    #[error("the sandbox ended while it was being built")]
+    Vanished,
+    /// It took too long.
+    #[error("the sandbox was not ready after {0:?}")]
+    TimedOut(Duration),
+    /// What came back was not understood.
+    #[error("the sandbox's answer is malformed: {0}")]
+    Malformed(#[source] io::Error),
+}
+
+/// Stage 0, started and waiting for its plan. Dropping it ends it.
+///
+/// It is started before the plan is ready: loading a program takes as long as preparing layers
+/// and control groups, and the two need not wait for each other.
+#[derive(Debug)]
+pub struct Stage0 {
+    process: Child,
+    link: OwnedFd,
+    started: Instant,
+}
+
+impl Stage0 {
+    /// Starts the guest program at `program` as stage 0. Nothing inside must be able to write to
+    /// that file (so it is a sealed memory file; CVE-2019-5736).
+    ///
+    /// # Errors
+    /// [`LaunchError::Spawn`].
+    pub fn spawn(program: &Path) -> Result<Self, LaunchError> {
+        let started = Instant::now();
+        let (link, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|errno| LaunchError::Spawn(errno.into()))?;
+        let process = Command::new(program)
+            .arg("stage0")
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(LaunchError::Spawn)?;
+        Ok(Self {
+            process,
+            link,
+            started,
+        })
+    }
+
+    /// Hands over the plan and waits until the sandbox has checked itself, at most `deadline` from
+    /// the start of stage 0.
+    ///
+    /// `entrances` are files to which stage 0 writes `0` before anything else, to put itself and all
+    /// it becomes under limits ([`crate::cgroup::Cgroup::entrances`]). `admit` is called with the pid
+    /// of the sandbox's first process as soon as that exists, for what has to be done from
+    /// outside; the process goes on building meanwhile, but nothing of the caller's runs inside
+    /// before it has returned.
+    ///
+    /// # Errors
+    /// [`LaunchError`]; whatever was started is gone again.
+    pub fn run(
+        mut self,
+        plan: &Plan,
+        deadline: Duration,
+        entrances: &[OwnedFd],
+        admit: impl FnOnce(i32) -> Result<(), String>,
+    ) -> Result<Launched, LaunchError> {
+        let mut init = None;
+        match self.build(plan, deadline, entrances, admit, &mut init) {
+            Ok((self_test, degraded)) => {
+                let init = init.ok_or(LaunchError::Vanished)?;
+                let link = self.link.try_clone().map_err(LaunchError::Malformed)?;
+                Ok(Launched {
+                    link,
+                    init,
+                    self_test,
+                    degraded,
+                })
+            }
+            Err(error) => {
+                if let Some(init) = init {
+                    let _ = init.kill();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn build(
+        &mut self,
+        plan: &Plan,
+        deadline: Duration,
+        entrances: &[OwnedFd],
+        admit: impl FnOnce(i32) -> Result<(), String>,
+        init: &mut Option<Init>,
+    ) -> Result<(SelfTest, Vec<String>), LaunchError> {
+        let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
+            .map_err(|errno| LaunchError::Spawn(errno.into()))?;
+        let fds: Vec<_> = [&own]
+            .into_iter()
+            .chain(entrances)
+            .map(AsFd::as_fd)
+            .collect();
+        match channel::send(&self.link, plan, &fds) {
+            // Stage 0 is gone; what it said before is worth more.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) => {}
+            // It waits for a plan that will never come.
+            sent => sent.map_err(LaunchError::Spawn)?,
+        }
+        await_ready(&self.link, self.started, deadline, admit, init)
+    }
+}
+
+impl Drop for Stage0 {
+    fn drop(&mut self) {
+        // After a good start it has ended by itself, or is about to.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn await_ready(
+    link: &OwnedFd,
+    started: Instant,
+    deadline: Duration,
+    admit: impl FnOnce(i32) -> Result<(), String>,
+    init: &mut Option<Init>,
+) -> Result<(SelfTest, Vec<String>), LaunchError> {
+    let mut admit = Some(admit);
+    let mut degraded = Vec::new();
+    loop {
+        wait_readable(link, started, deadline)?;
+        // TRUST: until `Ready` the other end runs our own code; lengths are bounded all the same.
+        match channel::receive::<Report>(link) {
+            Ok(Some((Report::Born { pid }, fds))) => {
+                let pidfd = fds.into_iter().next().ok_or(LaunchError::Vanished)?;
+                *init = Some(Init { pid, pidfd });
+                if let Some(admit) = admit.take() {
+                    admit(pid).map_err(LaunchError::Host)?;
+                }
+            }
+            Ok(Some((Report::Degraded(note), _))) => degraded.push(note),
+            Ok(Some((Report::Ready(self_test), _))) => return Ok((self_test, degraded)),
+            Ok(Some((Report::Broken(broken), _))) => return Err(LaunchError::Step(broken)),
+            Ok(None) => return Err(LaunchError::Vanished),
+            Err(error) => return Err(LaunchError::Malformed(error)),
+        }
+    }
+}
+
+fn wait_readable(link: &OwnedFd, started: Instant, deadline: Duration) -> Result<(), LaunchError> {
+    loop {
+        let left = deadline.saturating_sub(started.elapsed());
+        if left.is_zero() {
+            return Err(LaunchError::TimedOut(deadline));
+        }
+        let timeout = Timespec::try_from(left).ok();
+        match poll(&mut [PollFd::new(link, PollFlags::IN)], timeout.as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(LaunchError::Malformed(errno.into())),
+        }
+    }
+}

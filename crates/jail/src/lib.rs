@@ -1,0 +1,22 @@
+//! Linux isolation: what is wanted ([`spec`]), what the machine offers ([`facts`]), an ordered plan
+//! that can be printed before anything happens ([`plan`]), and its application ([`stage0`]).
+//!
+//! Nothing here knows the wire protocol or the registry. The only `unsafe` code of the whole
+//! project lives under `sys`, each block with the invariant that makes it sound.
+
+pub mod cgroup;
+mod channel;
+mod explain;
+pub mod facts;
+mod identity;
+pub mod landlock;
+pub mod launch;
+mod mount;
+pub mod plan;
+pub mod probe;
+pub mod process;
+pub mod seccomp;
+pub mod skeleton;
+pub mod spec;
+pub mod stage0;
+mod sys;

@@ -1,0 +1,562 @@
+//! From what is wanted ([`Spec`]) and what the machine has ([`HostFacts`]) to an ordered plan.
+//!
+//! Pure: no system call is made here, so a plan can be printed, compared and tested for machines
+//! that are not at hand. [`crate::stage0`] applies it in one loop, and re-checks what it must not
+//! take on trust.
+
+use crate::facts::{EntryKind, HostFacts};
+use crate::spec::{Ids, Layers, Net, ProcMode, RootFs, SANDBOX_GID, SANDBOX_UID, Spec, WORKSPACE};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Ids in a range: enough for every account of a distribution.
+pub const RANGE_IDS: u32 = 65_536;
+/// First host id of the ranges leased under root. `systemd`'s table of id ranges leaves
+/// 0x70000000 to 0x7fffffff unused.
+pub const RANGE_BASE: u32 = 0x7000_0000;
+/// Number of ranges that can be leased.
+pub const RANGE_SLOTS: u32 = 4096;
+
+/// A path as bytes: names on Linux need not be UTF-8.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BytePath(#[serde(with = "serde_bytes")] Vec<u8>);
+
+impl BytePath {
+    /// The path.
+    pub fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+}
+
+impl<P: Into<PathBuf>> From<P> for BytePath {
+    fn from(path: P) -> Self {
+        Self(path.into().into_os_string().into_vec())
+    }
+}
+
+impl std::fmt::Debug for BytePath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_path().fmt(f)
+    }
+}
+
+/// The places on the host that belong to this one sandbox.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Directory with the writable layers; see [`Plan::layer_dirs`].
+    pub layers: PathBuf,
+    /// The generated root skeleton (only for [`RootFs::Host`] and [`RootFs::HostAll`]).
+    pub skeleton: Option<PathBuf>,
+    /// Leased slot: which id range is used under root.
+    pub slot: u32,
+}
+
+/// Why no plan can be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The machine has no such thing, or not for this caller.
+    #[error("{what}")]
+    Unavailable {
+        /// What is missing, and why.
+        what: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The spec asks for something contradictory or unsafe.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// Everything stage 0 and the guest need to know, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Host name inside.
+    pub hostname: String,
+    /// Whether the sandbox has a network namespace of its own.
+    pub own_network: bool,
+    /// Who is who inside and outside.
+    pub identity: Identity,
+    /// Size of the staging file system, which also holds the layers of [`Layers::Memory`].
+    pub staging_bytes: u64,
+    /// Host paths that are needed inside, opened before anything is mounted.
+    pub sources: Vec<Source>,
+    /// What is mounted, in order.
+    pub steps: Vec<Step>,
+    /// How the way back is closed.
+    pub seal: Seal,
+    /// Base environment of every command.
+    pub env: Vec<(String, String)>,
+    /// Working directory of the guest and of its commands.
+    pub cwd: BytePath,
+}
+
+/// Who is who inside and outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// User ids inside.
+    pub uids: Vec<Extent>,
+    /// Group ids inside.
+    pub gids: Vec<Extent>,
+    /// Who may write the maps.
+    pub writer: MapWriter,
+    /// Whether id 0 exists inside during set-up.
+    pub has_root: bool,
+    /// Under root: user id on disk that appears as the sandbox user in the workspace and in grants.
+    pub owner_uid: u32,
+    /// The same for the group.
+    pub owner_gid: u32,
+}
+
+/// One line of `uid_map` or `gid_map` (user_namespaces(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    /// First id inside.
+    pub inside: u32,
+    /// First id outside.
+    pub outside: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// Who may write the id maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MapWriter {
+    /// The caller is privileged.
+    Privileged,
+    /// Any user may map exactly one id: itself.
+    Single,
+    /// `newuidmap` and `newgidmap`, which know the ranges of `/etc/subuid`.
+    Newuidmap,
+}
+
+/// How a source's owners are translated (mount_setattr(2), `MOUNT_ATTR_IDMAP`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Idmap {
+    /// As they are.
+    None,
+    /// Id N on disk is id N inside.
+    Range,
+    /// As `Range`, with the workspace's owner and the sandbox user exchanged.
+    Owner,
+}
+
+/// A host path that is needed inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Absolute path without symbolic links.
+    pub path: BytePath,
+    /// With what is mounted below it.
+    pub is_recursive: bool,
+    /// Read-only for good.
+    pub is_read_only: bool,
+    /// How its owners are translated.
+    pub idmap: Idmap,
+}
+
+/// One mount, in order of application. Targets are relative to the new root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// An overlay file system; the first step is the one for `/`.
+    Overlay {
+        /// Where it appears.
+        target: BytePath,
+        /// Index of the read-only layer in [`Plan::sources`]; `None` for an empty one.
+        lower: Option<usize>,
+        /// Name of the writable layer: `NAME-upper` and `NAME-work`.
+        layer: String,
+    },
+    /// A source at a target.
+    Bind {
+        /// Index in [`Plan::sources`].
+        source: usize,
+        /// Where it appears.
+        target: BytePath,
+    },
+    /// A new `/proc`.
+    Proc {
+        /// Only process directories.
+        pids_only: bool,
+        /// Parts made read-only.
+        read_only: Vec<String>,
+        /// Parts covered by something empty; a trailing slash marks directories.
+        covered: Vec<String>,
+    },
+    /// A small `/dev`: null, zero, full, random, urandom, tty, pts, shm.
+    Dev {
+        /// Bytes that fit in `/dev/shm`.
+        shm_bytes: u64,
+    },
+    /// Something empty and read-only over a path; nothing if the path does not exist.
+    Cover {
+        /// What is covered.
+        target: BytePath,
+    },
+}
+
+/// How the way back is closed once everything is in place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal {
+    /// User id of the guest and its commands.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Paths commands may write to (Landlock).
+    pub writable: Vec<BytePath>,
+    /// Largest file in bytes (`RLIMIT_FSIZE`).
+    pub file_bytes: Option<u64>,
+    /// Processes of the user id (`RLIMIT_NPROC`), where no controller counts them.
+    pub processes: Option<u64>,
+}
+
+const READ_ONLY_PROC: [&str; 5] = ["sys", "irq", "bus", "fs", "sysrq-trigger"];
+
+impl Plan {
+    /// Makes the plan.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the spec is contradictory or the machine lacks what it needs.
+    pub fn new(spec: &Spec, facts: &HostFacts, place: &Place) -> Result<Self, PlanError> {
+        let identity = identity(spec, facts, place)?;
+        let is_mapped = identity.writer == MapWriter::Privileged;
+        let mut builder = Builder {
+            sources: vec![Source {
+                path: place.layers.clone().into(),
+                is_recursive: false,
+                is_read_only: false,
+                idmap: Idmap::None,
+            }],
+            steps: Vec::new(),
+            is_mapped,
+        };
+
+        match &spec.rootfs {
+            RootFs::Host | RootFs::HostAll => {
+                let skeleton = place.skeleton.as_ref().ok_or_else(|| {
+                    PlanError::Invalid("a host root needs its skeleton first".to_owned())
+                })?;
+                builder.overlay("/", Some((skeleton, Idmap::Range)), "root");
+                for entry in &facts.root_entries {
+                    if entry.kind == EntryKind::Directory && shows(&spec.rootfs, &entry.name) {
+                        let path = Path::new("/").join(&entry.name);
+                        builder.bind(&path, &path, Idmap::Range);
+                    }
+                }
+            }
+            RootFs::Dir(path) => builder.overlay("/", Some((path, Idmap::Range)), "root"),
+        }
+        for grant in &spec.grants {
+            check_target(&grant.target)?;
+            builder.bind(&grant.source, &grant.target, Idmap::Owner);
+        }
+        if spec.rootfs == RootFs::HostAll {
+            for secret in &facts.secrets {
+                builder.steps.push(Step::Cover {
+                    target: secret.clone().into(),
+                });
+            }
+        }
+        for cover in &facts.covers {
+            for target in appearances(spec, cover) {
+                builder.steps.push(Step::Cover {
+                    target: target.into(),
+                });
+            }
+        }
+        match spec.proc {
+            ProcMode::None => {}
+            ProcMode::Pids => builder.steps.push(Step::Proc {
+                pids_only: true,
+                read_only: Vec::new(),
+                covered: Vec::new(),
+            }),
+            ProcMode::Masked => builder.steps.push(Step::Proc {
+                pids_only: false,
+                read_only: READ_ONLY_PROC.map(str::to_owned).to_vec(),
+                covered: facts.proc_covers.clone(),
+            }),
+        }
+        let shm_bytes = spec
+            .limits
+            .memory_bytes
+            .map_or(256 << 20, |bytes| bytes / 2)
+            .max(1 << 20);
+        builder.steps.push(Step::Dev { shm_bytes });
+        builder.overlay(
+            WORKSPACE,
+            spec.workspace
+                .as_ref()
+                .map(|path| (path.as_path(), Idmap::Owner)),
+            "workspace",
+        );
+
+        let writable = match spec.rootfs {
+            RootFs::Host | RootFs::HostAll => vec![
+                BytePath::from(WORKSPACE),
+                spec.home.clone().into(),
+                "/tmp".into(),
+                "/var/tmp".into(),
+                "/run".into(),
+                "/dev".into(),
+                "/proc".into(),
+            ],
+            RootFs::Dir(_) => vec!["/".into()],
+        };
+        Ok(Self {
+            hostname: spec.hostname.clone(),
+            own_network: spec.net == Net::None,
+            identity,
+            staging_bytes: match spec.layers {
+                Layers::Disk => 1 << 20,
+                Layers::Memory => spec.limits.disk_bytes.unwrap_or(1 << 30),
+            },
+            sources: builder.sources,
+            steps: builder.steps,
+            seal: Seal {
+                uid: SANDBOX_UID,
+                gid: SANDBOX_GID,
+                writable,
+                file_bytes: spec.limits.file_bytes,
+                processes: None,
+            },
+            env: spec.env.clone(),
+            cwd: WORKSPACE.into(),
+        })
+    }
+
+    /// Whether the writable layers live in the staging file system, in memory.
+    pub fn layers_in_memory(&self) -> bool {
+        self.staging_bytes > 1 << 20
+    }
+
+    /// Directories that must exist in [`Place::layers`], with the id inside that owns each: the
+    /// layers directory itself (empty name) first.
+    pub fn layer_dirs(&self) -> Vec<(String, u32)> {
+        let root = if self.identity.has_root {
+            0
+        } else {
+            self.seal.uid
+        };
+        let mut dirs = vec![(String::new(), root)];
+        for step in &self.steps {
+            if let Step::Overlay { layer, target, .. } = step {
+                let owner = if target.as_path() == Path::new(WORKSPACE) {
+                    self.seal.uid
+                } else {
+                    root
+                };
+                dirs.push((format!("{layer}-upper"), owner));
+                dirs.push((format!("{layer}-work"), root));
+            }
+        }
+        dirs
+    }
+
+    /// Host id of an id inside, where it has one.
+    pub fn host_uid(&self, inside: u32) -> Option<u32> {
+        translate(&self.identity.uids, inside)
+    }
+
+    /// Host id of a group id inside, where it has one.
+    pub fn host_gid(&self, inside: u32) -> Option<u32> {
+        translate(&self.identity.gids, inside)
+    }
+}
+
+fn translate(extents: &[Extent], inside: u32) -> Option<u32> {
+    extents.iter().find_map(|extent| {
+        let offset = inside.checked_sub(extent.inside)?;
+        (offset < extent.count).then(|| extent.outside + offset)
+    })
+}
+
+struct Builder {
+    sources: Vec<Source>,
+    steps: Vec<Step>,
+    is_mapped: bool,
+}
+
+impl Builder {
+    fn source(&mut self, path: &Path, is_recursive: bool, idmap: Idmap) -> usize {
+        self.sources.push(Source {
+            path: path.to_owned().into(),
+            is_recursive,
+            is_read_only: true,
+            idmap: if self.is_mapped { idmap } else { Idmap::None },
+        });
+        self.sources.len() - 1
+    }
+
+    fn bind(&mut self, source: &Path, target: &Path, idmap: Idmap) {
+        let source = self.source(source, true, idmap);
+        self.steps.push(Step::Bind {
+            source,
+            target: target.to_owned().into(),
+        });
+    }
+
+    fn overlay(&mut self, target: &str, lower: Option<(&Path, Idmap)>, layer: &str) {
+        let lower = lower.map(|(path, idmap)| self.source(path, false, idmap));
+        self.steps.push(Step::Overlay {
+            target: target.into(),
+            lower,
+            layer: layer.to_owned(),
+        });
+    }
+}
+
+/// Top-level directories that are bound from the host. Everything not named here is absent in
+/// [`RootFs::Host`], and is the sandbox's own in [`RootFs::HostAll`].
+pub(crate) fn shows(rootfs: &RootFs, name: &str) -> bool {
+    match rootfs {
+        RootFs::Host => {
+            matches!(
+                name,
+                "usr" | "bin" | "sbin" | "lib" | "lib32" | "lib64" | "libx32"
+            )
+        }
+        RootFs::HostAll => !matches!(
+            name,
+            "proc" | "sys" | "dev" | "run" | "tmp" | "workspace" | "lost+found"
+        ),
+        RootFs::Dir(_) => false,
+    }
+}
+
+/// Where a host path shows inside, below something else that is shown. A socket that was itself
+/// granted is wanted.
+fn appearances(spec: &Spec, path: &Path) -> Vec<PathBuf> {
+    let top = path
+        .components()
+        .nth(1)
+        .and_then(|name| name.as_os_str().to_str());
+    let mut found = match &spec.rootfs {
+        RootFs::Dir(root) => path
+            .strip_prefix(root)
+            .ok()
+            .filter(|rest| !rest.as_os_str().is_empty())
+            .map(|rest| Path::new("/").join(rest))
+            .into_iter()
+            .collect(),
+        rootfs if top.is_some_and(|name| shows(rootfs, name)) => vec![path.to_owned()],
+        RootFs::Host | RootFs::HostAll => Vec::new(),
+    };
+    for grant in &spec.grants {
+        if let Ok(rest) = path.strip_prefix(&grant.source)
+            && !rest.as_os_str().is_empty()
+        {
+            found.push(grant.target.join(rest));
+        }
+    }
+    found
+}
+
+fn check_target(target: &Path) -> Result<(), PlanError> {
+    let is_plain = target.is_absolute()
+        && target
+            .components()
+            .skip(1)
+            .all(|part| matches!(part, std::path::Component::Normal(_)))
+        && target.components().count() > 1;
+    let is_ours = ["/proc", "/dev", WORKSPACE]
+        .iter()
+        .any(|own| target.starts_with(own));
+    if is_plain && !is_ours {
+        Ok(())
+    } else {
+        Err(PlanError::Invalid(format!(
+            "`{}` cannot be the target of a grant: it must be an absolute path without `..`, \
+             outside /proc, /dev and {WORKSPACE}",
+            target.display()
+        )))
+    }
+}
+
+fn identity(spec: &Spec, facts: &HostFacts, place: &Place) -> Result<Identity, PlanError> {
+    let single = |uid, gid| Identity {
+        uids: vec![Extent {
+            inside: SANDBOX_UID,
+            outside: uid,
+            count: 1,
+        }],
+        gids: vec![Extent {
+            inside: SANDBOX_GID,
+            outside: gid,
+            count: 1,
+        }],
+        writer: MapWriter::Single,
+        has_root: false,
+        owner_uid: uid,
+        owner_gid: gid,
+    };
+    if facts.is_privileged {
+        if spec.ids == Ids::Single {
+            return Err(PlanError::Invalid(
+                "a single id would make the sandbox user host root; \
+                 leave `--ids` at `auto` when running as root"
+                    .to_owned(),
+            ));
+        }
+        if place.slot >= RANGE_SLOTS {
+            return Err(PlanError::Invalid(format!(
+                "slot {} is beyond the {RANGE_SLOTS} id ranges",
+                place.slot
+            )));
+        }
+        let range = vec![Extent {
+            inside: 0,
+            outside: RANGE_BASE + place.slot * RANGE_IDS,
+            count: RANGE_IDS,
+        }];
+        return Ok(Identity {
+            uids: range.clone(),
+            gids: range,
+            writer: MapWriter::Privileged,
+            has_root: true,
+            owner_uid: facts.workspace_uid,
+            owner_gid: facts.workspace_gid,
+        });
+    }
+    if spec.ids != Ids::Range {
+        return Ok(single(facts.uid, facts.gid));
+    }
+    let Some(sub) = &facts.sub_ids else {
+        return Err(PlanError::Unavailable {
+            what: "a range of ids was asked for, but this user has none".to_owned(),
+            remedy: "install `uidmap` and add the user to /etc/subuid and /etc/subgid \
+                     (`usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER`), \
+                     or leave out `--ids range`"
+                .to_owned(),
+        });
+    };
+    // The sandbox user is the caller; every other id comes from the subordinate range.
+    let around = |own: u32, inside: u32, first: u32| {
+        vec![
+            Extent {
+                inside: 0,
+                outside: first,
+                count: inside,
+            },
+            Extent {
+                inside,
+                outside: own,
+                count: 1,
+            },
+            Extent {
+                inside: inside + 1,
+                outside: first + inside,
+                count: RANGE_IDS - inside - 1,
+            },
+        ]
+    };
+    Ok(Identity {
+        uids: around(facts.uid, SANDBOX_UID, sub.first_uid),
+        gids: around(facts.gid, SANDBOX_GID, sub.first_gid),
+        writer: MapWriter::Newuidmap,
+        // Set-up runs as the sandbox user there: what it makes stays removable by the caller.
+        has_root: false,
+        owner_uid: facts.uid,
+        owner_gid: facts.gid,
+    })
+}

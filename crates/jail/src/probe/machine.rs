@@ -1,0 +1,207 @@
+//! The settings and surroundings that explain why a primitive is refused here. Read once, plain data
+//! afterwards.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// What the program runs in, when it matters for a remedy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Surroundings {
+    /// A machine or a virtual machine of its own.
+    #[default]
+    Machine,
+    /// A Docker container.
+    Docker,
+    /// A Podman container.
+    Podman,
+    /// A pod of Kubernetes.
+    Kubernetes,
+    /// Some other container.
+    Container,
+    /// Windows Subsystem for Linux 1, which has no Linux kernel.
+    Wsl1,
+    /// gVisor, which answers system calls itself.
+    Gvisor,
+}
+
+/// What is known about this machine beside what was tried.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// `uname -r`.
+    pub kernel_release: String,
+    /// The caller's user id.
+    pub uid: u32,
+    /// What we run in.
+    pub surroundings: Surroundings,
+    /// `kernel.apparmor_restrict_unprivileged_userns`; `None` where the kernel has no such setting.
+    pub apparmor_restrict_unprivileged_userns: Option<u64>,
+    /// `kernel.unprivileged_userns_clone`, a setting of Debian and Arch kernels.
+    pub unprivileged_userns_clone: Option<u64>,
+    /// `user.max_user_namespaces`.
+    pub max_user_namespaces: Option<u64>,
+    /// `vm.memfd_noexec`.
+    pub memfd_noexec: Option<u64>,
+    /// Whether a filter of somebody else is on us already (`Seccomp: 2` of proc(5)).
+    pub is_filtered: bool,
+    /// Whether parts of our `/proc` are covered by mounts, which forbids a fresh one in a user namespace.
+    pub is_proc_masked: bool,
+    /// Whether SELinux enforces.
+    pub is_selinux_enforcing: bool,
+    /// The type of the file system that holds the state directory.
+    pub state_fs: String,
+    /// Whether newuidmap and newgidmap are installed.
+    pub has_newidmap: bool,
+    /// The number of subordinate user ids and group ids of the caller.
+    pub sub_ids: (u64, u64),
+    /// The file of this program, for remedies.
+    pub program: PathBuf,
+    /// The state directory, for remedies.
+    pub state_dir: PathBuf,
+}
+
+impl Machine {
+    /// Reads what can be read below `root` (`/`); what cannot be read is as if it were not set.
+    pub fn read(root: &Path, state_dir: &Path, program: &Path) -> Self {
+        let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+        let number = |path: &str| text(path).trim().parse().ok();
+        let status = text("proc/self/status");
+        let field = |name: &str| {
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.unwrap_or_default()
+                .split_whitespace()
+                .collect::<Vec<_>>()
+        };
+        let uid = field("Uid")
+            .get(1)
+            .and_then(|uid| uid.parse().ok())
+            .unwrap_or_default();
+        let mounts = text("proc/self/mountinfo");
+        let kernel_release = text("proc/sys/kernel/osrelease").trim().to_owned();
+        let login = login_name(&text("etc/passwd"), uid);
+        let count = |table: &str| sub_id_count(&text(table), login.as_deref(), uid);
+        Self {
+            uid,
+            surroundings: surroundings(root, &kernel_release, &text("proc/version")),
+            kernel_release,
+            apparmor_restrict_unprivileged_userns: number(
+                "proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+            ),
+            unprivileged_userns_clone: number("proc/sys/kernel/unprivileged_userns_clone"),
+            max_user_namespaces: number("proc/sys/user/max_user_namespaces"),
+            memfd_noexec: number("proc/sys/vm/memfd_noexec"),
+            is_filtered: field("Seccomp") == ["2"],
+            is_proc_masked: mount_points(&mounts).any(|(point, _)| is_proc_mask(point)),
+            is_selinux_enforcing: number("sys/fs/selinux/enforce") == Some(1),
+            state_fs: file_system_of(&mounts, state_dir),
+            has_newidmap: ["newuidmap", "newgidmap"]
+                .iter()
+                .all(|tool| is_installed(root, tool)),
+            sub_ids: (count("etc/subuid"), count("etc/subgid")),
+            program: program.to_path_buf(),
+            state_dir: state_dir.to_path_buf(),
+        }
+    }
+
+    /// Major and minor version; zeroes when the release does not look like one.
+    pub(super) fn kernel(&self) -> (u32, u32) {
+        let mut numbers = self
+            .kernel_release
+            .split(|c: char| !c.is_ascii_digit())
+            .map(|digits| digits.parse().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    }
+}
+
+fn surroundings(root: &Path, release: &str, version: &str) -> Surroundings {
+    // The one kernel gVisor claims to be, and the build date it has claimed ever since.
+    if version.starts_with("Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016") {
+        return Surroundings::Gvisor;
+    }
+    // WSL 2 has a real kernel, whose release ends in "microsoft-standard-WSL2".
+    if release.ends_with("-Microsoft") {
+        return Surroundings::Wsl1;
+    }
+    let there = |path: &str| root.join(path).exists();
+    if there("var/run/secrets/kubernetes.io") || there("run/secrets/kubernetes.io") {
+        Surroundings::Kubernetes
+    } else if there("run/.containerenv") {
+        Surroundings::Podman
+    } else if there(".dockerenv") {
+        Surroundings::Docker
+    } else if there("run/systemd/container") {
+        Surroundings::Container
+    } else {
+        Surroundings::Machine
+    }
+}
+
+/// Mount points and file system types of `mountinfo`.
+fn mount_points(mountinfo: &str) -> impl Iterator<Item = (&str, &str)> {
+    mountinfo.lines().filter_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        Some((left.split(' ').nth(4)?, right.split(' ').next()?))
+    })
+}
+
+fn is_proc_mask(point: &str) -> bool {
+    // An automount of binfmt_misc is on every systemd machine and does not count: it is on an empty directory.
+    point.starts_with("/proc/") && point != "/proc/sys/fs/binfmt_misc"
+}
+
+/// The type of the file system `path` is on: that of the last of the longest mount points above it.
+fn file_system_of(mountinfo: &str, path: &Path) -> String {
+    let mut best = (0, "");
+    for (point, kind) in mount_points(mountinfo) {
+        let depth = Path::new(point).components().count();
+        if path.starts_with(point) && depth >= best.0 {
+            best = (depth, kind);
+        }
+    }
+    best.1.to_owned()
+}
+
+fn is_installed(root: &Path, tool: &str) -> bool {
+    [
+        "usr/bin",
+        "usr/sbin",
+        "bin",
+        "usr/local/bin",
+        "run/wrappers/bin",
+    ]
+    .iter()
+    .any(|dir| {
+        let meta = fs::metadata(root.join(dir).join(tool));
+        meta.is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    })
+}
+
+fn login_name(passwd: &str, uid: u32) -> Option<String> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+/// How many subordinate ids `table` (subuid(5)) gives the user in all.
+fn sub_id_count(table: &str, login: Option<&str>, uid: u32) -> u64 {
+    let counts = table.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.trim().split(':').collect();
+        let [owner, _, count] = fields[..] else {
+            return None;
+        };
+        let is_ours = Some(owner) == login || owner.parse() == Ok(uid);
+        if is_ours {
+            count.parse::<u64>().ok()
+        } else {
+            None
+        }
+    });
+    counts.fold(0, u64::saturating_add)
+}

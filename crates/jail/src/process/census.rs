@@ -1,0 +1,243 @@
+//! Who descends from whom right now, according to /proc.
+//!
+//! A census is a snapshot and processes keep forking while it is taken; whoever needs all of them
+//! stops what was found and looks again until nothing new turns up ([`TreeKill`]).
+
+use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+use std::collections::{HashMap, HashSet};
+use std::mem::MaybeUninit;
+
+/// One process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub pid: Pid,
+    /// Its parent.
+    pub parent: Option<Pid>,
+    /// Whether any of its threads still runs.
+    pub is_alive: bool,
+}
+
+/// All processes of this pid namespace that /proc shows.
+#[derive(Debug, Default)]
+pub struct Census {
+    children: HashMap<Pid, Vec<Member>>,
+}
+
+impl Census {
+    /// Reads /proc.
+    ///
+    /// # Errors
+    /// /proc is not mounted or cannot be read. A process that vanishes meanwhile is left out.
+    pub fn take() -> Result<Self, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let proc = rustix::fs::open(c"/proc", flags, Mode::empty())?;
+        let mut census = Self::default();
+        let mut room = [MaybeUninit::uninit(); 8 << 10];
+        let mut entries = RawDir::new(&proc, &mut room);
+        let mut path = Vec::with_capacity(24);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if !name.first().is_some_and(u8::is_ascii_digit) {
+                continue;
+            }
+            path.clear();
+            path.extend_from_slice(name);
+            path.extend_from_slice(b"/stat");
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let Ok(file) = rustix::fs::openat(&proc, path.as_slice(), flags, Mode::empty()) else {
+                continue;
+            };
+            let mut text = [0_u8; 1024];
+            let Ok(count) = rustix::io::read(&file, &mut text) else {
+                continue;
+            };
+            if let Some(member) = parse_stat(text.get(..count).unwrap_or_default())
+                && let Some(parent) = member.parent
+            {
+                census.children.entry(parent).or_default().push(member);
+            }
+        }
+        Ok(census)
+    }
+
+    /// Direct children of `pid`, dead ones included.
+    pub fn children_of(&self, pid: Pid) -> impl Iterator<Item = &Member> {
+        self.children.get(&pid).into_iter().flatten()
+    }
+
+    /// Everything that descends from `root`, without `root`, parents before their children.
+    pub fn descendants_of(&self, root: Pid) -> Vec<Member> {
+        let mut found: Vec<Member> = Vec::new();
+        let mut seen = HashSet::from([root]);
+        let mut next = 0;
+        let mut parent = root;
+        loop {
+            for child in self.children_of(parent) {
+                // A pid reused while the snapshot was taken could close a circle.
+                if seen.insert(child.pid) {
+                    found.push(*child);
+                }
+            }
+            let Some(member) = found.get(next) else {
+                return found;
+            };
+            parent = member.pid;
+            next += 1;
+        }
+    }
+
+    /// Sends `signal` to every living descendant of `root`; returns how many there were.
+    pub fn signal_tree(&self, root: Pid, signal: Signal) -> usize {
+        let mut living = self.descendants_of(root);
+        living.retain(|member| member.is_alive);
+        for member in &living {
+            let _ = rustix::process::kill_process(member.pid, signal);
+        }
+        living.len()
+    }
+}
+
+/// The parts of `/proc/PID/stat` we need. The command name may contain anything, so the fields
+/// are counted from its last closing parenthesis (proc_pid_stat(5)).
+fn parse_stat(text: &[u8]) -> Option<Member> {
+    // TRUST: the name is chosen by the process; a field that does not parse drops the entry.
+    let open = text.iter().position(|&byte| byte == b'(')?;
+    let close = text.iter().rposition(|&byte| byte == b')')?;
+    let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.trim().parse::<i32>().ok();
+    let pid = Pid::from_raw(number(text.get(..open)?)?)?;
+    let mut fields = text
+        .get(close + 1..)?
+        .split(|&byte| byte == b' ')
+        .filter(|part| !part.is_empty());
+    let state = *fields.next()?.first()?;
+    let parent = Pid::from_raw(number(fields.next()?)?);
+    // num_threads is field 20; state was field 3, ppid field 4.
+    let threads = number(fields.nth(15)?)?;
+    let is_dead = matches!(state, b'Z' | b'X') && threads <= 1;
+    Some(Member {
+        pid,
+        parent,
+        is_alive: !is_dead,
+    })
+}
+
+/// The state of killing everything below one warden.
+///
+/// Killing alone loses against a process that forks faster than we look: while its children die,
+/// their slots under the process limit become free again. So after a first plain round everything
+/// found is stopped first, which keeps the slots taken, until a look finds nothing new; then all
+/// of it is killed. Repeat until the warden, which outlives its last descendant, is gone.
+#[derive(Debug, Default)]
+pub struct TreeKill {
+    rounds: u32,
+    stopped: HashSet<Pid>,
+    killed: HashSet<Pid>,
+}
+
+/// Looks per round while freezing, so that a fast forker cannot keep us here for ever.
+const LOOKS_PER_ROUND: u32 = 16;
+/// Rounds after which a warden that reports nobody alive and does not leave is itself killed.
+const PATIENT_ROUNDS: u32 = 50;
+/// Most pids remembered as killed; only their number is reported.
+const REMEMBERED: usize = 1 << 16;
+
+impl TreeKill {
+    /// A kill that has not begun.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Rounds done so far.
+    pub const fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// Distinct processes killed so far, without `except`.
+    pub fn killed(&self, except: Option<Pid>) -> usize {
+        self.killed.len() - usize::from(except.is_some_and(|pid| self.killed.contains(&pid)))
+    }
+
+    /// One round against everything below `warden`, beginning from the given fresh census.
+    ///
+    /// # Errors
+    /// /proc cannot be read; nothing more can be found then, and the caller has to kill the warden
+    /// and what surfaces from it.
+    pub fn round(&mut self, warden: Pid, first: &Census) -> Result<(), Errno> {
+        // The warden itself may have been stopped, which would keep the dead from being reaped.
+        let _ = rustix::process::kill_process(warden, Signal::CONT);
+        let mut members = first.descendants_of(warden);
+        if self.rounds > 0 && !members.is_empty() {
+            self.stopped.clear();
+            for _ in 0..LOOKS_PER_ROUND {
+                let mut has_new = false;
+                for member in members.iter().filter(|member| member.is_alive) {
+                    if self.stopped.insert(member.pid) {
+                        has_new = true;
+                        let _ = rustix::process::kill_process(member.pid, Signal::STOP);
+                    }
+                }
+                if !has_new {
+                    break;
+                }
+                members = Census::take()?.descendants_of(warden);
+            }
+        }
+        let mut is_any_alive = false;
+        for member in members.iter().filter(|member| member.is_alive) {
+            is_any_alive = true;
+            let _ = rustix::process::kill_process(member.pid, Signal::KILL);
+            if self.killed.len() < REMEMBERED {
+                self.killed.insert(member.pid);
+            }
+        }
+        self.rounds += 1;
+        if !is_any_alive && self.rounds > PATIENT_ROUNDS {
+            let _ = rustix::process::kill_process(warden, Signal::KILL);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_names_do_not_shift_fields() {
+        let tail = "S 7 5 5 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 3 0 100";
+        let text = format!("12 (a) R 99 (b\n) 1) {tail}");
+        let member = parse_stat(text.as_bytes()).unwrap();
+        assert_eq!(member.pid.as_raw_pid(), 12);
+        assert_eq!(member.parent, Pid::from_raw(7));
+        assert!(member.is_alive);
+        let zombie = parse_stat(b"12 (x) Z 7 5 5 0 -1 4 1 0 0 0 0 0 0 0 20 0 1 0 100").unwrap();
+        assert!(!zombie.is_alive);
+        let leader_gone =
+            parse_stat(b"12 (x) Z 7 5 5 0 -1 4 1 0 0 0 0 0 0 0 20 0 4 0 100").unwrap();
+        assert!(leader_gone.is_alive, "other threads still run");
+        assert_eq!(parse_stat(b"12 (x"), None);
+        assert_eq!(parse_stat(b""), None);
+    }
+
+    #[test]
+    fn this_process_is_counted_with_its_child() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let census = Census::take().unwrap();
+        let pid = Pid::from_child(&child);
+        assert!(
+            census
+                .descendants_of(rustix::process::getpid())
+                .iter()
+                .any(|member| member.pid == pid)
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,95 @@
+//! What to start, and why it could not be.
+
+use super::Strings;
+use crate::sys::warden::{LimitEntry, Stage};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use rustix::process::Resource;
+use std::ffi::CStr;
+
+/// A command with everything decided.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// Arguments, the command's name first; at least one.
+    pub argv: &'a Strings,
+    /// The whole environment, as `NAME=value`.
+    pub env: &'a Strings,
+    /// Paths to execute, tried in order by the rules of execvp(3). Relative ones count from `cwd`.
+    pub candidates: &'a Strings,
+    /// Working directory; `None` for that of this process.
+    pub cwd: Option<&'a CStr>,
+    /// Standard input, output and error.
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// Whether standard input is a terminal that becomes the command's own.
+    pub has_controlling_terminal: bool,
+    /// Landlock ruleset for the command; implies `no_new_privs`.
+    pub landlock: Option<BorrowedFd<'a>>,
+    /// How willing the kernel is to kill the command when memory runs out; only raising it is
+    /// allowed. Best effort.
+    pub oom_score_adj: Option<i16>,
+    /// Resource limits, soft and hard alike. Only ever lowered: a value above the current hard
+    /// limit leaves that in place.
+    pub limits: &'a [(Resource, u64)],
+}
+
+impl Launch<'_> {
+    pub(super) fn limit_entries(&self) -> Vec<LimitEntry> {
+        let lower = |&(resource, wanted): &(Resource, u64)| {
+            let hard = rustix::process::getrlimit(resource)
+                .maximum
+                .unwrap_or(u64::MAX);
+            let value = wanted.min(hard);
+            LimitEntry {
+                resource: resource as u64,
+                soft: value,
+                hard: value,
+            }
+        };
+        self.limits.iter().map(lower).collect()
+    }
+}
+
+/// Why a command did not start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SpawnError {
+    /// No candidate exists (127 in a shell).
+    #[error("no such command")]
+    NotFound,
+    /// A candidate exists and cannot be executed (126 in a shell).
+    #[error("the command cannot be executed: {0}")]
+    NotExecutable(Errno),
+    /// The working directory cannot be entered.
+    #[error("the working directory cannot be entered: {0}")]
+    Cwd(Errno),
+    /// Arguments and environment together exceed what execve(2) takes.
+    #[error("arguments and environment are larger than the kernel accepts")]
+    TooLarge,
+    /// The limit on processes or memory is reached.
+    #[error("no more processes can be started")]
+    NoProcesses,
+    /// The command could not be confined as asked, so it was not run.
+    #[error("the command could not be confined: {0}")]
+    Confine(Errno),
+    /// Another process killed or kept stopping the new one before it ran.
+    #[error("the new process was killed before the command ran")]
+    Interrupted,
+    /// Anything else.
+    #[error("the command could not be started: {0}")]
+    Other(Errno),
+}
+
+impl SpawnError {
+    pub(super) fn new(stage: Stage, errno: Errno) -> Self {
+        match (stage, errno) {
+            (_, Errno::AGAIN | Errno::NOMEM) => Self::NoProcesses,
+            (Stage::Exec, Errno::NOENT) => Self::NotFound,
+            (Stage::Exec, Errno::TOOBIG) => Self::TooLarge,
+            // Bad input, and not the system's state: these say "not an executable file".
+            (Stage::Exec, _) => Self::NotExecutable(errno),
+            (Stage::Cwd, _) => Self::Cwd(errno),
+            (Stage::Limit | Stage::Landlock, _) => Self::Confine(errno),
+            (Stage::Interrupted, _) => Self::Interrupted,
+            (Stage::Fork | Stage::Stdio, _) => Self::Other(errno),
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! The generated lower layer of a host root: empty mount points, and the few files of `/etc` that
+//! programs need. Built once per content and shared, read-only, by every sandbox that fits it.
+
+use crate::facts::{EntryKind, HostFacts};
+use crate::plan::Plan;
+use crate::spec::{RootFs, SANDBOX_GID, SANDBOX_UID, SANDBOX_USER, Spec};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// Entries of `/etc` that are copied when they exist. No accounts, keys, hosts or mounts.
+const ETC: [&str; 41] = [
+    "alternatives",
+    "bash.bashrc",
+    "ca-certificates",
+    "crypto-policies",
+    "debian_version",
+    "environment",
+    "ethertypes",
+    "fonts",
+    "gai.conf",
+    "inputrc",
+    "java",
+    "java-11-openjdk",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "java-25-openjdk",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "locale.alias",
+    "locale.conf",
+    "localtime",
+    "login.defs",
+    "magic",
+    "magic.mime",
+    "mime.types",
+    "nsswitch.conf",
+    "networks",
+    "os-release",
+    "perl",
+    "pki",
+    "profile",
+    "profile.d",
+    "protocols",
+    "python3",
+    "python3.11",
+    "rpc",
+    "services",
+    "shells",
+    "ssl",
+    "terminfo",
+    "timezone",
+];
+
+/// Never copied, wherever it stands: private keys.
+const ETC_REFUSED: [&str; 2] = ["ssl/private", "pki/tls/private"];
+
+/// Largest file copied and most files copied, so that an odd `/etc` cannot fill the state directory.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+const MAX_FILES: usize = 20_000;
+
+/// What a skeleton is made of; equal recipes give equal skeletons.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipe {
+    dirs: BTreeMap<PathBuf, (u32, u32)>,
+    files: Vec<PathBuf>,
+    links: BTreeMap<PathBuf, PathBuf>,
+    text: BTreeMap<&'static str, String>,
+    stamp: String,
+}
+
+impl Recipe {
+    /// Works out what the skeleton for this spec holds.
+    pub fn new(spec: &Spec, facts: &HostFacts) -> Self {
+        let mut recipe = Self {
+            dirs: BTreeMap::new(),
+            files: Vec::new(),
+            links: BTreeMap::new(),
+            text: BTreeMap::new(),
+            stamp: String::new(),
+        };
+        for (path, mode) in [
+            ("etc", 0o755),
+            ("proc", 0o555),
+            ("dev", 0o755),
+            ("run", 0o755),
+            ("workspace", 0o755),
+            ("tmp", 0o1777),
+            ("var", 0o755),
+            ("var/tmp", 0o1777),
+            ("home", 0o755),
+        ] {
+            recipe.dirs.insert(path.into(), (mode, 0));
+        }
+        let is_bound = |path: &Path| {
+            facts
+                .root_entries
+                .iter()
+                .any(|entry| entry.kind == EntryKind::Directory && path.starts_with(&entry.name))
+        };
+        recipe.own_dir(&spec.home, SANDBOX_UID, &is_bound);
+        for grant in &spec.grants {
+            let Ok(target) = grant.target.strip_prefix("/") else {
+                continue;
+            };
+            if is_bound(target) {
+                continue;
+            }
+            let below_home = spec
+                .home
+                .strip_prefix("/")
+                .is_ok_and(|home| target.starts_with(home));
+            let owner = if below_home { SANDBOX_UID } else { 0 };
+            if grant.source.is_dir() {
+                recipe.own_dir(&grant.target, owner, &is_bound);
+            } else {
+                if let Some(parent) = grant.target.parent() {
+                    recipe.own_dir(parent, owner, &is_bound);
+                }
+                recipe.files.push(target.to_owned());
+            }
+        }
+        for entry in &facts.root_entries {
+            match &entry.kind {
+                EntryKind::Directory => {
+                    recipe.dirs.insert(entry.name.clone().into(), (0o755, 0));
+                }
+                EntryKind::Symlink(target) => {
+                    recipe
+                        .links
+                        .insert(entry.name.clone().into(), target.clone());
+                }
+            }
+        }
+        if spec.rootfs == RootFs::Host {
+            recipe.text = accounts(spec);
+            recipe.stamp = etc_stamp();
+        }
+        recipe
+    }
+
+    /// Adds a directory and its missing parents.
+    fn own_dir(&mut self, path: &Path, owner: u32, is_bound: &dyn Fn(&Path) -> bool) {
+        let Ok(path) = path.strip_prefix("/") else {
+            return;
+        };
+        if is_bound(path) {
+            return;
+        }
+        let mut ancestors: Vec<&Path> = path
+            .ancestors()
+            .filter(|part| !part.as_os_str().is_empty())
+            .collect();
+        ancestors.reverse();
+        for (depth, part) in ancestors.iter().enumerate() {
+            // A one-component home such as /root is the home itself, not a shared parent.
+            let is_shared = depth == 0 && ancestors.len() > 1;
+            let owner = if is_shared { 0 } else { owner };
+            self.dirs
+                .entry(part.to_path_buf())
+                .or_insert((0o755, owner));
+        }
+    }
+
+    /// A stable text of everything that matters; its digest names the skeleton.
+    pub fn fingerprint(&self) -> String {
+        format!(
+            "2\n{:?}\n{:?}\n{:?}\n{:?}\n{}",
+            self.dirs, self.files, self.links, self.text, self.stamp
+        )
+    }
+
+    /// Builds the skeleton at `path`, which must not exist yet.
+    ///
+    /// `ids` translates an id inside to one on the host when the builder is privileged.
+    ///
+    /// # Errors
+    /// Any failure to write; what was made so far is removed again.
+    pub fn build(&self, path: &Path, is_privileged: bool) -> io::Result<()> {
+        let built = self.build_in(path, is_privileged);
+        if built.is_err() {
+            let _ = fs::remove_dir_all(path);
+        }
+        built
+    }
+
+    fn build_in(&self, root: &Path, is_privileged: bool) -> io::Result<()> {
+        let own = |path: &Path, owner: u32| {
+            if is_privileged {
+                let group = if owner == SANDBOX_UID {
+                    SANDBOX_GID
+                } else {
+                    owner
+                };
+                std::os::unix::fs::lchown(path, Some(owner), Some(group))
+            } else {
+                Ok(())
+            }
+        };
+        make_dir(root, 0o755)?;
+        for (name, (mode, owner)) in &self.dirs {
+            let path = root.join(name);
+            make_dir(&path, *mode)?;
+            own(&path, *owner)?;
+        }
+        for name in &self.files {
+            fs::write(root.join(name), b"")?;
+        }
+        for (name, target) in &self.links {
+            symlink(target, root.join(name))?;
+        }
+        if !self.text.is_empty() {
+            let mut copied = 0;
+            for name in ETC {
+                copy(
+                    &Path::new("/etc").join(name),
+                    &root.join("etc").join(name),
+                    name,
+                    &mut copied,
+                )?;
+            }
+            for (name, content) in &self.text {
+                let path = root.join("etc").join(name);
+                fs::write(&path, content)?;
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the directories for a sandbox's writable layers and gives them to their owners inside.
+///
+/// # Errors
+/// Any failure to make or own them.
+pub fn make_layers(plan: &Plan, layers: &Path, workspace_mode: u32) -> io::Result<()> {
+    let is_privileged = plan.identity.writer == crate::plan::MapWriter::Privileged;
+    for (name, owner) in plan.layer_dirs() {
+        if plan.layers_in_memory() && !name.is_empty() {
+            break;
+        }
+        let path = if name.is_empty() {
+            layers.to_owned()
+        } else {
+            layers.join(&name)
+        };
+        let mode = match name.as_str() {
+            "" => 0o700,
+            "workspace-upper" => workspace_mode & 0o777,
+            _ => 0o755,
+        };
+        match rustix::fs::mkdir(&path, Mode::from_raw_mode(mode)) {
+            Ok(()) => {}
+            // A kept sandbox starts again on what it wrote, but with a new work directory: the
+            // mark that a volatile overlay leaves in the old one forbids its use.
+            Err(Errno::EXIST) if name.ends_with("-work") => {
+                remove_work(&path)?;
+                rustix::fs::mkdir(&path, Mode::from_raw_mode(mode))?;
+            }
+            Err(Errno::EXIST) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        if is_privileged
+            && let (Some(uid), Some(gid)) = (plan.host_uid(owner), plan.host_gid(owner))
+        {
+            std::os::unix::fs::lchown(&path, Some(uid), Some(gid))?;
+        }
+    }
+    Ok(())
+}
+
+/// The kernel makes its own directories in there without any permission bits.
+fn remove_work(path: &Path) -> io::Result<()> {
+    unlock(path)?;
+    fs::remove_dir_all(path)
+}
+
+/// Gives the owner its rights on a directory and all below it. Nobody else is at work there.
+fn unlock(dir: &Path) -> io::Result<()> {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            unlock(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    // Set apart from creation, so that the caller's umask has no say.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+/// Copies files, directories and links; skips what the caller cannot read and what is neither.
+fn copy(from: &Path, to: &Path, name: &str, copied: &mut usize) -> io::Result<()> {
+    if ETC_REFUSED.contains(&name) || *copied >= MAX_FILES {
+        return Ok(());
+    }
+    let Ok(meta) = fs::symlink_metadata(from) else {
+        return Ok(());
+    };
+    *copied += 1;
+    if meta.is_symlink() {
+        let Ok(target) = fs::read_link(from) else {
+            return Ok(());
+        };
+        symlink(target, to)
+    } else if meta.is_dir() {
+        let Ok(entries) = fs::read_dir(from) else {
+            return Ok(());
+        };
+        make_dir(to, 0o755)?;
+        for entry in entries.flatten() {
+            let child = entry.file_name();
+            let child_name = format!("{name}/{}", child.to_string_lossy());
+            copy(&entry.path(), &to.join(&child), &child_name, copied)?;
+        }
+        Ok(())
+    } else if meta.is_file() && meta.len() <= MAX_FILE_BYTES && meta.mode() & 0o004 != 0 {
+        let Ok(content) = fs::read(from) else {
+            return Ok(());
+        };
+        fs::write(to, content)?;
+        let mode = if meta.mode() & 0o111 == 0 {
+            0o644
+        } else {
+            0o755
+        };
+        fs::set_permissions(to, fs::Permissions::from_mode(mode))
+    } else {
+        Ok(())
+    }
+}
+
+fn accounts(spec: &Spec) -> BTreeMap<&'static str, String> {
+    let home = spec.home.display();
+    let (user, uid, gid, host) = (SANDBOX_USER, SANDBOX_UID, SANDBOX_GID, &spec.hostname);
+    BTreeMap::from([
+        (
+            "passwd",
+            format!(
+                "root:x:0:0:root:/:/usr/sbin/nologin\n\
+                 {user}:x:{uid}:{gid}:Sandbox user:{home}:/bin/sh\n\
+                 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+            ),
+        ),
+        (
+            "group",
+            format!("root:x:0:\ntty:x:5:\n{user}:x:{gid}:\nnogroup:x:65534:\n"),
+        ),
+        (
+            "hosts",
+            format!("127.0.0.1 localhost {host}\n::1 localhost\n"),
+        ),
+        ("hostname", format!("{host}\n")),
+        ("host.conf", "multi on\n".to_owned()),
+        (
+            "resolv.conf",
+            match spec.net {
+                // Nothing answers there, so that a lookup fails at once instead of after a timeout.
+                crate::spec::Net::None => "options timeout:1 attempts:1\n".to_owned(),
+                crate::spec::Net::Host => {
+                    fs::read_to_string("/etc/resolv.conf").unwrap_or_default()
+                }
+            },
+        ),
+    ])
+}
+
+/// Changes when what is copied from `/etc` changes, judged by the time stamps of two levels.
+fn etc_stamp() -> String {
+    let mut stamp = String::new();
+    for name in ETC {
+        let path = Path::new("/etc").join(name);
+        let mut add = |path: &Path| {
+            if let Ok(meta) = fs::symlink_metadata(path) {
+                use std::fmt::Write as _;
+                let _ = write!(
+                    stamp,
+                    "{}:{}.{}:{} ",
+                    meta.ino(),
+                    meta.mtime(),
+                    meta.mtime_nsec(),
+                    meta.len()
+                );
+            }
+        };
+        add(&path);
+        if name == "ssl" {
+            add(Path::new("/etc/ssl/certs"));
+        }
+    }
+    stamp
+}

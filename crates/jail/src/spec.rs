@@ -1,0 +1,228 @@
+//! What is wanted of a native sandbox: declared, serialisable, free of any fact about the machine.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+
+/// Everything the caller decides about one native sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// What the sandbox's `/` shows.
+    pub rootfs: RootFs,
+    /// Host directory that appears at `/workspace` as an overlay: readable and writable inside,
+    /// never written outside. `None` gives an empty directory.
+    pub workspace: Option<PathBuf>,
+    /// Further host paths shown read-only.
+    pub grants: Vec<Grant>,
+    /// Network reach.
+    pub net: Net,
+    /// How much of `/proc` is shown.
+    pub proc: ProcMode,
+    /// Where written data lives.
+    pub layers: Layers,
+    /// Which user ids exist inside.
+    pub ids: Ids,
+    /// Resource limits.
+    pub limits: Limits,
+    /// Limits whose absence is an error instead of a line in the report.
+    pub require: Vec<LimitKind>,
+    /// Home directory inside; a fresh directory whose granted parts come from `grants`.
+    pub home: PathBuf,
+    /// Base environment of every command, as `(name, value)`.
+    pub env: Vec<(String, String)>,
+    /// Host name inside.
+    pub hostname: String,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            rootfs: RootFs::Host,
+            workspace: None,
+            grants: Vec::new(),
+            net: Net::None,
+            proc: ProcMode::Masked,
+            layers: Layers::Disk,
+            ids: Ids::Auto,
+            limits: Limits::default(),
+            require: Vec::new(),
+            home: PathBuf::from("/home/sandbox"),
+            env: Vec::new(),
+            hostname: "glovebox".to_owned(),
+        }
+    }
+}
+
+/// What the sandbox's `/` shows (isolation design 3.4).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RootFs {
+    /// The host's programs and libraries, by allow-list: no homes, no `/run`, no secrets.
+    Host,
+    /// Everything on the host that the caller can read, less a list of known secrets. Weaker.
+    HostAll,
+    /// A directory that holds a root file system.
+    Dir(PathBuf),
+}
+
+impl fmt::Display for RootFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("host"),
+            Self::HostAll => f.write_str("host-all"),
+            Self::Dir(path) => write!(f, "dir:{}", path.display()),
+        }
+    }
+}
+
+/// A host path shown read-only inside.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// Absolute path on the host; symbolic links in it are resolved before use.
+    pub source: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
+}
+
+/// Network reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Net {
+    /// An own network namespace with nothing but loopback.
+    None,
+    /// The host's network, with all it can reach. No wall.
+    Host,
+}
+
+/// How much of `/proc` is shown (isolation design 3.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcMode {
+    /// All of it, `sys` and its like read-only, kernel internals covered.
+    Masked,
+    /// Process directories only (`subset=pid`).
+    Pids,
+    /// No `/proc`; for hosts whose own `/proc` is masked, where the kernel refuses a new one.
+    None,
+}
+
+/// Where written data lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layers {
+    /// In the sandbox's state directory. The disk limit is then watched, not enforced.
+    Disk,
+    /// In memory: the disk limit is exact, and what is written counts as memory.
+    Memory,
+}
+
+/// Which user ids exist inside (isolation design 3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ids {
+    /// A range under root; one id otherwise.
+    Auto,
+    /// One id: the sandbox user is the caller.
+    Single,
+    /// 65,536 ids: a leased range under root, `/etc/subuid` otherwise.
+    Range,
+}
+
+/// Resource limits; `None` means no limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Memory of all processes together, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// CPU time per second of wall time, in thousandths of one CPU.
+    pub cpu_millis: Option<u32>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// Bytes written to all layers together.
+    pub disk_bytes: Option<u64>,
+    /// Size of one file in bytes.
+    pub file_bytes: Option<u64>,
+    /// Life of the sandbox in milliseconds.
+    pub wall_ms: Option<u64>,
+}
+
+/// Names one limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitKind {
+    /// [`Limits::memory_bytes`].
+    Memory,
+    /// [`Limits::cpu_millis`].
+    Cpu,
+    /// [`Limits::pids`].
+    Pids,
+    /// [`Limits::disk_bytes`].
+    Disk,
+    /// [`Limits::file_bytes`].
+    FileSize,
+    /// [`Limits::wall_ms`].
+    Wall,
+}
+
+impl LimitKind {
+    /// Every limit, in report order.
+    pub const ALL: [Self; 6] = [
+        Self::Memory,
+        Self::Cpu,
+        Self::Pids,
+        Self::Disk,
+        Self::FileSize,
+        Self::Wall,
+    ];
+
+    /// The word used in flags, configuration and reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+            Self::Pids => "pids",
+            Self::Disk => "disk",
+            Self::FileSize => "file-size",
+            Self::Wall => "wall",
+        }
+    }
+}
+
+impl fmt::Display for LimitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How well a limit holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitState {
+    /// The kernel holds it.
+    Enforced,
+    /// It is watched and acted upon, with a delay.
+    Approximate,
+    /// It does not hold here.
+    Absent,
+}
+
+impl fmt::Display for LimitState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Enforced => "enforced",
+            Self::Approximate => "approximate",
+            Self::Absent => "absent",
+        })
+    }
+}
+
+/// User id of commands inside.
+pub const SANDBOX_UID: u32 = 1000;
+/// Group id of commands inside.
+pub const SANDBOX_GID: u32 = 1000;
+/// Login name of [`SANDBOX_UID`] inside.
+pub const SANDBOX_USER: &str = "sandbox";
+/// Where the workspace appears inside.
+pub const WORKSPACE: &str = "/workspace";

@@ -1,0 +1,661 @@
+//! The child's half: mounts, pivot, seal, self-test.
+
+use super::{Broken, Ended, Go, Inside, Report, SelfTest};
+use crate::channel;
+use crate::identity;
+use crate::landlock;
+use crate::mount::{self, FsOption};
+use crate::plan::{BytePath, MapWriter, Plan, Step};
+use crate::seccomp;
+use crate::sys::once;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::net::{AddressFamily, SocketType};
+use rustix::process::{Resource, Rlimit};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Instant;
+
+/// Attaches one meaning to an errno: what could not be done.
+trait Context<T> {
+    fn cannot(self, step: &str) -> Result<T, Broken>;
+}
+
+impl<T> Context<T> for Result<T, Errno> {
+    fn cannot(self, step: &str) -> Result<T, Broken> {
+        self.map_err(|errno| Broken::new(step, errno))
+    }
+}
+
+/// Turns this process into the first process of the sandbox, or reports why not.
+pub(super) fn build(
+    control: OwnedFd,
+    gate: OwnedFd,
+    supervisor: Option<OwnedFd>,
+    plan: Plan,
+    started: Instant,
+) -> Result<Inside, Ended> {
+    match assemble(&control, &gate, &plan, started) {
+        Ok((landlock, self_test)) => {
+            drop(gate);
+            if channel::send(&control, &Report::Ready(self_test.clone()), &[]).is_err() {
+                return Err(Ended(1));
+            }
+            Ok(Inside {
+                link: control,
+                supervisor,
+                landlock,
+                env: plan.env,
+                cwd: plan.cwd.as_path().as_os_str().as_bytes().to_vec(),
+                self_test,
+            })
+        }
+        Err(broken) => {
+            let _ = channel::send(&control, &Report::Broken(broken), &[]);
+            Err(Ended(1))
+        }
+    }
+}
+
+struct Clock {
+    started: Instant,
+    marks: Vec<(String, u64)>,
+}
+
+impl Clock {
+    fn mark(&mut self, phase: &str) {
+        self.marks
+            .push((phase.to_owned(), self.started.elapsed().as_micros() as u64));
+    }
+}
+
+fn assemble(
+    control: &OwnedFd,
+    gate: &OwnedFd,
+    plan: &Plan,
+    started: Instant,
+) -> Result<(Option<OwnedFd>, SelfTest), Broken> {
+    let mut clock = Clock {
+        started,
+        marks: Vec::new(),
+    };
+    let go = receive_go(gate)?;
+    clock.mark("namespaces");
+    if plan.identity.writer != MapWriter::Single {
+        // With one id the kernel forbids this, and the caller's groups stay.
+        identity::leave_groups().cannot("leave the caller's groups")?;
+    }
+    if plan.identity.has_root {
+        identity::become_setup_root().cannot("become root of the sandbox for its set-up")?;
+    }
+    // A kernel without keyrings has nothing to leave behind.
+    match once::new_session_keyring() {
+        Ok(()) | Err(Errno::NOSYS) => {}
+        Err(errno) => return Err(Broken::new("leave the caller's session keyring", errno)),
+    }
+    rustix::system::sethostname(plan.hostname.as_bytes()).cannot("set the host name")?;
+    if plan.own_network {
+        once::loopback_up().cannot("bring the loopback interface up")?;
+    }
+    rustix::mount::mount_change(
+        "/",
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+    )
+    .cannot("detach from the host's mount events")?;
+
+    let mut mounts = Mounts::new(plan)?;
+    // The parent has been opening these meanwhile.
+    let mut sources = if go.has_sources {
+        receive_sources(gate, plan)?
+    } else {
+        open_sources(plan)?
+    };
+    mounts.place_layers(plan, &sources)?;
+    for step in &plan.steps {
+        mounts.apply(step, &mut sources)?;
+    }
+    drop(sources);
+    Mounts::forbid_user_namespaces()?;
+    mounts.pivot()?;
+    clock.mark("mounts");
+
+    rustix::process::chdir(plan.cwd.as_path()).cannot("enter the workspace")?;
+    seal(plan)?;
+    // Also the child of stage 0 came with the caller's stdin, stdout and stderr.
+    silence_stdio()?;
+    let built = landlock::Ruleset::build(&policy(plan)).map_err(|error| {
+        Broken::new(format!("build the Landlock rules ({error})"), Errno::INVAL)
+    })?;
+    seccomp::install(seccomp::Profile::Default).map_err(|error| {
+        Broken::new(
+            format!("install the system-call filter ({error})"),
+            Errno::INVAL,
+        )
+    })?;
+    clock.mark("seal");
+    let mut self_test = examine(built.abi);
+    clock.mark("self-test");
+    self_test.timings_us = clock.marks;
+    self_test
+        .open_fds
+        .retain(|fd| *fd != control.as_raw_fd() && *fd != gate.as_raw_fd());
+    Ok((built.fd, self_test))
+}
+
+fn gate_is_closed() -> Broken {
+    Broken::new("hear from stage 0", Errno::PIPE)
+}
+
+fn receive_go(gate: &OwnedFd) -> Result<Go, Broken> {
+    let (go, _) = channel::receive::<Go>(gate)
+        .ok()
+        .flatten()
+        .ok_or_else(gate_is_closed)?;
+    Ok(go)
+}
+
+fn receive_sources(gate: &OwnedFd, plan: &Plan) -> Result<Vec<OwnedFd>, Broken> {
+    let mut sources = Vec::with_capacity(plan.sources.len());
+    while sources.len() < plan.sources.len() {
+        let ((), fds) = channel::receive::<()>(gate)
+            .ok()
+            .flatten()
+            .ok_or_else(gate_is_closed)?;
+        if fds.is_empty() {
+            return Err(gate_is_closed());
+        }
+        sources.extend(fds);
+    }
+    Ok(sources)
+}
+
+/// Without privilege outside, what the child may open is exactly what the caller may.
+fn open_sources(plan: &Plan) -> Result<Vec<OwnedFd>, Broken> {
+    plan.sources
+        .iter()
+        .map(|source| {
+            let path = source.path.as_path();
+            let step = format!("open {} for the sandbox", path.display());
+            let mount = match mount::copy_path(path, source.is_recursive) {
+                Err(Errno::INVAL) if !source.is_recursive => {
+                    let why = "it has other file systems mounted below it, which only root may \
+                               leave out";
+                    return Err(Broken::new(format!("{step} ({why})"), Errno::INVAL));
+                }
+                other => other.cannot(&step)?,
+            };
+            mount::narrow(&mount, source.is_read_only, None, source.is_recursive).cannot(&step)?;
+            Ok(mount)
+        })
+        .collect()
+}
+
+/// The file system under construction.
+struct Mounts {
+    /// A small tmpfs over the old root: mount points for layers, and empty things to cover with.
+    staging: OwnedFd,
+    /// The new root; valid after the first overlay.
+    root: Option<OwnedFd>,
+    /// The new `/proc`.
+    proc: Option<OwnedFd>,
+}
+
+const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+impl Mounts {
+    fn new(plan: &Plan) -> Result<Self, Broken> {
+        let size = plan.staging_bytes.to_string();
+        let staging = mount::create(
+            "tmpfs",
+            &[
+                FsOption::Value("size", &size),
+                FsOption::Value("mode", "0755"),
+            ],
+            MountAttrFlags::MOUNT_ATTR_NODEV,
+        )
+        .cannot("create the staging file system")?;
+        mount::attach_over_root(&staging).cannot("mount the staging file system")?;
+        for name in ["empty", "root", "layers"] {
+            mkdir(&staging, name, 0o755)?;
+        }
+        touch(&staging, "void")?;
+        // Overlay options are paths; with the staging file system as working directory they can
+        // be short and relative, which no caller-chosen name ever enters.
+        rustix::process::fchdir(&staging).cannot("enter the staging file system")?;
+        Ok(Self {
+            staging,
+            root: None,
+            proc: None,
+        })
+    }
+
+    /// Puts the writable layers where the overlays will look for them.
+    fn place_layers(&self, plan: &Plan, sources: &[OwnedFd]) -> Result<(), Broken> {
+        if plan.layers_in_memory() {
+            for (name, owner) in plan.layer_dirs() {
+                if name.is_empty() {
+                    continue;
+                }
+                let path = format!("layers/{name}");
+                mkdir(&self.staging, &path, 0o755)?;
+                if owner == plan.seal.uid && plan.identity.has_root {
+                    let (uid, gid) = (
+                        rustix::fs::Uid::from_raw(plan.seal.uid),
+                        rustix::fs::Gid::from_raw(plan.seal.gid),
+                    );
+                    rustix::fs::chownat(
+                        &self.staging,
+                        path.as_str(),
+                        Some(uid),
+                        Some(gid),
+                        rustix::fs::AtFlags::empty(),
+                    )
+                    .cannot("give the workspace to the sandbox user")?;
+                }
+            }
+        } else {
+            let layers = sources
+                .first()
+                .ok_or_else(|| Broken::new("find the layers in the plan", Errno::INVAL))?;
+            self.attach_in_staging(layers, "layers")?;
+        }
+        Ok(())
+    }
+
+    fn attach_in_staging(&self, mount: &OwnedFd, name: &str) -> Result<(), Broken> {
+        let target = rustix::fs::openat(&self.staging, name, DIR, Mode::empty())
+            .cannot("open a staging directory")?;
+        mount::attach(mount, &target).cannot("mount a layer in the staging file system")
+    }
+
+    fn root(&self) -> Result<&OwnedFd, Broken> {
+        self.root.as_ref().ok_or_else(|| {
+            Broken::new(
+                "mount before there is a root (a malformed plan)",
+                Errno::INVAL,
+            )
+        })
+    }
+
+    fn apply(&mut self, step: &Step, sources: &mut [OwnedFd]) -> Result<(), Broken> {
+        let source = |index: usize| {
+            sources
+                .get(index)
+                .ok_or_else(|| Broken::new("find a source of the plan", Errno::INVAL))
+        };
+        match step {
+            Step::Overlay {
+                target,
+                lower,
+                layer,
+            } => {
+                let lower = lower.map(source).transpose()?;
+                self.overlay(target, lower, layer)
+            }
+            Step::Bind {
+                source: index,
+                target,
+            } => {
+                let mount = source(*index)?;
+                let step = format!("show {} in the sandbox", target.as_path().display());
+                let at = mount::make_target(self.root()?, target.as_path(), mount).cannot(&step)?;
+                mount::attach(mount, at).cannot(&step)
+            }
+            Step::Proc {
+                pids_only,
+                read_only,
+                covered,
+            } => self.proc(*pids_only, read_only, covered),
+            Step::Dev { shm_bytes } => self.dev(*shm_bytes),
+            Step::Cover { target } => {
+                let step = format!("cover {}", target.as_path().display());
+                match mount::open_target(self.root()?, target.as_path()) {
+                    Ok(at) => self.cover(at.as_fd()).cannot(&step),
+                    // It is gone, or so closed that not even the set-up's root can come near it;
+                    // nobody inside ever has more rights than that.
+                    Err(Errno::NOENT | Errno::ACCESS) => Ok(()),
+                    Err(errno) => Err(Broken::new(step, errno)),
+                }
+            }
+        }
+    }
+
+    fn overlay(
+        &mut self,
+        target: &BytePath,
+        lower: Option<&OwnedFd>,
+        layer: &str,
+    ) -> Result<(), Broken> {
+        let step = format!("mount the overlay for {}", target.as_path().display());
+        let lower_name = match lower {
+            Some(lower) => {
+                let name = format!("{layer}-lower");
+                mkdir(&self.staging, &name, 0o755)?;
+                self.attach_in_staging(lower, &name)?;
+                name
+            }
+            None => "empty".to_owned(),
+        };
+        let (upper, work) = (
+            format!("layers/{layer}-upper"),
+            format!("layers/{layer}-work"),
+        );
+        let options = [
+            FsOption::Value("lowerdir", &lower_name),
+            FsOption::Value("upperdir", &upper),
+            FsOption::Value("workdir", &work),
+            FsOption::Flag("userxattr"),
+            // Without it the kernel writes the whole file system below to disk whenever a sandbox
+            // ends. What was written survives the sandbox; only a crash of the machine can lose it.
+            FsOption::Flag("volatile"),
+        ];
+        let overlay =
+            mount::create("overlay", &options, MountAttrFlags::MOUNT_ATTR_NODEV).cannot(&step)?;
+        if self.root.is_none() {
+            self.attach_in_staging(&overlay, "root")?;
+            self.root = Some(overlay);
+            return Ok(());
+        }
+        let at = mount::make_target(self.root()?, target.as_path(), &overlay).cannot(&step)?;
+        mount::attach(&overlay, at).cannot(&step)
+    }
+
+    fn proc(
+        &mut self,
+        pids_only: bool,
+        read_only: &[String],
+        covered: &[String],
+    ) -> Result<(), Broken> {
+        // Not `hidepid`: it hides whatever one may not trace, so a command that makes itself untraceable
+        // (PR_SET_DUMPABLE) would be out of the guest's sight when its job is to be ended, and jobs, each
+        // in a Landlock domain of its own, would not see each other.
+        let mut options = Vec::new();
+        if pids_only {
+            options.push(FsOption::Value("subset", "pid"));
+        }
+        let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let proc = mount::create("proc", &options, attributes).cannot("mount /proc")?;
+        let at =
+            mount::make_target(self.root()?, Path::new("/proc"), &proc).cannot("mount /proc")?;
+        mount::attach(&proc, at).cannot("mount /proc")?;
+        for name in read_only {
+            let step = format!("make /proc/{name} read-only");
+            let copy = match mount::copy(&proc, name, true) {
+                Err(Errno::NOENT) => continue,
+                other => other.cannot(&step)?,
+            };
+            mount::narrow(&copy, true, None, true).cannot(&step)?;
+            let at = mount::open_target(&proc, Path::new(name)).cannot(&step)?;
+            mount::attach(&copy, at).cannot(&step)?;
+        }
+        for name in covered {
+            let step = format!("cover /proc/{name}");
+            match mount::open_target(&proc, Path::new(name.trim_end_matches('/'))) {
+                Ok(at) => self.cover(at.as_fd()).cannot(&step)?,
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(Broken::new(step, errno)),
+            }
+        }
+        self.proc = Some(proc);
+        Ok(())
+    }
+
+    /// Puts something empty and read-only over a file or directory.
+    fn cover(&self, at: impl AsFd) -> Result<(), Errno> {
+        let name = if mount::is_directory(&at)? {
+            "empty"
+        } else {
+            "void"
+        };
+        let copy = mount::copy(&self.staging, name, false)?;
+        mount::narrow(&copy, true, None, false)?;
+        mount::attach(&copy, at)
+    }
+
+    fn dev(&self, shm_bytes: u64) -> Result<(), Broken> {
+        let dev = mount::create(
+            "tmpfs",
+            &[
+                FsOption::Value("size", "64k"),
+                FsOption::Value("mode", "0755"),
+            ],
+            MountAttrFlags::MOUNT_ATTR_NOEXEC,
+        )
+        .cannot("mount /dev")?;
+        let at = mount::make_target(self.root()?, Path::new("/dev"), &dev).cannot("mount /dev")?;
+        mount::attach(&dev, at).cannot("mount /dev")?;
+        for name in ["null", "zero", "full", "random", "urandom", "tty"] {
+            let step = format!("show /dev/{name} in the sandbox");
+            let node = mount::copy_path(&Path::new("/dev").join(name), false).cannot(&step)?;
+            mount::keep_device(&node).cannot(&step)?;
+            touch(&dev, name)?;
+            let at = mount::open_target(&dev, Path::new(name)).cannot(&step)?;
+            mount::attach(&node, at).cannot(&step)?;
+        }
+        for name in ["pts", "shm"] {
+            mkdir(&dev, name, 0o755)?;
+        }
+        let size = shm_bytes.to_string();
+        let shm = mount::create(
+            "tmpfs",
+            &[
+                FsOption::Value("size", &size),
+                FsOption::Value("mode", "1777"),
+            ],
+            MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC,
+        )
+        .cannot("mount /dev/shm")?;
+        let at = mount::open_target(&dev, Path::new("shm")).cannot("mount /dev/shm")?;
+        mount::attach(&shm, at).cannot("mount /dev/shm")?;
+        let pts = mount::create(
+            "devpts",
+            &[
+                FsOption::Value("ptmxmode", "0666"),
+                FsOption::Value("mode", "0620"),
+            ],
+            MountAttrFlags::MOUNT_ATTR_NOEXEC,
+        )
+        .cannot("mount /dev/pts")?;
+        let at = mount::open_target(&dev, Path::new("pts")).cannot("mount /dev/pts")?;
+        mount::attach(&pts, at).cannot("mount /dev/pts")?;
+        for (target, link) in [
+            ("pts/ptmx", "ptmx"),
+            ("/proc/self/fd", "fd"),
+            ("/proc/self/fd/0", "stdin"),
+            ("/proc/self/fd/1", "stdout"),
+            ("/proc/self/fd/2", "stderr"),
+        ] {
+            rustix::fs::symlinkat(target, &dev, link).cannot("make the links in /dev")?;
+        }
+        // With a single id the sandbox user owns this directory, and what the guest opens in it must
+        // be what it seems. The nodes and /dev/shm are mounts of their own and stay as they are.
+        mount::narrow(&dev, true, None, false).cannot("make /dev read-only")
+    }
+
+    /// No user namespace can be made below this one, whatever the system-call filter lets through.
+    fn forbid_user_namespaces() -> Result<(), Broken> {
+        let step = "forbid further user namespaces";
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let path = "/proc/sys/user/max_user_namespaces";
+        // The setting belongs to the namespace of the writer, so the host's own /proc serves as
+        // well as the new one, which is read-only by now.
+        let file = match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
+            // A kernel or a container without this file; seccomp still refuses.
+            Err(Errno::NOENT | Errno::ROFS) => return Ok(()),
+            other => other.cannot(step)?,
+        };
+        rustix::io::write(&file, b"0").map(drop).cannot(step)
+    }
+
+    fn pivot(self) -> Result<(), Broken> {
+        let root = self.root()?;
+        rustix::process::fchdir(root).cannot("enter the new root")?;
+        rustix::process::pivot_root(".", ".").cannot("exchange the roots")?;
+        // The old root now lies on top of the new one, and the staging file system on top of that.
+        rustix::mount::unmount(".", UnmountFlags::DETACH).cannot("detach the staging area")?;
+        rustix::mount::unmount(".", UnmountFlags::DETACH).cannot("detach the old root")?;
+        rustix::process::chdir("/").cannot("enter the new root")?;
+        let step = "verify that nothing lies above the new root";
+        let (own, above) = (mount_of("/").cannot(step)?, mount_of("/..").cannot(step)?);
+        if own == above && own == mount_of(".").cannot(step)? {
+            Ok(())
+        } else {
+            Err(Broken::new(step, Errno::XDEV))
+        }
+    }
+}
+
+/// Identity of the mount and the directory that `path` leads to.
+fn mount_of(path: &str) -> Result<(u64, u64), Errno> {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let found = statx(
+        CWD,
+        path,
+        AtFlags::empty(),
+        StatxFlags::MNT_ID | StatxFlags::INO,
+    )?;
+    Ok((found.stx_mnt_id, found.stx_ino))
+}
+
+fn mkdir(at: &OwnedFd, name: &str, mode: u32) -> Result<(), Broken> {
+    rustix::fs::mkdirat(at, name, Mode::from_raw_mode(mode))
+        .cannot(&format!("make the directory {name} during set-up"))
+}
+
+fn touch(at: &OwnedFd, name: &str) -> Result<(), Broken> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::openat(at, name, flags, Mode::from_raw_mode(0o444))
+        .map(drop)
+        .cannot(&format!("make the file {name} during set-up"))
+}
+
+fn seal(plan: &Plan) -> Result<(), Broken> {
+    let lower = |resource: Resource, want: u64| -> Result<(), Errno> {
+        // Limits are only ever lowered: raising one takes a capability the caller may lack.
+        let now = rustix::process::getrlimit(resource);
+        let want = now.maximum.map_or(want, |max| max.min(want));
+        rustix::process::setrlimit(
+            resource,
+            Rlimit {
+                current: Some(want),
+                maximum: Some(want),
+            },
+        )
+    };
+    // One byte, not none: no core fits in it, and it is the value at which the kernel leaves out the
+    // host's core handler too (core(5): "piping core dumps" ignores the limit otherwise).
+    lower(Resource::Core, 1).cannot("forbid core files")?;
+    lower(Resource::Memlock, 64 << 10).cannot("limit locked memory")?;
+    let nofile = rustix::process::getrlimit(Resource::Nofile);
+    let soft = nofile.maximum.map_or(4096, |max| max.min(4096));
+    rustix::process::setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(soft),
+            maximum: nofile.maximum,
+        },
+    )
+    .cannot("limit open files")?;
+    if let Some(bytes) = plan.seal.file_bytes {
+        lower(Resource::Fsize, bytes).cannot("limit the size of files")?;
+    }
+    if let Some(count) = plan.seal.processes {
+        lower(Resource::Nproc, count).cannot("limit the number of processes")?;
+    }
+    let has_ids = plan.identity.writer != MapWriter::Single;
+    identity::drop_everything(plan.seal.uid, plan.seal.gid, has_ids)
+        .cannot("give up all capabilities")
+}
+
+fn silence_stdio() -> Result<(), Broken> {
+    let step = "detach from the caller's standard streams";
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .cannot(step)?;
+    rustix::stdio::dup2_stdin(&null).cannot(step)?;
+    rustix::stdio::dup2_stdout(&null).cannot(step)?;
+    rustix::stdio::dup2_stderr(&null).cannot(step)
+}
+
+fn policy(plan: &Plan) -> landlock::Policy {
+    let mut policy = landlock::Policy {
+        read_exec: vec!["/".into()],
+        read_write: Vec::new(),
+        devices: vec!["/dev".into()],
+        // Where the network namespace is shared, so are abstract sockets.
+        scope_abstract_sockets: !plan.own_network,
+    };
+    for path in plan.seal.writable.iter().map(BytePath::as_path) {
+        let path = if path == Path::new("/dev") {
+            Path::new("/dev/shm")
+        } else {
+            path
+        };
+        // What this root does not have needs no rule.
+        if path.exists() {
+            policy.read_write.push(path.to_owned());
+        }
+    }
+    policy
+}
+
+/// Tries what must fail, and reads back what must hold.
+fn examine(landlock_abi: u32) -> SelfTest {
+    let caps = rustix::thread::capabilities(None).ok();
+    let bounding = (0..u64::BITS).fold(0_u64, |set, bit| {
+        let cap = rustix::thread::CapabilitySet::from_bits_retain(1 << bit);
+        match rustix::thread::capability_is_in_bounding_set(cap) {
+            Ok(true) => set | (1 << bit),
+            _ => set,
+        }
+    });
+    let vsock = AddressFamily::from_raw(libc::AF_VSOCK as _);
+    SelfTest {
+        pid: rustix::process::getpid().as_raw_nonzero().get(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        cap_effective: caps.map_or(u64::MAX, |sets| sets.effective.bits()),
+        cap_permitted: caps.map_or(u64::MAX, |sets| sets.permitted.bits()),
+        cap_bounding: bounding,
+        no_new_privs: rustix::thread::no_new_privs().unwrap_or(false),
+        seccomp_mode: seccomp_mode(),
+        landlock_abi,
+        mount_denied: rustix::mount::mount("none", "/tmp", "tmpfs", MountFlags::empty(), None)
+            .is_err(),
+        vsock_denied: rustix::net::socket(vsock, SocketType::STREAM, None).is_err(),
+        userns_denied: once::try_user_namespace().is_err(),
+        max_user_namespaces: std::fs::read_to_string("/proc/sys/user/max_user_namespaces")
+            .ok()
+            .and_then(|text| text.trim().parse().ok()),
+        open_fds: open_fds(),
+        cwd: std::env::current_dir()
+            .map(|path| path.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        timings_us: Vec::new(),
+    }
+}
+
+/// `prctl(PR_GET_SECCOMP)` would be answered by the filter itself; `/proc` is not.
+fn seccomp_mode() -> u32 {
+    use rustix::thread::SecureComputingMode as Mode;
+    match rustix::thread::secure_computing_mode() {
+        Ok(Mode::Filter) => 2,
+        Ok(Mode::Strict) => 1,
+        _ => 0,
+    }
+}
+
+fn open_fds() -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
+        return Vec::new();
+    };
+    let mut fds: Vec<i32> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|fd| *fd > 2)
+        .collect();
+    // The last one is the directory being read.
+    fds.pop();
+    fds
+}

@@ -1,0 +1,291 @@
+//! The parent's half: what needs the host's authority, done from outside.
+
+use super::{BATCH, Broken, Ended, Go, Report};
+use crate::channel;
+use crate::mount;
+use crate::plan::{Extent, Identity, Idmap, MapWriter, Plan, Source};
+use crate::spec::{SANDBOX_GID, SANDBOX_UID};
+use crate::sys::clone::{self, Side};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use std::fmt::Write as _;
+use std::process::Command;
+
+/// Reports the child, maps its ids, opens what it cannot open itself, lets it go.
+pub(super) fn finish(
+    control: &OwnedFd,
+    gate: &OwnedFd,
+    plan: &Plan,
+    pid: Pid,
+    pidfd: &OwnedFd,
+) -> Ended {
+    let born = Report::Born {
+        pid: pid.as_raw_nonzero().get(),
+    };
+    if channel::send(control, &born, &[pidfd.as_fd()]).is_err() {
+        return Ended(1);
+    }
+    match prepare(control, gate, plan, pid) {
+        Ok(()) => Ended(0),
+        Err(broken) => {
+            let _ = channel::send(control, &Report::Broken(broken), &[]);
+            Ended(1)
+        }
+    }
+}
+
+fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Plan, pid: Pid) -> Result<(), Broken> {
+    write_maps(&plan.identity, pid)?;
+    let broken_gate = |_| Broken::new("reach the sandbox's first process", Errno::PIPE);
+    if plan.identity.writer != MapWriter::Privileged {
+        return channel::send(gate, &Go { has_sources: false }, &[]).map_err(broken_gate);
+    }
+    channel::send(gate, &Go { has_sources: true }, &[]).map_err(broken_gate)?;
+    let range = user_namespace(pid)?;
+    let owner = owner_namespace(&plan.identity)?;
+    let mut opened = Vec::with_capacity(plan.sources.len());
+    for source in &plan.sources {
+        let (mount, note) = open_mapped(source, range.as_fd(), owner.as_ref().map(AsFd::as_fd))?;
+        opened.push(mount);
+        if let Some(note) = note {
+            let _ = channel::send(control, &Report::Degraded(note), &[]);
+        }
+    }
+    for batch in opened.chunks(BATCH) {
+        let fds: Vec<BorrowedFd<'_>> = batch.iter().map(AsFd::as_fd).collect();
+        channel::send(gate, &(), &fds).map_err(broken_gate)?;
+    }
+    Ok(())
+}
+
+/// A source with its owners translated; a read-only tree on a file system that cannot translate
+/// is shown untranslated, and that is reported.
+fn open_mapped(
+    source: &Source,
+    range: BorrowedFd<'_>,
+    owner: Option<BorrowedFd<'_>>,
+) -> Result<(OwnedFd, Option<String>), Broken> {
+    let path = source.path.as_path();
+    let fail = |errno| Broken::new(format!("open {} for the sandbox", path.display()), errno);
+    let idmap = match source.idmap {
+        Idmap::None => None,
+        Idmap::Range => Some(range),
+        Idmap::Owner => Some(owner.unwrap_or(range)),
+    };
+    let mount = mount::copy_path(path, source.is_recursive).map_err(fail)?;
+    match mount::narrow(&mount, source.is_read_only, idmap, source.is_recursive) {
+        Ok(()) => Ok((mount, None)),
+        Err(Errno::INVAL) if source.idmap == Idmap::Range => {
+            // The failed call changed nothing, so the same copy can be used.
+            mount::narrow(&mount, source.is_read_only, None, source.is_recursive).map_err(fail)?;
+            let note = format!(
+                "{}: its file system does not support id-mapped mounts, so owners show as nobody",
+                path.display()
+            );
+            Ok((mount, Some(note)))
+        }
+        Err(errno) => Err(Broken::new(
+            format!(
+                "translate the owners of {} (its file system may not support id-mapped mounts; \
+                 run as the owner of the directory instead of root, or move it)",
+                path.display()
+            ),
+            errno,
+        )),
+    }
+}
+
+fn proc_file(pid: Pid, name: &str) -> String {
+    format!("/proc/{}/{name}", pid.as_raw_nonzero())
+}
+
+fn user_namespace(pid: Pid) -> Result<OwnedFd, Broken> {
+    rustix::fs::open(
+        proc_file(pid, "ns/user"),
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(|errno| Broken::new("open the sandbox's user namespace", errno))
+}
+
+/// A user namespace whose only use is its maps: as the sandbox's, with the workspace's owner and
+/// the sandbox user exchanged. `None` when they are the same.
+#[expect(
+    clippy::exit,
+    reason = "the copy of this process must not return into its code"
+)]
+fn owner_namespace(identity: &Identity) -> Result<Option<OwnedFd>, Broken> {
+    if identity.owner_uid == SANDBOX_UID && identity.owner_gid == SANDBOX_GID {
+        return Ok(None);
+    }
+    let fail = |errno| Broken::new("create the user namespace of the workspace", errno);
+    let (wait, release) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(fail)?;
+    match clone::clone_into(libc::CLONE_NEWUSER).map_err(fail)? {
+        Side::Child => {
+            drop(release);
+            let _ = rustix::io::read(&wait, &mut [0_u8; 1]);
+            std::process::exit(0)
+        }
+        Side::Parent { pid, pidfd } => {
+            let maps = exchange(&identity.uids, identity.owner_uid, SANDBOX_UID);
+            let gid_maps = exchange(&identity.gids, identity.owner_gid, SANDBOX_GID);
+            let opened = write_map(pid, "uid_map", &maps)
+                .and_then(|()| write_map(pid, "gid_map", &gid_maps))
+                .and_then(|()| user_namespace(pid));
+            let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
+            let _ = rustix::process::waitid(
+                rustix::process::WaitId::PidFd(pidfd.as_fd()),
+                rustix::process::WaitIdOptions::EXITED,
+            );
+            opened.map(Some)
+        }
+    }
+}
+
+/// The map in which id `a` stands where `b` would, and `b` where `a` would, if the range has `a`.
+fn exchange(extents: &[Extent], a: u32, b: u32) -> Vec<Extent> {
+    let mut result = Vec::new();
+    for extent in extents {
+        let end = extent.inside + extent.count;
+        let mut cuts = vec![extent.inside, end];
+        for id in [a, b] {
+            if (extent.inside..end).contains(&id) {
+                cuts.extend([id, id + 1]);
+            }
+        }
+        cuts.sort_unstable();
+        cuts.dedup();
+        for pair in cuts.windows(2) {
+            let [from, to] = [pair[0], pair[1]];
+            result.push(Extent {
+                inside: from,
+                outside: extent.outside + (from - extent.inside),
+                count: to - from,
+            });
+        }
+    }
+    let outside_of = |id: u32, list: &[Extent]| {
+        list.iter()
+            .find(|e| e.inside == id && e.count == 1)
+            .map(|e| e.outside)
+    };
+    let (outside_a, outside_b) = (outside_of(a, &result), outside_of(b, &result));
+    if let Some(outside_b) = outside_b {
+        result.retain(|extent| extent.inside != a || outside_a.is_none());
+        result.retain(|extent| extent.inside != b);
+        result.push(Extent {
+            inside: a,
+            outside: outside_b,
+            count: 1,
+        });
+        if let Some(outside_a) = outside_a.filter(|_| a != b) {
+            result.push(Extent {
+                inside: b,
+                outside: outside_a,
+                count: 1,
+            });
+        }
+    }
+    result.sort_by_key(|extent| extent.inside);
+    result
+}
+
+fn write_maps(identity: &Identity, pid: Pid) -> Result<(), Broken> {
+    match identity.writer {
+        MapWriter::Newuidmap => {
+            run_map_tool("newuidmap", pid, &identity.uids)?;
+            run_map_tool("newgidmap", pid, &identity.gids)
+        }
+        MapWriter::Single => {
+            write_proc(pid, "setgroups", "deny")?;
+            write_map(pid, "uid_map", &identity.uids)?;
+            write_map(pid, "gid_map", &identity.gids)
+        }
+        MapWriter::Privileged => {
+            write_map(pid, "uid_map", &identity.uids)?;
+            write_map(pid, "gid_map", &identity.gids)
+        }
+    }
+}
+
+fn write_map(pid: Pid, name: &str, extents: &[Extent]) -> Result<(), Broken> {
+    let mut text = String::new();
+    for Extent {
+        inside,
+        outside,
+        count,
+    } in extents
+    {
+        let _ = writeln!(text, "{inside} {outside} {count}");
+    }
+    write_proc(pid, name, &text)
+}
+
+/// The kernel takes a whole map in one write or not at all.
+fn write_proc(pid: Pid, name: &str, text: &str) -> Result<(), Broken> {
+    let fail = |errno| Broken::new(format!("write the sandbox's {name}"), errno);
+    let file = rustix::fs::open(
+        proc_file(pid, name),
+        OFlags::WRONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(fail)?;
+    rustix::io::write(&file, text.as_bytes())
+        .map(drop)
+        .map_err(fail)
+}
+
+fn run_map_tool(tool: &str, pid: Pid, extents: &[Extent]) -> Result<(), Broken> {
+    let mut command = Command::new(format!("/usr/bin/{tool}"));
+    command.env_clear().arg(pid.as_raw_nonzero().to_string());
+    for Extent {
+        inside,
+        outside,
+        count,
+    } in extents
+    {
+        command.args([inside.to_string(), outside.to_string(), count.to_string()]);
+    }
+    let step = || format!("map the subordinate ids with {tool}");
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(Broken::new(step(), Errno::PERM)),
+        Err(error) => Err(Broken::new(
+            step(),
+            Errno::from_io_error(&error).unwrap_or(Errno::NOENT),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lookup(extents: &[Extent], id: u32) -> Option<u32> {
+        extents.iter().find_map(|e| {
+            (id >= e.inside && id - e.inside < e.count).then(|| e.outside + (id - e.inside))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn exchange_swaps_two_ids_and_nothing_else(a in 0_u32..70_000, probe in 0_u32..65_536) {
+            let base = 1_000_000;
+            let map = exchange(&[Extent { inside: 0, outside: base, count: 65_536 }], a, 1000);
+            prop_assert_eq!(lookup(&map, a), Some(base + 1000));
+            let expected = match probe {
+                id if id == a => Some(base + 1000),
+                1000 if a < 65_536 => Some(base + a),
+                // An owner beyond the range takes the place; nobody is left over for it.
+                1000 => None,
+                id => Some(base + id),
+            };
+            prop_assert_eq!(lookup(&map, probe), expected);
+            prop_assert!(map.len() <= 5);
+        }
+    }
+}

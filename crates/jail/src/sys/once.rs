@@ -1,0 +1,57 @@
+//! Small calls that stage 0 makes once: loopback up, a keyring of its own.
+#![expect(
+    unsafe_code,
+    reason = "ioctl(2) on an interface request and keyctl(2) have no safe wrapper"
+)]
+
+use rustix::fd::AsRawFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType};
+
+fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+/// Brings `lo` up in the current network namespace (netdevice(7)).
+pub(crate) fn loopback_up() -> Result<(), Errno> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    // SAFETY: `ifreq` is a C struct of byte arrays and integers, for which all zeroes is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(c"lo".to_bytes()) {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads one `ifreq` at this address; it is initialised, its name is
+    // NUL-terminated (the array is longer than "lo"), and it outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
+    if result == 0 { Ok(()) } else { Err(last()) }
+}
+
+/// Joins a new, empty session keyring (keyctl(2)), so that no key of the caller is in possession.
+pub(crate) fn new_session_keyring() -> Result<(), Errno> {
+    const KEYCTL_JOIN_SESSION_KEYRING: libc::c_int = 1;
+    // SAFETY: this operation takes a name or null for an anonymous keyring and reads nothing else.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_keyctl,
+            KEYCTL_JOIN_SESSION_KEYRING,
+            std::ptr::null::<libc::c_char>(),
+        )
+    };
+    if result >= 0 { Ok(()) } else { Err(last()) }
+}
+
+/// Tries to enter a new user namespace; the self-test wants this to fail.
+pub(crate) fn try_user_namespace() -> Result<(), Errno> {
+    // SAFETY: CLONE_NEWUSER changes credentials only; it closes no descriptors and unshares no
+    // memory, so no other code can notice.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWUSER) }
+}
+
+/// Closes every descriptor from `first` on, whatever the caller of this program left open.
+pub(crate) fn close_from(first: u32) -> Result<(), Errno> {
+    // SAFETY: close_range(2) takes three integers. The descriptors it closes belong to nobody in
+    // this program: it is called before anything has been opened.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) };
+    if result == 0 { Ok(()) } else { Err(last()) }
+}

@@ -1,0 +1,497 @@
+//! The filter against the running kernel: each refusal with its errno, and beside it the legitimate
+//! use of the same tool. The calls are made in a child, this test binary run again.
+
+mod tools;
+
+use std::collections::BTreeMap;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Command, Output};
+use std::time::Instant;
+
+use crate::seccomp::{Entry, Profile, Verdict, install, program, table};
+
+const ROLE: &str = "GLOVEBOX_TEST_SECCOMP_ROLE";
+const ENOSYS: i32 = libc::ENOSYS;
+const EPERM: i32 = libc::EPERM;
+const EAFNOSUPPORT: i32 = libc::EAFNOSUPPORT;
+
+/// Runs this binary again in `role` and returns what it did.
+fn child(role: &str, more: &[&str]) -> Output {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "sys::seccomp::tests::inside", "--nocapture"])
+        .env(ROLE, role)
+        .env("GLOVEBOX_TEST_SECCOMP_ARGS", more.join("\u{1f}"))
+        .output()
+        .unwrap()
+}
+
+/// `name errno` lines of a child.
+fn answers(role: &str) -> BTreeMap<String, i32> {
+    let output = child(role, &[]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{role}: {} {text} {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text.lines()
+        .filter_map(|line| {
+            let (name, errno) = line.strip_prefix("answer ")?.rsplit_once(' ')?;
+            Some((name.to_owned(), errno.parse().unwrap()))
+        })
+        .collect()
+}
+
+fn call(number: i64, args: [u64; 6]) -> i32 {
+    // SAFETY: the tests pass numbers and null pointers only, except where a pointer is to a live local.
+    let result =
+        unsafe { libc::syscall(number, args[0], args[1], args[2], args[3], args[4], args[5]) };
+    if result < 0 {
+        std::io::Error::last_os_error().raw_os_error().unwrap()
+    } else {
+        0
+    }
+}
+
+fn answer(name: &str, errno: i32) {
+    println!("answer {name} {errno}");
+}
+
+fn confine() {
+    rustix::thread::set_no_new_privs(true).unwrap();
+    install(Profile::Default).unwrap();
+}
+
+/// Not a test of its own: what the children do.
+#[test]
+#[expect(clippy::exit, reason = "a child must not go on as a test run")]
+fn inside() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let args = std::env::var("GLOVEBOX_TEST_SECCOMP_ARGS").unwrap_or_default();
+    match role.as_str() {
+        "table" => inside_table(),
+        "arguments" => inside_arguments(),
+        "families" => inside_families(),
+        "threads" => inside_threads(),
+        "i386" => inside_i386(),
+        "speed" => inside_speed(),
+        "exec" => {
+            confine();
+            let mut words = args.split('\u{1f}');
+            let error = Command::new(words.next().unwrap())
+                .args(words)
+                .env_remove(ROLE)
+                .exec();
+            answer(&error.to_string(), -1);
+        }
+        "without-no-new-privs" => {
+            rustix::thread::set_capabilities(
+                None,
+                rustix::thread::CapabilitySets {
+                    effective: rustix::thread::CapabilitySet::empty(),
+                    permitted: rustix::thread::CapabilitySet::empty(),
+                    inheritable: rustix::thread::CapabilitySet::empty(),
+                },
+            )
+            .unwrap();
+            answer("refused", i32::from(install(Profile::Default).is_err()));
+        }
+        other => panic!("no role {other}"),
+    }
+    std::process::exit(0);
+}
+
+/// Would do harm to the machine if the filter let them through, whatever their arguments.
+const HARMFUL: [&str; 2] = ["acct", "vhangup"];
+
+fn inside_table() {
+    let _ = rustix::process::setsid();
+    confine();
+    for entry in table(Profile::Default) {
+        if matches!(entry.verdict, Verdict::Refused | Verdict::Unsupported)
+            && !HARMFUL.contains(&entry.name)
+        {
+            // Invalid in every call of the table: bad descriptors, bad pointers, bad flags.
+            answer(
+                entry.name,
+                call(entry.number, [u64::MAX, 0, 0, u64::MAX, 0, 0]),
+            );
+        }
+    }
+    answer("beyond", call(9999, [0; 6]));
+    #[cfg(target_arch = "x86_64")]
+    answer("x32", call(0x4000_0000 | libc::SYS_getpid, [0; 6]));
+}
+
+#[test]
+fn what_the_table_refuses_is_refused_by_the_kernel() {
+    let answers = answers("table");
+    for entry in table(Profile::Default) {
+        let expected = match entry.verdict {
+            Verdict::Refused => EPERM,
+            Verdict::Unsupported => ENOSYS,
+            Verdict::Allowed | Verdict::ByArgument => continue,
+        };
+        if !HARMFUL.contains(&entry.name) {
+            assert_eq!(answers.get(entry.name), Some(&expected), "{}", entry.name);
+        }
+    }
+    assert_eq!(answers["beyond"], ENOSYS);
+    #[cfg(target_arch = "x86_64")]
+    assert_eq!(
+        answers["x32"], ENOSYS,
+        "the x32 ABI is another way to every call"
+    );
+}
+
+const HIGH: u64 = 1 << 32;
+
+fn inside_arguments() {
+    // Opened before the filter: allocating a terminal is not what is tested.
+    let tty = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/ptmx")
+        .unwrap();
+    let tty = std::os::fd::AsRawFd::as_raw_fd(&tty) as u64;
+    let fifo = std::env::temp_dir().join(format!("glovebox-fifo-{}", std::process::id()));
+    let path = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
+    confine();
+    let sigchld = libc::SIGCHLD as u64;
+    for (name, flag) in [
+        ("newns", libc::CLONE_NEWNS),
+        ("newcgroup", libc::CLONE_NEWCGROUP),
+        ("newuts", libc::CLONE_NEWUTS),
+        ("newipc", libc::CLONE_NEWIPC),
+        ("newuser", libc::CLONE_NEWUSER),
+        ("newpid", libc::CLONE_NEWPID),
+        ("newnet", libc::CLONE_NEWNET),
+        ("newtime", 0x80),
+    ] {
+        answer(&format!("clone-{name}"), clone_once(flag as u64 | sigchld));
+        answer(
+            &format!("clone-{name}-high"),
+            clone_once(HIGH | flag as u64 | sigchld),
+        );
+    }
+    answer("clone-plain", clone_once(sigchld));
+    let ioctl = |request: u64| call(libc::SYS_ioctl, [tty, request, 0, 0, 0, 0]);
+    answer("tiocsti", ioctl(0x5412));
+    answer("tiocsti-high", ioctl(HIGH | 0x5412));
+    answer("tioclinux", ioctl(0x541c));
+    answer("tiocsetd", ioctl(0x5423));
+    let mut available = 0i32;
+    answer(
+        "fionread",
+        call(
+            libc::SYS_ioctl,
+            [tty, libc::FIONREAD, &raw mut available as u64, 0, 0, 0],
+        ),
+    );
+    let personality = |value: u64| call(libc::SYS_personality, [value, 0, 0, 0, 0, 0]);
+    answer("personality-query", personality(0xffff_ffff));
+    answer("personality-norandomize", personality(0x4_0000));
+    answer("personality-read-implies-exec", personality(0x40_0000));
+    answer("personality-mmap-page-zero", personality(0x10_0000));
+    let prctl = |option: u64| call(libc::SYS_prctl, [option, 0, 0, 0, 0, 0]);
+    answer("prctl-set-mm", prctl(35));
+    answer("prctl-set-mm-high", prctl(HIGH | 0x23));
+    answer("prctl-sched-core", prctl(62));
+    answer("prctl-get-dumpable", prctl(3));
+    let mut limits = [0u64; 2];
+    let limits = &raw mut limits as u64;
+    answer(
+        "prlimit-self",
+        call(libc::SYS_prlimit64, [0, 7, 0, limits, 0, 0]),
+    );
+    answer(
+        "prlimit-other",
+        call(libc::SYS_prlimit64, [1, 7, 0, limits, 0, 0]),
+    );
+    let path = path.as_ptr() as u64;
+    let cwd = libc::AT_FDCWD as u64;
+    let node = |mode: u32, device: u64| {
+        call(
+            libc::SYS_mknodat,
+            [cwd, path, u64::from(mode), device, 0, 0],
+        )
+    };
+    answer("mknodat-char", node(libc::S_IFCHR | 0o600, 0x101));
+    answer("mknodat-block", node(libc::S_IFBLK | 0o600, 0x800));
+    answer("mknodat-fifo", node(libc::S_IFIFO | 0o600, 0));
+    let _ = std::fs::remove_file(&fifo);
+    let mut pair = [0i32; 2];
+    let pair = &raw mut pair as u64;
+    answer(
+        "socketpair-unix",
+        call(libc::SYS_socketpair, [1, 1, 0, pair, 0, 0]),
+    );
+    answer(
+        "socketpair-vsock",
+        call(libc::SYS_socketpair, [40, 1, 0, pair, 0, 0]),
+    );
+    answer(
+        "socketpair-tipc",
+        call(libc::SYS_socketpair, [30, 1, 0, pair, 0, 0]),
+    );
+}
+
+/// clone(2) like fork, with `flags`; the child ends at once.
+fn clone_once(flags: u64) -> i32 {
+    // SAFETY: without CLONE_VM the child is a copy, and all it does is exit_group.
+    let result = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match result {
+        0 => {
+            // SAFETY: ends the child without running anything of the parent's.
+            unsafe { libc::_exit(0) }
+        }
+        child if child > 0 => {
+            // SAFETY: waits for the child just made; no status is asked for.
+            unsafe { libc::waitpid(child as i32, std::ptr::null_mut(), libc::__WALL) };
+            0
+        }
+        _ => std::io::Error::last_os_error().raw_os_error().unwrap(),
+    }
+}
+
+#[test]
+fn arguments_are_judged_by_the_bits_the_kernel_looks_at() {
+    let answers = answers("arguments");
+    let allowed = [
+        "clone-plain",
+        "fionread",
+        "personality-query",
+        "personality-norandomize",
+        "prlimit-self",
+        "mknodat-fifo",
+        "socketpair-unix",
+    ];
+    for (name, errno) in &answers {
+        let expected = match name.as_str() {
+            name if allowed.contains(&name) => 0,
+            name if name.starts_with("socketpair") => EAFNOSUPPORT,
+            "prctl-get-dumpable" => 0,
+            _ => EPERM,
+        };
+        assert_eq!(*errno, expected, "{name}");
+    }
+    assert_eq!(answers.len(), 38, "{answers:?}");
+}
+
+fn inside_families() {
+    confine();
+    for family in 0..=50u64 {
+        for kind in [1u64, 2, 3, 5] {
+            let name = format!("{family}/{kind}");
+            answer(&name, call(libc::SYS_socket, [family, kind, 0, 0, 0, 0]));
+            answer(
+                &format!("{name}/high"),
+                call(libc::SYS_socket, [HIGH | family, kind, 0, 0, 0, 0]),
+            );
+        }
+    }
+}
+
+#[test]
+fn only_three_socket_families_exist() {
+    let answers = answers("families");
+    assert_eq!(answers.len(), 51 * 4 * 2);
+    for (name, errno) in &answers {
+        let family: u64 = name.split('/').next().unwrap().parse().unwrap();
+        if ![1, 2, 10].contains(&family) {
+            assert_eq!(*errno, EAFNOSUPPORT, "{name}");
+        }
+    }
+    for works in ["1/1", "1/2", "1/5", "2/1", "2/2", "10/1", "10/2"] {
+        assert_eq!(answers[works], 0, "{works}");
+    }
+}
+
+fn inside_threads() {
+    let (go, gone) = std::sync::mpsc::channel();
+    let older = std::thread::spawn(move || {
+        gone.recv().unwrap();
+        call(libc::SYS_unshare, [0; 6])
+    });
+    confine();
+    go.send(()).unwrap();
+    answer("older-thread", older.join().unwrap());
+    answer(
+        "newer-thread",
+        std::thread::spawn(|| call(libc::SYS_unshare, [0; 6]))
+            .join()
+            .unwrap(),
+    );
+}
+
+#[test]
+fn threads_that_were_there_before_are_filtered_too() {
+    let answers = answers("threads");
+    assert_eq!(answers["older-thread"], EPERM);
+    assert_eq!(answers["newer-thread"], EPERM);
+}
+
+#[cfg(target_arch = "x86_64")]
+fn inside_i386() {
+    confine();
+    let result: i32;
+    // SAFETY: getpid (20) of the i386 ABI, which takes no arguments; it is not expected to return.
+    unsafe { std::arch::asm!("int 0x80", inlateout("eax") 20 => result) };
+    answer("i386-getpid", result);
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn inside_i386() {}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_i386_abi_ends_the_process() {
+    let output = child("i386", &[]);
+    assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{output:?}");
+}
+
+#[test]
+fn without_no_new_privs_nothing_is_installed() {
+    assert_eq!(answers("without-no-new-privs")["refused"], 1);
+}
+
+fn inside_speed() {
+    const CALLS: u32 = 200_000;
+    let measure = || {
+        (0..5)
+            .map(|_| {
+                let begun = Instant::now();
+                for _ in 0..CALLS {
+                    call(libc::SYS_getppid, [0; 6]);
+                }
+                begun.elapsed().as_nanos() as i32 / CALLS as i32
+            })
+            .min()
+            .unwrap()
+    };
+    let before = measure();
+    confine();
+    let after = measure();
+    answer("before", before);
+    answer("after", after);
+}
+
+/// The kernel caches "always allowed" per call number (5.11 and later), so that the filter
+/// costs an ordinary call next to nothing. A table that defeats the cache costs several times as much.
+#[test]
+fn an_ordinary_call_does_not_pay_for_the_filter() {
+    let answers = answers("speed");
+    let (before, after) = (answers["before"], answers["after"]);
+    eprintln!("getppid: {before} ns without, {after} ns with the filter");
+    assert!(after < before * 3 + 100, "{before} ns became {after} ns");
+}
+
+/// What the kernel does with one call.
+fn judge(arch: u32, number: u32, args: [u64; 6]) -> u32 {
+    interpret(program(Profile::Default), arch, number, args)
+}
+
+/// The part of classic BPF that seccomp filters use.
+fn interpret(program: &[libc::sock_filter], arch: u32, number: u32, args: [u64; 6]) -> u32 {
+    let load = |offset: u32| match offset {
+        0 => number,
+        4 => arch,
+        8 | 12 => 0,
+        _ => {
+            let word = (offset - 16) / 4;
+            (args[word as usize / 2] >> (32 * (word % 2))) as u32
+        }
+    };
+    let (mut at, mut accumulator) = (0usize, 0u32);
+    loop {
+        let i = program[at];
+        at += 1;
+        let branch = |taken: bool| usize::from(if taken { i.jt } else { i.jf });
+        match i.code {
+            0x20 => accumulator = load(i.k),
+            0x05 => at += i.k as usize,
+            0x15 => at += branch(accumulator == i.k),
+            0x25 => at += branch(accumulator > i.k),
+            0x35 => at += branch(accumulator >= i.k),
+            0x45 => at += branch(accumulator & i.k != 0),
+            0x54 => accumulator &= i.k,
+            0x06 => return i.k,
+            code => panic!("instruction {code:#x}"),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+const ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCH: u32 = 0xc000_00b7;
+
+#[test]
+fn every_number_gets_what_its_table_says() {
+    let errno = |number: i32| libc::SECCOMP_RET_ERRNO | number as u32;
+    let by_number: BTreeMap<u32, &Entry> = table(Profile::Default)
+        .iter()
+        .map(|e| (e.number as u32, e))
+        .collect();
+    assert_eq!(
+        by_number.len(),
+        table(Profile::Default).len(),
+        "two calls share a number"
+    );
+    for number in 0..2048 {
+        let expected = match by_number.get(&number).map(|e| e.verdict) {
+            Some(Verdict::ByArgument) => continue,
+            Some(Verdict::Allowed) => libc::SECCOMP_RET_ALLOW,
+            Some(Verdict::Refused) => errno(EPERM),
+            Some(Verdict::Unsupported) | None => errno(ENOSYS),
+        };
+        assert_eq!(judge(ARCH, number, [0; 6]), expected, "call {number}");
+        assert_eq!(
+            judge(ARCH, number | 0x4000_0000, [0; 6]),
+            errno(ENOSYS),
+            "x32 call {number}"
+        );
+    }
+    assert_eq!(
+        judge(0x4000_0003, 20, [0; 6]),
+        libc::SECCOMP_RET_KILL_PROCESS
+    );
+}
+
+/// Names the running kernel has and the table does not: they get ENOSYS, which is safe, but
+/// somebody should decide about them.
+#[test]
+fn calls_of_the_running_kernel_are_known() {
+    let Ok(symbols) = std::fs::read_to_string("/proc/kallsyms") else {
+        eprintln!("SKIP: /proc/kallsyms cannot be read");
+        return;
+    };
+    let prefix = if cfg!(target_arch = "x86_64") {
+        "__x64_sys_"
+    } else {
+        "__arm64_sys_"
+    };
+    let ours: Vec<&str> = table(Profile::Default).iter().map(|e| e.name).collect();
+    let unknown: Vec<&str> = symbols
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2)?.strip_prefix(prefix))
+        .filter(|name| !ours.contains(name))
+        .collect();
+    eprintln!(
+        "not in the table, or under another name there: {}",
+        unknown.join(" ")
+    );
+    let newer = [
+        "setxattrat",
+        "mseal",
+        "cachestat",
+        "fchmodat2",
+        "futex_wait",
+    ];
+    for name in newer {
+        assert!(!unknown.contains(&name), "{name}");
+    }
+}

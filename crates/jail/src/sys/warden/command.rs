@@ -1,0 +1,207 @@
+//! From the vfork-like clone to execve(2): the last steps on shared memory.
+
+use super::raw::{self, Word};
+use super::{RawOrder, Slot, Stage};
+use core::ffi::c_char;
+use core::sync::atomic::Ordering;
+
+/// A failed system call: the step it belongs to and the positive errno.
+type Failure = (Stage, i32);
+
+/// Becomes the command, or leaves the reason in the slot and exits.
+///
+/// # Safety
+/// Only as the entry of [`raw::clone_onto`] with a slot written by [`super::start`], whose order is
+/// borrowed until this process has left the address space.
+pub(super) unsafe extern "C" fn command_main(slot: *const Slot) -> ! {
+    // SAFETY: the parent is parked in vfork, and the slot outlives our stay here.
+    let slot = unsafe { &*slot };
+    // SAFETY: as promised by the caller.
+    let (stage, errno) = match unsafe { prepare(&slot.order) } {
+        // SAFETY: likewise; this only returns when nothing could be executed.
+        Ok(()) => (Stage::Exec, unsafe { execute(&slot.order) }),
+        Err(failure) => failure,
+    };
+    slot.failed_errno.store(errno, Ordering::Relaxed);
+    slot.failed_stage.store(stage as u32, Ordering::Release);
+    raw::exit(127)
+}
+
+/// # Safety
+/// As for [`command_main`].
+unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
+    // SAFETY for every call below: integers, or pointers that `start` keeps alive.
+    let call = |stage: Stage, number: i64, args: [Word; 5]| {
+        // SAFETY: see above.
+        let result = unsafe { raw::syscall(number, args) };
+        if result < 0 {
+            Err((stage, -result as i32))
+        } else {
+            Ok(result)
+        }
+    };
+    // A session of its own: terminal signals and group kills reach the command and not the guest.
+    call(Stage::Stdio, libc::SYS_setsid, [0; 5])?;
+    // The command dies with its warden, so that killing wardens sets nothing free.
+    let death = [
+        libc::PR_SET_PDEATHSIG as Word,
+        libc::SIGKILL as Word,
+        0,
+        0,
+        0,
+    ];
+    call(Stage::Stdio, libc::SYS_prctl, death)?;
+    // All sources are 3 or above, so no step overwrites a later source.
+    for (target, source) in order.stdio.iter().enumerate() {
+        call(
+            Stage::Stdio,
+            libc::SYS_dup3,
+            [*source as Word, target, 0, 0, 0],
+        )?;
+    }
+    if order.has_terminal {
+        call(
+            Stage::Stdio,
+            libc::SYS_ioctl,
+            [0, libc::TIOCSCTTY as Word, 0, 0, 0],
+        )?;
+    }
+    if !order.cwd.is_null() {
+        call(Stage::Cwd, libc::SYS_chdir, [order.cwd as Word, 0, 0, 0, 0])?;
+    }
+    for index in 0..order.limit_count {
+        // SAFETY: `limit_count` entries are there; `soft` and `hard` are laid out as rlimit64.
+        let (resource, limit) = unsafe {
+            let entry = order.limits.add(index);
+            ((*entry).resource, &raw const (*entry).soft)
+        };
+        call(
+            Stage::Limit,
+            libc::SYS_prlimit64,
+            [0, resource as Word, limit as Word, 0, 0],
+        )?;
+    }
+    if order.landlock >= 0 {
+        let no_new_privs = [libc::PR_SET_NO_NEW_PRIVS as Word, 1, 0, 0, 0];
+        call(Stage::Landlock, libc::SYS_prctl, no_new_privs)?;
+        let ruleset = [order.landlock as Word, 0, 0, 0, 0];
+        call(Stage::Landlock, libc::SYS_landlock_restrict_self, ruleset)?;
+    }
+    // Everything of ours is close-on-exec already; this is the second lock on that door. Kernels
+    // before 5.9 do not have the call.
+    let _ = call(
+        Stage::Stdio,
+        libc::SYS_close_range,
+        [3, u32::MAX as Word, 0, 0, 0],
+    );
+    let empty_mask = 0_u64;
+    let mask = [
+        libc::SIG_SETMASK as Word,
+        &raw const empty_mask as Word,
+        0,
+        8,
+        0,
+    ];
+    call(Stage::Stdio, libc::SYS_rt_sigprocmask, mask)?;
+    Ok(())
+}
+
+/// Tries the candidates in order by the rules of execvp(3); returns the errno that sums them up.
+///
+/// # Safety
+/// As for [`command_main`].
+unsafe fn execute(order: &RawOrder) -> i32 {
+    let mut verdict = libc::ENOENT;
+    let mut next = order.candidates;
+    // SAFETY: the list has at least its null; the second entry is read only if the first is not it.
+    let is_only = unsafe { (*next).is_null() || (*next.add(1)).is_null() };
+    loop {
+        // SAFETY: the list ends with a null, which stops the loop.
+        let path = unsafe { *next };
+        if path.is_null() {
+            return verdict;
+        }
+        // SAFETY: path, argv and env are lists and strings kept alive by `start`.
+        match unsafe { execve(path, order.argv, order.env) } {
+            // Behind a directory of PATH that may not be searched nothing can be seen, so nothing
+            // was found there; a file that is seen and refused is another matter.
+            // SAFETY: as above.
+            libc::EACCES if is_only || unsafe { is_visible(path) } => verdict = libc::EACCES,
+            libc::ENOENT
+            | libc::ENOTDIR
+            | libc::ESTALE
+            | libc::ENODEV
+            | libc::ETIMEDOUT
+            | libc::EACCES => {}
+            // SAFETY: as above.
+            libc::ENOEXEC if unsafe { is_text(path) } => {
+                // SAFETY: `shell_argv` is a list of at least `[sh, hole, null]` that only we use.
+                return unsafe {
+                    *order.shell_argv.add(1) = path;
+                    match execve(c"/bin/sh".as_ptr(), order.shell_argv, order.env) {
+                        libc::E2BIG => libc::E2BIG,
+                        _ => libc::ENOEXEC,
+                    }
+                };
+            }
+            other => return other,
+        }
+        // SAFETY: not at the null yet.
+        next = unsafe { next.add(1) };
+    }
+}
+
+/// # Safety
+/// All pointers must be to null-terminated lists of NUL-terminated strings.
+unsafe fn execve(
+    path: *const c_char,
+    argv: *const *const c_char,
+    env: *const *const c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    let result = unsafe {
+        raw::syscall(
+            libc::SYS_execve,
+            [path as Word, argv as Word, env as Word, 0, 0],
+        )
+    };
+    -result as i32
+}
+
+/// Whether something is seen to exist at a path.
+///
+/// # Safety
+/// `path` must be a NUL-terminated string.
+unsafe fn is_visible(path: *const c_char) -> bool {
+    let here = libc::AT_FDCWD as isize as Word;
+    // SAFETY: as promised by the caller.
+    let result = unsafe {
+        raw::syscall(
+            libc::SYS_faccessat,
+            [here, path as Word, libc::F_OK as Word, 0, 0],
+        )
+    };
+    result == 0
+}
+
+/// Whether the beginning of a file has no NUL byte, so that handing it to a shell makes sense.
+///
+/// # Safety
+/// `path` must be a NUL-terminated string.
+unsafe fn is_text(path: *const c_char) -> bool {
+    let mut head = [0_u8; 128];
+    // SAFETY: `path` is a string and `head` a live buffer of the length given.
+    let count = unsafe {
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) as Word;
+        let here = libc::AT_FDCWD as isize as Word;
+        let fd = raw::syscall(libc::SYS_openat, [here, path as Word, flags, 0, 0]);
+        if fd < 0 {
+            return false;
+        }
+        raw::syscall(
+            libc::SYS_read,
+            [fd as Word, head.as_mut_ptr() as Word, head.len(), 0, 0],
+        )
+    };
+    usize::try_from(count).is_ok_and(|count| head.iter().take(count).all(|&byte| byte != 0))
+}

@@ -1,0 +1,76 @@
+//! Signal dispositions, masks and signalfd(2), which rustix leaves to the C library.
+
+use super::raw;
+use rustix::fd::{FromRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+/// Sets every disposition to its default and blocks every signal in the calling thread (threads
+/// and children started from it inherit both).
+///
+/// With handlers gone and everything blocked, nothing can interrupt code that shares our memory,
+/// and commands start with clean dispositions after only their mask is emptied.
+pub(crate) fn reset_and_block() -> Result<(), Errno> {
+    // Straight to the kernel: the C library refuses to touch the two signals it keeps for itself,
+    // and its own posix_spawn(3) leaves one of them ignored in what it starts.
+    let default = [0_usize; 4];
+    for signal in 1..=64_usize {
+        // SAFETY: the kernel reads one `struct kernel_sigaction` (handler, flags, restorer, mask:
+        // at most four words, all zero meaning SIG_DFL) that outlives the call. SIGKILL and
+        // SIGSTOP are refused with EINVAL. No handler is left that could run on our memory.
+        unsafe {
+            let action = default.as_ptr() as usize;
+            raw::syscall(libc::SYS_rt_sigaction, [signal, action, 0, 8, 0]);
+        }
+    }
+    // SAFETY: `sigset_t` is a C struct for which all zeroes is a value; it outlives the calls.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        match libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut()) {
+            0 => Ok(()),
+            error => Err(Errno::from_raw_os_error(error)),
+        }
+    }
+}
+
+/// Sends a signal by number, real-time signals included, to a process or to a process group.
+pub(crate) fn send(target: Pid, is_group: bool, number: i32) -> Result<(), Errno> {
+    let pid = target.as_raw_pid();
+    // SAFETY: kill(2) takes two integers. The pid is positive, so only the intended sign reaches
+    // the kernel, and a number that is no signal is refused with EINVAL.
+    let result = unsafe { libc::kill(if is_group { -pid } else { pid }, number) };
+    if result == 0 { Ok(()) } else { Err(last()) }
+}
+
+/// A descriptor that becomes readable when a child ends.
+///
+/// Preconditions: SIGCHLD is blocked in every thread.
+pub(crate) fn child_signal_fd() -> Result<OwnedFd, Errno> {
+    // SAFETY: the set is initialised by sigemptyset before use and outlives the calls; the
+    // descriptor is new and owned by nobody else.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        match libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(last()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// Keeps the allocator from holding on to memory: one arena, and large blocks go back at once.
+pub(crate) fn keep_heap_small() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt(3) takes two integers and may be called at any time.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 128 << 10);
+    }
+}
