@@ -1,0 +1,336 @@
+//! How jobs end: by themselves, by their deadline, by request; and who is told.
+
+use crate::fault;
+use crate::job::{DRAIN_BYTES, Ending, STDERR, STDOUT, Waiter};
+use crate::serve::Server;
+use crate::timers::Timer;
+use glovebox_jail::process::{Census, End, Gone, TreeKill};
+use glovebox_proto::{Background, JobId, Reply, RequestId};
+use rustix::process::{Pid, Signal};
+use std::time::{Duration, Instant};
+
+/// Longest pause between two rounds of killing.
+const MAX_PAUSE_MS: u64 = 50;
+
+impl Server {
+    /// Takes in which commands have ended.
+    pub(crate) fn note_ends(&mut self) {
+        while let Some((warden, end)) = self.wardens.ended() {
+            if let Some(&id) = self.by_warden.get(&warden) {
+                self.command_ended(id, end);
+            }
+        }
+    }
+
+    /// Waits for dead children: wardens, and what should not have been a child.
+    pub(crate) fn bury(&mut self) {
+        let mut has_strays = false;
+        while let Some(gone) = self.wardens.reap() {
+            match gone {
+                Gone::Stray(_) => has_strays = true,
+                Gone::Warden {
+                    warden,
+                    end,
+                    was_killed,
+                } => {
+                    has_strays |= was_killed;
+                    if let Some(id) = self.by_warden.remove(&warden) {
+                        self.warden_gone(id, end);
+                    }
+                }
+            }
+        }
+        if has_strays && let Ok(census) = Census::take() {
+            // Their deaths bring us back here, for what they leave becomes ours in turn.
+            self.wardens.kill_strays(&census);
+        }
+    }
+
+    fn command_ended(&mut self, id: JobId, end: End) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if job.end.is_some() {
+            return;
+        }
+        job.end = Some(end);
+        job.is_gone |= end.is_empty;
+        let leaves_some = !job.is_gone;
+        if leaves_some && job.background == Background::Kill && matches!(job.ending, Ending::No) {
+            self.start_killing(id);
+        }
+        self.advance(id);
+    }
+
+    fn warden_gone(&mut self, id: JobId, end: Option<End>) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        job.end = job.end.or(end);
+        job.is_gone = true;
+        self.advance(id);
+    }
+
+    /// Asks a job to end, and sees to it that it does: SIGTERM to everything it started, SIGKILL
+    /// after `grace_ms`.
+    pub(crate) fn begin_end(&mut self, id: JobId, grace_ms: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if job.is_gone || matches!(job.ending, Ending::Killing(..)) {
+            return;
+        }
+        if grace_ms == 0 {
+            return self.start_killing(id);
+        }
+        let fresh = self.timers.after_ms(grace_ms, Timer::Grace(id));
+        if let Ending::Asked(old) = job.ending {
+            // Asked before: the shorter grace counts.
+            let (sooner, later) = if fresh < old {
+                (fresh, old)
+            } else {
+                (old, fresh)
+            };
+            if sooner != later {
+                self.timers.unset(later);
+            }
+            job.ending = Ending::Asked(sooner);
+            return;
+        }
+        job.ending = Ending::Asked(fresh);
+        let (warden, command) = (job.warden, job.command);
+        if let Ok(census) = Census::take() {
+            census.signal_tree(warden, Signal::TERM);
+            // Who is stopped would not notice.
+            census.signal_tree(warden, Signal::CONT);
+        } else if job.end.is_none() {
+            let _ = rustix::process::kill_process_group(command, Signal::TERM);
+            let _ = rustix::process::kill_process_group(command, Signal::CONT);
+        }
+    }
+
+    fn start_killing(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if let Ending::Asked(timer) = job.ending {
+            self.timers.unset(timer);
+        }
+        job.ending = Ending::Killing(Box::new(TreeKill::new()), None);
+        let census = Census::take().ok();
+        self.kill_round(id, census.as_ref());
+    }
+
+    fn kill_round(&mut self, id: JobId, census: Option<&Census>) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let (warden, command, has_ended) = (job.warden, job.command, job.end.is_some());
+        let Ending::Killing(kill, timer) = &mut job.ending else {
+            return;
+        };
+        let has_worked = census.is_some_and(|census| kill.round(warden, census).is_ok());
+        if !has_worked {
+            // No /proc to look into: the process group is what can be reached, and killing the
+            // warden takes the command itself along.
+            if !has_ended {
+                let _ = rustix::process::kill_process_group(command, Signal::KILL);
+            }
+            let _ = rustix::process::kill_process(warden, Signal::KILL);
+        }
+        job.killed = u32::try_from(kill.killed(Some(command))).unwrap_or(u32::MAX);
+        let pause_ms = (1_u64 << kill.rounds().min(6)).min(MAX_PAUSE_MS);
+        *timer = Some(self.timers.after_ms(pause_ms, Timer::Round(id)));
+    }
+
+    /// Does what is due.
+    pub(crate) fn fire_timers(&mut self) {
+        // One look at /proc serves every job that is being killed.
+        let mut census = None;
+        while let Some(timer) = self.timers.due() {
+            match timer {
+                Timer::Request(request) => self.wait_is_over(request),
+                Timer::Grace(id) => self.start_killing(id),
+                Timer::Deadline(id) => self.deadline_passed(id),
+                Timer::Round(id) => {
+                    let is_gone = self.jobs.get(&id).is_none_or(|job| job.is_gone);
+                    if !is_gone {
+                        let census = census.get_or_insert_with(|| Census::take().ok());
+                        self.kill_round(id, census.as_ref());
+                    }
+                }
+            }
+        }
+    }
+
+    fn deadline_passed(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        job.deadline = None;
+        if job.end.is_none() && !job.is_gone {
+            job.timed_out = true;
+            let grace_ms = job.grace_ms;
+            self.begin_end(id, grace_ms);
+        }
+    }
+
+    /// Takes a job as far towards its end as it can go now.
+    pub(crate) fn advance(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if job.end.is_none() && !job.is_gone {
+            return;
+        }
+        if job.report.is_none() {
+            if (job.ends_whole() && !job.is_gone) || !self.drain(id) {
+                return;
+            }
+            let Some(job) = self.jobs.get_mut(&id) else {
+                return;
+            };
+            let left_running = if job.is_gone {
+                0
+            } else {
+                count_alive(job.warden)
+            };
+            job.write_report(left_running);
+            job.is_draining = job.is_gone;
+            if let Some(deadline) = job.deadline.take() {
+                self.timers.unset(deadline);
+            }
+        }
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        if job.is_gone && !job.is_over && self.drain(id) {
+            self.close(id);
+        }
+        self.answer_waiters(id);
+    }
+
+    /// Delivers what the job has written so far; `false` while that takes longer.
+    fn drain(&mut self, id: JobId) -> bool {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return true;
+        };
+        if !job.is_draining {
+            job.is_draining = true;
+            for output in job.outputs.iter_mut().flatten() {
+                output.drain = DRAIN_BYTES;
+                output.is_readable = true;
+            }
+        }
+        if !job.is_drained() {
+            self.pump(id, STDOUT);
+            self.pump(id, STDERR);
+        }
+        self.jobs.get(&id).is_none_or(crate::job::Job::is_drained)
+    }
+
+    /// Nothing of the job is left and everything is delivered.
+    fn close(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        job.is_over = true;
+        job.outputs = [None, None];
+        job.input = None;
+        job.log.finish();
+        match std::mem::replace(&mut job.ending, Ending::No) {
+            Ending::No | Ending::Killing(_, None) => {}
+            Ending::Asked(timer) | Ending::Killing(_, Some(timer)) => self.timers.unset(timer),
+        }
+        if let Some(report) = &mut job.report {
+            report.left_running = 0;
+            report.killed = job.killed;
+            report.stdout_bytes = job.output_bytes[STDOUT];
+            report.stderr_bytes = job.output_bytes[STDERR];
+        }
+        self.finish(id);
+    }
+
+    /// Answers everybody who has waited for what has come true.
+    pub(crate) fn answer_waiters(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Some(report) = job.report.clone() else {
+            return;
+        };
+        let (is_over, total) = (job.is_over, job.log.total());
+        let mut answers: Vec<RequestId> = Vec::new();
+        let mut given_up = None;
+        if let Some(owner) = job.owner.take() {
+            // Drained means its follower has everything.
+            job.followers.retain(|follower| follower.request != owner);
+            if job.is_cancelled {
+                given_up = Some(owner);
+            } else {
+                answers.push(owner);
+            }
+        }
+        job.followers.retain(|follower| {
+            let is_done = follower.cursor == total && (is_over || !follower.until_over);
+            if is_done {
+                answers.push(follower.request);
+            }
+            !is_done
+        });
+        job.waiters.retain(|waiter| match waiter {
+            Waiter::Settled(request) => {
+                answers.push(*request);
+                false
+            }
+            Waiter::Over(request) if is_over => {
+                answers.push(*request);
+                false
+            }
+            Waiter::Over(_) | Waiter::Log { .. } => true,
+        });
+        job.feeders
+            .retain(|feeder| !answers.contains(&feeder.request));
+        if let Some(owner) = given_up {
+            self.answer(owner, &Err(fault::cancelled()));
+        }
+        for request in answers {
+            self.answer(request, &Ok(Reply::Exited(report.clone())));
+        }
+        self.answer_readers(id);
+    }
+
+    /// Kills everything and waits for it to be gone, at most for `patience`.
+    pub(crate) fn end_everything(&mut self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut kills: Vec<(Pid, TreeKill)> = Vec::new();
+        loop {
+            while self.wardens.reap().is_some() {}
+            let Ok(census) = Census::take() else { return };
+            let strays = self.wardens.kill_strays(&census);
+            kills.retain(|(warden, _)| self.wardens.is_warden(*warden));
+            for warden in self.wardens.pids() {
+                if !kills.iter().any(|(known, _)| *known == warden) {
+                    kills.push((warden, TreeKill::new()));
+                }
+            }
+            if (kills.is_empty() && strays == 0) || Instant::now() > until {
+                return;
+            }
+            for (warden, kill) in &mut kills {
+                let _ = kill.round(*warden, &census);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn count_alive(warden: Pid) -> u32 {
+    let Ok(census) = Census::take() else { return 0 };
+    let alive = census
+        .descendants_of(warden)
+        .into_iter()
+        .filter(|member| member.is_alive)
+        .count();
+    u32::try_from(alive).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,220 @@
+//! Starting jobs, and forgetting them when many have finished.
+
+use crate::command;
+use crate::fault;
+use crate::job::{Birth, Feeder, Follower, Input, Job, Output};
+use crate::log::Log;
+use crate::requests::Open;
+use crate::serve::{Server, Token};
+use crate::terminal;
+use crate::timers::Timer;
+use glovebox_jail::process::Launch;
+use glovebox_proto::{
+    Code, Exec, Fault, JobId, RecvWindow, Reply, RequestId, SendWindow, Stdin, limits,
+};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Finished jobs that are remembered, with their logs.
+pub(crate) const FINISHED_JOBS: usize = 256;
+/// Memory and file space for the logs of finished jobs together.
+const FINISHED_MEMORY_BYTES: usize = 8 << 20;
+const FINISHED_SPILL_BYTES: u64 = 256 << 20;
+/// As init, the guest is worth more than any command when memory runs out.
+const COMMAND_OOM_SCORE: i16 = 500;
+
+/// The ends of a job's streams.
+struct Streams {
+    /// Given to the command; `None` is /dev/null.
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    /// `None` for a terminal: the same as standard output.
+    stderr: Option<OwnedFd>,
+    /// Kept.
+    input: Option<OwnedFd>,
+    outputs: [Option<OwnedFd>; 2],
+}
+
+/// A pipe whose end for us does not block: the reading one, or the writing one.
+fn pipe(we_read: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(if we_read { &read } else { &write }, OFlags::NONBLOCK)?;
+    Ok((read, write))
+}
+
+fn open_streams(exec: &Exec) -> Result<Streams, Errno> {
+    if let Some(size) = exec.pty {
+        let terminal = terminal::open(size)?;
+        // Two descriptors, for each is watched for its own direction.
+        let input = rustix::io::fcntl_dupfd_cloexec(&terminal.master, 3)?;
+        return Ok(Streams {
+            stdin: Some(rustix::io::fcntl_dupfd_cloexec(&terminal.slave, 3)?),
+            stdout: terminal.slave,
+            stderr: None,
+            input: Some(input),
+            outputs: [Some(terminal.master), None],
+        });
+    }
+    let (stdin, input) = match exec.stdin {
+        Stdin::Null => (None, None),
+        Stdin::Stream => {
+            let (read, write) = pipe(false)?;
+            (Some(read), Some(write))
+        }
+    };
+    let (out, stdout) = pipe(true)?;
+    let (err, stderr) = pipe(true)?;
+    Ok(Streams {
+        stdin,
+        stdout,
+        stderr: Some(stderr),
+        input,
+        outputs: [Some(out), Some(err)],
+    })
+}
+
+impl Server {
+    /// Starts a job.
+    pub(crate) fn exec(&mut self, request: RequestId, exec: &Exec) -> Result<(), Fault> {
+        let running = self.jobs.len() - self.finished.len();
+        if running >= limits::MAX_JOBS - FINISHED_JOBS {
+            return Err(
+                Fault::failed(Code::Busy, format!("{running} jobs are running already"))
+                    .remedy("wait for some of them to end")
+                    .retryable(),
+            );
+        }
+        let command = command::prepare(exec, &self.cx.base_env, &self.cx.default_cwd)?;
+        let streams = open_streams(exec)
+            .map_err(|errno| fault::system(errno, "cannot open the job's streams"))?;
+        let began = Instant::now();
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let began_ns = (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64;
+        let stdout = streams.stdout.as_fd();
+        let started = self
+            .wardens
+            .spawn(&Launch {
+                argv: &command.argv,
+                env: &command.env,
+                candidates: &command.candidates,
+                cwd: Some(&command.cwd),
+                stdio: [
+                    streams
+                        .stdin
+                        .as_ref()
+                        .map_or(self.dev_null.as_fd(), AsFd::as_fd),
+                    stdout,
+                    streams.stderr.as_ref().map_or(stdout, AsFd::as_fd),
+                ],
+                has_controlling_terminal: exec.pty.is_some(),
+                landlock: self.cx.landlock.as_ref().map(AsFd::as_fd),
+                oom_score_adj: self.cx.is_init.then_some(COMMAND_OOM_SCORE),
+                limits: &[],
+            })
+            .map_err(|error| command::spawn_fault(error, exec, &command.cwd))?;
+        let Streams { input, outputs, .. } = streams;
+
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        let mut job = Job::new(Birth {
+            id,
+            argv: crate::job::shorten(&exec.argv),
+            began,
+            began_ns,
+            has_pty: exec.pty.is_some(),
+            background: exec.background,
+            grace_ms: exec.grace_ms,
+            warden: started.warden,
+            command: started.command,
+            log: Log::new(exec.log),
+        });
+        for (stream, fd) in outputs.into_iter().enumerate() {
+            // Without a place in epoll the stream is read at the end only: worse, but whole.
+            job.outputs[stream] = fd.map(|fd| {
+                let is_unwatched = self.watch(&fd, Token::Output(id, stream)).is_err();
+                Output {
+                    fd,
+                    is_readable: is_unwatched,
+                    drain: usize::MAX,
+                }
+            });
+        }
+        job.input = input.map(|fd| {
+            let _ = self.watch(&fd, Token::Input(id));
+            Input {
+                fd,
+                queue: VecDeque::new(),
+                owed: VecDeque::new(),
+                is_closing: false,
+            }
+        });
+        job.deadline = exec
+            .timeout_ms
+            .map(|ms| self.timers.after_ms(ms, Timer::Deadline(id)));
+        if exec.detach {
+            self.link.reply(request, &Ok(Reply::Started(id)));
+        } else {
+            job.owner = Some(request);
+            let is_wanted = exec.stdin == Stdin::Stream;
+            job.feeders.push(Feeder {
+                request,
+                window: RecvWindow::new(),
+                is_wanted,
+            });
+            if exec.stream_output {
+                let windows = [SendWindow::new(); 2];
+                job.followers.push(Follower {
+                    request,
+                    cursor: 0,
+                    windows,
+                    until_over: false,
+                });
+            }
+            self.requests.insert(request, Open::Job(id));
+        }
+        self.by_warden.insert(started.warden, id);
+        self.jobs.insert(id, job);
+        Ok(())
+    }
+
+    /// Books a job as finished, and forgets old ones.
+    pub(crate) fn finish(&mut self, id: JobId) {
+        self.finished.push_back(id);
+        let (mut memory, mut spill) = (0, 0);
+        for id in &self.finished {
+            if let Some(job) = self.jobs.get(id) {
+                memory += job.log.memory_bytes();
+                spill += job.log.spill_bytes();
+            }
+        }
+        for id in &self.finished {
+            if memory <= FINISHED_MEMORY_BYTES && spill <= FINISHED_SPILL_BYTES {
+                break;
+            }
+            if let Some(job) = self.jobs.get_mut(id)
+                && job.followers.is_empty()
+            {
+                memory -= job.log.memory_bytes();
+                spill -= job.log.spill_bytes();
+                job.log.discard();
+            }
+        }
+        while self.finished.len() > FINISHED_JOBS {
+            let Some(oldest) = self.finished.pop_front() else {
+                return;
+            };
+            let Some(job) = self.jobs.remove(&oldest) else {
+                continue;
+            };
+            let followers = job.followers.iter().map(|follower| follower.request);
+            for request in followers.chain(job.waiters.iter().map(|waiter| waiter.request())) {
+                let message = format!("job {oldest} has ended and was forgotten");
+                self.answer(request, &Err(Fault::failed(Code::JobNotFound, message)));
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Reading a regular file in steps, so that between them nothing is held but a descriptor.
+
+use super::{require_regular, shown};
+use crate::fault;
+use glovebox_proto::{Fault, limits};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+/// An open file and where reading it stands.
+#[derive(Debug)]
+pub(crate) struct Source {
+    path: Vec<u8>,
+    file: Option<OwnedFd>,
+    at: u64,
+    /// Bytes still wanted; `u64::MAX` for all.
+    left: u64,
+    /// Size when it was opened.
+    pub(crate) size: u64,
+    /// Bytes read so far.
+    pub(crate) bytes: u64,
+    /// Nothing more comes.
+    pub(crate) is_end: bool,
+}
+
+impl Source {
+    /// Names what to read; nothing is opened yet.
+    pub(crate) fn new(path: Vec<u8>, offset: u64, max_bytes: Option<u64>) -> Self {
+        let left = max_bytes.unwrap_or(u64::MAX);
+        Self {
+            path,
+            file: None,
+            at: offset,
+            left,
+            size: 0,
+            bytes: 0,
+            is_end: false,
+        }
+    }
+
+    fn failed(&self, errno: Errno) -> Fault {
+        fault::file(errno, &format!("cannot read {}", shown(&self.path)))
+    }
+
+    fn open(&self) -> Result<(OwnedFd, u64), Fault> {
+        // Looking first keeps us from touching a FIFO or device at all; looking again at what was
+        // opened settles it for good, and O_NONBLOCK keeps the open in between from hanging.
+        let stat = rustix::fs::stat(self.path.as_slice()).map_err(|errno| self.failed(errno))?;
+        require_regular(&stat, &self.path)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = rustix::fs::open(self.path.as_slice(), flags, Mode::empty())
+            .map_err(|errno| self.failed(errno))?;
+        let stat = rustix::fs::fstat(&file).map_err(|errno| self.failed(errno))?;
+        require_regular(&stat, &self.path)?;
+        Ok((file, u64::try_from(stat.st_size).unwrap_or(0)))
+    }
+}
+
+/// Opens the file if that is still to be done, then reads up to `room` bytes.
+pub(crate) fn read_step(mut source: Source, room: usize) -> Result<(Source, Vec<u8>), Fault> {
+    let file = if let Some(file) = source.file.take() {
+        file
+    } else {
+        let (file, size) = source.open()?;
+        source.size = size;
+        file
+    };
+    let mut wanted = room.min(limits::MAX_DATA_BYTES as usize);
+    wanted = usize::try_from(source.left)
+        .unwrap_or(usize::MAX)
+        .min(wanted);
+    // A small file needs no large buffer; one byte more than it has shows its end.
+    let rest = source.size.saturating_sub(source.at).saturating_add(1);
+    let first = usize::try_from(rest).unwrap_or(usize::MAX).max(4096);
+    let mut bytes = vec![0; wanted.min(first)];
+    let mut done = 0;
+    source.is_end = source.left == 0;
+    while done < bytes.len() {
+        match rustix::io::pread(&file, &mut bytes[done..], source.at) {
+            Ok(0) => {
+                source.is_end = true;
+                break;
+            }
+            Ok(count) => {
+                done += count;
+                source.at += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(source.failed(errno)),
+        }
+    }
+    bytes.truncate(done);
+    source.bytes += done as u64;
+    if source.left != u64::MAX {
+        source.left -= done as u64;
+        source.is_end |= source.left == 0;
+    }
+    source.file = Some(file);
+    Ok((source, bytes))
+}

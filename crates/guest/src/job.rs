@@ -1,0 +1,311 @@
+//! One job: a command, its streams, its log, and who is waiting for it.
+//!
+//! A job runs, then settles (its command has ended and what it wrote is delivered), then is over
+//! (nothing it started is left). A job whose leftovers are killed, or that left none, does the
+//! last two at once.
+
+use crate::log::Log;
+use crate::timers::Set;
+use glovebox_jail::process::{End, EndStatus, TreeKill};
+use glovebox_proto::{
+    Background, Exit, ExitReport, JobId, JobInfo, JobState, RecvWindow, RequestId, SendWindow,
+};
+use rustix::fd::OwnedFd;
+use rustix::process::Pid;
+use serde_bytes::ByteBuf;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Most that is read from each stream after the end: more than a pipe can hold (`F_SETPIPE_SZ`
+/// stops at 1 MiB for ordinary users), so all of the command's own output is in, and a process
+/// left behind that keeps writing cannot hold the answer up.
+pub(crate) const DRAIN_BYTES: usize = 1 << 20;
+
+/// Bytes of the command shown in job lists.
+const SHOWN_BYTES: usize = 512;
+
+/// The two output streams, as indices.
+pub(crate) const STDOUT: usize = 0;
+/// Standard error.
+pub(crate) const STDERR: usize = 1;
+
+/// A stream the job writes to.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) fd: OwnedFd,
+    /// Something may be there; cleared when a read finds nothing.
+    pub(crate) is_readable: bool,
+    /// Bytes still to be read before the job counts as drained.
+    pub(crate) drain: usize,
+}
+
+/// The stream the job reads from.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) fd: OwnedFd,
+    pub(crate) queue: VecDeque<u8>,
+    /// Whose bytes are in the queue, in order.
+    pub(crate) owed: VecDeque<(RequestId, usize)>,
+    /// The end mark was received.
+    pub(crate) is_closing: bool,
+}
+
+/// A request that may send input.
+#[derive(Debug)]
+pub(crate) struct Feeder {
+    pub(crate) request: RequestId,
+    pub(crate) window: RecvWindow,
+    /// Its bytes go to the job; otherwise they are dropped.
+    pub(crate) is_wanted: bool,
+}
+
+/// A request that receives output.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    pub(crate) request: RequestId,
+    /// Log offset of the next byte to send.
+    pub(crate) cursor: u64,
+    pub(crate) windows: [SendWindow; 2],
+    /// Answered when the job is over; otherwise when it has settled.
+    pub(crate) until_over: bool,
+}
+
+/// How the end of a job is being brought about.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// Not at all.
+    No,
+    /// Asked by SIGTERM; the timer ends the grace.
+    Asked(Set),
+    /// Everything is being killed; the timer is for the next round.
+    Killing(Box<TreeKill>, Option<Set>),
+}
+
+/// A request other than the owner that waits for this job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// `JobWait`: until it has settled.
+    Settled(RequestId),
+    /// `JobKill`: until it is over.
+    Over(RequestId),
+    /// `JobRead`: until there is something from this offset on.
+    Log {
+        request: RequestId,
+        offset: u64,
+        max_bytes: u32,
+    },
+}
+
+impl Waiter {
+    pub(crate) const fn request(self) -> RequestId {
+        match self {
+            Self::Settled(request) | Self::Over(request) | Self::Log { request, .. } => request,
+        }
+    }
+}
+
+/// A job.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: JobId,
+    argv: Vec<ByteBuf>,
+    began: Instant,
+    began_ns: u64,
+    pub(crate) has_pty: bool,
+    pub(crate) background: Background,
+    pub(crate) grace_ms: u64,
+
+    pub(crate) warden: Pid,
+    pub(crate) command: Pid,
+    pub(crate) end: Option<End>,
+    /// The warden and everything below it is gone.
+    pub(crate) is_gone: bool,
+
+    pub(crate) outputs: [Option<Output>; 2],
+    pub(crate) output_bytes: [u64; 2],
+    pub(crate) input: Option<Input>,
+    pub(crate) log: Log,
+    pub(crate) is_draining: bool,
+
+    /// The `Exec` to be answered, unless detached or answered.
+    pub(crate) owner: Option<RequestId>,
+    pub(crate) is_cancelled: bool,
+    pub(crate) feeders: Vec<Feeder>,
+    pub(crate) followers: Vec<Follower>,
+    pub(crate) waiters: Vec<Waiter>,
+
+    pub(crate) deadline: Option<Set>,
+    pub(crate) timed_out: bool,
+    pub(crate) ending: Ending,
+    pub(crate) killed: u32,
+    pub(crate) report: Option<ExitReport>,
+    pub(crate) is_over: bool,
+}
+
+/// What is known about a job before it runs.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    pub(crate) id: JobId,
+    pub(crate) argv: Vec<ByteBuf>,
+    pub(crate) began: Instant,
+    pub(crate) began_ns: u64,
+    pub(crate) has_pty: bool,
+    pub(crate) background: Background,
+    pub(crate) grace_ms: u64,
+    pub(crate) warden: Pid,
+    pub(crate) command: Pid,
+    pub(crate) log: Log,
+}
+
+impl Job {
+    pub(crate) fn new(birth: Birth) -> Self {
+        Self {
+            id: birth.id,
+            argv: birth.argv,
+            began: birth.began,
+            began_ns: birth.began_ns,
+            has_pty: birth.has_pty,
+            background: birth.background,
+            grace_ms: birth.grace_ms,
+            warden: birth.warden,
+            command: birth.command,
+            end: None,
+            is_gone: false,
+            outputs: [None, None],
+            output_bytes: [0; 2],
+            input: None,
+            log: birth.log,
+            is_draining: false,
+            owner: None,
+            is_cancelled: false,
+            feeders: Vec::new(),
+            followers: Vec::new(),
+            waiters: Vec::new(),
+            deadline: None,
+            timed_out: false,
+            ending: Ending::No,
+            killed: 0,
+            report: None,
+            is_over: false,
+        }
+    }
+
+    /// Whether the command's end takes everything else with it.
+    pub(crate) const fn ends_whole(&self) -> bool {
+        matches!(self.background, Background::Kill) || !matches!(self.ending, Ending::No)
+    }
+
+    /// Bytes that may be read from a stream now without outrunning anybody who follows.
+    ///
+    /// While the job runs, every follower slows it down. Once it has ended only its owner does:
+    /// an attached terminal that hangs must not keep the answer from who asked for the command,
+    /// and gets the rest from the log.
+    pub(crate) fn room(&self, stream: usize) -> usize {
+        let total = self.log.total();
+        let counts =
+            |follower: &&Follower| !self.is_draining || self.owner == Some(follower.request);
+        let rooms = self.followers.iter().filter(counts).map(|follower| {
+            // Who still catches up from the log comes first.
+            if follower.cursor == total {
+                follower.windows[stream].room() as usize
+            } else {
+                0
+            }
+        });
+        rooms.min().unwrap_or(usize::MAX)
+    }
+
+    /// Whether everything the command wrote has been read.
+    pub(crate) fn is_drained(&self) -> bool {
+        let is_empty = |output: &Output| !output.is_readable || output.drain == 0;
+        self.outputs.iter().flatten().all(is_empty)
+    }
+
+    /// Puts together how it ended. Without word from the warden it was killed together with it.
+    pub(crate) fn write_report(&mut self, left_running: u32) -> ExitReport {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now_ns = (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64;
+        let end = self.end.unwrap_or(End {
+            status: EndStatus::Signal(9),
+            user_us: 0,
+            system_us: 0,
+            max_rss_kib: 0,
+            ended_ns: now_ns,
+            is_empty: true,
+        });
+        let report = ExitReport {
+            job: self.id,
+            exit: match end.status {
+                EndStatus::Code(code) => Exit::Code(code),
+                EndStatus::Signal(signal) => Exit::Signal(signal),
+            },
+            timed_out: self.timed_out,
+            oom: false,
+            wall_us: end.ended_ns.saturating_sub(self.began_ns) / 1000,
+            user_us: end.user_us,
+            system_us: end.system_us,
+            max_rss_kib: end.max_rss_kib,
+            stdout_bytes: self.output_bytes[STDOUT],
+            stderr_bytes: self.output_bytes[STDERR],
+            killed: self.killed,
+            left_running,
+        };
+        self.report = Some(report.clone());
+        report
+    }
+
+    /// The line for the job list.
+    pub(crate) fn info(&self) -> JobInfo {
+        JobInfo {
+            job: self.id,
+            argv: self.argv.clone(),
+            age_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            has_pty: self.has_pty,
+            state: match &self.report {
+                None => JobState::Running,
+                Some(report) if self.is_over => JobState::Ended(report.clone()),
+                Some(report) => JobState::Background(report.clone()),
+            },
+            output_bytes: self.log.total(),
+        }
+    }
+}
+
+/// The beginning of a command line, short enough to be kept for every job.
+pub(crate) fn shorten(argv: &[ByteBuf]) -> Vec<ByteBuf> {
+    let mut left = SHOWN_BYTES;
+    let mut short = Vec::new();
+    for arg in argv {
+        if arg.len() < left {
+            left -= arg.len() + 1;
+            short.push(arg.clone());
+        } else {
+            let mut cut = arg.get(..left.min(arg.len())).unwrap_or_default().to_vec();
+            cut.extend_from_slice(b"...");
+            short.push(ByteBuf::from(cut));
+            break;
+        }
+    }
+    short.shrink_to_fit();
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_commands_are_cut() {
+        let argv = vec![
+            ByteBuf::from("a"),
+            ByteBuf::from(vec![b'x'; 100_000]),
+            ByteBuf::from("b"),
+        ];
+        let short = shorten(&argv);
+        assert_eq!(short.len(), 2);
+        assert!(short.iter().map(|arg| arg.len()).sum::<usize>() < SHOWN_BYTES + 8);
+        let many = vec![ByteBuf::from("x"); 10_000];
+        assert!(shorten(&many).len() <= SHOWN_BYTES);
+        assert_eq!(shorten(&argv[..1]), argv[..1]);
+    }
+}

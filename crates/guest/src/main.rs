@@ -1,0 +1,130 @@
+//! The program on the inside: serves requests from the host, owns jobs, reaps everything.
+//!
+//! * `serve` speaks the protocol on descriptors 0 (in) and 1 (out) as an ordinary process;
+//! * `stage0` takes a plan from the socket that is descriptor 0, becomes the first process of a new
+//!   sandbox, and then serves on that socket;
+//! * `probe NAME` tries one thing a sandbox needs and says how it went.
+//!
+//! It prints nothing but one line when it has to give up, and what a probe found.
+
+#![expect(
+    clippy::print_stderr,
+    reason = "the one place this program may say why it gives up"
+)]
+
+mod command;
+mod ending;
+mod exec;
+mod facts;
+mod fault;
+mod files;
+mod job;
+mod link;
+mod log;
+mod requests;
+mod serve;
+mod spill;
+mod streams;
+mod terminal;
+mod timers;
+mod transfers;
+mod workers;
+
+use glovebox_jail::probe;
+use glovebox_jail::stage0::{self, Inside};
+use glovebox_proto::Facts;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("glovebox-guest: {panic}");
+        std::process::abort();
+    }));
+    let mut args = std::env::args_os().skip(1);
+    let mode = args.next().unwrap_or_default();
+    let result = match (mode.to_str(), args.next()) {
+        (Some("serve"), None) => serve_on_standard_streams(),
+        (Some("stage0"), None) => match stage0::enter() {
+            Ok(inside) => serve_in_sandbox(inside),
+            // The host has been told why.
+            Err(ended) => return exit_code(ended.0),
+        },
+        (Some("probe"), Some(what)) => {
+            return exit_code(probe::child_main(&what.to_string_lossy()));
+        }
+        _ => Err("usage: glovebox-guest serve|stage0|probe NAME".to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("glovebox-guest: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn exit_code(code: i32) -> ExitCode {
+    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// Serves as the first process of a sandbox that is complete and checked.
+fn serve_in_sandbox(inside: Inside) -> Result<(), String> {
+    let link_out = inside.link.try_clone().map_err(|error| error.to_string())?;
+    let found = &inside.self_test;
+    let cx = serve::Cx {
+        supervisor: inside.supervisor,
+        landlock: inside.landlock,
+        base_env: inside
+            .env
+            .into_iter()
+            .map(|(name, value)| (name.into_bytes(), value.into_bytes()))
+            .collect(),
+        default_cwd: inside.cwd,
+        is_init: true,
+        facts: Facts {
+            landlock_abi: found.landlock_abi,
+            userns_denied: found.userns_denied,
+            mount_denied: found.mount_denied,
+            vsock_denied: found.vsock_denied,
+            open_fds: found.open_fds.clone(),
+            ..Facts::default()
+        },
+    };
+    serve::run(inside.link, link_out, cx).map_err(|error| error.to_string())
+}
+
+/// Serves as an ordinary process: environment and working directory are those it was started with.
+fn serve_on_standard_streams() -> Result<(), String> {
+    let (link_in, link_out) =
+        take_link().map_err(|errno| format!("cannot take over the standard streams: {errno}"))?;
+    let cwd = std::env::current_dir()
+        .map_err(|error| format!("cannot tell the working directory: {error}"))?;
+    let base_env = std::env::vars_os()
+        .map(|(name, value)| (name.into_vec(), value.into_vec()))
+        .collect();
+    let cx = serve::Cx {
+        supervisor: None,
+        landlock: None,
+        base_env,
+        default_cwd: OsString::from(cwd).into_vec(),
+        is_init: rustix::process::getpid().is_init(),
+        facts: Facts::default(),
+    };
+    serve::run(link_in, link_out, cx).map_err(|error| error.to_string())
+}
+
+/// Moves the link away from 0 and 1 and leaves /dev/null there, so that nothing that reads or
+/// writes its standard streams by habit can disturb it.
+fn take_link() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let link_in = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let link_out = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    let null = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(null.as_fd())?;
+    rustix::stdio::dup2_stdout(null.as_fd())?;
+    Ok((link_in, link_out))
+}

@@ -1,0 +1,455 @@
+//! From frames to actions: every request the host can make, and where its answer comes from.
+
+use crate::fault;
+use crate::files;
+use crate::job::{Feeder, Follower, STDERR, STDOUT, Waiter};
+use crate::serve::Server;
+use crate::terminal;
+use crate::timers::{Set, Timer};
+use crate::transfers::{Outcome, Reading, Writing};
+use glovebox_jail::process;
+use glovebox_proto::{
+    Channel, Code, Fault, FrameKind, FrameRef, JobId, LogChunk, RecvWindow, Reply, Request,
+    RequestId, SendWindow, WireError, limits,
+};
+use rustix::io::Errno;
+use serde_bytes::ByteBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Most runs of one stream in one log answer.
+const MAX_CHUNKS: usize = 1024;
+
+/// An unanswered request.
+#[derive(Debug)]
+pub(crate) enum Open {
+    /// `Exec` and `JobAttach`: they receive output and may send input.
+    Job(JobId),
+    /// Waits for a job, at most until the timer.
+    Waiting(JobId, Option<Set>),
+    /// A file operation in one step.
+    Task(Arc<AtomicBool>),
+    /// `FileRead`.
+    Read(Box<Reading>),
+    /// `FileWrite`.
+    Write(Box<Writing>),
+}
+
+fn no_such_job(job: JobId) -> Fault {
+    Fault::failed(Code::JobNotFound, format!("there is no job {job}"))
+        .remedy("finished jobs are forgotten after a while; list the jobs to see which are known")
+}
+
+impl Server {
+    /// Answers a request and closes it.
+    pub(crate) fn answer(&mut self, request: RequestId, answer: &Result<Reply, Fault>) {
+        if let Some(Open::Waiting(_, Some(timer))) = self.requests.remove(&request) {
+            self.timers.unset(timer);
+        }
+        self.link.reply(request, answer);
+    }
+
+    /// Handles one frame after the handshake.
+    ///
+    /// # Errors
+    /// The host broke the protocol.
+    pub(crate) fn handle(&mut self, frame: FrameRef<'_>) -> Result<(), WireError> {
+        let header = frame.header;
+        let id = header.id;
+        match header.kind {
+            FrameKind::Request => {
+                if self.requests.contains_key(&id) {
+                    return Err(WireError::BadHeader("request id is in use"));
+                }
+                let request = glovebox_proto::decode::<Request>(frame.payload, "request")?;
+                let result = if self.requests.len() >= limits::MAX_OPEN_REQUESTS {
+                    Err(Fault::failed(Code::Busy, "too many requests are open").retryable())
+                } else {
+                    request.validate().and_then(|()| self.start(id, request))
+                };
+                if let Err(fault) = result {
+                    self.answer(id, &Err(fault));
+                }
+                Ok(())
+            }
+            FrameKind::Data if header.channel == Channel::Input => {
+                self.input(id, frame.payload, header.is_last)
+            }
+            FrameKind::Data => Err(WireError::BadHeader("the host sends on an output channel")),
+            FrameKind::Credit => self.credit(id, header.channel, frame.credit()?),
+            FrameKind::Cancel => {
+                self.cancel(id);
+                Ok(())
+            }
+            FrameKind::Hello => Err(WireError::BadHeader("a second hello")),
+            FrameKind::Reply => Err(WireError::BadHeader("the host sends a reply")),
+        }
+    }
+
+    /// Starts on a request. `Ok` means it is answered already or open.
+    fn start(&mut self, id: RequestId, request: Request) -> Result<(), Fault> {
+        let cwd = self.cx.default_cwd.as_slice();
+        let at = |path: &ByteBuf| files::absolute(cwd, path);
+        match request {
+            Request::Ping(bytes) => self.answer(id, &Ok(Reply::Pong(bytes))),
+            Request::Facts => {
+                let facts = crate::facts::read(&self.cx.facts, cwd);
+                self.answer(id, &Ok(Reply::Facts(facts)));
+            }
+            Request::Exec(exec) => self.exec(id, &exec)?,
+            Request::JobList => {
+                let jobs = self.jobs.values().map(crate::job::Job::info).collect();
+                self.answer(id, &Ok(Reply::Jobs(jobs)));
+            }
+            Request::JobRead {
+                job,
+                offset,
+                max_bytes,
+                wait_ms,
+            } => {
+                let waiter = Waiter::Log {
+                    request: id,
+                    offset,
+                    max_bytes,
+                };
+                self.wait_for(job, waiter, Some(wait_ms))?;
+                self.answer_readers(job);
+            }
+            Request::JobWait { job, wait_ms } => {
+                self.wait_for(job, Waiter::Settled(id), wait_ms)?;
+                self.answer_waiters(job);
+            }
+            Request::JobKill { job, grace_ms } => {
+                self.wait_for(job, Waiter::Over(id), None)?;
+                self.begin_end(job, grace_ms);
+                self.answer_waiters(job);
+            }
+            Request::JobSignal {
+                job,
+                signal,
+                whole_tree,
+            } => {
+                self.signal(job, signal, whole_tree)?;
+                self.answer(id, &Ok(Reply::Done));
+            }
+            Request::JobAttach { job, offset } => self.attach(id, job, offset)?,
+            Request::JobResize { job, size } => {
+                let known = self.jobs.get(&job).ok_or_else(|| no_such_job(job))?;
+                if !known.has_pty {
+                    let message = format!("job {job} has no terminal");
+                    return Err(Fault::failed(Code::InvalidArgument, message));
+                }
+                let Some(master) = &known.outputs[STDOUT] else {
+                    return Err(ended(job));
+                };
+                terminal::resize(&master.fd, size)
+                    .map_err(|errno| fault::system(errno, "cannot resize the terminal"))?;
+                self.answer(id, &Ok(Reply::Done));
+            }
+            Request::FileRead {
+                path,
+                offset,
+                max_bytes,
+            } => {
+                let reading = Reading::new(at(&path), offset, max_bytes);
+                self.requests.insert(id, Open::Read(Box::new(reading)));
+                self.kicks.push(id);
+            }
+            Request::FileWrite {
+                path,
+                mode,
+                permissions,
+                make_parents,
+            } => {
+                let path = at(&path);
+                let spec = files::WriteSpec {
+                    path,
+                    mode,
+                    permissions,
+                    make_parents,
+                };
+                self.requests
+                    .insert(id, Open::Write(Box::new(Writing::new(spec))));
+                self.kicks.push(id);
+            }
+            Request::Stat { path, follow } => {
+                let path = at(&path);
+                self.task(id, move |_| files::stat(&path, follow))?;
+            }
+            Request::List { path, max_entries } => {
+                let path = at(&path);
+                self.task(id, move |_| files::list(&path, max_entries))?;
+            }
+            Request::Mkdir {
+                path,
+                permissions,
+                make_parents,
+            } => {
+                let path = at(&path);
+                self.task(id, move |_| files::mkdir(&path, permissions, make_parents))?;
+            }
+            Request::Remove { path, recursive } => {
+                let path = at(&path);
+                self.task(id, move |cancel| files::remove(&path, recursive, cancel))?;
+            }
+            Request::Rename { from, to, replace } => {
+                let (from, to) = (at(&from), at(&to));
+                self.task(id, move |_| files::rename(&from, &to, replace))?;
+            }
+            Request::ReadLink { path } => {
+                let path = at(&path);
+                self.task(id, move |_| files::read_link(&path))?;
+            }
+            Request::Shutdown => {
+                self.answer(id, &Ok(Reply::Done));
+                self.is_shutting_down = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// A file operation in one step, on a worker.
+    fn task(
+        &mut self,
+        id: RequestId,
+        work: impl FnOnce(&AtomicBool) -> Result<Reply, Fault> + Send + 'static,
+    ) -> Result<(), Fault> {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&cancel);
+        self.workers
+            .submit(id, Box::new(move || work(&seen).map(Outcome::Reply)))?;
+        self.requests.insert(id, Open::Task(cancel));
+        Ok(())
+    }
+
+    fn wait_for(&mut self, job: JobId, waiter: Waiter, wait_ms: Option<u64>) -> Result<(), Fault> {
+        let known = self.jobs.get_mut(&job).ok_or_else(|| no_such_job(job))?;
+        let request = waiter.request();
+        known.waiters.push(waiter);
+        let timer = wait_ms.map(|ms| self.timers.after_ms(ms, Timer::Request(request)));
+        self.requests.insert(request, Open::Waiting(job, timer));
+        Ok(())
+    }
+
+    /// Removes a request from the job it waits for.
+    fn forget_waiter(&mut self, job: JobId, request: RequestId) -> Option<Waiter> {
+        let waiters = &mut self.jobs.get_mut(&job)?.waiters;
+        let index = waiters
+            .iter()
+            .position(|waiter| waiter.request() == request)?;
+        Some(waiters.remove(index))
+    }
+
+    /// The time of a waiting request is up.
+    pub(crate) fn wait_is_over(&mut self, request: RequestId) {
+        let Some(Open::Waiting(job, _)) = self.requests.get(&request) else {
+            return;
+        };
+        let job = *job;
+        let waiter = self.forget_waiter(job, request);
+        let answer = if let Some(Waiter::Log {
+            offset, max_bytes, ..
+        }) = waiter
+        {
+            self.read_log(job, offset, max_bytes)
+        } else {
+            let message = format!("job {job} has not ended yet");
+            Err(Fault::failed(Code::TimedOut, message).retryable())
+        };
+        self.answer(request, &answer);
+    }
+
+    /// Answers those who read the job's log and have something to read, while the link takes it.
+    pub(crate) fn answer_readers(&mut self, job: JobId) {
+        while !self.link.is_congested() {
+            let Some(known) = self.jobs.get_mut(&job) else {
+                return;
+            };
+            let (total, is_over) = (known.log.total(), known.is_over);
+            let is_ready = |waiter: &Waiter| match waiter {
+                Waiter::Log { offset, .. } => *offset < total || is_over,
+                _ => false,
+            };
+            let Some(index) = known.waiters.iter().position(is_ready) else {
+                return;
+            };
+            if let Waiter::Log {
+                request,
+                offset,
+                max_bytes,
+            } = known.waiters.remove(index)
+            {
+                let answer = self.read_log(job, offset, max_bytes);
+                self.answer(request, &answer);
+            }
+        }
+    }
+
+    fn read_log(&self, job: JobId, offset: u64, max_bytes: u32) -> Result<Reply, Fault> {
+        let known = self.jobs.get(&job).ok_or_else(|| no_such_job(job))?;
+        let max_bytes = max_bytes.min(limits::MAX_LOG_READ_BYTES) as usize;
+        let (start, chunks) = known.log.read(offset, max_bytes, MAX_CHUNKS);
+        let next = start
+            + chunks
+                .iter()
+                .map(|(_, bytes)| bytes.len() as u64)
+                .sum::<u64>();
+        let total = known.log.total();
+        let chunks = chunks
+            .into_iter()
+            .map(|(is_stderr, bytes)| LogChunk {
+                is_stderr,
+                bytes: ByteBuf::from(bytes),
+            })
+            .collect();
+        Ok(Reply::Log {
+            start,
+            chunks,
+            next,
+            total,
+            is_end: known.is_over && next == total,
+        })
+    }
+
+    fn attach(&mut self, id: RequestId, job: JobId, offset: Option<u64>) -> Result<(), Fault> {
+        let known = self.jobs.get_mut(&job).ok_or_else(|| no_such_job(job))?;
+        let total = known.log.total();
+        let cursor = offset.map_or(total, |offset| offset.min(total));
+        known.followers.push(Follower {
+            request: id,
+            cursor,
+            windows: [SendWindow::new(); 2],
+            until_over: known.report.is_some(),
+        });
+        known.feeders.push(Feeder {
+            request: id,
+            window: RecvWindow::new(),
+            is_wanted: true,
+        });
+        self.requests.insert(id, Open::Job(job));
+        self.attend(job);
+        Ok(())
+    }
+
+    fn signal(&self, job: JobId, signal: i32, whole_tree: bool) -> Result<(), Fault> {
+        let known = self.jobs.get(&job).ok_or_else(|| no_such_job(job))?;
+        if known.is_gone || (known.end.is_some() && !whole_tree) {
+            return Err(ended(job));
+        }
+        if whole_tree {
+            let census = process::Census::take().map_err(|errno| {
+                fault::system(errno, "cannot find the job's processes in /proc")
+            })?;
+            for member in census.descendants_of(known.warden) {
+                // Some may have ended since; that is no failure of this request.
+                let _ = process::send_signal(member.pid, signal);
+            }
+            return Ok(());
+        }
+        process::send_group_signal(known.command, signal).map_err(|errno| match errno {
+            Errno::SRCH => ended(job),
+            Errno::INVAL => Fault::failed(
+                Code::InvalidArgument,
+                format!("signal {signal} does not exist"),
+            ),
+            errno => fault::system(errno, "cannot send the signal"),
+        })
+    }
+
+    /// Bytes for a job's standard input or a file.
+    fn input(&mut self, id: RequestId, bytes: &[u8], is_last: bool) -> Result<(), WireError> {
+        match self.requests.get_mut(&id) {
+            Some(Open::Job(job)) => {
+                let job = *job;
+                self.feed(job, id, bytes, is_last)
+            }
+            Some(Open::Write(writing)) => {
+                writing.arrived(bytes, is_last)?;
+                self.kicks.push(id);
+                Ok(())
+            }
+            // Answered a moment ago, or takes no input: the host could not know or does not care.
+            _ => Ok(()),
+        }
+    }
+
+    /// The host has room again.
+    fn credit(&mut self, id: RequestId, channel: Channel, bytes: u32) -> Result<(), WireError> {
+        match self.requests.get_mut(&id) {
+            Some(Open::Job(job)) => {
+                let job = *job;
+                let stream = match channel {
+                    Channel::Stdout => STDOUT,
+                    Channel::Stderr => STDERR,
+                    _ => {
+                        return Err(WireError::BadHeader(
+                            "credit for a channel a job does not have",
+                        ));
+                    }
+                };
+                if let Some(known) = self.jobs.get_mut(&job)
+                    && let Some(follower) = known.followers.iter_mut().find(|one| one.request == id)
+                {
+                    follower.windows[stream].credit(bytes)?;
+                    self.attend(job);
+                }
+                Ok(())
+            }
+            Some(Open::Read(reading)) => {
+                reading.credit(bytes)?;
+                self.kicks.push(id);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A transfer without a step in progress is answered now; else the end of the step does that.
+    fn give_up_transfer(&mut self, id: RequestId, is_idle: bool) {
+        if is_idle {
+            self.answer(id, &Err(fault::cancelled()));
+        }
+    }
+
+    /// The host gives a request up.
+    fn cancel(&mut self, id: RequestId) {
+        match self.requests.get_mut(&id) {
+            Some(Open::Job(job)) => {
+                let job = *job;
+                let Some(known) = self.jobs.get_mut(&job) else {
+                    return;
+                };
+                known.followers.retain(|follower| follower.request != id);
+                known.feeders.retain(|feeder| feeder.request != id);
+                if known.owner == Some(id) {
+                    known.is_cancelled = true;
+                    let grace_ms = known.grace_ms;
+                    self.begin_end(job, grace_ms);
+                } else {
+                    self.answer(id, &Err(fault::cancelled()));
+                }
+                // Whoever else follows may go on now.
+                self.attend(job);
+            }
+            Some(Open::Waiting(job, _)) => {
+                let job = *job;
+                self.forget_waiter(job, id);
+                self.answer(id, &Err(fault::cancelled()));
+            }
+            Some(Open::Task(cancel)) => cancel.store(true, Ordering::Relaxed),
+            Some(Open::Read(reading)) => {
+                let is_idle = reading.cancel();
+                self.give_up_transfer(id, is_idle);
+            }
+            Some(Open::Write(writing)) => {
+                let is_idle = writing.cancel();
+                self.give_up_transfer(id, is_idle);
+            }
+            None => {}
+        }
+    }
+}
+
+fn ended(job: JobId) -> Fault {
+    Fault::failed(Code::JobEnded, format!("job {job} has ended"))
+}

@@ -1,0 +1,222 @@
+//! Moving a job's bytes: from pipes and terminals to log and followers, from feeders to standard
+//! input. Everything here does as much as credit, the link and the kernel allow now, and is called
+//! again when one of them allows more.
+
+use crate::job::{STDERR, STDOUT};
+use crate::serve::Server;
+use crate::spill::Spill;
+use crate::terminal;
+use glovebox_proto::{Channel, JobId, RequestId, WireError};
+use rustix::io::Errno;
+
+/// Most bytes moved in one go; also what a pipe holds.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Reads from one stream before others get their turn.
+const READS_PER_TURN: usize = 4;
+
+const CHANNELS: [Channel; 2] = [Channel::Stdout, Channel::Stderr];
+
+impl Server {
+    /// A stream may have something to read.
+    pub(crate) fn output_ready(&mut self, id: JobId, stream: usize) {
+        if let Some(job) = self.jobs.get_mut(&id)
+            && let Some(output) = job.outputs.get_mut(stream).and_then(Option::as_mut)
+        {
+            output.is_readable = true;
+            self.pump(id, stream);
+            self.after_output(id);
+        }
+    }
+
+    /// Goes on with everything about a job that may have been waiting for credit or room.
+    pub(crate) fn attend(&mut self, id: JobId) {
+        self.catch_up(id);
+        self.pump(id, STDOUT);
+        self.pump(id, STDERR);
+        self.after_output(id);
+    }
+
+    fn after_output(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        if !job.waiters.is_empty() {
+            self.answer_readers(id);
+        }
+        self.advance(id);
+    }
+
+    /// Reads from a stream what followers and link have room for, into log and link.
+    pub(crate) fn pump(&mut self, id: JobId, stream: usize) {
+        let Self {
+            jobs,
+            link,
+            scratch,
+            again,
+            ..
+        } = self;
+        let Some(job) = jobs.get_mut(&id) else { return };
+        for _ in 0..READS_PER_TURN {
+            let has_followers = !job.followers.is_empty();
+            let room = job.room(stream).min(CHUNK_BYTES);
+            let is_draining = job.is_draining;
+            let Some(output) = &mut job.outputs[stream] else {
+                return;
+            };
+            let room = if is_draining {
+                room.min(output.drain)
+            } else {
+                room
+            };
+            // Credit, or room in the link, brings us back here.
+            if !output.is_readable || room == 0 || (has_followers && link.is_congested()) {
+                return;
+            }
+            scratch.resize(CHUNK_BYTES, 0);
+            let count = match rustix::io::read(&output.fd, &mut scratch[..room]) {
+                Ok(count) => count,
+                Err(Errno::AGAIN) => {
+                    output.is_readable = false;
+                    return;
+                }
+                Err(Errno::INTR) => continue,
+                // A terminal says EIO when the last process has closed it.
+                Err(_) => 0,
+            };
+            if count == 0 {
+                job.outputs[stream] = None;
+                return;
+            }
+            if is_draining {
+                output.drain -= count;
+            }
+            let bytes = &scratch[..count];
+            job.output_bytes[stream] += count as u64;
+            let before = job.log.total();
+            job.log
+                .append(stream == STDERR, bytes, || Spill::create(Self::spill_dir()));
+            for follower in &mut job.followers {
+                let room = follower.windows[stream].room() as usize;
+                if follower.cursor != before || room < count {
+                    // Fell behind at the end of the job; the log has it.
+                    continue;
+                }
+                link.data(follower.request, CHANNELS[stream], bytes);
+                follower.windows[stream].spend(count as u32);
+                follower.cursor += count as u64;
+            }
+        }
+        again.push((id, stream));
+    }
+
+    /// Sends followers what the log has and they have not, as far as their credit goes.
+    fn catch_up(&mut self, id: JobId) {
+        let Self { jobs, link, .. } = self;
+        let Some(job) = jobs.get_mut(&id) else { return };
+        for follower in &mut job.followers {
+            while follower.cursor < job.log.total() && !link.is_congested() {
+                let (start, chunks) = job.log.read(follower.cursor, CHUNK_BYTES, 1);
+                let Some((is_stderr, bytes)) = chunks.first() else {
+                    // Not kept any more.
+                    follower.cursor = job.log.total();
+                    break;
+                };
+                follower.cursor = start;
+                let stream = if *is_stderr { STDERR } else { STDOUT };
+                let count = bytes.len().min(follower.windows[stream].room() as usize);
+                if count == 0 {
+                    break;
+                }
+                link.data(follower.request, CHANNELS[stream], &bytes[..count]);
+                follower.windows[stream].spend(count as u32);
+                follower.cursor += count as u64;
+            }
+        }
+    }
+
+    /// Input from a request.
+    ///
+    /// # Errors
+    /// The host sent more than it had room for.
+    pub(crate) fn feed(
+        &mut self,
+        id: JobId,
+        request: RequestId,
+        bytes: &[u8],
+        is_last: bool,
+    ) -> Result<(), WireError> {
+        let Self { jobs, link, .. } = self;
+        let Some(job) = jobs.get_mut(&id) else {
+            return Ok(());
+        };
+        let Some(feeder) = job.feeders.iter_mut().find(|one| one.request == request) else {
+            return Ok(());
+        };
+        feeder.window.arrived(bytes.len() as u32)?;
+        match &mut job.input {
+            Some(input) if feeder.is_wanted && !input.is_closing => {
+                input.queue.extend(bytes);
+                input.owed.push_back((request, bytes.len()));
+                if is_last && job.has_pty {
+                    // A terminal has no end; its end-of-input character does that at the beginning
+                    // of a line, and elsewhere it takes two.
+                    let mark = terminal::end_of_input(&input.fd);
+                    let is_at_line = input.queue.back().is_none_or(|&byte| byte == b'\n');
+                    let marks = if is_at_line { 1 } else { 2 };
+                    input.queue.extend(std::iter::repeat_n(mark, marks));
+                } else if is_last {
+                    input.is_closing = true;
+                }
+                self.write_input(id);
+            }
+            _ => {
+                // Nobody reads it. The host is not to wait for room because of that.
+                if let Some(credit) = feeder.window.consumed(bytes.len() as u32) {
+                    link.credit(request, Channel::Input, credit);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes queued input as far as the job takes it.
+    pub(crate) fn write_input(&mut self, id: JobId) {
+        let Self { jobs, link, .. } = self;
+        let Some(job) = jobs.get_mut(&id) else { return };
+        let Some(input) = &mut job.input else { return };
+        let mut is_broken = false;
+        while !input.queue.is_empty() {
+            let count = match rustix::io::write(&input.fd, input.queue.as_slices().0) {
+                Ok(count) => count,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => break,
+                Err(_) => {
+                    // Nobody will ever read it; what is queued counts as consumed.
+                    is_broken = true;
+                    input.queue.len()
+                }
+            };
+            input.queue.drain(..count);
+            let mut left = count;
+            while let Some((request, bytes)) = input.owed.front_mut() {
+                let paid = left.min(*bytes);
+                left -= paid;
+                *bytes -= paid;
+                let feeder = job.feeders.iter_mut().find(|one| one.request == *request);
+                if let Some(credit) = feeder.and_then(|one| one.window.consumed(paid as u32)) {
+                    link.credit(*request, Channel::Input, credit);
+                }
+                if *bytes > 0 {
+                    break;
+                }
+                input.owed.pop_front();
+            }
+        }
+        if input.queue.is_empty() {
+            input.queue.shrink_to(CHUNK_BYTES);
+            if is_broken || input.is_closing {
+                job.input = None;
+            }
+        }
+    }
+}

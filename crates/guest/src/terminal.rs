@@ -1,0 +1,48 @@
+//! Pseudo-terminals from the sandbox's own devpts.
+
+use glovebox_proto::WindowSize;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::pty::OpenptFlags;
+use rustix::termios::{InputModes, OptionalActions, SpecialCodeIndex, Winsize};
+
+/// A terminal: what we hold, and what the command gets.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    pub(crate) master: OwnedFd,
+    pub(crate) slave: OwnedFd,
+}
+
+/// Opens a terminal of this size.
+pub(crate) fn open(size: WindowSize) -> Result<Terminal, Errno> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = rustix::pty::openpt(flags)?;
+    rustix::pty::unlockpt(&master)?;
+    // By descriptor and not by name: the name would depend on which devpts is mounted where.
+    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+    resize(&master, size)?;
+    let mut modes = rustix::termios::tcgetattr(&slave)?;
+    // Erase whole characters, not bytes.
+    modes.input_modes |= InputModes::IUTF8;
+    rustix::termios::tcsetattr(&slave, OptionalActions::Now, &modes)?;
+    rustix::fs::fcntl_setfl(&master, OFlags::RDWR | OFlags::NONBLOCK)?;
+    Ok(Terminal { master, slave })
+}
+
+/// Changes the size; the kernel sends SIGWINCH to the foreground process group.
+pub(crate) fn resize(master: impl AsFd, size: WindowSize) -> Result<(), Errno> {
+    let size = Winsize {
+        ws_row: size.rows,
+        ws_col: size.cols,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(master, size)
+}
+
+/// The character that means "end of input" at the beginning of a line.
+pub(crate) fn end_of_input(master: impl AsFd) -> u8 {
+    rustix::termios::tcgetattr(master)
+        .map_or(4, |modes| modes.special_codes[SpecialCodeIndex::VEOF])
+}

@@ -1,0 +1,208 @@
+//! Files on their way in and out, one bounded step at a time.
+//!
+//! A transfer is a state between steps; each step runs on a worker thread and brings the state
+//! back. A host that gives no credit or sends no data therefore holds a descriptor here, and no
+//! thread.
+
+use crate::fault;
+use crate::files::{self, Sink, Source, WriteSpec};
+use crate::requests::Open;
+use crate::serve::Server;
+use glovebox_proto::{Channel, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError};
+
+/// What a worker brings back.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The answer.
+    Reply(Reply),
+    /// Part of a file.
+    Read(Source, Vec<u8>),
+    /// Bytes that were written.
+    Wrote(Sink, usize),
+}
+
+/// A file on its way out.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    /// `None` while a step runs.
+    source: Option<Source>,
+    window: SendWindow,
+    is_cancelled: bool,
+}
+
+impl Reading {
+    pub(crate) fn new(path: Vec<u8>, offset: u64, max_bytes: Option<u64>) -> Self {
+        let source = Some(Source::new(path, offset, max_bytes));
+        Self {
+            source,
+            window: SendWindow::new(),
+            is_cancelled: false,
+        }
+    }
+
+    pub(crate) fn credit(&mut self, bytes: u32) -> Result<(), WireError> {
+        self.window.credit(bytes)
+    }
+
+    /// Returns whether the request can be answered at once.
+    pub(crate) fn cancel(&mut self) -> bool {
+        self.is_cancelled = true;
+        self.source.is_some()
+    }
+}
+
+/// Where a file being written stands.
+#[derive(Debug)]
+enum Stage {
+    Wanted(WriteSpec),
+    Open(Sink),
+    /// A step runs.
+    Busy,
+}
+
+/// A file on its way in.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    stage: Stage,
+    window: RecvWindow,
+    pending: Vec<u8>,
+    is_complete: bool,
+    is_cancelled: bool,
+}
+
+impl Writing {
+    pub(crate) fn new(spec: WriteSpec) -> Self {
+        Self {
+            stage: Stage::Wanted(spec),
+            window: RecvWindow::new(),
+            pending: Vec::new(),
+            is_complete: false,
+            is_cancelled: false,
+        }
+    }
+
+    /// Takes bytes from the host; the window bounds how many can pile up.
+    pub(crate) fn arrived(&mut self, bytes: &[u8], is_last: bool) -> Result<(), WireError> {
+        self.window.arrived(bytes.len() as u32)?;
+        if self.is_complete {
+            return Err(WireError::BadHeader("data after the end mark"));
+        }
+        self.pending.extend_from_slice(bytes);
+        self.is_complete = is_last;
+        Ok(())
+    }
+
+    /// Returns whether the request can be answered at once; dropping it then removes its traces.
+    pub(crate) fn cancel(&mut self) -> bool {
+        self.is_cancelled = true;
+        !matches!(self.stage, Stage::Busy)
+    }
+}
+
+impl Server {
+    /// Starts the next step of a transfer, if there is one to do.
+    pub(crate) fn kick(&mut self, id: RequestId) {
+        let is_congested = self.link.is_congested();
+        let result = match self.requests.get_mut(&id) {
+            Some(Open::Read(reading)) => {
+                let room = reading.window.room() as usize;
+                if is_congested || room == 0 {
+                    return;
+                }
+                let Some(source) = reading.source.take() else {
+                    return;
+                };
+                let step = move || {
+                    files::read_step(source, room)
+                        .map(|(source, bytes)| Outcome::Read(source, bytes))
+                };
+                self.workers.submit(id, Box::new(step))
+            }
+            Some(Open::Write(writing)) => {
+                let has_work = writing.is_complete || !writing.pending.is_empty();
+                let stage = match std::mem::replace(&mut writing.stage, Stage::Busy) {
+                    Stage::Open(sink) if !has_work => {
+                        writing.stage = Stage::Open(sink);
+                        return;
+                    }
+                    Stage::Busy => return,
+                    stage => stage,
+                };
+                let bytes = std::mem::take(&mut writing.pending);
+                let is_complete = writing.is_complete;
+                let step = move || write_step(stage, &bytes, is_complete);
+                self.workers.submit(id, Box::new(step))
+            }
+            _ => return,
+        };
+        if let Err(fault) = result {
+            self.answer(id, &Err(fault));
+        }
+    }
+
+    /// Books what the workers brought back.
+    pub(crate) fn take_results(&mut self) {
+        while !self.link.is_congested() {
+            let Some((id, result)) = self.workers.result() else {
+                return;
+            };
+            match result {
+                Ok(Outcome::Reply(reply)) => self.answer(id, &Ok(reply)),
+                Ok(Outcome::Read(source, bytes)) => self.was_read(id, source, &bytes),
+                Ok(Outcome::Wrote(sink, count)) => self.was_written(id, sink, count),
+                Err(fault) => self.answer(id, &Err(fault)),
+            }
+        }
+    }
+
+    fn was_read(&mut self, id: RequestId, source: Source, bytes: &[u8]) {
+        let Some(Open::Read(reading)) = self.requests.get_mut(&id) else {
+            return;
+        };
+        if reading.is_cancelled {
+            return self.answer(id, &Err(fault::cancelled()));
+        }
+        if !bytes.is_empty() {
+            reading.window.spend(bytes.len() as u32);
+            self.link.data(id, Channel::Content, bytes);
+        }
+        if source.is_end {
+            let reply = Reply::Read {
+                bytes: source.bytes,
+                size: source.size,
+            };
+            return self.answer(id, &Ok(reply));
+        }
+        reading.source = Some(source);
+        self.kicks.push(id);
+    }
+
+    fn was_written(&mut self, id: RequestId, sink: Sink, count: usize) {
+        let Some(Open::Write(writing)) = self.requests.get_mut(&id) else {
+            return;
+        };
+        if writing.is_cancelled {
+            drop(sink);
+            return self.answer(id, &Err(fault::cancelled()));
+        }
+        writing.stage = Stage::Open(sink);
+        if let Some(credit) = writing.window.consumed(count as u32) {
+            self.link.credit(id, Channel::Input, credit);
+        }
+        self.kicks.push(id);
+    }
+}
+
+/// Opens, writes, and puts in place, as far as the bytes go.
+fn write_step(stage: Stage, bytes: &[u8], is_complete: bool) -> Result<Outcome, Fault> {
+    let mut sink = match stage {
+        Stage::Wanted(spec) => Sink::open(spec)?,
+        Stage::Open(sink) => sink,
+        Stage::Busy => return Err(fault::cancelled()),
+    };
+    sink.write(bytes)?;
+    if is_complete {
+        return sink.commit().map(Outcome::Reply);
+    }
+    Ok(Outcome::Wrote(sink, bytes.len()))
+}
