@@ -1,0 +1,172 @@
+//! Builds the static guest with its own profile and flags, and leaves it in `OUT_DIR` with its
+//! hashes, for `src/image.rs` to embed.
+//!
+//! The nested cargo has a target directory of its own, so it never waits for the lock the outer one
+//! holds on its build directory. It sees none of the outer flags and wrappers (coverage, clippy,
+//! `target-cpu`): the guest is the same program however the host side is built.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Printed by the runtime with `{:?}` when `main` fails; a person reads it, so no quotes or escapes.
+struct Failure(String);
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn main() -> Result<(), Failure> {
+    let here = variable("CARGO_MANIFEST_DIR")?;
+    let out_dir = variable("OUT_DIR")?;
+    let target = variable("TARGET")?.into_os_string();
+    let root = here
+        .ancestors()
+        .nth(2)
+        .ok_or_else(|| Failure("no workspace root".into()))?;
+
+    let lock = root.join("Cargo.lock");
+    for input in [
+        "crates/guest",
+        "crates/jail",
+        "crates/proto",
+        "Cargo.toml",
+        "Cargo.lock",
+    ] {
+        println!("cargo::rerun-if-changed={}", root.join(input).display());
+    }
+
+    let built = build_guest(root, &out_dir.join("guest-target"), &target, lock.exists())?;
+    let bytes = fs::read(&built).map_err(|error| {
+        Failure(format!(
+            "cannot read the guest {}: {error}",
+            built.display()
+        ))
+    })?;
+    write_if_new(&out_dir.join("glovebox-guest"), &bytes)?;
+    println!(
+        "cargo::rustc-env=GLOVEBOX_GUEST_BLAKE3={}",
+        blake3::hash(&bytes).to_hex()
+    );
+    println!(
+        "cargo::rustc-env=GLOVEBOX_GUEST_SHA256={}",
+        sha256_hex(&bytes)
+    );
+    Ok(())
+}
+
+fn variable(name: &str) -> Result<PathBuf, Failure> {
+    std::env::var_os(name)
+        .map(PathBuf::from)
+        .ok_or_else(|| Failure(format!("cargo did not set {name} for the build script")))
+}
+
+fn build_guest(
+    root: &Path,
+    dir: &Path,
+    target: &OsStr,
+    is_locked: bool,
+) -> Result<PathBuf, Failure> {
+    let mut cargo = Command::new(variable("CARGO")?);
+    cargo.args([
+        "build",
+        "--package",
+        "glovebox-guest",
+        "--bin",
+        "glovebox-guest",
+    ]);
+    cargo
+        .args([
+            "--profile",
+            "guest",
+            "--quiet",
+            "--color",
+            "never",
+            "--target",
+        ])
+        .arg(target);
+    cargo
+        .arg("--target-dir")
+        .arg(dir)
+        .arg("--manifest-path")
+        .arg(root.join("Cargo.toml"));
+    if is_locked {
+        cargo.arg("--locked");
+    }
+    for (name, _) in std::env::vars_os() {
+        if !is_passed_on(&name.to_string_lossy()) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    cargo.current_dir(root);
+    let output = cargo
+        .output()
+        .map_err(|error| Failure(format!("cannot run cargo for the guest: {error}")))?;
+    if !output.status.success() {
+        return Err(Failure(format!(
+            "the guest (crates/guest) does not build:\n\n{}\nTo see it alone: cargo build -p glovebox-guest",
+            String::from_utf8_lossy(&output.stderr)
+        )));
+    }
+    Ok(dir.join(target).join("guest").join("glovebox-guest"))
+}
+
+/// Whether the nested cargo sees a variable: everything that tells where crates and tools are, and
+/// nothing that describes the outer build.
+fn is_passed_on(name: &str) -> bool {
+    const OUTER: &[&str] = &[
+        "OUT_DIR",
+        "TARGET",
+        "HOST",
+        "PROFILE",
+        "OPT_LEVEL",
+        "DEBUG",
+        "NUM_JOBS",
+        "RUSTFLAGS",
+        "RUSTDOCFLAGS",
+        "RUSTC_WRAPPER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "RUSTC_LINKER",
+        "LLVM_PROFILE_FILE",
+        "CLIPPY_ARGS",
+        "CLIPPY_CONF_DIR",
+    ];
+    const CARGO_PREFIXES: &[&str] = &[
+        "CARGO_HOME",
+        "CARGO_HTTP_",
+        "CARGO_NET_",
+        "CARGO_REGISTRIES_",
+        "CARGO_REGISTRY_",
+        "CARGO_SOURCE_",
+        "CARGO_MAKEFLAGS",
+        "CARGO_TARGET_X86_64",
+        "CARGO_TARGET_AARCH64",
+    ];
+    if name.starts_with("CARGO") {
+        return CARGO_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            && !name.ends_with("_RUSTFLAGS")
+            && !name.ends_with("_RUNNER");
+    }
+    !OUTER.contains(&name) && !name.starts_with("DEP_")
+}
+
+fn sha256_hex(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(bytes)
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Leaves an unchanged file alone, so that nothing is compiled again for it.
+fn write_if_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    if fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    fs::write(path, bytes)
+        .map_err(|error| Failure(format!("cannot write {}: {error}", path.display())))
+}

@@ -1,0 +1,267 @@
+//! Talking to a POSIX shell until a guest speaks in its place.
+//!
+//! The script is `bootstrap.sh`, sent as one command over the shell's standard input; values go in
+//! front of it in single quotes. Nothing is passed as an argument of the carrier, so there is only
+//! one quoting rule and it is the shell's simplest. Noise before the answers (banners, rc files) is
+//! skipped up to a bound; answers are told from noise by a nonce.
+
+use crate::image::GUEST_BYTES;
+use crate::link::{set_nonblocking, until};
+use crate::name::random_hex;
+use crate::{GUEST_SHA256, fault};
+use glovebox_proto::{Code, Fault};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Instant;
+
+const SCRIPT: &str = include_str!("bootstrap.sh");
+/// Most bytes of noise before an answer.
+const MAX_NOISE_BYTES: usize = 64 << 10;
+
+/// The conversation with one shell.
+#[derive(Debug)]
+pub(super) struct Bootstrap<'a> {
+    pub(super) socket: (&'a OwnedFd, &'a OwnedFd),
+    pub(super) deadline: Instant,
+    /// What has been read and not been understood yet.
+    unread: Vec<u8>,
+}
+
+impl<'a> Bootstrap<'a> {
+    pub(super) fn new(reader: &'a OwnedFd, writer: &'a OwnedFd, deadline: Instant) -> Self {
+        Self {
+            socket: (reader, writer),
+            deadline,
+            unread: Vec::new(),
+        }
+    }
+
+    /// Brings the guest up; it works in `cwd` if given. Returns its first bytes.
+    pub(super) fn run(mut self, cwd: Option<&Path>) -> Result<Vec<u8>, Fault> {
+        set_nonblocking(self.socket.0)?;
+        set_nonblocking(self.socket.1)?;
+        let nonce = random_hex();
+        let marker = format!("\nGLOVEBOX-{nonce} ");
+        self.write(&script(&nonce, cwd))?;
+        let mut was_sent = false;
+        loop {
+            let answer = self.answer(marker.as_bytes())?;
+            match answer.split_once(' ').unwrap_or((answer.as_str(), "")) {
+                ("need", _) if !was_sent => {
+                    was_sent = true;
+                    self.write(GUEST_BYTES)?;
+                }
+                ("start", _) => return Ok(self.unread),
+                ("fail", why) => return Err(explain(why, cwd)),
+                _ => return Err(failed(format!("the shell answered `{answer}` out of turn"))),
+            }
+        }
+    }
+
+    /// The words behind the next marker, up to the end of its line.
+    fn answer(&mut self, marker: &[u8]) -> Result<String, Fault> {
+        loop {
+            let found = find(&self.unread, marker);
+            let line = found.map(|at| at + marker.len());
+            if let Some(from) = line
+                && let Some(len) = self.unread[from..].iter().position(|byte| *byte == b'\n')
+            {
+                // TRUST: the words come from the other side; what ends up in a message is short
+                // and free of control bytes.
+                let words = String::from_utf8_lossy(&self.unread[from..from + len]);
+                let words = words
+                    .chars()
+                    .filter(|c| !c.is_control())
+                    .take(200)
+                    .collect();
+                self.unread.drain(..=from + len);
+                return Ok(words);
+            }
+            if self.unread.len() > MAX_NOISE_BYTES {
+                return Err(failed(format!(
+                    "more than {MAX_NOISE_BYTES} bytes came before the shell's answer"
+                ))
+                .remedy("make the login on the other side quiet"));
+            }
+            self.read()?;
+        }
+    }
+
+    fn read(&mut self) -> Result<(), Fault> {
+        let mut piece = [0_u8; 4096];
+        loop {
+            self.wait(PollFlags::IN)?;
+            match rustix::io::read(self.socket.0, &mut piece) {
+                Ok(0) => return Err(failed("it ended before the guest was up".to_owned())),
+                Ok(count) => {
+                    self.unread.extend_from_slice(&piece[..count]);
+                    return Ok(());
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(failed(format!("reading from it failed: {errno}"))),
+            }
+        }
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            match rustix::io::write(self.socket.1, bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(Errno::AGAIN | Errno::INTR) => self.wait(PollFlags::OUT)?,
+                Err(_) => {
+                    // An answer may explain why it takes no more.
+                    while self.unread.len() <= MAX_NOISE_BYTES && self.read().is_ok() {}
+                    return Err(failed(
+                        "it took no more input before the guest was up".to_owned(),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, flags: PollFlags) -> Result<(), Fault> {
+        let fd = if flags == PollFlags::IN {
+            self.socket.0
+        } else {
+            self.socket.1
+        };
+        let Ok(left) = until(Some(self.deadline)) else {
+            return Err(failed("the guest was not up in time".to_owned()));
+        };
+        match poll(&mut [PollFd::new(fd, flags)], left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(fault::plain_io("cannot wait for the carrier", errno)),
+        }
+    }
+}
+
+fn failed(what: String) -> Fault {
+    Fault::failed(Code::CarrierFailed, what)
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack
+        .windows(needle.len())
+        .position(|window| window == needle)
+}
+
+/// The whole text for the shell: one function definition and one call, on whose end the shell
+/// exits. Comments are left out.
+fn script(nonce: &str, cwd: Option<&Path>) -> Vec<u8> {
+    let mut text = Vec::with_capacity(SCRIPT.len() + 512);
+    text.extend_from_slice(b"{ ");
+    let size = GUEST_BYTES.len().to_string();
+    let cwd = cwd.map_or(&b""[..], |path| path.as_os_str().as_bytes());
+    let arch = std::env::consts::ARCH.as_bytes();
+    for (name, value) in [
+        ("n", nonce.as_bytes()),
+        ("h", GUEST_SHA256.as_bytes()),
+        ("z", size.as_bytes()),
+        ("a", arch),
+        ("d", cwd),
+    ] {
+        text.extend_from_slice(name.as_bytes());
+        text.push(b'=');
+        text.extend_from_slice(&quote(value));
+        text.push(b'\n');
+    }
+    for line in SCRIPT
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#') && !line.is_empty())
+    {
+        text.extend_from_slice(line.as_bytes());
+        text.push(b'\n');
+    }
+    text.extend_from_slice(b"exit 1; }\n");
+    text
+}
+
+/// One word for a POSIX shell: between single quotes every byte means itself but the quote.
+fn quote(word: &[u8]) -> Vec<u8> {
+    let mut quoted = vec![b'\''];
+    for byte in word {
+        match byte {
+            b'\'' => quoted.extend_from_slice(b"'\\''"),
+            byte => quoted.push(*byte),
+        }
+    }
+    quoted.push(b'\'');
+    quoted
+}
+
+fn explain(why: &str, cwd: Option<&Path>) -> Fault {
+    let ours = std::env::consts::ARCH;
+    let (word, detail) = why.split_once(' ').unwrap_or((why, ""));
+    match word {
+        "tty" => failed("the carrier gives the shell a terminal, which changes bytes".to_owned())
+            .remedy("leave out options such as `-t`"),
+        "system" => failed(format!(
+            "the other side runs `{detail}`; the guest needs Linux"
+        )),
+        "arch" => failed(format!(
+            "the other side is `{detail}`; this glovebox carries a guest for {ours} only"
+        )),
+        "hash" => failed("the other side has no program to check a SHA-256 sum".to_owned())
+            .remedy("install coreutils, busybox or openssl there"),
+        "head" => failed("the other side has no `head`".to_owned())
+            .remedy("install coreutils or busybox there"),
+        "dir" => {
+            failed("the other side has no directory of ours that lets programs run".to_owned())
+                .remedy("set TMPDIR there to a directory that is writable and not mounted noexec")
+        }
+        "write" => failed("the guest could not be stored on the other side".to_owned())
+            .remedy("see whether its disk is full"),
+        "mismatch" => failed("the guest arrived changed; its SHA-256 sum is wrong".to_owned())
+            .remedy("the carrier must pass bytes through unchanged"),
+        "cwd" => Fault::failed(
+            Code::CwdNotFound,
+            format!(
+                "cannot work in {} on the other side",
+                cwd.unwrap_or(Path::new("")).display()
+            ),
+        ),
+        _ => failed(format!("the other side failed: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::process::Command;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// What the shell sees is what was quoted.
+        #[test]
+        fn quoting_is_exact(word in proptest::collection::vec(1_u8..=255, 0..40)) {
+            use std::os::unix::ffi::OsStringExt as _;
+            let mut script = b"printf %s ".to_vec();
+            script.extend(quote(&word));
+            let script = std::ffi::OsString::from_vec(script);
+            let output = Command::new("sh").env("LC_ALL", "C").arg("-c").arg(script).output().unwrap();
+            prop_assert_eq!(output.stdout, word);
+        }
+    }
+
+    #[test]
+    fn the_script_has_no_comment_and_parses() {
+        let text = script("0", None);
+        let output = Command::new("sh")
+            .arg("-n")
+            .arg("-c")
+            .arg(String::from_utf8(text).unwrap())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! The `host` backend: the guest as an ordinary process of the caller. It has the same interface as
+//! every other sandbox and no walls at all, and its report says so.
+
+use super::words::Words;
+use super::{Carried, CreateCx, Owner, unheld_limits};
+use crate::process::{self, ProcessRef};
+use crate::report::Identity;
+use crate::{Report, fault};
+use glovebox_jail::spec::LimitState;
+use glovebox_proto::{Code, Fault};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a guest has to end its jobs and itself once its link is closed.
+const LEAVE_WAIT: Duration = Duration::from_secs(3);
+/// How long to wait for the exit status of a process whose link has ended.
+const EPITAPH_WAIT: Duration = Duration::from_millis(200);
+/// How long the kernel may take to bury a killed process.
+const KILL_WAIT: Duration = Duration::from_secs(10);
+
+/// Starts the guest as a child of this process.
+pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
+    let mut command = Command::new(cx.image.path());
+    command.arg0("glovebox-guest").arg("serve");
+    if let Some(cwd) = &cx.spec.cwd {
+        command.current_dir(cwd);
+    }
+    let mut report = Report::new("host", cx.name.as_str());
+    report.limits = unheld_limits(cx.spec, "the host backend has no walls");
+    let uid = rustix::process::geteuid().as_raw();
+    report.identity = Identity {
+        mode: "caller".to_owned(),
+        inside_uid: Some(uid),
+        outside_uid: Some(uid),
+        range: None,
+    };
+    report.kernel = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    for (wall, detail) in [
+        (
+            "filesystem",
+            "commands see and change every file the caller can",
+        ),
+        (
+            "processes",
+            "commands see and signal every process of the caller",
+        ),
+        ("network", "commands reach whatever this machine reaches"),
+        ("syscalls", "no filter"),
+    ] {
+        report.wall(wall, LimitState::Absent, detail);
+    }
+    report
+        .degraded
+        .push("the host backend isolates nothing".to_owned());
+    spawn(command, cx, report, "guest")
+}
+
+/// Runs a program with a socket as standard input and output, in an own process group and with
+/// exactly the environment of the spec. Shared with the `command` backend.
+pub(super) fn spawn(
+    mut command: Command,
+    cx: &CreateCx<'_>,
+    report: Report,
+    what: &'static str,
+) -> Result<Carried, Fault> {
+    let pair = || {
+        socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+    };
+    let copy = |fd: &OwnedFd| {
+        fd.try_clone()
+            .map_err(|error| fault::plain_io("cannot copy a file descriptor", error))
+    };
+    let (ours, theirs) =
+        pair().map_err(|errno| fault::plain_io("cannot make a socket pair", errno))?;
+    let words = Words::new()?;
+    command
+        .env_clear()
+        .envs(cx.spec.jail.env.iter().map(|(name, value)| (name, value)));
+    command
+        .stdin(Stdio::from(copy(&theirs)?))
+        .stdout(Stdio::from(theirs))
+        .stderr(words.stdio()?);
+    // Ctrl-C at the caller's terminal is for the caller.
+    command.process_group(0);
+    let program = command.get_program().to_string_lossy().into_owned();
+    let child = command
+        .spawn()
+        .map_err(|error| spawn_fault(&error, cx, what, &program))?;
+    // A handle is opened while the child cannot have been reaped, so the id is its own.
+    let reference = ProcessRef::of(child.id());
+    let (reader, writer) = (copy(&ours)?, copy(&ours)?);
+    let owner = Process {
+        child: Mutex::new(child),
+        reference,
+        socket: ours,
+        words,
+        report,
+        what,
+    };
+    Ok(Carried::new(reader, writer, Box::new(owner)))
+}
+
+fn spawn_fault(error: &std::io::Error, cx: &CreateCx<'_>, what: &str, program: &str) -> Fault {
+    if let Some(cwd) = &cx.spec.cwd
+        && what == "guest"
+        && !cwd.is_dir()
+    {
+        return Fault::failed(
+            Code::CwdNotFound,
+            format!("cannot work in {}: {error}", cwd.display()),
+        );
+    }
+    if what == "guest" {
+        return fault::plain_io("cannot start the guest", copy_error(error));
+    }
+    let fault = Fault::failed(
+        Code::CarrierFailed,
+        format!("cannot run the carrier `{program}`: {error}"),
+    );
+    if error.kind() == std::io::ErrorKind::NotFound {
+        fault.remedy(format!("install `{program}`, or give its full path"))
+    } else {
+        fault
+    }
+}
+
+fn copy_error(error: &std::io::Error) -> std::io::Error {
+    error
+        .raw_os_error()
+        .map_or_else(|| error.kind().into(), std::io::Error::from_raw_os_error)
+}
+
+/// A child process at the other end of a socket.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Mutex<Child>,
+    reference: Option<ProcessRef>,
+    socket: OwnedFd,
+    words: Words,
+    report: Report,
+    what: &'static str,
+}
+
+impl Process {
+    fn status(&self) -> Option<ExitStatus> {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        child.try_wait().ok().flatten()
+    }
+}
+
+impl Owner for Process {
+    fn report(&self) -> Report {
+        self.report.clone()
+    }
+
+    fn epitaph(&self) -> Option<String> {
+        // The link ends a moment before the process does.
+        if let Some(pidfd) = self.reference.and_then(ProcessRef::open) {
+            process::wait_gone(pidfd, EPITAPH_WAIT);
+        }
+        let how = match self.status()? {
+            status if status.success() => "ended".to_owned(),
+            status => match (status.code(), status.signal()) {
+                (Some(code), _) => format!("ended with code {code}"),
+                (_, Some(signal)) => format!("was ended by signal {signal}"),
+                _ => "ended".to_owned(),
+            },
+        };
+        let words = self.words.tail();
+        let said = if words.is_empty() {
+            String::new()
+        } else {
+            format!(", saying: {words}")
+        };
+        Some(format!("the {} {how}{said}", self.what))
+    }
+
+    fn process(&self) -> Option<ProcessRef> {
+        self.reference
+    }
+
+    fn kill(&self) -> Result<(), Fault> {
+        // The end of its input is the guest's order to end every job and itself.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+        if self.status().is_some() {
+            return Ok(());
+        }
+        let pid = self
+            .child
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .id();
+        let Some(pidfd) = process::open(pid) else {
+            return Ok(());
+        };
+        if !process::wait_gone(&pidfd, LEAVE_WAIT) {
+            process::kill_tree(pid, &pidfd);
+            if !process::wait_gone(&pidfd, KILL_WAIT) {
+                return Err(Fault::failed(
+                    Code::Io,
+                    format!(
+                        "the {} (process {pid}) does not end although it was killed",
+                        self.what
+                    ),
+                ));
+            }
+        }
+        self.status();
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}

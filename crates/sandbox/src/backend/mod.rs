@@ -1,0 +1,167 @@
+//! Backends: what stands behind a sandbox. Each gives one byte stream to a guest and an owner that
+//! knows how to report on it and how to end it; nothing else of a sandbox differs between them.
+
+mod bootstrap;
+mod command;
+mod host;
+mod native;
+mod words;
+
+pub(crate) use native::{LAYERS, WORKSPACE_UPPER, sweep};
+
+use crate::process::ProcessRef;
+use crate::report::wanted;
+use crate::{Backend, GuestImage, LimitFact, Name, Report, SandboxSpec};
+use glovebox_jail::spec::{LimitKind, LimitState};
+use glovebox_proto::{Code, Fault};
+use std::fmt::Debug;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Instant;
+
+/// What a backend is given.
+#[derive(Debug)]
+pub(crate) struct CreateCx<'a> {
+    /// What is wanted.
+    pub(crate) spec: &'a SandboxSpec,
+    /// The sandbox's name.
+    pub(crate) name: &'a Name,
+    /// The sandbox's own directory. It may hold the layers of an earlier life.
+    pub(crate) dir: &'a Path,
+    /// The state directory, for things sandboxes share.
+    pub(crate) state_dir: &'a Path,
+    /// The leased slot: no other live sandbox of this state directory has it.
+    pub(crate) slot: u32,
+    /// The guest.
+    pub(crate) image: &'a GuestImage,
+    /// When coming up must be done.
+    pub(crate) deadline: Instant,
+}
+
+/// What a backend gives: a stream whose peer is a guest about to introduce itself.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    /// Frames from the guest.
+    pub(crate) reader: OwnedFd,
+    /// Frames to the guest.
+    pub(crate) writer: OwnedFd,
+    /// Bytes of the guest that were read already.
+    pub(crate) early: Vec<u8>,
+    /// Who ends it.
+    pub(crate) owner: Box<dyn Owner>,
+}
+
+impl Carried {
+    pub(crate) fn new(reader: OwnedFd, writer: OwnedFd, owner: Box<dyn Owner>) -> Self {
+        Self {
+            reader,
+            writer,
+            early: Vec::new(),
+            owner,
+        }
+    }
+}
+
+/// The one who answers for a sandbox. Dropping it must leave nothing running.
+pub(crate) trait Owner: Send + Sync + Debug {
+    /// The isolation report, without what only the guest can tell.
+    fn report(&self) -> Report;
+
+    /// How often the kernel has ended a process of this sandbox for want of memory.
+    fn oom_kills(&self) -> u64 {
+        0
+    }
+
+    /// One sentence about the limit that was broken, if that is why the sandbox was ended.
+    fn limit_breach(&self) -> Option<String> {
+        None
+    }
+
+    /// One sentence about how the guest ended, if it has and it is known.
+    fn epitaph(&self) -> Option<String> {
+        None
+    }
+
+    /// The process of this machine whose end ends the sandbox.
+    fn process(&self) -> Option<ProcessRef> {
+        None
+    }
+
+    /// Ends everything; returns when it is gone. Ending it twice is fine.
+    fn kill(&self) -> Result<(), Fault>;
+}
+
+/// Brings a guest up behind the backend the spec names.
+pub(crate) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
+    let carried = match &cx.spec.backend {
+        Backend::Native => native::create(cx),
+        Backend::Host => host::create(cx),
+        Backend::Command { carrier } => command::create(cx, carrier),
+    }?;
+    check_required(cx.spec, &carried)?;
+    Ok(carried)
+}
+
+/// What would be done to start a sandbox, in plain words, without doing it.
+///
+/// # Errors
+/// As starting it would, as far as that can be known beforehand.
+pub fn explain(spec: &SandboxSpec) -> Result<String, Fault> {
+    match &spec.backend {
+        Backend::Native => native::explain(&spec.jail),
+        Backend::Host => Ok("an ordinary process of the caller; nothing is isolated\n".to_owned()),
+        Backend::Command { carrier } => {
+            let words: Vec<_> = carrier.iter().map(|word| word.to_string_lossy()).collect();
+            Ok(format!(
+                "the guest at the other end of `{}`; that machine decides what isolates it\n",
+                words.join(" ").escape_debug()
+            ))
+        }
+    }
+}
+
+/// Refuses a sandbox that cannot hold a limit marked as required.
+fn check_required(spec: &SandboxSpec, carried: &Carried) -> Result<(), Fault> {
+    if spec.jail.require.is_empty() {
+        return Ok(());
+    }
+    let report = carried.owner.report();
+    let missing: Vec<_> = report
+        .absent_limits()
+        .filter(|limit| spec.jail.require.contains(&limit.kind))
+        .collect();
+    let Some(first) = missing.first() else {
+        return Ok(());
+    };
+    let kinds: Vec<_> = missing.iter().map(|limit| limit.kind.as_str()).collect();
+    // The sandbox was never handed out; whether its end succeeds changes nothing for the caller.
+    let _ = carried.owner.kill();
+    Err(Fault::refused(
+        Code::LimitUnavailable,
+        format!(
+            "the required limit on {} cannot be held: {}",
+            kinds.join(", "),
+            first.mechanism
+        ),
+    )
+    .remedy("drop the requirement, or use a backend and machine that can hold the limit"))
+}
+
+/// The limits of a backend that has nothing to hold them with; the wall clock is the owner's.
+fn unheld_limits(spec: &SandboxSpec, why: &str) -> Vec<LimitFact> {
+    let fact = |(kind, value)| match kind {
+        LimitKind::Wall => LimitFact {
+            kind,
+            value,
+            state: LimitState::Approximate,
+            mechanism: "timer of the sandbox's owner".to_owned(),
+        },
+        _ => LimitFact {
+            kind,
+            value,
+            state: LimitState::Absent,
+            mechanism: why.to_owned(),
+        },
+    };
+    wanted(&spec.jail.limits).into_iter().map(fact).collect()
+}

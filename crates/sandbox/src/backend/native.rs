@@ -1,0 +1,256 @@
+//! The native backend: namespaces, overlays, seccomp, Landlock and cgroups of this machine, built
+//! by [`glovebox_jail`] and watched from here.
+//!
+//! In: a spec and a directory of its own. Out: a stream to the guest, and an owner that knows what
+//! holds, notices a breached limit, and can end it all at any time.
+
+mod account;
+mod prepare;
+
+use super::{Carried, CreateCx, Owner};
+use crate::process::ProcessRef;
+use crate::watch::{self, Watched};
+use crate::{Report, fault};
+use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx};
+use glovebox_jail::launch::{LaunchError, Stage0};
+use glovebox_jail::plan::{Place, Plan, PlanError};
+use glovebox_jail::skeleton;
+use glovebox_jail::spec::{RootFs, Spec};
+use glovebox_proto::{Code, Fault};
+use rustix::process::Pid;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How long cleaning up a control group may take once its processes are dead.
+const CGROUP_REMOVE: Duration = Duration::from_secs(5);
+
+/// Name of the directory below the sandbox's own that holds its writable layers.
+pub(crate) const LAYERS: &str = "layers";
+/// The layer that holds what changed in the workspace, below the sandbox's own directory.
+pub(crate) const WORKSPACE_UPPER: &str = "layers/workspace-upper";
+
+/// The guest's own threads count as processes; they are not taken from the command's share.
+const GUEST_THREADS: u64 = 16;
+
+fn controllers() -> &'static Controllers {
+    static CONTROLLERS: OnceLock<Controllers> = OnceLock::new();
+    CONTROLLERS.get_or_init(|| Controllers::detect(&DetectCx::default()))
+}
+
+/// Name of the control group of the sandbox whose directory is `dir`: the same for whoever looks,
+/// different for every state directory.
+fn cgroup_name(dir: &Path) -> String {
+    let digest = blake3::hash(dir.as_os_str().as_encoded_bytes());
+    format!("sandbox-{}", &digest.to_hex()[..16])
+}
+
+/// Removes what the owner of the sandbox in `dir` left outside of it when it died.
+pub(crate) fn sweep(dir: &Path) -> Result<(), Fault> {
+    let Some(group) = controllers().adopt(&cgroup_name(dir)) else {
+        return Ok(());
+    };
+    remove_cgroup(group)
+}
+
+fn remove_cgroup(mut group: Cgroup) -> Result<(), Fault> {
+    let failed = |error: cgroup::Error| Fault::failed(Code::Io, error.to_string());
+    // Usually everything in it is dead and only has to be buried.
+    if group.remove(Duration::from_millis(50)).is_ok() {
+        return Ok(());
+    }
+    group.kill_all().map_err(failed)?;
+    group.remove(CGROUP_REMOVE).map_err(failed)
+}
+
+/// What would be done for `spec`, in plain words, without doing it.
+pub(super) fn explain(spec: &Spec) -> Result<String, Fault> {
+    // Names that are only known once it starts stand in capitals.
+    let state_dir = Path::new("STATE");
+    let spec = prepare::resolve(spec, state_dir)?;
+    let facts = prepare::facts(&spec, state_dir)?;
+    let place = Place {
+        layers: state_dir.join("sandboxes/NAME").join(LAYERS),
+        skeleton: Some(state_dir.join("base/SKELETON")),
+        slot: 0,
+    };
+    let mut plan = Plan::new(&spec, &facts, &place).map_err(plan_fault)?;
+    plan.seal.processes = spec
+        .limits
+        .pids
+        .map(|count| u64::from(count) + GUEST_THREADS);
+    Ok(plan.to_string())
+}
+
+/// Starts a native sandbox.
+pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
+    let started = Instant::now();
+    let spec = prepare::resolve(&cx.spec.jail, cx.state_dir)?;
+    let stage0 =
+        Stage0::spawn(&cx.image.path()).map_err(|error| launch_fault(&error, cx.state_dir))?;
+    let facts = prepare::facts(&spec, cx.state_dir)?;
+    let place = Place {
+        layers: cx.dir.join(LAYERS),
+        skeleton: match spec.rootfs {
+            RootFs::Dir(_) => None,
+            RootFs::Host | RootFs::HostAll => Some(prepare::skeleton(&spec, &facts, cx.state_dir)?),
+        },
+        slot: cx.slot,
+    };
+    let mut plan = Plan::new(&spec, &facts, &place).map_err(plan_fault)?;
+    // A second counter of processes, held by the kernel for the sandbox's own user namespace.
+    plan.seal.processes = spec
+        .limits
+        .pids
+        .map(|count| u64::from(count) + GUEST_THREADS);
+    let mode = spec
+        .workspace
+        .as_ref()
+        .and_then(|path| fs::metadata(path).ok())
+        .map_or(0o755, |meta| meta.permissions().mode());
+    skeleton::make_layers(&plan, &place.layers, mode)
+        .map_err(|error| fault::io("make the layers in", &place.layers, error))?;
+
+    let (mut group, why_none) = match make_cgroup(&spec, cx.dir) {
+        Ok(group) => (Remover(Some(group)), String::new()),
+        Err(why) => (Remover(None), why),
+    };
+    let entrances = match &group.0 {
+        Some(group) => group
+            .entrances()
+            .map_err(|error| Fault::failed(Code::Unavailable, error.to_string()))?,
+        None => Vec::new(),
+    };
+    let prepared_us = started.elapsed().as_micros() as u64;
+
+    let deadline = cx.deadline.saturating_duration_since(started);
+    let launched = stage0
+        .run(&plan, deadline, &entrances, |pid| {
+            match (&group.0, Pid::from_raw(pid)) {
+                (Some(group), Some(pid)) => {
+                    group.attach_unified(pid).map_err(|error| error.to_string())
+                }
+                _ => Ok(()),
+            }
+        })
+        .map_err(|error| launch_fault(&error, cx.state_dir))?;
+    let mut report = account::report(cx.name, &spec, &plan, &launched, prepared_us);
+    report.limits = account::limits(&spec, group.0.as_ref().ok_or(why_none.as_str()));
+    let reference = u32::try_from(launched.init.pid)
+        .ok()
+        .and_then(ProcessRef::of);
+    let watched = Watched::new(launched.init, &spec, place.layers, group.0.take());
+    let owner = Native {
+        report,
+        reference,
+        watched: Arc::new(watched),
+    };
+    // An owner that is dropped ends its sandbox.
+    account::judge(&launched.self_test)?;
+    watch::add(&owner.watched);
+    let reader = launched
+        .link
+        .try_clone()
+        .map_err(|error| fault::plain_io("cannot duplicate the guest's socket", error))?;
+    Ok(Carried::new(reader, launched.link, Box::new(owner)))
+}
+
+fn make_cgroup(spec: &Spec, dir: &Path) -> Result<Cgroup, String> {
+    let limits = cgroup::Limits {
+        memory_bytes: spec.limits.memory_bytes,
+        cpus: spec
+            .limits
+            .cpu_millis
+            .map(|millis| f64::from(millis) / 1000.0),
+        pids: spec
+            .limits
+            .pids
+            .map(|count| u64::from(count) + GUEST_THREADS),
+        // The first process's end is everybody's end, so no group is needed to kill.
+        can_freeze: false,
+    };
+    if limits == cgroup::Limits::default() {
+        return Err("no limit needs one".to_owned());
+    }
+    Cgroup::create(controllers(), &cgroup_name(dir), &limits).map_err(|error| error.to_string())
+}
+
+/// Removes the control group of a start that fails.
+struct Remover(Option<Cgroup>);
+
+impl Drop for Remover {
+    fn drop(&mut self) {
+        if let Some(group) = self.0.take() {
+            let _ = remove_cgroup(group);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Native {
+    report: Report,
+    reference: Option<ProcessRef>,
+    watched: Arc<Watched>,
+}
+
+impl Owner for Native {
+    fn report(&self) -> Report {
+        self.report.clone()
+    }
+
+    fn oom_kills(&self) -> u64 {
+        self.watched.oom_kills()
+    }
+
+    fn limit_breach(&self) -> Option<String> {
+        self.watched.breach()
+    }
+
+    fn process(&self) -> Option<ProcessRef> {
+        self.reference
+    }
+
+    fn kill(&self) -> Result<(), Fault> {
+        self.watched
+            .init
+            .kill()
+            .map_err(|error| fault::plain_io("cannot end the sandbox", error))?;
+        match self.watched.take_cgroup() {
+            Some(group) => remove_cgroup(group),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+fn plan_fault(error: PlanError) -> Fault {
+    match error {
+        PlanError::Unavailable { what, remedy } => {
+            Fault::failed(Code::Unavailable, what).remedy(remedy)
+        }
+        PlanError::Invalid(message) => Fault::failed(Code::InvalidArgument, message),
+    }
+}
+
+fn launch_fault(error: &LaunchError, state_dir: &Path) -> Fault {
+    let message = format!("cannot start a native sandbox: {error}");
+    match error {
+        LaunchError::TimedOut(_) => Fault::failed(Code::TimedOut, message).retryable(),
+        LaunchError::Step(broken) if broken.step.starts_with("mount the overlay") => {
+            Fault::failed(Code::Unavailable, message).remedy(format!(
+                "overlays need a state directory on an ordinary file system (not itself an \
+                 overlay or network share): set GLOVEBOX_STATE, now {}, or use `--layers memory`",
+                state_dir.display()
+            ))
+        }
+        _ => Fault::failed(Code::Unavailable, message)
+            .remedy("`glovebox doctor` names what is missing on this machine and how to get it"),
+    }
+}

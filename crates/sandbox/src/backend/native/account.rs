@@ -1,0 +1,204 @@
+//! After the start: what holds, what was found inside, and whether that is good enough.
+
+use super::controllers;
+use crate::report::{self, Identity};
+use crate::{LimitFact, Name, Report};
+use glovebox_jail::cgroup::{self, Cgroup, Controller};
+use glovebox_jail::launch::Launched;
+use glovebox_jail::plan::{MapWriter, Plan};
+use glovebox_jail::spec::{Layers, LimitKind, LimitState, Net, RootFs, Spec, WORKSPACE};
+use glovebox_jail::stage0::SelfTest;
+use glovebox_proto::{Code, Fault};
+
+/// How well each limit of the spec holds, given the control group or why there is none.
+pub(super) fn limits(spec: &Spec, group: Result<&Cgroup, &str>) -> Vec<LimitFact> {
+    use LimitState::{Absent, Approximate, Enforced};
+    let from_cgroup = |controller: Controller| -> (LimitState, String) {
+        let applied = match group {
+            Ok(group) => group.applied(),
+            Err(why) => return (Absent, why.to_owned()),
+        };
+        let state = match controller {
+            Controller::Memory => &applied.memory,
+            Controller::Cpu => &applied.cpu,
+            _ => &applied.pids,
+        };
+        let version = controllers()
+            .place(controller)
+            .map_or(0, |(_, version)| version);
+        match state {
+            cgroup::LimitState::Enforced | cgroup::LimitState::Unlimited => (
+                Enforced,
+                format!("cgroup v{version}, {}", controller.name()),
+            ),
+            cgroup::LimitState::Approximate(why) => (Approximate, why.clone()),
+            cgroup::LimitState::Absent(why) => (Absent, why.clone()),
+        }
+    };
+    let or_else = |found: (LimitState, String), substitute: &str| match found {
+        (Absent, why) => (Approximate, format!("{substitute}; no controller: {why}")),
+        held => held,
+    };
+    report::wanted(&spec.limits)
+        .into_iter()
+        .map(|(kind, value)| {
+            let (state, mechanism) = match kind {
+                LimitKind::Memory => or_else(
+                    from_cgroup(Controller::Memory),
+                    "resident memory is sampled",
+                ),
+                LimitKind::Cpu => from_cgroup(Controller::Cpu),
+                LimitKind::Pids => or_else(
+                    from_cgroup(Controller::Pids),
+                    "RLIMIT_NPROC of the user namespace",
+                ),
+                LimitKind::Disk => match spec.layers {
+                    Layers::Memory => (Enforced, "size of the tmpfs".to_owned()),
+                    Layers::Disk => (Approximate, "size of the layers is sampled".to_owned()),
+                },
+                LimitKind::FileSize => (Enforced, "RLIMIT_FSIZE".to_owned()),
+                LimitKind::Wall => (Enforced, "timer of the owner".to_owned()),
+            };
+            LimitFact {
+                kind,
+                value,
+                state,
+                mechanism,
+            }
+        })
+        .collect()
+}
+
+/// Compares what the guest found inside with what was wanted. Any difference ends the start.
+pub(super) fn judge(found: &SelfTest) -> Result<(), Fault> {
+    let mut wrong = Vec::new();
+    let mut check = |holds: bool, what: &str| {
+        if !holds {
+            wrong.push(what.to_owned());
+        }
+    };
+    check(
+        found.pid == 1,
+        "the guest is not the first process of its namespace",
+    );
+    check(found.uid != 0 && found.gid != 0, "the guest runs as root");
+    check(
+        found.cap_effective | found.cap_permitted | found.cap_bounding == 0,
+        "capabilities are left",
+    );
+    check(found.no_new_privs, "no_new_privs is not set");
+    check(
+        found.seccomp_mode == 2,
+        "no system-call filter is installed",
+    );
+    check(found.mount_denied, "mounting is possible");
+    check(found.vsock_denied, "VSOCK sockets are possible");
+    check(found.userns_denied, "user namespaces can be made");
+    check(
+        found.cwd == WORKSPACE,
+        "the working directory is not the workspace",
+    );
+    // The supervisor's pidfd and the Landlock ruleset; the two sockets are not counted.
+    check(
+        found.open_fds.len() <= 2,
+        "descriptors of the host are open",
+    );
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Fault::failed(
+        Code::SelfTestFailed,
+        format!(
+            "the sandbox did not pass its own checks: {}",
+            wrong.join("; ")
+        ),
+    )
+    .remedy("`glovebox doctor` shows what this machine offers; please report this"))
+}
+
+/// The isolation report, without the limits.
+pub(super) fn report(
+    name: &Name,
+    spec: &Spec,
+    plan: &Plan,
+    launched: &Launched,
+    prepared_us: u64,
+) -> Report {
+    use LimitState::{Absent, Approximate, Enforced};
+    let found = &launched.self_test;
+    let mut report = Report::new("native", name.as_str());
+    report.kernel = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    report.identity = Identity {
+        mode: match plan.identity.writer {
+            MapWriter::Privileged => "leased id range",
+            MapWriter::Single => "one id",
+            MapWriter::Newuidmap => "subordinate ids",
+        }
+        .to_owned(),
+        inside_uid: Some(found.uid),
+        outside_uid: plan.host_uid(found.uid),
+        range: plan
+            .identity
+            .uids
+            .first()
+            .filter(|_| plan.identity.writer == MapWriter::Privileged)
+            .map(|extent| (extent.outside, extent.count)),
+    };
+    match &spec.rootfs {
+        RootFs::Host => {
+            report.wall(
+                "filesystem",
+                Enforced,
+                "allow-list of the host's programs and libraries",
+            );
+        }
+        RootFs::HostAll => report.wall(
+            "filesystem",
+            Approximate,
+            "everything the caller can read, less known secrets",
+        ),
+        RootFs::Dir(path) => {
+            report.wall(
+                "filesystem",
+                Enforced,
+                format!("{} as read-only layer", path.display()),
+            );
+        }
+    }
+    let workspace = match &spec.workspace {
+        Some(path) => format!("overlay over {}; the host is never written", path.display()),
+        None => "empty; no host directory".to_owned(),
+    };
+    report.wall("workspace", Enforced, workspace);
+    match spec.net {
+        Net::None => report.wall("network", Enforced, "own namespace, loopback only"),
+        Net::Host => report.wall("network", Absent, "the host's network is shared"),
+    }
+    report.wall(
+        "processes",
+        Enforced,
+        "own pid, ipc, uts and cgroup namespaces",
+    );
+    report.wall("capabilities", Enforced, "none in any set; no_new_privs");
+    report.wall("syscalls", Enforced, "seccomp allow-list");
+    match found.landlock_abi {
+        0 => report.wall(
+            "landlock",
+            Absent,
+            "this kernel has none; the mounts still hold",
+        ),
+        abi => report.wall("landlock", Enforced, format!("ABI {abi}, on every command")),
+    }
+    let detail = match found.max_user_namespaces {
+        Some(0) => "none can be made, by kernel limit and seccomp",
+        _ => "refused by seccomp alone",
+    };
+    report.wall("namespaces", Enforced, detail);
+    report.degraded.clone_from(&launched.degraded);
+    report.timings_us.push(("prepare".to_owned(), prepared_us));
+    report.timings_us.extend(found.timings_us.iter().cloned());
+    report
+}

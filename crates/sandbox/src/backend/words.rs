@@ -1,0 +1,97 @@
+//! What a child process says on its standard error: kept in a memory file of fixed size, so that
+//! nobody has to read it while it is written and nothing it writes can grow anything.
+
+use crate::fault;
+use glovebox_proto::Fault;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use std::process::Stdio;
+
+/// Bytes kept from the beginning; writes beyond them fail (`F_SEAL_GROW`, fcntl(2)). Pages take
+/// memory only once they are written.
+const KEPT_BYTES: usize = 64 << 10;
+/// Most bytes of it that end up in a message.
+const SHOWN_BYTES: usize = 600;
+
+/// The words of one child.
+#[derive(Debug)]
+pub(super) struct Words {
+    file: File,
+}
+
+impl Words {
+    pub(super) fn new() -> Result<Self, Fault> {
+        let make = || {
+            let fd = memfd_create(
+                "glovebox-stderr",
+                MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+            )?;
+            ftruncate(&fd, KEPT_BYTES as u64)?;
+            fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+            Ok(fd)
+        };
+        let fd: OwnedFd = make().map_err(|errno: rustix::io::Errno| {
+            fault::plain_io("cannot make a memory file for error output", errno)
+        })?;
+        Ok(Self {
+            file: File::from(fd),
+        })
+    }
+
+    /// A standard error for a child.
+    pub(super) fn stdio(&self) -> Result<Stdio, Fault> {
+        let copy = self.file.try_clone();
+        copy.map(Stdio::from)
+            .map_err(|error| fault::plain_io("cannot copy a file descriptor", error))
+    }
+
+    /// The end of what was said, on one line, fit for a message. Empty when nothing was.
+    pub(super) fn tail(&self) -> String {
+        let mut bytes = vec![0; KEPT_BYTES];
+        let read = self.file.read_at(&mut bytes, 0).unwrap_or(0);
+        bytes.truncate(read);
+        // Nothing was written behind the last byte that is not NUL.
+        let said = bytes
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(0, |last| last + 1);
+        let from = said.saturating_sub(SHOWN_BYTES);
+        // TRUST: the words may come from inside; control bytes could drive a terminal.
+        let text = String::from_utf8_lossy(&bytes[from..said]);
+        let lines: Vec<_> = text
+            .split(['\n', '\r'])
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .collect();
+        lines
+            .join("; ")
+            .chars()
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn the_tail_is_kept_and_bounded() {
+        let words = Words::new().unwrap();
+        let run = |script: &str| {
+            Command::new("sh")
+                .args(["-c", script])
+                .stderr(words.stdio().unwrap())
+                .status()
+                .unwrap()
+        };
+        assert_eq!(words.tail(), "");
+        run("printf 'first\\nsecond \\033[1m' >&2");
+        assert_eq!(words.tail(), "first; second ?[1m");
+        run("yes 2>/dev/null | head -c 1000000 >&2; true");
+        assert!(words.tail().len() <= 2 * SHOWN_BYTES);
+    }
+}

@@ -1,0 +1,396 @@
+//! The directory of one sandbox, and the lock that is the truth about it.
+//!
+//! `lock` is held (flock(2)) by the owner for as long as the sandbox lives; the kernel lets go of
+//! it when the owner dies, however it dies. A directory appears in `sandboxes/` whole and already
+//! locked (it is put together in `staging/` and renamed), so looking at the lock is always enough:
+//!
+//! - held: the sandbox lives, or is being removed this moment;
+//! - free: its owner is dead, and whoever takes the lock decides what becomes of the rest.
+//!
+//! `spec.json` and `status.json` are facts for people and tools. A corrupt one never stands in the
+//! way of listing or killing.
+
+use crate::backend::LAYERS;
+use crate::fault;
+use crate::layout::{Layout, open_dir};
+use crate::name::random_hex;
+use crate::process::ProcessRef;
+use crate::registry::State;
+use crate::{Backend, Name, SandboxSpec, trash};
+use glovebox_jail::spec::Layers;
+use glovebox_proto::{Code, Fault};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, openat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Version of `spec.json` and `status.json`.
+const FILE_VERSION: u32 = 1;
+/// Most bytes read of either.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// What `status.json` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Status {
+    pub(crate) state: State,
+    /// Process that owns the sandbox.
+    pub(crate) pid: u32,
+    pub(crate) is_supervised: bool,
+    pub(crate) created_unix_ms: u64,
+    pub(crate) slot: Option<u32>,
+    /// Process whose end ends the sandbox.
+    pub(crate) process: Option<ProcessRef>,
+    /// Why it ended.
+    pub(crate) reason: Option<String>,
+}
+
+impl Status {
+    pub(crate) fn starting(is_supervised: bool) -> Self {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Self {
+            state: State::Starting,
+            pid: std::process::id(),
+            is_supervised,
+            created_unix_ms: now.as_millis() as u64,
+            slot: None,
+            process: None,
+            reason: None,
+        }
+    }
+}
+
+/// A file says first which version of its shape it has.
+#[derive(Serialize)]
+struct Versioned<T> {
+    version: u32,
+    #[serde(flatten)]
+    content: T,
+}
+
+impl<T> Versioned<T> {
+    fn new(content: T) -> Self {
+        Self {
+            version: FILE_VERSION,
+            content,
+        }
+    }
+}
+
+/// A sandbox's directory whose lock this process holds.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) name: Name,
+    pub(crate) path: PathBuf,
+    pub(crate) lock: OwnedFd,
+}
+
+/// What a look at a sandbox's directory found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// There is none.
+    Absent,
+    /// Its owner lives.
+    Held,
+    /// Its owner is dead; the lock is ours now.
+    Free(Cell),
+}
+
+impl Cell {
+    /// Makes the directory of a new sandbox. `None` when the name is taken.
+    pub(crate) fn make(
+        layout: &Layout,
+        name: &Name,
+        spec: &SandboxSpec,
+        status: &Status,
+    ) -> Result<Option<Self>, Fault> {
+        let random = random_hex();
+        let staged = layout.staging().join(random);
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&staged)
+            .map_err(|error| fault::io("make", &staged, error))?;
+        let made = Self::fill(layout, name, spec, status, &staged);
+        if !matches!(made, Ok(Some(_))) {
+            // The first fault is the one to tell; a sweep removes what stays.
+            let _ = fs::remove_dir_all(&staged);
+        }
+        made
+    }
+
+    fn fill(
+        layout: &Layout,
+        name: &Name,
+        spec: &SandboxSpec,
+        status: &Status,
+        staged: &Path,
+    ) -> Result<Option<Self>, Fault> {
+        let dir = open_dir(staged).map_err(|errno| fault::io("open", staged, errno))?;
+        let lock = open_lock(&dir).and_then(|lock| {
+            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(lock)
+        });
+        let lock = lock.map_err(|errno| fault::io("lock", staged, errno))?;
+        let path = layout.sandbox(name.as_str());
+        let cell = Self {
+            name: name.clone(),
+            path: staged.to_owned(),
+            lock,
+        };
+        write_fresh(&staged.join("spec.json"), &Versioned::new(spec))?;
+        write_fresh(&staged.join("status.json"), &Versioned::new(status))?;
+        match rustix::fs::renameat_with(CWD, staged, CWD, &path, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(Some(Self { path, ..cell })),
+            Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(None),
+            Err(errno) => Err(fault::io("make", &path, errno)),
+        }
+    }
+
+    /// Looks at a sandbox's directory and takes its lock if the owner is dead.
+    pub(crate) fn find(layout: &Layout, name: &Name) -> Result<Found, Fault> {
+        let path = layout.sandbox(name.as_str());
+        Self::find_at(&path, name)
+    }
+
+    pub(crate) fn find_at(path: &Path, name: &Name) -> Result<Found, Fault> {
+        let broken = |errno| fault::io("open", path, errno);
+        loop {
+            let dir = match open_dir(path) {
+                Ok(dir) => dir,
+                Err(Errno::NOENT) => return Ok(Found::Absent),
+                Err(errno) => return Err(broken(errno)),
+            };
+            let lock = open_lock(&dir).map_err(broken)?;
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(Found::Held),
+                Err(errno) => return Err(broken(errno)),
+            }
+            // Between opening and locking somebody may have removed the directory, and even made
+            // another of the same name: the lock counts only if it is the one found there now.
+            if is_same(&lock, &path.join("lock")) {
+                return Ok(Found::Free(Self {
+                    name: name.clone(),
+                    path: path.to_owned(),
+                    lock,
+                }));
+            }
+        }
+    }
+
+    /// Takes over a cell whose lock was handed to this process.
+    pub(crate) fn adopt(layout: &Layout, name: &Name, lock: OwnedFd) -> Result<Self, Fault> {
+        let path = layout.sandbox(name.as_str());
+        if !is_same(&lock, &path.join("lock")) {
+            return Err(fault::internal(format!(
+                "the lock handed over is not that of `{name}`"
+            )));
+        }
+        Ok(Self {
+            name: name.clone(),
+            path,
+            lock,
+        })
+    }
+
+    pub(crate) fn write_spec(&self, spec: &SandboxSpec) -> Result<(), Fault> {
+        write_json(&self.path.join("spec.json"), &Versioned::new(spec))
+    }
+
+    pub(crate) fn write_status(&self, status: &Status) -> Result<(), Fault> {
+        write_json(&self.path.join("status.json"), &Versioned::new(status))
+    }
+
+    /// Removes the directory with all it holds, and lets go of the name.
+    pub(crate) fn discard(self, layout: &Layout) -> Result<(), Fault> {
+        let place = trash::discard(layout, &self.path);
+        let removed = match place {
+            Ok(Some(place)) => trash::remove(layout, &place),
+            other => other.map(|_| ()),
+        };
+        unlock(&self.lock);
+        removed
+    }
+
+    /// Whether it holds layers on disk, that is, work that may be worth keeping.
+    pub(crate) fn has_layers(&self) -> bool {
+        let is_on_disk = read_spec(&self.path)
+            .is_ok_and(|spec| spec.backend == Backend::Native && spec.jail.layers == Layers::Disk);
+        is_on_disk && self.path.join(LAYERS).is_dir()
+    }
+}
+
+/// Lets go of a lock for good. Closing the file would not be enough while a child that another
+/// thread is just starting still has a copy.
+pub(crate) fn unlock(lock: impl AsFd) {
+    // Fails only for something that is no file.
+    let _ = flock(lock, FlockOperation::Unlock);
+}
+
+fn open_lock(dir: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    openat(dir, "lock", flags, Mode::RUSR | Mode::WUSR)
+}
+
+fn is_same(file: impl AsFd, path: &Path) -> bool {
+    let (Ok(ours), Ok(theirs)) = (
+        rustix::fs::fstat(file),
+        rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW),
+    ) else {
+        return false;
+    };
+    (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
+}
+
+/// Reads `spec.json` of a sandbox's directory.
+pub(crate) fn read_spec(dir: &Path) -> Result<SandboxSpec, Fault> {
+    read_versioned(&dir.join("spec.json"))
+}
+
+/// Reads `status.json` of a sandbox's directory.
+pub(crate) fn read_status(dir: &Path) -> Result<Status, Fault> {
+    read_versioned(&dir.join("status.json"))
+}
+
+/// Writes a JSON file so that readers see the old one or the new one.
+pub(crate) fn write_json<T: Serialize>(path: &Path, content: &T) -> Result<(), Fault> {
+    let fresh = path.with_extension("json.new");
+    write_fresh(&fresh, content)?;
+    // Swapped rather than replaced: ext4 flushes a file that is renamed over another one
+    // (`auto_da_alloc`, ext4(5)), and nothing here has to survive a power cut.
+    let placed = match rustix::fs::renameat_with(CWD, &fresh, CWD, path, RenameFlags::EXCHANGE) {
+        Ok(()) => fs::remove_file(&fresh),
+        Err(_) => fs::rename(&fresh, path),
+    };
+    placed.map_err(|error| fault::io("write", path, error))
+}
+
+/// Writes a JSON file that nobody can see yet.
+fn write_fresh<T: Serialize>(path: &Path, content: &T) -> Result<(), Fault> {
+    let bytes = serde_json::to_vec(content).map_err(|error| {
+        Fault::failed(
+            Code::InvalidArgument,
+            format!("cannot write {}: {error}", path.display()),
+        )
+        .remedy("names of directories must be UTF-8")
+    })?;
+    File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| file.write_all(&bytes))
+        .map_err(|error| fault::io("write", path, error))
+}
+
+/// Reads a JSON file, strictly.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Fault> {
+    serde_json::from_value(read_value(path)?).map_err(|error| corrupt(path, &error.to_string()))
+}
+
+fn read_value(path: &Path) -> Result<serde_json::Value, Fault> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes))
+        .map_err(|error| fault::io("read", path, error))?;
+    serde_json::from_slice(&bytes).map_err(|error| corrupt(path, &error.to_string()))
+}
+
+fn read_versioned<T: DeserializeOwned>(path: &Path) -> Result<T, Fault> {
+    let mut value = read_value(path)?;
+    let version = value
+        .as_object_mut()
+        .and_then(|object| object.remove("version"));
+    match version.as_ref().and_then(serde_json::Value::as_u64) {
+        Some(version) if version == u64::from(FILE_VERSION) => {}
+        Some(version) => {
+            return Err(corrupt(
+                path,
+                &format!("version {version} was written by another glovebox"),
+            ));
+        }
+        None => return Err(corrupt(path, "it has no version")),
+    }
+    serde_json::from_value(value).map_err(|error| corrupt(path, &error.to_string()))
+}
+
+fn corrupt(path: &Path, what: &str) -> Fault {
+    Fault::failed(Code::Io, format!("{} is corrupt: {what}", path.display()))
+        .remedy("`glovebox kill NAME` removes the sandbox with all it holds")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(layout: &Layout, name: &Name) -> Option<Cell> {
+        let spec = SandboxSpec::new(Backend::Host);
+        Cell::make(layout, name, &spec, &Status::starting(false)).unwrap()
+    }
+
+    #[test]
+    fn a_name_is_taken_once_and_its_lock_tells() {
+        let temp = tempfile::tempdir().unwrap();
+        let layout = Layout::open(&temp.path().join("state")).unwrap();
+        let name = Name::parse("one").unwrap();
+        assert!(matches!(Cell::find(&layout, &name).unwrap(), Found::Absent));
+        let cell = make(&layout, &name).unwrap();
+        assert!(make(&layout, &name).is_none());
+        assert_eq!(fs::read_dir(layout.staging()).unwrap().count(), 0);
+        assert!(matches!(Cell::find(&layout, &name).unwrap(), Found::Held));
+        unlock(&cell.lock);
+        let Found::Free(cell) = Cell::find(&layout, &name).unwrap() else {
+            panic!("still held")
+        };
+        assert!(matches!(Cell::find(&layout, &name).unwrap(), Found::Held));
+        cell.discard(&layout).unwrap();
+        assert!(matches!(Cell::find(&layout, &name).unwrap(), Found::Absent));
+        assert!(make(&layout, &name).is_some());
+    }
+
+    #[test]
+    fn files_survive_the_round_trip_and_corruption_is_named() {
+        let temp = tempfile::tempdir().unwrap();
+        let layout = Layout::open(&temp.path().join("state")).unwrap();
+        let cell = make(&layout, &Name::parse("one").unwrap()).unwrap();
+        let mut spec = SandboxSpec::new(Backend::Command {
+            carrier: vec!["ssh".into(), "box".into()],
+        });
+        spec.lease_ms = Some(5);
+        cell.write_spec(&spec).unwrap();
+        assert_eq!(read_spec(&cell.path).unwrap(), spec);
+        let status = read_status(&cell.path).unwrap();
+        assert_eq!(status.state, State::Starting);
+
+        let path = cell.path.join("status.json");
+        for (text, said) in [
+            ("", "EOF"),
+            ("{}", "no version"),
+            ("{\"version\":2}", "version 2"),
+            ("{\"version\":1}", "missing field"),
+            ("[1]", "no version"),
+        ] {
+            fs::write(&path, text).unwrap();
+            let fault = read_status(&cell.path).unwrap_err();
+            assert!(fault.message.contains(said), "{text}: {fault}");
+        }
+        let mut unknown = serde_json::to_value(&status).unwrap();
+        unknown["version"] = 1.into();
+        unknown["extra"] = 1.into();
+        fs::write(&path, unknown.to_string()).unwrap();
+        assert!(
+            read_status(&cell.path)
+                .unwrap_err()
+                .message
+                .contains("extra")
+        );
+    }
+}

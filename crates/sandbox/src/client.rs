@@ -1,0 +1,132 @@
+//! Connecting to a supervised sandbox.
+
+use crate::cell::{Cell, Found, read_spec, read_status};
+use crate::handle::{Core, Info, Sandbox};
+use crate::layout::{Layout, open_dir};
+use crate::link::{Link, greet};
+use crate::registry::State;
+use crate::{Name, fault};
+use glovebox_proto::{Class, Code, Fault};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_socket, socket_with,
+    sockopt::socket_peercred,
+};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often a sandbox that is starting is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How long a supervisor may take to introduce itself.
+const GREET_WAIT: Duration = Duration::from_secs(10);
+
+/// Connects, waiting until `deadline` for a sandbox that is starting.
+pub(crate) fn connect(layout: &Layout, name: &Name, deadline: Instant) -> Result<Sandbox, Fault> {
+    let dir = layout.sandbox(name.as_str());
+    loop {
+        let why = match dial(&dir) {
+            Ok(socket) => match meet(layout, &dir, name, socket) {
+                Ok(sandbox) => return Ok(sandbox),
+                // It was on its way out; the lock tells.
+                Err(fault) if fault.class == Class::Lost && fault.code == Code::LinkLost => fault,
+                Err(fault) => return Err(fault),
+            },
+            Err(errno) => fault::plain_io(format!("cannot connect to the sandbox `{name}`"), errno),
+        };
+        match Cell::find(layout, name)? {
+            Found::Absent => return Err(fault::not_found(name)),
+            Found::Free(_) => return Err(not_running(name, &dir)),
+            Found::Held => {}
+        }
+        match read_status(&dir) {
+            Ok(status) if !status.is_supervised => {
+                return Err(Fault::failed(
+                    Code::SandboxNotRunning,
+                    format!(
+                        "the sandbox `{name}` belongs to a running command and takes no others"
+                    ),
+                )
+                .remedy("start a named one with `glovebox start NAME`"));
+            }
+            Ok(status) if status.state == State::Ready && Instant::now() >= deadline => {
+                return Err(why);
+            }
+            Err(fault) if fault.code != Code::NotFound => return Err(fault),
+            _ if Instant::now() >= deadline => {
+                return Err(Fault::failed(
+                    Code::SandboxNotRunning,
+                    format!("the sandbox `{name}` is still starting"),
+                )
+                .retryable());
+            }
+            _ => {}
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+fn not_running(name: &Name, dir: &Path) -> Fault {
+    let reason = read_status(dir).ok().and_then(|status| status.reason);
+    let reason = reason.unwrap_or_else(|| "its owner died".to_owned());
+    Fault::lost(
+        Code::SandboxNotRunning,
+        format!("the sandbox `{name}` is not running: {reason}"),
+    )
+    .remedy(format!(
+        "`glovebox start {name}` brings it back, `glovebox kill {name}` removes it"
+    ))
+}
+
+/// Opens a connection to the supervisor's socket.
+///
+/// The address goes through the directory's file descriptor, for paths may be longer than the 108
+/// bytes an address holds (unix(7)).
+pub(crate) fn dial(dir: &Path) -> Result<OwnedFd, Errno> {
+    let dir = open_dir(dir)?;
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    connect_socket(&socket, &address(&dir)?)?;
+    Ok(socket)
+}
+
+/// The address of the socket in a sandbox's directory.
+pub(crate) fn address(dir: &OwnedFd) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new(format!("/proc/self/fd/{}/socket", dir.as_raw_fd()))
+}
+
+fn meet(layout: &Layout, dir: &Path, name: &Name, socket: OwnedFd) -> Result<Sandbox, Fault> {
+    let peer = socket_peercred(&socket)
+        .map_err(|errno| fault::plain_io("cannot identify the supervisor", errno))?;
+    if peer.uid != rustix::process::geteuid() {
+        return Err(Fault::refused(
+            Code::PermissionDenied,
+            format!(
+                "the supervisor of `{name}` runs as user {}",
+                peer.uid.as_raw()
+            ),
+        ));
+    }
+    let writer = socket
+        .try_clone()
+        .map_err(|error| fault::plain_io("cannot copy a file descriptor", error))?;
+    let greeted = greet(socket, writer, &[], Instant::now() + GREET_WAIT)?;
+    let info = Info {
+        name: name.clone(),
+        backend: read_spec(dir)?.backend.to_string(),
+        created_unix_ms: read_status(dir)?.created_unix_ms,
+    };
+    let core = Arc::new(Core::foreign(Link::new(greeted)));
+    Ok(Sandbox::new(
+        core,
+        info,
+        dir.to_owned(),
+        layout.clone(),
+        None,
+    ))
+}

@@ -1,0 +1,522 @@
+//! The handle on one live sandbox: requests in, replies out.
+//!
+//! The sandbox is either owned by this process, or by a supervisor this process is a client of;
+//! callers cannot tell but by what dropping means. Dropping an owned sandbox ends it with all it
+//! holds; dropping a client's handle closes a connection.
+
+use crate::backend::Owner;
+use crate::backend::WORKSPACE_UPPER;
+use crate::cell::{Cell, read_json, read_spec};
+use crate::changes::{self, Change};
+use crate::layout::Layout;
+use crate::link::{Link, Unmet};
+use crate::slot::Slot;
+use crate::stream::{Incoming, Stream};
+use crate::wall::Wall;
+use crate::{Backend, Name, Report, termination};
+use glovebox_jail::spec::Layers;
+use glovebox_proto::limits::MAX_LIST_ENTRIES;
+use glovebox_proto::{
+    Channel, Class, Code, DirEntry, Exec, ExitReport, Facts, Fault, JobId, JobInfo, Reply, Request,
+    Stat, Stdin, WriteMode,
+};
+use serde_bytes::ByteBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// What is known about a sandbox without asking it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// Its name.
+    pub name: Name,
+    /// The backend's word.
+    pub backend: String,
+    /// When it was made, in milliseconds since the epoch.
+    pub created_unix_ms: u64,
+}
+
+/// A command's captured output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// How it ended.
+    pub report: ExitReport,
+    /// Standard output up to the cap.
+    pub stdout: Vec<u8>,
+    /// Standard error up to the cap.
+    pub stderr: Vec<u8>,
+    /// Whether something was cut off.
+    pub truncated: bool,
+}
+
+/// Output kept per stream by [`Sandbox::exec`].
+const CAPTURED_BYTES: usize = 16 << 20;
+/// What an answer that needs no work may take, on top of what the request itself allows.
+const REPLY_SLACK: Duration = Duration::from_secs(30);
+/// What an answer about files may take: disks can be slow.
+const FILE_WAIT: Duration = Duration::from_mins(5);
+
+/// A live sandbox. Share it by reference or `Arc` between threads.
+#[derive(Debug)]
+pub struct Sandbox {
+    core: Arc<Core>,
+    info: Info,
+    dir: PathBuf,
+    layout: Layout,
+    owned: Option<Owned>,
+}
+
+/// What only the owner has.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    pub(crate) cell: Cell,
+    pub(crate) slot: Slot,
+    pub(crate) wall: Option<Wall>,
+}
+
+/// The link of a sandbox and, when it is ours, the one who answers for it. Open streams share it.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) link: Link,
+    owner: Option<Box<dyn Owner>>,
+    /// How long it took from nothing to a guest that has introduced itself.
+    came_up_in: Duration,
+    oom_kills_seen: AtomicU64,
+    breach: OnceLock<String>,
+}
+
+impl Core {
+    /// For a sandbox of this process; `came_up_in` is for its report.
+    pub(crate) fn owned(link: Link, owner: Box<dyn Owner>, came_up_in: Duration) -> Self {
+        Self {
+            oom_kills_seen: AtomicU64::new(owner.oom_kills()),
+            owner: Some(owner),
+            came_up_in,
+            ..Self::foreign(link)
+        }
+    }
+
+    /// For a sandbox of a supervisor.
+    pub(crate) fn foreign(link: Link) -> Self {
+        Self {
+            link,
+            owner: None,
+            came_up_in: Duration::ZERO,
+            oom_kills_seen: AtomicU64::new(0),
+            breach: OnceLock::new(),
+        }
+    }
+
+    /// Completes an answer with what only this side knows.
+    pub(crate) fn finish(&self, mut reply: Result<Reply, Fault>) -> Result<Reply, Fault> {
+        if let (Ok(Reply::Exited(report)), Some(owner)) = (&mut reply, &self.owner) {
+            report.oom = grown(&self.oom_kills_seen, owner.as_ref());
+        }
+        reply.map_err(|fault| self.explain(fault))
+    }
+
+    /// Says why the link is gone, as far as it is known.
+    pub(crate) fn explain(&self, mut fault: Fault) -> Fault {
+        if fault.class != Class::Lost {
+            return fault;
+        }
+        let breach = self
+            .breach
+            .get()
+            .cloned()
+            .or_else(|| self.owner.as_ref()?.limit_breach());
+        if let Some(breach) = breach {
+            fault.message = format!("the sandbox was ended because {breach}");
+        } else if let Some(epitaph) = self.owner.as_ref().and_then(|owner| owner.epitaph()) {
+            fault.message = format!("{}; {epitaph}", fault.message);
+        }
+        fault
+    }
+
+    /// Ends the sandbox and remembers why.
+    pub(crate) fn end_for(&self, breach: String) {
+        // The first reason stays.
+        let _ = self.breach.set(breach);
+        if let Some(owner) = &self.owner {
+            // Whether it ended in order or not: whoever waits learns of it through the link.
+            let _ = owner.kill();
+        }
+    }
+
+    /// Sends a request and waits for its answer until `deadline`.
+    pub(crate) fn ask(&self, request: &Request, deadline: Option<Instant>) -> Result<Reply, Fault> {
+        let id = self
+            .link
+            .open(request)
+            .map_err(|fault| self.explain(fault))?;
+        let reply = loop {
+            match self.link.recv(id, deadline) {
+                Ok(Incoming::Reply(reply)) => break self.finish(reply),
+                Ok(Incoming::Data { .. }) => {}
+                Err(Unmet::TimedOut) => {
+                    let fault = Fault::failed(Code::TimedOut, "the guest did not answer in time");
+                    break Err(
+                        fault.remedy("`glovebox kill NAME` ends a sandbox that does not answer")
+                    );
+                }
+                Err(Unmet::Lost(fault)) => break Err(self.explain(fault)),
+            }
+        };
+        self.link.release(id);
+        reply
+    }
+
+    /// The isolation report of a sandbox of this process; `None` for one of a supervisor.
+    pub(crate) fn report(&self) -> Result<Option<Report>, Fault> {
+        let Some(owner) = &self.owner else {
+            return Ok(None);
+        };
+        let mut report = owner.report();
+        if report.facts.is_null() {
+            match self.ask(&Request::Facts, Instant::now().checked_add(REPLY_SLACK))? {
+                Reply::Facts(facts) => report.set_facts(&facts),
+                _ => return Err(unexpected("facts")),
+            }
+        }
+        let came_up_us = self.came_up_in.as_micros() as u64;
+        report.timings_us.push(("ready".to_owned(), came_up_us));
+        Ok(Some(report))
+    }
+
+    pub(crate) fn into_parts(self) -> (Link, Option<Box<dyn Owner>>) {
+        (self.link, self.owner)
+    }
+}
+
+/// Whether the kernel has ended something for want of memory since the last look.
+pub(crate) fn grown(seen: &AtomicU64, owner: &dyn Owner) -> bool {
+    let now = owner.oom_kills();
+    seen.fetch_max(now, Ordering::Relaxed) < now
+}
+
+/// How long an answer may take unless the caller says otherwise.
+fn patience(request: &Request) -> Option<Duration> {
+    let slack = |ms: u64| Some(REPLY_SLACK + Duration::from_millis(ms));
+    match request {
+        Request::Exec(exec) if exec.detach => slack(0),
+        Request::Exec(exec) => exec.timeout_ms.and_then(|ms| slack(ms + exec.grace_ms)),
+        Request::JobRead { wait_ms, .. } => slack(*wait_ms),
+        Request::JobWait { wait_ms, .. } => wait_ms.and_then(slack),
+        Request::JobKill { grace_ms, .. } => slack(*grace_ms),
+        Request::JobAttach { .. } | Request::FileRead { .. } | Request::FileWrite { .. } => None,
+        Request::Stat { .. }
+        | Request::List { .. }
+        | Request::Mkdir { .. }
+        | Request::Remove { .. }
+        | Request::Rename { .. }
+        | Request::ReadLink { .. } => Some(FILE_WAIT),
+        _ => slack(0),
+    }
+}
+
+fn unexpected(wanted: &str) -> Fault {
+    Fault::lost(
+        Code::Protocol,
+        format!("the guest answered something else than {wanted}"),
+    )
+}
+
+impl Sandbox {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        info: Info,
+        dir: PathBuf,
+        layout: Layout,
+        owned: Option<Owned>,
+    ) -> Self {
+        Self {
+            core,
+            info,
+            dir,
+            layout,
+            owned,
+        }
+    }
+
+    /// What is known without asking.
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Its own directory on this machine; a native sandbox's layers are below it.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Sends a request and waits for its answer, for as long as the request itself allows and some
+    /// more. Data of the request is not delivered: use [`Self::open`] where there is any.
+    ///
+    /// # Errors
+    /// The guest's own faults; `timed-out` when no answer came in time; the loss of the link.
+    pub fn call(&self, request: Request) -> Result<Reply, Fault> {
+        let wait = patience(&request);
+        self.call_for(request, wait)
+    }
+
+    /// [`Self::call`] with a deadline of the caller's choice; `None` waits as long as it takes.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a request is used up; callers build it in place"
+    )]
+    pub fn call_for(&self, request: Request, wait: Option<Duration>) -> Result<Reply, Fault> {
+        let deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
+        self.core.ask(&request, deadline)
+    }
+
+    /// Opens a request whose data flows.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a request is used up; callers build it in place"
+    )]
+    pub fn open(&self, request: Request) -> Result<Stream, Fault> {
+        let id = self
+            .core
+            .link
+            .open(&request)
+            .map_err(|fault| self.core.explain(fault))?;
+        Ok(Stream::new(Arc::clone(&self.core), id))
+    }
+
+    /// Runs a command and captures its output, at most 16 MiB per stream; what is beyond is read
+    /// and thrown away.
+    pub fn exec(&self, exec: Exec) -> Result<Output, Fault> {
+        self.exec_with(exec, &[], CAPTURED_BYTES)
+    }
+
+    /// [`Self::exec`] with input, and another cap in bytes per stream. Empty input is an empty
+    /// stream if `exec.stdin` says so.
+    pub fn exec_with(
+        &self,
+        mut exec: Exec,
+        input: &[u8],
+        max_bytes: usize,
+    ) -> Result<Output, Fault> {
+        if exec.detach {
+            return Err(Fault::failed(
+                Code::InvalidArgument,
+                "a detached job has no output to capture",
+            ));
+        }
+        if !input.is_empty() {
+            exec.stdin = Stdin::Stream;
+        }
+        exec.stream_output = true;
+        let has_input = exec.stdin == Stdin::Stream;
+        let mut stream = self.open(Request::Exec(exec))?;
+        if !has_input {
+            return capture(&mut stream, max_bytes);
+        }
+        let feed = stream.input();
+        std::thread::scope(|scope| {
+            // Input that the command does not take is no failure of the command.
+            scope.spawn(move || feed.send(input).and_then(|()| feed.finish()));
+            capture(&mut stream, max_bytes)
+        })
+    }
+
+    /// The time of one round trip.
+    pub fn ping(&self) -> Result<Duration, Fault> {
+        let start = Instant::now();
+        match self.call(Request::Ping(ByteBuf::new()))? {
+            Reply::Pong(bytes) if bytes.is_empty() => Ok(start.elapsed()),
+            _ => Err(unexpected("the ping")),
+        }
+    }
+
+    /// What is true inside, as the guest sees it.
+    pub fn facts(&self) -> Result<Facts, Fault> {
+        match self.call(Request::Facts)? {
+            Reply::Facts(facts) => Ok(facts),
+            _ => Err(unexpected("facts")),
+        }
+    }
+
+    /// All jobs, oldest first.
+    pub fn jobs(&self) -> Result<Vec<JobInfo>, Fault> {
+        match self.call(Request::JobList)? {
+            Reply::Jobs(jobs) => Ok(jobs),
+            _ => Err(unexpected("a job list")),
+        }
+    }
+
+    /// Starts a job and leaves it running.
+    pub fn start_job(&self, exec: Exec) -> Result<JobId, Fault> {
+        match self.call(Request::Exec(Exec {
+            detach: true,
+            ..exec
+        }))? {
+            Reply::Started(job) => Ok(job),
+            _ => Err(unexpected("a started job")),
+        }
+    }
+
+    /// The content of a regular file.
+    ///
+    /// # Errors
+    /// `too-large` when there is more than `max_bytes`.
+    pub fn read_file(&self, path: &[u8], max_bytes: u64) -> Result<Vec<u8>, Fault> {
+        let mut stream = self.open(Request::FileRead {
+            path: ByteBuf::from(path),
+            offset: 0,
+            // One more than wanted tells a file that is too large from one that just fits.
+            max_bytes: Some(max_bytes.saturating_add(1)),
+        })?;
+        let mut content = Vec::new();
+        loop {
+            match stream.recv() {
+                Incoming::Data { bytes, .. } => content.extend_from_slice(&bytes),
+                Incoming::Reply(Ok(Reply::Read { .. })) => break,
+                Incoming::Reply(Ok(_)) => return Err(unexpected("the end of a file")),
+                Incoming::Reply(Err(fault)) => return Err(fault),
+            }
+            if content.len() as u64 > max_bytes {
+                break;
+            }
+        }
+        if content.len() as u64 > max_bytes {
+            let path = String::from_utf8_lossy(path);
+            return Err(Fault::failed(
+                Code::TooLarge,
+                format!("{path} has more than {max_bytes} bytes"),
+            ));
+        }
+        Ok(content)
+    }
+
+    /// Writes a file, with its parents; true when it is new.
+    pub fn write_file(&self, path: &[u8], mode: WriteMode, content: &[u8]) -> Result<bool, Fault> {
+        let mut stream = self.open(Request::FileWrite {
+            path: ByteBuf::from(path),
+            mode,
+            permissions: 0o644,
+            make_parents: true,
+        })?;
+        // A refused input means that the answer says why; only a lost link ends it here.
+        match stream.send(content).and_then(|()| stream.finish_input()) {
+            Err(fault) if fault.class == Class::Lost => return Err(fault),
+            _ => {}
+        }
+        loop {
+            match stream.recv() {
+                Incoming::Data { .. } => {}
+                Incoming::Reply(Ok(Reply::Written { is_new, .. })) => return Ok(is_new),
+                Incoming::Reply(Ok(_)) => return Err(unexpected("a written file")),
+                Incoming::Reply(Err(fault)) => return Err(fault),
+            }
+        }
+    }
+
+    /// What a path is.
+    pub fn stat(&self, path: &[u8], follow: bool) -> Result<Stat, Fault> {
+        match self.call(Request::Stat {
+            path: ByteBuf::from(path),
+            follow,
+        })? {
+            Reply::Stat(stat) => Ok(stat),
+            _ => Err(unexpected("a stat")),
+        }
+    }
+
+    /// Entries of a directory, sorted by name, and how many more there are.
+    pub fn list(&self, path: &[u8]) -> Result<(Vec<DirEntry>, u64), Fault> {
+        let request = Request::List {
+            path: ByteBuf::from(path),
+            max_entries: MAX_LIST_ENTRIES,
+        };
+        match self.call(request)? {
+            Reply::List { entries, more } => Ok((entries, more)),
+            _ => Err(unexpected("a directory")),
+        }
+    }
+
+    /// The isolation report.
+    pub fn report(&self) -> Result<Report, Fault> {
+        match self.core.report()? {
+            Some(report) => Ok(report),
+            None => read_json(&self.dir.join("report.json")),
+        }
+    }
+
+    /// What changed in the workspace since the sandbox was made, sorted by path.
+    ///
+    /// # Errors
+    /// `unsupported` where the layer cannot be seen from outside.
+    pub fn changes(&self) -> Result<Vec<Change>, Fault> {
+        let spec = read_spec(&self.dir)?;
+        if spec.backend != Backend::Native || spec.jail.layers == Layers::Memory {
+            return Err(Fault::failed(
+                Code::Unsupported,
+                "only a native sandbox with its layers on disk can list its changes",
+            ));
+        }
+        changes::list(
+            &self.dir.join(WORKSPACE_UPPER),
+            spec.jail.workspace.as_deref(),
+        )
+    }
+
+    /// Ends the sandbox with all it holds; returns when it is gone.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    pub fn destroy(mut self) -> Result<(), Fault> {
+        match self.owned.take() {
+            Some(owned) => end(&self.core, &self.layout, owned),
+            None => termination::kill(&self.layout, &self.info.name).map(|_| ()),
+        }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if let Some(owned) = self.owned.take() {
+            // Nobody is left to tell; a sweep removes what stays.
+            let _ = end(&self.core, &self.layout, owned);
+        }
+    }
+}
+
+fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<(), Fault> {
+    let Owned { cell, slot, wall } = owned;
+    drop(wall);
+    let killed = core.owner.as_ref().map_or(Ok(()), |owner| owner.kill());
+    core.link
+        .lose(Fault::lost(Code::LinkLost, "the sandbox was destroyed"));
+    let discarded = cell.discard(layout);
+    // Only now: until here, what the slot stands for may still be in use.
+    slot.release();
+    killed.and(discarded)
+}
+
+fn capture(stream: &mut Stream, max_bytes: usize) -> Result<Output, Fault> {
+    let mut output = [Vec::new(), Vec::new()];
+    let mut truncated = false;
+    loop {
+        match stream.recv() {
+            Incoming::Data { channel, bytes, .. } => {
+                // TRUST: how much comes is up to the guest; what is kept is up to the caller.
+                let kept = &mut output[usize::from(channel == Channel::Stderr)];
+                let room = max_bytes.saturating_sub(kept.len());
+                truncated |= bytes.len() > room;
+                kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            Incoming::Reply(Ok(Reply::Exited(report))) => {
+                let [stdout, stderr] = output;
+                return Ok(Output {
+                    report,
+                    stdout,
+                    stderr,
+                    truncated,
+                });
+            }
+            Incoming::Reply(Ok(_)) => return Err(unexpected("the end of a command")),
+            Incoming::Reply(Err(fault)) => return Err(fault),
+        }
+    }
+}

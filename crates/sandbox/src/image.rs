@@ -1,0 +1,89 @@
+//! The guest: embedded in this library, handed to the kernel through a sealed memory file.
+//!
+//! Sealed, because `/proc/PID/exe` of a guest is a way back to the file it runs from: nothing
+//! inside may ever write to it, now or after the guest has ended (the class of CVE-2019-5736).
+
+use crate::fault;
+use glovebox_proto::Fault;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+/// The static guest.
+pub(crate) static GUEST_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/glovebox-guest"));
+/// BLAKE3 of the embedded guest, in hex.
+pub const GUEST_HASH: &str = env!("GLOVEBOX_GUEST_BLAKE3");
+/// SHA-256 of the embedded guest, in hex: what remote machines can compute.
+pub const GUEST_SHA256: &str = env!("GLOVEBOX_GUEST_SHA256");
+/// Name of the memory file, and so of the guest in process lists.
+const NAME: &str = "glovebox-guest";
+
+/// The guest as an executable file without a name in any file system.
+#[derive(Debug)]
+pub struct GuestImage {
+    fd: OwnedFd,
+}
+
+impl GuestImage {
+    /// Makes the sealed memory file.
+    ///
+    /// # Errors
+    /// `unavailable` when this kernel forbids executable memory files.
+    pub fn new() -> Result<Self, Fault> {
+        let fd = create().map_err(|errno| {
+            fault::plain_io("cannot make a memory file for the guest", errno)
+                .remedy("if `sysctl vm.memfd_noexec` is 2, set it to 1 or 0")
+        })?;
+        let mut file = File::from(fd);
+        file.write_all(GUEST_BYTES)
+            .map_err(|error| fault::plain_io("cannot fill the memory file for the guest", error))?;
+        let fd = OwnedFd::from(file);
+        let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+        rustix::fs::fcntl_add_seals(&fd, seals)
+            .map_err(|errno| fault::plain_io("cannot seal the memory file of the guest", errno))?;
+        Ok(Self { fd })
+    }
+
+    /// Path that names it in this process and in a child about to execute it.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+}
+
+impl AsFd for GuestImage {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// `MFD_EXEC` says that execution is meant, which kernels from 6.3 on may insist upon and older
+/// ones do not know.
+fn create() -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(NAME, flags | MemfdFlags::EXEC) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_that_of_the_bytes() {
+        assert_eq!(blake3::hash(GUEST_BYTES).to_hex().as_str(), GUEST_HASH);
+        assert_eq!(&GUEST_BYTES[..4], b"\x7fELF");
+    }
+
+    #[test]
+    fn the_image_cannot_be_changed() {
+        let image = GuestImage::new().unwrap();
+        assert_eq!(rustix::io::write(&image, b"x"), Err(Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(&image, 0), Err(Errno::PERM));
+    }
+}

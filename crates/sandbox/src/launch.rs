@@ -1,0 +1,215 @@
+//! Starting a supervisor and handing the sandbox over to it.
+//!
+//! The supervisor's standard input is a socket. The first message on it carries the locks of the
+//! sandbox and of its slot: not a moment passes in which nobody holds them, whoever dies. The only
+//! answer says whether the sandbox is ready.
+
+use crate::cell::Cell;
+use crate::layout::Layout;
+use crate::link::until;
+use crate::slot::Slot;
+use crate::{Supervisor, fault};
+use glovebox_proto::{Code, Fault, decode, encode};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Room for an answer; longer fault messages are cut before they are sent.
+const ANSWER_BYTES: usize = 16 << 10;
+/// Bytes of a fault's texts that are passed on.
+const TEXT_BYTES: usize = 4 << 10;
+/// How long a supervisor that has failed may take to end.
+const END_WAIT: Duration = Duration::from_secs(5);
+
+/// A supervisor whose sandbox serves.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) child: Child,
+}
+
+/// Starts the supervisor of a sandbox and waits until it is ready.
+pub(crate) fn supervisor(
+    layout: &Layout,
+    supervisor: &Supervisor,
+    cell: &Cell,
+    slot: Slot,
+    deadline: Instant,
+) -> Result<Ready, Fault> {
+    let (ours, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|errno| fault::plain_io("cannot make a socket pair", errno))?;
+    let log_path = cell.path.join("log");
+    let log = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&log_path)
+        .map_err(|error| fault::io("open", &log_path, error))?;
+
+    let mut command = Command::new(&supervisor.exe);
+    command
+        .arg("__supervise")
+        .arg("--state")
+        .arg(layout.state())
+        .arg(cell.name.as_str());
+    command.env_clear().current_dir("/");
+    command
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(log));
+    let mut child = command.spawn().map_err(|error| {
+        fault::plain_io(
+            format!("cannot start the supervisor {}", supervisor.exe.display()),
+            error,
+        )
+    })?;
+    // With it goes our copy of the other end, so that the end of the supervisor is noticed.
+    drop(command);
+
+    let handed = match hand_over(&ours, [cell.lock.as_fd(), slot.lock.as_fd()]) {
+        // It has ended already; what it said is found while waiting for its answer.
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        handed => handed,
+    }
+    .map_err(|errno| fault::plain_io("cannot hand the sandbox over to its supervisor", errno));
+    // The supervisor has its own copies now.
+    drop(slot);
+    match handed.and_then(|()| await_answer(&ours, &log_path, deadline)) {
+        Ok(()) => Ok(Ready { child }),
+        Err(fault) => {
+            // The end of the socket tells a supervisor that is still busy to give up.
+            drop(ours);
+            end(&mut child);
+            Err(fault)
+        }
+    }
+}
+
+fn hand_over(socket: &OwnedFd, locks: [std::os::fd::BorrowedFd<'_>; 2]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&locks));
+    sendmsg(
+        socket,
+        &[IoSlice::new(b"locks")],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?;
+    Ok(())
+}
+
+/// The supervisor's side of the handover.
+pub(crate) fn take_over(socket: &OwnedFd, deadline: Instant) -> Result<[OwnedFd; 2], Fault> {
+    let broken =
+        |what: &str| fault::internal(format!("a supervisor is started by glovebox only: {what}"));
+    wait_readable(socket, deadline).map_err(|_| broken("nothing was handed over"))?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut word = [0_u8; 16];
+    recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut word)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )
+    .map_err(|errno| broken(&errno.to_string()))?;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    <[OwnedFd; 2]>::try_from(fds).map_err(|_| broken("the locks are missing"))
+}
+
+/// Whether the starter still waits for the answer.
+pub(crate) fn is_awaited(socket: &OwnedFd) -> bool {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    // It says nothing more, so what can be read is the end.
+    rustix::net::recv(socket, &mut [0_u8; 1][..], flags) == Err(Errno::AGAIN)
+}
+
+/// The supervisor's answer. False when nobody waits for it any more.
+pub(crate) fn answer(socket: &OwnedFd, outcome: Result<(), Fault>) -> bool {
+    let outcome = outcome.map_err(|mut fault| {
+        fault.message = cut(fault.message);
+        fault.remedy = fault.remedy.map(cut);
+        fault
+    });
+    encode(&outcome)
+        .is_ok_and(|bytes| rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL).is_ok())
+}
+
+fn cut(mut text: String) -> String {
+    let end = (0..=TEXT_BYTES.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
+    text
+}
+
+fn await_answer(socket: &OwnedFd, log: &Path, deadline: Instant) -> Result<(), Fault> {
+    wait_readable(socket, deadline)?;
+    let mut bytes = vec![0_u8; ANSWER_BYTES];
+    match rustix::io::read(socket, bytes.as_mut_slice()) {
+        Ok(0) | Err(_) => {
+            let said = std::fs::read(log).unwrap_or_default();
+            let said = String::from_utf8_lossy(&said[said.len().saturating_sub(600)..])
+                .trim()
+                .to_owned();
+            let said = if said.is_empty() {
+                String::new()
+            } else {
+                format!(", saying: {said}")
+            };
+            Err(Fault::lost(
+                Code::LinkLost,
+                format!("the supervisor ended before the sandbox was ready{said}"),
+            ))
+        }
+        Ok(count) => decode::<Result<(), Fault>>(&bytes[..count], "answer of a supervisor")
+            .map_err(|error| fault::internal(error.to_string()))?,
+    }
+}
+
+fn wait_readable(socket: &OwnedFd, deadline: Instant) -> Result<(), Fault> {
+    loop {
+        let Ok(left) = until(Some(deadline)) else {
+            return Err(Fault::failed(
+                Code::TimedOut,
+                "the sandbox was not ready in time",
+            ));
+        };
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], left.as_ref()) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(fault::plain_io("cannot wait for the supervisor", errno)),
+        }
+    }
+}
+
+/// Waits for a failed supervisor to end; one that does not is killed, which ends its guest too.
+fn end(child: &mut Child) {
+    let ended = crate::process::open(child.id())
+        .is_none_or(|pidfd| crate::process::wait_gone(pidfd, END_WAIT));
+    if !ended {
+        let _ = child.kill();
+    }
+    let _ = child.wait();
+}

@@ -1,0 +1,205 @@
+//! The state directory: where everything is, and the proof that it is ours.
+//!
+//! ```text
+//! STATE/sandboxes/NAME/   one directory per sandbox (see `cell`)
+//! STATE/staging/          directories that are being put together
+//! STATE/slots/N           leases: one lock per live sandbox (see `slot`)
+//! STATE/base/             what sandboxes share, by hash
+//! STATE/trash/            what is being removed
+//! ```
+
+use crate::fault;
+use glovebox_proto::{Code, Fault};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+/// Paths below one state directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    state: PathBuf,
+}
+
+impl Layout {
+    /// Makes what is missing and refuses a state directory that others could have prepared.
+    pub(crate) fn open(state: &Path) -> Result<Self, Fault> {
+        if !state.is_absolute() {
+            return Err(Fault::failed(
+                Code::InvalidArgument,
+                format!(
+                    "the state directory {} is not an absolute path",
+                    state.display()
+                ),
+            ));
+        }
+        if let Some(parent) = state.parent() {
+            fs::create_dir_all(parent).map_err(|error| fault::io("make", parent, error))?;
+        }
+        let layout = Self {
+            state: state.to_owned(),
+        };
+        let rooms = [
+            layout.sandboxes(),
+            layout.staging(),
+            layout.slots(),
+            layout.base(),
+            layout.trash(),
+        ];
+        make_private(state)?;
+        for room in rooms {
+            make_private(&room)?;
+        }
+        Ok(layout)
+    }
+
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
+    }
+
+    pub(crate) fn sandboxes(&self) -> PathBuf {
+        self.state.join("sandboxes")
+    }
+
+    pub(crate) fn sandbox(&self, name: &str) -> PathBuf {
+        self.state.join("sandboxes").join(name)
+    }
+
+    pub(crate) fn staging(&self) -> PathBuf {
+        self.state.join("staging")
+    }
+
+    pub(crate) fn slots(&self) -> PathBuf {
+        self.state.join("slots")
+    }
+
+    pub(crate) fn base(&self) -> PathBuf {
+        self.state.join("base")
+    }
+
+    pub(crate) fn trash(&self) -> PathBuf {
+        self.state.join("trash")
+    }
+}
+
+/// Makes a directory of mode 0700, or checks the one that is there: a real directory, ours, and
+/// closed to everybody else.
+fn make_private(path: &Path) -> Result<(), Fault> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(fault::io("make", path, error)),
+    }
+    let refuse = |what: &str, remedy: String| {
+        Err(Fault::refused(
+            Code::PermissionDenied,
+            format!("will not use {} for state: {what}", path.display()),
+        )
+        .remedy(remedy))
+    };
+    let stat = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|errno| fault::io("inspect", path, errno))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return refuse(
+            "it is not a directory",
+            "remove it, or choose another state directory".into(),
+        );
+    }
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return refuse(
+            &format!("it belongs to user {}", stat.st_uid),
+            "choose another state directory".into(),
+        );
+    }
+    if stat.st_mode & 0o077 != 0 {
+        return refuse(
+            "others may look into it",
+            format!("chmod 700 {}", path.display()),
+        );
+    }
+    Ok(())
+}
+
+/// Opens a directory, for use as the anchor of relative operations.
+pub(crate) fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    #[test]
+    fn a_fresh_state_directory_is_private_and_opens_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = temp.path().join("a/b/state");
+        Layout::open(&state).unwrap();
+        Layout::open(&state).unwrap();
+        for path in [state.clone(), state.join("sandboxes"), state.join("slots")] {
+            assert_eq!(
+                fs::metadata(path).unwrap().permissions().mode() & 0o777,
+                0o700
+            );
+        }
+    }
+
+    #[test]
+    fn what_others_could_have_prepared_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let real = temp.path().join("real");
+        Layout::open(&real).unwrap();
+        let link = temp.path().join("link");
+        symlink(&real, &link).unwrap();
+        let fault = Layout::open(&link).unwrap_err();
+        assert_eq!(fault.code, Code::PermissionDenied);
+        assert!(fault.message.contains("not a directory"), "{fault}");
+
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(
+            Layout::open(&real)
+                .unwrap_err()
+                .remedy
+                .unwrap()
+                .starts_with("chmod 700 ")
+        );
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o700)).unwrap();
+
+        let room = real.join("sandboxes");
+        fs::remove_dir(&room).unwrap();
+        symlink("/", &room).unwrap();
+        assert!(
+            Layout::open(&real)
+                .unwrap_err()
+                .message
+                .contains("not a directory")
+        );
+    }
+
+    #[test]
+    fn a_directory_of_somebody_else_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            // An ordinary user finds directories of root everywhere.
+            let fault = Layout::open(Path::new("/usr/lib")).unwrap_err();
+            assert_eq!(fault.code, Code::PermissionDenied);
+            return;
+        }
+        let temp = tempfile::tempdir().unwrap();
+        let state = temp.path().join("state");
+        Layout::open(&state).unwrap();
+        std::os::unix::fs::chown(&state, Some(12345), None).unwrap();
+        let fault = Layout::open(&state).unwrap_err();
+        assert!(fault.message.contains("belongs to user 12345"), "{fault}");
+    }
+
+    #[test]
+    fn a_relative_state_directory_is_refused() {
+        assert_eq!(
+            Layout::open(Path::new("state")).unwrap_err().code,
+            Code::InvalidArgument
+        );
+    }
+}

@@ -1,0 +1,233 @@
+//! One open request as the host sees it: what has arrived, what may still be sent, and the rules
+//! the guest has to follow while answering it.
+
+use crate::stream::Incoming;
+use glovebox_proto::{Channel, Fault, RecvWindow, Reply, Request, SendWindow, Stdin, WireError};
+use std::collections::VecDeque;
+
+/// Data of one channel is gathered into pieces of up to this size, so that a guest that sends
+/// single bytes costs no more memory than one that sends whole frames.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Which streams a request has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flow {
+    /// The host sends data.
+    pub(crate) has_input: bool,
+    /// The guest sends data on [`Channel::Stdout`] and [`Channel::Stderr`].
+    pub(crate) has_output: bool,
+    /// The guest sends data on [`Channel::Content`].
+    pub(crate) has_content: bool,
+}
+
+impl Flow {
+    /// The streams of a request.
+    pub(crate) fn of(request: &Request) -> Self {
+        let none = Self {
+            has_input: false,
+            has_output: false,
+            has_content: false,
+        };
+        match request {
+            Request::Exec(exec) if exec.detach => none,
+            Request::Exec(exec) => Self {
+                has_input: exec.stdin == Stdin::Stream || exec.pty.is_some(),
+                has_output: exec.stream_output,
+                ..none
+            },
+            Request::JobAttach { .. } => Self {
+                has_input: true,
+                has_output: true,
+                ..none
+            },
+            Request::FileRead { .. } => Self {
+                has_content: true,
+                ..none
+            },
+            Request::FileWrite { .. } => Self {
+                has_input: true,
+                ..none
+            },
+            _ => none,
+        }
+    }
+
+    /// Whether the guest may send data on a channel.
+    pub(crate) fn allows(self, channel: Channel) -> bool {
+        match channel {
+            Channel::Input => false,
+            Channel::Stdout | Channel::Stderr => self.has_output,
+            Channel::Content => self.has_content,
+        }
+    }
+}
+
+/// One direction from the guest.
+#[derive(Debug, Clone, Copy, Default)]
+struct Inbound {
+    window: RecvWindow,
+    has_ended: bool,
+}
+
+/// An open request.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    flow: Flow,
+    events: VecDeque<Incoming>,
+    inbound: [Inbound; 3],
+    outbound: SendWindow,
+    has_finished_input: bool,
+    is_answered: bool,
+    /// Nobody waits for it any more; what still comes is thrown away until the reply.
+    pub(crate) is_abandoned: bool,
+}
+
+fn slot(channel: Channel) -> usize {
+    match channel {
+        Channel::Input | Channel::Stdout => 0,
+        Channel::Stderr => 1,
+        Channel::Content => 2,
+    }
+}
+
+fn violation(what: &str) -> WireError {
+    WireError::BadPayload {
+        what: "frame",
+        detail: what.to_owned(),
+    }
+}
+
+impl Exchange {
+    pub(crate) fn new(flow: Flow) -> Self {
+        Self {
+            flow,
+            events: VecDeque::new(),
+            inbound: [Inbound::default(); 3],
+            outbound: SendWindow::new(),
+            has_finished_input: !flow.has_input,
+            is_answered: false,
+            is_abandoned: false,
+        }
+    }
+
+    /// Takes in stream bytes. For an abandoned request, returns the credit to give at once.
+    pub(crate) fn data(
+        &mut self,
+        channel: Channel,
+        bytes: &[u8],
+        is_last: bool,
+    ) -> Result<Option<u32>, WireError> {
+        // TRUST: the guest chooses channel, size and order. Only channels the request has are
+        // taken, never beyond their window, never after their end; empty frames carry no news.
+        if !self.flow.allows(channel) {
+            return Err(violation("data on a channel the request does not have"));
+        }
+        let inbound = &mut self.inbound[slot(channel)];
+        if inbound.has_ended || self.is_answered {
+            return Err(violation("data after its end"));
+        }
+        inbound.window.arrived(bytes.len() as u32)?;
+        inbound.has_ended = is_last;
+        if self.is_abandoned {
+            return Ok(inbound.window.consumed(bytes.len() as u32));
+        }
+        if bytes.is_empty() && !is_last {
+            return Ok(None);
+        }
+        if let Some(Incoming::Data {
+            channel: tail,
+            bytes: piece,
+            is_last: end,
+        }) = self.events.back_mut()
+            && *tail == channel
+            && piece.len() + bytes.len() <= PIECE_BYTES
+        {
+            piece.extend_from_slice(bytes);
+            *end = is_last;
+        } else {
+            self.events.push_back(Incoming::Data {
+                channel,
+                bytes: bytes.to_vec(),
+                is_last,
+            });
+        }
+        Ok(None)
+    }
+
+    /// Takes in room for input.
+    pub(crate) fn credit(&mut self, channel: Channel, bytes: u32) -> Result<(), WireError> {
+        if channel != Channel::Input || !self.flow.has_input {
+            return Err(violation("credit for a channel the request does not have"));
+        }
+        self.outbound.credit(bytes)
+    }
+
+    /// Takes in the answer.
+    pub(crate) fn answer(&mut self, reply: Result<Reply, Fault>) -> Result<(), WireError> {
+        if self.is_answered {
+            return Err(violation("a second reply"));
+        }
+        self.is_answered = true;
+        self.events.push_back(Incoming::Reply(reply));
+        Ok(())
+    }
+
+    /// Whether the reply has arrived, taken or not.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// The next event, and the credit to give for it.
+    pub(crate) fn take(&mut self) -> Option<(Incoming, Option<(Channel, u32)>)> {
+        let event = self.events.pop_front()?;
+        let credit = match &event {
+            Incoming::Data {
+                channel,
+                bytes,
+                is_last,
+            } if !is_last && !self.is_answered => self.inbound[slot(*channel)]
+                .window
+                .consumed(bytes.len() as u32)
+                .map(|credit| (*channel, credit)),
+            _ => None,
+        };
+        Some((event, credit))
+    }
+
+    /// Books up to `wanted` bytes of input as sent, as far as there is room.
+    pub(crate) fn spend(&mut self, wanted: u32) -> Outbound {
+        if self.is_answered {
+            return Outbound::Answered;
+        }
+        if self.has_finished_input {
+            return Outbound::Finished;
+        }
+        let count = wanted.min(self.outbound.room());
+        self.outbound.spend(count);
+        Outbound::Room(count)
+    }
+
+    /// Ends the input. False when it had ended before, or there is nobody left to tell.
+    pub(crate) fn finish_input(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_finished_input, true) && !self.is_answered
+    }
+}
+
+/// What can be said about sending input now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outbound {
+    /// So many bytes were booked; 0 means waiting for credit.
+    Room(u32),
+    /// The request has been answered.
+    Answered,
+    /// The input was ended, or there never was any.
+    Finished,
+}
+
+#[cfg(test)]
+impl Exchange {
+    /// Events that wait to be taken.
+    pub(crate) fn pieces(&self) -> usize {
+        self.events.len()
+    }
+}

@@ -1,0 +1,637 @@
+//! The link to a guest: many requests at once over one byte stream, without a thread of its own.
+//!
+//! Whoever waits for something and finds nobody reading becomes the *leader*: it reads the stream
+//! itself and hands frames of others to their queues. So a single caller pays for one write and one
+//! read, with no hand-over between threads. A leader that has what it came for leaves, and one of
+//! the waiting takes over.
+//!
+//! Rules that keep it alive:
+//! - No lock is held while waiting for the peer. `outgoing` and `shared` are held for short, and
+//!   never both; `incoming` is the leader's alone.
+//! - Whoever waits for the peer to take bytes also reads when nobody else does, so two full pipes
+//!   cannot wait for each other.
+//! - Whoever stops waiting while nobody leads wakes one that still waits.
+//!
+//! Everything the guest sends is untrusted: frames are bounded by `proto`, and a frame that does
+//! not fit an open request ends the link. Nothing is guessed or repaired.
+
+mod exchange;
+mod handshake;
+mod outgoing;
+
+pub(crate) use exchange::{Flow, Outbound};
+pub(crate) use handshake::{Greeted, greet, set_nonblocking};
+pub(crate) use outgoing::Outgoing;
+
+use crate::stream::Incoming;
+use exchange::Exchange;
+use glovebox_proto::limits::{MAX_DATA_BYTES, MAX_OPEN_REQUESTS};
+use glovebox_proto::{
+    Channel, Code, Decoder, Fault, FrameKind, FrameRef, Header, Hello, Reply, Request, RequestId,
+    WireError, decode, encode,
+};
+use outgoing::HIGH_WATER_BYTES;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// How often a thread that waits to write looks whether it should read as well.
+const WRITE_WAIT_SLICE: Duration = Duration::from_millis(10);
+
+/// How long a dropped request is read for, so that the guest hears of it.
+const CANCEL_WAIT: Duration = Duration::from_millis(100);
+
+/// One live link.
+#[derive(Debug)]
+pub(crate) struct Link {
+    reader: OwnedFd,
+    writer: OwnedFd,
+    hello: Hello,
+    incoming: Mutex<Decoder>,
+    outgoing: Mutex<Outgoing>,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    exchanges: HashMap<u32, Exchange>,
+    last_id: u32,
+    has_leader: bool,
+    waiters: Vec<Waiter>,
+    last_token: u64,
+    lost: Option<Fault>,
+}
+
+/// A thread that waits for something to happen to a request.
+#[derive(Debug)]
+struct Waiter {
+    token: u64,
+    request: u32,
+    thread: Thread,
+}
+
+/// Why waiting ended without what was waited for.
+#[derive(Debug)]
+pub(crate) enum Unmet {
+    /// The deadline passed.
+    TimedOut,
+    /// The link is gone.
+    Lost(Fault),
+}
+
+/// A poisoned lock means that a thread panicked while holding it; all critical sections leave
+/// their data consistent at every step, so the data is still good.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A deadline has passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Passed;
+
+/// Time left as poll(2) wants it: `None` waits for ever.
+pub(crate) fn until(deadline: Option<Instant>) -> Result<Option<Timespec>, Passed> {
+    let Some(deadline) = deadline else {
+        return Ok(None);
+    };
+    let left = deadline
+        .checked_duration_since(Instant::now())
+        .filter(|left| !left.is_zero())
+        .ok_or(Passed)?;
+    Ok(Some(Timespec {
+        tv_sec: left.as_secs() as i64,
+        tv_nsec: i64::from(left.subsec_nanos()),
+    }))
+}
+
+/// What a broken protocol means for everybody on the link.
+pub(crate) fn wire_fault(error: &WireError) -> Fault {
+    let fault = Fault::lost(
+        Code::Protocol,
+        format!("the guest broke the protocol: {error}"),
+    );
+    match error {
+        WireError::Version { .. } => {
+            fault.remedy("kill the sandbox and start it again with this version of glovebox")
+        }
+        _ => fault,
+    }
+}
+
+impl Link {
+    /// A link over a stream whose peer has introduced itself.
+    pub(crate) fn new(greeted: Greeted) -> Self {
+        let Greeted {
+            reader,
+            writer,
+            decoder,
+            hello,
+        } = greeted;
+        Self {
+            reader,
+            writer,
+            hello,
+            incoming: Mutex::new(decoder),
+            outgoing: Mutex::new(Outgoing::default()),
+            shared: Mutex::default(),
+        }
+    }
+
+    /// Gives the stream back, for another kind of reader. Nothing may be open.
+    pub(crate) fn into_greeted(self) -> Greeted {
+        let Self {
+            reader,
+            writer,
+            hello,
+            incoming,
+            ..
+        } = self;
+        let decoder = incoming
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        Greeted {
+            reader,
+            writer,
+            decoder,
+            hello,
+        }
+    }
+
+    /// Why the link is gone, if it is.
+    pub(crate) fn lost(&self) -> Option<Fault> {
+        lock(&self.shared).lost.clone()
+    }
+
+    /// Declares the link gone; everybody who waits learns why. The first reason stays.
+    pub(crate) fn lose(&self, fault: Fault) {
+        let mut shared = lock(&self.shared);
+        shared.lost.get_or_insert(fault);
+        for waiter in &shared.waiters {
+            waiter.thread.unpark();
+        }
+    }
+
+    /// Sends a request. The caller owns the id until it calls [`Self::release`].
+    pub(crate) fn open(&self, request: &Request) -> Result<u32, Fault> {
+        request.validate()?;
+        let payload = encode(request)?;
+        let id = {
+            let mut shared = lock(&self.shared);
+            if let Some(fault) = &shared.lost {
+                return Err(fault.clone());
+            }
+            if shared.exchanges.len() >= MAX_OPEN_REQUESTS {
+                return Err(Fault::failed(
+                    Code::Busy,
+                    format!("{MAX_OPEN_REQUESTS} requests are open already"),
+                )
+                .retryable());
+            }
+            let id = shared.free_id();
+            shared
+                .exchanges
+                .insert(id, Exchange::new(Flow::of(request)));
+            id
+        };
+        let header = Header::control(FrameKind::Request, RequestId(id), payload.len() as u32);
+        if let Err(fault) = self.send(header, &payload, None) {
+            lock(&self.shared).exchanges.remove(&id);
+            return Err(fault);
+        }
+        Ok(id)
+    }
+
+    /// The next event of a request.
+    pub(crate) fn recv(&self, id: u32, deadline: Option<Instant>) -> Result<Incoming, Unmet> {
+        let (event, credit) =
+            self.wait(id, deadline, |shared| match shared.exchanges.get_mut(&id) {
+                Some(exchange) => exchange.take(),
+                // Only a caller that has released its id gets here.
+                None => Some((
+                    Incoming::Reply(Err(crate::fault::internal(
+                        "the request has been answered before",
+                    ))),
+                    None,
+                )),
+            })?;
+        if let Some((channel, bytes)) = credit {
+            self.give_credit(id, channel, bytes);
+        }
+        Ok(event)
+    }
+
+    /// Sends input; waits for room as long as the request is open.
+    pub(crate) fn send_input(&self, id: u32, mut bytes: &[u8]) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            let wanted = bytes.len().min(MAX_DATA_BYTES as usize) as u32;
+            let outbound = self
+                .wait(id, None, |shared| {
+                    let outbound = shared
+                        .exchanges
+                        .get_mut(&id)
+                        .map(|exchange| exchange.spend(wanted));
+                    (outbound != Some(Outbound::Room(0))).then_some(outbound)
+                })
+                .map_err(Unmet::into_fault)?;
+            let count = match outbound {
+                Some(Outbound::Room(count)) => count as usize,
+                Some(Outbound::Finished) => {
+                    return Err(Fault::failed(
+                        Code::InvalidArgument,
+                        "the request takes no more input",
+                    ));
+                }
+                Some(Outbound::Answered) | None => {
+                    return Err(Fault::failed(
+                        Code::JobEnded,
+                        "the request has ended and takes no more input",
+                    ));
+                }
+            };
+            let (now, later) = bytes.split_at(count);
+            let header = Header::data(RequestId(id), Channel::Input, count as u32, false);
+            self.send(header, now, None)?;
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Ends the input of a request.
+    pub(crate) fn finish_input(&self, id: u32) -> Result<(), Fault> {
+        let is_news = lock(&self.shared)
+            .exchanges
+            .get_mut(&id)
+            .is_some_and(Exchange::finish_input);
+        if is_news {
+            self.send(
+                Header::data(RequestId(id), Channel::Input, 0, true),
+                &[],
+                None,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Asks the guest to give a request up.
+    pub(crate) fn cancel(&self, id: u32) -> Result<(), Fault> {
+        let is_open = lock(&self.shared)
+            .exchanges
+            .get(&id)
+            .is_some_and(|exchange| !exchange.is_answered());
+        if is_open {
+            self.send_control(Header::control(FrameKind::Cancel, RequestId(id), 0), &[])?;
+        }
+        Ok(())
+    }
+
+    /// Gives an id back. A request still open is cancelled, and its id is free when the guest has
+    /// answered.
+    pub(crate) fn release(&self, id: u32) {
+        let is_open = {
+            let mut shared = lock(&self.shared);
+            match shared.exchanges.get_mut(&id) {
+                Some(exchange) if !exchange.is_answered() => {
+                    // What has arrived unread is thrown away; room for it is given back whole.
+                    exchange.is_abandoned = true;
+                    true
+                }
+                _ => {
+                    shared.exchanges.remove(&id);
+                    false
+                }
+            }
+        };
+        if is_open {
+            self.return_unread(id);
+            // A link that is gone needs no cancelling.
+            let _ = self.send_control(Header::control(FrameKind::Cancel, RequestId(id), 0), &[]);
+            // A guest with its output stuck in a full stream may not hear of it until somebody
+            // reads, and there may be nobody else. The usual answer comes at once.
+            let deadline = Instant::now() + CANCEL_WAIT;
+            let _ = self.wait(id, Some(deadline), |shared| {
+                (!shared.exchanges.contains_key(&id)).then_some(())
+            });
+        }
+    }
+
+    fn return_unread(&self, id: u32) {
+        let mut credits = Vec::new();
+        if let Some(exchange) = lock(&self.shared).exchanges.get_mut(&id) {
+            while let Some((_, credit)) = exchange.take() {
+                credits.extend(credit);
+            }
+        }
+        for (channel, bytes) in credits {
+            self.give_credit(id, channel, bytes);
+        }
+    }
+
+    fn give_credit(&self, id: u32, channel: Channel, bytes: u32) {
+        // A link that is gone needs no credit; the next wait says so.
+        let _ = self.send_control(Header::credit(RequestId(id), channel), &bytes.to_le_bytes());
+    }
+
+    /// Sends a frame that must not wait behind the high-water mark.
+    fn send_control(&self, header: Header, payload: &[u8]) -> Result<(), Fault> {
+        let is_flushed = {
+            let mut outgoing = lock(&self.outgoing);
+            outgoing
+                .send(&self.writer, header, payload)
+                .map(|()| outgoing.is_empty())
+        };
+        match is_flushed {
+            Ok(true) => Ok(()),
+            Ok(false) => self.drain(0, None),
+            Err(errno) => Err(self.broken(errno)),
+        }
+    }
+
+    /// Sends a frame, waiting for room first and until it has left.
+    fn send(&self, header: Header, payload: &[u8], deadline: Option<Instant>) -> Result<(), Fault> {
+        loop {
+            let mut outgoing = lock(&self.outgoing);
+            if outgoing.len() <= HIGH_WATER_BYTES {
+                let sent = outgoing
+                    .send(&self.writer, header, payload)
+                    .map(|()| outgoing.is_empty());
+                drop(outgoing);
+                return match sent {
+                    Ok(true) => Ok(()),
+                    Ok(false) => self.drain(0, deadline),
+                    Err(errno) => Err(self.broken(errno)),
+                };
+            }
+            drop(outgoing);
+            self.drain(HIGH_WATER_BYTES, deadline)?;
+        }
+    }
+
+    /// Waits until at most `level` bytes wait to leave, reading meanwhile if nobody else does.
+    fn drain(&self, level: usize, deadline: Option<Instant>) -> Result<(), Fault> {
+        let mut is_leading = false;
+        let result = loop {
+            let flushed = {
+                let mut outgoing = lock(&self.outgoing);
+                outgoing.flush(&self.writer).map(|()| outgoing.len())
+            };
+            match flushed {
+                Ok(len) if len <= level => break Ok(()),
+                Ok(_) => {}
+                Err(errno) => break Err(self.broken(errno)),
+            }
+            {
+                let mut shared = lock(&self.shared);
+                if let Some(fault) = &shared.lost {
+                    break Err(fault.clone());
+                }
+                is_leading = is_leading || !shared.has_leader;
+                shared.has_leader |= is_leading;
+            }
+            if until(deadline).is_err() {
+                break Err(Fault::failed(
+                    Code::TimedOut,
+                    "the guest took no request in time",
+                ));
+            }
+            let slice = Instant::now() + WRITE_WAIT_SLICE;
+            let slice = deadline.map_or(slice, |deadline| deadline.min(slice));
+            if let Err(fault) = self.poll_and_read(is_leading, true, Some(slice)) {
+                self.lose(fault);
+            }
+        };
+        if is_leading {
+            lock(&self.shared).leave();
+        }
+        result
+    }
+
+    /// Waits until `check` finds what it looks for, reading as leader when nobody else does.
+    fn wait<T>(
+        &self,
+        request: u32,
+        deadline: Option<Instant>,
+        mut check: impl FnMut(&mut Shared) -> Option<T>,
+    ) -> Result<T, Unmet> {
+        let mut is_leading = false;
+        let mut token = None;
+        let mut shared = lock(&self.shared);
+        let result = loop {
+            if let Some(found) = check(&mut shared) {
+                break Ok(found);
+            }
+            if let Some(fault) = &shared.lost {
+                break Err(Unmet::Lost(fault.clone()));
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                break Err(Unmet::TimedOut);
+            }
+            if is_leading || !shared.has_leader {
+                is_leading = true;
+                shared.has_leader = true;
+                shared.forget(token.take());
+                drop(shared);
+                if let Err(fault) = self.poll_and_read(true, false, deadline) {
+                    self.lose(fault);
+                }
+            } else {
+                if token.is_none() {
+                    token = Some(shared.remember(request));
+                }
+                drop(shared);
+                match left {
+                    Some(left) => std::thread::park_timeout(left),
+                    None => std::thread::park(),
+                }
+            }
+            shared = lock(&self.shared);
+        };
+        shared.forget(token);
+        if is_leading {
+            shared.has_leader = false;
+        }
+        shared.pass_on();
+        result
+    }
+
+    /// One poll, and one read when something is there. Only the leader may ask to read.
+    fn poll_and_read(
+        &self,
+        is_leading: bool,
+        is_writing: bool,
+        deadline: Option<Instant>,
+    ) -> Result<(), Fault> {
+        let Ok(left) = until(deadline) else {
+            return Ok(());
+        };
+        // Credit for abandoned requests may still wait to leave; the leader sees to it.
+        let is_writing = is_writing || !lock(&self.outgoing).is_empty();
+        let read = PollFd::new(&self.reader, PollFlags::IN);
+        let write = PollFd::new(&self.writer, PollFlags::OUT);
+        let mut fds = [read, write];
+        let fds = match (is_leading, is_writing) {
+            (true, true) => &mut fds[..],
+            (true, false) => &mut fds[..1],
+            _ => &mut fds[1..],
+        };
+        match poll(fds, left.as_ref()) {
+            Ok(0) | Err(Errno::INTR) => return Ok(()),
+            Ok(_) => {}
+            Err(errno) => return Err(gone(&format!(": {errno}"))),
+        }
+        let is_readable = is_leading && !fds[0].revents().is_empty();
+        if is_writing {
+            // A peer that takes nothing more may still have something to say: reading finds out.
+            let _ = lock(&self.outgoing).flush(&self.writer);
+        }
+        if is_readable { self.read() } else { Ok(()) }
+    }
+
+    /// Reads once and hands out all whole frames. The caller leads.
+    fn read(&self) -> Result<(), Fault> {
+        let mut decoder = lock(&self.incoming);
+        match rustix::io::read(&self.reader, decoder.space()) {
+            Ok(0) if decoder.is_mid_frame() => return Err(gone(" in the middle of a message")),
+            Ok(0) => return Err(gone("")),
+            Ok(count) => decoder.filled(count),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(errno) => return Err(gone(&format!(": {errno}"))),
+        }
+        let mut credits = Vec::new();
+        let mut shared = lock(&self.shared);
+        let shared_ref = &mut *shared;
+        loop {
+            match decoder.next_frame() {
+                Ok(None) => break,
+                Ok(Some(frame)) => {
+                    shared_ref
+                        .hand_out(frame, &mut credits)
+                        .map_err(|error| wire_fault(&error))?;
+                }
+                Err(error) => return Err(wire_fault(&error)),
+            }
+        }
+        drop(shared);
+        drop(decoder);
+        if !credits.is_empty() {
+            // Abandoned requests only. Not waited for: the leader must go on reading.
+            let mut outgoing = lock(&self.outgoing);
+            for (id, channel, bytes) in credits {
+                let header = Header::credit(RequestId(id), channel);
+                let _ = outgoing.send(&self.writer, header, &u32::to_le_bytes(bytes));
+            }
+        }
+        Ok(())
+    }
+
+    fn broken(&self, errno: Errno) -> Fault {
+        // Not declared lost here: replies sent before the end may still be unread, and whoever
+        // waits for one reads on until the end of the stream.
+        self.lost().unwrap_or_else(|| gone(&format!(": {errno}")))
+    }
+}
+
+fn gone(detail: &str) -> Fault {
+    Fault::lost(
+        Code::LinkLost,
+        format!("the link to the guest ended{detail}"),
+    )
+}
+
+impl Unmet {
+    /// The fault for a wait that has no deadline of its own to speak of.
+    pub(crate) fn into_fault(self) -> Fault {
+        match self {
+            Self::TimedOut => Fault::failed(Code::TimedOut, "the guest did not answer in time"),
+            Self::Lost(fault) => fault,
+        }
+    }
+}
+
+impl Shared {
+    fn free_id(&mut self) -> u32 {
+        loop {
+            self.last_id = self.last_id.wrapping_add(1);
+            if self.last_id != 0 && !self.exchanges.contains_key(&self.last_id) {
+                return self.last_id;
+            }
+        }
+    }
+
+    fn remember(&mut self, request: u32) -> u64 {
+        self.last_token += 1;
+        let token = self.last_token;
+        self.waiters.push(Waiter {
+            token,
+            request,
+            thread: std::thread::current(),
+        });
+        token
+    }
+
+    fn forget(&mut self, token: Option<u64>) {
+        if let Some(token) = token {
+            self.waiters.retain(|waiter| waiter.token != token);
+        }
+    }
+
+    fn leave(&mut self) {
+        self.has_leader = false;
+        self.pass_on();
+    }
+
+    /// Wakes one that waits if nobody leads.
+    fn pass_on(&self) {
+        if !self.has_leader
+            && let Some(waiter) = self.waiters.first()
+        {
+            waiter.thread.unpark();
+        }
+    }
+
+    fn hand_out(
+        &mut self,
+        frame: FrameRef<'_>,
+        credits: &mut Vec<(u32, Channel, u32)>,
+    ) -> Result<(), WireError> {
+        // TRUST: the id is the guest's word; it must name a request this side has open.
+        let id = frame.header.id.0;
+        let Some(exchange) = self.exchanges.get_mut(&id) else {
+            return Err(WireError::BadHeader("frame for a request that is not open"));
+        };
+        let Header {
+            kind,
+            channel,
+            is_last,
+            ..
+        } = frame.header;
+        match kind {
+            FrameKind::Data => {
+                let credit = exchange.data(channel, frame.payload, is_last)?;
+                credits.extend(credit.map(|bytes| (id, channel, bytes)));
+            }
+            FrameKind::Credit => exchange.credit(channel, frame.credit()?)?,
+            FrameKind::Reply => {
+                let reply: Result<Reply, Fault> = decode(frame.payload, "reply")?;
+                exchange.answer(reply)?;
+                if exchange.is_abandoned {
+                    self.exchanges.remove(&id);
+                }
+            }
+            FrameKind::Hello | FrameKind::Request | FrameKind::Cancel => {
+                return Err(WireError::BadHeader("a frame kind only a host sends"));
+            }
+        }
+        for waiter in self.waiters.iter().filter(|waiter| waiter.request == id) {
+            waiter.thread.unpark();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

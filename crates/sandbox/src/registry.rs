@@ -1,0 +1,571 @@
+//! All sandboxes of one state directory, over all processes that use it.
+//!
+//! There is no daemon and no index: the directory is the registry, and locks in it are the truth
+//! (see `cell`). Create-or-get is one rename that either happens or finds the name taken. Opening
+//! the registry removes what dead owners left.
+
+use crate::backend::{self, CreateCx};
+use crate::cell::{Cell, Found, Status, read_spec, read_status};
+use crate::handle::{Core, Info, Owned, Sandbox};
+use crate::launch::{self, Ready};
+use crate::layout::Layout;
+use crate::link::{Link, greet};
+use crate::slot::Slot;
+use crate::wall::Wall;
+use crate::{GuestImage, Killed, Name, Orphan, SandboxSpec, client, fault, sweep, termination};
+use glovebox_proto::{Code, Fault};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Where the registry lives and how much it allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistryConfig {
+    /// State directory, absolute. Made if missing; must be ours alone.
+    pub state_dir: PathBuf,
+    /// Most live sandboxes, over all processes that use this state directory.
+    pub max_sandboxes: u32,
+}
+
+/// How a supervisor is started: `exe __supervise --state DIR NAME`, with the handover on its
+/// standard input and an empty environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Supervisor {
+    /// The program; it must end up in [`crate::supervise`].
+    pub exe: PathBuf,
+}
+
+/// All sandboxes of one state directory. Share it by reference or `Arc` between threads.
+#[derive(Debug)]
+pub struct Registry {
+    layout: Layout,
+    max_sandboxes: u32,
+    image: OnceLock<GuestImage>,
+    /// Supervisors this process has started. They outlive it; while it lives it must reap them.
+    supervisors: Mutex<Vec<Child>>,
+    swept: Mutex<Housekeeping>,
+}
+
+/// What the last sweep learnt.
+#[derive(Debug)]
+struct Housekeeping {
+    at: Instant,
+    kept_slots: Vec<u32>,
+}
+
+/// Where a sandbox stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It is coming up.
+    Starting,
+    /// It serves.
+    Ready,
+    /// It was ended in order (wall-clock limit, lease); its layers are kept.
+    Stopped,
+    /// Its owner died; its layers are kept.
+    Lost,
+    /// There is none.
+    Gone,
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Stopped => "stopped",
+            Self::Lost => "lost",
+            Self::Gone => "gone",
+        })
+    }
+}
+
+/// One line of the list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Name.
+    pub name: Name,
+    /// State.
+    pub state: State,
+    /// The backend's word; empty when its files cannot be read.
+    pub backend: String,
+    /// Process that owns it, while it lives.
+    pub pid: Option<u32>,
+    /// Whether it lives in its own supervisor, or in the process that made it.
+    pub is_supervised: bool,
+    /// When it was made, in milliseconds since the epoch; 0 when its files cannot be read.
+    pub created_unix_ms: u64,
+    /// Directory it works on, with replacement characters where it is not UTF-8.
+    pub workspace: Option<String>,
+    /// A few words about what was asked for.
+    pub summary: String,
+    /// Why it ended, or what is wrong with its files.
+    pub problem: Option<String>,
+    /// Its own directory.
+    pub dir: PathBuf,
+}
+
+/// What [`Registry::start`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Started {
+    /// It is new.
+    Created,
+    /// It was there already.
+    Existing,
+    /// It was stopped or lost, and lives again on its layers.
+    Resumed,
+}
+
+/// How often a state somebody else is about to change is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How long a lock may be held by somebody who is only removing the sandbox.
+const REMOVAL_WAIT: Duration = Duration::from_millis(200);
+/// Sandboxes made in quick succession are not each preceded by a sweep.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// No critical section of this file leaves its data half changed, so a poisoned lock is as good.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    /// Opens the registry and removes what dead owners left.
+    ///
+    /// # Errors
+    /// `permission-denied` when somebody else could have prepared the state directory; `io` faults
+    /// naming the path.
+    pub fn open(config: RegistryConfig) -> Result<Self, Fault> {
+        let RegistryConfig {
+            state_dir,
+            max_sandboxes,
+        } = config;
+        let registry = Self {
+            layout: Layout::open(&state_dir)?,
+            max_sandboxes,
+            image: OnceLock::new(),
+            supervisors: Mutex::default(),
+            swept: Mutex::new(Housekeeping {
+                at: Instant::now(),
+                kept_slots: Vec::new(),
+            }),
+        };
+        registry.sweep()?;
+        Ok(registry)
+    }
+
+    /// Makes a sandbox owned by this process: it ends when the handle is dropped or the process
+    /// dies. Without a name it gets one of its own.
+    ///
+    /// # Errors
+    /// `already-exists`, `too-many-sandboxes`, `limit-unavailable`, and whatever keeps the backend
+    /// from coming up.
+    pub fn create(&self, spec: &SandboxSpec, name: Option<Name>) -> Result<Sandbox, Fault> {
+        spec.validate()?;
+        self.housekeep();
+        let begin = Instant::now();
+        let deadline = begin + Duration::from_millis(spec.start_ms);
+        let name = name.unwrap_or_else(|| Name::random("box"));
+        let mut status = Status::starting(false);
+        let cell = self.claim_new(&name, spec, &status)?;
+        let slot = match self.lease_slot() {
+            Ok(slot) => slot,
+            Err(fault) => {
+                // The name is given back; the fault is what matters.
+                let _ = cell.discard(&self.layout);
+                return Err(fault);
+            }
+        };
+        status.slot = Some(slot.number);
+        let core = self.image().and_then(|image| {
+            bring_up(&CreateCx {
+                spec,
+                name: &name,
+                dir: &cell.path,
+                state_dir: self.layout.state(),
+                slot: slot.number,
+                image,
+                deadline,
+            })
+        });
+        let core = match core {
+            Ok((link, owner)) => {
+                status.process = owner.process();
+                Arc::new(Core::owned(link, owner, begin.elapsed()))
+            }
+            Err(fault) => {
+                let _ = cell.discard(&self.layout);
+                slot.release();
+                return Err(fault);
+            }
+        };
+        status.state = State::Ready;
+        let info = Info {
+            name,
+            backend: spec.backend.to_string(),
+            created_unix_ms: status.created_unix_ms,
+        };
+        let dir = cell.path.clone();
+        let written = cell.write_status(&status);
+        let wall = spec
+            .jail
+            .limits
+            .wall_ms
+            .map(|ms| Wall::start(Arc::downgrade(&core), ms))
+            .transpose();
+        let mut owned = Owned {
+            cell,
+            slot,
+            wall: None,
+        };
+        let problem = match wall {
+            Ok(wall) => {
+                owned.wall = wall;
+                written.err()
+            }
+            Err(fault) => Some(fault),
+        };
+        // From here on dropping the handle cleans up.
+        let sandbox = Sandbox::new(core, info, dir, self.layout.clone(), Some(owned));
+        problem.map_or(Ok(sandbox), Err)
+    }
+
+    /// Makes or gets the supervised sandbox of this name, in one step, and returns when it is
+    /// ready. An existing one keeps the spec it was made with.
+    ///
+    /// # Errors
+    /// `already-exists` when the name belongs to another process's own sandbox, `timed-out` when it
+    /// does not get ready in `spec.start_ms`, and whatever keeps the backend from coming up.
+    pub fn start(
+        &self,
+        spec: &SandboxSpec,
+        name: &Name,
+        supervisor: &Supervisor,
+    ) -> Result<(Entry, Started), Fault> {
+        spec.validate()?;
+        self.housekeep();
+        let deadline = Instant::now() + Duration::from_millis(spec.start_ms);
+        loop {
+            let mut status = Status::starting(true);
+            let claimed = match Cell::make(&self.layout, name, spec, &status)? {
+                Some(cell) => Some((cell, Started::Created)),
+                None => match Cell::find(&self.layout, name)? {
+                    Found::Absent => continue,
+                    Found::Free(cell) if is_kept(&cell) => Some((cell, Started::Resumed)),
+                    Found::Free(cell) => {
+                        sweep::bury(&self.layout, cell)?;
+                        continue;
+                    }
+                    Found::Held => None,
+                },
+            };
+            let Some((cell, started)) = claimed else {
+                if self.await_ready(name, deadline)? {
+                    return Ok((self.known(name)?, Started::Existing));
+                }
+                continue;
+            };
+            let old_slot = read_status(&cell.path).ok().and_then(|status| status.slot);
+            if started == Started::Resumed {
+                status.slot = old_slot;
+                cell.write_spec(spec)?;
+                cell.write_status(&status)?;
+            }
+            let slot = match old_slot.filter(|_| started == Started::Resumed) {
+                Some(number) => Slot::lease_again(&self.layout, number),
+                None => self.lease_slot(),
+            };
+            let slot = match slot {
+                Ok(slot) => slot,
+                Err(fault) => {
+                    self.give_up(cell, started, status);
+                    return Err(fault);
+                }
+            };
+            status.slot = Some(slot.number);
+            cell.write_status(&status)?;
+            let ready = launch::supervisor(&self.layout, supervisor, &cell, slot, deadline);
+            match ready {
+                Ok(Ready { child }) => {
+                    lock(&self.supervisors).push(child);
+                    return Ok((self.known(name)?, started));
+                }
+                Err(fault) => {
+                    self.give_up(cell, started, status);
+                    return Err(fault);
+                }
+            }
+        }
+    }
+
+    /// Connects to a supervised sandbox; waits for one that is just starting.
+    ///
+    /// # Errors
+    /// `sandbox-not-found`, `sandbox-not-running`, or the loss of the link.
+    pub fn connect(&self, name: &Name) -> Result<Sandbox, Fault> {
+        let deadline = Instant::now() + Duration::from_millis(crate::spec::DEFAULT_START_MS);
+        client::connect(&self.layout, name, deadline)
+    }
+
+    /// All entries, by name.
+    pub fn list(&self) -> Result<Vec<Entry>, Fault> {
+        let rooms = self.layout.sandboxes();
+        let entries =
+            std::fs::read_dir(&rooms).map_err(|error| fault::io("list", &rooms, error))?;
+        let mut found = Vec::new();
+        for entry in entries.flatten() {
+            if let Some(name) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| Name::parse(name).ok())
+                && let Some(entry) = self.entry(&name)?
+            {
+                found.push(entry);
+            }
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// One entry; `None` when there is no such sandbox.
+    pub fn entry(&self, name: &Name) -> Result<Option<Entry>, Fault> {
+        let dir = self.layout.sandbox(name.as_str());
+        // Looked at first: what the files say is then never older than what the lock says.
+        let (found, is_live) = match Cell::find(&self.layout, name)? {
+            Found::Absent => return Ok(None),
+            Found::Held => (None, true),
+            Found::Free(cell) => (Some(cell), false),
+        };
+        let entry = describe(name, &dir, is_live);
+        drop(found);
+        Ok(Some(entry))
+    }
+
+    /// Ends a sandbox with all it holds, whoever owns it, and returns when it is gone. Killing what
+    /// is not there is fine.
+    pub fn kill(&self, name: &Name) -> Result<Killed, Fault> {
+        let killed = termination::kill(&self.layout, name);
+        self.reap();
+        killed
+    }
+
+    /// What dead owners left, without touching it.
+    pub fn orphans(&self) -> Result<Vec<Orphan>, Fault> {
+        Ok(sweep::orphans(&self.layout)?.orphans)
+    }
+
+    /// Removes what dead owners left, and says what that was.
+    pub fn sweep(&self) -> Result<Vec<Orphan>, Fault> {
+        let sweep::Swept {
+            orphans,
+            kept_slots,
+        } = sweep::sweep(&self.layout)?;
+        *lock(&self.swept) = Housekeeping {
+            at: Instant::now(),
+            kept_slots,
+        };
+        Ok(orphans)
+    }
+
+    /// The state directory.
+    pub fn state_dir(&self) -> &Path {
+        self.layout.state()
+    }
+
+    fn housekeep(&self) {
+        self.reap();
+        let is_due = lock(&self.swept).at.elapsed() >= SWEEP_INTERVAL;
+        if is_due {
+            // What cannot be removed now is found again by the next sweep and by `doctor`; it must
+            // not keep anybody from working.
+            let _ = self.sweep();
+        }
+    }
+
+    fn lease_slot(&self) -> Result<Slot, Fault> {
+        let kept = lock(&self.swept).kept_slots.clone();
+        Slot::lease(&self.layout, self.max_sandboxes, &kept)
+    }
+
+    fn reap(&self) {
+        let mut supervisors = lock(&self.supervisors);
+        supervisors.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    }
+
+    fn image(&self) -> Result<&GuestImage, Fault> {
+        if let Some(image) = self.image.get() {
+            return Ok(image);
+        }
+        let image = GuestImage::new()?;
+        Ok(self.image.get_or_init(|| image))
+    }
+
+    /// Makes the directory of a sandbox that must be new.
+    fn claim_new(&self, name: &Name, spec: &SandboxSpec, status: &Status) -> Result<Cell, Fault> {
+        let patience = Instant::now() + REMOVAL_WAIT;
+        loop {
+            if let Some(cell) = Cell::make(&self.layout, name, spec, status)? {
+                return Ok(cell);
+            }
+            match Cell::find(&self.layout, name)? {
+                Found::Absent => {}
+                Found::Free(cell) if is_kept(&cell) => return Err(taken(name, "is kept")),
+                Found::Free(cell) => sweep::bury(&self.layout, cell)?,
+                // It may be on its way out.
+                Found::Held if Instant::now() < patience => std::thread::sleep(LOOK_AGAIN),
+                Found::Held => return Err(taken(name, "is running")),
+            }
+        }
+    }
+
+    /// Waits for another's sandbox to get ready. False when it vanished instead.
+    fn await_ready(&self, name: &Name, deadline: Instant) -> Result<bool, Fault> {
+        let dir = self.layout.sandbox(name.as_str());
+        loop {
+            match read_status(&dir) {
+                Ok(status) if !status.is_supervised => {
+                    return Err(taken(name, "is another command's own"));
+                }
+                // The file may be a dead owner's while somebody else only looks at the lock.
+                Ok(status) if status.state == State::Ready && client::dial(&dir).is_ok() => {
+                    return Ok(true);
+                }
+                Err(fault) if fault.code != Code::NotFound => return Err(fault),
+                _ => {}
+            }
+            if !matches!(Cell::find(&self.layout, name)?, Found::Held) {
+                return Ok(false);
+            }
+            if Instant::now() >= deadline {
+                return Err(Fault::failed(
+                    Code::TimedOut,
+                    format!("the sandbox `{name}` did not get ready in time"),
+                )
+                .remedy(format!("`glovebox kill {name}` removes it")));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    fn known(&self, name: &Name) -> Result<Entry, Fault> {
+        self.entry(name)?.ok_or_else(|| fault::not_found(name))
+    }
+
+    /// Undoes a start that failed: a new directory goes, an old one stays as it was.
+    fn give_up(&self, cell: Cell, started: Started, status: Status) {
+        // What fails here is found by the next sweep; the fault that led here is the one to tell.
+        let _ = if started == Started::Resumed {
+            cell.write_status(&Status {
+                state: State::Lost,
+                ..status
+            })
+        } else {
+            cell.discard(&self.layout)
+        };
+    }
+}
+
+/// Brings a guest up and meets it.
+pub(crate) fn bring_up(cx: &CreateCx<'_>) -> Result<(Link, Box<dyn backend::Owner>), Fault> {
+    let carried = backend::create(cx)?;
+    match greet(carried.reader, carried.writer, &carried.early, cx.deadline) {
+        Ok(greeted) => Ok((Link::new(greeted), carried.owner)),
+        Err(mut fault) => {
+            // A guest that ended says why; one that hangs is ended first.
+            let before = carried.owner.epitaph();
+            let _ = carried.owner.kill();
+            if let Some(epitaph) = before {
+                fault.message = format!("{}; {epitaph}", fault.message);
+            }
+            Err(fault)
+        }
+    }
+}
+
+/// Whether a dead owner's sandbox is worth keeping: it is supervised and has layers.
+pub(crate) fn is_kept(cell: &Cell) -> bool {
+    read_status(&cell.path).is_ok_and(|status| status.is_supervised) && cell.has_layers()
+}
+
+fn taken(name: &Name, how: &str) -> Fault {
+    Fault::failed(
+        Code::AlreadyExists,
+        format!("a sandbox `{name}` exists already; it {how}"),
+    )
+    .remedy(format!(
+        "choose another name, or `glovebox kill {name}` first"
+    ))
+}
+
+fn describe(name: &Name, dir: &Path, is_live: bool) -> Entry {
+    let mut entry = Entry {
+        name: name.clone(),
+        state: if is_live {
+            State::Starting
+        } else {
+            State::Lost
+        },
+        backend: String::new(),
+        pid: None,
+        is_supervised: true,
+        created_unix_ms: 0,
+        workspace: None,
+        summary: String::new(),
+        problem: None,
+        dir: dir.to_owned(),
+    };
+    match read_status(dir) {
+        Ok(status) => {
+            entry.state = match (is_live, status.state) {
+                (true, State::Ready) => State::Ready,
+                (true, _) => State::Starting,
+                (false, State::Stopped) => State::Stopped,
+                (false, _) => State::Lost,
+            };
+            entry.pid = is_live.then_some(status.pid);
+            entry.is_supervised = status.is_supervised;
+            entry.created_unix_ms = status.created_unix_ms;
+            entry.problem = status.reason;
+        }
+        Err(fault) => entry.problem = Some(fault.message),
+    }
+    match read_spec(dir) {
+        Ok(spec) => {
+            entry.backend = spec.backend.to_string();
+            let workspace = spec.jail.workspace.as_ref().or(spec.cwd.as_ref());
+            entry.workspace = workspace.map(|path| path.display().to_string());
+            entry.summary = summarise(&spec);
+        }
+        Err(fault) => {
+            entry.problem.get_or_insert(fault.message);
+        }
+    }
+    entry
+}
+
+/// What was asked for, in a few words.
+fn summarise(spec: &SandboxSpec) -> String {
+    let mut words = Vec::new();
+    match &spec.backend {
+        crate::Backend::Native => {
+            words.push(format!("rootfs {}", spec.jail.rootfs));
+            let net = match spec.jail.net {
+                glovebox_jail::spec::Net::None => "no network",
+                glovebox_jail::spec::Net::Host => "host network",
+            };
+            words.push(net.to_owned());
+        }
+        crate::Backend::Host => words.push("no walls".to_owned()),
+        crate::Backend::Command { carrier } => {
+            let carrier: Vec<_> = carrier.iter().map(|word| word.to_string_lossy()).collect();
+            words.push(format!("via {}", carrier.join(" ")));
+        }
+    }
+    for (kind, value) in crate::report::wanted(&spec.jail.limits) {
+        words.push(format!("{kind} {value}"));
+    }
+    words.join(", ")
+}

@@ -1,0 +1,213 @@
+//! The isolation report: what holds around one sandbox and what does not. Facts only, no praise;
+//! every line is something that was done or measured.
+
+use glovebox_jail::spec::{LimitKind, LimitState, Limits};
+use glovebox_proto::Facts;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Version of the report's JSON shape.
+pub const REPORT_VERSION: u32 = 1;
+
+/// The report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// [`REPORT_VERSION`].
+    pub version: u32,
+    /// The backend's word.
+    pub backend: String,
+    /// The sandbox's name.
+    pub name: String,
+    /// Kernel release the sandbox runs on; empty when it is not this machine's and not known yet.
+    pub kernel: String,
+    /// Who commands are, inside and outside.
+    pub identity: Identity,
+    /// Each wall and how well it holds.
+    pub walls: Vec<WallFact>,
+    /// Each limit that was asked for and how well it holds.
+    pub limits: Vec<LimitFact>,
+    /// What the guest sees from inside; `null` before it was asked. From inside: untrusted.
+    pub facts: serde_json::Value,
+    /// What is weaker than it could be, one sentence each.
+    pub degraded: Vec<String>,
+    /// How long the steps of coming up took, in microseconds, in order.
+    pub timings_us: Vec<(String, u64)>,
+}
+
+/// Who commands are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// How ids are arranged, in one or two words: `one id`, `id range`, `caller`, `remote login`.
+    pub mode: String,
+    /// User id of commands as they see it.
+    pub inside_uid: Option<u32>,
+    /// The same user id as this machine sees it.
+    pub outside_uid: Option<u32>,
+    /// Ids set aside for the sandbox on this machine: first and count.
+    pub range: Option<(u32, u32)>,
+}
+
+/// One wall.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WallFact {
+    /// Its name, such as `filesystem`, `network`, `syscalls`.
+    pub name: String,
+    /// How well it holds.
+    pub state: LimitState,
+    /// By what, or why not.
+    pub detail: String,
+}
+
+/// One limit that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitFact {
+    /// Which.
+    pub kind: LimitKind,
+    /// Its value in the unit of [`Limits`].
+    pub value: u64,
+    /// How well it holds.
+    pub state: LimitState,
+    /// By what, or why not.
+    pub mechanism: String,
+}
+
+impl Report {
+    /// A report with nothing in it yet.
+    pub fn new(backend: &str, name: &str) -> Self {
+        Self {
+            version: REPORT_VERSION,
+            backend: backend.to_owned(),
+            name: name.to_owned(),
+            kernel: String::new(),
+            identity: Identity::default(),
+            walls: Vec::new(),
+            limits: Vec::new(),
+            facts: serde_json::Value::Null,
+            degraded: Vec::new(),
+            timings_us: Vec::new(),
+        }
+    }
+
+    /// Adds a wall.
+    pub fn wall(&mut self, name: &str, state: LimitState, detail: impl Into<String>) {
+        self.walls.push(WallFact {
+            name: name.to_owned(),
+            state,
+            detail: detail.into(),
+        });
+    }
+
+    /// Takes in what the guest says about itself.
+    pub(crate) fn set_facts(&mut self, facts: &Facts) {
+        if self.kernel.is_empty() {
+            self.kernel.clone_from(&facts.kernel);
+        }
+        self.facts = facts_json(facts);
+    }
+
+    /// Limits that were asked for and do not hold.
+    pub fn absent_limits(&self) -> impl Iterator<Item = &LimitFact> {
+        self.limits
+            .iter()
+            .filter(|limit| limit.state == LimitState::Absent)
+    }
+}
+
+/// The values of the limits that are set, in report order.
+pub(crate) fn wanted(limits: &Limits) -> Vec<(LimitKind, u64)> {
+    let value = |kind: LimitKind| match kind {
+        LimitKind::Memory => limits.memory_bytes,
+        LimitKind::Cpu => limits.cpu_millis.map(u64::from),
+        LimitKind::Pids => limits.pids.map(u64::from),
+        LimitKind::Disk => limits.disk_bytes,
+        LimitKind::FileSize => limits.file_bytes,
+        LimitKind::Wall => limits.wall_ms,
+    };
+    LimitKind::ALL
+        .into_iter()
+        .filter_map(|kind| Some((kind, value(kind)?)))
+        .collect()
+}
+
+/// Guest facts as JSON. Paths that are not UTF-8 are shown with replacement characters.
+pub(crate) fn facts_json(facts: &Facts) -> serde_json::Value {
+    let mut value = serde_json::to_value(facts).unwrap_or_default();
+    if let Some(object) = value.as_object_mut() {
+        object.insert("cwd".to_owned(), String::from_utf8_lossy(&facts.cwd).into());
+    }
+    value
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "sandbox `{}`, backend {}", self.name, self.backend)?;
+        if !self.kernel.is_empty() {
+            writeln!(f, "kernel {}", self.kernel)?;
+        }
+        let Identity {
+            mode,
+            inside_uid,
+            outside_uid,
+            range,
+        } = &self.identity;
+        write!(f, "identity: {mode}")?;
+        if let Some(uid) = inside_uid {
+            write!(f, ", uid {uid} inside")?;
+        }
+        if let Some(uid) = outside_uid {
+            write!(f, ", uid {uid} on this machine")?;
+        }
+        if let Some((first, count)) = range {
+            write!(
+                f,
+                ", ids {first}-{}",
+                u64::from(*first) + u64::from(*count).saturating_sub(1)
+            )?;
+        }
+        writeln!(f)?;
+        let width = self
+            .walls
+            .iter()
+            .map(|wall| wall.name.len())
+            .max()
+            .unwrap_or(0)
+            .max(10);
+        if !self.walls.is_empty() {
+            writeln!(f, "walls:")?;
+        }
+        for wall in &self.walls {
+            let state = wall.state.to_string();
+            writeln!(f, "  {:width$}  {state:11}  {}", wall.name, wall.detail)?;
+        }
+        if !self.limits.is_empty() {
+            writeln!(f, "limits:")?;
+        }
+        for limit in &self.limits {
+            let (kind, state) = (limit.kind.as_str(), limit.state.to_string());
+            writeln!(
+                f,
+                "  {kind:width$}  {state:11}  {} ({})",
+                limit.value, limit.mechanism
+            )?;
+        }
+        if !self.degraded.is_empty() {
+            writeln!(f, "weaker than it could be:")?;
+        }
+        for line in &self.degraded {
+            writeln!(f, "  {line}")?;
+        }
+        if !self.timings_us.is_empty() {
+            let steps: Vec<_> = self
+                .timings_us
+                .iter()
+                .map(|(step, us)| format!("{step} {us} us"))
+                .collect();
+            writeln!(f, "timings: {}", steps.join(", "))?;
+        }
+        Ok(())
+    }
+}

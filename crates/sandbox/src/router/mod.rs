@@ -1,0 +1,581 @@
+//! The supervisor's loop: frames of many clients to one guest and back.
+//!
+//! Request ids are translated; everything else is passed on as it is, so credit works from end to
+//! end and the loop holds at most a window per channel of each request. One thread, one poll(2).
+//!
+//! Clients are processes of the same user: one that breaks the protocol loses its connection. The
+//! guest is untrusted: when it breaks the protocol the sandbox ends. A client that leaves has its
+//! open requests cancelled.
+
+mod client;
+mod route;
+
+use crate::backend::Owner;
+use crate::handle::grown;
+use crate::link::{Flow, Greeted, Outgoing, until, wire_fault};
+use crate::supervisor::Timing;
+use client::Client;
+use glovebox_proto::limits::MAX_OPEN_REQUESTS;
+use glovebox_proto::{
+    Code, Decoder, Fault, FrameKind, Header, Hello, Reply, Request, RequestId, Role, WireError,
+    decode, encode,
+};
+use route::{ClientKey, Route};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+/// Clients served at once; more wait in the listener's backlog.
+const MAX_CLIENTS: usize = 512;
+/// Bytes waiting for the guest above which clients are not read.
+const GUEST_HIGH_WATER_BYTES: usize = 1 << 20;
+/// How long a client may take to introduce itself.
+const GREET_WAIT: Duration = Duration::from_secs(10);
+/// How long clients are given to take their last words.
+const FAREWELL_WAIT: Duration = Duration::from_millis(500);
+
+/// Why the loop ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// A client asked for it.
+    Shutdown,
+    /// The wall-clock limit passed; its value in milliseconds.
+    Wall(u64),
+    /// Nobody was connected for so long.
+    Lease(Duration),
+    /// The guest is gone or broke the protocol.
+    Lost(Fault),
+}
+
+/// The loop's state.
+#[derive(Debug)]
+pub(crate) struct Router {
+    reader: OwnedFd,
+    writer: OwnedFd,
+    decoder: Decoder,
+    to_guest: Outgoing,
+    /// The handshake for clients: the guest's own.
+    hello: Vec<u8>,
+    listener: OwnedFd,
+    clients: BTreeMap<ClientKey, Client>,
+    last_client: ClientKey,
+    routes: HashMap<u32, Route>,
+    last_id: u32,
+    has_shutdown: bool,
+    idle_since: Instant,
+    oom_kills_seen: AtomicU64,
+}
+
+impl Router {
+    pub(crate) fn new(greeted: Greeted, listener: OwnedFd) -> Result<Self, Fault> {
+        let Greeted {
+            reader,
+            writer,
+            decoder,
+            hello,
+        } = greeted;
+        Ok(Self {
+            reader,
+            writer,
+            decoder,
+            to_guest: Outgoing::default(),
+            hello: encode(&hello)?,
+            listener,
+            clients: BTreeMap::new(),
+            last_client: 0,
+            routes: HashMap::new(),
+            last_id: 0,
+            has_shutdown: false,
+            idle_since: Instant::now(),
+            oom_kills_seen: AtomicU64::new(0),
+        })
+    }
+
+    /// Serves until the sandbox ends, and tells everybody who waits.
+    pub(crate) fn run(mut self, owner: &dyn Owner, timing: Timing) -> End {
+        self.oom_kills_seen = AtomicU64::new(owner.oom_kills());
+        let end = loop {
+            if let Err(end) = self.turn(owner, timing) {
+                break end;
+            }
+        };
+        let end = match end {
+            // The guest ends after answering; its end is then no loss.
+            End::Lost(_) if self.has_shutdown => End::Shutdown,
+            end => end,
+        };
+        self.say_farewell(owner, &end);
+        end
+    }
+
+    /// One wait and everything that came of it.
+    fn turn(&mut self, owner: &dyn Owner, timing: Timing) -> Result<(), End> {
+        let deadline = self.next_deadline(timing)?;
+        let Ok(left) = until(deadline) else {
+            return Ok(());
+        };
+        let takes_more = self.to_guest.len() <= GUEST_HIGH_WATER_BYTES;
+        let mut fds = Vec::with_capacity(3 + self.clients.len());
+        fds.push(PollFd::new(&self.reader, PollFlags::IN));
+        let is_writing = !self.to_guest.is_empty();
+        fds.push(PollFd::new(
+            &self.writer,
+            if is_writing {
+                PollFlags::OUT
+            } else {
+                PollFlags::empty()
+            },
+        ));
+        let is_accepting = self.clients.len() < MAX_CLIENTS;
+        fds.push(PollFd::new(
+            &self.listener,
+            if is_accepting {
+                PollFlags::IN
+            } else {
+                PollFlags::empty()
+            },
+        ));
+        for client in self.clients.values() {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, takes_more);
+            flags.set(PollFlags::OUT, !client.outgoing.is_empty());
+            fds.push(PollFd::new(&client.socket, flags));
+        }
+        match poll(&mut fds, left.as_ref()) {
+            Ok(0) | Err(Errno::INTR) => return Ok(()),
+            Ok(_) => {}
+            Err(errno) => return Err(End::Lost(gone(&format!(": {errno}")))),
+        }
+        let ready: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        drop(fds);
+        let keys: Vec<ClientKey> = self.clients.keys().copied().collect();
+
+        if !ready[0].is_empty() {
+            self.read_guest(owner)?;
+        }
+        if !ready[1].is_empty() {
+            self.flush_guest()?;
+        }
+        for (key, ready) in keys.into_iter().zip(&ready[3..]) {
+            self.serve_client(key, *ready)?;
+        }
+        if !ready[2].is_empty() {
+            self.accept();
+        }
+        self.drop_broken()
+    }
+
+    fn next_deadline(&self, timing: Timing) -> Result<Option<Instant>, End> {
+        let now = Instant::now();
+        let mut next: Option<Instant> = None;
+        let mut sooner = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
+        if let Some((at, wall_ms)) = timing.wall {
+            if at <= now {
+                return Err(End::Wall(wall_ms));
+            }
+            sooner(at);
+        }
+        if let Some(lease) = timing.lease
+            && self.clients.is_empty()
+            && let Some(at) = self.idle_since.checked_add(lease)
+        {
+            if at <= now {
+                return Err(End::Lease(lease));
+            }
+            sooner(at);
+        }
+        for client in self.clients.values().filter(|client| !client.has_greeted) {
+            sooner(client.since + GREET_WAIT);
+        }
+        Ok(next)
+    }
+
+    fn accept(&mut self) {
+        while self.clients.len() < MAX_CLIENTS {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let Ok(socket) = accept_with(&self.listener, flags) else {
+                return;
+            };
+            // The directory is closed to others; this is the second lock on the same door.
+            let is_ours =
+                socket_peercred(&socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid());
+            if !is_ours {
+                continue;
+            }
+            let mut client = Client::new(socket);
+            client.send(
+                Header::control(FrameKind::Hello, RequestId(0), self.hello.len() as u32),
+                &self.hello,
+            );
+            self.last_client += 1;
+            self.clients.insert(self.last_client, client);
+        }
+    }
+
+    /// Removes broken and late clients and cancels what they had open.
+    fn drop_broken(&mut self) -> Result<(), End> {
+        let is_over = |client: &Client| {
+            client.is_broken || (!client.has_greeted && client.since.elapsed() >= GREET_WAIT)
+        };
+        let over: Vec<ClientKey> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| is_over(client))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in over {
+            let Some(client) = self.clients.remove(&key) else {
+                continue;
+            };
+            for id in client.ids.values() {
+                let Some(route) = self.routes.get_mut(id) else {
+                    continue;
+                };
+                let credits = route.abandon();
+                self.tell_guest(Header::control(FrameKind::Cancel, RequestId(*id), 0), &[])?;
+                for (channel, bytes) in credits {
+                    self.tell_guest(
+                        Header::credit(RequestId(*id), channel),
+                        &bytes.to_le_bytes(),
+                    )?;
+                }
+            }
+            if self.clients.is_empty() {
+                self.idle_since = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_guest(&mut self, header: Header, payload: &[u8]) -> Result<(), End> {
+        self.to_guest
+            .send(&self.writer, header, payload)
+            .map_err(|errno| End::Lost(gone(&format!(": {errno}"))))
+    }
+
+    fn flush_guest(&mut self) -> Result<(), End> {
+        self.to_guest
+            .flush(&self.writer)
+            .map_err(|errno| End::Lost(gone(&format!(": {errno}"))))
+    }
+
+    // From clients to the guest.
+
+    fn serve_client(&mut self, key: ClientKey, ready: PollFlags) -> Result<(), End> {
+        // Taken out for the time being, so that its frames can change the rest of the state.
+        let Some(mut client) = self.clients.remove(&key) else {
+            return Ok(());
+        };
+        if ready.contains(PollFlags::OUT) {
+            client.flush();
+        }
+        if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && !client.is_broken {
+            client.read();
+            let mut decoder = std::mem::take(&mut client.decoder);
+            let outcome = loop {
+                match decoder.next_frame() {
+                    Ok(None) => break Ok(true),
+                    Ok(Some(frame)) => {
+                        match self.take_from_client(key, &mut client, frame.header, frame.payload) {
+                            Ok(true) => {}
+                            other => break other,
+                        }
+                    }
+                    Err(_) => break Ok(false),
+                }
+            };
+            client.decoder = decoder;
+            client.is_broken |= !matches!(outcome, Ok(true));
+            self.clients.insert(key, client);
+            return outcome.map(|_| ());
+        }
+        self.clients.insert(key, client);
+        Ok(())
+    }
+
+    /// False when the client broke the protocol.
+    fn take_from_client(
+        &mut self,
+        key: ClientKey,
+        client: &mut Client,
+        header: Header,
+        payload: &[u8],
+    ) -> Result<bool, End> {
+        let client_id = header.id.0;
+        if header.kind == FrameKind::Hello {
+            let is_fine = !client.has_greeted && Hello::accept(payload, Role::Host).is_ok();
+            client.has_greeted = true;
+            return Ok(is_fine);
+        }
+        if !client.has_greeted {
+            return Ok(false);
+        }
+        if header.kind == FrameKind::Request {
+            return self.open_route(key, client, client_id, payload);
+        }
+        // The reply may have crossed what the client sends: unknown ids are no offence.
+        let Some(id) = client.ids.get(&client_id).copied() else {
+            return Ok(true);
+        };
+        let Some(route) = self.routes.get_mut(&id) else {
+            return Ok(true);
+        };
+        let booked = match header.kind {
+            FrameKind::Data => route.input(header.channel, header.len),
+            FrameKind::Credit => match <[u8; 4]>::try_from(payload) {
+                Ok(bytes) => route.credit_from_client(header.channel, u32::from_le_bytes(bytes)),
+                Err(_) => return Ok(false),
+            },
+            FrameKind::Cancel => Ok(()),
+            _ => return Ok(false),
+        };
+        if booked.is_err() {
+            return Ok(false);
+        }
+        self.tell_guest(
+            Header {
+                id: RequestId(id),
+                ..header
+            },
+            payload,
+        )?;
+        Ok(true)
+    }
+
+    fn open_route(
+        &mut self,
+        key: ClientKey,
+        client: &mut Client,
+        client_id: u32,
+        payload: &[u8],
+    ) -> Result<bool, End> {
+        let Ok(request) = decode::<Request>(payload, "request") else {
+            return Ok(false);
+        };
+        if client.ids.contains_key(&client_id) {
+            return Ok(false);
+        }
+        if self.routes.len() >= MAX_OPEN_REQUESTS {
+            let fault = Fault::failed(
+                Code::Busy,
+                format!("{MAX_OPEN_REQUESTS} requests are open already"),
+            )
+            .retryable();
+            send_reply(client, client_id, &Err(fault));
+            return Ok(true);
+        }
+        self.has_shutdown |= matches!(request, Request::Shutdown);
+        let id = loop {
+            self.last_id = self.last_id.wrapping_add(1);
+            if self.last_id != 0 && !self.routes.contains_key(&self.last_id) {
+                break self.last_id;
+            }
+        };
+        client.ids.insert(client_id, id);
+        self.routes
+            .insert(id, Route::new(key, client_id, Flow::of(&request)));
+        self.tell_guest(
+            Header::control(FrameKind::Request, RequestId(id), payload.len() as u32),
+            payload,
+        )?;
+        Ok(true)
+    }
+
+    // From the guest to clients.
+
+    fn read_guest(&mut self, owner: &dyn Owner) -> Result<(), End> {
+        let mut decoder = std::mem::take(&mut self.decoder);
+        match rustix::io::read(&self.reader, decoder.space()) {
+            Ok(0) => return Err(End::Lost(gone(""))),
+            Ok(count) => decoder.filled(count),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => return Err(End::Lost(gone(&format!(": {errno}")))),
+        }
+        let outcome = loop {
+            match decoder.next_frame() {
+                Ok(None) => break Ok(()),
+                Ok(Some(frame)) => self.take_from_guest(owner, frame.header, frame.payload)?,
+                Err(error) => break Err(error),
+            }
+        };
+        self.decoder = decoder;
+        outcome.map_err(|error| End::Lost(wire_fault(&error)))
+    }
+
+    fn take_from_guest(
+        &mut self,
+        owner: &dyn Owner,
+        header: Header,
+        payload: &[u8],
+    ) -> Result<(), End> {
+        let broke = |error: WireError| End::Lost(wire_fault(&error));
+        // TRUST: the id is the guest's word; it must name a request that is open.
+        let id = header.id.0;
+        let Some(route) = self.routes.get_mut(&id) else {
+            return Err(broke(WireError::BadHeader(
+                "frame for a request that is not open",
+            )));
+        };
+        let is_news = match header.kind {
+            FrameKind::Data => route
+                .output(header.channel, header.len, header.is_last)
+                .map_err(broke)?,
+            FrameKind::Credit => {
+                let bytes = <[u8; 4]>::try_from(payload)
+                    .map_err(|_| broke(WireError::BadHeader("credit frame without its amount")))?;
+                route
+                    .credit_from_guest(header.channel, u32::from_le_bytes(bytes))
+                    .map_err(broke)?;
+                true
+            }
+            FrameKind::Reply => true,
+            FrameKind::Hello | FrameKind::Request | FrameKind::Cancel => {
+                return Err(broke(WireError::BadHeader(
+                    "a frame kind only a host sends",
+                )));
+            }
+        };
+        let (client_id, key) = (route.client_id, route.client);
+        if key.is_none() && header.kind == FrameKind::Data {
+            let credit = route.refill(header.channel);
+            if let Some((channel, bytes)) = credit {
+                self.tell_guest(Header::credit(RequestId(id), channel), &bytes.to_le_bytes())?;
+            }
+        }
+        if header.kind == FrameKind::Reply {
+            self.routes.remove(&id);
+        }
+        let Some(client) = key.and_then(|key| self.clients.get_mut(&key)) else {
+            return Ok(());
+        };
+        if header.kind == FrameKind::Reply {
+            client.ids.remove(&client_id);
+            if let Some(reply) = with_oom(payload, owner, &self.oom_kills_seen) {
+                send_reply(client, client_id, &reply);
+                return Ok(());
+            }
+        }
+        if is_news {
+            client.send(
+                Header {
+                    id: RequestId(client_id),
+                    ..header
+                },
+                payload,
+            );
+        }
+        Ok(())
+    }
+
+    /// Answers everybody who still waits, and gives them a moment to hear it.
+    fn say_farewell(&mut self, owner: &dyn Owner, end: &End) {
+        let fault = match end {
+            End::Shutdown => Fault::lost(Code::LinkLost, "the sandbox was killed"),
+            End::Wall(wall_ms) => ended(&crate::wall::breach(*wall_ms)),
+            End::Lease(_) => ended("its lease passed"),
+            End::Lost(fault) => match (owner.limit_breach(), owner.epitaph()) {
+                (Some(breach), _) => ended(&breach),
+                (None, Some(epitaph)) => Fault {
+                    message: format!("{}; {epitaph}", fault.message),
+                    ..fault.clone()
+                },
+                (None, None) => fault.clone(),
+            },
+        };
+        for route in self.routes.values() {
+            if let Some(client) = route.client.and_then(|key| self.clients.get_mut(&key)) {
+                send_reply(client, route.client_id, &Err(fault.clone()));
+            }
+        }
+        let deadline = Instant::now() + FAREWELL_WAIT;
+        loop {
+            self.clients
+                .retain(|_, client| !client.is_broken && !client.outgoing.is_empty());
+            let mut fds: Vec<_> = self
+                .clients
+                .values()
+                .map(|client| PollFd::new(&client.socket, PollFlags::OUT))
+                .collect();
+            if fds.is_empty() {
+                return;
+            }
+            let Ok(left) = until(Some(deadline)) else {
+                return;
+            };
+            if poll(&mut fds, left.as_ref()).is_err() {
+                return;
+            }
+            drop(fds);
+            for client in self.clients.values_mut() {
+                client.flush();
+            }
+        }
+    }
+}
+
+fn ended(why: &str) -> Fault {
+    Fault::lost(
+        Code::LinkLost,
+        format!("the sandbox was ended because {why}"),
+    )
+}
+
+fn gone(detail: &str) -> Fault {
+    Fault::lost(
+        Code::LinkLost,
+        format!("the link to the guest ended{detail}"),
+    )
+}
+
+fn send_reply(client: &mut Client, client_id: u32, reply: &Result<Reply, Fault>) {
+    if let Ok(payload) = encode(reply) {
+        let header = Header::control(FrameKind::Reply, RequestId(client_id), payload.len() as u32);
+        client.send(header, &payload);
+    }
+}
+
+/// The reply with its memory flag set, if it is the end of a job and the kernel has ended something
+/// since the last one. Other replies are passed on unread.
+fn with_oom(payload: &[u8], owner: &dyn Owner, seen: &AtomicU64) -> Option<Result<Reply, Fault>> {
+    // Postcard writes the index of a variant first: `Ok`, then `Reply::Exited`.
+    const EXITED: [u8; 2] = [0, 3];
+    if !payload.starts_with(&EXITED) || !grown(seen, owner) {
+        return None;
+    }
+    match decode::<Result<Reply, Fault>>(payload, "reply") {
+        Ok(Ok(Reply::Exited(mut report))) => {
+            report.oom = true;
+            Some(Ok(Reply::Exited(report)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_job_is_recognised_unread() {
+        let report = glovebox_proto::ExitReport {
+            job: glovebox_proto::JobId(1),
+            exit: glovebox_proto::Exit::Signal(9),
+            timed_out: false,
+            oom: false,
+            wall_us: 0,
+            user_us: 0,
+            system_us: 0,
+            max_rss_kib: 0,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            killed: 0,
+            left_running: 0,
+        };
+        let bytes = encode(&Ok::<_, Fault>(Reply::Exited(report))).unwrap();
+        assert_eq!(bytes[..2], [0, 3]);
+    }
+}

@@ -1,0 +1,107 @@
+//! What is wanted of a sandbox, whatever stands behind it: declared and serialisable.
+
+use glovebox_jail::spec::Spec;
+use glovebox_proto::{Code, Fault, limits::MAX_TIMEOUT_MS};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+/// What stands behind a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    /// Namespaces, seccomp, Landlock and cgroups of this machine.
+    Native,
+    /// An ordinary process of this machine: no walls at all.
+    Host,
+    /// The guest at the other end of any command's standard input and output.
+    Command {
+        /// The command. Its last word must be a POSIX shell, or it must run a given command
+        /// (`ssh box`, `docker exec -i c`): then `sh` is appended.
+        carrier: Vec<OsString>,
+    },
+}
+
+impl Backend {
+    /// The word used in flags, configuration and reports.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Host => "host",
+            Self::Command { .. } => "command",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Everything the caller decides about one sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxSpec {
+    /// What stands behind it.
+    pub backend: Backend,
+    /// Walls, limits, environment and workspace. The `host` and `command` backends take `env`,
+    /// `limits` and `require` from it. For `host`, `env` is the whole environment of the guest; for
+    /// `command` it is that of the carrier (`ssh` wants `HOME` and `SSH_AUTH_SOCK`, for instance),
+    /// and what commands see is the other side's own.
+    pub jail: Spec,
+    /// Working directory of the guest for the `host` and `command` backends.
+    pub cwd: Option<PathBuf>,
+    /// How long coming up may take, in milliseconds.
+    pub start_ms: u64,
+    /// Ends a supervised sandbox after this many milliseconds without any connected client.
+    pub lease_ms: Option<u64>,
+}
+
+/// Deadline for coming up unless the caller says otherwise.
+pub(crate) const DEFAULT_START_MS: u64 = 30_000;
+
+impl SandboxSpec {
+    /// A sandbox of this backend with everything else at its default.
+    pub fn new(backend: Backend) -> Self {
+        Self {
+            backend,
+            jail: Spec::default(),
+            cwd: None,
+            start_ms: DEFAULT_START_MS,
+            lease_ms: None,
+        }
+    }
+
+    /// Checks what can be checked without touching the system.
+    ///
+    /// # Errors
+    /// `invalid-argument`, naming the field.
+    pub(crate) fn validate(&self) -> Result<(), Fault> {
+        let invalid = |message: &str| Err(Fault::failed(Code::InvalidArgument, message));
+        if let Backend::Command { carrier } = &self.backend
+            && carrier.first().is_none_or(|word| word.is_empty())
+        {
+            return invalid("the carrier command is empty; give one such as `ssh box`");
+        }
+        if self.start_ms == 0 || self.start_ms > MAX_TIMEOUT_MS {
+            return invalid("the start deadline is not between 1 ms and 30 days");
+        }
+        if self
+            .lease_ms
+            .is_some_and(|ms| ms == 0 || ms > MAX_TIMEOUT_MS)
+        {
+            return invalid("the lease is not between 1 ms and 30 days");
+        }
+        if self
+            .jail
+            .limits
+            .wall_ms
+            .is_some_and(|ms| ms == 0 || ms > MAX_TIMEOUT_MS)
+        {
+            return invalid("the wall-clock limit is not between 1 ms and 30 days");
+        }
+        Ok(())
+    }
+}

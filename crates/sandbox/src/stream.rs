@@ -1,0 +1,157 @@
+//! One open request with data flowing in, out or both.
+
+use crate::handle::Core;
+use crate::link::Unmet;
+use glovebox_proto::{Channel, Fault, Reply};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a stream delivers.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the reply comes once, and data is a moved pointer"
+)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Incoming {
+    /// Bytes of one channel, in order.
+    Data {
+        /// The channel.
+        channel: Channel,
+        /// The bytes; may be empty with `is_last`.
+        bytes: Vec<u8>,
+        /// Whether the channel ends here.
+        is_last: bool,
+    },
+    /// The answer; nothing follows.
+    Reply(Result<Reply, Fault>),
+}
+
+/// An open request. Dropping it before its reply cancels it.
+#[derive(Debug)]
+pub struct Stream {
+    open: Arc<Open>,
+    answer: Option<Result<Reply, Fault>>,
+}
+
+/// The input side of a stream, for another thread. It does not keep the request open.
+#[derive(Debug, Clone)]
+pub struct Input {
+    open: Arc<Open>,
+}
+
+/// The id of one request on one link.
+#[derive(Debug)]
+struct Open {
+    core: Arc<Core>,
+    id: u32,
+}
+
+impl Stream {
+    pub(crate) fn new(core: Arc<Core>, id: u32) -> Self {
+        Self {
+            open: Arc::new(Open { core, id }),
+            answer: None,
+        }
+    }
+
+    /// Sends input; blocks while the guest has no room for it.
+    ///
+    /// # Errors
+    /// `job-ended` when the request has been answered, `invalid-argument` when it takes no input,
+    /// or the loss of the link.
+    pub fn send(&self, bytes: &[u8]) -> Result<(), Fault> {
+        self.open.send(bytes)
+    }
+
+    /// Ends the input. Ending it twice, or after the reply, changes nothing.
+    pub fn finish_input(&self) -> Result<(), Fault> {
+        self.open.finish()
+    }
+
+    /// A handle on the input side for another thread.
+    pub fn input(&self) -> Input {
+        Input {
+            open: Arc::clone(&self.open),
+        }
+    }
+
+    /// Waits for the next event. Taking data gives the guest room to send more. Once there is a
+    /// reply, every further call returns it again.
+    pub fn recv(&mut self) -> Incoming {
+        self.recv_until(None).unwrap_or_else(|| {
+            Incoming::Reply(Err(crate::fault::internal(
+                "waiting without a deadline timed out",
+            )))
+        })
+    }
+
+    /// Like [`Self::recv`], giving up after `wait`.
+    pub fn recv_for(&mut self, wait: Duration) -> Option<Incoming> {
+        self.recv_until(Instant::now().checked_add(wait))
+    }
+
+    fn recv_until(&mut self, deadline: Option<Instant>) -> Option<Incoming> {
+        if let Some(answer) = &self.answer {
+            return Some(Incoming::Reply(answer.clone()));
+        }
+        let answer = match self.open.core.link.recv(self.open.id, deadline) {
+            Ok(Incoming::Reply(reply)) => self.open.core.finish(reply),
+            Ok(data) => return Some(data),
+            Err(Unmet::TimedOut) => return None,
+            Err(Unmet::Lost(fault)) => Err(self.open.core.explain(fault)),
+        };
+        self.answer = Some(answer.clone());
+        Some(Incoming::Reply(answer))
+    }
+
+    /// Asks the guest to give the request up; the reply still comes.
+    pub fn cancel(&self) -> Result<(), Fault> {
+        self.open.cancel()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.open.core.link.release(self.open.id);
+    }
+}
+
+impl Input {
+    /// See [`Stream::send`].
+    pub fn send(&self, bytes: &[u8]) -> Result<(), Fault> {
+        self.open.send(bytes)
+    }
+
+    /// See [`Stream::finish_input`].
+    pub fn finish(&self) -> Result<(), Fault> {
+        self.open.finish()
+    }
+
+    /// See [`Stream::cancel`].
+    pub fn cancel(&self) -> Result<(), Fault> {
+        self.open.cancel()
+    }
+}
+
+impl Open {
+    fn send(&self, bytes: &[u8]) -> Result<(), Fault> {
+        self.core
+            .link
+            .send_input(self.id, bytes)
+            .map_err(|fault| self.core.explain(fault))
+    }
+
+    fn finish(&self) -> Result<(), Fault> {
+        self.core
+            .link
+            .finish_input(self.id)
+            .map_err(|fault| self.core.explain(fault))
+    }
+
+    fn cancel(&self) -> Result<(), Fault> {
+        self.core
+            .link
+            .cancel(self.id)
+            .map_err(|fault| self.core.explain(fault))
+    }
+}

@@ -1,0 +1,164 @@
+//! What dead owners left: found by the locks nobody holds, and removed.
+//!
+//! The work in a named sandbox's layers is not waste: such a sandbox stays listed as `lost` until
+//! somebody starts or kills it. Everything else of a dead owner goes.
+
+use crate::cell::{Cell, Found, read_status};
+use crate::layout::Layout;
+use crate::process::{self, ProcessRef};
+use crate::registry::is_kept;
+use crate::{Name, backend, fault, trash};
+use glovebox_proto::Fault;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Something a dead owner left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Orphan {
+    /// What it is: `sandbox`, `process`, `cgroup`, `trash` or `staging`.
+    pub kind: String,
+    /// Where it is.
+    pub path: String,
+    /// One sentence for people.
+    pub detail: String,
+}
+
+/// Younger pieces in `staging/` and `trash/` are somebody's work in progress.
+const IN_PROGRESS: Duration = Duration::from_mins(1);
+/// How long the kernel may take to bury a killed process.
+const KILL_WAIT: Duration = Duration::from_secs(10);
+
+/// What a walk over the state directory found.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    /// What dead owners left.
+    pub(crate) orphans: Vec<Orphan>,
+    /// Slots of sandboxes that may be resumed.
+    pub(crate) kept_slots: Vec<u32>,
+}
+
+/// Finds everything, touches nothing.
+pub(crate) fn orphans(layout: &Layout) -> Result<Swept, Fault> {
+    walk(layout, false)
+}
+
+/// Removes everything that can be removed and says what that was.
+pub(crate) fn sweep(layout: &Layout) -> Result<Swept, Fault> {
+    walk(layout, true)
+}
+
+fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
+    let mut swept = Swept::default();
+    let found = &mut swept.orphans;
+    for (name, path) in children(&layout.sandboxes())? {
+        let Ok(name) = Name::parse(&name) else {
+            continue;
+        };
+        // What cannot be looked at now will be found by the next sweep.
+        let Ok(Found::Free(cell)) = Cell::find_at(&path, &name) else {
+            continue;
+        };
+        if let Some(process) = leftover(&path) {
+            found.push(orphan(
+                "process",
+                &path,
+                format!("process {} outlived its owner", process.pid),
+            ));
+            if is_removing {
+                end(process);
+            }
+        }
+        if is_kept(&cell) {
+            swept
+                .kept_slots
+                .extend(read_status(&path).ok().and_then(|status| status.slot));
+            if is_removing {
+                // What cannot be removed now is tried again when the sandbox is killed or resumed.
+                let _ = backend::sweep(&path);
+                // Not being there is what is wanted.
+                let _ = fs::remove_file(path.join("socket"));
+            }
+            continue;
+        }
+        let detail = format!("the owner of sandbox `{name}` died");
+        if !is_removing || bury(layout, cell).is_ok() {
+            found.push(orphan("sandbox", &path, detail));
+        }
+    }
+    for (kind, room) in [("staging", layout.staging()), ("trash", layout.trash())] {
+        for (_, path) in children(&room)? {
+            if !is_old(&path) {
+                continue;
+            }
+            let removed = || -> Result<(), Fault> {
+                let Some(place) = trash::discard(layout, &path)? else {
+                    return Ok(());
+                };
+                trash::remove(layout, &place)
+            };
+            if !is_removing || removed().is_ok() {
+                found.push(orphan(
+                    kind,
+                    &path,
+                    "its removal was interrupted".to_owned(),
+                ));
+            }
+        }
+    }
+    Ok(swept)
+}
+
+/// Removes a dead owner's sandbox with all it holds.
+pub(crate) fn bury(layout: &Layout, cell: Cell) -> Result<(), Fault> {
+    if let Some(process) = leftover(&cell.path) {
+        end(process);
+    }
+    backend::sweep(&cell.path)?;
+    cell.discard(layout)
+}
+
+/// The process that should have ended with its owner, if it has not.
+fn leftover(dir: &Path) -> Option<ProcessRef> {
+    let process = read_status(dir).ok()?.process?;
+    process.open().map(|_| process)
+}
+
+fn end(process: ProcessRef) {
+    if let Some(pidfd) = process.open() {
+        // It was told to end by the end of its link; give that a moment to work.
+        if !process::wait_gone(&pidfd, Duration::from_millis(500)) {
+            let _ = process::signal(&pidfd, Signal::KILL);
+            process::wait_gone(&pidfd, KILL_WAIT);
+        }
+    }
+}
+
+fn orphan(kind: &str, path: &Path, detail: String) -> Orphan {
+    Orphan {
+        kind: kind.to_owned(),
+        path: path.display().to_string(),
+        detail,
+    }
+}
+
+fn children(dir: &Path) -> Result<Vec<(String, PathBuf)>, Fault> {
+    let entries = fs::read_dir(dir).map_err(|error| fault::io("list", dir, error))?;
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
+        .collect())
+}
+
+fn is_old(path: &Path) -> bool {
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return false;
+    };
+    let changed = UNIX_EPOCH + Duration::from_secs(meta.ctime().max(0) as u64);
+    SystemTime::now()
+        .duration_since(changed)
+        .is_ok_and(|age| age >= IN_PROGRESS)
+}

@@ -1,0 +1,234 @@
+//! Ending a sandbox from outside its owner: first by asking, then by signal.
+//!
+//! Signals go through process handles that were verified to mean the owner (the peer of its socket,
+//! or a process that has the very lock file open), never to a bare process id from a file.
+
+use crate::cell::{Cell, Found, Status, read_status};
+use crate::client::dial;
+use crate::layout::Layout;
+use crate::link::{Link, greet};
+use crate::process;
+use crate::registry::State;
+use crate::{Name, fault, sweep, trash};
+use glovebox_proto::{Code, Fault, Request};
+use rustix::fs::{AtFlags, CWD};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What a kill did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Killed {
+    /// Where the sandbox stood before; `gone` when there was none.
+    pub was: State,
+    /// Whether its owner did not do it itself and had to be ended.
+    pub forced: bool,
+}
+
+/// How long an owner has to end its sandbox when asked.
+const ASK_WAIT: Duration = Duration::from_secs(6);
+/// How long an owner has to obey SIGTERM.
+const TERM_WAIT: Duration = Duration::from_millis(500);
+/// How long the kernel may take to bury a killed process.
+const KILL_WAIT: Duration = Duration::from_secs(10);
+/// How long a sandbox may be in between two states.
+const STARTING_WAIT: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Ends a sandbox with all it holds.
+pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<Killed, Fault> {
+    let dir = layout.sandbox(name.as_str());
+    let mut killed = Killed {
+        was: State::Gone,
+        forced: false,
+    };
+    let begin = Instant::now();
+    loop {
+        match Cell::find(layout, name)? {
+            Found::Absent => return Ok(killed),
+            Found::Free(cell) => {
+                if killed.was == State::Gone {
+                    killed.was = match read_status(&dir) {
+                        Ok(Status {
+                            state: State::Stopped,
+                            ..
+                        }) => State::Stopped,
+                        _ => State::Lost,
+                    };
+                }
+                sweep::bury(layout, cell)?;
+                return Ok(killed);
+            }
+            Found::Held => {}
+        }
+        let status = read_status(&dir).ok();
+        if killed.was == State::Gone {
+            killed.was = match &status {
+                Some(Status {
+                    state: State::Ready,
+                    ..
+                }) => State::Ready,
+                _ => State::Starting,
+            };
+        }
+        if let Some(owner) = supervisor(&dir) {
+            // Its process ends last, when everything is removed.
+            if !ask(&dir) || !process::wait_gone(&owner, ASK_WAIT) {
+                killed.forced = true;
+                end_process(&owner)?;
+            }
+            continue;
+        }
+        if let Some(status) = &status
+            && !status.is_supervised
+            && let Some(pidfd) = status.process.and_then(process::ProcessRef::open)
+        {
+            // The owner is a running command or a program of somebody's; it is not ended, only its
+            // sandbox is, and it learns so from its link.
+            process::signal(&pidfd, Signal::KILL).map_err(|errno| {
+                fault::plain_io(format!("cannot end the sandbox `{name}`"), errno)
+            })?;
+            process::wait_gone(&pidfd, KILL_WAIT);
+            if !wait_free(layout, name, STARTING_WAIT)? {
+                killed.forced = true;
+                if let Some(place) = trash::discard(layout, &dir)? {
+                    trash::remove(layout, &place)?;
+                }
+                return Ok(killed);
+            }
+            continue;
+        }
+        if begin.elapsed() >= STARTING_WAIT {
+            let holders = holders(&dir);
+            if holders.is_empty() {
+                return Err(Fault::failed(
+                    Code::Busy,
+                    format!("the sandbox `{name}` is held by a process that cannot be found"),
+                )
+                .retryable());
+            }
+            for (pid, pidfd, is_supervisor) in holders {
+                if !is_supervisor {
+                    return Err(Fault::failed(
+                        Code::Busy,
+                        format!("the sandbox `{name}` is being made by process {pid}"),
+                    )
+                    .remedy(format!("try again, or end process {pid}"))
+                    .retryable());
+                }
+                killed.forced = true;
+                end_process(&pidfd)?;
+            }
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// The process that listens on the sandbox's socket.
+fn supervisor(dir: &Path) -> Option<OwnedFd> {
+    let socket = dial(dir).ok()?;
+    let peer = socket_peercred(&socket).ok()?;
+    let pidfd = process::open(u32::try_from(peer.pid.as_raw_nonzero().get()).ok()?)?;
+    // The connection was made before the handle: if the listener had died in between and its id had
+    // been reused, the connection would have been reset.
+    let is_open = !matches!(
+        rustix::net::recv(
+            &socket,
+            &mut [0_u8; 1][..],
+            rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK
+        ),
+        Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET)
+    );
+    is_open.then_some(pidfd)
+}
+
+/// Asks the supervisor to end the sandbox. False when it does not listen to reason.
+fn ask(dir: &Path) -> bool {
+    let asked = || -> Result<(), Fault> {
+        let lost = |errno| fault::io("connect to", dir, errno);
+        let socket = dial(dir).map_err(lost)?;
+        let writer = socket
+            .try_clone()
+            .map_err(|error| fault::io("connect to", dir, error))?;
+        let deadline = Instant::now() + ASK_WAIT;
+        let link = Link::new(greet(socket, writer, &[], deadline)?);
+        let id = link.open(&Request::Shutdown)?;
+        // The reply and the end of the link both mean that it is being done.
+        let _ = link.recv(id, Some(deadline));
+        Ok(())
+    };
+    asked().is_ok()
+}
+
+fn wait_free(layout: &Layout, name: &Name, wait: Duration) -> Result<bool, Fault> {
+    let deadline = Instant::now() + wait;
+    loop {
+        if !matches!(Cell::find(layout, name)?, Found::Held) {
+            return Ok(true);
+        }
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+fn end_process(pidfd: &OwnedFd) -> Result<(), Fault> {
+    let broken = |errno| fault::plain_io("cannot end a supervisor", errno);
+    process::signal(pidfd, Signal::TERM).map_err(broken)?;
+    if process::wait_gone(pidfd, TERM_WAIT) {
+        return Ok(());
+    }
+    process::signal(pidfd, Signal::KILL).map_err(broken)?;
+    if process::wait_gone(pidfd, KILL_WAIT) {
+        return Ok(());
+    }
+    Err(Fault::failed(
+        Code::Io,
+        "a supervisor does not end although it was killed",
+    ))
+}
+
+/// Processes that have the sandbox's lock file open, and whether each is a supervisor.
+fn holders(dir: &Path) -> Vec<(u32, OwnedFd, bool)> {
+    let mut found = Vec::new();
+    let Ok(lock) = rustix::fs::statat(CWD, dir.join("lock"), AtFlags::SYMLINK_NOFOLLOW) else {
+        return found;
+    };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return found;
+    };
+    for entry in entries.flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        if pid == std::process::id() {
+            continue;
+        }
+        let Some(pidfd) = process::open(pid) else {
+            continue;
+        };
+        let Ok(fds) = std::fs::read_dir(entry.path().join("fd")) else {
+            continue;
+        };
+        let has_lock = fds.flatten().any(|fd| {
+            rustix::fs::stat(fd.path())
+                .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (lock.st_dev, lock.st_ino))
+        });
+        if has_lock {
+            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let is_supervisor = words
+                .split(|byte| *byte == 0)
+                .any(|word| word == b"__supervise");
+            found.push((pid, pidfd, is_supervisor));
+        }
+    }
+    found
+}

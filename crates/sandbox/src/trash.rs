@@ -1,0 +1,179 @@
+//! Removing trees that something untrusted may have filled: any depth, any names, unreadable
+//! directories, and never through a symbolic link.
+//!
+//! A tree is first renamed into the trash, so that it is gone at once and whole for everybody
+//! else; what a crash leaves there is removed by the next sweep.
+
+use crate::fault;
+use crate::layout::{Layout, open_dir};
+use crate::name::random_hex;
+use glovebox_proto::Fault;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chmodat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Levels walked with open directories; deeper parts are first moved up into the trash, so that no
+/// depth can exhaust stack or file descriptors.
+const MAX_LEVELS: usize = 48;
+
+/// Renames `path` into the trash and gives its new place. `None` when it is not there any more.
+pub(crate) fn discard(layout: &Layout, path: &Path) -> Result<Option<PathBuf>, Fault> {
+    let name = random_hex();
+    let place = layout.trash().join(name);
+    match rustix::fs::rename(path, &place) {
+        Ok(()) => Ok(Some(place)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(fault::io("remove", path, errno)),
+    }
+}
+
+/// Removes a tree that lies in the trash. Something that vanishes meanwhile is fine.
+pub(crate) fn remove(layout: &Layout, place: &Path) -> Result<(), Fault> {
+    let broken = |errno| fault::io("remove", place, errno);
+    let trash = open_dir(&layout.trash()).map_err(broken)?;
+    let Some(name) = place.file_name() else {
+        return Ok(());
+    };
+    let name = CString::new(std::os::unix::ffi::OsStrExt::as_bytes(name))
+        .map_err(|_| broken(Errno::INVAL))?;
+    let mut open = vec![name];
+    let mut moved = 0_u64;
+    while let Some(name) = open.pop() {
+        let mut walk = Walk {
+            trash: &trash,
+            deep: &mut open,
+            moved: &mut moved,
+        };
+        walk.entry(trash.as_fd(), &name, false, 0).map_err(broken)?;
+    }
+    Ok(())
+}
+
+struct Walk<'a> {
+    trash: &'a OwnedFd,
+    deep: &'a mut Vec<CString>,
+    moved: &'a mut u64,
+}
+
+impl Walk<'_> {
+    fn entry(
+        &mut self,
+        parent: impl AsFd,
+        name: &CStr,
+        is_dir: bool,
+        level: usize,
+    ) -> Result<(), Errno> {
+        if !is_dir {
+            match unlinkat(&parent, name, AtFlags::empty()) {
+                // A file system that does not tell the kind with the name.
+                Err(Errno::ISDIR | Errno::PERM) => {}
+                Ok(()) | Err(Errno::NOENT) => return Ok(()),
+                Err(errno) => return Err(errno),
+            }
+        }
+        if level >= MAX_LEVELS {
+            *self.moved += 1;
+            let random = random_hex();
+            let up = CString::new(format!("{random}-{}", *self.moved)).map_err(|_| Errno::INVAL)?;
+            match renameat(&parent, name, self.trash, &up) {
+                // A directory that changes its parent must be writable itself (rename(2)).
+                Err(Errno::ACCESS) => {
+                    open_child(&parent, name)?;
+                    renameat(&parent, name, self.trash, &up)?;
+                }
+                other => other?,
+            }
+            self.deep.push(up);
+            return Ok(());
+        }
+        match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
+            // An unreadable directory cannot be looked into to see whether it is empty.
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ACCESS) => {}
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+        let Some(dir) = open_child(&parent, name)? else {
+            return Ok(());
+        };
+        let mut entries = Dir::read_from(&dir)?;
+        while let Some(entry) = entries.read() {
+            let entry = entry?;
+            let child = entry.file_name();
+            if child != c"." && child != c".." {
+                let is_dir = entry.file_type() == FileType::Directory;
+                self.entry(&dir, child, is_dir, level + 1)?;
+            }
+        }
+        match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOENT) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// Opens a directory for walking, taking the permissions it needs.
+fn open_child(parent: impl AsFd, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = match openat(&parent, name, flags, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+                return Err(Errno::NOTDIR);
+            }
+            // fchmodat(2) follows links, but nothing can change the tree any more: its sandbox is
+            // gone and the trash is ours alone.
+            chmodat(&parent, name, Mode::RWXU, AtFlags::empty())?;
+            openat(&parent, name, flags, Mode::empty())?
+        }
+        Err(Errno::NOENT) => return Ok(None),
+        other => other?,
+    };
+    // Entries of a directory without write or search permission cannot be removed.
+    let stat = rustix::fs::fstat(&dir)?;
+    if stat.st_mode & 0o700 != 0o700 {
+        // Root needs no permission, and may not be the owner.
+        let _ = rustix::fs::fchmod(&dir, Mode::RWXU);
+    }
+    Ok(Some(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    #[test]
+    fn hostile_trees_are_removed_and_nothing_else() {
+        let temp = tempfile::tempdir().unwrap();
+        let layout = Layout::open(&temp.path().join("state")).unwrap();
+        let canary = temp.path().join("canary");
+        fs::create_dir(&canary).unwrap();
+        fs::write(canary.join("file"), "kept").unwrap();
+
+        let tree = temp.path().join("tree");
+        fs::create_dir(&tree).unwrap();
+        symlink(&canary, tree.join("link")).unwrap();
+        symlink("/nowhere", tree.join("dangling")).unwrap();
+        fs::create_dir_all(tree.join("locked/in")).unwrap();
+        fs::write(tree.join("locked/in/file"), "x").unwrap();
+        fs::set_permissions(tree.join("locked"), fs::Permissions::from_mode(0o000)).unwrap();
+        fs::write(tree.join("new\nline"), "x").unwrap();
+
+        // Deeper than any path or any number of open directories could reach.
+        let mut dir = open_dir(&tree).unwrap();
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&dir, "d", Mode::RWXU).unwrap();
+            dir = openat(&dir, "d", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        }
+
+        let place = discard(&layout, &tree).unwrap().unwrap();
+        assert!(!tree.exists());
+        remove(&layout, &place).unwrap();
+        assert_eq!(fs::read_dir(layout.trash()).unwrap().count(), 0);
+        assert_eq!(fs::read_to_string(canary.join("file")).unwrap(), "kept");
+        assert_eq!(discard(&layout, &tree).unwrap(), None);
+    }
+}

@@ -1,0 +1,67 @@
+//! The wall-clock limit of a sandbox owned by this process: a small thread that ends it in time.
+//! (A supervisor needs no thread for that, it has a loop.)
+
+use crate::fault;
+use crate::handle::Core;
+use glovebox_proto::Fault;
+use std::sync::Weak;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Stack of the thread; it calls little.
+const STACK_BYTES: usize = 128 << 10;
+
+/// A running timer. Dropping it calls it off.
+#[derive(Debug)]
+pub(crate) struct Wall {
+    // Field order: the sender goes first, which ends the thread.
+    call_off: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Wall {
+    /// Ends the sandbox `wall_ms` from now, unless called off before.
+    pub(crate) fn start(core: Weak<Core>, wall_ms: u64) -> Result<Self, Fault> {
+        let (call_off, called_off) = channel();
+        let thread = std::thread::Builder::new()
+            .name("glovebox-wall".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                let wait = called_off.recv_timeout(Duration::from_millis(wall_ms));
+                if wait == Err(RecvTimeoutError::Timeout)
+                    && let Some(core) = core.upgrade()
+                {
+                    core.end_for(breach(wall_ms));
+                }
+            })
+            .map_err(|error| {
+                fault::plain_io("cannot start the timer of the wall-clock limit", error)
+            })?;
+        Ok(Self {
+            call_off: Some(call_off),
+            thread: Some(thread),
+        })
+    }
+}
+
+/// How the passing of the limit is told.
+pub(crate) fn breach(wall_ms: u64) -> String {
+    format!(
+        "its wall-clock limit of {} s passed",
+        wall_ms as f64 / 1000.0
+    )
+}
+
+impl Drop for Wall {
+    fn drop(&mut self) {
+        self.call_off.take();
+        if let Some(thread) = self.thread.take()
+            // The last handle may be dropped by the timer itself, which cannot wait for itself.
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A timer that panicked has nothing more to do either.
+            let _ = thread.join();
+        }
+    }
+}
