@@ -1,0 +1,284 @@
+//! The commands' own flags.
+
+use super::{EnvArg, SandboxArgs};
+use crate::units::Span;
+use clap::{Args, Subcommand, ValueHint};
+use clap_complete::Shell;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Run one command in a sandbox of its own
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Run one command in a sandbox of its own.\n\n\
+        The directory you are in appears inside as /workspace. The command reads and writes it freely; \
+        your files stay as they are, and what it wrote is gone when it ends (unless you keep it with \
+        --keep). Standard input, output and error are the command's own; so is the exit code. A \
+        failure of glovebox itself exits 125, a timeout 124.",
+    after_help = "Examples:\n  \
+        glovebox run -- npm test\n  \
+        glovebox run --memory 2GiB --timeout 10m -- cargo test --offline\n  \
+        glovebox run --tty -- bash\n  \
+        glovebox run --keep try -- make\n  \
+        cat data.csv | glovebox run -- python3 clean.py > clean.csv"
+)]
+pub(crate) struct RunArgs {
+    /// What the sandbox is like.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+    /// Start the command in this directory inside [default: /workspace]
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// Give the command a terminal (for shells, editors, debuggers)
+    #[arg(short, long)]
+    pub tty: bool,
+    /// Keep the sandbox under this name when the command has ended
+    #[arg(long, value_name = "NAME")]
+    pub keep: Option<String>,
+    /// Print what would be done, step by step, and stop
+    #[arg(long)]
+    pub explain: bool,
+    /// Write the isolation report (JSON) to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
+    /// Command and arguments; nothing is interpreted by a shell
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// Start a named sandbox that stays
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Start a named sandbox that stays until it is killed.\n\n\
+        If one of this name runs already, it is used: `start` is safe to repeat. Its files live on \
+        disk; its processes live as long as it runs.",
+    after_help = "Examples:\n  \
+        glovebox start work\n  \
+        glovebox exec work -- npm ci\n  \
+        glovebox attach work\n  \
+        glovebox kill work"
+)]
+pub(crate) struct StartArgs {
+    /// What the sandbox is like.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Its name: lower-case letters, digits, `-` and `_`
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
+
+/// List sandboxes
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Run a command in a named sandbox
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Run a command in a named sandbox.\n\n\
+        Flags of glovebox come before NAME or before `--`; everything after the command's first word \
+        belongs to the command. Standard input is empty unless --stdin or --tty is given, so a command \
+        that asks a question fails at once instead of hanging.",
+    after_help = "Examples:\n  \
+        glovebox exec work -- ls -la\n  \
+        glovebox exec work npm test\n  \
+        glovebox exec --stdin work -- tar x < files.tar\n  \
+        glovebox exec --json --timeout 60s work -- make check"
+)]
+pub(crate) struct ExecArgs {
+    /// Start the command in this directory inside [default: /workspace]
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// Give the command a variable: with a value, or with the one you have
+    #[arg(long = "env", short = 'e', value_name = "NAME[=VALUE]", value_parser = EnvArg::parser())]
+    pub env: Vec<EnvArg>,
+    /// End the command after this time (exit code 124)
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Span>,
+    /// Pass standard input on
+    #[arg(short = 'i', long)]
+    pub stdin: bool,
+    /// Give the command a terminal
+    #[arg(short, long, conflicts_with = "json")]
+    pub tty: bool,
+    /// Leave processes running that outlive the command
+    #[arg(long)]
+    pub keep_background: bool,
+    /// Print one JSON object when it has ended
+    #[arg(long)]
+    pub json: bool,
+    /// With --json: print output as JSON lines while it arrives
+    #[arg(long, requires = "json")]
+    pub stream: bool,
+    /// The sandbox
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Command and arguments; nothing is interpreted by a shell
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// Open a terminal in a named sandbox
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Open a terminal in a named sandbox, or follow one of its jobs.\n\n\
+        Ctrl-\\ detaches and leaves what runs there running.",
+    after_help = "Examples:\n  glovebox attach work\n  glovebox attach work --job 3"
+)]
+pub(crate) struct AttachArgs {
+    /// The sandbox
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Follow this job instead of opening a shell
+    #[arg(long, value_name = "JOB", value_parser = parse_job)]
+    pub job: Option<u32>,
+}
+
+/// End sandboxes and remove what they hold
+#[derive(Debug, Args)]
+#[command(
+    long_about = "End sandboxes and remove what they hold: processes, files, mounts.\n\n\
+        Killing one that is already gone is no error."
+)]
+pub(crate) struct KillArgs {
+    /// Every sandbox
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The sandboxes
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    pub names: Vec<String>,
+}
+
+/// Show what the jobs of a sandbox wrote
+#[derive(Debug, Args)]
+#[command(long_about = "Show what the jobs of a sandbox wrote.\n\n\
+        Without JOB, lists the jobs. Output is shown as it was written, as far as it is kept.")]
+pub(crate) struct LogsArgs {
+    /// Keep printing until the job ends
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only standard output
+    #[arg(long, conflicts_with = "stderr")]
+    pub stdout: bool,
+    /// Only standard error
+    #[arg(long)]
+    pub stderr: bool,
+    /// Print JSON (lines when following)
+    #[arg(long)]
+    pub json: bool,
+    /// The sandbox
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Number of the job
+    #[arg(value_name = "JOB", value_parser = parse_job)]
+    pub job: Option<u32>,
+}
+
+/// Show what is known about a sandbox
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Show what is known about a sandbox: its walls, limits and jobs, facts only."
+)]
+pub(crate) struct InfoArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The sandbox
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
+
+/// Check what this machine can do, and find what was left behind
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Check everything the native sandbox needs by doing it, name what is missing and how to \
+        get it, and find what dead sandboxes left behind."
+)]
+pub(crate) struct DoctorArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Remove what dead sandboxes left behind
+    #[arg(long)]
+    pub fix: bool,
+}
+
+/// See it work on a sample project, with nothing at stake
+#[derive(Debug, Args)]
+#[command(
+    long_about = "See it work on a sample project, with nothing at stake.\n\n\
+        Writes a tiny project to a temporary directory, runs its tests in a sandbox, lets a destructive \
+        command loose in there, and shows that the files outside did not change. Needs no network and \
+        no key."
+)]
+pub(crate) struct DemoArgs {}
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  glovebox completions bash > ~/.local/share/bash-completion/completions/glovebox"
+)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: Shell,
+}
+
+/// Show the configuration
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// What to show.
+    #[command(subcommand)]
+    pub action: ConfigAction,
+}
+
+/// Actions of `glovebox config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigAction {
+    Explain(ConfigExplainArgs),
+}
+
+/// Print each value and where it came from
+#[derive(Debug, Args)]
+pub(crate) struct ConfigExplainArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// What the sandbox would be like.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+}
+
+/// Own one named sandbox (started by `start`)
+#[derive(Debug, Args)]
+pub(crate) struct SuperviseArgs {
+    /// The state directory
+    #[arg(long, value_name = "DIR")]
+    pub state: PathBuf,
+    /// The sandbox
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
+
+/// Write the manual pages (used when packaging)
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Where to write them
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+fn parse_job(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| {
+        format!("`{text}` is not the number of a job; `glovebox logs NAME` lists them")
+    })
+}

@@ -1,0 +1,169 @@
+//! What was typed: declared once, validated, nothing touched.
+//!
+//! Help texts, shell completions and the man page come from these declarations. Values are typed
+//! here; what they mean on this machine is decided in `config` and `host`. Nothing in this module
+//! reads a file, a variable or the terminal.
+
+mod command;
+mod sandbox;
+
+pub(crate) use command::{
+    AttachArgs, CompletionsArgs, ConfigAction, ConfigArgs, ConfigExplainArgs, DemoArgs, DoctorArgs,
+    ExecArgs, InfoArgs, KillArgs, ListArgs, LogsArgs, ManArgs, RunArgs, StartArgs, SuperviseArgs,
+};
+pub(crate) use sandbox::{
+    BackendKind, EnvArg, GrantArg, SandboxArgs, ids_word, layers_word, net_word, parse_backend,
+    parse_ids, parse_layers, parse_limit, parse_net, parse_proc, parse_rootfs, proc_word,
+    split_words,
+};
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Run any command in a sandbox that starts in a millisecond, and keep your machine as it was.
+#[derive(Debug, Parser)]
+#[command(
+    name = "glovebox",
+    version,
+    about,
+    long_about = "Run any command in a sandbox that starts in a millisecond, and keep your machine as it was.\n\n\
+        The command sees your project at /workspace and may do anything to it; your files stay \
+        untouched. It sees the machine's programs, and neither your home, your secrets nor the network.",
+    after_help = "Start here:\n  glovebox demo                   see it work, with nothing at stake\n  \
+        glovebox run -- make test       run a command on the project you are in\n  \
+        glovebox doctor                 see what this machine can do\n\n\
+        `glovebox COMMAND --help` explains a command with examples.",
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    /// What applies to every command.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GlobalArgs {
+    /// Say less: only errors
+    #[arg(
+        short,
+        long,
+        global = true,
+        conflicts_with = "verbose",
+        help_heading = "Global options"
+    )]
+    pub quiet: bool,
+    /// Say more: what is granted, which limits hold, what changed
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub verbose: bool,
+    /// Work as if started in DIR
+    #[arg(
+        short = 'C',
+        value_name = "DIR",
+        global = true,
+        help_heading = "Global options"
+    )]
+    pub directory: Option<PathBuf>,
+    /// Read this configuration file instead of your own (`~/.config/glovebox/glovebox.toml`)
+    #[arg(
+        long,
+        value_name = "FILE",
+        global = true,
+        conflicts_with = "no_config",
+        help_heading = "Global options"
+    )]
+    pub config: Option<PathBuf>,
+    /// Read no configuration file
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub no_config: bool,
+    /// Let the project's own `glovebox.toml` widen what the sandbox may do
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub trust_config: bool,
+}
+
+/// The commands. Each is described where its arguments are declared.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(RunArgs),
+    #[command(alias = "create")]
+    Start(StartArgs),
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    Exec(ExecArgs),
+    #[command(visible_aliases = ["console", "shell"])]
+    Attach(AttachArgs),
+    #[command(visible_alias = "rm")]
+    Kill(KillArgs),
+    Logs(LogsArgs),
+    Info(InfoArgs),
+    Doctor(DoctorArgs),
+    Demo(DemoArgs),
+    Completions(CompletionsArgs),
+    Config(ConfigArgs),
+    #[command(name = "__supervise", hide = true)]
+    Supervise(SuperviseArgs),
+    #[command(name = "__man", hide = true)]
+    Man(ManArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn exec(args: &[&str]) -> ExecArgs {
+        let args = ["glovebox", "exec"].iter().chain(args);
+        match Cli::try_parse_from(args).unwrap().command {
+            Command::Exec(exec) => exec,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn run(args: &[&str]) -> RunArgs {
+        let args = ["glovebox", "run"].iter().chain(args);
+        match Cli::try_parse_from(args).unwrap().command {
+            Command::Run(run) => run,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn declaration_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_after_the_first_word_belong_to_the_command() {
+        let args = exec(&["box", "cmd", "-x", "--json", "-q"]);
+        assert_eq!(args.command, ["cmd", "-x", "--json", "-q"]);
+        assert!(!args.json);
+        let args = run(&["ls", "--memory", "-v"]);
+        assert_eq!(args.command, ["ls", "--memory", "-v"]);
+    }
+
+    #[test]
+    fn own_flags_come_before_the_name_or_before_the_dashes() {
+        let args = exec(&["--json", "box", "cmd", "--json"]);
+        assert!(args.json);
+        assert_eq!(args.command, ["cmd", "--json"]);
+        let args = exec(&["box", "--json", "--", "cmd"]);
+        assert!(args.json);
+        assert_eq!(args.command, ["cmd"]);
+    }
+
+    #[test]
+    fn everything_after_the_dashes_is_verbatim() {
+        let args = exec(&["box", "--", "-x", "--json"]);
+        assert_eq!(args.command, ["-x", "--json"]);
+        let args = run(&["--", "echo", "--", "--memory"]);
+        assert_eq!(args.command, ["echo", "--", "--memory"]);
+        let args = run(&["echo", "--", "x"]);
+        assert_eq!(args.command, ["echo", "--", "x"]);
+    }
+}

@@ -1,0 +1,111 @@
+//! `glovebox attach`: a terminal in a named sandbox, or a look over the shoulder of one of its jobs.
+
+use super::Cx;
+use crate::args::AttachArgs;
+use crate::exit::{CommandError, CommandResult};
+use crate::session::{self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Signals, carry};
+use glovebox_proto::{Code, Exec, Fault, JobId, Request, Stdin};
+use glovebox_sandbox::Sandbox;
+use std::sync::Arc;
+
+/// Shells to try, in order.
+const SHELLS: [&str; 2] = ["bash", "sh"];
+
+/// Attaches until the job ends or the user leaves.
+pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
+    let name = super::name(&args.name)?;
+    if args.job.is_none() {
+        // Before a shell is started that nobody could use.
+        need_terminal()?;
+    }
+    let sandbox = Arc::new(cx.user_registry()?.connect(&name)?);
+    let (job, has_pty, offset) = match args.job {
+        None => (start_shell(&sandbox)?, true, Some(0)),
+        Some(number) => {
+            let found = sandbox
+                .jobs()?
+                .into_iter()
+                .find(|info| info.job == JobId(number))
+                .ok_or_else(|| {
+                    Fault::failed(
+                        Code::JobNotFound,
+                        format!("there is no job {number} in `{name}`"),
+                    )
+                    .remedy(format!("`glovebox logs {name}` lists its jobs"))
+                })?;
+            (
+                found.job,
+                found.has_pty,
+                if found.has_pty { None } else { Some(0) },
+            )
+        }
+    };
+    let signals = Signals::take_over()?;
+    let raw = if has_pty {
+        Some(RawMode::enter()?)
+    } else {
+        None
+    };
+    if has_pty {
+        cx.talk.detail("Ctrl-\\ leaves and lets it run\r");
+        // A program that was drawn for another terminal draws itself anew when the size changes.
+        let _ = sandbox.call(Request::JobResize {
+            job,
+            size: session::terminal_size(),
+        });
+    }
+    let (input, on_signal) = if has_pty {
+        (InputFrom::StdinWithDetach, OnSignal::PassOn)
+    } else {
+        (InputFrom::Nothing, OnSignal::Leave)
+    };
+    let request = Request::JobAttach { job, offset };
+    let ended = carry(
+        &sandbox,
+        request,
+        input,
+        on_signal,
+        &signals,
+        &mut Passthrough::default(),
+    );
+    drop(raw);
+    match ended? {
+        Ended::Exited(_) => {}
+        Ended::Detached => {
+            cx.talk.note(format_args!(
+                "left; `glovebox attach {name} --job {job}` comes back"
+            ));
+        }
+    }
+    Ok(0)
+}
+
+fn need_terminal() -> Result<(), CommandError> {
+    if rustix::termios::isatty(rustix::stdio::stdin()) {
+        return Ok(());
+    }
+    Err(CommandError::usage(
+        "a shell needs a terminal, and standard input is none",
+        "run single commands with `glovebox exec NAME -- COMMAND`",
+    ))
+}
+
+fn start_shell(sandbox: &Sandbox) -> Result<JobId, CommandError> {
+    let mut missing = None;
+    for shell in SHELLS {
+        let exec = Exec {
+            stdin: Stdin::Stream,
+            pty: Some(session::terminal_size()),
+            detach: true,
+            ..Exec::new([shell])
+        };
+        match sandbox.start_job(exec) {
+            Ok(job) => return Ok(job),
+            Err(fault) if fault.code == Code::CommandNotFound => missing = Some(fault),
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    Err(missing
+        .unwrap_or_else(|| Fault::failed(Code::CommandNotFound, "there is no shell inside"))
+        .into())
+}

@@ -1,0 +1,70 @@
+//! `glovebox config explain`: each setting, and where it came from.
+
+use super::Cx;
+use crate::args::{ConfigAction, ConfigArgs, ConfigExplainArgs};
+use crate::config::{KEYS, Settings};
+use crate::exit::{CommandError, CommandResult};
+use crate::host;
+use crate::render::{self, escape_text};
+use serde_json::{Map, Value, json};
+
+/// Shows the configuration.
+pub(crate) fn run(cx: &Cx, args: &ConfigArgs) -> CommandResult {
+    let ConfigAction::Explain(args) = &args.action;
+    explain(cx, args)
+}
+
+fn explain(cx: &Cx, args: &ConfigExplainArgs) -> CommandResult {
+    // Outside any project there is still the user's own configuration to explain.
+    let project = host::project_dir(&cx.host).ok();
+    let mut settings = cx.settings(project.as_deref())?;
+    settings.lay_flags(&args.sandbox);
+    if args.json {
+        let data = json!({ "settings": as_json(cx, &settings)?, "project": project });
+        render::print(render::envelope(true, "configuration", &data))?;
+        return Ok(0);
+    }
+    let mut rows = Vec::new();
+    for key in KEYS {
+        let mut shown = shown(cx, &settings, key.name)?;
+        if shown.is_empty() {
+            shown.push(("-".to_owned(), "default".to_owned()));
+        }
+        for (index, (value, origin)) in shown.into_iter().enumerate() {
+            let name = if index == 0 { key.name } else { "" };
+            rows.push(vec![
+                name.to_owned(),
+                escape_text(&value),
+                escape_text(&origin),
+            ]);
+        }
+    }
+    render::print(render::table(&["KEY", "VALUE", "FROM"], &rows))?;
+    Ok(0)
+}
+
+fn shown(cx: &Cx, settings: &Settings, key: &str) -> Result<Vec<(String, String)>, CommandError> {
+    if key == "state" && settings.state.value.is_none() {
+        return Ok(vec![(
+            cx.state_dir(settings)?.display().to_string(),
+            "default".to_owned(),
+        )]);
+    }
+    Ok(settings
+        .shown(key)
+        .into_iter()
+        .map(|(value, origin)| (value, origin.to_string()))
+        .collect())
+}
+
+fn as_json(cx: &Cx, settings: &Settings) -> Result<Value, CommandError> {
+    let mut object = Map::new();
+    for key in KEYS {
+        let values: Vec<Value> = shown(cx, settings, key.name)?
+            .into_iter()
+            .map(|(value, origin)| json!({ "value": value, "from": origin }))
+            .collect();
+        object.insert(key.name.to_owned(), values.into());
+    }
+    Ok(Value::Object(object))
+}

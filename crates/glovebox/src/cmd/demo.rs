@@ -1,0 +1,297 @@
+//! `glovebox demo`: a sample project, its tests, a destructive command, and an untouched machine.
+//!
+//! Everything shown is done and measured while you watch. The destructive command runs only in a
+//! native sandbox, and asks once more, from inside, whether it really is in there.
+
+use super::{Cx, destroy};
+use crate::args::{DemoArgs, SandboxArgs};
+use crate::exit::{CommandError, CommandResult, Kind};
+use crate::render::{self, escape};
+use crate::session::Signals;
+use crate::units::human_us;
+use crate::wanted;
+use glovebox_proto::{Code, Exec, Exit, Fault};
+use glovebox_sandbox::{Name, Sandbox};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The sample project.
+const FILES: [(&str, &str); 4] = [
+    ("README.md", include_str!("../../demo/README.md")),
+    ("wordstat.sh", include_str!("../../demo/wordstat.sh")),
+    ("tests/fox.txt", include_str!("../../demo/tests/fox.txt")),
+    ("tests/run.sh", include_str!("../../demo/tests/run.sh")),
+];
+
+/// The one argument is where the project is outside. From inside that place must not exist: the last
+/// check before anything is removed.
+const DESTRUCTION: &str = r#"
+[ -e "$1" ] && { echo "not in a sandbox: nothing was removed"; exit 99; }
+rm -rf /workspace/* /workspace/.[!.]* "$HOME"/* "$HOME"/.[!.]* /usr/bin /etc 2> /dev/null
+echo "/workspace holds $(find /workspace -type f 2> /dev/null | wc -l) files now"
+"#;
+
+/// Commands timed at the end.
+const TIMED_RUNS: usize = 50;
+
+/// Shows it.
+pub(crate) fn run(cx: &Cx, _args: &DemoArgs) -> CommandResult {
+    let signals = Signals::take_over()?;
+    let settings = {
+        let mut settings = crate::config::Settings {
+            state: cx.settings(None)?.state,
+            ..Default::default()
+        };
+        settings.lay_flags(&SandboxArgs {
+            no_toolchains: true,
+            ..SandboxArgs::default()
+        });
+        settings
+    };
+    // Makes the state directory, often below the home: that much of our own we do write.
+    let registry = cx.registry(&settings)?;
+    let project = Project::write()?;
+    let before = Outside::look(cx, &project.dir)?;
+    show(format_args!(
+        "Glovebox demo: a project in a sandbox, with nothing at stake.\n\n1. A sample project\n   \
+         {}: {}, fingerprint {}",
+        project.dir.display(),
+        render::plural(FILES.len(), "file", "files"),
+        before.project
+    ))?;
+
+    let spec = wanted::wanted(&settings, &cx.host, &project.dir, None)?.spec;
+    let clock = Instant::now();
+    let sandbox = Arc::new(registry.create(&spec, None).map_err(|fault| {
+        let error = CommandError::from(fault);
+        if error.fault.remedy.is_some() {
+            error
+        } else {
+            error.remedy("`glovebox doctor` tells what is missing")
+        }
+    })?);
+    let started = clock.elapsed();
+    let result = inside(&sandbox, &project, started, &signals);
+    let report = sandbox.report();
+    let timed = result.as_ref().ok().and_then(|()| median_exec(&sandbox));
+    let clock = Instant::now();
+    destroy(cx.talk, sandbox);
+    let gone = clock.elapsed();
+    result?;
+
+    let after = Outside::look(cx, &project.dir)?;
+    show(format_args!("\n4. Outside, where your files are"))?;
+    for (what, was, is) in [
+        ("the project", &before.project, &after.project),
+        ("names in your home", &before.home, &after.home),
+        ("programs in /usr/bin", &before.programs, &after.programs),
+    ] {
+        let verdict = if was == is { "unchanged" } else { "CHANGED" };
+        show(format_args!(
+            "   {what:21} before {was}, after {is}: {verdict}"
+        ))?;
+    }
+    if before.project != after.project {
+        let fault = Fault::failed(
+            Code::Internal,
+            "the project outside changed: the sandbox did not hold",
+        );
+        return Err(CommandError {
+            kind: Kind::Failed,
+            fault,
+        });
+    }
+    if let Ok(report) = report {
+        show("\n5. What held")?;
+        show(indented(&render::report(&report)))?;
+    }
+    show(format_args!(
+        "\n6. Timings\n   sandbox ready in {}, a command in it {}, gone in {}",
+        human_us(started.as_micros() as u64),
+        timed.map_or_else(
+            || "not measured".to_owned(),
+            |time| human_us(time.as_micros() as u64)
+        ),
+        human_us(gone.as_micros() as u64),
+    ))?;
+    show("\nNow yours: change to a project and type `glovebox run -- COMMAND`.")?;
+    Ok(0)
+}
+
+/// Steps 2 and 3: the tests, then the destruction.
+fn inside(
+    sandbox: &Sandbox,
+    project: &Project,
+    started: Duration,
+    signals: &Signals,
+) -> Result<(), CommandError> {
+    show("\n2. Its tests, in a sandbox\n   $ sh tests/run.sh")?;
+    let clock = Instant::now();
+    let tests = sandbox.exec(Exec::new(["sh", "tests/run.sh"]))?;
+    show(quoted(&tests.stdout, &tests.stderr))?;
+    show(format_args!(
+        "   sandbox ready in {}, tests done in {}",
+        human_us(started.as_micros() as u64),
+        human_us(clock.elapsed().as_micros() as u64)
+    ))?;
+    if tests.report.exit != Exit::Code(0) {
+        let fault = Fault::failed(
+            Code::Internal,
+            "the sample's tests did not pass in the sandbox",
+        );
+        return Err(CommandError {
+            kind: Kind::Failed,
+            fault,
+        });
+    }
+    signals.check()?;
+
+    show(
+        "\n3. Something destructive, in the same sandbox\n   $ rm -rf /workspace/* \"$HOME\"/* /usr/bin /etc",
+    )?;
+    let host_path = project.dir.as_os_str().as_bytes().to_vec();
+    let argv: [Vec<u8>; 5] = [
+        b"sh".into(),
+        b"-c".into(),
+        DESTRUCTION.into(),
+        b"sh".into(),
+        host_path,
+    ];
+    let gone = sandbox.exec(Exec {
+        timeout_ms: Some(60_000),
+        ..Exec::new(argv)
+    })?;
+    show(quoted(&gone.stdout, &gone.stderr))?;
+    signals.check()
+}
+
+/// The median time of a command that does nothing, or nothing when it cannot run any more.
+fn median_exec(sandbox: &Sandbox) -> Option<Duration> {
+    let mut times = Vec::with_capacity(TIMED_RUNS);
+    for _ in 0..TIMED_RUNS {
+        let clock = Instant::now();
+        let done = sandbox.exec(Exec::new(["/usr/bin/true"])).ok()?;
+        if done.report.exit != Exit::Code(0) {
+            return None;
+        }
+        times.push(clock.elapsed());
+    }
+    times.sort();
+    times.get(TIMED_RUNS / 2).copied()
+}
+
+/// The sample project on the host; removed when dropped.
+struct Project {
+    dir: PathBuf,
+}
+
+impl Project {
+    fn write() -> Result<Self, CommandError> {
+        let dir = std::env::temp_dir().join(Name::random("glovebox-demo").as_str());
+        let fail = |error: std::io::Error| {
+            CommandError::io(format!("write the sample to {}", dir.display()), &error)
+        };
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .map_err(fail)?;
+        let project = Self { dir: dir.clone() };
+        for (name, text) in FILES {
+            let path = dir.join(name);
+            let parent = path.parent().unwrap_or(&dir);
+            fs::create_dir_all(parent)
+                .and_then(|()| fs::write(&path, text))
+                .map_err(fail)?;
+        }
+        Ok(project)
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Fingerprints of what must not change.
+struct Outside {
+    project: String,
+    home: String,
+    programs: String,
+}
+
+impl Outside {
+    fn look(cx: &Cx, project: &Path) -> Result<Self, CommandError> {
+        let fail = |error: std::io::Error| CommandError::io("read the sample project", &error);
+        let mut hasher = blake3::Hasher::new();
+        hash_tree(project, &mut hasher).map_err(fail)?;
+        Ok(Self {
+            project: short(&hasher),
+            home: cx.host.home().map_or_else(|| "none".to_owned(), names),
+            programs: names(Path::new("/usr/bin")),
+        })
+    }
+}
+
+/// Every name and every byte below `dir`, in the order of names.
+fn hash_tree(dir: &Path, hasher: &mut blake3::Hasher) -> std::io::Result<()> {
+    let mut paths = fs::read_dir(dir)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<Vec<_>>>()?;
+    paths.sort();
+    for path in paths {
+        hasher.update(path.as_os_str().as_bytes());
+        if path.symlink_metadata()?.is_dir() {
+            hash_tree(&path, hasher)?;
+        } else {
+            hasher.update(&fs::read(&path)?);
+        }
+    }
+    Ok(())
+}
+
+/// The names in one directory.
+fn names(dir: &Path) -> String {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return "unreadable".to_owned();
+    };
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    let mut hasher = blake3::Hasher::new();
+    for name in names {
+        hasher.update(name.as_bytes()).update(&[0]);
+    }
+    short(&hasher)
+}
+
+fn short(hasher: &blake3::Hasher) -> String {
+    hasher.finalize().to_hex()[..12].to_owned()
+}
+
+fn show(text: impl std::fmt::Display) -> Result<(), CommandError> {
+    render::print(format_args!("{text}\n"))
+}
+
+fn indented(text: &str) -> String {
+    text.lines()
+        .map(|line| format!("   {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Output of a command, marked as such and safe to show.
+fn quoted(stdout: &[u8], stderr: &[u8]) -> String {
+    let lines = stdout
+        .split(|&byte| byte == b'\n')
+        .chain(stderr.split(|&byte| byte == b'\n'));
+    let shown: Vec<String> = lines
+        .filter(|line| !line.is_empty())
+        .take(20)
+        .map(|line| format!("   | {}", escape(line)))
+        .collect();
+    shown.join("\n")
+}

@@ -1,0 +1,177 @@
+//! `glovebox exec`: a command in a named sandbox.
+
+use super::{Cx, command_words, exit_code, explain_limits, run::stand_in};
+use crate::args::ExecArgs;
+use crate::exit::{CommandError, CommandResult};
+use crate::render;
+use crate::session::{self, Capture, Ended, InputFrom, JsonLines, OnSignal, Signals, carry};
+use crate::wanted;
+use glovebox_proto::{Background, Code, Exec, Exit, ExitReport, Fault, Request, Stdin};
+use glovebox_sandbox::Sandbox;
+use serde_bytes::ByteBuf;
+use serde_json::{Map, Value, json};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// What `--json` keeps of each stream. The totals are exact; `--stream` has everything.
+const MAX_CAPTURED_BYTES: usize = 4 << 20;
+
+/// Runs the command.
+pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
+    if !args.json {
+        let (sandbox, exec) = prepare(cx, args)?;
+        let signals = Signals::take_over()?;
+        let timeout_ms = exec.timeout_ms;
+        let ended = if args.stdin || args.tty {
+            stand_in(&sandbox, exec, args.tty, &signals)?
+        } else {
+            let mut sink = session::Passthrough::default();
+            carry(
+                &sandbox,
+                Request::Exec(exec),
+                InputFrom::Nothing,
+                OnSignal::PassOn,
+                &signals,
+                &mut sink,
+            )?
+        };
+        return match ended {
+            Ended::Exited(report) => {
+                explain_limits(cx.talk, &report, timeout_ms, None);
+                Ok(exit_code(&report))
+            }
+            Ended::Detached => Ok(0),
+        };
+    }
+    match json(cx, args) {
+        Ok(code) => Ok(code),
+        Err(error) => {
+            // The object is the answer; the same words on standard error would be noise.
+            let data = json!({ "name": args.name, "command": words(args) });
+            render::print(render::failure(&error, &data))?;
+            Ok(error.stand_in_code())
+        }
+    }
+}
+
+fn prepare(cx: &Cx, args: &ExecArgs) -> Result<(Arc<Sandbox>, Exec), CommandError> {
+    let name = super::name(&args.name)?;
+    let command = command_words(&args.command, &format!("glovebox exec {name} -- ls"))?;
+    let exec = Exec {
+        cwd: args
+            .cwd
+            .as_ref()
+            .map(|cwd| ByteBuf::from(cwd.as_os_str().as_bytes())),
+        env: wanted::command_env(&args.env, &cx.host)?,
+        timeout_ms: args.timeout.and_then(|span| span.0),
+        background: if args.keep_background {
+            Background::Keep
+        } else {
+            Background::Kill
+        },
+        ..Exec::new(command.iter().map(|word| word.as_bytes().to_vec()))
+    };
+    Request::Exec(exec.clone()).validate()?;
+    let sandbox = Arc::new(cx.user_registry()?.connect(&name)?);
+    Ok((sandbox, exec))
+}
+
+fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
+    let (sandbox, mut exec) = prepare(cx, args)?;
+    let signals = Signals::take_over()?;
+    let input = if args.stdin && !session::is_null_device() {
+        exec.stdin = Stdin::Stream;
+        InputFrom::Stdin
+    } else {
+        InputFrom::Nothing
+    };
+    let mut data = Map::new();
+    data.insert("name".to_owned(), args.name.clone().into());
+    data.insert("command".to_owned(), words(args).into());
+    let request = Request::Exec(exec);
+    let ended = if args.stream {
+        let mut sink = JsonLines::default();
+        let ended = carry(
+            &sandbox,
+            request,
+            input,
+            OnSignal::PassOn,
+            &signals,
+            &mut sink,
+        )?;
+        sink.finish()
+            .map_err(|error| CommandError::io("write to standard output", &error))?;
+        ended
+    } else {
+        let mut sink = Capture::new(MAX_CAPTURED_BYTES);
+        let ended = carry(
+            &sandbox,
+            request,
+            input,
+            OnSignal::PassOn,
+            &signals,
+            &mut sink,
+        )?;
+        render::output_fields(&mut data, "stdout", &sink.stdout);
+        render::output_fields(&mut data, "stderr", &sink.stderr);
+        data.insert("truncated".to_owned(), sink.is_truncated.into());
+        ended
+    };
+    let Ended::Exited(report) = ended else {
+        return Err(Fault::lost(Code::Protocol, "the command ended without a result").into());
+    };
+    add_report(&mut data, &report);
+    let is_success = report.exit == Exit::Code(0) && !report.timed_out;
+    render::print(render::envelope(
+        is_success,
+        &sentence(&report),
+        &Value::Object(data),
+    ))?;
+    Ok(exit_code(&report))
+}
+
+/// The command as JSON strings. Arguments that are not UTF-8 show replacement characters.
+fn words(args: &ExecArgs) -> Vec<String> {
+    args.command
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
+fn sentence(report: &ExitReport) -> String {
+    match report.exit {
+        _ if report.timed_out => "the command passed its deadline and was ended".to_owned(),
+        Exit::Signal(signal) if report.oom => {
+            format!("signal {signal} ended the command for want of memory")
+        }
+        Exit::Signal(signal) => format!("signal {signal} ended the command"),
+        Exit::Code(code) => format!("the command exited with code {code}"),
+    }
+}
+
+/// The fields of an exit report.
+pub(super) fn add_report(data: &mut Map<String, Value>, report: &ExitReport) {
+    let (code, signal) = match report.exit {
+        Exit::Code(code) => (Some(code), None),
+        Exit::Signal(signal) => (None, Some(signal)),
+    };
+    let ms = |us: u64| us as f64 / 1e3;
+    let Value::Object(fields) = json!({
+        "job": report.job,
+        "exit_code": code,
+        "signal": signal,
+        "timed_out": report.timed_out,
+        "oom": report.oom,
+        "wall_ms": ms(report.wall_us),
+        "user_ms": ms(report.user_us),
+        "system_ms": ms(report.system_us),
+        "max_rss_kib": report.max_rss_kib,
+        "stdout_bytes": report.stdout_bytes,
+        "stderr_bytes": report.stderr_bytes,
+        "killed": report.killed,
+        "left_running": report.left_running,
+    }) else {
+        return;
+    };
+    data.extend(fields);
+}

@@ -1,0 +1,76 @@
+//! `glovebox info`: what is known about one sandbox.
+
+use super::{Cx, age, list::state_word, logs};
+use crate::args::InfoArgs;
+use crate::exit::CommandResult;
+use crate::render::{self, escape_text};
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::State;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Prints it.
+pub(crate) fn run(cx: &Cx, args: &InfoArgs) -> CommandResult {
+    let name = super::name(&args.name)?;
+    let registry = cx.user_registry()?;
+    let entry = registry.entry(&name)?.ok_or_else(|| {
+        Fault::failed(
+            Code::SandboxNotFound,
+            format!("there is no sandbox `{name}`"),
+        )
+        .remedy("`glovebox list` shows what there is; `glovebox start NAME` makes one")
+    })?;
+    let sandbox = if entry.state == State::Ready && entry.is_supervised {
+        Some(registry.connect(&name)?)
+    } else {
+        None
+    };
+    let report = sandbox
+        .as_ref()
+        .map(glovebox_sandbox::Sandbox::report)
+        .transpose()?;
+    let jobs = sandbox
+        .as_ref()
+        .map(glovebox_sandbox::Sandbox::jobs)
+        .transpose()?
+        .unwrap_or_default();
+    if args.json {
+        let jobs: Vec<Value> = jobs.iter().map(logs::job_json).collect();
+        let data = json!({ "sandbox": entry, "report": report, "jobs": jobs });
+        render::print(render::envelope(true, &format!("sandbox `{name}`"), &data))?;
+        return Ok(0);
+    }
+    let mut text = String::new();
+    let mut line = |word: &str, value: &str| {
+        let _ = writeln!(text, "{word:10} {value}");
+    };
+    line("name", name.as_str());
+    line("state", state_word(entry.state));
+    line("backend", &escape_text(&entry.backend));
+    line("age", &age(entry.created_unix_ms));
+    if let Some(pid) = entry.pid {
+        line("owner", &format!("process {pid}"));
+    }
+    if let Some(workspace) = &entry.workspace {
+        line("workspace", &escape_text(workspace));
+    }
+    if !entry.summary.is_empty() {
+        line("asked for", &escape_text(&entry.summary));
+    }
+    if let Some(problem) = &entry.problem {
+        line("problem", &escape_text(problem));
+    }
+    if let Some(report) = &report {
+        let _ = write!(text, "\n{}", render::report(report));
+    }
+    if !jobs.is_empty() {
+        let rows: Vec<Vec<String>> = jobs.iter().map(logs::job_row).collect();
+        let _ = write!(
+            text,
+            "\n{}",
+            render::table(&["JOB", "STATE", "AGE", "OUTPUT", "COMMAND"], &rows)
+        );
+    }
+    render::print(text)?;
+    Ok(0)
+}

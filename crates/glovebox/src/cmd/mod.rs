@@ -1,0 +1,290 @@
+//! The commands: one file each, all with the same shape. In: typed arguments and the surroundings.
+//! Out: an exit code, or an error that is rendered once, in `main`.
+
+pub(crate) mod attach;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod exec;
+pub(crate) mod info;
+pub(crate) mod kill;
+pub(crate) mod list;
+pub(crate) mod logs;
+pub(crate) mod man;
+pub(crate) mod run;
+pub(crate) mod start;
+pub(crate) mod supervise;
+
+use crate::args::{GlobalArgs, SandboxArgs};
+use crate::config::{self as settings, Settings, Sources};
+use crate::exit::{CommandError, TIMED_OUT};
+use crate::host::{self, Surroundings};
+use crate::render::{Talk, one_of, plural};
+use crate::wanted::Wanted;
+use glovebox_proto::ExitReport;
+use glovebox_sandbox::jail::spec::Net;
+use glovebox_sandbox::{Backend, Name, Registry, RegistryConfig, Report, Sandbox};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What every command gets.
+#[derive(Debug)]
+pub(crate) struct Cx {
+    /// Flags of every command.
+    pub global: GlobalArgs,
+    /// What this machine and this user are like.
+    pub host: Surroundings,
+    /// How to talk.
+    pub talk: Talk,
+}
+
+impl Cx {
+    /// Reads the surroundings.
+    pub(crate) fn new(global: GlobalArgs) -> Self {
+        let host = Surroundings::read(global.directory.as_deref());
+        let no_color =
+            host.var("NO_COLOR").is_some() || host.var("TERM").is_none_or(|term| term == "dumb");
+        let talk = Talk::new(&global, no_color);
+        Self { global, host, talk }
+    }
+
+    /// Settings of the user, and of the project when one is given, without flags.
+    fn settings(&self, project: Option<&Path>) -> Result<Settings, CommandError> {
+        let sources = Sources {
+            project,
+            config: self.global.config.as_deref(),
+            no_config: self.global.no_config,
+            trust_config: self.global.trust_config,
+        };
+        let (settings, warnings) = settings::resolve(&sources, &self.host)?;
+        for warning in warnings {
+            self.talk.warning(warning);
+        }
+        Ok(settings)
+    }
+
+    /// The project directory and everything that is wanted for it.
+    fn project_settings(&self, flags: &SandboxArgs) -> Result<(PathBuf, Settings), CommandError> {
+        let project = host::project_dir(&self.host)?;
+        let mut settings = self.settings(Some(&project))?;
+        settings.lay_flags(flags);
+        Ok((project, settings))
+    }
+
+    fn state_dir(&self, settings: &Settings) -> Result<PathBuf, CommandError> {
+        host::state_dir(settings.state.value.as_deref(), &self.host)
+    }
+
+    fn registry(&self, settings: &Settings) -> Result<Registry, CommandError> {
+        let state_dir = self.state_dir(settings)?;
+        let max_sandboxes = settings.max_sandboxes.value.0.unwrap_or(u32::MAX);
+        Ok(Registry::open(RegistryConfig {
+            state_dir,
+            max_sandboxes,
+        })?)
+    }
+
+    /// The registry, for commands that are about sandboxes and not about a project.
+    fn user_registry(&self) -> Result<Registry, CommandError> {
+        self.registry(&self.settings(None)?)
+    }
+
+    /// Says what was granted and which walls are missing because it was asked for.
+    fn announce(&self, wanted: &Wanted) {
+        let shown: Vec<String> = wanted
+            .toolchains
+            .iter()
+            .filter(|toolchain| !toolchain.grants.is_empty())
+            .map(|toolchain| {
+                let paths: Vec<String> = toolchain
+                    .grants
+                    .iter()
+                    .map(|grant| self.short(&grant.source))
+                    .collect();
+                format!("{} ({})", toolchain.name, paths.join(", "))
+            })
+            .collect();
+        if !shown.is_empty() {
+            self.talk.note(format_args!(
+                "readable inside: {}; --no-toolchains hides them",
+                shown.join(", ")
+            ));
+        }
+        match wanted.spec.backend {
+            Backend::Host => self.talk.warning(
+                "the backend `host` has no walls: the command runs as you, on your files, with your network",
+            ),
+            Backend::Native if wanted.spec.jail.net == Net::Host => self.talk.warning(
+                "--net host opens your network to the command: this machine's services and everything you can reach",
+            ),
+            Backend::Native | Backend::Command { .. } => {}
+        }
+    }
+
+    /// Says which limits do not hold: those that were asked for always, defaults with `-v`.
+    fn announce_limits(&self, report: &Report, settings: &Settings) {
+        for limit in report.absent_limits() {
+            let (word, origin) = limit_setting(settings, limit.kind);
+            let line = format!(
+                "the {word} limit of {} does not hold here: {}",
+                crate::render::limit_value(limit.kind, limit.value),
+                crate::render::escape_text(&limit.mechanism)
+            );
+            if *origin == settings::Origin::Default {
+                self.talk.detail(line);
+            } else {
+                self.talk.warning(line);
+            }
+        }
+        for line in &report.degraded {
+            self.talk.detail(crate::render::escape_text(line));
+        }
+    }
+
+    /// A path below the home as people write it.
+    fn short(&self, path: &Path) -> String {
+        let below = self
+            .host
+            .home()
+            .and_then(|home| path.strip_prefix(home).ok());
+        let text = below.map_or_else(
+            || path.display().to_string(),
+            |rest| format!("~/{}", rest.display()),
+        );
+        crate::render::escape_text(&text)
+    }
+}
+
+fn limit_setting(
+    settings: &Settings,
+    kind: glovebox_sandbox::jail::spec::LimitKind,
+) -> (&'static str, &settings::Origin) {
+    use glovebox_sandbox::jail::spec::LimitKind as Kind;
+    match kind {
+        Kind::Memory => ("memory", &settings.memory.origin),
+        Kind::Cpu => ("CPU", &settings.cpus.origin),
+        Kind::Pids => ("process", &settings.pids.origin),
+        Kind::Disk => ("disk", &settings.disk.origin),
+        Kind::FileSize => ("file size", &settings.file_size.origin),
+        Kind::Wall => ("time", &settings.timeout.origin),
+    }
+}
+
+/// Checks a name that was typed.
+fn name(text: &str) -> Result<Name, CommandError> {
+    Name::parse(text).map_err(|error| {
+        CommandError::usage(error.to_string(), "choose a name like `work` or `api-2`")
+    })
+}
+
+/// The exit code that stands for how a command ended.
+fn exit_code(report: &ExitReport) -> u8 {
+    if report.timed_out {
+        TIMED_OUT
+    } else {
+        (report.exit.shell_code() & 0xff) as u8
+    }
+}
+
+/// Says which limit ended a command, and the flag that raises it. That is said even with `--quiet`:
+/// the command did not fail by itself.
+fn explain_limits(talk: Talk, report: &ExitReport, timeout_ms: Option<u64>, memory: Option<u64>) {
+    use crate::render::say;
+    use crate::units::{Size, Span};
+    if report.timed_out {
+        let span = timeout_ms.map_or_else(String::new, |ms| format!(" after {}", Span(Some(ms))));
+        say(format_args!(
+            "glovebox: the command was ended{span}: raise the limit with --timeout"
+        ));
+    }
+    if report.oom {
+        let limit = memory.map_or_else(String::new, |bytes| format!(" of {}", Size(Some(bytes))));
+        say(format_args!(
+            "glovebox: the memory limit{limit} was reached: raise it with --memory"
+        ));
+    }
+    if report.killed > 0 {
+        talk.detail(format_args!(
+            "{} outlived the command and {} ended",
+            plural(report.killed as usize, "process", "processes"),
+            if report.killed == 1 { "was" } else { "were" }
+        ));
+    }
+}
+
+/// Adds the flag that raises the limit to the failure of a sandbox that was ended for exceeding one.
+/// The library says which limit it was and knows no flags.
+fn name_the_flag(error: CommandError) -> CommandError {
+    let message = &error.fault.message;
+    let flag = ["disk", "memory"]
+        .into_iter()
+        .find(|limit| message.contains(&format!("{limit} limit")));
+    match flag {
+        Some(flag) if error.fault.remedy.is_none() => {
+            error.remedy(format!("raise the limit with --{flag}"))
+        }
+        _ => error,
+    }
+}
+
+/// How long ago, for people.
+fn age(created_unix_ms: u64) -> String {
+    let now_ms = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64);
+    let seconds = now_ms.saturating_sub(created_unix_ms) / 1000;
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// A command line as people write it; only for showing, never for running.
+fn shown_command<T: AsRef<[u8]>>(argv: &[T]) -> String {
+    let words: Vec<String> = argv
+        .iter()
+        .map(|word| {
+            let text = crate::render::escape(word.as_ref());
+            let is_plain = !text.is_empty()
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&byte));
+            if is_plain {
+                text
+            } else {
+                format!("'{}'", text.replace('\'', "'\\''"))
+            }
+        })
+        .collect();
+    words.join(" ")
+}
+
+/// The command after `--`, or one sentence on what is missing.
+fn command_words<'a>(
+    command: &'a [std::ffi::OsString],
+    example: &str,
+) -> Result<&'a [std::ffi::OsString], CommandError> {
+    if command.is_empty() {
+        return Err(CommandError::usage(
+            "no command was given",
+            format!("name it after the flags, such as {}", one_of(&[example])),
+        ));
+    }
+    Ok(command)
+}
+
+/// A sandbox that this process owns and must take down.
+fn destroy(talk: Talk, sandbox: std::sync::Arc<Sandbox>) {
+    // The signal thread may still hold it for a moment; dropping the last handle destroys it as well.
+    if let Some(sandbox) = std::sync::Arc::into_inner(sandbox)
+        && let Err(fault) = sandbox.destroy()
+    {
+        talk.warning(format_args!(
+            "the sandbox was not taken down completely ({}); `glovebox doctor --fix` finishes it",
+            crate::render::escape_text(&fault.message)
+        ));
+    }
+}

@@ -1,0 +1,67 @@
+//! `glovebox start`: a named sandbox that stays.
+
+use super::{Cx, run::supervisor};
+use crate::args::StartArgs;
+use crate::exit::{CommandError, CommandResult};
+use crate::render;
+use crate::wanted;
+use glovebox_sandbox::{Backend, Started};
+use serde_json::json;
+
+/// Starts it, or finds it running.
+pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
+    let name = super::name(&args.name)?;
+    let (project, settings) = cx.project_settings(&args.sandbox)?;
+    let wall_ms = wanted::deadline_ms(&settings, None);
+    let mut wanted = wanted::wanted(&settings, &cx.host, &project, wall_ms)?;
+    for var in wanted::command_env(settings.env.iter().map(|var| &var.value), &cx.host)? {
+        let text = |bytes: Vec<u8>| {
+            String::from_utf8(bytes).map_err(|_| {
+                CommandError::usage(
+                    "a variable of a named sandbox must be UTF-8",
+                    "give it to `glovebox exec` instead",
+                )
+            })
+        };
+        wanted
+            .spec
+            .jail
+            .env
+            .push((text(var.name.into_vec())?, text(var.value.into_vec())?));
+    }
+    if matches!(wanted.spec.backend, Backend::Command { .. }) && !settings.env.is_empty() {
+        return Err(CommandError::usage(
+            "variables cannot be given to a sandbox that lives elsewhere as a whole",
+            "give them to each command with `glovebox exec --env`",
+        ));
+    }
+    cx.announce(&wanted);
+    let registry = cx.registry(&settings)?;
+    let (entry, started) = registry.start(&wanted.spec, &name, &supervisor()?)?;
+    let message = match started {
+        Started::Created => format!("sandbox `{name}` is ready"),
+        Started::Existing => format!("sandbox `{name}` runs already; it stays as it was started"),
+        Started::Resumed => format!("sandbox `{name}` is ready again, with the files it had"),
+    };
+    if started != Started::Existing
+        && let Ok(sandbox) = registry.connect(&name)
+        && let Ok(report) = sandbox.report()
+    {
+        cx.announce_limits(&report, &settings);
+    }
+    if args.json {
+        render::print(render::envelope(
+            true,
+            &message,
+            &json!({ "started": started, "sandbox": entry }),
+        ))?;
+    } else {
+        cx.talk.note(message);
+        if started == Started::Created {
+            cx.talk.note(format_args!(
+                "`glovebox exec {name} -- COMMAND` runs something in it"
+            ));
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,340 @@
+//! Every key of `glovebox.toml`, and how its text becomes a setting.
+
+use super::{Origin, Settings, Sourced};
+use crate::args::{self, EnvArg, GrantArg};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// One key of the configuration.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// Its name in `glovebox.toml`.
+    pub name: &'static str,
+    /// The variable that sets it.
+    pub variable: Option<&'static str>,
+    /// Only the user may set it, never a project.
+    pub is_user_only: bool,
+}
+
+const fn key(name: &'static str, variable: &'static str) -> Key {
+    Key {
+        name,
+        variable: Some(variable),
+        is_user_only: false,
+    }
+}
+
+const fn list(name: &'static str) -> Key {
+    Key {
+        name,
+        variable: None,
+        is_user_only: false,
+    }
+}
+
+/// Every key, in the order `config explain` prints them.
+pub(crate) const KEYS: &[Key] = &[
+    key("backend", "GLOVEBOX_BACKEND"),
+    key("carrier", "GLOVEBOX_CARRIER"),
+    key("rootfs", "GLOVEBOX_ROOTFS"),
+    key("net", "GLOVEBOX_NET"),
+    list("grants"),
+    key("toolchains", "GLOVEBOX_TOOLCHAINS"),
+    list("env"),
+    key("memory", "GLOVEBOX_MEMORY"),
+    key("cpus", "GLOVEBOX_CPUS"),
+    key("pids", "GLOVEBOX_PIDS"),
+    key("disk", "GLOVEBOX_DISK"),
+    key("file_size", "GLOVEBOX_FILE_SIZE"),
+    key("timeout", "GLOVEBOX_TIMEOUT"),
+    key("require", "GLOVEBOX_REQUIRE"),
+    key("layers", "GLOVEBOX_LAYERS"),
+    key("ids", "GLOVEBOX_IDS"),
+    key("proc", "GLOVEBOX_PROC"),
+    Key {
+        name: "max_sandboxes",
+        variable: Some("GLOVEBOX_MAX_SANDBOXES"),
+        is_user_only: true,
+    },
+    Key {
+        name: "state",
+        variable: Some("GLOVEBOX_STATE"),
+        is_user_only: true,
+    },
+    Key {
+        name: "trusted",
+        variable: None,
+        is_user_only: true,
+    },
+];
+
+/// A value as written, before its key gives it a type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Raw {
+    /// A string, number or boolean.
+    One(String),
+    /// An array of those.
+    Many(Vec<String>),
+}
+
+impl Raw {
+    fn one(&self) -> Result<&str, String> {
+        match self {
+            Self::One(text) => Ok(text),
+            Self::Many(_) => Err("takes one value, not a list".to_owned()),
+        }
+    }
+
+    fn many(&self) -> Vec<&str> {
+        match self {
+            Self::One(text) => text
+                .split(',')
+                .map(str::trim)
+                .filter(|part| !part.is_empty())
+                .collect(),
+            Self::Many(texts) => texts.iter().map(String::as_str).collect(),
+        }
+    }
+}
+
+/// What relative paths and `~` mean where a value was written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// Relative paths start here.
+    pub base: &'a Path,
+    /// What `~` stands for.
+    pub home: Option<&'a Path>,
+}
+
+impl Place<'_> {
+    fn path(&self, text: &str) -> Result<PathBuf, String> {
+        if text.is_empty() || text.contains('\0') {
+            return Err(format!("`{text}` is not a path"));
+        }
+        if text == "~" || text.starts_with("~/") {
+            let home = self
+                .home
+                .ok_or_else(|| format!("`{text}` needs a home directory, and there is none"))?;
+            return Ok(home.join(text.trim_start_matches('~').trim_start_matches('/')));
+        }
+        Ok(self.base.join(text))
+    }
+}
+
+impl Settings {
+    /// Sets `key` from `raw`.
+    ///
+    /// # Errors
+    /// One sentence on what is wrong with the value.
+    pub(crate) fn apply(
+        &mut self,
+        key: &str,
+        raw: &Raw,
+        place: Place<'_>,
+        origin: &Origin,
+    ) -> Result<(), String> {
+        let from = |value| Sourced {
+            value,
+            origin: origin.clone(),
+        };
+        match key {
+            "backend" => self.backend.set(args::parse_backend(raw.one()?)?, origin),
+            "carrier" => {
+                let words = match raw {
+                    Raw::One(text) => args::split_words(text)?,
+                    Raw::Many(words) => words.clone(),
+                };
+                self.carrier.set(words, origin);
+            }
+            "rootfs" => {
+                let rootfs = match args::parse_rootfs(raw.one()?)? {
+                    glovebox_sandbox::jail::spec::RootFs::Dir(path) => {
+                        glovebox_sandbox::jail::spec::RootFs::Dir(
+                            place.path(&path.to_string_lossy())?,
+                        )
+                    }
+                    other => other,
+                };
+                self.rootfs.set(rootfs, origin);
+            }
+            "net" => self.net.set(args::parse_net(raw.one()?)?, origin),
+            "grants" => {
+                for text in raw.many() {
+                    let grant: GrantArg = text.parse()?;
+                    let source = place.path(&grant.source.to_string_lossy())?;
+                    self.grants.push(from(GrantArg { source, ..grant }));
+                }
+            }
+            "toolchains" => self.toolchains.set(switch(raw.one()?)?, origin),
+            "env" => {
+                for text in raw.many() {
+                    self.env.push(Sourced {
+                        value: EnvArg::parse(OsStr::new(text))?,
+                        origin: origin.clone(),
+                    });
+                }
+            }
+            "memory" => self.memory.set(raw.one()?.parse()?, origin),
+            "cpus" => self.cpus.set(raw.one()?.parse()?, origin),
+            "pids" => self.pids.set(raw.one()?.parse()?, origin),
+            "disk" => self.disk.set(raw.one()?.parse()?, origin),
+            "file_size" => self.file_size.set(raw.one()?.parse()?, origin),
+            "timeout" => self.timeout.set(Some(raw.one()?.parse()?), origin),
+            "require" => {
+                for text in raw.many() {
+                    self.require.push(Sourced {
+                        value: args::parse_limit(text)?,
+                        origin: origin.clone(),
+                    });
+                }
+            }
+            "layers" => self.layers.set(args::parse_layers(raw.one()?)?, origin),
+            "ids" => self.ids.set(args::parse_ids(raw.one()?)?, origin),
+            "proc" => self.proc.set(args::parse_proc(raw.one()?)?, origin),
+            "max_sandboxes" => self.max_sandboxes.set(raw.one()?.parse()?, origin),
+            "state" => self.state.set(Some(place.path(raw.one()?)?), origin),
+            "trusted" => {
+                for text in raw.many() {
+                    self.trusted.push(Sourced {
+                        value: place.path(text)?,
+                        origin: origin.clone(),
+                    });
+                }
+            }
+            other => return Err(format!("`{other}` is not a key")),
+        }
+        Ok(())
+    }
+
+    /// The values of `key` as text, each with its origin; lists may have none or many.
+    pub(crate) fn shown(&self, key: &str) -> Vec<(String, &Origin)> {
+        fn one<T: ToString>(setting: &Sourced<T>) -> Vec<(String, &Origin)> {
+            vec![(setting.value.to_string(), &setting.origin)]
+        }
+        fn many<T>(list: &[Sourced<T>], text: impl Fn(&T) -> String) -> Vec<(String, &Origin)> {
+            list.iter()
+                .map(|item| (text(&item.value), &item.origin))
+                .collect()
+        }
+        let word = |text: String, origin| vec![(text, origin)];
+        match key {
+            "backend" => word(self.backend.value.as_str().to_owned(), &self.backend.origin),
+            "carrier" if self.carrier.value.is_empty() => Vec::new(),
+            "carrier" => word(self.carrier.value.join(" "), &self.carrier.origin),
+            "rootfs" => one(&self.rootfs),
+            "net" => word(args::net_word(self.net.value).to_owned(), &self.net.origin),
+            "grants" => many(&self.grants, ToString::to_string),
+            "toolchains" => one(&self.toolchains),
+            // Values may be secrets: only names are shown.
+            "env" => many(&self.env, |var| match var.value {
+                Some(_) => format!("{}=...", var.name.to_string_lossy()),
+                None => var.name.to_string_lossy().into_owned(),
+            }),
+            "memory" => one(&self.memory),
+            "cpus" => one(&self.cpus),
+            "pids" => one(&self.pids),
+            "disk" => one(&self.disk),
+            "file_size" => one(&self.file_size),
+            "timeout" => match self.timeout.value {
+                Some(span) => word(span.to_string(), &self.timeout.origin),
+                None => word(
+                    "300s for `run`, otherwise none".to_owned(),
+                    &self.timeout.origin,
+                ),
+            },
+            "require" => many(&self.require, ToString::to_string),
+            "layers" => word(
+                args::layers_word(self.layers.value).to_owned(),
+                &self.layers.origin,
+            ),
+            "ids" => word(args::ids_word(self.ids.value).to_owned(), &self.ids.origin),
+            "proc" => word(
+                args::proc_word(self.proc.value).to_owned(),
+                &self.proc.origin,
+            ),
+            "max_sandboxes" => one(&self.max_sandboxes),
+            "state" => match &self.state.value {
+                Some(path) => word(path.display().to_string(), &self.state.origin),
+                None => Vec::new(),
+            },
+            "trusted" => many(&self.trusted, |path| path.display().to_string()),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        other => Err(format!("`{other}` is not a switch; use `true` or `false`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_can_be_set_and_shown() {
+        let place = Place {
+            base: Path::new("/base"),
+            home: Some(Path::new("/home/u")),
+        };
+        let samples = [
+            ("backend", "host"),
+            ("carrier", "ssh box"),
+            ("rootfs", "dir:root"),
+            ("net", "host"),
+            ("grants", "~/data:/data"),
+            ("toolchains", "false"),
+            ("env", "A=b"),
+            ("memory", "1GiB"),
+            ("cpus", "2"),
+            ("pids", "64"),
+            ("disk", "none"),
+            ("file_size", "1MiB"),
+            ("timeout", "1h"),
+            ("require", "memory"),
+            ("layers", "memory"),
+            ("ids", "single"),
+            ("proc", "pids"),
+            ("max_sandboxes", "5"),
+            ("state", "state"),
+            ("trusted", "~/src"),
+        ];
+        assert_eq!(
+            samples.map(|(name, _)| name).as_slice(),
+            KEYS.iter().map(|key| key.name).collect::<Vec<_>>()
+        );
+        let origin = Origin::Variable("X");
+        for (name, text) in samples {
+            let mut settings = Settings::default();
+            settings
+                .apply(name, &Raw::One(text.to_owned()), place, &origin)
+                .unwrap();
+            let shown = settings.shown(name);
+            assert_eq!(shown.len(), 1, "{name}");
+            assert_eq!(shown[0].1, &origin, "{name}");
+            assert_ne!(settings, Settings::default(), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_of_variables_are_not_shown() {
+        let place = Place {
+            base: Path::new("/"),
+            home: None,
+        };
+        let mut settings = Settings::default();
+        settings
+            .apply(
+                "env",
+                &Raw::One("TOKEN=hush".to_owned()),
+                place,
+                &Origin::Default,
+            )
+            .unwrap();
+        assert_eq!(settings.shown("env")[0].0, "TOKEN=...");
+    }
+}

@@ -1,0 +1,345 @@
+//! What was asked for, from every place it can be said, with where each value came from.
+//!
+//! Later places win: defaults, the user's file, the project's file, `GLOVEBOX_*` variables, flags.
+//! Files are strict: an unknown key is an error that names the nearest known one.
+//!
+//! The project's own file comes with the project, often from strangers. It may ask for less than the
+//! user's settings give, never for more, unless the user trusts it (`--trust-config`, or `trusted` in
+//! the user's own file). [`Settings::wider_than`] is the one place that decides what "more" means.
+
+mod file;
+mod key;
+mod nearest;
+mod resolve;
+
+pub(crate) use key::KEYS;
+pub(crate) use resolve::{Sources, resolve};
+
+use crate::args::{BackendKind, EnvArg, GrantArg, SandboxArgs};
+use crate::units::{Count, Cpus, Size, Span};
+use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Built in.
+    Default,
+    /// The user's configuration file.
+    UserFile(PathBuf),
+    /// The project's configuration file.
+    ProjectFile(PathBuf),
+    /// A `GLOVEBOX_*` variable.
+    Variable(&'static str),
+    /// A flag.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::UserFile(path) | Self::ProjectFile(path) => write!(f, "{}", path.display()),
+            Self::Variable(name) => write!(f, "${name}"),
+            Self::Flag(name) => write!(f, "--{name}"),
+        }
+    }
+}
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+impl<T> Sourced<T> {
+    const fn default(value: T) -> Self {
+        Self {
+            value,
+            origin: Origin::Default,
+        }
+    }
+
+    fn set(&mut self, value: T, origin: &Origin) {
+        *self = Self {
+            value,
+            origin: origin.clone(),
+        };
+    }
+}
+
+/// Every setting, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// What stands behind the sandbox.
+    pub backend: Sourced<BackendKind>,
+    /// Words of the carrier command; empty for none.
+    pub carrier: Sourced<Vec<String>>,
+    /// What `/` shows inside.
+    pub rootfs: Sourced<RootFs>,
+    /// Network reach.
+    pub net: Sourced<Net>,
+    /// Host paths shown read-only.
+    pub grants: Vec<Sourced<GrantArg>>,
+    /// Whether toolchains found in the home are granted.
+    pub toolchains: Sourced<bool>,
+    /// Variables given to commands.
+    pub env: Vec<Sourced<EnvArg>>,
+    /// Memory limit.
+    pub memory: Sourced<Size>,
+    /// CPU limit.
+    pub cpus: Sourced<Cpus>,
+    /// Process limit.
+    pub pids: Sourced<Count>,
+    /// Disk limit.
+    pub disk: Sourced<Size>,
+    /// File size limit.
+    pub file_size: Sourced<Size>,
+    /// Deadline; `None` when nobody said, and the command's own default holds.
+    pub timeout: Sourced<Option<Span>>,
+    /// Limits that must hold.
+    pub require: Vec<Sourced<LimitKind>>,
+    /// Where written data lives.
+    pub layers: Sourced<Layers>,
+    /// Which user ids exist inside.
+    pub ids: Sourced<Ids>,
+    /// How much of `/proc` is shown.
+    pub proc: Sourced<ProcMode>,
+    /// Sandboxes that may exist at once.
+    pub max_sandboxes: Sourced<Count>,
+    /// State directory; `None` for the usual place.
+    pub state: Sourced<Option<PathBuf>>,
+    /// Project directories whose own file may widen.
+    pub trusted: Vec<Sourced<PathBuf>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            backend: Sourced::default(BackendKind::Native),
+            carrier: Sourced::default(Vec::new()),
+            rootfs: Sourced::default(RootFs::Host),
+            net: Sourced::default(Net::None),
+            grants: Vec::new(),
+            toolchains: Sourced::default(true),
+            env: Vec::new(),
+            memory: Sourced::default(Size(Some(512 << 20))),
+            cpus: Sourced::default(Cpus(Some(1000))),
+            pids: Sourced::default(Count(Some(1024))),
+            disk: Sourced::default(Size(Some(1 << 30))),
+            file_size: Sourced::default(Size(None)),
+            timeout: Sourced::default(None),
+            require: Vec::new(),
+            layers: Sourced::default(Layers::Disk),
+            ids: Sourced::default(Ids::Auto),
+            proc: Sourced::default(ProcMode::Masked),
+            max_sandboxes: Sourced::default(Count(Some(64))),
+            state: Sourced::default(None),
+            trusted: Vec::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// Lays flags over what is there.
+    pub(crate) fn lay_flags(&mut self, flags: &SandboxArgs) {
+        fn lay<T: Clone>(setting: &mut Sourced<T>, flag: Option<&T>, name: &'static str) {
+            if let Some(value) = flag {
+                setting.set(value.clone(), &Origin::Flag(name));
+            }
+        }
+        fn add<T: Clone>(list: &mut Vec<Sourced<T>>, flags: &[T], name: &'static str) {
+            list.extend(flags.iter().map(|value| Sourced {
+                value: value.clone(),
+                origin: Origin::Flag(name),
+            }));
+        }
+        lay(&mut self.backend, flags.backend.as_ref(), "backend");
+        lay(&mut self.rootfs, flags.rootfs.as_ref(), "rootfs");
+        lay(&mut self.net, flags.net.as_ref(), "net");
+        lay(&mut self.memory, flags.memory.as_ref(), "memory");
+        lay(&mut self.cpus, flags.cpus.as_ref(), "cpus");
+        lay(&mut self.pids, flags.pids.as_ref(), "pids");
+        lay(&mut self.disk, flags.disk.as_ref(), "disk");
+        lay(&mut self.file_size, flags.file_size.as_ref(), "file-size");
+        lay(
+            &mut self.timeout,
+            flags.timeout.map(Some).as_ref(),
+            "timeout",
+        );
+        lay(&mut self.layers, flags.layers.as_ref(), "layers");
+        lay(&mut self.ids, flags.ids.as_ref(), "ids");
+        lay(&mut self.proc, flags.proc.as_ref(), "proc");
+        lay(
+            &mut self.toolchains,
+            flags.no_toolchains.then_some(false).as_ref(),
+            "no-toolchains",
+        );
+        lay(
+            &mut self.carrier,
+            flags
+                .carrier
+                .as_ref()
+                .map(|carrier| carrier.0.clone())
+                .as_ref(),
+            "carrier",
+        );
+        add(&mut self.grants, &flags.grants, "grant");
+        add(&mut self.env, &flags.env, "env");
+        add(&mut self.require, &flags.require, "require");
+    }
+
+    /// Why `self` gives a sandbox more than `base` does in the setting `key`; `None` when it does not.
+    fn wider_than(&self, base: &Self, key: &str) -> Option<String> {
+        fn more<T: Ord + Copy + fmt::Display>(
+            new: T,
+            old: T,
+            new_limit: Option<u64>,
+            old_limit: Option<u64>,
+        ) -> Option<String> {
+            let is_more = match (new_limit, old_limit) {
+                (_, None) => false,
+                (None, Some(_)) => true,
+                (Some(new), Some(old)) => new > old,
+            };
+            is_more.then(|| format!("raises the limit from {old} to {new}"))
+        }
+        let wide = |is_wide: bool, why: &str| is_wide.then(|| why.to_owned());
+        match key {
+            "backend" => {
+                let new = self.backend.value;
+                wide(
+                    new != base.backend.value && new != BackendKind::Native,
+                    "leaves the native sandbox",
+                )
+            }
+            "carrier" => {
+                let new = &self.carrier.value;
+                wide(
+                    !new.is_empty() && *new != base.carrier.value,
+                    "runs a command on your machine",
+                )
+            }
+            "rootfs" => wide(
+                self.rootfs.value != base.rootfs.value && self.rootfs.value != RootFs::Host,
+                "shows other files of your machine",
+            ),
+            "net" => wide(
+                self.net.value == Net::Host && base.net.value != Net::Host,
+                "opens your network",
+            ),
+            "grants" => wide(
+                self.grants.len() > base.grants.len(),
+                "shows further files of your machine",
+            ),
+            "env" => wide(
+                self.env
+                    .iter()
+                    .skip(base.env.len())
+                    .any(|var| var.value.value.is_none()),
+                "passes on variables of your environment",
+            ),
+            "toolchains" => wide(
+                self.toolchains.value && !base.toolchains.value,
+                "shows toolchains from your home",
+            ),
+            "memory" => more(
+                self.memory.value,
+                base.memory.value,
+                self.memory.value.0,
+                base.memory.value.0,
+            ),
+            "disk" => more(
+                self.disk.value,
+                base.disk.value,
+                self.disk.value.0,
+                base.disk.value.0,
+            ),
+            "file_size" => more(
+                self.file_size.value,
+                base.file_size.value,
+                self.file_size.value.0,
+                base.file_size.value.0,
+            ),
+            "cpus" => {
+                let limit = |settings: &Self| settings.cpus.value.0.map(u64::from);
+                more(self.cpus.value, base.cpus.value, limit(self), limit(base))
+            }
+            "pids" => {
+                let limit = |settings: &Self| settings.pids.value.0.map(u64::from);
+                more(self.pids.value, base.pids.value, limit(self), limit(base))
+            }
+            "proc" => {
+                let rank = |mode| match mode {
+                    ProcMode::None => 0,
+                    ProcMode::Pids => 1,
+                    ProcMode::Masked => 2,
+                };
+                wide(
+                    rank(self.proc.value) > rank(base.proc.value),
+                    "shows more of /proc",
+                )
+            }
+            // Time, layers, ids and required limits cannot reach further than the walls already allow.
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_and_are_named_as_the_origin() {
+        let mut settings = Settings::default();
+        let flags = SandboxArgs {
+            memory: Some(Size(None)),
+            no_toolchains: true,
+            ..SandboxArgs::default()
+        };
+        settings.lay_flags(&flags);
+        assert_eq!(
+            settings.memory,
+            Sourced {
+                value: Size(None),
+                origin: Origin::Flag("memory")
+            }
+        );
+        assert!(!settings.toolchains.value);
+        assert_eq!(settings.cpus.origin, Origin::Default);
+    }
+
+    #[test]
+    fn every_key_that_can_widen_is_noticed() {
+        let base = Settings::default();
+        let mut wide = base.clone();
+        wide.backend.value = BackendKind::Host;
+        wide.carrier.value = vec!["ssh".to_owned()];
+        wide.rootfs.value = RootFs::HostAll;
+        wide.net.value = Net::Host;
+        wide.memory.value = Size(None);
+        wide.disk.value = Size(Some(2 << 30));
+        wide.cpus.value = Cpus(Some(2000));
+        wide.pids.value = Count(None);
+        wide.grants.push(Sourced::default(GrantArg {
+            source: "/etc".into(),
+            target: None,
+        }));
+        wide.env.push(Sourced::default(EnvArg {
+            name: "SECRET".into(),
+            value: None,
+        }));
+        for key in [
+            "backend", "carrier", "rootfs", "net", "memory", "disk", "cpus", "pids", "grants",
+            "env",
+        ] {
+            assert!(wide.wider_than(&base, key).is_some(), "{key}");
+            assert!(base.wider_than(&wide, key).is_none(), "{key} the other way");
+        }
+    }
+}

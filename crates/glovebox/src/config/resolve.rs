@@ -1,0 +1,319 @@
+//! From the places settings are written to one resolved value each.
+
+use super::file::{self, Entry, FILE_NAME};
+use super::key::{KEYS, Place, Raw};
+use super::nearest::nearest;
+use super::{Origin, Settings};
+use crate::exit::CommandError;
+use crate::host::Surroundings;
+use std::path::{Path, PathBuf};
+
+/// Where to look, as the flags said.
+#[derive(Debug)]
+pub(crate) struct Sources<'a> {
+    /// The project directory: its file is looked for there and upwards.
+    pub project: Option<&'a Path>,
+    /// A file to read in place of the user's own.
+    pub config: Option<&'a Path>,
+    /// Read no file at all.
+    pub no_config: bool,
+    /// Let the project's file widen.
+    pub trust_config: bool,
+}
+
+/// Resolves everything but the flags, which [`Settings::lay_flags`] lays on top. The second value
+/// holds warnings for people.
+///
+/// # Errors
+/// Usage errors for wrong files and variables; a refusal when the project's file widens.
+pub(crate) fn resolve(
+    sources: &Sources<'_>,
+    host: &Surroundings,
+) -> Result<(Settings, Vec<String>), CommandError> {
+    let mut settings = Settings::default();
+    if !sources.no_config {
+        let user_file = lay_user_file(&mut settings, sources, host)?;
+        if let Some(project) = sources.project {
+            lay_project_file(&mut settings, project, user_file.as_deref(), sources, host)?;
+        }
+    }
+    let warnings = lay_variables(&mut settings, host)?;
+    Ok((settings, warnings))
+}
+
+fn lay_user_file(
+    settings: &mut Settings,
+    sources: &Sources<'_>,
+    host: &Surroundings,
+) -> Result<Option<PathBuf>, CommandError> {
+    let variable = host.var("GLOVEBOX_CONFIG").map(PathBuf::from);
+    let (path, is_asked_for) = match (sources.config, variable) {
+        (Some(path), _) => (host.absolute(path), true),
+        (None, Some(path)) => (host.absolute(&path), true),
+        (None, None) => match host.config_dir() {
+            Some(dir) => (dir.join(FILE_NAME), false),
+            None => return Ok(None),
+        },
+    };
+    let entries = match file::read(&path) {
+        Ok(Some(entries)) => entries,
+        Ok(None) if is_asked_for => {
+            return Err(CommandError::usage(
+                format!("there is no configuration file {}", path.display()),
+                "correct the path, or leave --config and $GLOVEBOX_CONFIG out",
+            ));
+        }
+        Ok(None) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let origin = Origin::UserFile(path.clone());
+    for entry in &entries {
+        apply(settings, entry, &path, host, &origin)?;
+    }
+    Ok(Some(path))
+}
+
+fn lay_project_file(
+    settings: &mut Settings,
+    project: &Path,
+    user_file: Option<&Path>,
+    sources: &Sources<'_>,
+    host: &Surroundings,
+) -> Result<(), CommandError> {
+    for dir in project.ancestors() {
+        let path = dir.join(FILE_NAME);
+        if user_file == Some(path.as_path()) {
+            return Ok(());
+        }
+        let Some(entries) = file::read(&path)? else {
+            continue;
+        };
+        let is_trusted = sources.trust_config
+            || settings
+                .trusted
+                .iter()
+                .any(|trusted| dir.starts_with(&trusted.value));
+        let origin = Origin::ProjectFile(path.clone());
+        for entry in &entries {
+            let (name, shown) = (entry.key.name, path.display());
+            if entry.key.is_user_only {
+                return Err(CommandError::refused(
+                    format!("{shown}:{}: a project cannot set `{name}`", entry.line),
+                    "set it in your own configuration (`~/.config/glovebox/glovebox.toml`)",
+                ));
+            }
+            let before = settings.clone();
+            apply(settings, entry, &path, host, &origin)?;
+            // TRUST: the file came with the project. It may only take away from what the user gives.
+            if !is_trusted && let Some(why) = settings.wider_than(&before, name) {
+                return Err(CommandError::refused(
+                    format!(
+                        "{shown}:{}: `{name}` {why}, and a project may not do that by itself",
+                        entry.line
+                    ),
+                    format!(
+                        "if you trust this project, pass --trust-config, or add {:?} to `trusted` in your own \
+                         configuration",
+                        dir.display().to_string()
+                    ),
+                ));
+            }
+        }
+        return Ok(());
+    }
+    Ok(())
+}
+
+fn apply(
+    settings: &mut Settings,
+    entry: &Entry,
+    path: &Path,
+    host: &Surroundings,
+    origin: &Origin,
+) -> Result<(), CommandError> {
+    let place = Place {
+        base: path.parent().unwrap_or(Path::new("/")),
+        home: host.home(),
+    };
+    settings
+        .apply(entry.key.name, &entry.raw, place, origin)
+        .map_err(|error| {
+            CommandError::usage(
+                format!(
+                    "{}:{}: `{}`: {error}",
+                    path.display(),
+                    entry.line,
+                    entry.key.name
+                ),
+                "correct the file, or pass --no-config to go without it",
+            )
+        })
+}
+
+/// Names that mean something to us without being settings.
+const OTHER_VARIABLES: &[&str] = &["GLOVEBOX_CONFIG"];
+
+fn lay_variables(
+    settings: &mut Settings,
+    host: &Surroundings,
+) -> Result<Vec<String>, CommandError> {
+    let mut warnings = Vec::new();
+    for (name, value) in host.vars() {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("GLOVEBOX_")) else {
+            continue;
+        };
+        if OTHER_VARIABLES.contains(&name) || name.starts_with("GLOVEBOX_TEST_") {
+            continue;
+        }
+        let variables = KEYS.iter().filter_map(|key| key.variable);
+        let Some(key) = KEYS.iter().find(|key| key.variable == Some(name)) else {
+            if let Some(known) = nearest(name, variables) {
+                warnings.push(format!("${name} is not a setting; did you mean ${known}?"));
+            }
+            continue;
+        };
+        // An empty variable is an unset one, as XDG has it.
+        if value.is_empty() {
+            continue;
+        }
+        let remedy = || format!("correct ${name}, or unset it");
+        let text = value
+            .to_str()
+            .ok_or_else(|| CommandError::usage(format!("${name} is not UTF-8"), remedy()))?;
+        let place = Place {
+            base: host.directory(),
+            home: host.home(),
+        };
+        let origin = Origin::Variable(key.variable.unwrap_or_default());
+        settings
+            .apply(key.name, &Raw::One(text.to_owned()), place, &origin)
+            .map_err(|error| CommandError::usage(format!("${name}: {error}"), remedy()))?;
+    }
+    Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Size;
+    use std::fs;
+
+    struct Tree {
+        dir: tempfile::TempDir,
+    }
+
+    impl Tree {
+        fn new(user: &str, project: &str) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            for (at, text) in [("home/.config/glovebox", user), ("project/sub", "")] {
+                fs::create_dir_all(dir.path().join(at)).unwrap();
+                if !text.is_empty() {
+                    fs::write(dir.path().join(at).join(FILE_NAME), text).unwrap();
+                }
+            }
+            if !project.is_empty() {
+                fs::write(dir.path().join("project").join(FILE_NAME), project).unwrap();
+            }
+            Self { dir }
+        }
+
+        fn resolve(
+            &self,
+            vars: &[(&str, &str)],
+            trust_config: bool,
+        ) -> Result<(Settings, Vec<String>), CommandError> {
+            let project = self.dir.path().join("project/sub");
+            let host = Surroundings::for_tests(&self.dir.path().join("home"), &project, vars);
+            let sources = Sources {
+                project: Some(&project),
+                config: None,
+                no_config: false,
+                trust_config,
+            };
+            resolve(&sources, &host)
+        }
+    }
+
+    #[test]
+    fn later_places_win() {
+        let tree = Tree::new("memory = \"2GiB\"\npids = 10", "memory = \"1GiB\"");
+        let (settings, _) = tree.resolve(&[("GLOVEBOX_PIDS", "7")], false).unwrap();
+        assert_eq!(settings.memory.value, Size(Some(1 << 30)));
+        assert!(matches!(settings.memory.origin, Origin::ProjectFile(_)));
+        assert_eq!(settings.pids.value.0, Some(7));
+        assert_eq!(settings.pids.origin, Origin::Variable("GLOVEBOX_PIDS"));
+    }
+
+    #[test]
+    fn a_project_may_tighten_and_not_widen() {
+        for text in [
+            "net = \"host\"",
+            "backend = \"host\"",
+            "grants = [\"/etc\"]",
+            "env = [\"SECRET\"]",
+            "memory = \"none\"",
+        ] {
+            let error = Tree::new("", text).resolve(&[], false).unwrap_err();
+            assert_eq!(error.exit_code(), 3, "{text}: {error:?}");
+            assert!(
+                error.fault.remedy.unwrap().contains("--trust-config"),
+                "{text}"
+            );
+            Tree::new("", text).resolve(&[], true).unwrap();
+        }
+        for text in [
+            "memory = \"64MiB\"",
+            "toolchains = false",
+            "env = [\"A=b\"]",
+            "timeout = \"1h\"",
+        ] {
+            Tree::new("", text).resolve(&[], false).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_trusted_project_may_widen() {
+        let tree = Tree::new("", "net = \"host\"");
+        let trusted = format!(
+            "trusted = [{:?}]",
+            tree.dir.path().join("project").display().to_string()
+        );
+        fs::write(
+            tree.dir
+                .path()
+                .join("home/.config/glovebox")
+                .join(FILE_NAME),
+            trusted,
+        )
+        .unwrap();
+        assert!(tree.resolve(&[], false).is_ok());
+    }
+
+    #[test]
+    fn a_project_never_sets_what_is_the_users() {
+        for text in [
+            "trusted = [\"/\"]",
+            "state = \"/tmp/x\"",
+            "max_sandboxes = 1",
+        ] {
+            assert!(Tree::new("", text).resolve(&[], true).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn wrong_variables_are_errors_and_mistyped_ones_warnings() {
+        let tree = Tree::new("", "");
+        let error = tree
+            .resolve(&[("GLOVEBOX_MEMORY", "lots")], false)
+            .unwrap_err();
+        assert!(
+            error.fault.message.starts_with("$GLOVEBOX_MEMORY: "),
+            "{error:?}"
+        );
+        let (_, warnings) = tree.resolve(&[("GLOVEBOX_MEMROY", "1GiB")], false).unwrap();
+        assert_eq!(
+            warnings,
+            ["$GLOVEBOX_MEMROY is not a setting; did you mean $GLOVEBOX_MEMORY?"]
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! How a command of ours ends: one error type, one table of exit codes.
+//!
+//! `run` and `exec` stand in for the command they run, so their exit code is that command's; every
+//! failure of our own is 125 there (124 a deadline, 126 and 127 as a shell). All other commands use
+//! [`Kind`]'s own numbers. A failure is a [`Fault`] underneath, so that what a person reads and what
+//! `--json` carries are the same facts.
+
+use glovebox_proto::{Class, Code, Fault};
+use std::io;
+
+/// The command passed its deadline (`run`, `exec`).
+pub(crate) const TIMED_OUT: u8 = 124;
+/// A failure of our own (`run`, `exec`).
+pub(crate) const OWN_FAILURE: u8 = 125;
+/// The command cannot be executed (`run`, `exec`).
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found (`run`, `exec`).
+pub(crate) const NOT_FOUND: u8 = 127;
+/// Interrupted before there was anything to report.
+pub(crate) const INTERRUPTED: u8 = 130;
+/// Nobody reads our output any more: what a shell reports for a process that SIGPIPE ended.
+pub(crate) const BROKEN_PIPE: u8 = 141;
+
+/// Result of a command: its exit code, or what went wrong.
+pub(crate) type CommandResult = Result<u8, CommandError>;
+
+/// Decides the exit code of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It ran and did not succeed.
+    Failed,
+    /// The command line or the configuration is wrong.
+    Usage,
+    /// Policy said no, or something else holds what was asked for.
+    Refused,
+    /// The sandbox or the way to it is gone.
+    Lost,
+    /// A limit is reached.
+    Limit,
+    /// The user stopped it.
+    Interrupted,
+    /// Nobody reads our output any more.
+    BrokenPipe,
+}
+
+impl Kind {
+    const fn exit_code(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Refused => 3,
+            Self::Lost => 4,
+            Self::Limit => 5,
+            Self::Interrupted => INTERRUPTED,
+            Self::BrokenPipe => BROKEN_PIPE,
+        }
+    }
+}
+
+/// What went wrong, with the exit code it leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommandError {
+    /// Decides the exit code.
+    pub kind: Kind,
+    /// Sentence, remedy, and the words for programs.
+    pub fault: Fault,
+}
+
+impl CommandError {
+    /// Wrong usage: `message` says what, `remedy` how to do it right.
+    pub(crate) fn usage(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let fault = Fault::failed(Code::InvalidArgument, message).remedy(remedy);
+        Self {
+            kind: Kind::Usage,
+            fault,
+        }
+    }
+
+    /// A refusal by policy.
+    pub(crate) fn refused(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let fault = Fault::refused(Code::PermissionDenied, message).remedy(remedy);
+        Self {
+            kind: Kind::Refused,
+            fault,
+        }
+    }
+
+    /// An operating-system error while doing `what`.
+    pub(crate) fn io(what: impl Into<String>, error: &io::Error) -> Self {
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => Code::NotFound,
+            io::ErrorKind::PermissionDenied => Code::PermissionDenied,
+            io::ErrorKind::AlreadyExists => Code::AlreadyExists,
+            io::ErrorKind::StorageFull => Code::NoSpace,
+            _ => Code::Io,
+        };
+        let kind = if error.kind() == io::ErrorKind::BrokenPipe {
+            Kind::BrokenPipe
+        } else {
+            Kind::Failed
+        };
+        // The number behind the words helps nobody who reads them.
+        let text = error.to_string();
+        let words = text.split(" (os error").next().unwrap_or(&text);
+        Self {
+            kind,
+            fault: Fault::failed(code, format!("cannot {}: {words}", what.into())),
+        }
+    }
+
+    /// The user stopped us before the command began.
+    pub(crate) fn interrupted() -> Self {
+        Self {
+            kind: Kind::Interrupted,
+            fault: Fault::failed(Code::Cancelled, "interrupted"),
+        }
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.fault.remedy = Some(remedy.into());
+        self
+    }
+
+    /// The exit code in commands other than `run` and `exec`.
+    pub(crate) const fn exit_code(&self) -> u8 {
+        self.kind.exit_code()
+    }
+
+    /// The exit code in `run` and `exec`, which stand in for the command they run.
+    pub(crate) fn stand_in_code(&self) -> u8 {
+        match (self.kind, self.fault.code) {
+            (Kind::BrokenPipe, _) => BROKEN_PIPE,
+            (Kind::Interrupted, _) => INTERRUPTED,
+            (_, Code::CommandNotFound) => NOT_FOUND,
+            (_, Code::CommandNotExecutable) => NOT_EXECUTABLE,
+            _ => OWN_FAILURE,
+        }
+    }
+}
+
+impl From<Fault> for CommandError {
+    fn from(fault: Fault) -> Self {
+        let kind = match (fault.class, fault.code) {
+            (_, Code::TooManySandboxes | Code::LimitUnavailable | Code::TooLarge | Code::Busy) => {
+                Kind::Limit
+            }
+            (_, Code::AlreadyExists) | (Class::Refused, _) => Kind::Refused,
+            (_, Code::InvalidArgument) => Kind::Usage,
+            (_, Code::Cancelled) => Kind::Interrupted,
+            (Class::Lost, _) | (_, Code::SandboxNotFound | Code::SandboxNotRunning) => Kind::Lost,
+            (Class::Failed, _) => Kind::Failed,
+        };
+        Self { kind, fault }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_of_our_own_is_125_in_a_stand_in() {
+        for &code in Code::ALL {
+            let error = CommandError::from(Fault::failed(code, "x"));
+            let want = match code {
+                Code::CommandNotFound => 127,
+                Code::CommandNotExecutable => 126,
+                Code::Cancelled => 130,
+                _ => 125,
+            };
+            assert_eq!(error.stand_in_code(), want, "{code}");
+        }
+        assert_eq!(CommandError::usage("x", "y").stand_in_code(), 125);
+    }
+
+    #[test]
+    fn classes_have_their_own_exit_codes() {
+        assert_eq!(
+            CommandError::from(Fault::failed(Code::Io, "x")).exit_code(),
+            1
+        );
+        assert_eq!(CommandError::usage("x", "y").exit_code(), 2);
+        assert_eq!(
+            CommandError::from(Fault::refused(Code::PermissionDenied, "x")).exit_code(),
+            3
+        );
+        assert_eq!(
+            CommandError::from(Fault::failed(Code::AlreadyExists, "x")).exit_code(),
+            3
+        );
+        assert_eq!(
+            CommandError::from(Fault::lost(Code::LinkLost, "x")).exit_code(),
+            4
+        );
+        assert_eq!(
+            CommandError::from(Fault::refused(Code::TooManySandboxes, "x")).exit_code(),
+            5
+        );
+        assert_eq!(CommandError::interrupted().exit_code(), 130);
+    }
+}

@@ -1,0 +1,194 @@
+//! The environment of commands: built from nothing, by allow-list.
+
+use super::Surroundings;
+use glovebox_sandbox::jail::spec::{Grant, RootFs, SANDBOX_USER, WORKSPACE};
+use std::path::{Path, PathBuf};
+
+/// What every Linux system has, in the order login programs use.
+const STANDARD_PATH: [&str; 6] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+];
+
+/// Trees of the host that [`RootFs::Host`] shows.
+const PROGRAM_TREES: [&str; 7] = [
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+];
+
+/// Variables about language, time and the terminal: harmless, and missed when absent.
+const PASSED: [&str; 5] = ["LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM"];
+
+/// Whether a host path is shown inside without any grant.
+pub(crate) fn is_shown(rootfs: &RootFs, path: &Path) -> bool {
+    match rootfs {
+        RootFs::Host => PROGRAM_TREES.iter().any(|tree| path.starts_with(tree)),
+        RootFs::HostAll => true,
+        RootFs::Dir(_) => false,
+    }
+}
+
+/// The host's `PATH` in its own order, less what does not exist inside. Directories of the project
+/// move with it to `/workspace`.
+pub(crate) fn visible_path(
+    host: &Surroundings,
+    rootfs: &RootFs,
+    grants: &[Grant],
+    project: Option<&Path>,
+) -> String {
+    let mut dirs: Vec<String> = Vec::new();
+    let mut add = |dir: &Path| {
+        if let Some(dir) = dir.to_str()
+            && !dir.contains(':')
+            && !dirs.iter().any(|known| known == dir)
+        {
+            dirs.push(dir.to_owned());
+        }
+    };
+    let granted = |path: &Path| {
+        let grant = grants
+            .iter()
+            .find(|grant| path.starts_with(&grant.source))?;
+        Some(below(&grant.target, path.strip_prefix(&grant.source).ok()?))
+    };
+    let place = |path: &Path| -> Option<PathBuf> {
+        if let Some(rest) = project.and_then(|project| path.strip_prefix(project).ok()) {
+            return Some(below(Path::new(WORKSPACE), rest));
+        }
+        if is_shown(rootfs, path) {
+            Some(path.to_owned())
+        } else {
+            granted(path)
+        }
+    };
+    if !matches!(rootfs, RootFs::Dir(_)) {
+        for dir in std::env::split_paths(host.var("PATH").unwrap_or_default()) {
+            if !dir.is_absolute() || !dir.is_dir() {
+                continue;
+            }
+            // Some version managers put a link from a run-time directory in PATH: what it leads to counts.
+            let inside = place(&dir).or_else(|| place(&dir.canonicalize().ok()?));
+            if let Some(inside) = inside {
+                add(&inside);
+            }
+        }
+    }
+    for dir in STANDARD_PATH {
+        add(Path::new(dir));
+    }
+    dirs.join(":")
+}
+
+/// `base/rest`, without a trailing slash when there is no rest.
+fn below(base: &Path, rest: &Path) -> PathBuf {
+    if rest.as_os_str().is_empty() {
+        base.to_owned()
+    } else {
+        base.join(rest)
+    }
+}
+
+/// Variables every command gets in the sandbox; `home` is the home inside.
+pub(crate) fn base_environment(
+    host: &Surroundings,
+    path: String,
+    home: &Path,
+) -> Vec<(String, String)> {
+    let shell = if Path::new("/bin/bash").exists() {
+        "/bin/bash"
+    } else {
+        "/bin/sh"
+    };
+    let mut env: Vec<(String, String)> = [
+        ("PATH", path),
+        ("HOME", home.to_string_lossy().into_owned()),
+        ("USER", SANDBOX_USER.to_owned()),
+        ("LOGNAME", SANDBOX_USER.to_owned()),
+        ("SHELL", shell.to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    env.extend(passed(host));
+    env
+}
+
+/// Variables of a command without walls: the user's own identity, the same allow-list otherwise.
+pub(crate) fn host_environment(host: &Surroundings) -> Vec<(String, String)> {
+    let mut env: Vec<(String, String)> = [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "XDG_RUNTIME_DIR",
+    ]
+    .into_iter()
+    .filter_map(|name| Some((name.to_owned(), host.var(name)?.to_str()?.to_owned())))
+    .collect();
+    env.extend(passed(host));
+    env
+}
+
+fn passed(host: &Surroundings) -> Vec<(String, String)> {
+    host.vars()
+        .filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)))
+        .filter(|(name, value)| {
+            (PASSED.contains(name) || name.starts_with("LC_")) && !value.is_empty()
+        })
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_keeps_its_order_and_loses_what_is_not_inside() {
+        let temp = tempfile::tempdir().unwrap();
+        let (tools, project) = (temp.path().join("tools/bin"), temp.path().join("project"));
+        std::fs::create_dir_all(&tools).unwrap();
+        std::fs::create_dir_all(project.join("node_modules/.bin")).unwrap();
+        let link = temp.path().join("link");
+        std::os::unix::fs::symlink(&tools, &link).unwrap();
+        let hidden = temp.path().display();
+        let path = format!(
+            "{}/node_modules/.bin:{}:{}:{hidden}:/usr/bin:/nonexistent:relative::/usr/bin",
+            project.display(),
+            link.display(),
+            tools.display(),
+        );
+        let host = Surroundings::for_tests(temp.path(), &project, &[("PATH", &path)]);
+        let grant = Grant {
+            source: tools.clone(),
+            target: "/tools".into(),
+        };
+        let shown = visible_path(&host, &RootFs::Host, &[grant], Some(&project));
+        assert_eq!(
+            shown,
+            "/workspace/node_modules/.bin:/tools:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin"
+        );
+    }
+
+    #[test]
+    fn secrets_do_not_pass() {
+        let vars = [
+            ("AWS_SECRET_ACCESS_KEY", "hush"),
+            ("LANG", "C.UTF-8"),
+            ("LC_TIME", "C"),
+            ("SSH_AUTH_SOCK", "/x"),
+        ];
+        let host = Surroundings::for_tests(Path::new("/h"), Path::new("/p"), &vars);
+        let env = base_environment(&host, "/bin".to_owned(), Path::new("/h"));
+        let names: Vec<&str> = env.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_TIME"
+            ]
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! The `glovebox` command: arguments, terminal and exit codes around the sandbox crate.
+//!
+//! ```text
+//! args      what was typed            validated, nothing touched
+//! host      what this machine is      the only reader of environment, home and current directory
+//! config    what is wanted            defaults < user file < project file < variables < flags
+//! wanted    settings -> SandboxSpec
+//! cmd       one file per command
+//! session   a command's streams, signals and terminal
+//! render    words for people, objects for programs
+//! exit      errors and exit codes
+//! ```
+//!
+//! `run` and `exec` stand in for the command they run: its output and exit code are theirs. The
+//! binary holds no sandbox logic; what is decided here is only what is asked for.
+
+mod args;
+mod cmd;
+mod config;
+mod exit;
+mod host;
+mod render;
+mod session;
+mod units;
+mod usage;
+mod wanted;
+
+use args::{Cli, Command};
+use clap::Parser;
+use cmd::Cx;
+use exit::{CommandError, CommandResult, Kind};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    give_back_terminal_on_panic();
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    let code = match Cli::try_parse_from(&argv) {
+        Ok(cli) => run(cli),
+        Err(error) => usage::explain(&error, &argv),
+    };
+    ExitCode::from(code)
+}
+
+fn run(cli: Cli) -> u8 {
+    let cx = Cx::new(cli.global);
+    let is_stand_in = matches!(cli.command, Command::Run(_) | Command::Exec(_));
+    match dispatch(&cx, cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            if error.kind != Kind::Interrupted {
+                cx.talk.error(&error);
+            }
+            exit_code(&error, is_stand_in)
+        }
+    }
+}
+
+fn exit_code(error: &CommandError, is_stand_in: bool) -> u8 {
+    if is_stand_in {
+        error.stand_in_code()
+    } else {
+        error.exit_code()
+    }
+}
+
+fn dispatch(cx: &Cx, command: Command) -> CommandResult {
+    match command {
+        Command::Run(args) => cmd::run::run(cx, &args),
+        Command::Start(args) => cmd::start::run(cx, &args),
+        Command::List(args) => cmd::list::run(cx, &args),
+        Command::Exec(args) => cmd::exec::run(cx, &args),
+        Command::Attach(args) => cmd::attach::run(cx, &args),
+        Command::Kill(args) => cmd::kill::run(cx, &args),
+        Command::Logs(args) => cmd::logs::run(cx, &args),
+        Command::Info(args) => cmd::info::run(cx, &args),
+        Command::Doctor(args) => cmd::doctor::run(cx, &args),
+        Command::Demo(args) => cmd::demo::run(cx, &args),
+        Command::Completions(args) => cmd::completions::run(&args),
+        Command::Config(args) => cmd::config::run(cx, &args),
+        Command::Supervise(args) => cmd::supervise::run(&args),
+        Command::Man(args) => cmd::man::run(&args),
+    }
+}
+
+/// A panic must not leave the user with a terminal that does not echo.
+fn give_back_terminal_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        session::restore_terminal();
+        report(info);
+    }));
+}

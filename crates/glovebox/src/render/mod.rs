@@ -1,0 +1,129 @@
+//! Words for people and objects for programs.
+//!
+//! Two rules. What a command was asked for goes to standard output, everything else to standard
+//! error. And nothing that came from a sandbox or a project (names, paths, messages) reaches a
+//! terminal unescaped, except the output of the commands themselves.
+
+mod changes;
+mod escape;
+mod json;
+mod report;
+mod table;
+
+pub(crate) use changes::changes;
+pub(crate) use escape::{escape, escape_text};
+pub(crate) use json::{VERSION, envelope, failure, output_fields};
+pub(crate) use report::{limit_value, report};
+pub(crate) use table::table;
+
+use crate::args::GlobalArgs;
+use crate::exit::{CommandError, Kind};
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+/// How much to say, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Talk {
+    /// Only errors.
+    pub is_quiet: bool,
+    /// More than usual.
+    pub is_verbose: bool,
+    /// Standard error is read by a person.
+    pub is_terminal: bool,
+    has_color: bool,
+}
+
+impl Talk {
+    /// Settles how to talk. `no_color` is whether `NO_COLOR` is set or the terminal is a dumb one.
+    pub(crate) fn new(global: &GlobalArgs, no_color: bool) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self {
+            is_quiet: global.quiet,
+            is_verbose: global.verbose,
+            is_terminal,
+            has_color: is_terminal && !no_color,
+        }
+    }
+
+    /// One line about what goes on; not with `--quiet`.
+    pub(crate) fn note(self, line: impl Display) {
+        if !self.is_quiet {
+            say(format_args!("glovebox: {line}"));
+        }
+    }
+
+    /// One line only with `--verbose`.
+    pub(crate) fn detail(self, line: impl Display) {
+        if self.is_verbose {
+            self.note(line);
+        }
+    }
+
+    /// One line that matters even in a hurry; not with `--quiet`.
+    pub(crate) fn warning(self, line: impl Display) {
+        if !self.is_quiet {
+            say(format_args!("{} {line}", self.label("warning:", "33")));
+        }
+    }
+
+    /// A failure: what was wrong and what to do about it.
+    pub(crate) fn error(self, error: &CommandError) {
+        if error.kind == Kind::BrokenPipe {
+            return;
+        }
+        say(format_args!(
+            "{} {}",
+            self.label("error:", "31"),
+            escape_text(&error.fault.message)
+        ));
+        if let Some(remedy) = &error.fault.remedy {
+            say(format_args!(
+                "{} {}",
+                self.label("hint:", "36"),
+                escape_text(remedy)
+            ));
+        }
+    }
+
+    fn label(self, word: &str, color: &str) -> String {
+        if self.has_color {
+            format!("\u{1b}[1;{color}m{word}\u{1b}[0m")
+        } else {
+            word.to_owned()
+        }
+    }
+}
+
+/// Writes one line to standard error. Nobody listening is no reason to fail.
+pub(crate) fn say(line: impl Display) {
+    // One write per line, so that lines of concurrent processes do not mix.
+    let text = format!("{line}\n");
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Writes a result to standard output.
+///
+/// # Errors
+/// [`Kind::BrokenPipe`] when nobody reads it; other errors as they come.
+pub(crate) fn print(text: impl Display) -> Result<(), CommandError> {
+    let mut stdout = io::stdout().lock();
+    let written = write!(stdout, "{text}").and_then(|()| stdout.flush());
+    written.map_err(|error| CommandError::io("write to standard output", &error))
+}
+
+/// `` `a`, `b` or `c` ``.
+pub(crate) fn one_of(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => format!("`{only}`"),
+        [first @ .., last] => {
+            let first: Vec<String> = first.iter().map(|word| format!("`{word}`")).collect();
+            format!("{} or `{last}`", first.join(", "))
+        }
+    }
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn plural(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}

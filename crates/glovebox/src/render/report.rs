@@ -1,0 +1,55 @@
+//! The isolation report as a few lines for people.
+
+use super::{escape_text, table};
+use crate::units::{Cpus, Size, Span, human_us};
+use glovebox_sandbox::Report;
+use glovebox_sandbox::jail::spec::LimitKind;
+use std::fmt::Write;
+
+/// A limit's value in its own unit.
+pub(crate) fn limit_value(kind: LimitKind, value: u64) -> String {
+    match kind {
+        LimitKind::Memory | LimitKind::Disk | LimitKind::FileSize => Size(Some(value)).to_string(),
+        LimitKind::Cpu => Cpus(u32::try_from(value).ok()).to_string(),
+        LimitKind::Pids => value.to_string(),
+        LimitKind::Wall => Span(Some(value)).to_string(),
+    }
+}
+
+/// Walls and limits, one per line, then what is weaker than it could be.
+pub(crate) fn report(report: &Report) -> String {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for wall in &report.walls {
+        // TRUST: parts of the detail may come from a remote side.
+        rows.push(vec![
+            escape_text(&wall.name),
+            wall.state.to_string(),
+            escape_text(&wall.detail),
+        ]);
+    }
+    for limit in &report.limits {
+        let detail = format!(
+            "{}, {}",
+            limit_value(limit.kind, limit.value),
+            escape_text(&limit.mechanism)
+        );
+        rows.push(vec![
+            limit.kind.to_string(),
+            limit.state.to_string(),
+            detail,
+        ]);
+    }
+    let mut text = table(&["WALL OR LIMIT", "STATE", "BY"], &rows);
+    for line in &report.degraded {
+        let _ = writeln!(text, "weaker than it could be: {}", escape_text(line));
+    }
+    if !report.timings_us.is_empty() {
+        let steps: Vec<String> = report
+            .timings_us
+            .iter()
+            .map(|(step, us)| format!("{} {}", escape_text(step), human_us(*us)))
+            .collect();
+        let _ = writeln!(text, "start: {}", steps.join(", "));
+    }
+    text
+}

@@ -1,0 +1,81 @@
+//! The user's terminal: raw while a command has it, and always given back as it was.
+//!
+//! The settings to return to live in one place that the guard, the panic hook and the signal thread
+//! can all reach; whoever comes first restores, the others find nothing to do.
+
+use crate::exit::CommandError;
+use glovebox_proto::WindowSize;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+
+/// Settings of the terminal before it became raw.
+static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// A terminal in raw mode; dropping it restores the terminal.
+#[derive(Debug)]
+pub(crate) struct RawMode(());
+
+impl RawMode {
+    /// Puts the terminal on standard input into raw mode.
+    ///
+    /// # Errors
+    /// A usage error when standard input is no terminal.
+    pub(crate) fn enter() -> Result<Self, CommandError> {
+        let stdin = rustix::stdio::stdin();
+        let saved = tcgetattr(stdin).map_err(|_| {
+            CommandError::usage(
+                "standard input is not a terminal",
+                "run it from a terminal, or leave --tty out",
+            )
+        })?;
+        let mut raw = saved.clone();
+        raw.make_raw();
+        *SAVED.lock().unwrap_or_else(PoisonError::into_inner) = Some(saved);
+        let guard = Self(());
+        tcsetattr(stdin, OptionalActions::Drain, &raw)
+            .map_err(|error| CommandError::io("set the terminal to raw mode", &error.into()))?;
+        Ok(guard)
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Gives the terminal back as it was. Harmless when it was never changed.
+pub(crate) fn restore() {
+    let saved = SAVED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(saved) = saved {
+        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &saved);
+    }
+}
+
+/// Makes the terminal raw again after the process was stopped and continued.
+pub(super) fn renew() {
+    let saved = SAVED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(saved) = saved.as_ref() {
+        let mut raw = saved.clone();
+        raw.make_raw();
+        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &raw);
+    }
+}
+
+/// Size of the terminal, or the classical one when it does not know.
+pub(crate) fn size() -> WindowSize {
+    let of = |fd: std::os::fd::BorrowedFd<'_>| {
+        tcgetwinsize(fd)
+            .ok()
+            .filter(|size| size.ws_row > 0 && size.ws_col > 0)
+    };
+    let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
+    match of(stdin.as_fd()).or_else(|| of(stdout.as_fd())) {
+        Some(size) => WindowSize {
+            rows: size.ws_row,
+            cols: size.ws_col,
+        },
+        None => WindowSize { rows: 24, cols: 80 },
+    }
+}

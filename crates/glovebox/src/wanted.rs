@@ -1,0 +1,297 @@
+//! From settings and surroundings to what the sandbox crate is asked for.
+
+use crate::args::{BackendKind, EnvArg, GrantArg};
+use crate::config::{Origin, Settings, Sourced};
+use crate::exit::CommandError;
+use crate::host::{self, Surroundings, Toolchain};
+use crate::units::Span;
+use glovebox_proto::EnvVar;
+use glovebox_sandbox::jail::spec::{Grant, Limits, RootFs, Spec, WORKSPACE};
+use glovebox_sandbox::{Backend, SandboxSpec};
+use serde_bytes::ByteBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// What is asked for, and what to say about it.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// What is asked for.
+    pub spec: SandboxSpec,
+    /// Toolchains that were granted.
+    pub toolchains: Vec<Toolchain>,
+}
+
+/// Puts a sandbox's spec together. `wall_ms` is the life of the sandbox as a whole.
+///
+/// # Errors
+/// Usage errors for settings that contradict each other or name what does not exist.
+pub(crate) fn wanted(
+    settings: &Settings,
+    host: &Surroundings,
+    project: &Path,
+    wall_ms: Option<u64>,
+) -> Result<Wanted, CommandError> {
+    let backend = backend(settings)?;
+    let limits = Limits {
+        memory_bytes: settings.memory.value.0,
+        cpu_millis: settings.cpus.value.0,
+        pids: settings.pids.value.0,
+        disk_bytes: settings.disk.value.0,
+        file_bytes: settings.file_size.value.0,
+        wall_ms,
+    };
+    let mut require: Vec<_> = settings.require.iter().map(|limit| limit.value).collect();
+    require.sort_unstable();
+    require.dedup();
+    let mut jail = Spec {
+        net: settings.net.value,
+        proc: settings.proc.value,
+        layers: settings.layers.value,
+        ids: settings.ids.value,
+        limits,
+        require,
+        ..Spec::default()
+    };
+    let mut toolchains = Vec::new();
+    let mut cwd = None;
+    match backend {
+        Backend::Native => {
+            jail.workspace = Some(project.to_owned());
+            jail.rootfs = rootfs(settings, host)?;
+            jail.home = host
+                .home()
+                .map_or_else(|| jail.home.clone(), Path::to_owned);
+            jail.grants = grants(&settings.grants, host)?;
+            if settings.toolchains.value && jail.rootfs == RootFs::Host {
+                toolchains =
+                    host::find_toolchains(host, |path| host::is_shown(&RootFs::Host, path));
+                jail.grants.extend(
+                    toolchains
+                        .iter()
+                        .flat_map(|toolchain| toolchain.grants.iter().cloned()),
+                );
+            }
+            let path = host::visible_path(host, &jail.rootfs, &jail.grants, Some(project));
+            jail.env = host::base_environment(host, path, &jail.home);
+            jail.env.extend(
+                toolchains
+                    .iter()
+                    .flat_map(|toolchain| toolchain.env.iter().cloned()),
+            );
+        }
+        Backend::Host => {
+            cwd = Some(project.to_owned());
+            jail.env = host::host_environment(host);
+        }
+        Backend::Command { .. } => {}
+    }
+    let spec = SandboxSpec {
+        jail,
+        cwd,
+        ..SandboxSpec::new(backend)
+    };
+    Ok(Wanted { spec, toolchains })
+}
+
+fn backend(settings: &Settings) -> Result<Backend, CommandError> {
+    let kind = settings.backend.value;
+    if let Some(flag) = meaningless_flag(settings) {
+        return Err(CommandError::usage(
+            format!(
+                "--{flag} has no meaning with the backend `{}`",
+                kind.as_str()
+            ),
+            "choose the backend it belongs to with --backend, or leave it out",
+        ));
+    }
+    let words = &settings.carrier.value;
+    match kind {
+        BackendKind::Native => Ok(Backend::Native),
+        BackendKind::Host => Ok(Backend::Host),
+        BackendKind::Command if words.is_empty() => Err(CommandError::usage(
+            "the backend `command` needs a carrier: the command that leads to the other side",
+            "add one, such as --carrier 'ssh box' or --carrier 'docker exec -i NAME'",
+        )),
+        BackendKind::Command => Ok(Backend::Command {
+            carrier: words.iter().map(Into::into).collect(),
+        }),
+    }
+}
+
+/// A flag that asks for something the chosen backend cannot give. Asking for a wall and getting none
+/// without a word would be the worst of answers, so it is an error. What a file says about all
+/// sandboxes is another matter.
+fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
+    let flag = |origin: &Origin| match origin {
+        Origin::Flag(name) => Some(*name),
+        _ => None,
+    };
+    if settings.backend.value != BackendKind::Command
+        && let Some(name) = flag(&settings.carrier.origin)
+    {
+        return Some(name);
+    }
+    if settings.backend.value == BackendKind::Native {
+        return None;
+    }
+    [
+        &settings.rootfs.origin,
+        &settings.net.origin,
+        &settings.layers.origin,
+        &settings.ids.origin,
+        &settings.proc.origin,
+        &settings.toolchains.origin,
+    ]
+    .into_iter()
+    .chain(settings.grants.iter().map(|grant| &grant.origin))
+    .find_map(flag)
+}
+
+fn rootfs(settings: &Settings, host: &Surroundings) -> Result<RootFs, CommandError> {
+    let RootFs::Dir(path) = &settings.rootfs.value else {
+        return Ok(settings.rootfs.value.clone());
+    };
+    let path = host.absolute(path);
+    let real = path.canonicalize().map_err(|error| {
+        CommandError::io(
+            format!("open the root file system {}", path.display()),
+            &error,
+        )
+    })?;
+    if !real.is_dir() {
+        return Err(CommandError::usage(
+            format!("the root file system {} is not a directory", path.display()),
+            "name a directory that holds one with --rootfs dir:PATH",
+        ));
+    }
+    Ok(RootFs::Dir(real))
+}
+
+fn grants(asked: &[Sourced<GrantArg>], host: &Surroundings) -> Result<Vec<Grant>, CommandError> {
+    asked
+        .iter()
+        .map(|Sourced { value, origin }| {
+            let source = host.absolute(&value.source);
+            if let Err(error) = source.metadata() {
+                return Err(CommandError::io(
+                    format!("grant {} ({origin})", source.display()),
+                    &error,
+                )
+                .remedy("correct the path, or leave the grant out"));
+            }
+            let target = lexical(value.target.as_deref().unwrap_or(&source));
+            if target.parent().is_none() || target.starts_with(WORKSPACE) {
+                return Err(CommandError::usage(
+                    format!("a grant cannot appear at {} inside", target.display()),
+                    "give another place with PATH:/TARGET",
+                ));
+            }
+            Ok(Grant { source, target })
+        })
+        .collect()
+}
+
+/// `path` without `.` and `..`, by its text alone.
+fn lexical(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(part) => clean.push(part),
+            Component::ParentDir => {
+                clean.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    clean
+}
+
+/// Variables for one command: `NAME=VALUE` as given, `NAME` with the host's value.
+///
+/// # Errors
+/// A usage error when a variable to be passed on is not set.
+pub(crate) fn command_env<'a>(
+    asked: impl IntoIterator<Item = &'a EnvArg>,
+    host: &Surroundings,
+) -> Result<Vec<EnvVar>, CommandError> {
+    asked
+        .into_iter()
+        .map(|EnvArg { name, value }| {
+            let Some(value) = value.as_deref().or_else(|| host.exact_var(name)) else {
+                return Err(CommandError::usage(
+                    format!(
+                        "there is no variable `{}` to pass on",
+                        name.to_string_lossy()
+                    ),
+                    "set it, or give a value with --env NAME=VALUE",
+                ));
+            };
+            Ok(EnvVar {
+                name: ByteBuf::from(name.as_bytes()),
+                value: ByteBuf::from(value.as_bytes()),
+            })
+        })
+        .collect()
+}
+
+/// The deadline of a command: what was asked for, else `usual_ms`.
+pub(crate) fn deadline_ms(settings: &Settings, usual_ms: Option<u64>) -> Option<u64> {
+    settings.timeout.value.map_or(usual_ms, |Span(ms)| ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::SandboxArgs;
+    use glovebox_sandbox::jail::spec::Net;
+
+    fn settings(flags: &SandboxArgs) -> Settings {
+        let mut settings = Settings::default();
+        settings.lay_flags(flags);
+        settings
+    }
+
+    #[test]
+    fn walls_asked_of_a_backend_without_any_are_an_error() {
+        let host = || SandboxArgs {
+            backend: Some(BackendKind::Host),
+            ..SandboxArgs::default()
+        };
+        assert!(backend(&settings(&host())).is_ok());
+        for flags in [
+            SandboxArgs {
+                net: Some(Net::None),
+                ..host()
+            },
+            SandboxArgs {
+                no_toolchains: true,
+                ..host()
+            },
+            SandboxArgs {
+                rootfs: Some(RootFs::Host),
+                ..host()
+            },
+            SandboxArgs {
+                grants: vec![GrantArg {
+                    source: "/x".into(),
+                    target: None,
+                }],
+                ..host()
+            },
+        ] {
+            let error = backend(&settings(&flags)).unwrap_err();
+            assert!(error.fault.message.contains("has no meaning"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn targets_of_grants_are_taken_by_their_text() {
+        for (path, want) in [
+            ("/a/../b/./c", "/b/c"),
+            ("/../..", "/"),
+            ("/workspace/../workspace/x", "/workspace/x"),
+        ] {
+            assert_eq!(lexical(Path::new(path)), Path::new(want), "{path}");
+        }
+    }
+}

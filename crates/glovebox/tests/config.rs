@@ -1,0 +1,122 @@
+//! Configuration as a user meets it: what is read, what wins, what is refused.
+
+use testkit::{Home, filters};
+
+#[test]
+fn explain_shows_each_value_and_where_it_came_from() {
+    let home = Home::new();
+    home.write(
+        "home/.config/glovebox/glovebox.toml",
+        "memory = \"2GiB\"\ncpus = 2\ngrants = [\"~/data:/data\"]\n",
+    );
+    home.write(
+        "project/glovebox.toml",
+        "memory = \"1GiB\"\nenv = [\"TOKEN=secret\"]\nrequire = [\"memory\"]\n",
+    );
+    let ran = home
+        .line("config explain --pids 7")
+        .env("GLOVEBOX_DISK", "none")
+        .run()
+        .expect_code(0);
+    assert!(!ran.out().contains("secret"), "{ran}");
+    // The width of a column depends on how long the path of the temporary directory is.
+    let rows: Vec<String> = filters(&ran.out(), home.root())
+        .lines()
+        .map(|row| {
+            row.split("  ")
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty())
+                .collect::<Vec<_>>()
+                .join(" | ")
+        })
+        .collect();
+    insta::assert_snapshot!(rows.join("\n"));
+}
+
+#[test]
+fn explain_as_json_is_the_same() {
+    let home = Home::new();
+    let ran = home
+        .line("config explain --json")
+        .env("GLOVEBOX_MEMORY", "1GiB")
+        .run()
+        .expect_code(0);
+    let value: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(value["version"], 1);
+    assert_eq!(value["success"], true);
+    assert_eq!(value["data"]["settings"]["memory"][0]["value"], "1GiB");
+    assert_eq!(
+        value["data"]["settings"]["memory"][0]["from"],
+        "$GLOVEBOX_MEMORY"
+    );
+    assert_eq!(value["data"]["settings"]["cpus"][0]["from"], "default");
+}
+
+#[test]
+fn a_project_that_widens_is_refused_before_anything_starts() {
+    let home = Home::new();
+    for text in [
+        "net = \"host\"",
+        "backend = \"host\"",
+        "carrier = \"sh\"",
+        "env = [\"HOME\"]",
+        "grants = [\"/etc\"]",
+    ] {
+        home.write("project/glovebox.toml", text);
+        let ran = home.line("run -- true").run().expect_code(125);
+        assert!(
+            ran.err().contains("a project may not do that by itself"),
+            "{text}\n{ran}"
+        );
+        let ran = home.line("start box").run().expect_code(3);
+        assert!(ran.err().contains("--trust-config"), "{text}\n{ran}");
+    }
+    insta::assert_snapshot!(filters(
+        &home.line("config explain").run().expect_code(3).err(),
+        home.root()
+    ));
+}
+
+#[test]
+fn a_typo_names_the_key_that_was_meant() {
+    let home = Home::new();
+    home.write("project/glovebox.toml", "# limits\n\nmemroy = \"1GiB\"\n");
+    let ran = home.line("run -- true").run().expect_code(125);
+    insta::assert_snapshot!(filters(&ran.err(), home.root()), @"
+    error: [ROOT]/project/glovebox.toml:3: unknown key `memroy`
+    hint: did you mean `memory`?
+    ");
+    home.line("config explain --no-config").run().expect_code(0);
+}
+
+#[test]
+fn a_project_cannot_make_us_hang_or_act() {
+    let home = Home::new();
+    let path = home.project().join("glovebox.toml");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let ran = home.line("config explain").run().expect_code(2);
+    assert!(ran.err().contains("is not a regular file"), "{ran}");
+    std::fs::remove_file(&path).unwrap();
+    home.write("project/glovebox.toml", "\"\\u001b[2Jx\" = 1\n");
+    let ran = home.line("config explain").run().expect_code(2);
+    assert!(!ran.stderr.contains(&0x1b), "{ran}");
+}
+
+#[test]
+fn files_that_were_asked_for_must_exist() {
+    let home = Home::new();
+    let ran = home
+        .line("--config missing.toml config explain")
+        .run()
+        .expect_code(2);
+    insta::assert_snapshot!(filters(&ran.err(), home.root()), @"
+    error: there is no configuration file [ROOT]/project/missing.toml
+    hint: correct the path, or leave --config and $GLOVEBOX_CONFIG out
+    ");
+}

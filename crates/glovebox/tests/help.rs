@@ -1,0 +1,79 @@
+//! What `--help` says, word for word: it is how a newcomer learns the tool, so changes are reviewed.
+
+use testkit::Home;
+
+fn help(command: &str) -> String {
+    let home = Home::new();
+    let ran = home.line(&format!("{command} --help")).run().expect_code(0);
+    assert!(ran.stderr.is_empty(), "{ran}");
+    ran.out()
+}
+
+macro_rules! help_of {
+    ($($name:ident: $command:literal,)+) => {$(
+        #[test]
+        fn $name() {
+            insta::assert_snapshot!(stringify!($name), help($command));
+        }
+    )+};
+}
+
+help_of! {
+    top: "",
+    run: "run",
+    start: "start",
+    list: "list",
+    exec: "exec",
+    attach: "attach",
+    kill: "kill",
+    logs: "logs",
+    info: "info",
+    doctor: "doctor",
+    demo: "demo",
+    completions: "completions",
+    config_explain: "config explain",
+}
+
+#[test]
+fn aliases_lead_to_the_same_help() {
+    for (alias, command) in [
+        ("create", "start"),
+        ("ls", "list"),
+        ("console", "attach"),
+        ("shell", "attach"),
+        ("rm", "kill"),
+    ] {
+        assert_eq!(help(alias), help(command), "{alias}");
+    }
+}
+
+#[test]
+fn completions_name_every_visible_command() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = home
+            .line(&format!("completions {shell}"))
+            .run()
+            .expect_code(0)
+            .out();
+        for command in [
+            "run", "start", "list", "exec", "attach", "kill", "logs", "info", "doctor", "demo",
+        ] {
+            assert!(script.contains(command), "{shell} misses {command}");
+        }
+    }
+}
+
+#[test]
+fn manual_pages_are_written_for_every_command() {
+    let home = Home::new();
+    let dir = home.root().join("man");
+    std::fs::create_dir(&dir).unwrap();
+    home.glovebox(["__man".as_ref(), dir.as_os_str()])
+        .run()
+        .expect_code(0);
+    for page in ["glovebox.1", "glovebox-run.1", "glovebox-exec.1"] {
+        let text = std::fs::read_to_string(dir.join(page)).unwrap();
+        assert!(text.contains(".TH"), "{page}");
+    }
+}

@@ -1,0 +1,219 @@
+//! A home, a project and a state directory of a test's own, and `glovebox` run in them.
+
+use crate::ran::Ran;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Directories of one test; removed when dropped.
+#[derive(Debug)]
+pub struct Home {
+    root: tempfile::TempDir,
+}
+
+impl Home {
+    /// Makes empty directories: `home`, `project`, `state`.
+    ///
+    /// # Panics
+    /// When the temporary directory cannot be written.
+    #[expect(
+        clippy::new_without_default,
+        clippy::expect_used,
+        reason = "makes directories; a test cannot go on without"
+    )]
+    pub fn new() -> Self {
+        let root = tempfile::Builder::new()
+            .prefix("glovebox-test-")
+            .tempdir()
+            .expect("a temporary directory");
+        for name in ["home", "project", "state"] {
+            // The state directory must be its owner's alone.
+            let mode = if name == "state" { 0o700 } else { 0o755 };
+            fs::DirBuilder::new()
+                .mode(mode)
+                .create(root.path().join(name))
+                .expect("a directory in the temporary directory");
+        }
+        Self { root }
+    }
+
+    /// The directory that holds all others.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// `$HOME`.
+    pub fn home(&self) -> PathBuf {
+        self.root().join("home")
+    }
+
+    /// The project: current directory of [`Self::glovebox`].
+    pub fn project(&self) -> PathBuf {
+        self.root().join("project")
+    }
+
+    /// `$GLOVEBOX_STATE`.
+    pub fn state(&self) -> PathBuf {
+        self.root().join("state")
+    }
+
+    /// Writes a file below the root, with its directories, and gives its path.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without its files")]
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.root().join(path);
+        fs::create_dir_all(path.parent().unwrap_or(self.root()))
+            .expect("a directory for a test's file");
+        fs::write(&path, content).expect("a test's file");
+        path
+    }
+
+    /// `glovebox ARGS` in the project, with nothing of the surroundings but `PATH`.
+    pub fn glovebox<I, S>(&self, args: I) -> Glovebox
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let mut command = Command::new(binary());
+        command
+            .args(args)
+            .env_clear()
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
+            .env("HOME", self.home())
+            .env("GLOVEBOX_STATE", self.state())
+            .env("LANG", "C.UTF-8")
+            .current_dir(self.project());
+        Glovebox {
+            command,
+            input: None,
+        }
+    }
+
+    /// `glovebox ARGS` written as one line; words are split at spaces.
+    pub fn line(&self, line: &str) -> Glovebox {
+        self.glovebox(line.split_whitespace())
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // A failing test must not leave sandboxes behind.
+        let state = self.state();
+        if state
+            .join("sandboxes")
+            .read_dir()
+            .is_ok_and(|mut entries| entries.next().is_some())
+        {
+            let _ = self
+                .line("kill --all --quiet")
+                .command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+/// One call of the binary, to be adjusted and run.
+#[derive(Debug)]
+pub struct Glovebox {
+    /// The call, for what the methods do not cover.
+    pub command: Command,
+    input: Option<Vec<u8>>,
+}
+
+impl Glovebox {
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<I, S>(mut self, args: I) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets a variable.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Starts in another directory.
+    #[must_use]
+    pub fn dir(mut self, dir: impl AsRef<Path>) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// Gives bytes on standard input; without, it is `/dev/null`.
+    #[must_use]
+    pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(bytes.into());
+        self
+    }
+
+    /// Runs it to its end and captures what it writes.
+    ///
+    /// # Panics
+    /// When the binary cannot be started.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without the binary")]
+    pub fn run(mut self) -> Ran {
+        let input = self.input.take();
+        self.command
+            .stdin(if input.is_some() {
+                Stdio::piped()
+            } else {
+                Stdio::null()
+            })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = self.command.spawn().expect("glovebox starts");
+        // A thread, because the child may write more than a pipe holds before it reads all of its input.
+        let writer = child.stdin.take().zip(input).map(|(mut stdin, bytes)| {
+            std::thread::spawn(move || {
+                let _ = stdin.write_all(&bytes);
+            })
+        });
+        let output = child.wait_with_output().expect("glovebox ends");
+        if let Some(writer) = writer {
+            let _ = writer.join();
+        }
+        Ran::new(output)
+    }
+}
+
+/// The binary under test: `GLOVEBOX_TEST_BIN`, else the one beside the test's own.
+///
+/// # Panics
+/// When it has not been built.
+pub fn binary() -> PathBuf {
+    if let Some(path) =
+        std::env::var_os("GLOVEBOX_TEST_BIN").filter(|path: &OsString| !path.is_empty())
+    {
+        return path.into();
+    }
+    let own = std::env::current_exe().unwrap_or_default();
+    let found = own
+        .ancestors()
+        .skip(1)
+        .take(3)
+        .map(|dir| dir.join("glovebox"))
+        .find(|path| path.is_file());
+    assert!(
+        found.is_some(),
+        "there is no glovebox beside {}: build it first (`cargo build --package glovebox`), or name it in GLOVEBOX_TEST_BIN",
+        own.display()
+    );
+    found.unwrap_or_default()
+}

@@ -1,0 +1,19 @@
+//! What tests share: a hermetic home, the real binary, loud skips, canaries.
+//!
+//! Tests run the real `glovebox` against the real kernel. This crate keeps them away from the
+//! developer's own configuration and state, makes their output comparable, and makes what they
+//! could not check visible. A broken precondition panics: this is code for tests only.
+
+mod canary;
+mod census;
+mod home;
+mod person;
+mod ran;
+mod skip;
+
+pub use canary::Canary;
+pub use census::{Process, await_sleepers, marker, wait_until};
+pub use home::{Glovebox, Home, binary};
+pub use person::{Person, UNPRIVILEGED_ID};
+pub use ran::{Ran, filters};
+pub use skip::{has_program, is_root, skip_loudly};

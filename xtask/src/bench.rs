@@ -1,0 +1,47 @@
+//! `cargo xtask bench`: measurements beside plain spawn, bubblewrap and crun, in one run.
+
+use crate::packages;
+use crate::step::{self, cargo};
+use anyhow::{Result, bail};
+use clap::Args;
+
+/// Options of `cargo xtask bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Install nothing
+    #[arg(long)]
+    no_install: bool,
+    /// Passed on to the benches
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+/// Runs the benches, which print a table and store JSON.
+///
+/// # Errors
+/// When they cannot be built or fail.
+pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    if !args.no_install {
+        packages::install_missing()?;
+    }
+    if !step::root().join("benches/Cargo.toml").exists() {
+        bail!("there are no benches in this tree");
+    }
+    step::run(
+        "build glovebox",
+        &mut cargo(["build", "--release", "--locked", "--package", "glovebox"]),
+    )?;
+    let mut benches = cargo([
+        "run",
+        "--release",
+        "--locked",
+        "--package",
+        "glovebox-benches",
+        "--",
+    ]);
+    benches.args(&args.args).env(
+        "GLOVEBOX_TEST_BIN",
+        step::target_dir().join("release/glovebox"),
+    );
+    step::run("measure", &mut benches)
+}

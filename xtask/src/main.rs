@@ -1,0 +1,54 @@
+//! Developer commands: `cargo xtask test`, `check`, `bench`, `fuzz`, `dist`.
+//!
+//! Each is a list of steps. A step is announced, runs an ordinary command, and when it fails the
+//! command line to repeat it alone is printed and nothing after it runs.
+
+mod bench;
+mod check;
+mod dist;
+mod fuzz;
+mod packages;
+mod step;
+mod test;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Developer commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Install what the tests need, build, and run all of them; as root also as an ordinary user
+    Test(test::TestArgs),
+    /// Formatting, lints, licences and advisories
+    Check,
+    /// Measure against plain spawn, bubblewrap and crun, and store the result
+    Bench(bench::BenchArgs),
+    /// Fuzz the decoders for a while (needs a nightly toolchain and cargo-fuzz)
+    Fuzz(fuzz::FuzzArgs),
+    /// Release binary, manual pages and completions in target/dist
+    Dist,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Test(args) => test::run(&args),
+        Task::Check => check::run(),
+        Task::Bench(args) => bench::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
+        Task::Dist => dist::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            step::say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Programs the tests and benches use, and the Debian packages they come in.
+
+use crate::step::{self, has_program, is_root, say};
+use anyhow::Result;
+use std::process::Command;
+
+/// Program, package, and what it is needed for.
+const NEEDED: &[(&str, &str, &str)] = &[
+    (
+        "sshd",
+        "openssh-server",
+        "the `command` backend over a real SSH server",
+    ),
+    (
+        "ssh",
+        "openssh-client",
+        "the `command` backend over a real SSH server",
+    ),
+    ("newuidmap", "uidmap", "id ranges of an ordinary user"),
+    ("setpriv", "util-linux", "tests as an ordinary user"),
+    ("mkfs.ext4", "e2fsprogs", "tests on a full disk"),
+    ("script", "bsdutils", "terminal tests"),
+    ("strace", "strace", "failing system calls"),
+    ("setcap", "libcap2-bin", "programs with file capabilities"),
+    ("keyctl", "keyutils", "keyrings"),
+    ("python3", "python3", "real projects"),
+    ("pytest", "python3-pytest", "real projects"),
+    ("node", "nodejs", "real projects"),
+    ("npm", "npm", "real projects"),
+    ("make", "make", "real projects"),
+    ("gcc", "gcc", "real projects"),
+    ("git", "git", "real projects"),
+    ("bwrap", "bubblewrap", "the measurements beside it"),
+    ("crun", "crun", "the measurements beside it"),
+];
+
+/// Installs what is missing where that is possible (root on Debian or Ubuntu), and says what is
+/// missing where it is not: the tests that need it will then skip and say so.
+///
+/// # Errors
+/// When the packages are there for the taking and cannot be installed.
+pub(crate) fn install_missing() -> Result<()> {
+    let missing: Vec<_> = NEEDED
+        .iter()
+        .filter(|(program, ..)| !has_program(program))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut packages: Vec<&str> = missing.iter().map(|(_, package, _)| *package).collect();
+    packages.dedup();
+    if !is_root() || !has_program("apt-get") {
+        say("These programs are missing; the tests that need them are skipped:");
+        for (program, package, purpose) in missing {
+            say(&format!("  {program} (package {package}): {purpose}"));
+        }
+        return Ok(());
+    }
+    let apt = || {
+        let mut apt = Command::new("apt-get");
+        apt.env("DEBIAN_FRONTEND", "noninteractive");
+        apt
+    };
+    let install = |apt: &mut Command| {
+        apt.args(["install", "--yes", "--quiet", "--no-install-recommends"])
+            .args(&packages)
+            .status()
+    };
+    step::run(
+        "refresh the package lists",
+        apt().args(["update", "--quiet"]),
+    )?;
+    say(&format!("==> install {}", packages.join(", ")));
+    if install(&mut apt()).is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    // One package that does not exist here must not cost the others.
+    for package in packages {
+        let alone = apt()
+            .args([
+                "install",
+                "--yes",
+                "--quiet",
+                "--no-install-recommends",
+                package,
+            ])
+            .status();
+        if !alone.is_ok_and(|status| status.success()) {
+            say(&format!(
+                "package {package} cannot be installed; the tests that need it are skipped"
+            ));
+        }
+    }
+    Ok(())
+}

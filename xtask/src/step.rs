@@ -1,0 +1,113 @@
+//! One step: an ordinary command, announced, and repeatable by hand when it fails.
+
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Prints a line about what goes on.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// The project's root directory.
+pub(crate) fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own).to_owned()
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
+/// `cargo` with arguments, in the project's root.
+pub(crate) fn cargo<I, S>(args: I) -> Command
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<OsStr>,
+{
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Announces and runs a command.
+///
+/// # Errors
+/// With the command line to repeat it, when it fails.
+pub(crate) fn run(title: &str, command: &mut Command) -> Result<()> {
+    say(&format!("==> {title}"));
+    let shown = shown(command);
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    if !status.success() {
+        bail!("{title} failed ({status})\nrepeat it with: {shown}");
+    }
+    Ok(())
+}
+
+/// Runs a command and gives its standard output.
+///
+/// # Errors
+/// With the command line to repeat it, when it fails.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let shown = shown(command);
+    let output = command
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    if !output.status.success() {
+        bail!("`{shown}` failed ({})", output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether a program is installed.
+pub(crate) fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|dir| dir.join(name).is_file())
+}
+
+/// Whether this process is root.
+pub(crate) fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// Whether this runs where everything must be there.
+pub(crate) fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "0" && value != "false")
+}
+
+/// The command as one could type it: its variables, its words.
+fn shown(command: &Command) -> String {
+    let mut words: Vec<String> = command
+        .get_envs()
+        .filter_map(|(name, value)| {
+            Some(format!(
+                "{}={}",
+                name.to_string_lossy(),
+                value?.to_string_lossy()
+            ))
+        })
+        .collect();
+    let program = Path::new(command.get_program());
+    let program = program.file_name().unwrap_or(program.as_os_str());
+    words.push(program.to_string_lossy().into_owned());
+    words.extend(command.get_args().map(|arg| {
+        let text = arg.to_string_lossy();
+        if text.contains([' ', '\'', '"', '*']) {
+            format!("'{text}'")
+        } else {
+            text.into_owned()
+        }
+    }));
+    words.join(" ")
+}
