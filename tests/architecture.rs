@@ -1,0 +1,138 @@
+//! The shape of the house: who may know whom, where `unsafe` may stand, how a file begins.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test, what must not fail may panic"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Who may depend on whom. What is not named here may not be depended on by anything but tests.
+const EDGES: [(&str, &[&str]); 9] = [
+    ("glovebox-proto", &[]),
+    ("glovebox-jail", &[]),
+    ("glovebox-guest", &["glovebox-jail", "glovebox-proto"]),
+    ("glovebox-sandbox", &["glovebox-jail", "glovebox-proto"]),
+    ("glovebox", &["glovebox-proto", "glovebox-sandbox"]),
+    ("testkit", &[]),
+    ("xtask", &[]),
+    ("glovebox-tests", &["glovebox-proto", "glovebox-sandbox"]),
+    (
+        "glovebox-benches",
+        &["glovebox-proto", "glovebox-sandbox", "glovebox-jail"],
+    ),
+];
+
+/// Longest file that needs no stated reason.
+const MAX_LINES: usize = 800;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Every Rust file of the project, with its path relative to the root.
+fn sources() -> BTreeMap<String, String> {
+    fn walk(dir: &Path, root: &Path, found: &mut BTreeMap<String, String>) {
+        for entry in fs::read_dir(dir).unwrap().flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if name != "target" && !name.starts_with('.') {
+                    walk(&path, root, found);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let relative = path
+                    .strip_prefix(root)
+                    .unwrap()
+                    .to_string_lossy()
+                    .into_owned();
+                found.insert(relative, fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    for dir in ["crates", "xtask", "testkit", "tests", "benches", "fuzz"] {
+        walk(&root().join(dir), &root(), &mut found);
+    }
+    assert!(found.len() > 100, "only {} files were found", found.len());
+    found
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let own: Vec<&str> = packages
+        .iter()
+        .map(|package| package["name"].as_str().unwrap())
+        .collect();
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        let allowed = EDGES.iter().find(|(known, _)| *known == name);
+        let (_, allowed) =
+            allowed.unwrap_or_else(|| panic!("`{name}` has no place in the order of crates"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let target = dependency["name"].as_str().unwrap();
+            let is_for_tests = dependency["kind"] == "dev";
+            if own.contains(&target) && !is_for_tests {
+                assert!(
+                    allowed.contains(&target),
+                    "`{name}` must not depend on `{target}`"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_stands_in_one_place() {
+    // Put together so that this file does not name what it looks for.
+    let word = ["un", "safe"].concat();
+    for (path, text) in sources() {
+        if path.starts_with("crates/jail/src/sys/") {
+            continue;
+        }
+        for line in text.lines() {
+            let code = line.split("//").next().unwrap_or_default();
+            let uses = ["{", "fn", "impl", "extern", "trait"]
+                .iter()
+                .any(|next| code.contains(&format!("{word} {next}")));
+            assert!(!uses, "{path}: {line}");
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_for_and_is_finished() {
+    let unfinished = ["todo", "unimplemented", "dbg"].map(|name| format!("{name}!("));
+    for (path, text) in sources() {
+        assert!(text.starts_with("//!"), "{path} does not begin with `//!`");
+        let lines = text.lines().count();
+        assert!(
+            lines <= MAX_LINES,
+            "{path} has {lines} lines; does it hold one thing?"
+        );
+        for word in &unfinished {
+            assert!(!text.contains(word.as_str()), "{path} has `{word}`");
+        }
+    }
+}

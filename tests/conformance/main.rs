@@ -1,0 +1,106 @@
+//! Every backend, one suite: what a sandbox does must not depend on what stands behind it.
+//!
+//! Each check is a function over a [`Fixture`]; the macro at the end runs all of them against all
+//! backends. What only carriers can get wrong is in `carrier`.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test, what must not fail may panic"
+)]
+
+mod carrier;
+mod commands;
+mod endings;
+mod files;
+mod fixture;
+mod jobs;
+mod sshd;
+
+use fixture::Fixture;
+
+macro_rules! suite {
+    ($($backend:ident),+ => $($room:ident :: $check:ident),+ $(,)?) => {
+        suite!(@each [$($backend),+] ($($room :: $check),+));
+    };
+    (@each [$($backend:ident),+] $checks:tt) => {
+        $(suite!(@one $backend $checks);)+
+    };
+    (@one $backend:ident ($($room:ident :: $check:ident),+)) => {
+        mod $backend {
+            $(
+                #[test]
+                fn $check() {
+                    match crate::Fixture::$backend() {
+                        Ok(fixture) => crate::$room::$check(&fixture),
+                        Err(reason) => testkit::skip!("{reason}"),
+                    }
+                }
+            )+
+        }
+    };
+}
+
+// Through a supervisor as well: what its clients see must be no different. What only an owner can
+// do is left out.
+suite! {
+    supervised =>
+    commands::pings_and_tells_facts,
+    commands::streams_and_exit_codes_are_kept_apart,
+    commands::arguments_environment_and_input_arrive_unchanged,
+    commands::any_bytes_come_back_unchanged,
+    commands::bad_commands_are_named,
+    commands::many_run_at_once,
+    commands::a_slow_reader_slows_the_writer_only,
+    commands::a_deadline_ends_everything_the_command_started,
+    commands::leftovers_are_killed_or_kept_as_asked,
+    commands::a_terminal_is_one,
+    commands::captured_output_is_capped,
+    jobs::logs_are_kept_and_read_by_offset,
+    jobs::jobs_are_listed_signalled_and_killed,
+    jobs::attaching_follows_and_feeds,
+    jobs::unknown_jobs_are_named,
+    files::content_survives_the_round_trip,
+    files::a_large_file_survives_the_round_trip,
+    files::names_may_be_any_bytes,
+    files::write_modes_differ,
+    files::directories_are_made_listed_moved_and_removed,
+    files::faults_name_the_reason,
+    endings::cancelling_ends_the_command,
+    endings::dropping_a_stream_ends_the_command,
+    endings::the_end_of_the_guest_is_a_loss,
+    endings::shutdown_ends_it,
+    endings::the_report_states_facts,
+}
+
+suite! {
+    host, command_sh, command_ssh, native =>
+    commands::pings_and_tells_facts,
+    commands::streams_and_exit_codes_are_kept_apart,
+    commands::arguments_environment_and_input_arrive_unchanged,
+    commands::any_bytes_come_back_unchanged,
+    commands::bad_commands_are_named,
+    commands::many_run_at_once,
+    commands::a_slow_reader_slows_the_writer_only,
+    commands::a_deadline_ends_everything_the_command_started,
+    commands::leftovers_are_killed_or_kept_as_asked,
+    commands::a_terminal_is_one,
+    commands::captured_output_is_capped,
+    jobs::logs_are_kept_and_read_by_offset,
+    jobs::jobs_are_listed_signalled_and_killed,
+    jobs::attaching_follows_and_feeds,
+    jobs::unknown_jobs_are_named,
+    files::content_survives_the_round_trip,
+    files::a_large_file_survives_the_round_trip,
+    files::names_may_be_any_bytes,
+    files::write_modes_differ,
+    files::directories_are_made_listed_moved_and_removed,
+    files::faults_name_the_reason,
+    endings::cancelling_ends_the_command,
+    endings::dropping_a_stream_ends_the_command,
+    endings::destroying_leaves_no_process_and_no_directory,
+    endings::the_end_of_the_guest_is_a_loss,
+    endings::shutdown_ends_it,
+    endings::the_wall_clock_limit_ends_it,
+    endings::a_required_limit_is_held_or_refused,
+    endings::the_report_states_facts,
+}

@@ -1,0 +1,38 @@
+//! Attempts to break out of a native sandbox, driven through the real product on the real kernel.
+//!
+//! Each test is named after a probe of the isolation design (section 4): it states what is tried
+//! inside and what must come of it. Beside every refusal stands its positive twin, the same tool at
+//! its legitimate use, so that a sandbox in which nothing works does not pass.
+//!
+//! The tests run as whoever runs them: under root they meet leased id ranges and id-mapped mounts,
+//! under an ordinary user a single id. Probes run in several shapes of sandbox (see [`arena`]).
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what must not fail may panic"
+)]
+#![expect(
+    clippy::needless_raw_string_hashes,
+    reason = "scripts keep their quotes whatever is added to them"
+)]
+
+mod arena;
+mod binaries;
+mod capabilities;
+mod devices;
+mod environment;
+mod exhaustion;
+mod files;
+mod kernel;
+mod layers;
+mod lifecycle;
+mod mounts;
+mod namespaces;
+mod neighbours;
+mod processes;
+mod requests;
+mod script;
+mod sockets;
+mod syscalls;
+mod terminal;
+mod truth;

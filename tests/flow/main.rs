@@ -1,0 +1,21 @@
+//! The product from end to end: the real binary, used as a person or a script uses it.
+//!
+//! Everything is tried as whoever runs the tests and, when that is root, as an ordinary user too.
+//! No room of this suite knows how the product is built; what can be seen from outside (exit codes,
+//! bytes, files, processes) is all that counts.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test, what must not fail may panic"
+)]
+
+mod bytes;
+mod crowds;
+mod destruction;
+mod endings;
+mod flood;
+mod mistakes;
+mod projects;
+mod repositories;
+mod signals;
+mod terminal;
