@@ -1,0 +1,111 @@
+//! The numbers `SPECIFICATION.md` promises, and whether this run has seen them.
+
+use crate::table::Table;
+use crate::{exec, files, idle, output, start, whole};
+use serde::Serialize;
+use std::fmt;
+
+/// A promise and what was found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdict {
+    what: String,
+    /// Found divided by allowed: up to 1 is reached. `None` when it was not measured.
+    ratio: Option<f64>,
+    detail: String,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, ratio) = match self.ratio {
+            Some(ratio) if ratio <= 1.0 => ("reached", format!("{ratio:.2}")),
+            Some(ratio) => ("MISSED", format!("{ratio:.2}")),
+            None => ("unknown", "-".to_owned()),
+        };
+        write!(f, "{word:<8} {ratio:>6}  {}", self.what)?;
+        if self.detail.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ": {}", self.detail)
+        }
+    }
+}
+
+/// Looks every promise up in what was measured.
+pub(crate) fn judge(table: &Table) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    let mut at_most = |what: &str, found: Option<f64>, allowed: Option<f64>, unit: &str| {
+        let both = found.zip(allowed);
+        verdicts.push(Verdict {
+            what: what.to_owned(),
+            ratio: both.map(|(found, allowed)| found / allowed),
+            detail: both.map_or_else(
+                || "not measured in this run".to_owned(),
+                |(found, allowed)| format!("{found:.1} {unit}, allowed {allowed:.1}"),
+            ),
+        });
+    };
+    let us = "us";
+    let started = table.p50_us(start::GROUP, start::DEFAULT);
+    at_most(
+        "start + exec `true` + destroy by library: p50 within 2 ms",
+        started,
+        Some(2000.0),
+        us,
+    );
+    at_most(
+        "start + exec `true` + destroy by library: faster than bubblewrap",
+        started,
+        table.p50_us(start::GROUP, start::BWRAP),
+        us,
+    );
+    at_most(
+        "`glovebox run -- true`, whole process: within 2x bubblewrap",
+        table.p50_us(whole::GROUP, whole::GLOVEBOX),
+        table
+            .p50_us(whole::GROUP, start::BWRAP)
+            .map(|time| time * 2.0),
+        us,
+    );
+    for command in exec::COMMANDS {
+        let group = exec::group(command);
+        at_most(
+            &format!("exec of `{command}` in a running sandbox: within 100 us of a direct spawn"),
+            table.p50_us(&group, exec::LIBRARY),
+            table.p50_us(&group, exec::DIRECT).map(|time| time + 100.0),
+            us,
+        );
+    }
+    let small = files::group("read", files::SMALL);
+    let read = table.p50_us(&small, files::NATIVE);
+    at_most("read of 4 KiB: within 100 us", read, Some(100.0), us);
+    at_most(
+        "read of 4 KiB: within 2x of local placement",
+        read,
+        table.p50_us(&small, files::LOCAL).map(|time| time * 2.0),
+        us,
+    );
+    for verb in ["read", "write"] {
+        let group = files::group(verb, files::LARGE);
+        at_most(
+            &format!("100 MiB {verb}: at least 0.8x the speed of direct file I/O"),
+            table.p50_us(&group, files::NATIVE),
+            table.p50_us(&group, files::DIRECT).map(|time| time / 0.8),
+            us,
+        );
+    }
+    at_most(
+        "1000 idle sandboxes: within 1 MiB each, all included",
+        table.value(idle::GROUP, &idle::total(1000)),
+        Some(1024.0),
+        "KiB",
+    );
+    for whose in [output::HOST_MEMORY, output::GUEST_MEMORY] {
+        at_most(
+            &format!("a flood of output: {whose} within 64 MiB"),
+            table.value(output::GROUP, whose),
+            Some(64.0),
+            "MiB",
+        );
+    }
+    verdicts
+}

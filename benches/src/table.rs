@@ -1,0 +1,257 @@
+//! What was measured, for people and for programs.
+
+use crate::promise::Verdict;
+use crate::race::{Outcome, Sample};
+use serde::Serialize;
+use std::fmt;
+
+/// Everything one run has found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Table {
+    version: u32,
+    is_quick: bool,
+    kernel: String,
+    cpus: usize,
+    /// Benches of times.
+    pub(crate) groups: Vec<Group>,
+    /// Everything that is not a time, or is one number.
+    pub(crate) figures: Vec<Figure>,
+    /// What could not be measured, and why.
+    skipped: Vec<Skipped>,
+    promises: Vec<Verdict>,
+}
+
+/// One race.
+#[derive(Debug, Serialize)]
+pub(crate) struct Group {
+    name: String,
+    what: String,
+    /// Whom the others are compared with.
+    rivals: Vec<String>,
+    /// Fastest first.
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One contestant of a race.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    /// Its times.
+    #[serde(flatten)]
+    pub(crate) sample: Sample,
+    /// Median divided by that of each rival.
+    pub(crate) ratios: Vec<Ratio>,
+}
+
+/// A comparison with a rival.
+#[derive(Debug, Serialize)]
+pub(crate) struct Ratio {
+    /// The rival.
+    pub(crate) rival: String,
+    /// Own median divided by the rival's.
+    pub(crate) p50: f64,
+    /// Own minimum divided by the rival's.
+    pub(crate) min: f64,
+}
+
+/// One number.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figure {
+    group: String,
+    name: String,
+    value: f64,
+    unit: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Skipped {
+    group: String,
+    what: String,
+    why: String,
+}
+
+impl Table {
+    pub(crate) fn new(is_quick: bool) -> Self {
+        Self {
+            version: 1,
+            is_quick,
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            cpus: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            groups: Vec::new(),
+            figures: Vec::new(),
+            skipped: Vec::new(),
+            promises: Vec::new(),
+        }
+    }
+
+    /// Adds a race; everybody is compared with each of `rivals` that took part.
+    pub(crate) fn race(&mut self, name: &str, what: &str, outcome: Outcome, rivals: &[&str]) {
+        let rivals: Vec<Sample> = rivals
+            .iter()
+            .filter_map(|rival| {
+                outcome
+                    .samples
+                    .iter()
+                    .find(|sample| sample.contestant == *rival)
+                    .cloned()
+            })
+            .collect();
+        for (contestant, why) in outcome.dropped {
+            self.skip(name, contestant, why);
+        }
+        let rows = outcome
+            .samples
+            .into_iter()
+            .map(|sample| Row {
+                ratios: rivals
+                    .iter()
+                    .filter(|rival| rival.contestant != sample.contestant)
+                    .map(|rival| Ratio {
+                        rival: rival.contestant.clone(),
+                        p50: sample.p50_us / rival.p50_us,
+                        min: sample.min_us / rival.min_us,
+                    })
+                    .collect(),
+                sample,
+            })
+            .collect();
+        self.groups.push(Group {
+            name: name.to_owned(),
+            what: what.to_owned(),
+            rivals: rivals.into_iter().map(|rival| rival.contestant).collect(),
+            rows,
+        });
+    }
+
+    /// Adds one number.
+    pub(crate) fn figure(
+        &mut self,
+        group: &str,
+        name: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+    ) {
+        self.figures.push(Figure {
+            group: group.to_owned(),
+            name: name.into(),
+            value,
+            unit,
+        });
+    }
+
+    /// Says what could not be measured.
+    pub(crate) fn skip(&mut self, group: &str, what: impl Into<String>, why: impl Into<String>) {
+        self.skipped.push(Skipped {
+            group: group.to_owned(),
+            what: what.into(),
+            why: why.into(),
+        });
+    }
+
+    /// Adds what is promised and whether it holds.
+    pub(crate) fn judge(&mut self, verdicts: Vec<Verdict>) {
+        self.promises = verdicts;
+    }
+
+    /// The median of a contestant in a race.
+    pub(crate) fn p50_us(&self, group: &str, contestant: &str) -> Option<f64> {
+        let group = self.groups.iter().find(|found| found.name == group)?;
+        let row = group
+            .rows
+            .iter()
+            .find(|row| row.sample.contestant == contestant)?;
+        Some(row.sample.p50_us)
+    }
+
+    /// A number added by [`Self::figure`].
+    pub(crate) fn value(&self, group: &str, name: &str) -> Option<f64> {
+        let found = self
+            .figures
+            .iter()
+            .find(|figure| figure.group == group && figure.name == name)?;
+        Some(found.value)
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "Linux {}, {} CPUs; times in microseconds",
+            self.kernel, self.cpus
+        )?;
+        for group in &self.groups {
+            writeln!(f, "\n{}: {}", group.name, group.what)?;
+            write!(
+                f,
+                "  {:<44} {:>6} {:>10} {:>10} {:>10}",
+                "", "n", "p50", "p95", "min"
+            )?;
+            for rival in &group.rivals {
+                write!(f, "  p50/min vs {rival}")?;
+            }
+            writeln!(f)?;
+            for Row { sample, ratios } in &group.rows {
+                let Sample {
+                    contestant,
+                    n,
+                    p50_us,
+                    p95_us,
+                    min_us,
+                } = sample;
+                write!(
+                    f,
+                    "  {contestant:<44} {n:>6} {p50_us:>10.1} {p95_us:>10.1} {min_us:>10.1}"
+                )?;
+                for rival in &group.rivals {
+                    let cell = ratios
+                        .iter()
+                        .find(|ratio| ratio.rival == *rival)
+                        .map_or_else(String::new, |ratio| {
+                            format!("{:.2} / {:.2}", ratio.p50, ratio.min)
+                        });
+                    write!(
+                        f,
+                        "  {cell:>width$}",
+                        width = "p50/min vs ".len() + rival.len()
+                    )?;
+                }
+                writeln!(f)?;
+            }
+        }
+        if !self.figures.is_empty() {
+            writeln!(f, "\nfigures")?;
+        }
+        for Figure {
+            group,
+            name,
+            value,
+            unit,
+        } in &self.figures
+        {
+            writeln!(
+                f,
+                "  {:<56} {value:>12.1} {unit}",
+                format!("{group}: {name}")
+            )?;
+        }
+        if !self.skipped.is_empty() {
+            writeln!(f, "\nnot measured")?;
+        }
+        for Skipped { group, what, why } in &self.skipped {
+            writeln!(f, "  {group}: {what}: {why}")?;
+        }
+        if !self.promises.is_empty() {
+            writeln!(
+                f,
+                "\npromises (found divided by allowed; 1.00 is just reached)"
+            )?;
+        }
+        for promise in &self.promises {
+            writeln!(f, "  {promise}")?;
+        }
+        Ok(())
+    }
+}
