@@ -20,7 +20,7 @@ pub(crate) fn open(size: WindowSize) -> Result<Terminal, Errno> {
     let master = rustix::pty::openpt(flags)?;
     rustix::pty::unlockpt(&master)?;
     // By descriptor and not by name: the name would depend on which devpts is mounted where.
-    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+    let slave = peer(&master, flags)?;
     resize(&master, size)?;
     let mut modes = rustix::termios::tcgetattr(&slave)?;
     // Erase whole characters, not bytes.
@@ -28,6 +28,18 @@ pub(crate) fn open(size: WindowSize) -> Result<Terminal, Errno> {
     rustix::termios::tcsetattr(&slave, OptionalActions::Now, &modes)?;
     rustix::fs::fcntl_setfl(&master, OFlags::RDWR | OFlags::NONBLOCK)?;
     Ok(Terminal { master, slave })
+}
+
+/// Opens the other end. On a busy machine the kernel sometimes asks to try again.
+fn peer(master: &OwnedFd, flags: OpenptFlags) -> Result<OwnedFd, Errno> {
+    const TRIES: u32 = 10;
+    for _ in 1..TRIES {
+        match rustix::pty::ioctl_tiocgptpeer(master, flags) {
+            Err(Errno::AGAIN | Errno::INTR) => std::thread::yield_now(),
+            other => return other,
+        }
+    }
+    rustix::pty::ioctl_tiocgptpeer(master, flags)
 }
 
 /// Changes the size; the kernel sends SIGWINCH to the foreground process group.
