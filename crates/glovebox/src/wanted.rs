@@ -83,7 +83,7 @@ pub(crate) fn wanted(
             cwd = Some(project.to_owned());
             jail.env = host::host_environment(host);
         }
-        Backend::Command { .. } => {}
+        Backend::Command { .. } => jail.env = host::carrier_environment(host),
     }
     let spec = SandboxSpec {
         jail,

@@ -115,6 +115,30 @@ pub(crate) fn base_environment(
     env
 }
 
+/// Variables of a carrier such as `ssh` or `docker`: what leads it to the other side. Nothing of it
+/// gets there; commands have the environment of that machine.
+pub(crate) fn carrier_environment(host: &Surroundings) -> Vec<(String, String)> {
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "LANG",
+        "TERM",
+        "SSH_AUTH_SOCK",
+        "SSH_AGENT_PID",
+        "DOCKER_HOST",
+        "DOCKER_CONFIG",
+        "DOCKER_CONTEXT",
+        "KUBECONFIG",
+        "XDG_RUNTIME_DIR",
+        "XDG_CONFIG_HOME",
+    ]
+    .into_iter()
+    .filter_map(|name| Some((name.to_owned(), host.var(name)?.to_str()?.to_owned())))
+    .collect()
+}
+
 /// Variables of a command without walls: the user's own identity, the same allow-list otherwise.
 pub(crate) fn host_environment(host: &Surroundings) -> Vec<(String, String)> {
     let mut env: Vec<(String, String)> = [

@@ -6,7 +6,9 @@ mod project;
 mod state;
 mod toolchains;
 
-pub(crate) use environment::{base_environment, host_environment, is_shown, visible_path};
+pub(crate) use environment::{
+    base_environment, carrier_environment, host_environment, is_shown, visible_path,
+};
 pub(crate) use project::project_dir;
 pub(crate) use state::state_dir;
 pub(crate) use toolchains::{Toolchain, find as find_toolchains};
