@@ -16,6 +16,7 @@ use testkit::Home;
 pub(crate) struct Arena {
     pub(crate) home: Home,
     pub(crate) registry: Registry,
+    root: OnceLock<tempfile::TempDir>,
 }
 
 /// What the isolation design calls a profile: one way to build a sandbox.
@@ -51,7 +52,11 @@ impl Arena {
             max_sandboxes: 64,
         })
         .expect("a registry in a fresh directory");
-        Self { home, registry }
+        Self {
+            home,
+            registry,
+            root: OnceLock::new(),
+        }
     }
 
     /// The default sandbox over the project, without limits.
@@ -77,7 +82,9 @@ impl Arena {
                 spec.jail.limits.disk_bytes = Some(64 << 20);
             }
             Shape::HostAll => spec.jail.rootfs = RootFs::HostAll,
-            Shape::Dir => spec.jail.rootfs = RootFs::Dir(tiny_root().to_owned()),
+            Shape::Dir => {
+                spec.jail.rootfs = RootFs::Dir(self.root.get_or_init(own_root).path().to_owned());
+            }
             Shape::Pids => spec.jail.proc = ProcMode::Pids,
         }
         spec
@@ -110,26 +117,18 @@ impl Arena {
     }
 }
 
-/// Programs of [`tiny_root`], each with what the dynamic linker wants.
+/// Programs of [`own_root`], each with what the dynamic linker wants.
 const PROGRAMS: [&str; 15] = [
     "sh", "perl", "cat", "ls", "id", "mount", "umount", "sleep", "true", "dd", "ln", "rm", "mkdir",
     "cp", "chmod",
 ];
 
-/// A root file system with a shell and an interpreter, made once per run of the tests.
-pub(crate) fn tiny_root() -> &'static Path {
-    static ROOT: OnceLock<tempfile::TempDir> = OnceLock::new();
-    ROOT.get_or_init(|| make_tiny_root().expect("a small root file system"))
-        .path()
-}
-
-/// A root file system that a test may spoil.
+/// A root file system with a shell and an interpreter, which a test may spoil.
 pub(crate) fn own_root() -> tempfile::TempDir {
     make_tiny_root().expect("a small root file system")
 }
 
 fn make_tiny_root() -> std::io::Result<tempfile::TempDir> {
-    // Removed after use even by tests that panic; the one of `tiny_root` outlives the process.
     let root = tempfile::Builder::new()
         .prefix("glovebox-root-")
         .tempdir()?;
@@ -150,30 +149,43 @@ fn make_tiny_root() -> std::io::Result<tempfile::TempDir> {
         root.path().join("etc/passwd"),
         "sandbox:x:1000:1000::/:/bin/sh\n",
     )?;
-    let mut wanted: BTreeSet<PathBuf> = BTreeSet::new();
     for name in PROGRAMS {
-        let program = ["/usr/bin", "/bin"]
-            .map(|dir| Path::new(dir).join(name))
-            .into_iter()
-            .find(|path| path.is_file())
-            .ok_or_else(|| std::io::Error::other(format!("the host has no {name}")))?;
+        let program = program(name)?;
         fs::copy(&program, root.path().join("bin").join(name))?;
         fs::copy(&program, root.path().join("usr/bin").join(name))?;
-        let listed = Command::new("ldd").arg(&program).output()?;
-        wanted.extend(
-            String::from_utf8_lossy(&listed.stdout)
-                .split_whitespace()
-                .filter(|word| word.starts_with('/'))
-                .map(|word| PathBuf::from(word.trim_end_matches(':'))),
-        );
     }
-    for library in wanted.iter().filter(|path| path.is_file()) {
+    for library in libraries() {
         let relative = library.strip_prefix("/").map_err(std::io::Error::other)?;
         let to = root.path().join(relative);
         fs::create_dir_all(to.parent().unwrap_or(root.path()))?;
         fs::copy(library, to)?;
     }
     Ok(root)
+}
+
+fn program(name: &str) -> std::io::Result<PathBuf> {
+    ["/usr/bin", "/bin"]
+        .map(|dir| Path::new(dir).join(name))
+        .into_iter()
+        .find(|path| path.is_file())
+        .ok_or_else(|| std::io::Error::other(format!("the host has no {name}")))
+}
+
+/// Shared libraries of [`PROGRAMS`], as the dynamic linker of this machine finds them.
+fn libraries() -> &'static BTreeSet<PathBuf> {
+    static LIBRARIES: OnceLock<BTreeSet<PathBuf>> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        let programs = PROGRAMS.iter().filter_map(|name| program(name).ok());
+        let listed = Command::new("ldd")
+            .args(programs)
+            .output()
+            .expect("ldd runs");
+        String::from_utf8_lossy(&listed.stdout)
+            .split_whitespace()
+            .filter(|word| word.starts_with('/') && !word.ends_with(':'))
+            .map(PathBuf::from)
+            .collect()
+    })
 }
 
 /// Held by tests that measure time or fill the machine, so that they do not disturb each other.

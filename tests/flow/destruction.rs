@@ -9,7 +9,7 @@ use testkit::{Canary, Person};
 const SCRIPTS: [&str; 6] = [
     "rm -rf /workspace/* /workspace/.[!.]* ~ ~/.[!.]* /usr /etc /var /tmp /home /root /opt /srv /bin /lib /lib64 /sbin; true",
     "cd / && rm -rf --no-preserve-root / 2>/dev/null; true",
-    "find / -xdev -type f -exec sh -c 'for f; do : > \"$f\"; done' _ {} + 2>/dev/null; true",
+    "find /workspace ~ /etc /var /srv /opt -xdev -type f -exec sh -c 'for f; do : > \"$f\"; done' _ {} + 2>/dev/null; true",
     "chmod -R 000 /workspace ~ /usr /etc 2>/dev/null; chown -R 12345 /workspace ~ /usr/bin 2>/dev/null; true",
     "for d in /workspace ~ /usr/bin /etc; do mv $d/* /tmp/ 2>/dev/null; ln -sfn /etc/passwd $d/link 2>/dev/null; done; true",
     "for p in \"$@\"; do rm -rf \"$p\"; mkdir -p \"$p\"; echo gone > \"$p/file.txt\"; mount -t tmpfs none \"$p\"; done 2>/dev/null; true",

@@ -50,12 +50,13 @@ fn swallow(person: &Person, mut call: testkit::Glovebox, is_slow: bool) -> (u64,
                     .collect();
                 ids.extend(families);
                 peak = ids.into_iter().map(peak_kib).fold(peak, u64::max);
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(100));
             }
             peak
         });
         let mut stdout = child.stdout.take().unwrap();
         let mut buffer = vec![0; 256 << 10];
+        let pattern = b"y\n".repeat(buffer.len());
         loop {
             let read = stdout.read(&mut buffer).unwrap();
             if read == 0 {
@@ -88,7 +89,7 @@ fn a_flood_needs_no_memory() {
         assert!(peak > 0 && peak < MAX_RESIDENT_KIB, "{peak} KiB");
 
         let _ = person.line("start box").run().expect_code(0);
-        let (amount, slow) = (FLOOD / 4, 32 << 20);
+        let (amount, slow) = (FLOOD / 4, 16 << 20);
         let (bytes, peak) = swallow(
             person,
             person.script("exec box", &format!("yes | head -c {amount}")),

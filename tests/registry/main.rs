@@ -5,6 +5,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod clients;
 #[path = "../conformance/fixture.rs"]
 #[expect(
     dead_code,
@@ -15,10 +16,9 @@ mod fixture;
 mod sshd;
 
 use fixture::{eventually, marker, processes};
-use glovebox_proto::{Class, Code, Exec, Exit, JobState, Reply, Request};
+use glovebox_proto::{Class, Code, Exec, Exit};
 use glovebox_sandbox::{
-    Backend, Entry, Incoming, Name, Registry, RegistryConfig, SandboxSpec, Started, State,
-    Supervisor,
+    Backend, Entry, Name, Registry, RegistryConfig, SandboxSpec, Started, State, Supervisor,
 };
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -365,101 +365,6 @@ fn a_supervisor_that_hangs_is_ended() {
 }
 
 #[test]
-fn a_hundred_clients_share_one_sandbox() {
-    let place = Place::new();
-    place.start("dev");
-    std::thread::scope(|scope| {
-        for client in 0..100 {
-            let registry = &place.registry;
-            scope.spawn(move || {
-                let sandbox = registry.connect(&name("dev")).unwrap();
-                for round in 0..3 {
-                    let text = format!("{client}/{round}");
-                    let output = sandbox.exec(Exec::new(["printf", &text])).unwrap();
-                    assert_eq!(output.stdout, text.as_bytes());
-                    sandbox.ping().unwrap();
-                }
-            });
-        }
-    });
-    assert_eq!(place.entry("dev").unwrap().state, State::Ready);
-}
-
-#[test]
-fn a_client_that_leaves_takes_its_commands_with_it_and_no_others() {
-    let place = Place::new();
-    place.start("dev");
-    let (mine, theirs, kept) = (marker(), marker(), marker());
-    let stays = place.registry.connect(&name("dev")).unwrap();
-    let mut other = stays
-        .open(Request::Exec(Exec::new([
-            "sh",
-            "-c",
-            &format!("echo up; exec sleep {theirs}"),
-        ])))
-        .unwrap();
-    assert!(matches!(other.recv(), Incoming::Data { .. }));
-    {
-        let leaves = place.registry.connect(&name("dev")).unwrap();
-        let script = format!("echo up; (setsid sleep {mine} &); yes & sleep {mine}");
-        let mut stream = leaves
-            .open(Request::Exec(Exec::new(["sh", "-c", &script])))
-            .unwrap();
-        assert!(matches!(stream.recv(), Incoming::Data { .. }));
-        job(&leaves, &kept);
-        assert!(eventually(|| processes(&mine).len() == 2));
-        // The connection goes away with a flood in it.
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert!(eventually(|| processes(&mine).is_empty()));
-    assert_eq!((processes(&theirs).len(), processes(&kept).len()), (1, 1));
-    assert_eq!(
-        stays
-            .jobs()
-            .unwrap()
-            .iter()
-            .filter(|info| info.state == JobState::Running)
-            .count(),
-        2
-    );
-    assert!(stays.ping().is_ok());
-}
-
-#[test]
-fn output_flows_through_a_supervisor_without_piling_up() {
-    const TOTAL: u64 = 256 << 20;
-    let place = Place::new();
-    let (entry, _) = place.start("dev");
-    let sandbox = place.registry.connect(&name("dev")).unwrap();
-    let exec = Exec::new(["head", "-c", &TOTAL.to_string(), "/dev/zero"]);
-    let mut stream = sandbox.open(Request::Exec(exec)).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(sandbox.ping().is_ok());
-    let mut taken = 0;
-    loop {
-        match stream.recv() {
-            Incoming::Data { bytes, .. } => taken += bytes.len() as u64,
-            Incoming::Reply(reply) => {
-                break assert!(matches!(reply, Ok(Reply::Exited(_))), "{reply:?}");
-            }
-        }
-    }
-    assert_eq!(taken, TOTAL);
-    let peak = status_kib(entry.pid.unwrap(), "VmHWM:");
-    assert!(peak < 16 << 10, "the supervisor grew to {peak} KiB");
-}
-
-fn status_kib(pid: u32, key: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with(key)).unwrap();
-    line.split_ascii_whitespace()
-        .nth(1)
-        .unwrap()
-        .parse()
-        .unwrap()
-}
-
-#[test]
 fn broken_files_stand_in_nobodys_way() {
     let place = Place::new();
     for (text, file) in [
@@ -578,44 +483,6 @@ fn limits_on_time_end_a_supervised_sandbox() {
         .count()
         == 0));
     place.assert_clean();
-}
-
-#[test]
-fn a_client_that_breaks_the_protocol_hurts_only_itself() {
-    use std::io::{Read as _, Write as _};
-    let place = Place::new();
-    let (entry, _) = place.start("dev");
-    let good = place.registry.connect(&name("dev")).unwrap();
-    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 64], &[0; 12]] {
-        let mut bad = std::os::unix::net::UnixStream::connect(entry.dir.join("socket")).unwrap();
-        bad.write_all(bytes).unwrap();
-        let mut rest = Vec::new();
-        bad.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        bad.read_to_end(&mut rest).unwrap();
-    }
-    assert!(good.ping().is_ok());
-}
-
-#[test]
-fn an_idle_supervisor_is_small() {
-    let place = Place::new();
-    let (entry, _) = place.start("dev");
-    place
-        .registry
-        .connect(&name("dev"))
-        .unwrap()
-        .ping()
-        .unwrap();
-    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", entry.pid.unwrap())).unwrap();
-    let pss: u64 = rollup
-        .lines()
-        .find_map(|line| line.strip_prefix("Pss:"))
-        .and_then(|rest| rest.split_ascii_whitespace().next()?.parse().ok())
-        .unwrap();
-    // A debug build is larger than what is shipped; the promise itself is measured by the benches.
-    assert!(pss < 6 << 10, "{pss} KiB");
-    let threads = status_kib(entry.pid.unwrap(), "Threads:");
-    assert_eq!(threads, 1);
 }
 
 #[test]

@@ -18,6 +18,7 @@
 mod exchange;
 mod handshake;
 mod outgoing;
+mod shared;
 
 pub(crate) use exchange::{Flow, Outbound};
 pub(crate) use handshake::{Greeted, greet, set_nonblocking};
@@ -27,16 +28,14 @@ use crate::stream::Incoming;
 use exchange::Exchange;
 use glovebox_proto::limits::{MAX_DATA_BYTES, MAX_OPEN_REQUESTS};
 use glovebox_proto::{
-    Channel, Code, Decoder, Fault, FrameKind, FrameRef, Header, Hello, Reply, Request, RequestId,
-    WireError, decode, encode,
+    Channel, Code, Decoder, Fault, FrameKind, Header, Hello, Request, RequestId, WireError, encode,
 };
 use outgoing::HIGH_WATER_BYTES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use shared::Shared;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// How often a thread that waits to write looks whether it should read as well.
@@ -54,24 +53,6 @@ pub(crate) struct Link {
     incoming: Mutex<Decoder>,
     outgoing: Mutex<Outgoing>,
     shared: Mutex<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    exchanges: HashMap<u32, Exchange>,
-    last_id: u32,
-    has_leader: bool,
-    waiters: Vec<Waiter>,
-    last_token: u64,
-    lost: Option<Fault>,
-}
-
-/// A thread that waits for something to happen to a request.
-#[derive(Debug)]
-struct Waiter {
-    token: u64,
-    request: u32,
-    thread: Thread,
 }
 
 /// Why waiting ended without what was waited for.
@@ -549,87 +530,6 @@ impl Unmet {
             Self::TimedOut => Fault::failed(Code::TimedOut, "the guest did not answer in time"),
             Self::Lost(fault) => fault,
         }
-    }
-}
-
-impl Shared {
-    fn free_id(&mut self) -> u32 {
-        loop {
-            self.last_id = self.last_id.wrapping_add(1);
-            if self.last_id != 0 && !self.exchanges.contains_key(&self.last_id) {
-                return self.last_id;
-            }
-        }
-    }
-
-    fn remember(&mut self, request: u32) -> u64 {
-        self.last_token += 1;
-        let token = self.last_token;
-        self.waiters.push(Waiter {
-            token,
-            request,
-            thread: std::thread::current(),
-        });
-        token
-    }
-
-    fn forget(&mut self, token: Option<u64>) {
-        if let Some(token) = token {
-            self.waiters.retain(|waiter| waiter.token != token);
-        }
-    }
-
-    fn leave(&mut self) {
-        self.has_leader = false;
-        self.pass_on();
-    }
-
-    /// Wakes one that waits if nobody leads.
-    fn pass_on(&self) {
-        if !self.has_leader
-            && let Some(waiter) = self.waiters.first()
-        {
-            waiter.thread.unpark();
-        }
-    }
-
-    fn hand_out(
-        &mut self,
-        frame: FrameRef<'_>,
-        credits: &mut Vec<(u32, Channel, u32)>,
-    ) -> Result<(), WireError> {
-        // TRUST: the id is the guest's word; it must name a request this side has open.
-        let id = frame.header.id.0;
-        let Some(exchange) = self.exchanges.get_mut(&id) else {
-            return Err(WireError::BadHeader("frame for a request that is not open"));
-        };
-        let Header {
-            kind,
-            channel,
-            is_last,
-            ..
-        } = frame.header;
-        match kind {
-            FrameKind::Data => {
-                let credit = exchange.data(channel, frame.payload, is_last)?;
-                credits.extend(credit.map(|bytes| (id, channel, bytes)));
-            }
-            FrameKind::Credit => exchange.credit(channel, frame.credit()?)?,
-            FrameKind::Reply => {
-                let reply: Result<Reply, Fault> = decode(frame.payload, "reply")?;
-                exchange.answer(reply)?;
-                if exchange.is_abandoned {
-                    self.exchanges.remove(&id);
-                }
-            }
-            FrameKind::Hello | FrameKind::Request | FrameKind::Cancel => {
-                return Err(WireError::BadHeader("a frame kind only a host sends"));
-            }
-        }
-        for waiter in self.waiters.iter().filter(|waiter| waiter.request == id) {
-            waiter.thread.unpark();
-        }
-        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use glovebox_proto::limits::WINDOW_BYTES;
-use glovebox_proto::{Exec, HEADER_BYTES, JobId, Role, encode_header};
+use glovebox_proto::{Exec, HEADER_BYTES, JobId, Reply, Role, decode, encode_header};
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_bytes::ByteBuf;
