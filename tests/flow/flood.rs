@@ -56,7 +56,6 @@ fn swallow(person: &Person, mut call: testkit::Glovebox, is_slow: bool) -> (u64,
         });
         let mut stdout = child.stdout.take().unwrap();
         let mut buffer = vec![0; 256 << 10];
-        let pattern = b"y\n".repeat(buffer.len());
         loop {
             let read = stdout.read(&mut buffer).unwrap();
             if read == 0 {
