@@ -11,12 +11,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 9] = [
+const EDGES: [(&str, &[&str]); 10] = [
     ("glovebox-proto", &[]),
     ("glovebox-jail", &[]),
     ("glovebox-guest", &["glovebox-jail", "glovebox-proto"]),
     ("glovebox-sandbox", &["glovebox-jail", "glovebox-proto"]),
-    ("glovebox", &["glovebox-proto", "glovebox-sandbox"]),
+    (
+        "glovebox-workspace",
+        &["glovebox-proto", "glovebox-sandbox"],
+    ),
+    (
+        "glovebox",
+        &["glovebox-proto", "glovebox-sandbox", "glovebox-workspace"],
+    ),
     ("testkit", &[]),
     ("xtask", &[]),
     ("glovebox-tests", &["glovebox-proto", "glovebox-sandbox"]),

@@ -1,0 +1,22 @@
+//! A project's way into a sandbox, and its changes' way back.
+//!
+//! ```text
+//! push     project -> names to hide -> sandbox        (overlay: nothing is copied; copy: what differs)
+//! collect  sandbox -> ChangeSet                       (from layers, or by comparing manifests)
+//! plan     ChangeSet x base x host -> Plan            (three-way; conflicts are found, not guessed)
+//! apply    Plan -> staging directory -> destination   (all of it, or nothing)
+//! ```
+//!
+//! Everything a sandbox says is untrusted: names are checked once ([`RelPath::new`]), sizes, counts
+//! and depths are bounded ([`Quota`]), host paths are opened beneath a directory descriptor and never
+//! through a link. What cannot be taken is listed with its reason, never dropped in silence.
+//!
+//! The crate is synchronous, prints nothing, and reads no environment.
+
+mod error;
+mod model;
+mod path;
+
+pub use error::{Direction, Stage, SyncError};
+pub use model::{Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, Refusal, RefusalReason};
+pub use path::{BadPath, RelPath};
