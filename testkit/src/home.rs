@@ -7,6 +7,8 @@ use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Once};
 
 /// Directories of one test; removed when dropped.
 #[derive(Debug)]
@@ -79,6 +81,7 @@ impl Home {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
+        heed_signals();
         let mut command = Command::new(binary());
         command
             .args(args)
@@ -101,6 +104,20 @@ impl Home {
     pub fn line(&self, line: &str) -> Glovebox {
         self.glovebox(line.split_whitespace())
     }
+}
+
+/// Tests that run in the background of a shell are born ignoring SIGINT and SIGQUIT, and so would be
+/// every program they start. A handler is forgotten when a program is executed; "ignore" is not.
+fn heed_signals() {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT};
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for signal in [SIGHUP, SIGINT, SIGQUIT] {
+            let always = Arc::new(AtomicBool::new(true));
+            // What cannot be arranged here shows in the tests that send signals.
+            let _ = signal_hook::flag::register_conditional_default(signal, always);
+        }
+    });
 }
 
 impl Drop for Home {

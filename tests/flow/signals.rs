@@ -65,6 +65,30 @@ fn a_signal_is_the_commands_to_handle() {
 }
 
 #[test]
+fn a_signal_that_was_ignored_before_stays_ignored() {
+    Person::each(|person| {
+        let marker = marker();
+        let child = person
+            .program("sh")
+            .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+            .arg(person.binary())
+            .args(["run", "--", "sleep", &marker])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        await_sleepers(&marker, 1);
+        send(&child, Signal::HUP);
+        thread::sleep(Duration::from_millis(300));
+        assert!(!Process::mentioning(&marker).is_empty());
+        send(&child, Signal::TERM);
+        assert_eq!(code(child), 143);
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
 fn a_second_signal_ends_a_deaf_command() {
     Person::each(|person| {
         let marker = marker();

@@ -4,6 +4,9 @@
 //! likes; the second ends it for good; the third ends us, and with our connection everything that
 //! hangs on it. Before a command runs there is nothing to pass a signal on to: the first one is
 //! remembered and ends us as soon as what is being made can be taken down again, the second at once.
+//!
+//! A signal that was ignored when we started stays ignored, as `nohup` and a shell's background jobs
+//! expect.
 
 use super::job::Job;
 use super::terminal;
@@ -52,10 +55,13 @@ impl Signals {
     /// When handlers or the thread cannot be set up.
     pub(crate) fn take_over() -> Result<Self, CommandError> {
         let fail = |error: std::io::Error| CommandError::io("handle signals", &error);
-        let mut incoming = signal_hook::iterator::Signals::new([
-            SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT,
-        ])
-        .map_err(fail)?;
+        let ignored = ignored();
+        let ends = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+        let heeded = ends
+            .into_iter()
+            .filter(|signal| ignored >> (signal - 1) & 1 == 0)
+            .chain([SIGWINCH, SIGCONT]);
+        let mut incoming = signal_hook::iterator::Signals::new(heeded).map_err(fail)?;
         let signals = Self(Arc::new(Mutex::new(Phase::Idle { pending: None })));
         let thread = signals.clone();
         std::thread::Builder::new()
@@ -165,6 +171,22 @@ impl Signals {
     }
 }
 
+/// Signals this process ignores, one bit each from signal 1 on (proc_pid_status(5), `SigIgn`).
+fn ignored() -> u64 {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .as_deref()
+        .and_then(ignored_in)
+        .unwrap_or(0)
+}
+
+fn ignored_in(status: &str) -> Option<u64> {
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
 /// To the process group, as a terminal does; to everything when there is no such group any more.
 fn pass_on(sandbox: &Sandbox, job: JobId, signal: i32, input: &Input) {
     if sandbox
@@ -176,5 +198,19 @@ fn pass_on(sandbox: &Sandbox, job: JobId, signal: i32, input: &Input) {
         .is_err()
     {
         let _ = input.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_kernels_own_words() {
+        let status = "Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000002\n";
+        assert_eq!(ignored_in(status), Some(1 << 12 | 1));
+        assert_eq!(ignored_in("Name:\tx\n"), None);
+        // The Rust runtime ignores SIGPIPE, so the real thing has at least one bit.
+        assert_eq!(ignored() >> 12 & 1, 1);
     }
 }
