@@ -13,10 +13,16 @@
 //!
 //! The crate is synchronous, prints nothing, and reads no environment.
 
+mod contents;
 mod error;
+mod filter;
 mod model;
 mod path;
+mod progress;
 
+pub use contents::{Collected, Contents};
 pub use error::{Direction, Stage, SyncError};
+pub use filter::Filter;
 pub use model::{Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, Refusal, RefusalReason};
 pub use path::{BadPath, RelPath};
+pub use progress::{Progress, Watch};

@@ -18,8 +18,9 @@ pub enum Node {
         size: u64,
         /// Whether its owner may execute it: the only permission that travels.
         is_executable: bool,
-        /// Digest of its content.
-        digest: Digest,
+        /// Digest of its content. What a sandbox holds always has one; a version on the host has one
+        /// only where it was needed to tell the two apart.
+        digest: Option<Digest>,
     },
     /// A symbolic link.
     Link {
@@ -38,6 +39,31 @@ pub struct Change {
     pub path: RelPath,
     /// What happened to it.
     pub kind: ChangeKind,
+    /// What a reviewer should look at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<Flag>,
+}
+
+impl Change {
+    /// What is there now in the sandbox; `None` if it is gone.
+    pub fn to(&self) -> Option<&Node> {
+        match &self.kind {
+            ChangeKind::Added { to }
+            | ChangeKind::Modified { to, .. }
+            | ChangeKind::Renamed { to, .. } => Some(to),
+            ChangeKind::Deleted { .. } => None,
+        }
+    }
+
+    /// What was there, or at its source if it was renamed; `None` if it is new.
+    pub fn from(&self) -> Option<&Node> {
+        match &self.kind {
+            ChangeKind::Added { .. } => None,
+            ChangeKind::Modified { from, .. }
+            | ChangeKind::Renamed { from, .. }
+            | ChangeKind::Deleted { from } => Some(from),
+        }
+    }
 }
 
 /// What happened to a path between push and collection.
@@ -111,6 +137,8 @@ pub enum RefusalReason {
     Unreadable,
     /// It lies deeper than [`Quota::max_depth`].
     TooDeep,
+    /// Its name is one that Glovebox uses itself while it applies changes.
+    Reserved,
 }
 
 impl fmt::Display for RefusalReason {
@@ -124,6 +152,7 @@ impl fmt::Display for RefusalReason {
             Self::CaseCollision => "differs from another name only in case",
             Self::Unreadable => "not readable",
             Self::TooDeep => "too deep",
+            Self::Reserved => "a name Glovebox uses itself",
         })
     }
 }
@@ -140,6 +169,17 @@ pub enum Flag {
     SpecialMode,
     /// It has several names; they become files of their own.
     HardLink,
+}
+
+impl fmt::Display for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Executes => "runs on the host or steers what does",
+            Self::MadeExecutable => "became executable",
+            Self::SpecialMode => "had a setuid, setgid or sticky bit, which is dropped",
+            Self::HardLink => "has several names, which become files of their own",
+        })
+    }
 }
 
 /// Bounds of one change set. What exceeds them fails the collection: a sandbox that makes a

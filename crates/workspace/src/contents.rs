@@ -1,0 +1,64 @@
+//! What was collected, and how to read it: a change set and where the bytes are.
+//!
+//! The change set is data. The bytes stay where they are (in the layers of a native sandbox, behind
+//! the wall of any other) until somebody asks for them; whoever copies them checks them against the
+//! digest in the change set, since a sandbox may have changed them meanwhile.
+
+use crate::{ChangeSet, RelPath};
+use glovebox_proto::Fault;
+use std::fmt;
+use std::io::Read;
+
+/// Where the bytes of two sides are read.
+pub trait Contents: Send + Sync {
+    /// The sandbox's version of a regular file.
+    ///
+    /// # Errors
+    /// When it is gone, is no regular file, or cannot be read.
+    fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault>;
+
+    /// The version of a regular file on the host from which the sandbox started.
+    ///
+    /// # Errors
+    /// When it is gone, is no regular file, or cannot be read.
+    fn open_base(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault>;
+}
+
+/// A change set whose contents can be read.
+pub struct Collected {
+    /// What changed, sorted by path.
+    pub set: ChangeSet,
+    contents: Box<dyn Contents>,
+}
+
+impl Collected {
+    /// Puts a change set and its contents together.
+    pub fn new(set: ChangeSet, contents: Box<dyn Contents>) -> Self {
+        Self { set, contents }
+    }
+
+    /// Reads the sandbox's version of a regular file. What arrives is untrusted; compare it with the
+    /// digest of the change before using it for anything but showing.
+    ///
+    /// # Errors
+    /// When it is gone, is no regular file, or cannot be read.
+    pub fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
+        self.contents.open(path)
+    }
+
+    /// Reads the host's version of a regular file from which the sandbox started.
+    ///
+    /// # Errors
+    /// When it is gone, is no regular file, or cannot be read.
+    pub fn open_base(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
+        self.contents.open_base(path)
+    }
+}
+
+impl fmt::Debug for Collected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Collected")
+            .field("set", &self.set)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! Which paths take part: patterns with the meaning they have in `.gitignore`.
+//!
+//! `exclude` takes paths out, `include` takes them back in and wins, also below an excluded
+//! directory. Patterns are bytes on their way in as they are on disk: a name need not be UTF-8 to
+//! be matched by `*`.
+
+use crate::RelPath;
+use glovebox_proto::{Code, Fault};
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+/// Patterns that say which paths take part.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    exclude: Gitignore,
+    include: Gitignore,
+}
+
+impl Default for Filter {
+    /// Everything takes part.
+    fn default() -> Self {
+        Self {
+            exclude: Gitignore::empty(),
+            include: Gitignore::empty(),
+        }
+    }
+}
+
+impl Filter {
+    /// Reads patterns, one line of a `.gitignore` each.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] names the pattern that is not one.
+    pub fn new(exclude: &[String], include: &[String]) -> Result<Self, Fault> {
+        Ok(Self {
+            exclude: compile(exclude)?,
+            include: compile(include)?,
+        })
+    }
+
+    /// Whether a path takes part, looking at it and at every directory above it.
+    pub fn takes(&self, path: &RelPath, is_dir: bool) -> bool {
+        let included = self
+            .include
+            .matched_path_or_any_parents(path.as_path(), is_dir);
+        included.is_ignore()
+            || !self
+                .exclude
+                .matched_path_or_any_parents(path.as_path(), is_dir)
+                .is_ignore()
+    }
+
+    /// Whether something below an excluded directory could still take part.
+    pub(crate) fn may_include_below(&self) -> bool {
+        !self.include.is_empty()
+    }
+}
+
+/// Compiles lines of a `.gitignore`.
+pub(crate) fn compile(lines: &[String]) -> Result<Gitignore, Fault> {
+    let invalid = |line: &str, error: &ignore::Error| {
+        Fault::failed(
+            Code::InvalidArgument,
+            format!("`{}` is not a pattern: {error}", line.escape_debug()),
+        )
+        .remedy("write patterns as in a .gitignore file, such as `*.log` or `/build/`")
+    };
+    let mut builder = GitignoreBuilder::new("");
+    for line in lines {
+        builder
+            .add_line(None, line)
+            .map_err(|error| invalid(line, &error))?;
+    }
+    builder.build().map_err(|error| invalid("", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(exclude: &[&str], include: &[&str]) -> Filter {
+        let owned = |list: &[&str]| {
+            list.iter()
+                .map(|line| (*line).to_owned())
+                .collect::<Vec<_>>()
+        };
+        Filter::new(&owned(exclude), &owned(include)).unwrap()
+    }
+
+    fn path(bytes: impl Into<Vec<u8>>) -> RelPath {
+        RelPath::new(bytes).unwrap()
+    }
+
+    #[test]
+    fn patterns_mean_what_they_mean_in_a_gitignore() {
+        let filter = filter(
+            &["node_modules/", "/build", "*.log", "!keep.log", "a/**/z"],
+            &[],
+        );
+        for (name, is_dir, takes) in [
+            ("node_modules", true, false),
+            ("node_modules", false, true),
+            ("deep/node_modules/x/y", false, false),
+            ("build", true, false),
+            ("build/out", false, false),
+            ("src/build", true, true),
+            ("x.log", false, false),
+            ("keep.log", false, true),
+            ("a/b/c/z", false, false),
+            ("ordinary", false, true),
+        ] {
+            assert_eq!(filter.takes(&path(name), is_dir), takes, "{name}");
+        }
+        assert!(!filter.takes(&path(b"\xff\xfe.log".to_vec()), false));
+    }
+
+    #[test]
+    fn what_is_included_wins_even_below_what_is_excluded() {
+        let filter = filter(&["dist/"], &["dist/report.html"]);
+        assert!(filter.takes(&path("dist/report.html"), false));
+        assert!(!filter.takes(&path("dist/other"), false));
+        assert!(!filter.takes(&path("dist"), true));
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_named() {
+        let fault = Filter::new(&["ok".to_owned(), "[z-a]".to_owned()], &[]).unwrap_err();
+        assert_eq!(fault.code, Code::InvalidArgument);
+        assert!(fault.message.contains("`[z-a]`"), "{fault}");
+    }
+}
