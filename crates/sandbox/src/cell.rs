@@ -187,17 +187,22 @@ impl Cell {
 
     /// Takes over a cell whose lock was handed to this process.
     pub(crate) fn adopt(layout: &Layout, name: &Name, lock: OwnedFd) -> Result<Self, Fault> {
-        let path = layout.sandbox(name.as_str());
-        if !is_same(&lock, &path.join("lock")) {
-            return Err(fault::internal(format!(
-                "the lock handed over is not that of `{name}`"
-            )));
-        }
-        Ok(Self {
+        let cell = Self {
             name: name.clone(),
-            path,
+            path: layout.sandbox(name.as_str()),
             lock,
-        })
+        };
+        if cell.is_in_place() {
+            return Ok(cell);
+        }
+        Err(fault::internal(format!(
+            "the lock handed over is not that of `{name}`"
+        )))
+    }
+
+    /// Whether the directory is still where the name leads: nobody has killed the sandbox.
+    pub(crate) fn is_in_place(&self) -> bool {
+        is_same(&self.lock, &self.path.join("lock"))
     }
 
     pub(crate) fn write_spec(&self, spec: &SandboxSpec) -> Result<(), Fault> {

@@ -237,8 +237,9 @@ impl Registry {
     /// ready. An existing one keeps the spec it was made with.
     ///
     /// # Errors
-    /// `already-exists` when the name belongs to another process's own sandbox, `timed-out` when it
-    /// does not get ready in `spec.start_ms`, and whatever keeps the backend from coming up.
+    /// `already-exists` when the name belongs to another process's own sandbox, `sandbox-not-found`
+    /// when somebody kills it meanwhile, `timed-out` when it does not get ready in
+    /// `spec.start_ms`, and whatever keeps the backend from coming up.
     pub fn start(
         &self,
         spec: &SandboxSpec,
@@ -278,20 +279,23 @@ impl Registry {
                 Some(number) => Slot::lease_again(&self.layout, number),
                 None => self.lease_slot(),
             };
-            let slot = match slot {
-                Ok(slot) => slot,
-                Err(fault) => {
-                    self.give_up(cell, started, status);
-                    return Err(fault);
-                }
-            };
-            status.slot = Some(slot.number);
-            cell.write_status(&status)?;
-            let ready = launch::supervisor(&self.layout, supervisor, &cell, slot, deadline);
+            let ready = slot.and_then(|slot| {
+                status.slot = Some(slot.number);
+                cell.write_status(&status)?;
+                launch::supervisor(&self.layout, supervisor, &cell, slot, deadline)
+            });
             match ready {
                 Ok(Ready { child }) => {
                     lock(&self.supervisors).push(child);
                     return Ok((self.known(name)?, started));
+                }
+                // Its directory went away under the work.
+                Err(fault) if fault.code == Code::NotFound && !cell.is_in_place() => {
+                    return Err(Fault::lost(
+                        Code::SandboxNotFound,
+                        format!("the sandbox `{name}` was killed while it was starting"),
+                    )
+                    .retryable());
                 }
                 Err(fault) => {
                     self.give_up(cell, started, status);
