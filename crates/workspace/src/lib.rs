@@ -17,12 +17,16 @@ mod contents;
 mod error;
 mod filter;
 mod model;
+mod outcome;
 mod path;
+mod plan;
 mod progress;
 
 pub use contents::{Collected, Contents};
 pub use error::{Direction, Stage, SyncError};
 pub use filter::Filter;
 pub use model::{Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, Refusal, RefusalReason};
+pub use outcome::{Applied, Conflict, ConflictReason, Effect, Flagged, Outcome};
 pub use path::{BadPath, RelPath};
+pub use plan::{Host, HostNode, HostState, Options, Plan, Step, plan};
 pub use progress::{Progress, Watch};

@@ -1,0 +1,105 @@
+//! What applying a change set comes to, for people and programs: data only, the same shape before
+//! (what would be done) and after (what was done).
+
+use crate::{Flag, Refusal, RelPath};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What was done, or will be done, to one path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The path.
+    pub path: RelPath,
+    /// What happens to it.
+    pub effect: Effect,
+    /// Where the host's version is kept, if both had changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<RelPath>,
+}
+
+/// What happens to a path of the destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// It is made.
+    Added,
+    /// It is changed.
+    Modified,
+    /// It is removed.
+    Deleted,
+    /// It is made, and its source is removed.
+    Renamed {
+        /// Where it was.
+        source: RelPath,
+    },
+}
+
+/// A path that both sides changed: the host's version stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflict {
+    /// The path.
+    pub path: RelPath,
+    /// How the two disagree.
+    pub reason: ConflictReason,
+    /// Where the sandbox's version is put, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub theirs: Option<RelPath>,
+}
+
+/// How host and sandbox disagree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConflictReason {
+    /// Both changed it.
+    ChangedOnHost,
+    /// Both made it, differently.
+    AddedOnHost,
+    /// The sandbox changed what the host removed.
+    DeletedOnHost,
+    /// The sandbox removed what the host changed.
+    DeletedInSandbox,
+    /// The host's directory has content that the sandbox did not remove.
+    DirectoryNotEmpty,
+    /// The host has a device, FIFO, socket or mount point there.
+    SpecialOnHost,
+    /// What should be a directory above it is not one on the host.
+    NotADirectoryOnHost,
+}
+
+impl fmt::Display for ConflictReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ChangedOnHost => "changed on both sides",
+            Self::AddedOnHost => "added on both sides",
+            Self::DeletedOnHost => "changed in the sandbox, deleted on the host",
+            Self::DeletedInSandbox => "deleted in the sandbox, changed on the host",
+            Self::DirectoryNotEmpty => "the host's directory has other content",
+            Self::SpecialOnHost => "the host has a device, FIFO, socket or mount point there",
+            Self::NotADirectoryOnHost => "a directory above it is none on the host",
+        })
+    }
+}
+
+/// A change that a reviewer should look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flagged {
+    /// The path.
+    pub path: RelPath,
+    /// Why.
+    pub flags: Vec<Flag>,
+}
+
+/// What applying a change set comes to: the same shape before (what would be done) and after.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What is applied.
+    pub applied: Vec<Applied>,
+    /// What the host has already.
+    pub already_there: Vec<RelPath>,
+    /// What both sides changed; the host's version stays.
+    pub conflicts: Vec<Conflict>,
+    /// What stays in the sandbox, and why.
+    pub refused: Vec<Refusal>,
+    /// What of the applied a reviewer should look at.
+    pub flagged: Vec<Flagged>,
+}

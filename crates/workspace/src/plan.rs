@@ -1,0 +1,653 @@
+//! Three-way comparison: what the sandbox changed, against what the host did meanwhile.
+//!
+//! In: a change set, and what is at the destination ([`Host`], asked path by path). Out: steps that
+//! are safe to take, conflicts, and what is there already. Pure: nothing is written, and everything
+//! the function knows about the host it was told.
+//!
+//! Per path: the host did not touch it -> the sandbox's version is taken. Both have the same -> nothing
+//! to do. Both changed it -> a conflict: the host's version stays and the sandbox's is put beside it as
+//! `PATH.theirs`; with [`Options::force`] the sandbox's is taken and the host's kept as `PATH.orig`. A
+//! directory with anything in it that the sandbox did not remove is never removed.
+
+use crate::outcome::{Applied, Conflict, ConflictReason, Effect, Flagged, Outcome};
+use crate::{Change, ChangeKind, ChangeSet, Node, Refusal, RefusalReason, RelPath};
+use glovebox_proto::Fault;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// What is at a path of the destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostNode {
+    /// Nothing.
+    Absent,
+    /// A file, link or directory.
+    Present(Node),
+    /// A device, FIFO, socket, or a place where another file system begins.
+    Special,
+    /// A directory above it is not one: this is.
+    Blocked(RelPath),
+}
+
+/// What is at a path of the destination, and whether the host changed it since the push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostState {
+    /// What is there.
+    pub node: HostNode,
+    /// Whether it differs from what the sandbox started from.
+    pub is_changed: bool,
+}
+
+/// The destination, as a plan sees it.
+pub trait Host {
+    /// What is at `path`. A digest is needed only when it is a file as long as `to` is.
+    ///
+    /// # Errors
+    /// When it cannot be found out.
+    fn state(
+        &mut self,
+        path: &RelPath,
+        from: Option<&Node>,
+        to: Option<&Node>,
+    ) -> Result<HostState, Fault>;
+
+    /// Names in a directory.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn names(&mut self, dir: &RelPath) -> Result<Vec<Vec<u8>>, Fault>;
+
+    /// Whether two names that differ only in case are one.
+    fn folds_case(&self) -> bool;
+}
+
+/// How conflicts are solved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Take the sandbox's version and keep the host's as `PATH.orig`.
+    pub force: bool,
+}
+
+/// One step of applying, in the order in which it is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Give what the host has another name.
+    Keep {
+        /// Where it is.
+        path: RelPath,
+        /// Its new name.
+        kept: RelPath,
+    },
+    /// Remove a file or link.
+    Remove {
+        /// Where it is.
+        path: RelPath,
+    },
+    /// Remove a directory, which is empty by then.
+    RemoveDir {
+        /// Where it is.
+        path: RelPath,
+    },
+    /// Make a directory.
+    MakeDir {
+        /// Where it will be.
+        path: RelPath,
+    },
+    /// Write a file or link.
+    Write {
+        /// Where it will be.
+        path: RelPath,
+        /// Whose content it gets: a path of the change set.
+        source: RelPath,
+        /// What it will be.
+        node: Node,
+        /// Whether there is something it replaces.
+        replaces: bool,
+    },
+    /// Make a file executable, or not.
+    SetExecutable {
+        /// Where it is.
+        path: RelPath,
+        /// Whether its owner may execute it.
+        is_executable: bool,
+    },
+}
+
+/// Steps, and what they come to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In the order in which they are taken.
+    pub steps: Vec<Step>,
+    /// What they come to.
+    pub outcome: Outcome,
+}
+
+/// Longest name of one component, in bytes (`NAME_MAX`).
+const MAX_NAME_BYTES: usize = 255;
+/// How many names are tried for what is put beside a path.
+const MAX_NAMES: usize = 100;
+
+/// Compares a change set with the destination.
+///
+/// # Errors
+/// Only those of `host`.
+pub fn plan(set: &ChangeSet, host: &mut dyn Host, options: Options) -> Result<Plan, Fault> {
+    let mut planner = Planner {
+        host,
+        options,
+        taken: HashSet::new(),
+        gone: HashSet::new(),
+        made: BTreeSet::new(),
+        beside: BTreeMap::new(),
+        steps: Steps::default(),
+        outcome: Outcome {
+            refused: set.refused.clone(),
+            ..Outcome::default()
+        },
+    };
+    let halves = planner.halves(set);
+    let arriving = halves.iter().filter(|half| half.to.is_some());
+    planner.taken = arriving.map(|half| half.path.clone()).collect();
+    // What goes away is decided first and from the bottom up: it makes room for what comes.
+    for half in halves.iter().rev().filter(|half| half.to.is_none()) {
+        planner.remove(half)?;
+    }
+    for half in halves.iter().filter(|half| half.to.is_some()) {
+        planner.put(half)?;
+    }
+    Ok(planner.finish(set))
+}
+
+/// What a change means for one path; a rename is two of them.
+struct Half<'a> {
+    path: &'a RelPath,
+    from: Option<&'a Node>,
+    to: Option<&'a Node>,
+}
+
+/// Steps by kind; the order of the kinds is the order in which they are taken.
+#[derive(Default)]
+struct Steps {
+    keeps: Vec<Step>,
+    /// From the bottom up.
+    removes: Vec<Step>,
+    /// From the bottom up.
+    remove_dirs: Vec<Step>,
+    make_dirs: BTreeSet<RelPath>,
+    writes: Vec<Step>,
+    modes: Vec<Step>,
+}
+
+struct Planner<'a> {
+    host: &'a mut dyn Host,
+    options: Options,
+    /// Names that this plan gives to something.
+    taken: HashSet<RelPath>,
+    /// What is no longer where it is.
+    gone: HashSet<RelPath>,
+    /// What becomes a directory.
+    made: BTreeSet<RelPath>,
+    /// Directories that cannot be made, and what stands for them.
+    beside: BTreeMap<RelPath, RelPath>,
+    steps: Steps,
+    outcome: Outcome,
+}
+
+impl Planner<'_> {
+    /// Splits changes into what happens to each path, leaving out those that the file system of the
+    /// destination could not tell apart.
+    fn halves<'a>(&mut self, set: &'a ChangeSet) -> Vec<Half<'a>> {
+        let mut halves = Vec::with_capacity(set.changes.len());
+        let mut folded: HashMap<Vec<u8>, &RelPath> = HashMap::new();
+        let folds_case = self.host.folds_case();
+        let mut collided: Option<&RelPath> = None;
+        for Change { path, kind, .. } in &set.changes {
+            let (from, to) = match kind {
+                ChangeKind::Added { to } => (None, Some(to)),
+                ChangeKind::Modified { from, to } => (Some(from), Some(to)),
+                ChangeKind::Deleted { from } => (Some(from), None),
+                ChangeKind::Renamed { source, from, to } => {
+                    halves.push(Half {
+                        path: source,
+                        from: Some(from),
+                        to: None,
+                    });
+                    (None, Some(to))
+                }
+            };
+            if folds_case && to.is_some() {
+                let is_below = collided.is_some_and(|other| path.starts_with(other));
+                let first = *folded.entry(fold(path.as_bytes())).or_insert(path);
+                if is_below || first != path {
+                    if !is_below {
+                        collided = Some(path);
+                    }
+                    self.outcome.refused.push(Refusal {
+                        path: path.as_bytes().to_vec(),
+                        reason: RefusalReason::CaseCollision,
+                    });
+                    continue;
+                }
+            }
+            halves.push(Half { path, from, to });
+        }
+        halves.sort_by(|a, b| a.path.cmp(b.path));
+        halves
+    }
+
+    fn remove(&mut self, half: &Half<'_>) -> Result<(), Fault> {
+        let path = half.path;
+        let state = self.host.state(path, half.from, None)?;
+        let node = match state.node {
+            HostNode::Absent | HostNode::Blocked(_) => {
+                self.outcome.already_there.push(path.clone());
+                return Ok(());
+            }
+            HostNode::Special => {
+                self.conflict(path, ConflictReason::SpecialOnHost, None);
+                return Ok(());
+            }
+            HostNode::Present(node) => node,
+        };
+        match (half.from, node) {
+            (Some(Node::Dir), Node::Dir) => {
+                if self.will_be_empty(path)? {
+                    self.steps
+                        .remove_dirs
+                        .push(Step::RemoveDir { path: path.clone() });
+                    self.gone.insert(path.clone());
+                    self.apply(path, Effect::Deleted, None);
+                } else {
+                    self.conflict(path, ConflictReason::DirectoryNotEmpty, None);
+                }
+            }
+            (_, Node::Dir) => self.conflict(path, ConflictReason::DeletedInSandbox, None),
+            _ if !state.is_changed => {
+                self.steps.removes.push(Step::Remove { path: path.clone() });
+                self.gone.insert(path.clone());
+                self.apply(path, Effect::Deleted, None);
+            }
+            _ => {
+                if let Some(kept) = self.keep(path)? {
+                    self.apply(path, Effect::Deleted, Some(kept));
+                } else {
+                    self.conflict(path, ConflictReason::DeletedInSandbox, None);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, half: &Half<'_>) -> Result<(), Fault> {
+        let (path, Some(to)) = (half.path, half.to) else {
+            return Ok(());
+        };
+        let mut state = self.host.state(path, half.from, half.to)?;
+        if let HostNode::Blocked(at) = &state.node {
+            if !self.made.contains(at) {
+                let at = at.clone();
+                return self.put_below(path, to, &at);
+            }
+            state = HostState {
+                node: HostNode::Absent,
+                is_changed: false,
+            };
+        }
+        match state.node {
+            HostNode::Blocked(_) | HostNode::Absent => self.put_new(half, to, state.is_changed),
+            HostNode::Special => self.put_beside(path, to, ConflictReason::SpecialOnHost),
+            HostNode::Present(Node::Dir) if *to == Node::Dir => Ok(()),
+            HostNode::Present(now) if now == *to => {
+                self.outcome.already_there.push(path.clone());
+                Ok(())
+            }
+            HostNode::Present(Node::Dir) => {
+                if self.will_be_empty(path)? {
+                    self.steps
+                        .remove_dirs
+                        .push(Step::RemoveDir { path: path.clone() });
+                    self.write(path, path, to, false);
+                    self.apply(path, Effect::Modified, None);
+                    Ok(())
+                } else {
+                    self.put_beside(path, to, ConflictReason::DirectoryNotEmpty)
+                }
+            }
+            HostNode::Present(_) if state.is_changed => {
+                if let Some(kept) = self.keep(path)? {
+                    self.make(path, path, to);
+                    self.apply(path, Effect::Modified, Some(kept));
+                    return Ok(());
+                }
+                let reason = if half.from.is_some() {
+                    ConflictReason::ChangedOnHost
+                } else {
+                    ConflictReason::AddedOnHost
+                };
+                self.put_beside(path, to, reason)
+            }
+            HostNode::Present(now) => {
+                self.replace(path, &now, to);
+                self.apply(path, Effect::Modified, None);
+                Ok(())
+            }
+        }
+    }
+
+    /// There is nothing at the path.
+    fn put_new(&mut self, half: &Half<'_>, to: &Node, is_changed: bool) -> Result<(), Fault> {
+        let path = half.path;
+        if is_changed {
+            // The host removed it. A directory comes back only for what is to lie in it.
+            if *to == Node::Dir {
+                return Ok(());
+            }
+            if !self.options.force {
+                return self.put_beside(path, to, ConflictReason::DeletedOnHost);
+            }
+        }
+        self.make(path, path, to);
+        let effect = if half.from.is_some() {
+            Effect::Modified
+        } else {
+            Effect::Added
+        };
+        self.apply(path, effect, None);
+        Ok(())
+    }
+
+    /// There is a file or link at the path that the host did not change.
+    fn replace(&mut self, path: &RelPath, now: &Node, to: &Node) {
+        match (now, to) {
+            (
+                Node::File {
+                    digest: Some(now_digest),
+                    ..
+                },
+                Node::File {
+                    digest: Some(to_digest),
+                    is_executable,
+                    ..
+                },
+            ) if now_digest == to_digest => self.steps.modes.push(Step::SetExecutable {
+                path: path.clone(),
+                is_executable: *is_executable,
+            }),
+            (_, Node::Dir) => {
+                self.steps.removes.push(Step::Remove { path: path.clone() });
+                self.make(path, path, to);
+            }
+            _ => self.write(path, path, to, true),
+        }
+    }
+
+    /// Puts the sandbox's version beside a path whose host version stays.
+    fn put_beside(
+        &mut self,
+        path: &RelPath,
+        to: &Node,
+        reason: ConflictReason,
+    ) -> Result<(), Fault> {
+        let (theirs, is_there) = self.free_name(path, b".theirs", Some(to))?;
+        if let Some(theirs) = &theirs {
+            if *to == Node::Dir {
+                // Made when something is put into it.
+                self.beside.insert(path.clone(), theirs.clone());
+            } else if !is_there {
+                self.make(theirs, path, to);
+            }
+        }
+        self.conflict(path, reason, theirs);
+        Ok(())
+    }
+
+    /// Puts what lies in a directory that cannot be made, since `at` is none, into one that stands
+    /// for it.
+    fn put_below(&mut self, path: &RelPath, to: &Node, at: &RelPath) -> Result<(), Fault> {
+        if *to == Node::Dir {
+            // Made when something is put into it.
+            return Ok(());
+        }
+        if !self.beside.contains_key(at)
+            && let (Some(stand_in), _) = self.free_name(at, b".theirs", Some(&Node::Dir))?
+        {
+            self.beside.insert(at.clone(), stand_in);
+        }
+        let mut theirs = None;
+        if let Some(wanted) = self.beside_of(path) {
+            let (name, is_there) = self.free_name(&wanted, b"", Some(to))?;
+            if let Some(name) = &name
+                && !is_there
+            {
+                self.make(name, path, to);
+            }
+            theirs = name;
+        }
+        self.conflict(path, ConflictReason::NotADirectoryOnHost, theirs);
+        Ok(())
+    }
+
+    /// Where a path lies when a directory above it has a stand-in.
+    fn beside_of(&self, path: &RelPath) -> Option<RelPath> {
+        let mut above = path.parent();
+        while let Some(dir) = above {
+            if let Some(stand_in) = self.beside.get(&dir) {
+                let rest = &path.as_bytes()[dir.as_bytes().len()..];
+                return RelPath::new([stand_in.as_bytes(), rest].concat()).ok();
+            }
+            above = dir.parent();
+        }
+        None
+    }
+
+    /// With `force`, moves the host's version aside.
+    fn keep(&mut self, path: &RelPath) -> Result<Option<RelPath>, Fault> {
+        if !self.options.force {
+            return Ok(None);
+        }
+        let (kept, _) = self.free_name(path, b".orig", None)?;
+        if let Some(kept) = &kept {
+            self.steps.keeps.push(Step::Keep {
+                path: path.clone(),
+                kept: kept.clone(),
+            });
+            self.gone.insert(path.clone());
+        }
+        Ok(kept)
+    }
+
+    /// A name beside `path` that nothing has; or one that has `same` already, and whether it does.
+    fn free_name(
+        &mut self,
+        path: &RelPath,
+        suffix: &[u8],
+        same: Option<&Node>,
+    ) -> Result<(Option<RelPath>, bool), Fault> {
+        for number in 0..MAX_NAMES {
+            let mut bytes = [path.as_bytes(), suffix].concat();
+            if number > 0 {
+                bytes.extend_from_slice(format!(".{number}").as_bytes());
+            }
+            let Ok(candidate) = RelPath::new(bytes) else {
+                break;
+            };
+            if candidate.name().len() > MAX_NAME_BYTES {
+                break;
+            }
+            if self.taken.contains(&candidate) {
+                continue;
+            }
+            let state = self.host.state(&candidate, None, same)?;
+            let is_free = match &state.node {
+                HostNode::Absent | HostNode::Blocked(_) => true,
+                HostNode::Present(now) if Some(now) == same => {
+                    self.taken.insert(candidate.clone());
+                    return Ok((Some(candidate), true));
+                }
+                _ => false,
+            };
+            if is_free {
+                self.taken.insert(candidate.clone());
+                return Ok((Some(candidate), false));
+            }
+        }
+        Ok((None, false))
+    }
+
+    /// Makes something where nothing is by then.
+    fn make(&mut self, path: &RelPath, source: &RelPath, to: &Node) {
+        if *to == Node::Dir {
+            self.steps.make_dirs.insert(path.clone());
+            self.made.insert(path.clone());
+        } else {
+            self.write(path, source, to, false);
+        }
+    }
+
+    fn write(&mut self, path: &RelPath, source: &RelPath, to: &Node, replaces: bool) {
+        self.taken.insert(path.clone());
+        self.steps.writes.push(Step::Write {
+            path: path.clone(),
+            source: source.clone(),
+            node: to.clone(),
+            replaces,
+        });
+    }
+
+    fn will_be_empty(&mut self, dir: &RelPath) -> Result<bool, Fault> {
+        let names = self.host.names(dir)?;
+        Ok(names.into_iter().all(|name| {
+            let path = [dir.as_bytes(), b"/", &name].concat();
+            RelPath::new(path).is_ok_and(|path| self.gone.contains(&path))
+        }))
+    }
+
+    fn apply(&mut self, path: &RelPath, effect: Effect, kept: Option<RelPath>) {
+        self.outcome.applied.push(Applied {
+            path: path.clone(),
+            effect,
+            kept,
+        });
+    }
+
+    fn conflict(&mut self, path: &RelPath, reason: ConflictReason, theirs: Option<RelPath>) {
+        self.outcome.conflicts.push(Conflict {
+            path: path.clone(),
+            reason,
+            theirs,
+        });
+    }
+
+    fn finish(mut self, set: &ChangeSet) -> Plan {
+        self.add_parents();
+        let Self {
+            steps, mut outcome, ..
+        } = self;
+        merge_renames(set, &mut outcome.applied);
+        outcome.applied.sort_by(|a, b| a.path.cmp(&b.path));
+        outcome.already_there.sort();
+        outcome.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
+        let applied: HashSet<&RelPath> = outcome.applied.iter().map(|done| &done.path).collect();
+        outcome.flagged = set
+            .changes
+            .iter()
+            .filter(|change| !change.flags.is_empty() && applied.contains(&change.path))
+            .map(|change| Flagged {
+                path: change.path.clone(),
+                flags: change.flags.clone(),
+            })
+            .collect();
+        let mut ordered = steps.keeps;
+        ordered.extend(steps.removes);
+        ordered.extend(steps.remove_dirs);
+        ordered.extend(
+            steps
+                .make_dirs
+                .into_iter()
+                .map(|path| Step::MakeDir { path }),
+        );
+        ordered.extend(steps.writes);
+        ordered.extend(steps.modes);
+        Plan {
+            steps: ordered,
+            outcome,
+        }
+    }
+}
+
+impl Planner<'_> {
+    /// A directory that the host removed, and stand-ins of directories, come into being when
+    /// something is written into them.
+    fn add_parents(&mut self) {
+        let mut needed = BTreeSet::new();
+        for step in &self.steps.writes {
+            let Step::Write { path, .. } = step else {
+                continue;
+            };
+            let mut above = path.parent();
+            while let Some(dir) = above {
+                if self.steps.make_dirs.contains(&dir) || !needed.insert(dir.clone()) {
+                    break;
+                }
+                above = dir.parent();
+            }
+        }
+        for dir in &self.steps.make_dirs {
+            let mut above = dir.parent();
+            while let Some(parent) = above {
+                if self.steps.make_dirs.contains(&parent) || !needed.insert(parent.clone()) {
+                    break;
+                }
+                above = parent.parent();
+            }
+        }
+        for dir in needed {
+            let is_there = self
+                .host
+                .state(&dir, None, Some(&Node::Dir))
+                .is_ok_and(|state| matches!(state.node, HostNode::Present(Node::Dir)));
+            if !is_there {
+                self.steps.make_dirs.insert(dir);
+            }
+        }
+    }
+}
+
+/// Two halves of a rename that were both applied are one effect.
+fn merge_renames(set: &ChangeSet, applied: &mut Vec<Applied>) {
+    let sources: HashMap<&RelPath, &RelPath> = set
+        .changes
+        .iter()
+        .filter_map(|change| match &change.kind {
+            ChangeKind::Renamed { source, .. } => Some((&change.path, source)),
+            _ => None,
+        })
+        .collect();
+    if sources.is_empty() {
+        return;
+    }
+    let deleted: HashSet<RelPath> = applied
+        .iter()
+        .filter(|done| done.effect == Effect::Deleted && done.kept.is_none())
+        .map(|done| done.path.clone())
+        .collect();
+    let mut merged = HashSet::new();
+    for done in applied.iter_mut() {
+        if let Some(source) = sources.get(&done.path)
+            && done.effect == Effect::Added
+            && deleted.contains(*source)
+            && merged.insert((*source).clone())
+        {
+            done.effect = Effect::Renamed {
+                source: (*source).clone(),
+            };
+        }
+    }
+    applied.retain(|done| done.effect != Effect::Deleted || !merged.contains(&done.path));
+}
+
+/// A name as a file system that folds case sees it.
+fn fold(name: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(name) {
+        Ok(text) => text.to_lowercase().into_bytes(),
+        Err(_) => name.to_ascii_lowercase(),
+    }
+}
