@@ -103,7 +103,7 @@ pub struct Stage0 {
 
 impl Stage0 {
     /// Starts the guest program at `program` as stage 0. Nothing inside must be able to write to
-    /// that file (so it is a sealed memory file; CVE-2019-5736).
+    /// that file (CVE-2019-5736).
     ///
     /// # Errors
     /// [`LaunchError::Spawn`].
@@ -116,14 +116,14 @@ impl Stage0 {
             None,
         )
         .map_err(|errno| LaunchError::Spawn(errno.into()))?;
-        let process = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .arg("stage0")
             .env_clear()
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(LaunchError::Spawn)?;
+            .stderr(Stdio::null());
+        let process = spawn_when_closed(&mut command).map_err(LaunchError::Spawn)?;
         Ok(Self {
             process,
             link,
@@ -196,6 +196,24 @@ impl Stage0 {
             sent => sent.map_err(LaunchError::Spawn)?,
         }
         await_ready(&self.link, self.started, deadline, admit, init)
+    }
+}
+
+/// A program that was just written may still be open for writing in a child which another thread is
+/// starting this moment; that ends with the child's own exec.
+fn spawn_when_closed(command: &mut Command) -> io::Result<Child> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let begun = Instant::now();
+    loop {
+        match command.spawn() {
+            Err(error)
+                if error.kind() == io::ErrorKind::ExecutableFileBusy
+                    && begun.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            spawned => return spawned,
+        }
     }
 }
 

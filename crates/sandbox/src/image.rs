@@ -1,7 +1,11 @@
-//! The guest: embedded in this library, handed to the kernel through a sealed memory file.
+//! The guest: embedded in this library, handed to the kernel as a file of its own.
 //!
-//! Sealed, because `/proc/PID/exe` of a guest is a way back to the file it runs from: nothing
-//! inside may ever write to it, now or after the guest has ended (the class of CVE-2019-5736).
+//! `/proc/PID/exe` of a guest is a way back to the file it runs from, and nothing inside may ever
+//! write to it, now or after the guest has ended (the class of CVE-2019-5736). Usually that file is
+//! one copy in the state directory that every start checks ([`kept`]); where there cannot be one,
+//! it is a sealed memory file.
+
+pub(crate) mod kept;
 
 use crate::fault;
 use glovebox_proto::Fault;
@@ -11,7 +15,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The static guest.
 pub(crate) static GUEST_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/glovebox-guest"));
@@ -22,13 +26,22 @@ pub const GUEST_SHA256: &str = env!("GLOVEBOX_GUEST_SHA256");
 /// Name of the memory file, and so of the guest in process lists.
 const NAME: &str = "glovebox-guest";
 
-/// The guest as an executable file without a name in any file system.
+/// The guest as an executable file that nothing inside can write to.
 #[derive(Debug)]
 pub struct GuestImage {
     fd: OwnedFd,
 }
 
 impl GuestImage {
+    /// The copy kept in the directory `base`, or a memory file where there cannot be one: on a file
+    /// system that is full, read-only or mounted `noexec`.
+    pub(crate) fn shared(base: &Path) -> Result<Self, Fault> {
+        match kept::open(base) {
+            Some(fd) => Ok(Self { fd }),
+            None => Self::new(),
+        }
+    }
+
     /// Makes the sealed memory file.
     ///
     /// # Errors

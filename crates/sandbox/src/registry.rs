@@ -403,7 +403,7 @@ impl Registry {
         if let Some(image) = self.image.get() {
             return Ok(image);
         }
-        let image = GuestImage::new()?;
+        let image = GuestImage::shared(&self.layout.base())?;
         Ok(self.image.get_or_init(|| image))
     }
 

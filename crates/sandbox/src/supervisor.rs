@@ -104,7 +104,7 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Up, Fault>
     let begin = Instant::now();
     let (link, owner) = {
         // Closed again as soon as the guest runs from it.
-        let image = GuestImage::new()?;
+        let image = GuestImage::shared(&layout.base())?;
         bring_up(&CreateCx {
             spec: &spec,
             name: &cell.name,
