@@ -110,6 +110,12 @@ codes! {
     CarrierFailed = "carrier-failed",
     /// An operating-system error with no code of its own; the message has the details.
     Io = "io",
+    /// Content is not what was announced or collected: it changed meanwhile, or somebody lies.
+    DigestMismatch = "digest-mismatch",
+    /// A push or a pull failed; direction and stage say where, and the cause is in the message.
+    SyncFailed = "sync-failed",
+    /// A path was changed on both sides.
+    Conflict = "conflict",
 }
 
 impl fmt::Display for Code {

@@ -13,11 +13,13 @@
 //!
 //! The crate is synchronous, prints nothing, and reads no environment.
 
+pub mod branch;
 mod contents;
 mod error;
 mod filter;
 mod model;
 mod outcome;
+pub mod patch;
 mod path;
 mod plan;
 mod progress;

@@ -1,0 +1,215 @@
+//! One version of one file: read, classified, and compared with what was collected.
+
+use crate::{Collected, Digest, Node, RelPath};
+use glovebox_proto::{Code, Fault};
+use sha1::{Digest as _, Sha1};
+use std::io::{self, Read};
+
+/// Larger files are not compared line by line.
+const MAX_TEXT_BYTES: u64 = 4 << 20;
+/// Nor are those with more lines.
+const MAX_TEXT_LINES: usize = 400_000;
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Which version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// As it was.
+    Before,
+    /// As the sandbox has it.
+    After,
+}
+
+/// What is known of one version after reading it once.
+pub(super) struct Content {
+    /// Git's name of it.
+    pub id: String,
+    /// Its length.
+    pub size: u64,
+    /// All of it, when it is a text that can be compared.
+    pub text: Option<Vec<u8>>,
+}
+
+/// Git's name of no content at all.
+pub(super) const NO_ID: &str = "0000000000000000000000000000000000000000";
+
+impl Content {
+    /// The version that does not exist.
+    pub(super) fn nothing() -> Self {
+        Self {
+            id: NO_ID.to_owned(),
+            size: 0,
+            text: Some(Vec::new()),
+        }
+    }
+
+    /// Reads `node` at `path`.
+    pub(super) fn read(
+        collected: &Collected,
+        side: Side,
+        path: &RelPath,
+        node: &Node,
+    ) -> Result<Self, Fault> {
+        match node {
+            Node::Dir => Ok(Self::nothing()),
+            Node::Link { target } => Ok(Self {
+                id: hex(&named(target.len() as u64).chain_update(target).finalize()),
+                size: target.len() as u64,
+                text: Some(target.clone()),
+            }),
+            Node::File { size, digest, .. } => {
+                let size = match side {
+                    Side::After => *size,
+                    // The host's own file may have changed since; it is measured, not believed.
+                    Side::Before => measure(collected.open_base(path)?, path)?,
+                };
+                let mut text = (size <= MAX_TEXT_BYTES).then(Vec::new);
+                let mut name = named(size);
+                let reader = open(collected, side, path)?;
+                let found = read_through(reader, path, size, |bytes| {
+                    name.update(bytes);
+                    if let Some(text) = &mut text {
+                        text.extend_from_slice(bytes);
+                    }
+                })?;
+                check(side, path, digest.as_ref(), size, &found)?;
+                Ok(Self {
+                    id: hex(&name.finalize()),
+                    size,
+                    text: text.filter(|text| is_comparable(text)),
+                })
+            }
+        }
+    }
+
+    /// Calls `sink` with a reader of the same content again, and checks that it is the same.
+    pub(super) fn again<T>(
+        &self,
+        collected: &Collected,
+        side: Side,
+        path: &RelPath,
+        node: &Node,
+        sink: impl FnOnce(&mut dyn Read) -> io::Result<T>,
+    ) -> Result<T, super::PatchError> {
+        if let Node::Link { target } = node {
+            return Ok(sink(&mut target.as_slice())?);
+        }
+        if self.id == NO_ID {
+            return Ok(sink(&mut io::empty())?);
+        }
+        let mut reader = Naming {
+            inner: open(collected, side, path)?.take(self.size),
+            name: named(self.size),
+        };
+        let done = sink(&mut reader)?;
+        if hex(&reader.name.finalize()) != self.id {
+            return Err(changed(path).into());
+        }
+        Ok(done)
+    }
+}
+
+/// Computes git's name of what passes through.
+struct Naming<R> {
+    inner: R,
+    name: Sha1,
+}
+
+impl<R: Read> Read for Naming<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.name.update(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+struct Found {
+    size: u64,
+    digest: Digest,
+}
+
+fn open<'a>(
+    collected: &'a Collected,
+    side: Side,
+    path: &RelPath,
+) -> Result<Box<dyn Read + Send + 'a>, Fault> {
+    match side {
+        Side::Before => collected.open_base(path),
+        Side::After => collected.open(path),
+    }
+}
+
+fn measure(mut reader: Box<dyn Read + Send + '_>, path: &RelPath) -> Result<u64, Fault> {
+    io::copy(&mut reader, &mut io::sink()).map_err(|error| unreadable(path, &error))
+}
+
+/// Reads at most one byte more than `size` says.
+fn read_through(
+    reader: Box<dyn Read + Send + '_>,
+    path: &RelPath,
+    size: u64,
+    mut sink: impl FnMut(&[u8]),
+) -> Result<Found, Fault> {
+    let mut reader = reader.take(size.saturating_add(1));
+    let mut hasher = blake3::Hasher::new();
+    let mut found = 0;
+    let mut buffer = vec![0; CHUNK_BYTES];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                found += count as u64;
+                hasher.update(&buffer[..count]);
+                sink(&buffer[..count]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(path, &error)),
+        }
+    }
+    Ok(Found {
+        size: found,
+        digest: *hasher.finalize().as_bytes(),
+    })
+}
+
+// TRUST: a sandbox that writes on while we read must not make a patch of what was never collected.
+fn check(
+    side: Side,
+    path: &RelPath,
+    digest: Option<&Digest>,
+    size: u64,
+    found: &Found,
+) -> Result<(), Fault> {
+    let is_same = found.size == size
+        && (side == Side::Before || digest.is_none_or(|digest| found.digest == *digest));
+    if is_same { Ok(()) } else { Err(changed(path)) }
+}
+
+/// A text in the sense of a patch: no NUL bytes, and not too many lines.
+fn is_comparable(text: &[u8]) -> bool {
+    !text.contains(&0) && text.split(|byte| *byte == b'\n').count() <= MAX_TEXT_LINES
+}
+
+fn named(size: u64) -> Sha1 {
+    Sha1::new().chain_update(format!("blob {size}\0"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn changed(path: &RelPath) -> Fault {
+    Fault::failed(
+        Code::DigestMismatch,
+        format!("`{path}` changed while it was read"),
+    )
+    .remedy("try again when nothing writes to it")
+}
+
+fn unreadable(path: &RelPath, error: &io::Error) -> Fault {
+    Fault::failed(Code::Io, format!("cannot read `{path}`: {error}"))
+}

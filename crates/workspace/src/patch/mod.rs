@@ -1,0 +1,111 @@
+//! A change set as text: a patch that `git apply` takes, the same for a screen, and a table of counts.
+//!
+//! In: a change set with its contents ([`Collected`]). Out: bytes on a writer. A patch
+//! reproduces regular files, symbolic links, deletions, renames and the executable bit exactly;
+//! directories that hold nothing cannot be said in it, as in git.
+//!
+//! Memory is bounded: what is too large for a line by line comparison is streamed as a binary part.
+//! What the sandbox says about a file is compared with what it delivers ([`Code::DigestMismatch`]).
+
+mod binary;
+mod content;
+mod hunks;
+pub(crate) mod name;
+mod part;
+mod stat;
+
+pub use stat::{FileStat, Totals, stat, write_stat};
+
+use crate::Collected;
+use glovebox_proto::Fault;
+use part::Part;
+use std::io::{self, Write};
+
+/// Who reads the text.
+#[derive(Debug, Clone, Copy)]
+pub enum Style {
+    /// A program: every byte as it is.
+    Exact,
+    /// A person at a terminal.
+    Screen {
+        /// Whether additions and deletions are also told by colour.
+        has_color: bool,
+        /// Makes foreign bytes safe to show, as one line.
+        escape: fn(&[u8]) -> String,
+    },
+}
+
+/// Why no patch was written.
+#[derive(Debug, thiserror::Error)]
+pub enum PatchError {
+    /// A version cannot be read, or is not what was collected.
+    #[error("{0}")]
+    Content(Fault),
+    /// The text cannot be written.
+    #[error("cannot write the patch: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// Writes a change set as a patch, in the order of its paths.
+///
+/// # Errors
+/// [`PatchError`]; what was written until then is no complete patch.
+pub fn write(collected: &Collected, style: Style, out: &mut dyn Write) -> Result<(), PatchError> {
+    for change in &collected.set.changes {
+        for part in Part::of(change) {
+            part.write(collected, style, out)?;
+        }
+    }
+    Ok(())
+}
+
+impl From<Fault> for PatchError {
+    fn from(fault: Fault) -> Self {
+        Self::Content(fault)
+    }
+}
+
+impl Style {
+    /// One line of the patch. `line` has no line break.
+    fn line(self, out: &mut dyn Write, kind: Line, line: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Exact => {
+                out.write_all(line)?;
+                out.write_all(b"\n")
+            }
+            Self::Screen { has_color, escape } => {
+                // TRUST: names and content were chosen in the sandbox.
+                let text = escape(line);
+                match kind.color().filter(|_| has_color) {
+                    Some(color) => writeln!(out, "\u{1b}[{color}m{text}\u{1b}[0m"),
+                    None => writeln!(out, "{text}"),
+                }
+            }
+        }
+    }
+}
+
+/// What a line of a patch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    Header,
+    Range,
+    Same,
+    Removed,
+    Added,
+}
+
+impl Line {
+    const fn color(self) -> Option<&'static str> {
+        match self {
+            Self::Header => Some("1"),
+            Self::Range => Some("36"),
+            Self::Same => None,
+            Self::Removed => Some("31"),
+            Self::Added => Some("32"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
