@@ -13,7 +13,9 @@
 //!
 //! The crate is synchronous, prints nothing, and reads no environment.
 
+mod beneath;
 pub mod branch;
+pub mod collect;
 mod contents;
 mod error;
 mod filter;

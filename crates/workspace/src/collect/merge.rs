@@ -1,0 +1,275 @@
+//! The names of one directory, merged from the layers by the rules of overlayfs.
+//!
+//! `overlayfs.rst` of the kernel: a character device 0:0 is a whiteout and hides the name in every
+//! lower layer; a directory with the attribute `user.overlay.opaque` = `y` hides the whole directory of
+//! the same name below; directories are merged, everything else is taken from the topmost layer.
+//! Sandboxes are mounted without `metacopy` and `redirect_dir`, so there are no other marks; whatever
+//! attributes a sandbox made up have no meaning here.
+
+use crate::beneath::{Anchor, read_names, stat_at};
+use glovebox_proto::{Code, Fault};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// Number of a layer, counted from the newest.
+pub(super) type LayerId = u16;
+
+/// What the host's directory of the same name contributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Base {
+    /// There is none.
+    Absent,
+    /// It shows through.
+    Shows,
+    /// It is there, but hidden by a layer.
+    Hidden,
+}
+
+/// What the layers have at a name.
+#[derive(Debug)]
+pub(super) enum Top {
+    /// Nothing; the host has something that is hidden.
+    Nothing,
+    /// A whiteout.
+    Whiteout,
+    /// A directory, merged from these layers.
+    Dir {
+        layers: Vec<LayerId>,
+        is_opaque: bool,
+    },
+    /// Something else.
+    Other { layer: LayerId, kind: FileType },
+}
+
+/// What the host has at a name, in few bytes: there may be many of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    pub(super) kind: FileType,
+    pub(super) size: u64,
+    pub(super) is_executable: bool,
+}
+
+impl From<Stat> for Look {
+    fn from(stat: Stat) -> Self {
+        Self {
+            kind: FileType::from_raw_mode(stat.st_mode),
+            size: stat.st_size as u64,
+            is_executable: stat.st_mode & 0o100 != 0,
+        }
+    }
+}
+
+/// One name of a merged directory.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) name: Box<[u8]>,
+    pub(super) top: Top,
+    /// What the host has there, if its directory is one.
+    pub(super) base: Option<Look>,
+}
+
+/// What a directory of the layers turned out to be.
+pub(super) enum Listing {
+    Entries(Vec<Entry>),
+    /// A layer's directory cannot be read.
+    Unreadable,
+}
+
+/// A name in a layer.
+struct Seen {
+    name: Box<[u8]>,
+    /// `None`: the host, whose directory is hidden.
+    layer: Option<LayerId>,
+    kind: FileType,
+}
+
+/// Why a listing stops.
+enum Stop {
+    TooMany,
+    Errno(Errno),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// Reads one directory of the layers, sorted by name.
+// TRUST: the number of names is a sandbox's and is bounded by `max_names`.
+pub(super) fn list(
+    layers: &[Anchor],
+    ids: &[LayerId],
+    project: Option<&Anchor>,
+    base: Base,
+    path: &[u8],
+    max_names: usize,
+) -> Result<Listing, Fault> {
+    let mut seen = Vec::new();
+    let mut dirs: Vec<(LayerId, OwnedFd)> = Vec::with_capacity(ids.len());
+    for id in ids {
+        let anchor = &layers[usize::from(*id)];
+        match anchor.dir(path) {
+            Ok(dir) => dirs.push((*id, dir)),
+            // It went away or turned into something else: the sandbox still runs.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(Errno::ACCESS) => return Ok(Listing::Unreadable),
+            Err(errno) => return Err(cannot_read(anchor, path, errno)),
+        }
+    }
+    for (id, dir) in &dirs {
+        collect(dir, Some(*id), &mut seen, max_names)
+            .map_err(|stop| words(&stop, &layers[usize::from(*id)], path, max_names))?;
+    }
+    let base_dir = match (project, base) {
+        (Some(project), Base::Shows | Base::Hidden) => match project.dir(path) {
+            Ok(dir) => Some((project, dir)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
+            Err(Errno::ACCESS) => return Ok(Listing::Unreadable),
+            Err(errno) => return Err(cannot_read(project, path, errno)),
+        },
+        _ => None,
+    };
+    if let (Some((project, dir)), Base::Hidden) = (&base_dir, base) {
+        collect(dir, None, &mut seen, max_names)
+            .map_err(|stop| words(&stop, project, path, max_names))?;
+    }
+    // Newest layer first within a name; the host last.
+    seen.sort_by(|a, b| {
+        let rank = |seen: &Seen| seen.layer.unwrap_or(LayerId::MAX);
+        a.name.cmp(&b.name).then(rank(a).cmp(&rank(b)))
+    });
+    let mut entries = Vec::new();
+    let mut rest = seen.into_iter().peekable();
+    while let Some(first) = rest.next() {
+        let mut group = vec![(first.layer, first.kind)];
+        while let Some(next) = rest.next_if(|next| next.name == first.name) {
+            group.push((next.layer, next.kind));
+        }
+        let top = match resolve(&dirs, &first.name, &group) {
+            Ok(top) => top,
+            Err(Errno::NOENT) => continue,
+            Err(errno) => {
+                let anchor = &layers[usize::from(group[0].0.unwrap_or(0))];
+                return Err(cannot_read(anchor, path, errno));
+            }
+        };
+        let base = base_dir
+            .as_ref()
+            .and_then(|(_, dir)| stat_at(dir.as_fd(), &first.name).ok())
+            .map(Look::from);
+        entries.push(Entry {
+            name: first.name,
+            top,
+            base,
+        });
+    }
+    Ok(Listing::Entries(entries))
+}
+
+fn collect(
+    dir: &OwnedFd,
+    layer: Option<LayerId>,
+    seen: &mut Vec<Seen>,
+    max_names: usize,
+) -> Result<(), Stop> {
+    read_names(dir, |name, kind| {
+        if seen.len() >= max_names {
+            return Err(Stop::TooMany);
+        }
+        seen.push(Seen {
+            name: name.into(),
+            layer,
+            kind,
+        });
+        Ok(())
+    })
+}
+
+/// What the layers that have a name make of it.
+fn resolve(
+    dirs: &[(LayerId, OwnedFd)],
+    name: &[u8],
+    group: &[(Option<LayerId>, FileType)],
+) -> Result<Top, Errno> {
+    let mut merged = Vec::new();
+    for (layer, kind) in group {
+        let Some((id, dir)) = layer.and_then(|id| dirs.iter().find(|(known, _)| *known == id))
+        else {
+            continue;
+        };
+        let is_dir = match kind {
+            FileType::Directory => true,
+            FileType::Unknown => {
+                let stat = stat_at(dir.as_fd(), name)?;
+                FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+            }
+            _ => false,
+        };
+        if is_dir {
+            merged.push(*id);
+            if is_opaque(dir, name) {
+                return Ok(Top::Dir {
+                    layers: merged,
+                    is_opaque: true,
+                });
+            }
+            continue;
+        }
+        let stat = stat_at(dir.as_fd(), name)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let is_whiteout = kind == FileType::CharacterDevice && stat.st_rdev == 0;
+        if !merged.is_empty() {
+            // What is below a directory and is none itself is hidden by it.
+            return Ok(Top::Dir {
+                layers: merged,
+                is_opaque: true,
+            });
+        }
+        return Ok(if is_whiteout {
+            Top::Whiteout
+        } else {
+            Top::Other { layer: *id, kind }
+        });
+    }
+    Ok(if merged.is_empty() {
+        Top::Nothing
+    } else {
+        Top::Dir {
+            layers: merged,
+            is_opaque: false,
+        }
+    })
+}
+
+fn is_opaque(parent: &OwnedFd, name: &[u8]) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(dir) = rustix::fs::openat(parent, name, flags, Mode::empty()) else {
+        return false;
+    };
+    let mut value = [0_u8; 1];
+    matches!(
+        rustix::fs::fgetxattr(dir, "user.overlay.opaque", &mut value),
+        Ok(1)
+    ) && value == *b"y"
+}
+
+fn cannot_read(anchor: &Anchor, path: &[u8], errno: Errno) -> Fault {
+    let name = String::from_utf8_lossy(path);
+    crate::beneath::io("read", &anchor.path().join(name.as_ref()), errno)
+}
+
+fn words(stop: &Stop, anchor: &Anchor, path: &[u8], max_names: usize) -> Fault {
+    match stop {
+        Stop::Errno(errno) => cannot_read(anchor, path, *errno),
+        Stop::TooMany => Fault::failed(
+            Code::TooLarge,
+            format!(
+                "the directory `{}` has more than {max_names} names",
+                String::from_utf8_lossy(path).escape_debug()
+            ),
+        )
+        .remedy("leave it out with `--exclude`"),
+    }
+}
