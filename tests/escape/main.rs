@@ -36,3 +36,4 @@ mod sockets;
 mod syscalls;
 mod terminal;
 mod truth;
+mod workspace;

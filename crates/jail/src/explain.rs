@@ -91,29 +91,42 @@ impl Plan {
                     Idmap::None => "",
                     Idmap::Range => ", owners shifted into the range",
                     Idmap::Owner => ", its owner shown as the sandbox user",
+                    Idmap::Shift(_) => ", owners shifted from the range that wrote it",
                 };
-                format!("{}{owners}", show(&source.path))
+                let access = if source.is_read_only {
+                    ""
+                } else {
+                    ", WRITTEN ON THE HOST"
+                };
+                format!("{}{owners}{access}", show(&source.path))
             })
         };
         match step {
             Step::Overlay {
                 target,
-                lower,
+                lowers,
                 layer,
             } => {
-                let below = lower.map_or_else(|| "nothing".to_owned(), source);
                 writeln!(
                     f,
                     "  {}: overlay, writes go to layer `{layer}`",
                     show(target)
                 )?;
-                writeln!(f, "      over {below}")
+                if lowers.is_empty() {
+                    return writeln!(f, "      over nothing");
+                }
+                for lower in lowers {
+                    writeln!(f, "      over {}", source(*lower))?;
+                }
+                Ok(())
             }
             Step::Bind {
                 source: index,
                 target,
             } => {
-                writeln!(f, "  {}: {}, read-only", show(target), source(*index))
+                let is_read_only = self.sources.get(*index).is_some_and(|at| at.is_read_only);
+                let access = if is_read_only { ", read-only" } else { "" };
+                writeln!(f, "  {}: {}{access}", show(target), source(*index))
             }
             Step::Proc {
                 pids_only: true, ..

@@ -1,7 +1,7 @@
 //! What the machine has: read once, before planning, and plain data afterwards.
 
 use crate::plan::{self, RANGE_IDS};
-use crate::spec::{RootFs, Spec};
+use crate::spec::{RootFs, Spec, WorkspaceAccess};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -21,6 +21,9 @@ pub struct HostFacts {
     pub workspace_uid: u32,
     /// Group of the workspace directory.
     pub workspace_gid: u32,
+    /// Of the paths a live workspace protects, those that can be: they exist and no symbolic link
+    /// leads to them. Sorted, none below another.
+    pub protected: Vec<PathBuf>,
     /// Subordinate ids of the caller, when the tools to use them are installed.
     pub sub_ids: Option<SubIds>,
     /// Entries of `/` that are shown by the chosen root, sorted by name.
@@ -149,6 +152,7 @@ impl HostFacts {
             is_privileged,
             workspace_uid,
             workspace_gid,
+            protected: protectable(spec),
             sub_ids: if is_privileged { None } else { sub_ids(uid) },
             root_entries: root_entries(&spec.rootfs)?,
             proc_covers: PROC_COVERS
@@ -164,13 +168,34 @@ impl HostFacts {
             } else {
                 Vec::new()
             },
-            covers: if spec.rootfs == RootFs::HostAll || !spec.grants.is_empty() {
+            covers: if spec.rootfs == RootFs::HostAll
+                || !spec.grants.is_empty()
+                || spec.workspace_access == WorkspaceAccess::Live
+            {
                 sockets(&fs::read_to_string("/proc/net/unix").unwrap_or_default())
             } else {
                 Vec::new()
             },
         })
     }
+}
+
+fn protectable(spec: &Spec) -> Vec<PathBuf> {
+    let (Some(project), WorkspaceAccess::Live) = (&spec.workspace, spec.workspace_access) else {
+        return Vec::new();
+    };
+    let mut found: Vec<PathBuf> = spec
+        .protected
+        .iter()
+        .filter(|path| {
+            let whole = project.join(path);
+            fs::canonicalize(&whole).is_ok_and(|real| real == whole)
+        })
+        .cloned()
+        .collect();
+    found.sort_unstable();
+    found.dedup_by(|later, earlier| later.starts_with(earlier.as_path()));
+    found
 }
 
 /// Whether uid 0 here is uid 0 of the machine and has what root mode needs. In a container's user

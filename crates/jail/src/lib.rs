@@ -11,6 +11,7 @@ pub mod facts;
 mod identity;
 pub mod landlock;
 pub mod launch;
+pub mod mask;
 mod mount;
 pub mod plan;
 pub mod probe;

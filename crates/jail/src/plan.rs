@@ -5,7 +5,9 @@
 //! take on trust.
 
 use crate::facts::{EntryKind, HostFacts};
-use crate::spec::{Ids, Layers, Net, ProcMode, RootFs, SANDBOX_GID, SANDBOX_UID, Spec, WORKSPACE};
+use crate::spec::{
+    Ids, Layers, Net, ProcMode, RootFs, SANDBOX_GID, SANDBOX_UID, Spec, WORKSPACE, WorkspaceAccess,
+};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -51,7 +53,24 @@ pub struct Place {
     pub skeleton: Option<PathBuf>,
     /// Leased slot: which id range is used under root.
     pub slot: u32,
+    /// What earlier checkpoints froze, newest first: read-only layers between the writable one and
+    /// the bottom one.
+    pub frozen: Vec<Frozen>,
 }
+
+/// One frozen layer of both overlays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Frozen {
+    /// What was written to the root, if anything was.
+    pub root: Option<PathBuf>,
+    /// What was written to the workspace, if anything was.
+    pub workspace: Option<PathBuf>,
+    /// First host id of the range its files belong to, when they were written under root.
+    pub first_id: Option<u32>,
+}
+
+/// Name of the layer in [`Place::layers`] that hides [`Spec::hidden`].
+pub const MASK: &str = "workspace-mask";
 
 /// Why no plan can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -140,6 +159,8 @@ pub enum Idmap {
     Range,
     /// As `Range`, with the workspace's owner and the sandbox user exchanged.
     Owner,
+    /// The ids of another leased range, which starts here, are those of this one.
+    Shift(u32),
 }
 
 /// A host path that is needed inside.
@@ -162,8 +183,8 @@ pub enum Step {
     Overlay {
         /// Where it appears.
         target: BytePath,
-        /// Index of the read-only layer in [`Plan::sources`]; `None` for an empty one.
-        lower: Option<usize>,
+        /// Indices of the read-only layers in [`Plan::sources`], top first; none for an empty one.
+        lowers: Vec<usize>,
         /// Name of the writable layer: `NAME-upper` and `NAME-work`.
         layer: String,
     },
@@ -229,6 +250,7 @@ impl Plan {
             }],
             steps: Vec::new(),
             is_mapped,
+            own_first: identity.uids.first().map_or(0, |extent| extent.outside),
         };
 
         match &spec.rootfs {
@@ -236,7 +258,7 @@ impl Plan {
                 let skeleton = place.skeleton.as_ref().ok_or_else(|| {
                     PlanError::Invalid("a host root needs its skeleton first".to_owned())
                 })?;
-                builder.overlay("/", Some((skeleton, Idmap::Range)), "root");
+                builder.root(place, skeleton);
                 for entry in &facts.root_entries {
                     if entry.kind == EntryKind::Directory && shows(&spec.rootfs, &entry.name) {
                         let path = Path::new("/").join(&entry.name);
@@ -244,7 +266,7 @@ impl Plan {
                     }
                 }
             }
-            RootFs::Dir(path) => builder.overlay("/", Some((path, Idmap::Range)), "root"),
+            RootFs::Dir(path) => builder.root(place, path),
         }
         for grant in &spec.grants {
             check_target(&grant.target)?;
@@ -283,13 +305,7 @@ impl Plan {
             .map_or(256 << 20, |bytes| bytes / 2)
             .max(1 << 20);
         builder.steps.push(Step::Dev { shm_bytes });
-        builder.overlay(
-            WORKSPACE,
-            spec.workspace
-                .as_ref()
-                .map(|path| (path.as_path(), Idmap::Owner)),
-            "workspace",
-        );
+        builder.workspace(spec, facts, place)?;
 
         let writable = match spec.rootfs {
             RootFs::Host | RootFs::HostAll => vec![
@@ -375,6 +391,8 @@ struct Builder {
     sources: Vec<Source>,
     steps: Vec<Step>,
     is_mapped: bool,
+    /// First host id of this sandbox's range, where it has one of its own.
+    own_first: u32,
 }
 
 impl Builder {
@@ -396,13 +414,116 @@ impl Builder {
         });
     }
 
-    fn overlay(&mut self, target: &str, lower: Option<(&Path, Idmap)>, layer: &str) {
-        let lower = lower.map(|(path, idmap)| self.source(path, false, idmap));
+    fn overlay(&mut self, target: &str, lowers: &[(&Path, Idmap)], layer: &str) {
+        let lowers = lowers
+            .iter()
+            .map(|(path, idmap)| self.source(path, false, *idmap))
+            .collect();
         self.steps.push(Step::Overlay {
             target: target.into(),
-            lower,
+            lowers,
             layer: layer.to_owned(),
         });
+    }
+
+    /// How the owners of a frozen layer are translated: not at all if this range wrote it.
+    fn thaw(&self, frozen: &Frozen) -> Idmap {
+        match frozen.first_id {
+            Some(first) if first != self.own_first => Idmap::Shift(first),
+            _ => Idmap::None,
+        }
+    }
+
+    fn root(&mut self, place: &Place, bottom: &Path) {
+        let mut lowers: Vec<(&Path, Idmap)> = place
+            .frozen
+            .iter()
+            .filter_map(|frozen| Some((frozen.root.as_deref()?, self.thaw(frozen))))
+            .collect();
+        lowers.push((bottom, Idmap::Range));
+        self.overlay("/", &lowers, "root");
+    }
+
+    fn workspace(
+        &mut self,
+        spec: &Spec,
+        facts: &HostFacts,
+        place: &Place,
+    ) -> Result<(), PlanError> {
+        for path in spec.hidden.iter().chain(&spec.protected) {
+            check_inside(path)?;
+        }
+        if spec.workspace_access == WorkspaceAccess::Live {
+            return self.live_workspace(spec, facts);
+        }
+        let mask = place.layers.join(MASK);
+        let mut lowers: Vec<(&Path, Idmap)> = place
+            .frozen
+            .iter()
+            .filter_map(|frozen| Some((frozen.workspace.as_deref()?, self.thaw(frozen))))
+            .collect();
+        if let Some(project) = &spec.workspace {
+            if !spec.hidden.is_empty() {
+                lowers.push((&mask, Idmap::Owner));
+            }
+            lowers.push((project, Idmap::Owner));
+        }
+        self.overlay(WORKSPACE, &lowers, "workspace");
+        Ok(())
+    }
+
+    /// The host's directory itself, with what is protected bound over it read-only.
+    ///
+    /// A mount point cannot be renamed or removed, but the directory it is in can, and the mount
+    /// goes along: so every directory on the way to a protected path is a mount of its own as well.
+    fn live_workspace(&mut self, spec: &Spec, facts: &HostFacts) -> Result<(), PlanError> {
+        let Some(project) = &spec.workspace else {
+            return Err(PlanError::Invalid(
+                "a live workspace needs a directory to show".to_owned(),
+            ));
+        };
+        let mut show = |inside: &Path, is_read_only: bool| {
+            let below = |path: &Path| {
+                if inside.as_os_str().is_empty() {
+                    path.to_owned()
+                } else {
+                    path.join(inside)
+                }
+            };
+            let source = self.source(&below(project), true, Idmap::Owner);
+            self.sources[source].is_read_only = is_read_only;
+            self.steps.push(Step::Bind {
+                source,
+                target: below(Path::new(WORKSPACE)).into(),
+            });
+        };
+        show(Path::new(""), false);
+        let mut on_the_way: Vec<&Path> = facts
+            .protected
+            .iter()
+            .flat_map(|path| path.ancestors().skip(1))
+            .filter(|path| !path.as_os_str().is_empty())
+            .filter(|path| !facts.protected.iter().any(|other| path.starts_with(other)))
+            .collect();
+        on_the_way.sort_unstable();
+        on_the_way.dedup();
+        for path in on_the_way {
+            show(path, false);
+        }
+        for path in &facts.protected {
+            show(path, true);
+        }
+        let covered = facts
+            .covers
+            .iter()
+            .filter_map(|cover| cover.strip_prefix(project).ok())
+            .filter(|path| !path.as_os_str().is_empty());
+        for path in spec.hidden.iter().map(PathBuf::as_path).chain(covered) {
+            self.steps.push(Step::Cover {
+                target: Path::new(WORKSPACE).join(path).into(),
+            });
+        }
+        Ok(())
     }
 }
 
@@ -471,6 +592,21 @@ fn check_target(target: &Path) -> Result<(), PlanError> {
             target.display()
         )))
     }
+}
+
+fn check_inside(path: &Path) -> Result<(), PlanError> {
+    let is_plain = !path.as_os_str().is_empty()
+        && path
+            .components()
+            .all(|part| matches!(part, std::path::Component::Normal(_)));
+    if is_plain {
+        return Ok(());
+    }
+    Err(PlanError::Invalid(format!(
+        "`{}` cannot be hidden or protected: it must be a path relative to the workspace, \
+         without `..`",
+        path.display()
+    )))
 }
 
 fn identity(spec: &Spec, facts: &HostFacts, place: &Place) -> Result<Identity, PlanError> {

@@ -13,6 +13,18 @@ pub struct Spec {
     /// Host directory that appears at `/workspace` as an overlay: readable and writable inside,
     /// never written outside. `None` gives an empty directory.
     pub workspace: Option<PathBuf>,
+    /// How commands reach that directory.
+    #[serde(default)]
+    pub workspace_access: WorkspaceAccess,
+    /// Paths relative to the workspace that are not there inside, whatever the host has: absent
+    /// under [`WorkspaceAccess::Overlay`], shown as something empty under [`WorkspaceAccess::Live`].
+    #[serde(default)]
+    pub hidden: Vec<PathBuf>,
+    /// Paths relative to the workspace that stay read-only under [`WorkspaceAccess::Live`], because
+    /// the host runs or obeys what is in them (`.git/hooks`, `.git/config`). One that does not exist
+    /// when the sandbox starts cannot be protected: commands can create it.
+    #[serde(default)]
+    pub protected: Vec<PathBuf>,
     /// Further host paths shown read-only.
     pub grants: Vec<Grant>,
     /// Network reach.
@@ -40,6 +52,9 @@ impl Default for Spec {
         Self {
             rootfs: RootFs::Host,
             workspace: None,
+            workspace_access: WorkspaceAccess::Overlay,
+            hidden: Vec::new(),
+            protected: Vec::new(),
             grants: Vec::new(),
             net: Net::None,
             proc: ProcMode::Masked,
@@ -73,6 +88,27 @@ impl fmt::Display for RootFs {
             Self::HostAll => f.write_str("host-all"),
             Self::Dir(path) => write!(f, "dir:{}", path.display()),
         }
+    }
+}
+
+/// How commands reach the workspace's directory on the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkspaceAccess {
+    /// Through an overlay: what they write stays in a layer, and the host's directory is never
+    /// written.
+    #[default]
+    Overlay,
+    /// Directly: what they write is written on the host, at once. No wall.
+    Live,
+}
+
+impl fmt::Display for WorkspaceAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Overlay => "overlay",
+            Self::Live => "live",
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::layout::{Layout, open_dir};
 use crate::name::random_hex;
 use crate::process::ProcessRef;
 use crate::registry::State;
-use crate::{Backend, Name, SandboxSpec, trash};
+use crate::{Backend, Name, SandboxSpec, trash, workspace};
 use glovebox_jail::spec::Layers;
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, openat};
@@ -146,6 +146,7 @@ impl Cell {
         };
         write_fresh(&staged.join("spec.json"), &Versioned::new(spec))?;
         write_fresh(&staged.join("status.json"), &Versioned::new(status))?;
+        workspace::note_push(staged)?;
         match rustix::fs::renameat_with(CWD, staged, CWD, &path, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(Some(Self { path, ..cell })),
             Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(None),

@@ -8,12 +8,14 @@ use crate::backend::Owner;
 use crate::backend::WORKSPACE_UPPER;
 use crate::cell::{Cell, read_json, read_spec};
 use crate::changes::{self, Change};
+use crate::control::{self, Order};
+use crate::freeze::{Freezer, Frozen, FrozenKind};
 use crate::layout::Layout;
 use crate::link::{Link, Unmet};
 use crate::slot::Slot;
 use crate::stream::{Incoming, Stream};
 use crate::wall::Wall;
-use crate::{Backend, Name, Report, termination};
+use crate::{Backend, Name, Report, WorkspaceLayers, termination, workspace};
 use glovebox_jail::spec::Layers;
 use glovebox_proto::limits::MAX_LIST_ENTRIES;
 use glovebox_proto::{
@@ -57,6 +59,9 @@ const REPLY_SLACK: Duration = Duration::from_secs(30);
 /// What an answer about files may take: disks can be slow.
 const FILE_WAIT: Duration = Duration::from_mins(5);
 
+/// What freezing may take: others may hold the sandbox's files.
+const FREEZE_WAIT: Duration = Duration::from_mins(1);
+
 /// A live sandbox. Share it by reference or `Arc` between threads.
 #[derive(Debug)]
 pub struct Sandbox {
@@ -84,6 +89,7 @@ pub(crate) struct Core {
     came_up_in: Duration,
     oom_kills_seen: AtomicU64,
     breach: OnceLock<String>,
+    freezer: OnceLock<Arc<Freezer>>,
 }
 
 impl Core {
@@ -105,6 +111,7 @@ impl Core {
             came_up_in: Duration::ZERO,
             oom_kills_seen: AtomicU64::new(0),
             breach: OnceLock::new(),
+            freezer: OnceLock::new(),
         }
     }
 
@@ -459,6 +466,41 @@ impl Sandbox {
             &self.dir.join(WORKSPACE_UPPER),
             spec.jail.workspace.as_deref(),
         )
+    }
+
+    /// Where the layers of its workspace lie on this machine.
+    ///
+    /// # Errors
+    /// `unsupported` where there are none that can be seen from outside.
+    pub fn workspace_layers(&self) -> Result<WorkspaceLayers, Fault> {
+        workspace::layers(&self.dir)
+    }
+
+    /// Holds every process of a native sandbox still until the result is dropped or this process
+    /// ends. The guest is held as well: requests wait meanwhile.
+    ///
+    /// # Errors
+    /// `unsupported` for other backends; `busy` when the processes could not be held.
+    pub fn freeze(&self) -> Result<Frozen, Fault> {
+        if self.info.backend != Backend::Native.as_str() {
+            return Err(Fault::failed(
+                Code::Unsupported,
+                "only the processes of a native sandbox can be held still",
+            ));
+        }
+        let kind = match &self.core.owner {
+            Some(owner) => {
+                let freezer = self
+                    .core
+                    .freezer
+                    .get_or_init(|| Freezer::new(owner.process()));
+                FrozenKind::Own {
+                    _hold: freezer.freeze()?,
+                }
+            }
+            None => FrozenKind::Remote(control::order(&self.dir, &Order::Freeze, FREEZE_WAIT)?),
+        };
+        Ok(Frozen { kind })
     }
 
     /// Ends the sandbox with all it holds; returns when it is gone.

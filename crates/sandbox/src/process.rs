@@ -21,8 +21,21 @@ pub(crate) struct ProcessRef {
 
 /// What proc_pid_stat(5) says about a process.
 struct Stat {
+    state: u8,
     parent: u32,
     start_ticks: u64,
+}
+
+/// A process found below another one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Below {
+    pub(crate) pid: u32,
+    pub(crate) parent: u32,
+    pub(crate) start_ticks: u64,
+    /// In the kernel, where no signal reaches it yet.
+    pub(crate) is_deaf: bool,
+    /// Stopped by a signal or by whoever traces it.
+    pub(crate) is_stopped: bool,
 }
 
 fn stat(pid: u32) -> Option<Stat> {
@@ -31,12 +44,32 @@ fn stat(pid: u32) -> Option<Stat> {
     // The name is in parentheses and may hold any byte, parentheses included: the last one counts.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
-    let parent = fields.nth(1)?.parse().ok()?;
+    let state = *fields.next()?.as_bytes().first()?;
+    let parent = fields.next()?.parse().ok()?;
     let start_ticks = fields.nth(17)?.parse().ok()?;
     Some(Stat {
+        state,
         parent,
         start_ticks,
     })
+}
+
+impl Below {
+    fn new(pid: u32, stat: &Stat) -> Self {
+        Self {
+            pid,
+            parent: stat.parent,
+            start_ticks: stat.start_ticks,
+            is_deaf: stat.state == b'D',
+            is_stopped: matches!(stat.state, b'T' | b't'),
+        }
+    }
+}
+
+impl Stat {
+    fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
 }
 
 impl ProcessRef {
@@ -124,9 +157,16 @@ pub(crate) fn kill_tree(root: u32, pidfd: impl AsFd) {
     let _ = signal(&pidfd, Signal::KILL);
 }
 
-/// Live processes below `root`, zombies left out.
-fn descendants(root: u32) -> Vec<u32> {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+/// The process itself, if it lives.
+pub(crate) fn member(process: ProcessRef) -> Option<Below> {
+    let stat = stat(process.pid)?;
+    (stat.start_ticks == process.start_ticks && !stat.is_dead())
+        .then(|| Below::new(process.pid, &stat))
+}
+
+/// Live processes below `root`, parents before their children, zombies left out.
+pub(crate) fn below(root: u32) -> Vec<Below> {
+    let mut children: HashMap<u32, Vec<Below>> = HashMap::new();
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -139,28 +179,27 @@ fn descendants(root: u32) -> Vec<u32> {
             continue;
         };
         if let Some(stat) = stat(pid)
-            && !is_zombie(pid)
+            && !stat.is_dead()
         {
-            children.entry(stat.parent).or_default().push(pid);
+            let member = Below::new(pid, &stat);
+            children.entry(stat.parent).or_default().push(member);
         }
     }
-    let mut found = Vec::new();
-    let mut open = vec![root];
-    while let Some(pid) = open.pop() {
-        if let Some(below) = children.remove(&pid) {
-            found.extend_from_slice(&below);
-            open.extend(below);
-        }
+    let mut found: Vec<Below> = Vec::new();
+    let mut next = 0;
+    let mut parent = root;
+    loop {
+        found.extend(children.remove(&parent).unwrap_or_default());
+        let Some(member) = found.get(next) else {
+            return found;
+        };
+        parent = member.pid;
+        next += 1;
     }
-    found
 }
 
-fn is_zombie(pid: u32) -> bool {
-    fs::read(format!("/proc/{pid}/stat")).is_ok_and(|text| {
-        String::from_utf8_lossy(&text)
-            .rsplit_once(')')
-            .is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
-    })
+fn descendants(root: u32) -> Vec<u32> {
+    below(root).iter().map(|member| member.pid).collect()
 }
 
 #[cfg(test)]
@@ -202,7 +241,10 @@ mod tests {
         kill_tree(child.id(), open(child.id()).unwrap());
         child.wait().unwrap();
         for pid in below {
-            assert!(stat(pid).is_none() || is_zombie(pid), "{pid} survived");
+            assert!(
+                stat(pid).is_none_or(|stat| stat.is_dead()),
+                "{pid} survived"
+            );
         }
     }
 }

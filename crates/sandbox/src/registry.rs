@@ -12,7 +12,10 @@ use crate::layout::Layout;
 use crate::link::{Link, greet};
 use crate::slot::Slot;
 use crate::wall::Wall;
-use crate::{GuestImage, Killed, Name, Orphan, SandboxSpec, client, fault, sweep, termination};
+use crate::{
+    GuestImage, Killed, Name, Orphan, SandboxSpec, WorkspaceLayers, client, fault, sweep,
+    termination, workspace,
+};
 use glovebox_proto::{Code, Fault};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -187,6 +190,7 @@ impl Registry {
                 dir: &cell.path,
                 state_dir: self.layout.state(),
                 slot: slot.number,
+                frozen: Vec::new(),
                 image,
                 deadline,
             })
@@ -346,6 +350,18 @@ impl Registry {
         let entry = describe(name, &dir, is_live);
         drop(found);
         Ok(Some(entry))
+    }
+
+    /// Where the layers of a sandbox's workspace lie, whether it lives or not.
+    ///
+    /// # Errors
+    /// `sandbox-not-found`; `unsupported` where there are none that can be seen from outside.
+    pub fn workspace_layers(&self, name: &Name) -> Result<WorkspaceLayers, Fault> {
+        let dir = self.layout.sandbox(name.as_str());
+        workspace::layers(&dir).map_err(|found| match found.code {
+            Code::NotFound => fault::not_found(name),
+            _ => found,
+        })
     }
 
     /// Ends a sandbox with all it holds, whoever owns it, and returns when it is gone. Killing what

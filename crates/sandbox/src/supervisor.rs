@@ -4,12 +4,13 @@
 
 use crate::backend::{CreateCx, Owner};
 use crate::cell::{Cell, Status, read_spec, write_json};
+use crate::freeze::Freezer;
 use crate::handle::Core;
 use crate::layout::{Layout, open_dir};
 use crate::link::set_nonblocking;
 use crate::registry::{State, bring_up};
 use crate::router::{End, Router};
-use crate::{GuestImage, Name, SandboxSpec, client, fault, launch, wall};
+use crate::{GuestImage, Name, SandboxSpec, client, control, fault, launch, wall};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
@@ -111,6 +112,7 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Up, Fault>
             dir: &cell.path,
             state_dir: layout.state(),
             slot,
+            frozen: Vec::new(),
             image: &image,
             deadline: begin + Duration::from_millis(spec.start_ms),
         })?
@@ -123,6 +125,7 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Up, Fault>
     };
     write_json(&cell.path.join("report.json"), &report?)?;
     let listener = open_socket(&cell.path)?;
+    control::serve(&cell.path, Freezer::new(owner.process()))?;
     let router = Router::new(link.into_greeted(), listener)?;
     if !launch::is_awaited(starter) {
         return Err(Fault::failed(
@@ -174,6 +177,7 @@ fn clean_up(
 ) -> Result<(), Fault> {
     // Not being there is what is wanted.
     let _ = std::fs::remove_file(cell.path.join("socket"));
+    let _ = std::fs::remove_file(cell.path.join(control::CONTROL));
     let killed = owner.kill();
     let reason = match end {
         End::Shutdown => None,

@@ -7,7 +7,7 @@ use crate::cell::{Cell, Found, read_status};
 use crate::layout::Layout;
 use crate::process::{self, ProcessRef};
 use crate::registry::is_kept;
-use crate::{Name, backend, fault, trash};
+use crate::{Name, backend, control, fault, trash};
 use glovebox_proto::Fault;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,7 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
                 let _ = backend::sweep(&path);
                 // Not being there is what is wanted.
                 let _ = fs::remove_file(path.join("socket"));
+                let _ = fs::remove_file(path.join(control::CONTROL));
             }
             continue;
         }

@@ -288,11 +288,14 @@ impl Mounts {
         match step {
             Step::Overlay {
                 target,
-                lower,
+                lowers,
                 layer,
             } => {
-                let lower = lower.map(source).transpose()?;
-                self.overlay(target, lower, layer)
+                let lowers = lowers
+                    .iter()
+                    .map(|index| source(*index))
+                    .collect::<Result<Vec<_>, _>>()?;
+                self.overlay(target, &lowers, layer)
             }
             Step::Bind {
                 source: index,
@@ -325,25 +328,27 @@ impl Mounts {
     fn overlay(
         &mut self,
         target: &BytePath,
-        lower: Option<&OwnedFd>,
+        lowers: &[&OwnedFd],
         layer: &str,
     ) -> Result<(), Broken> {
         let step = format!("mount the overlay for {}", target.as_path().display());
-        let lower_name = match lower {
-            Some(lower) => {
-                let name = format!("{layer}-lower");
-                mkdir(&self.staging, &name, 0o755)?;
-                self.attach_in_staging(lower, &name)?;
-                name
-            }
-            None => "empty".to_owned(),
-        };
+        let initial = layer.get(..1).unwrap_or("x");
+        let mut names = Vec::with_capacity(lowers.len());
+        for (index, lower) in lowers.iter().enumerate() {
+            // Short, because older kernels take all the names in one option of 255 bytes.
+            let name = format!("{initial}{index}");
+            mkdir(&self.staging, &name, 0o755)?;
+            self.attach_in_staging(lower, &name)?;
+            names.push(name);
+        }
+        if names.is_empty() {
+            names.push("empty".to_owned());
+        }
         let (upper, work) = (
             format!("layers/{layer}-upper"),
             format!("layers/{layer}-work"),
         );
-        let options = [
-            FsOption::Value("lowerdir", &lower_name),
+        let own = [
             FsOption::Value("upperdir", &upper),
             FsOption::Value("workdir", &work),
             FsOption::Flag("userxattr"),
@@ -351,8 +356,25 @@ impl Mounts {
             // ends. What was written survives the sandbox; only a crash of the machine can lose it.
             FsOption::Flag("volatile"),
         ];
-        let overlay =
-            mount::create("overlay", &options, MountAttrFlags::MOUNT_ATTR_NODEV).cannot(&step)?;
+        let mount = |lowers: &[FsOption<'_>]| {
+            let options: Vec<FsOption<'_>> = lowers.iter().chain(&own).copied().collect();
+            mount::create("overlay", &options, MountAttrFlags::MOUNT_ATTR_NODEV)
+        };
+        let one_by_one: Vec<FsOption<'_>> = names
+            .iter()
+            .map(|name| FsOption::Value("lowerdir+", name))
+            .collect();
+        let joined = names.join(":");
+        let overlay = if names.len() == 1 {
+            mount(&[FsOption::Value("lowerdir", &joined)])
+        } else {
+            match mount(&one_by_one) {
+                // `lowerdir+` came with Linux 6.8.
+                Err(Errno::INVAL) => mount(&[FsOption::Value("lowerdir", &joined)]),
+                other => other,
+            }
+        }
+        .cannot(&step)?;
         if self.root.is_none() {
             self.attach_in_staging(&overlay, "root")?;
             self.root = Some(overlay);

@@ -10,6 +10,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 use std::process::Command;
 
@@ -45,9 +47,21 @@ fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Plan, pid: Pid) -> Result<(
     channel::send(gate, &Go { has_sources: true }, &[]).map_err(broken_gate)?;
     let range = user_namespace(pid)?;
     let owner = owner_namespace(&plan.identity)?;
+    let mut shifts: HashMap<u32, OwnedFd> = HashMap::new();
     let mut opened = Vec::with_capacity(plan.sources.len());
     for source in &plan.sources {
-        let (mount, note) = open_mapped(source, range.as_fd(), owner.as_ref().map(AsFd::as_fd))?;
+        let idmap = match source.idmap {
+            Idmap::None => None,
+            Idmap::Range => Some(range.as_fd()),
+            Idmap::Owner => Some(owner.as_ref().map_or(range.as_fd(), AsFd::as_fd)),
+            Idmap::Shift(first) => {
+                if let Entry::Vacant(vacant) = shifts.entry(first) {
+                    vacant.insert(shift_namespace(&plan.identity, first)?);
+                }
+                shifts.get(&first).map(AsFd::as_fd)
+            }
+        };
+        let (mount, note) = open_mapped(source, idmap)?;
         opened.push(mount);
         if let Some(note) = note {
             let _ = channel::send(control, &Report::Degraded(note), &[]);
@@ -64,16 +78,10 @@ fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Plan, pid: Pid) -> Result<(
 /// is shown untranslated, and that is reported.
 fn open_mapped(
     source: &Source,
-    range: BorrowedFd<'_>,
-    owner: Option<BorrowedFd<'_>>,
+    idmap: Option<BorrowedFd<'_>>,
 ) -> Result<(OwnedFd, Option<String>), Broken> {
     let path = source.path.as_path();
     let fail = |errno| Broken::new(format!("open {} for the sandbox", path.display()), errno);
-    let idmap = match source.idmap {
-        Idmap::None => None,
-        Idmap::Range => Some(range),
-        Idmap::Owner => Some(owner.unwrap_or(range)),
-    };
     let mount = mount::copy_path(path, source.is_recursive).map_err(fail)?;
     match mount::narrow(&mount, source.is_read_only, idmap, source.is_recursive) {
         Ok(()) => Ok((mount, None)),
@@ -112,15 +120,39 @@ fn user_namespace(pid: Pid) -> Result<OwnedFd, Broken> {
 
 /// A user namespace whose only use is its maps: as the sandbox's, with the workspace's owner and
 /// the sandbox user exchanged. `None` when they are the same.
-#[expect(
-    clippy::exit,
-    reason = "the copy of this process must not return into its code"
-)]
 fn owner_namespace(identity: &Identity) -> Result<Option<OwnedFd>, Broken> {
     if identity.owner_uid == SANDBOX_UID && identity.owner_gid == SANDBOX_GID {
         return Ok(None);
     }
-    let fail = |errno| Broken::new("create the user namespace of the workspace", errno);
+    let uids = exchange(&identity.uids, identity.owner_uid, SANDBOX_UID);
+    let gids = exchange(&identity.gids, identity.owner_gid, SANDBOX_GID);
+    map_namespace(&uids, &gids, "create the user namespace of the workspace").map(Some)
+}
+
+/// One that shows the ids of the leased range that starts at `first` as those of this sandbox.
+fn shift_namespace(identity: &Identity, first: u32) -> Result<OwnedFd, Broken> {
+    let shift = |extents: &[Extent]| -> Vec<Extent> {
+        extents
+            .iter()
+            .map(|extent| Extent {
+                inside: first.saturating_add(extent.inside),
+                ..*extent
+            })
+            .collect()
+    };
+    map_namespace(
+        &shift(&identity.uids),
+        &shift(&identity.gids),
+        "create the user namespace of a frozen layer",
+    )
+}
+
+#[expect(
+    clippy::exit,
+    reason = "the copy of this process must not return into its code"
+)]
+fn map_namespace(uids: &[Extent], gids: &[Extent], step: &str) -> Result<OwnedFd, Broken> {
+    let fail = |errno| Broken::new(step, errno);
     let (wait, release) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(fail)?;
     match clone::clone_into(libc::CLONE_NEWUSER).map_err(fail)? {
@@ -130,17 +162,15 @@ fn owner_namespace(identity: &Identity) -> Result<Option<OwnedFd>, Broken> {
             std::process::exit(0)
         }
         Side::Parent { pid, pidfd } => {
-            let maps = exchange(&identity.uids, identity.owner_uid, SANDBOX_UID);
-            let gid_maps = exchange(&identity.gids, identity.owner_gid, SANDBOX_GID);
-            let opened = write_map(pid, "uid_map", &maps)
-                .and_then(|()| write_map(pid, "gid_map", &gid_maps))
+            let opened = write_map(pid, "uid_map", uids)
+                .and_then(|()| write_map(pid, "gid_map", gids))
                 .and_then(|()| user_namespace(pid));
             let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
             let _ = rustix::process::waitid(
                 rustix::process::WaitId::PidFd(pidfd.as_fd()),
                 rustix::process::WaitIdOptions::EXITED,
             );
-            opened.map(Some)
+            opened
         }
     }
 }

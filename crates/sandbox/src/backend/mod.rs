@@ -12,6 +12,7 @@ pub(crate) use native::{LAYERS, WORKSPACE_UPPER, sweep};
 use crate::process::ProcessRef;
 use crate::report::wanted;
 use crate::{Backend, GuestImage, LimitFact, Name, Report, SandboxSpec};
+use glovebox_jail::plan::Frozen;
 use glovebox_jail::spec::{LimitKind, LimitState};
 use glovebox_proto::{Code, Fault};
 use std::fmt::Debug;
@@ -30,6 +31,8 @@ pub(crate) struct CreateCx<'a> {
     pub(crate) dir: &'a Path,
     /// The state directory, for things sandboxes share.
     pub(crate) state_dir: &'a Path,
+    /// What checkpoints froze, newest first.
+    pub(crate) frozen: Vec<Frozen>,
     /// The leased slot: no other live sandbox of this state directory has it.
     pub(crate) slot: u32,
     /// The guest.

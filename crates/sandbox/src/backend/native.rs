@@ -13,9 +13,10 @@ use crate::watch::{self, Watched};
 use crate::{Report, fault};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx};
 use glovebox_jail::launch::{LaunchError, Stage0};
-use glovebox_jail::plan::{Place, Plan, PlanError};
+use glovebox_jail::mask;
+use glovebox_jail::plan::{MASK, Place, Plan, PlanError};
 use glovebox_jail::skeleton;
-use glovebox_jail::spec::{RootFs, Spec};
+use glovebox_jail::spec::{RootFs, Spec, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
 use rustix::process::Pid;
 use std::fs;
@@ -75,6 +76,7 @@ pub(super) fn explain(spec: &Spec) -> Result<String, Fault> {
         layers: state_dir.join("sandboxes/NAME").join(LAYERS),
         skeleton: Some(state_dir.join("base/SKELETON")),
         slot: 0,
+        frozen: Vec::new(),
     };
     let mut plan = Plan::new(&spec, &facts, &place).map_err(plan_fault)?;
     plan.seal.processes = spec
@@ -98,6 +100,7 @@ pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
             RootFs::Host | RootFs::HostAll => Some(prepare::skeleton(&spec, &facts, cx.state_dir)?),
         },
         slot: cx.slot,
+        frozen: cx.frozen.clone(),
     };
     let mut plan = Plan::new(&spec, &facts, &place).map_err(plan_fault)?;
     // A second counter of processes, held by the kernel for the sandbox's own user namespace.
@@ -105,13 +108,24 @@ pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
         .limits
         .pids
         .map(|count| u64::from(count) + GUEST_THREADS);
-    let mode = spec
-        .workspace
-        .as_ref()
+    let newest = place
+        .frozen
+        .iter()
+        .find_map(|frozen| frozen.workspace.as_ref());
+    let mode = newest
+        .or(spec.workspace.as_ref())
         .and_then(|path| fs::metadata(path).ok())
         .map_or(0o755, |meta| meta.permissions().mode());
     skeleton::make_layers(&plan, &place.layers, mode)
         .map_err(|error| fault::io("make the layers in", &place.layers, error))?;
+    if let Some(project) = &spec.workspace
+        && spec.workspace_access == WorkspaceAccess::Overlay
+        && !spec.hidden.is_empty()
+    {
+        let mask = place.layers.join(MASK);
+        mask::build(&mask, project, &spec.hidden, facts.is_privileged)
+            .map_err(|error| fault::io("hide names of the project in", &mask, error))?;
+    }
 
     let (mut group, why_none) = match make_cgroup(&spec, cx.dir) {
         Ok(group) => (Remover(Some(group)), String::new()),

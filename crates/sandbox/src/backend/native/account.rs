@@ -6,9 +6,12 @@ use crate::{LimitFact, Name, Report};
 use glovebox_jail::cgroup::{self, Cgroup, Controller};
 use glovebox_jail::launch::Launched;
 use glovebox_jail::plan::{MapWriter, Plan};
-use glovebox_jail::spec::{Layers, LimitKind, LimitState, Net, RootFs, Spec, WORKSPACE};
+use glovebox_jail::spec::{
+    Layers, LimitKind, LimitState, Net, RootFs, Spec, WORKSPACE, WorkspaceAccess,
+};
 use glovebox_jail::stage0::SelfTest;
 use glovebox_proto::{Code, Fault};
+use std::path::{Path, PathBuf};
 
 /// How well each limit of the spec holds, given the control group or why there is none.
 pub(super) fn limits(spec: &Spec, group: Result<&Cgroup, &str>) -> Vec<LimitFact> {
@@ -116,6 +119,60 @@ pub(super) fn judge(found: &SelfTest) -> Result<(), Fault> {
     .remedy("`glovebox doctor` shows what this machine offers; please report this"))
 }
 
+/// What stands between commands and the project on the host.
+fn workspace_wall(report: &mut Report, spec: &Spec, plan: &Plan) {
+    let hidden = match spec.hidden.len() {
+        0 => String::new(),
+        count => format!("; {count} names hidden"),
+    };
+    let Some(project) = &spec.workspace else {
+        report.wall(
+            "workspace",
+            LimitState::Enforced,
+            "empty; no host directory",
+        );
+        return;
+    };
+    let project_shown = project.display();
+    if spec.workspace_access == WorkspaceAccess::Overlay {
+        let detail = format!("overlay over {project_shown}; the host is never written{hidden}");
+        report.wall("workspace", LimitState::Enforced, detail);
+        return;
+    }
+    let is_held = |path: &Path| {
+        plan.sources.iter().any(|source| {
+            source.is_read_only && project.join(path).starts_with(source.path.as_path())
+        })
+    };
+    let (held, open): (Vec<_>, Vec<_>) = spec.protected.iter().partition(|path| is_held(path));
+    let list = |paths: &[&PathBuf]| {
+        let names: Vec<_> = paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        if names.is_empty() {
+            "nothing".to_owned()
+        } else {
+            names.join(", ")
+        }
+    };
+    report.wall(
+        "workspace",
+        LimitState::Absent,
+        format!(
+            "LIVE: commands write {project_shown} on the host; read-only in it: {}{hidden}",
+            list(&held)
+        ),
+    );
+    if !open.is_empty() {
+        report.degraded.push(format!(
+            "the live workspace has no {} to protect, so commands can create it and the host may \
+             run or obey it",
+            list(&open)
+        ));
+    }
+}
+
 /// The isolation report, without the limits.
 pub(super) fn report(
     name: &Name,
@@ -168,11 +225,7 @@ pub(super) fn report(
             );
         }
     }
-    let workspace = match &spec.workspace {
-        Some(path) => format!("overlay over {}; the host is never written", path.display()),
-        None => "empty; no host directory".to_owned(),
-    };
-    report.wall("workspace", Enforced, workspace);
+    workspace_wall(&mut report, spec, plan);
     match spec.net {
         Net::None => report.wall("network", Enforced, "own namespace, loopback only"),
         Net::Host => report.wall("network", Absent, "the host's network is shared"),
@@ -197,7 +250,7 @@ pub(super) fn report(
         _ => "refused by seccomp alone",
     };
     report.wall("namespaces", Enforced, detail);
-    report.degraded.clone_from(&launched.degraded);
+    report.degraded.extend(launched.degraded.iter().cloned());
     report.timings_us.push(("prepare".to_owned(), prepared_us));
     report.timings_us.extend(found.timings_us.iter().cloned());
     report

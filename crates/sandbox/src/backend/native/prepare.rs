@@ -3,7 +3,7 @@
 use crate::fault;
 use glovebox_jail::facts::HostFacts;
 use glovebox_jail::skeleton::Recipe;
-use glovebox_jail::spec::{Limits, RootFs, Spec};
+use glovebox_jail::spec::{Limits, RootFs, Spec, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,6 +97,9 @@ pub(super) fn skeleton(spec: &Spec, facts: &HostFacts, state_dir: &Path) -> Resu
 
     let key = Spec {
         workspace: None,
+        workspace_access: WorkspaceAccess::Overlay,
+        hidden: Vec::new(),
+        protected: Vec::new(),
         limits: Limits::default(),
         env: Vec::new(),
         ..spec.clone()

@@ -1,0 +1,255 @@
+//! Holding everything in a sandbox still while somebody looks at what it wrote.
+//!
+//! Every process is stopped by signal, the guest first: it would wake its wardens, start commands
+//! and write files for clients, who now wait. The sandbox can still be ended. This needs no control
+//! group and costs nothing until it is used. What it does not hide: a process can learn that it was
+//! stopped.
+//!
+//! Processes are stopped parents first and let go children first, so that no shell sees a stopped
+//! child. One that somebody else had stopped before stays stopped.
+
+use crate::Backend;
+use crate::process::{self, ProcessRef, below};
+use glovebox_proto::{Code, Fault};
+use rustix::process::Signal;
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long stopping everything may take.
+const STOP_WAIT: Duration = Duration::from_secs(2);
+/// How long a change of the layers waits for those who hold the sandbox still.
+const FREE_WAIT: Duration = Duration::from_secs(30);
+/// The kernel stops a process when it next looks; this is how often that is looked at.
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
+
+/// Stopped processes; dropping this lets them go.
+#[derive(Debug)]
+struct Stopped {
+    /// Parents before their children.
+    held: Vec<OwnedFd>,
+}
+
+impl Stopped {
+    fn everything(init: ProcessRef) -> Result<Self, Fault> {
+        let deadline = Instant::now() + STOP_WAIT;
+        let mut stopped = Self { held: Vec::new() };
+        let mut seen = HashSet::new();
+        loop {
+            let mut living = below(init.pid);
+            living.extend(process::member(init));
+            living.rotate_right(1);
+            let mut is_still = true;
+            for member in &living {
+                if member.is_stopped {
+                    seen.insert((member.pid, member.start_ticks));
+                    continue;
+                }
+                // After vfork(2) a parent waits in the kernel until its child runs a program of its
+                // own. With its child held it makes no step, and it has its signal already.
+                let waits = member.is_deaf
+                    && living
+                        .iter()
+                        .any(|child| child.parent == member.pid && child.is_stopped);
+                is_still &= waits && seen.contains(&(member.pid, member.start_ticks));
+                if !seen.insert((member.pid, member.start_ticks)) {
+                    continue;
+                }
+                // The handle means the process that was found, or it is not signalled.
+                let found = ProcessRef {
+                    pid: member.pid,
+                    start_ticks: member.start_ticks,
+                };
+                if let Some(handle) = found.open()
+                    && process::signal(&handle, Signal::STOP).is_ok()
+                {
+                    stopped.held.push(handle);
+                }
+            }
+            if is_still {
+                return Ok(stopped);
+            }
+            if Instant::now() >= deadline {
+                return Err(Fault::failed(
+                    Code::Busy,
+                    "the processes in the sandbox could not be held still",
+                )
+                .retryable());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        for handle in self.held.iter().rev() {
+            // One that has died meanwhile is as good.
+            let _ = process::signal(handle, Signal::CONT);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    init: Option<ProcessRef>,
+    stopped: Option<Stopped>,
+    holders: u32,
+    is_changing: bool,
+}
+
+/// The one place of a sandbox's owner from which it is frozen: whoever comes first stops it, whoever
+/// leaves last lets it go. A change of its layers is alone.
+#[derive(Debug, Default)]
+pub(crate) struct Freezer {
+    gate: Mutex<Gate>,
+    is_free: Condvar,
+}
+
+impl Freezer {
+    /// For the sandbox whose first process this is.
+    pub(crate) fn new(init: Option<ProcessRef>) -> Arc<Self> {
+        let freezer = Self::default();
+        freezer.gate().init = init;
+        Arc::new(freezer)
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        // No section leaves the gate half changed.
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while(
+        &self,
+        wait: Duration,
+        condition: impl Fn(&Gate) -> bool,
+    ) -> Result<MutexGuard<'_, Gate>, Fault> {
+        let (gate, timeout) = self
+            .is_free
+            .wait_timeout_while(self.gate(), wait, |gate| condition(gate))
+            .unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() {
+            return Err(Fault::failed(
+                Code::Busy,
+                "another command holds the sandbox's files, for collecting or changing them",
+            )
+            .remedy("try again when it has ended")
+            .retryable());
+        }
+        Ok(gate)
+    }
+
+    /// Holds the sandbox still until the result is dropped.
+    pub(crate) fn freeze(self: &Arc<Self>) -> Result<Hold, Fault> {
+        let mut gate = self.wait_while(FREE_WAIT, |gate| gate.is_changing)?;
+        if gate.stopped.is_none() {
+            let init = gate.init.ok_or_else(|| unsupported("this backend"))?;
+            gate.stopped = Some(Stopped::everything(init)?);
+        }
+        gate.holders += 1;
+        Ok(Hold {
+            freezer: Arc::clone(self),
+        })
+    }
+}
+
+/// One who holds the sandbox still.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    freezer: Arc<Freezer>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut gate = self.freezer.gate();
+        gate.holders -= 1;
+        if gate.holders == 0 {
+            gate.stopped = None;
+        }
+        drop(gate);
+        self.freezer.is_free.notify_all();
+    }
+}
+
+fn unsupported(what: &str) -> Fault {
+    Fault::failed(
+        Code::Unsupported,
+        format!("{what} cannot hold the processes of a sandbox still"),
+    )
+    .remedy(format!("use the backend `{}`", Backend::Native.as_str()))
+}
+
+/// A sandbox that is held still. Dropping it lets the processes go on; so does the death of the
+/// process that holds it.
+#[derive(Debug)]
+#[must_use = "the sandbox goes on when this is dropped"]
+pub struct Frozen {
+    pub(crate) kind: FrozenKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum FrozenKind {
+    /// The sandbox is this process's own.
+    Own { _hold: Hold },
+    /// Its supervisor holds it for as long as the connection lasts.
+    Remote(OwnedFd),
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if let FrozenKind::Remote(socket) = &self.kind {
+            crate::control::hang_up(socket);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    fn count(init: u32) -> usize {
+        below(init)
+            .iter()
+            .filter(|member| member.is_stopped)
+            .count()
+    }
+
+    #[test]
+    fn everything_below_is_held_and_let_go_and_what_was_stopped_stays_so() {
+        let mut shell = Command::new("sh")
+            .args([
+                "-c",
+                "sleep 63 & kill -STOP $!; sleep 64 & sh -c 'sleep 65; true' & wait",
+            ])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let init = shell.id();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while (below(init).len() < 4 || count(init) < 1) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let freezer = Freezer::new(ProcessRef::of(init));
+        let first = freezer.freeze().unwrap();
+        let second = freezer.freeze().unwrap();
+        let all = below(init).len();
+        assert_eq!((count(init), all), (4, 4));
+        assert!(
+            process::member(ProcessRef::of(init).unwrap())
+                .unwrap()
+                .is_stopped
+        );
+        drop(first);
+        assert_eq!(count(init), 4);
+        drop(second);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while count(init) > 1 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(count(init), 1);
+        process::kill_tree(init, process::open(init).unwrap());
+        shell.wait().unwrap();
+    }
+}
