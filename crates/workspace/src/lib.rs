@@ -13,6 +13,7 @@
 //!
 //! The crate is synchronous, prints nothing, and reads no environment.
 
+pub mod base;
 mod beneath;
 pub mod branch;
 pub mod collect;

@@ -11,6 +11,7 @@ mod links;
 mod merge;
 mod renames;
 
+pub(crate) use layers::RESERVED_PREFIX;
 pub use layers::{Layered, from_layers};
 
 use crate::{ChangeSet, Contents, RelPath};

@@ -1,0 +1,310 @@
+//! What the project looked like when a sandbox started from it: the base of every three-way comparison.
+//!
+//! Right after a start, [`record`] walks the project once (names and attributes, no contents) and
+//! writes an index. A path of the host counts as changed when its attributes differ from those in the
+//! index, when it was touched at or after the moment of the push, or when it is new. Without an
+//! index (the walk was interrupted) the moment of the push alone decides. What a pull wrote is not a
+//! change of the host: [`advance`] notes it beside the index.
+//!
+//! Both files hold sorted entries and are written and read as a stream, so memory does not grow with
+//! the project.
+
+mod codec;
+
+pub use codec::decode;
+
+use crate::RelPath;
+use crate::beneath::{Anchor, io, read_names, stat_at};
+use crate::collect::RESERVED_PREFIX;
+use codec::{Encoder, compare};
+use glovebox_proto::{Code, Fault};
+use rustix::fd::AsFd as _;
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+
+/// Attributes of a path by which a change is noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signature {
+    /// There is nothing.
+    Absent,
+    /// There is something.
+    Present {
+        /// What it is.
+        kind: Kind,
+        /// Length in bytes.
+        size: u64,
+        /// Permission bits.
+        mode: u32,
+        /// When its content changed, in nanoseconds of Unix time.
+        mtime_ns: i64,
+        /// When anything about it changed, in nanoseconds of Unix time.
+        ctime_ns: i64,
+        /// Inode number.
+        ino: u64,
+    },
+}
+
+/// Kinds of files a signature tells apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A symbolic link.
+    Link,
+    /// A directory; its times say nothing, since they change with its entries.
+    Dir,
+    /// Anything else.
+    Other,
+}
+
+impl From<&Stat> for Signature {
+    fn from(stat: &Stat) -> Self {
+        let nanoseconds = |seconds: i64, rest: u64| {
+            seconds
+                .saturating_mul(1_000_000_000)
+                .saturating_add(i64::try_from(rest).unwrap_or(0))
+        };
+        Self::Present {
+            kind: match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => Kind::File,
+                FileType::Symlink => Kind::Link,
+                FileType::Directory => Kind::Dir,
+                _ => Kind::Other,
+            },
+            size: stat.st_size as u64,
+            mode: stat.st_mode & 0o7777,
+            mtime_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+            ctime_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
+            ino: stat.st_ino,
+        }
+    }
+}
+
+impl Signature {
+    /// Whether two observations are of the same, untouched thing.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let is_dir = |signature: &Self| {
+            matches!(
+                signature,
+                Self::Present {
+                    kind: Kind::Dir,
+                    ..
+                }
+            )
+        };
+        self == other || (is_dir(self) && is_dir(other))
+    }
+}
+
+/// Directories that are not walked: nothing in them ever comes back.
+const SKIPPED: &[u8] = b".git";
+
+/// Walks a project and writes its index. `is_stopped` is asked every few hundred entries.
+///
+/// # Errors
+/// [`Code::Cancelled`] when stopped; whatever reading the project or writing the index fails with.
+/// Nothing of an unfinished index remains.
+pub fn record(
+    project: &Path,
+    index: &Path,
+    pushed_unix_ns: u128,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<u64, Fault> {
+    let anchor = Anchor::open(project)?;
+    let mut walk = Recorder {
+        anchor: &anchor,
+        encoder: None,
+        is_stopped,
+        failure: None,
+    };
+    write_atomically(index, |out| {
+        walk.encoder = Some(Encoder::new(out, pushed_unix_ns)?);
+        walk.directory(&mut Vec::new())?;
+        match walk.encoder.take() {
+            Some(encoder) => encoder.finish(),
+            None => Ok(0),
+        }
+    })
+    .map_err(|error| {
+        walk.failure
+            .take()
+            .unwrap_or_else(|| io("write", index, error))
+    })
+}
+
+struct Recorder<'a> {
+    anchor: &'a Anchor,
+    encoder: Option<Encoder<BufWriter<File>>>,
+    is_stopped: &'a dyn Fn() -> bool,
+    failure: Option<Fault>,
+}
+
+impl Recorder<'_> {
+    fn directory(&mut self, path: &mut Vec<u8>) -> std::io::Result<()> {
+        let dir = match self.anchor.dir(path) {
+            Ok(dir) => dir,
+            // It went away, or nobody may look: then there is nothing a sandbox could have seen.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(()),
+            Err(errno) => return Err(self.fail(path, errno)),
+        };
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        read_names(&dir, |name, _| {
+            names.push(name.into());
+            Ok::<(), Errno>(())
+        })
+        .map_err(|errno| self.fail(path, errno))?;
+        names.sort_unstable();
+        let is_top = path.is_empty();
+        for (number, name) in names.iter().enumerate() {
+            if number % 256 == 0 && (self.is_stopped)() {
+                self.failure = Some(Fault::failed(Code::Cancelled, "it was cancelled"));
+                return Err(std::io::ErrorKind::Interrupted.into());
+            }
+            if name.as_ref() == SKIPPED || (is_top && name.starts_with(RESERVED_PREFIX)) {
+                continue;
+            }
+            let Ok(stat) = stat_at(dir.as_fd(), name) else {
+                continue;
+            };
+            let length = path.len();
+            if !is_top {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
+            if let (Some(encoder), Ok(checked)) = (&mut self.encoder, RelPath::new(path.as_slice()))
+            {
+                encoder.put(&checked, &Signature::from(&stat))?;
+                if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                    self.directory(path)?;
+                }
+            }
+            path.truncate(length);
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, path: &[u8], errno: Errno) -> std::io::Error {
+        let at = String::from_utf8_lossy(path);
+        self.failure = Some(io("read", &self.anchor.path().join(at.as_ref()), errno));
+        errno.into()
+    }
+}
+
+/// What is known about some paths from the time before.
+#[derive(Debug, Default)]
+pub struct Base {
+    pushed_unix_ns: i64,
+    has_index: bool,
+    index: HashMap<RelPath, Signature>,
+    pulled: HashMap<RelPath, Signature>,
+}
+
+impl Base {
+    /// Reads what the index has about some paths.
+    pub fn load(index: &Path, pushed_unix_ns: u128, wanted: &BTreeSet<RelPath>) -> Self {
+        // An index that cannot be read to its end is as good as none.
+        let entries = lookup(index, wanted);
+        Self {
+            pushed_unix_ns: i64::try_from(pushed_unix_ns).unwrap_or(i64::MAX),
+            has_index: entries.is_some(),
+            index: entries.unwrap_or_default(),
+            pulled: lookup(&pulled_file(index), wanted).unwrap_or_default(),
+        }
+    }
+
+    /// Whether the host changed a path since the push, or since the pull that last wrote it.
+    pub fn is_changed(&self, path: &RelPath, now: &Signature) -> bool {
+        if let Some(known) = self.pulled.get(path) {
+            return !known.is_same(now);
+        }
+        let Signature::Present { kind, ctime_ns, .. } = now else {
+            return self.index.contains_key(path);
+        };
+        // Times of a directory change with its entries; touched means nothing.
+        let is_racy = *kind != Kind::Dir && *ctime_ns >= self.pushed_unix_ns;
+        match self.index.get(path) {
+            Some(known) => is_racy || !known.is_same(now),
+            None => is_racy || self.has_index,
+        }
+    }
+}
+
+/// Notes what a pull made of some paths, so that it does not count as a change of the host.
+///
+/// # Errors
+/// When the note cannot be written.
+pub fn advance(index: &Path, entries: Vec<(RelPath, Signature)>) -> Result<(), Fault> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let file = pulled_file(index);
+    let mut all: BTreeMap<RelPath, Signature> = BTreeMap::new();
+    if let Ok(earlier) = File::open(&file) {
+        // An unreadable note is as good as none: what was pulled then counts as changed.
+        let _ = decode(BufReader::new(earlier), |path, signature| {
+            all.insert(path.clone(), signature);
+            true
+        });
+    }
+    all.extend(entries);
+    write_atomically(&file, |out| {
+        let mut encoder = Encoder::new(out, 0)?;
+        for (path, signature) in &all {
+            encoder.put(path, signature)?;
+        }
+        encoder.finish()
+    })
+    .map(drop)
+    .map_err(|error| io("write", &file, error))
+}
+
+fn pulled_file(index: &Path) -> PathBuf {
+    let mut name = index.file_name().unwrap_or_default().to_owned();
+    name.push(".pulled");
+    index.with_file_name(name)
+}
+
+fn lookup(file: &Path, wanted: &BTreeSet<RelPath>) -> Option<HashMap<RelPath, Signature>> {
+    let last = wanted.last();
+    let mut found = HashMap::new();
+    let mut rest = wanted.iter().peekable();
+    decode(
+        BufReader::with_capacity(256 << 10, File::open(file).ok()?),
+        |path, signature| {
+            while rest
+                .next_if(|next| compare(next.as_bytes(), path.as_bytes()).is_lt())
+                .is_some()
+            {}
+            if rest.peek().is_some_and(|next| *next == path) {
+                found.insert(path.clone(), signature);
+            }
+            last.is_some_and(|last| compare(path.as_bytes(), last.as_bytes()).is_lt())
+        },
+    )
+    .ok()?;
+    Some(found)
+}
+
+fn write_atomically<T>(
+    path: &Path,
+    write: impl FnOnce(BufWriter<File>) -> std::io::Result<T>,
+) -> std::io::Result<T> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    let written = File::create(&new)
+        .map(|file| BufWriter::with_capacity(64 << 10, file))
+        .and_then(write)
+        .and_then(|done| std::fs::rename(&new, path).map(|()| done));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests;
