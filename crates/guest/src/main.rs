@@ -28,6 +28,7 @@ mod streams;
 mod terminal;
 mod timers;
 mod transfers;
+mod tree;
 mod workers;
 
 use glovebox_jail::probe;

@@ -7,6 +7,7 @@ use crate::serve::Server;
 use crate::terminal;
 use crate::timers::{Set, Timer};
 use crate::transfers::{Outcome, Reading, Writing};
+use crate::tree::{Get, Put, Scan, Tree, Work};
 use glovebox_jail::process;
 use glovebox_proto::{
     Channel, Code, Fault, FrameKind, FrameRef, JobId, LogChunk, RecvWindow, Reply, Request,
@@ -33,6 +34,8 @@ pub(crate) enum Open {
     Read(Box<Reading>),
     /// `FileWrite`.
     Write(Box<Writing>),
+    /// `TreeScan`, `TreePut` and `TreeGet`.
+    Tree(Box<Tree>),
 }
 
 fn no_such_job(job: JobId) -> Fault {
@@ -200,12 +203,35 @@ impl Server {
                 let path = at(&path);
                 self.task(id, move |_| files::read_link(&path))?;
             }
+            Request::TreeScan {
+                path,
+                max_entries,
+                max_depth,
+                packing,
+            } => {
+                let scan = Scan::new(at(&path), max_entries, max_depth, packing)?;
+                self.open_tree(id, Work::Scan(scan));
+            }
+            Request::TreePut { path } => {
+                let put = Put::new(at(&path))?;
+                self.open_tree(id, Work::Put(put));
+            }
+            Request::TreeGet { path, packing } => {
+                let get = Get::new(at(&path), packing)?;
+                self.open_tree(id, Work::Get(get));
+            }
             Request::Shutdown => {
                 self.answer(id, &Ok(Reply::Done));
                 self.is_shutting_down = true;
             }
         }
         Ok(())
+    }
+
+    fn open_tree(&mut self, id: RequestId, work: Work) {
+        self.requests
+            .insert(id, Open::Tree(Box::new(Tree::new(work))));
+        self.kicks.push(id);
     }
 
     /// A file operation in one step, on a worker.
@@ -368,6 +394,11 @@ impl Server {
                 self.kicks.push(id);
                 Ok(())
             }
+            Some(Open::Tree(tree)) => {
+                tree.arrived(bytes, is_last)?;
+                self.kicks.push(id);
+                Ok(())
+            }
             // Answered a moment ago, or takes no input: the host could not know or does not care.
             _ => Ok(()),
         }
@@ -398,6 +429,13 @@ impl Server {
             Some(Open::Read(reading)) => {
                 reading.credit(bytes)?;
                 self.kicks.push(id);
+                Ok(())
+            }
+            Some(Open::Tree(tree)) => {
+                if channel == Channel::Content {
+                    tree.credit(bytes)?;
+                    self.kicks.push(id);
+                }
                 Ok(())
             }
             _ => Ok(()),
@@ -443,6 +481,10 @@ impl Server {
             }
             Some(Open::Write(writing)) => {
                 let is_idle = writing.cancel();
+                self.give_up_transfer(id, is_idle);
+            }
+            Some(Open::Tree(tree)) => {
+                let is_idle = tree.cancel();
                 self.give_up_transfer(id, is_idle);
             }
             None => {}

@@ -29,6 +29,8 @@ const SPILL_DIR: &[u8] = b"/tmp";
 /// How long to wait for the last frame to leave, and for processes to die, at the end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_KILLS: Duration = Duration::from_secs(5);
+/// How long to wait at the end for a step of a transfer, so that it leaves nothing half-written.
+const LAST_STEPS: Duration = Duration::from_secs(1);
 
 /// Everything the guest is given.
 #[derive(Debug)]
@@ -167,6 +169,7 @@ pub(crate) fn run(link_in: OwnedFd, link_out: OwnedFd, cx: Cx) -> Result<(), Ser
         server.send_last_words();
     }
     if !is_init {
+        server.drop_transfers();
         server.end_everything(LAST_KILLS);
     }
     match result {
@@ -403,6 +406,18 @@ impl Server {
         // Frames that had arrived already report no event of their own; this makes the next turn
         // come at once.
         self.again.push((JobId(0), 0));
+    }
+
+    /// Gives all transfers up; what they have half-written is removed.
+    fn drop_transfers(&mut self) {
+        let open: Vec<_> = self.requests.keys().copied().collect();
+        for id in open {
+            if let Some(Open::Tree(tree)) = self.requests.get_mut(&id) {
+                tree.cancel();
+            }
+        }
+        self.workers.close(LAST_STEPS);
+        self.requests.clear();
     }
 
     fn send_last_words(&mut self) {

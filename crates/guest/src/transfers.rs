@@ -8,6 +8,7 @@ use crate::fault;
 use crate::files::{self, Sink, Source, WriteSpec};
 use crate::requests::Open;
 use crate::serve::Server;
+use crate::tree::Stepped;
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError};
 
 /// What a worker brings back.
@@ -19,6 +20,8 @@ pub(crate) enum Outcome {
     Read(Source, Vec<u8>),
     /// Bytes that were written.
     Wrote(Sink, usize),
+    /// A step of a tree request.
+    Tree(Box<Stepped>),
 }
 
 /// A file on its way out.
@@ -133,6 +136,7 @@ impl Server {
                 let step = move || write_step(stage, &bytes, is_complete);
                 self.workers.submit(id, Box::new(step))
             }
+            Some(Open::Tree(_)) => return self.kick_tree(id),
             _ => return,
         };
         if let Err(fault) = result {
@@ -150,6 +154,7 @@ impl Server {
                 Ok(Outcome::Reply(reply)) => self.answer(id, &Ok(reply)),
                 Ok(Outcome::Read(source, bytes)) => self.was_read(id, source, &bytes),
                 Ok(Outcome::Wrote(sink, count)) => self.was_written(id, sink, count),
+                Ok(Outcome::Tree(stepped)) => self.tree_stepped(id, *stepped),
                 Err(fault) => self.answer(id, &Err(fault)),
             }
         }

@@ -12,7 +12,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MAX_THREADS: usize = 4;
 const MAX_RESULTS: usize = 8;
@@ -28,6 +28,8 @@ struct Shared<T> {
     has_work: Condvar,
     /// There is room for a result. Waited on by threads.
     has_room: Condvar,
+    /// After closing: somebody has brought something back or left. Waited on by who closes.
+    has_rest: Condvar,
     /// Readable when there are results.
     wake: OwnedFd,
     landlock: Option<OwnedFd>,
@@ -38,6 +40,7 @@ struct State<T> {
     results: VecDeque<(RequestId, Result<T, Fault>)>,
     threads: usize,
     idle: usize,
+    is_closed: bool,
 }
 
 impl<T> Shared<T> {
@@ -61,12 +64,14 @@ impl<T: Send + 'static> Workers<T> {
             results: VecDeque::new(),
             threads: 0,
             idle: 0,
+            is_closed: false,
         };
-        let (has_work, has_room) = (Condvar::new(), Condvar::new());
+        let [has_work, has_room, has_rest] = [const { Condvar::new() }; 3];
         let shared = Shared {
             state: Mutex::new(state),
             has_work,
             has_room,
+            has_rest,
             wake,
             landlock,
         };
@@ -105,6 +110,31 @@ impl<T: Send + 'static> Workers<T> {
         Ok(())
     }
 
+    /// Takes no more work, and waits until what is being done has been brought back. Work that has
+    /// not begun and results are dropped: a transfer that is dropped removes its traces.
+    pub(crate) fn close(&self, wait: Duration) {
+        let until = Instant::now() + wait;
+        let mut state = self.shared.state();
+        state.is_closed = true;
+        while state.idle < state.threads {
+            state.work.clear();
+            state.results.clear();
+            self.shared.has_room.notify_all();
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let (again, _) = self
+                .shared
+                .has_rest
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = again;
+        }
+        state.work.clear();
+        state.results.clear();
+    }
+
     /// The next result.
     pub(crate) fn result(&self) -> Option<(RequestId, Result<T, Fault>)> {
         let mut state = self.shared.state();
@@ -131,6 +161,9 @@ fn live<T>(shared: &Shared<T>) {
     loop {
         let Some((id, work)) = state.work.pop_front() else {
             state.idle += 1;
+            if state.is_closed {
+                shared.has_rest.notify_all();
+            }
             let (again, wait) = shared
                 .has_work
                 .wait_timeout(state, IDLE)
@@ -139,6 +172,7 @@ fn live<T>(shared: &Shared<T>) {
             state.idle -= 1;
             if wait.timed_out() && state.work.is_empty() {
                 state.threads -= 1;
+                shared.has_rest.notify_all();
                 return;
             }
             continue;
@@ -152,7 +186,7 @@ fn live<T>(shared: &Shared<T>) {
             }
         };
         state = shared.state();
-        while state.results.len() >= MAX_RESULTS {
+        while state.results.len() >= MAX_RESULTS && !state.is_closed {
             state = shared
                 .has_room
                 .wait(state)

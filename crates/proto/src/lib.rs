@@ -30,6 +30,7 @@ mod id;
 pub mod limits;
 mod reply;
 mod request;
+pub mod tree;
 
 pub use credit::{RecvWindow, SendWindow};
 pub use fault::{Class, Code, Fault};

@@ -1,6 +1,7 @@
 //! What the guest answers.
 
 use crate::JobId;
+use crate::tree::TreeTotals;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -58,6 +59,8 @@ pub enum Reply {
     Link(ByteBuf),
     /// It is done.
     Done,
+    /// A tree was scanned, changed or read.
+    Tree(TreeTotals),
 }
 
 /// How a command ended.

@@ -1,5 +1,6 @@
 //! What the host may ask of the guest. Paths, arguments and environment are bytes, as on Linux.
 
+use crate::tree::Packing;
 use crate::{Code, Fault};
 use crate::{JobId, limits};
 use serde::{Deserialize, Serialize};
@@ -137,6 +138,34 @@ pub enum Request {
     },
     /// Ends every job and then the guest. Answers [`crate::Reply::Done`] first.
     Shutdown,
+    /// Everything below a directory, as [`crate::tree::ScanItem`]s on
+    /// [`crate::Channel::Content`], sorted; files are not opened. Then [`crate::Reply::Tree`].
+    TreeScan {
+        /// Absolute path, or relative to the workspace.
+        path: ByteBuf,
+        /// Most entries; more is a `too-large` fault.
+        max_entries: u64,
+        /// Deepest path in components; what is deeper is named, not entered.
+        max_depth: u32,
+        /// Whether what is sent is compressed.
+        packing: Packing,
+    },
+    /// Changes a directory as [`crate::tree::PutItem`]s on [`crate::Channel::Input`] say, and sends
+    /// a [`crate::tree::PutReceipt`] for each on [`crate::Channel::Content`]. Every file appears
+    /// whole or not at all; nothing outside the directory is touched. Then [`crate::Reply::Tree`].
+    TreePut {
+        /// Absolute path, or relative to the workspace. It is made if it is missing.
+        path: ByteBuf,
+    },
+    /// Reads the files named by [`crate::tree::Want`]s on [`crate::Channel::Input`], below a
+    /// directory, as [`crate::tree::GotItem`]s on [`crate::Channel::Content`]. Then
+    /// [`crate::Reply::Tree`].
+    TreeGet {
+        /// Absolute path, or relative to the workspace.
+        path: ByteBuf,
+        /// Whether what is sent is compressed.
+        packing: Packing,
+    },
 }
 
 /// A command to run.
@@ -267,7 +296,10 @@ impl Request {
             | Self::List { path, .. }
             | Self::Mkdir { path, .. }
             | Self::Remove { path, .. }
-            | Self::ReadLink { path } => check_path(path, "path"),
+            | Self::ReadLink { path }
+            | Self::TreeScan { path, .. }
+            | Self::TreePut { path }
+            | Self::TreeGet { path, .. } => check_path(path, "path"),
             Self::Rename { from, to, .. } => {
                 check_path(from, "source path")?;
                 check_path(to, "target path")

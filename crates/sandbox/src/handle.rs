@@ -211,7 +211,12 @@ fn patience(request: &Request) -> Option<Duration> {
         Request::JobRead { wait_ms, .. } => slack(*wait_ms),
         Request::JobWait { wait_ms, .. } => wait_ms.and_then(slack),
         Request::JobKill { grace_ms, .. } => slack(*grace_ms),
-        Request::JobAttach { .. } | Request::FileRead { .. } | Request::FileWrite { .. } => None,
+        Request::JobAttach { .. }
+        | Request::FileRead { .. }
+        | Request::FileWrite { .. }
+        | Request::TreeScan { .. }
+        | Request::TreePut { .. }
+        | Request::TreeGet { .. } => None,
         Request::Stat { .. }
         | Request::List { .. }
         | Request::Mkdir { .. }

@@ -8,7 +8,7 @@ mod write;
 
 pub(crate) use read::{Source, read_step};
 pub(crate) use tree::remove;
-pub(crate) use write::{Sink, WriteSpec};
+pub(crate) use write::{Sink, WriteSpec, temporary_in, temporary_name};
 
 use crate::fault;
 use glovebox_proto::{Code, DirEntry, Fault, FileKind, Reply, Stat, limits};
@@ -31,7 +31,7 @@ pub(crate) fn shown(path: &[u8]) -> String {
     format!("`{}`", String::from_utf8_lossy(path))
 }
 
-fn kind_of(kind: FileType) -> FileKind {
+pub(crate) fn kind_of(kind: FileType) -> FileKind {
     match kind {
         FileType::Directory => FileKind::Directory,
         FileType::Symlink => FileKind::Symlink,
@@ -60,7 +60,7 @@ fn describe(stat: &rustix::fs::Stat) -> Stat {
 }
 
 /// Refuses what is not a regular file.
-fn require_regular(stat: &rustix::fs::Stat, path: &[u8]) -> Result<(), Fault> {
+pub(crate) fn require_regular(stat: &rustix::fs::Stat, path: &[u8]) -> Result<(), Fault> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
         FileType::Directory => Err(Fault::failed(
@@ -129,7 +129,7 @@ pub(crate) fn mkdir(path: &[u8], permissions: u32, make_parents: bool) -> Result
 }
 
 /// Makes every missing directory of `path`, with the usual permissions.
-fn make_all(path: &[u8]) -> Result<(), Errno> {
+pub(crate) fn make_all(path: &[u8]) -> Result<(), Errno> {
     if path.is_empty() {
         return Ok(());
     }

@@ -128,7 +128,8 @@ impl Sink {
             Err(errno) => return Err(fail(errno)),
         };
         let permissions = old.as_ref().map_or(spec.permissions, |stat| stat.st_mode) & 0o7777;
-        let (file, temporary) = temporary_in(&dir).map_err(fail)?;
+        let private = Mode::RUSR | Mode::WUSR;
+        let (file, temporary) = temporary_in(&dir, private).map_err(fail)?;
         let sink = Self {
             file,
             place: Some(Place {
@@ -217,19 +218,22 @@ fn resolve(path: &[u8]) -> Result<Vec<u8>, Fault> {
     Err(failed(&path, Errno::LOOP))
 }
 
-/// A new file with a name nobody uses.
-fn temporary_in(dir: &OwnedFd) -> Result<(OwnedFd, Vec<u8>), Errno> {
+/// A name in some directory that hardly anybody uses.
+pub(crate) fn temporary_name() -> Vec<u8> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let pid = rustix::process::getpid().as_raw_pid();
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_nsec;
+    format!(".glovebox.{pid}.{next}.{now}").into_bytes()
+}
+
+/// A new file with a name nobody uses.
+pub(crate) fn temporary_in(dir: &OwnedFd, mode: Mode) -> Result<(OwnedFd, Vec<u8>), Errno> {
     for _ in 0..1000 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_nsec;
-        let name = format!(
-            ".glovebox.{pid}.{}.{now}",
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
+        let name = temporary_name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        match rustix::fs::openat(dir, name.as_str(), flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => return Ok((file, name.into_bytes())),
+        match rustix::fs::openat(dir, name.as_slice(), flags, mode) {
+            Ok(file) => return Ok((file, name)),
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }

@@ -40,12 +40,17 @@ impl Flow {
                 has_output: true,
                 ..none
             },
-            Request::FileRead { .. } => Self {
+            Request::FileRead { .. } | Request::TreeScan { .. } => Self {
                 has_content: true,
                 ..none
             },
             Request::FileWrite { .. } => Self {
                 has_input: true,
+                ..none
+            },
+            Request::TreePut { .. } | Request::TreeGet { .. } => Self {
+                has_input: true,
+                has_content: true,
                 ..none
             },
             _ => none,

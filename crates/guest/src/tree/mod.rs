@@ -1,0 +1,263 @@
+//! Whole trees in and out: scan, put and get, one bounded step at a time on a worker thread.
+//!
+//! As with single files, a request is a state between steps. A step takes what input there is, does
+//! about one block's worth of work, and leaves what is to be sent; the next one begins when that
+//! has left. So a host that gives no credit or sends nothing holds some descriptors and a block of
+//! memory here, and no thread; and giving a request up waits for at most one system call.
+
+mod beneath;
+mod get;
+mod put;
+mod scan;
+
+pub(crate) use get::Get;
+pub(crate) use put::Put;
+pub(crate) use scan::Scan;
+
+use crate::fault;
+use crate::requests::Open;
+use crate::serve::Server;
+use crate::transfers::Outcome;
+use glovebox_proto::tree::{Signature, TreeTotals};
+use glovebox_proto::{
+    Channel, Code, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError, limits,
+};
+use rustix::fs::Stat;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Output from which on a step leaves the rest to the next one.
+const STEP_BYTES: usize = 96 << 10;
+
+/// What a tree request does.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Scan(Scan),
+    Put(Put),
+    Get(Get),
+}
+
+impl Work {
+    /// Whether it would take input now.
+    fn takes_input(&self) -> bool {
+        match self {
+            Self::Scan(_) => false,
+            Self::Put(_) => true,
+            Self::Get(get) => !get.has_more(),
+        }
+    }
+
+    /// Whether it has something to do without input.
+    fn has_more(&self) -> bool {
+        match self {
+            Self::Scan(_) => true,
+            Self::Put(_) => false,
+            Self::Get(get) => get.has_more(),
+        }
+    }
+
+    /// Some work; the totals when it is done. What is to be sent is added to `out`, also when it
+    /// fails.
+    fn step(
+        &mut self,
+        input: &[u8],
+        is_complete: bool,
+        out: &mut Vec<u8>,
+        cancel: &AtomicBool,
+    ) -> Result<Option<TreeTotals>, Fault> {
+        match self {
+            Self::Scan(scan) => scan.step(out, cancel),
+            Self::Put(put) => put.step(input, is_complete, out, cancel),
+            Self::Get(get) => get.step(input, is_complete, out, cancel),
+        }
+    }
+}
+
+/// What a step brings back.
+#[derive(Debug)]
+pub(crate) struct Stepped {
+    work: Work,
+    taken: usize,
+    out: Vec<u8>,
+    result: Result<Option<TreeTotals>, Fault>,
+}
+
+/// An unanswered tree request.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// `None` while a step runs, and when nothing is left to do.
+    work: Option<Work>,
+    /// What to answer when everything has been sent.
+    answer: Option<Result<Reply, Fault>>,
+    room_in: RecvWindow,
+    room_out: SendWindow,
+    input: Vec<u8>,
+    is_complete: bool,
+    out: Vec<u8>,
+    sent: usize,
+    cancel: Arc<AtomicBool>,
+}
+
+impl Tree {
+    pub(crate) fn new(work: Work) -> Self {
+        Self {
+            work: Some(work),
+            answer: None,
+            room_in: RecvWindow::new(),
+            room_out: SendWindow::new(),
+            input: Vec::new(),
+            is_complete: false,
+            out: Vec::new(),
+            sent: 0,
+            cancel: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Takes bytes from the host; the window bounds how many can pile up.
+    pub(crate) fn arrived(&mut self, bytes: &[u8], is_last: bool) -> Result<(), WireError> {
+        self.room_in.arrived(bytes.len() as u32)?;
+        if self.is_complete {
+            return Err(WireError::BadHeader("data after the end mark"));
+        }
+        if self.answer.is_none() {
+            self.input.extend_from_slice(bytes);
+        }
+        self.is_complete = is_last;
+        Ok(())
+    }
+
+    pub(crate) fn credit(&mut self, bytes: u32) -> Result<(), WireError> {
+        self.room_out.credit(bytes)
+    }
+
+    /// Returns whether the request can be answered at once; dropping it then removes its traces.
+    pub(crate) fn cancel(&mut self) -> bool {
+        self.cancel.store(true, Ordering::Relaxed);
+        self.work.is_some() || self.answer.is_some()
+    }
+
+    /// The next step, if there is one to do.
+    fn next_step(&mut self) -> Option<impl FnOnce() -> Result<Outcome, Fault> + Send + 'static> {
+        if self.answer.is_some() || self.sent < self.out.len() {
+            return None;
+        }
+        let work = self.work.as_ref()?;
+        let takes_input = work.takes_input();
+        let has_input = takes_input && (!self.input.is_empty() || self.is_complete);
+        if !has_input && !work.has_more() {
+            return None;
+        }
+        let mut work = self.work.take()?;
+        let input = if takes_input {
+            std::mem::take(&mut self.input)
+        } else {
+            Vec::new()
+        };
+        let is_complete = self.is_complete && self.input.is_empty();
+        let cancel = Arc::clone(&self.cancel);
+        Some(move || {
+            let mut out = Vec::new();
+            let result = work.step(&input, is_complete, &mut out, &cancel);
+            Ok(Outcome::Tree(Box::new(Stepped {
+                work,
+                taken: input.len(),
+                out,
+                result,
+            })))
+        })
+    }
+}
+
+impl Server {
+    /// Sends what waits, and starts the next step when all of it has left.
+    pub(crate) fn kick_tree(&mut self, id: RequestId) {
+        let Some(Open::Tree(tree)) = self.requests.get_mut(&id) else {
+            return;
+        };
+        while tree.sent < tree.out.len() && !self.link.is_congested() {
+            let room = tree.room_out.room().min(limits::MAX_DATA_BYTES) as usize;
+            let count = room.min(tree.out.len() - tree.sent);
+            if count == 0 {
+                return;
+            }
+            let bytes = &tree.out[tree.sent..tree.sent + count];
+            self.link.data(id, Channel::Content, bytes);
+            tree.room_out.spend(count as u32);
+            tree.sent += count;
+        }
+        if tree.sent < tree.out.len() {
+            return;
+        }
+        tree.out = Vec::new();
+        tree.sent = 0;
+        if let Some(answer) = tree.answer.take() {
+            return self.answer(id, &answer);
+        }
+        if let Some(step) = tree.next_step()
+            && let Err(fault) = self.workers.submit(id, Box::new(step))
+        {
+            self.answer(id, &Err(fault));
+        }
+    }
+
+    /// Books what a step brought back.
+    pub(crate) fn tree_stepped(&mut self, id: RequestId, stepped: Stepped) {
+        let Some(Open::Tree(tree)) = self.requests.get_mut(&id) else {
+            return;
+        };
+        if tree.cancel.load(Ordering::Relaxed) {
+            drop(stepped);
+            return self.answer(id, &Err(fault::cancelled()));
+        }
+        tree.out = stepped.out;
+        match stepped.result {
+            Ok(None) => tree.work = Some(stepped.work),
+            Ok(Some(totals)) => tree.answer = Some(Ok(Reply::Tree(totals))),
+            Err(fault) => tree.answer = Some(Err(fault)),
+        }
+        if tree.answer.is_some() {
+            tree.input = Vec::new();
+        }
+        if let Some(credit) = tree.room_in.consumed(stepped.taken as u32) {
+            self.link.credit(id, Channel::Input, credit);
+        }
+        self.kicks.push(id);
+    }
+}
+
+/// What a file's state is known by.
+fn signature(stat: &Stat) -> Signature {
+    let ns = |seconds: i64, ns: i64| seconds.saturating_mul(1_000_000_000).saturating_add(ns);
+    Signature {
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        mtime_ns: ns(stat.st_mtime, stat.st_mtime_nsec as i64),
+        ctime_ns: ns(stat.st_ctime, stat.st_ctime_nsec as i64),
+        ino: stat.st_ino,
+        permissions: (stat.st_mode & 0o7777) as u16,
+    }
+}
+
+/// The time files are stamped with.
+fn now_ns() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec as i64)
+}
+
+fn malformed(error: &WireError) -> Fault {
+    Fault::failed(Code::InvalidArgument, error.to_string())
+}
+
+/// The stream ended in the middle of something.
+fn cut_off() -> Fault {
+    Fault::failed(Code::InvalidArgument, "the tree's stream ends too early")
+}
+
+fn check_cancel(cancel: &AtomicBool) -> Result<(), Fault> {
+    if cancel.load(Ordering::Relaxed) {
+        Err(fault::cancelled())
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! Walking a tree and telling what is there: sorted, without opening a single file.
+
+use super::beneath::{self, Root};
+use super::{STEP_BYTES, check_cancel, signature};
+use crate::fault;
+use crate::files::{kind_of, shown};
+use glovebox_proto::tree::{Entry, EntryKind, Packer, Packing, ScanItem, TreeTotals};
+use glovebox_proto::{Code, Fault, FileKind, limits};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, FileType, RawDir};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Names held at once, of all directories on the way down together.
+const MAX_NAMES_BYTES: usize = 24 << 20;
+/// Directories on the way down that stay open; those above are opened again on the way back.
+const MAX_OPEN: usize = 16;
+
+/// A walk and where it stands.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    path: Vec<u8>,
+    root: Option<Root>,
+    levels: Vec<Level>,
+    names_bytes: usize,
+    /// Path of the directory on top of `levels`.
+    at: Vec<u8>,
+    max_entries: u64,
+    max_depth: usize,
+    packer: Packer,
+    totals: TreeTotals,
+}
+
+/// A directory whose names are being gone through.
+#[derive(Debug)]
+struct Level {
+    names: Names,
+    next: usize,
+    dir: Option<Arc<OwnedFd>>,
+    /// Length of its parent's path.
+    parent_len: usize,
+}
+
+/// Sorted names, in one piece of memory.
+#[derive(Debug, Default)]
+struct Names {
+    bytes: Vec<u8>,
+    places: Vec<(u32, u8, bool)>,
+}
+
+impl Names {
+    fn get(&self, index: usize) -> Option<(&[u8], bool)> {
+        let &(start, len, is_dir) = self.places.get(index)?;
+        let start = start as usize;
+        Some((self.bytes.get(start..start + len as usize)?, is_dir))
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.bytes.len() + self.places.len() * size_of::<(u32, u8, bool)>()
+    }
+
+    fn sort(&mut self) {
+        let Self { bytes, places } = self;
+        places.sort_unstable_by(|one, other| {
+            let name = |place: &(u32, u8, bool)| {
+                bytes.get(place.0 as usize..place.0 as usize + place.1 as usize)
+            };
+            name(one).cmp(&name(other))
+        });
+        bytes.shrink_to_fit();
+        places.shrink_to_fit();
+    }
+}
+
+impl Scan {
+    /// Nothing is opened yet.
+    pub(crate) fn new(
+        path: Vec<u8>,
+        max_entries: u64,
+        max_depth: u32,
+        packing: Packing,
+    ) -> Result<Self, Fault> {
+        Ok(Self {
+            path,
+            root: None,
+            levels: Vec::new(),
+            names_bytes: 0,
+            at: Vec::new(),
+            max_entries,
+            max_depth: max_depth as usize,
+            packer: Packer::new(packing)?,
+            totals: TreeTotals::default(),
+        })
+    }
+
+    /// Goes on until there is a block to send.
+    pub(super) fn step(
+        &mut self,
+        out: &mut Vec<u8>,
+        cancel: &AtomicBool,
+    ) -> Result<Option<TreeTotals>, Fault> {
+        if self.root.is_none() {
+            let mut root = Root::open(&self.path, false)?;
+            let dir = root.dir(b"").map_err(|errno| self.failed(b"", errno))?;
+            self.root = Some(root);
+            self.enter(dir, 0, cancel)
+                .map_err(|errno| self.failed(b"", errno))?;
+            check_cancel(cancel)?;
+        }
+        while out.len() < STEP_BYTES {
+            check_cancel(cancel)?;
+            if !self.look_at_next(out, cancel)? {
+                self.packer.seal(out)?;
+                return Ok(Some(self.totals));
+            }
+        }
+        Ok(None)
+    }
+
+    fn failed(&self, path: &[u8], errno: Errno) -> Fault {
+        let path = [self.path.as_slice(), b"/", path].concat();
+        if errno == Errno::NOBUFS {
+            let message = format!("{} holds more names than a scan takes", shown(&path));
+            return Fault::failed(Code::TooLarge, message);
+        }
+        fault::file(
+            errno,
+            &format!("cannot read the directory {}", shown(&path)),
+        )
+    }
+
+    /// Reads the names of a directory that `at` names, whose parent's path has `parent_len` bytes.
+    fn enter(
+        &mut self,
+        dir: Arc<OwnedFd>,
+        parent_len: usize,
+        cancel: &AtomicBool,
+    ) -> Result<(), Errno> {
+        let readable = beneath::open_names(&dir)?;
+        let mut names = Names::default();
+        let mut room = [MaybeUninit::uninit(); 16 << 10];
+        let mut entries = RawDir::new(&readable, &mut room);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            if self.names_bytes + names.held_bytes() > MAX_NAMES_BYTES {
+                return Err(Errno::NOBUFS);
+            }
+            if check_cancel(cancel).is_err() {
+                break;
+            }
+            let is_dir = entry.file_type() == FileType::Directory;
+            let place = (names.bytes.len() as u32, name.len() as u8, is_dir);
+            names.bytes.extend_from_slice(name);
+            names.places.push(place);
+        }
+        names.sort();
+        self.names_bytes += names.held_bytes();
+        // Deep trees must not take a descriptor per level.
+        if let Some(index) = self.levels.len().checked_sub(MAX_OPEN) {
+            self.levels[index].dir = None;
+        }
+        self.levels.push(Level {
+            names,
+            next: 0,
+            dir: Some(dir),
+            parent_len,
+        });
+        Ok(())
+    }
+
+    /// Tells about the next name; false when there is none left.
+    fn look_at_next(&mut self, out: &mut Vec<u8>, cancel: &AtomicBool) -> Result<bool, Fault> {
+        let depth = self.levels.len();
+        let Some(level) = self.levels.last_mut() else {
+            return Ok(false);
+        };
+        let Some((name, is_dir)) = level.names.get(level.next) else {
+            self.names_bytes -= level.names.held_bytes();
+            self.at.truncate(level.parent_len);
+            self.levels.pop();
+            return Ok(true);
+        };
+        level.next += 1;
+        let parent_len = self.at.len();
+        let separator: &[u8] = if parent_len == 0 { b"" } else { b"/" };
+        let path = [self.at.as_slice(), separator, name].concat();
+        if path.len() >= limits::MAX_PATH_BYTES {
+            return self.miss(&path, Code::TooLarge, out).map(|()| true);
+        }
+        let dir = match (&level.dir, &mut self.root) {
+            (Some(dir), _) => Arc::clone(dir),
+            (None, Some(root)) => match root.dir(&self.at) {
+                Ok(dir) => Arc::clone(level.dir.insert(dir)),
+                // Moved away meanwhile; so is everything in it.
+                Err(errno) => return self.miss_for(&path, errno, out).map(|()| true),
+            },
+            (None, None) => return Ok(false),
+        };
+        if !is_dir {
+            match look(&dir, name) {
+                Ok(Look::Other(kind)) => {
+                    let kind = kind.as_entry();
+                    return self.tell(&path, kind, out).map(|()| true);
+                }
+                // The file system does not tell kinds, or it was replaced.
+                Ok(Look::Dir) => {}
+                Err(errno) => return self.miss_for(&path, errno, out).map(|()| true),
+            }
+        }
+        let child = beneath::open_dir(&dir, name);
+        self.tell(&path, EntryKind::Dir, out)?;
+        if depth >= self.max_depth {
+            return self.miss(&path, Code::TooLarge, out).map(|()| true);
+        }
+        self.at.clone_from(&path);
+        let entered = child.and_then(|child| self.enter(Arc::new(child), parent_len, cancel));
+        match entered {
+            Ok(()) => {}
+            Err(Errno::NOBUFS) => return Err(self.failed(&path, Errno::NOBUFS)),
+            Err(errno) => {
+                self.at.truncate(parent_len);
+                self.miss_for(&path, errno, out)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn tell(&mut self, path: &[u8], kind: EntryKind<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+        self.totals.entries += 1;
+        if self.totals.entries > self.max_entries {
+            let message = format!(
+                "{} holds more than {} files and directories",
+                shown(&self.path),
+                self.max_entries
+            );
+            return Err(Fault::failed(Code::TooLarge, message));
+        }
+        self.packer
+            .push(&ScanItem::Entry(Entry { path, kind }), out)
+    }
+
+    fn miss(&mut self, path: &[u8], code: Code, out: &mut Vec<u8>) -> Result<(), Fault> {
+        self.totals.failed += 1;
+        // Bounded like entries: a million paths that are too long are as many items.
+        if self.totals.failed > self.max_entries {
+            return Err(Fault::failed(
+                Code::TooLarge,
+                format!("{} holds too much that cannot be read", shown(&self.path)),
+            ));
+        }
+        self.packer.push(&ScanItem::Missed { path, code }, out)
+    }
+
+    /// Names what cannot be looked at, unless it is just gone.
+    fn miss_for(&mut self, path: &[u8], errno: Errno, out: &mut Vec<u8>) -> Result<(), Fault> {
+        if errno == Errno::NOENT {
+            return Ok(());
+        }
+        self.miss(path, fault::file(errno, "").code, out)
+    }
+}
+
+/// What a name turns out to be.
+enum Look {
+    Dir,
+    Other(Other),
+}
+
+enum Other {
+    File(Box<rustix::fs::Stat>),
+    Link(Vec<u8>),
+    Special(FileKind),
+}
+
+impl Other {
+    fn as_entry(&self) -> EntryKind<'_> {
+        match self {
+            Self::File(stat) => EntryKind::File {
+                signature: signature(stat),
+                is_linked: stat.st_nlink > 1,
+            },
+            Self::Link(target) => EntryKind::Link { target },
+            Self::Special(kind) => EntryKind::Special(*kind),
+        }
+    }
+}
+
+fn look(dir: &OwnedFd, name: &[u8]) -> Result<Look, Errno> {
+    let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Look::Dir,
+        FileType::RegularFile => Look::Other(Other::File(Box::new(stat))),
+        FileType::Symlink => {
+            let target = rustix::fs::readlinkat(dir, name, Vec::new())?;
+            Look::Other(Other::Link(target.into_bytes()))
+        }
+        other => Look::Other(Other::Special(kind_of(other))),
+    })
+}

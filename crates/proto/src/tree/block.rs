@@ -1,0 +1,301 @@
+//! Blocks: items gathered up to a bound, then stored or compressed as one.
+//!
+//! ```text
+//! 0  u32 little-endian   bytes that follow the header; the highest bit set when compressed (zstd)
+//! 4  u32 little-endian   bytes of items, at most MAX_BLOCK_BYTES
+//! ```
+//!
+//! Each block is compressed by itself, so that a receiver holds one block and no history, and a
+//! forged length is known before a byte is stored. A block that compression does not make smaller
+//! is stored.
+
+use super::MAX_BLOCK_BYTES;
+use crate::{Code, Fault, WireError};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use zstd_safe::{CCtx, CParameter, DCtx};
+
+const HEADER_BYTES: usize = 8;
+const IS_PACKED: u32 = 1 << 31;
+/// Level of compression: the fastest that still pays over any network.
+const LEVEL: i32 = 1;
+/// Room in a block below which content is better put into the next one.
+const MIN_CHUNK_BYTES: usize = 4 << 10;
+/// What the item around a piece of content takes at most.
+const CHUNK_OVERHEAD_BYTES: usize = 8;
+
+/// Whether blocks are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Packing {
+    /// As they are: where the wire is faster than compression, within one machine.
+    Stored,
+    /// With zstd.
+    Zstd,
+}
+
+/// Gathers items into blocks.
+pub struct Packer {
+    items: Vec<u8>,
+    used: usize,
+    packed: Vec<u8>,
+    cx: Option<CCtx<'static>>,
+}
+
+impl fmt::Debug for Packer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packer")
+            .field("used", &self.used)
+            .field("is_packing", &self.cx.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+fn internal(what: &str, error: impl fmt::Display) -> Fault {
+    Fault::failed(Code::Internal, format!("cannot {what}: {error}"))
+}
+
+impl Packer {
+    /// An empty block.
+    ///
+    /// # Errors
+    /// No memory for the compressor.
+    pub fn new(packing: Packing) -> Result<Self, Fault> {
+        let cx = match packing {
+            Packing::Stored => None,
+            Packing::Zstd => {
+                let mut cx = CCtx::try_create()
+                    .ok_or_else(|| internal("compress", "no memory for the compressor"))?;
+                cx.set_parameter(CParameter::CompressionLevel(LEVEL))
+                    .map_err(|code| internal("compress", zstd_safe::get_error_name(code)))?;
+                Some(cx)
+            }
+        };
+        Ok(Self {
+            items: Vec::new(),
+            used: 0,
+            packed: Vec::new(),
+            cx,
+        })
+    }
+
+    /// Adds an item; when the block is full, it is put to the end of `out` first.
+    ///
+    /// # Errors
+    /// `too-large` for an item that does not fit into a block of its own.
+    pub fn push<T: Serialize>(&mut self, item: &T, out: &mut Vec<u8>) -> Result<(), Fault> {
+        self.items.resize(MAX_BLOCK_BYTES, 0);
+        if !self.fit(item)? {
+            self.seal(out)?;
+            if !self.fit(item)? {
+                let message = format!("an item of a tree exceeds {MAX_BLOCK_BYTES} bytes");
+                return Err(Fault::failed(Code::TooLarge, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn fit<T: Serialize>(&mut self, item: &T) -> Result<bool, Fault> {
+        match postcard::to_slice(item, &mut self.items[self.used..]) {
+            Ok(written) => {
+                self.used += written.len();
+                Ok(true)
+            }
+            Err(postcard::Error::SerializeBufferFull) => Ok(false),
+            Err(error) => Err(internal("encode an item of a tree", error)),
+        }
+    }
+
+    /// How long a piece of content may be so that it fits into this block; when little room is left,
+    /// into the next one.
+    pub fn chunk_room(&self) -> usize {
+        let room = MAX_BLOCK_BYTES - self.used;
+        if room < MIN_CHUNK_BYTES {
+            MAX_BLOCK_BYTES - CHUNK_OVERHEAD_BYTES
+        } else {
+            room - CHUNK_OVERHEAD_BYTES
+        }
+    }
+
+    /// Puts what has been gathered to the end of `out`, if there is anything.
+    ///
+    /// # Errors
+    /// The compressor fails, which it does not for want of room.
+    pub fn seal(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
+        if self.used == 0 {
+            return Ok(());
+        }
+        let items = &self.items[..self.used];
+        let mut bytes = items;
+        let mut mark = 0;
+        if let Some(cx) = &mut self.cx {
+            self.packed
+                .resize(zstd_safe::compress_bound(items.len()), 0);
+            let count = cx
+                .compress2(self.packed.as_mut_slice(), items)
+                .map_err(|code| internal("compress", zstd_safe::get_error_name(code)))?;
+            if count < items.len() {
+                bytes = &self.packed[..count];
+                mark = IS_PACKED;
+            }
+        }
+        out.extend_from_slice(&(bytes.len() as u32 | mark).to_le_bytes());
+        out.extend_from_slice(&(items.len() as u32).to_le_bytes());
+        out.extend_from_slice(bytes);
+        self.used = 0;
+        Ok(())
+    }
+}
+
+/// Takes blocks apart as their bytes arrive.
+pub struct Unpacker {
+    /// Header and bytes of the block that is arriving.
+    partial: Vec<u8>,
+    items: Vec<u8>,
+    cx: Option<DCtx<'static>>,
+}
+
+impl fmt::Debug for Unpacker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unpacker")
+            .field("partial", &self.partial.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn malformed(detail: impl Into<String>) -> WireError {
+    WireError::BadPayload {
+        what: "block",
+        detail: detail.into(),
+    }
+}
+
+impl Unpacker {
+    /// Between two blocks.
+    pub const fn new() -> Self {
+        Self {
+            partial: Vec::new(),
+            items: Vec::new(),
+            cx: None,
+        }
+    }
+
+    /// Whether no block has begun to arrive: the only place where a stream may end.
+    pub fn is_between_blocks(&self) -> bool {
+        self.partial.is_empty()
+    }
+
+    /// Takes bytes from the front of `input` until a block is complete or nothing is left.
+    ///
+    /// # Errors
+    /// [`WireError::BadPayload`]: a length beyond the bound, or bytes that do not decompress to the
+    /// announced length. The position in the stream is lost then.
+    pub fn next_block(&mut self, input: &mut &[u8]) -> Result<Option<Block<'_>>, WireError> {
+        if !self.gather(input, HEADER_BYTES) {
+            return Ok(None);
+        }
+        let word = |at: usize| {
+            let bytes = self.partial[at..].first_chunk::<4>();
+            bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+        };
+        let (first, raw) = (word(0), word(4) as usize);
+        let stored = (first & !IS_PACKED) as usize;
+        let is_packed = first & IS_PACKED != 0;
+        // TRUST: both lengths are the peer's words; they are checked before anything is stored.
+        if raw == 0 || raw > MAX_BLOCK_BYTES || stored == 0 || stored > raw {
+            return Err(malformed(format!("{stored} bytes for {raw}")));
+        }
+        if !is_packed && stored != raw {
+            return Err(malformed("a stored block of another length"));
+        }
+        if !self.gather(input, HEADER_BYTES + stored) {
+            return Ok(None);
+        }
+        let bytes = &self.partial[HEADER_BYTES..];
+        if is_packed {
+            let cx = match &mut self.cx {
+                Some(cx) => cx,
+                none => none.insert(
+                    DCtx::try_create().ok_or_else(|| malformed("no memory to decompress it"))?,
+                ),
+            };
+            self.items.resize(MAX_BLOCK_BYTES, 0);
+            // TRUST: the decompressor writes into a buffer of the announced length and no further.
+            let count = cx
+                .decompress(&mut self.items[..raw], bytes)
+                .map_err(|code| malformed(zstd_safe::get_error_name(code)))?;
+            if count != raw {
+                return Err(malformed(format!("{count} bytes instead of {raw}")));
+            }
+        } else {
+            self.items.clear();
+            self.items.extend_from_slice(bytes);
+        }
+        self.partial.clear();
+        Ok(Some(Block(&self.items[..raw])))
+    }
+
+    /// Fills `partial` up to `wanted` bytes; whether it has as many now.
+    fn gather(&mut self, input: &mut &[u8], wanted: usize) -> bool {
+        let missing = wanted.saturating_sub(self.partial.len());
+        let (taken, rest) = input.split_at(missing.min(input.len()));
+        self.partial.extend_from_slice(taken);
+        *input = rest;
+        self.partial.len() >= wanted
+    }
+}
+
+impl Default for Unpacker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The items of one block, not yet decoded.
+#[derive(Debug, Clone, Copy)]
+pub struct Block<'a>(&'a [u8]);
+
+impl<'a> Block<'a> {
+    /// Decodes the items one by one; after an error there are no more.
+    pub fn items<T: Deserialize<'a>>(self) -> Items<'a, T> {
+        Items {
+            bytes: self.0,
+            kind: std::marker::PhantomData,
+        }
+    }
+}
+
+/// Iterator over the items of a block.
+#[derive(Debug)]
+pub struct Items<'a, T> {
+    bytes: &'a [u8],
+    kind: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<'a, T: Deserialize<'a>> Iterator for Items<'a, T> {
+    type Item = Result<T, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        // TRUST: the decoder never reads past the slice; strings are borrowed from it.
+        match postcard::take_from_bytes(self.bytes) {
+            // An item without bytes would never end.
+            Ok((_, rest)) if rest.len() == self.bytes.len() => {
+                self.bytes = &[];
+                Some(Err(malformed("an empty item")))
+            }
+            Ok((item, rest)) => {
+                self.bytes = rest;
+                Some(Ok(item))
+            }
+            Err(error) => {
+                self.bytes = &[];
+                Some(Err(malformed(error.to_string())))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
