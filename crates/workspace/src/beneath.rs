@@ -69,6 +69,19 @@ impl Anchor {
         rustix::fs::fstat(fd)
     }
 
+    /// What is at a path beneath on the same file system.
+    pub(crate) fn stat_within(&self, path: &[u8]) -> Result<Stat, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = resolve(self.fd.as_fd(), path, flags, ResolveFlags::NO_XDEV)?;
+        rustix::fs::fstat(fd)
+    }
+
+    /// A directory beneath on the same file system; an empty path is the anchor itself.
+    pub(crate) fn dir_within(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+        let path = if path.is_empty() { b"." } else { path };
+        resolve(self.fd.as_fd(), path, DIRECTORY, ResolveFlags::NO_XDEV)
+    }
+
     /// Where a link beneath points.
     pub(crate) fn link(&self, path: &[u8]) -> Result<Vec<u8>, Errno> {
         let fd = self.get(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
@@ -97,9 +110,18 @@ pub(crate) fn open_beneath(
     path: &[u8],
     flags: OFlags,
 ) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    resolve(dir, path, flags, ResolveFlags::empty())
+}
+
+fn resolve(
+    dir: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    further: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    let rules = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     loop {
-        match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
+        match rustix::fs::openat2(dir, path, flags, Mode::empty(), rules | further) {
             Err(Errno::INTR) => {}
             other => return other,
         }

@@ -13,6 +13,7 @@
 //!
 //! The crate is synchronous, prints nothing, and reads no environment.
 
+pub mod apply;
 pub mod base;
 mod beneath;
 pub mod branch;
@@ -33,5 +34,5 @@ pub use filter::Filter;
 pub use model::{Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, Refusal, RefusalReason};
 pub use outcome::{Applied, Conflict, ConflictReason, Effect, Flagged, Outcome};
 pub use path::{BadPath, RelPath};
-pub use plan::{Host, HostNode, HostState, Options, Plan, Step, plan};
+pub use plan::{Host, HostNode, HostState, Options, Plan, Since, Step, plan};
 pub use progress::{Progress, Watch};

@@ -27,13 +27,24 @@ pub enum HostNode {
     Blocked(RelPath),
 }
 
-/// What is at a path of the destination, and whether the host changed it since the push.
+/// What is at a path of the destination, and what the host did to it since the push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostState {
     /// What is there.
     pub node: HostNode,
-    /// Whether it differs from what the sandbox started from.
-    pub is_changed: bool,
+    /// What the host did.
+    pub since: Since,
+}
+
+/// What the host did to a path since the sandbox started from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    /// Nothing.
+    Same,
+    /// It changed or removed it.
+    Changed,
+    /// It made it: the sandbox did not start with it.
+    Added,
 }
 
 /// The destination, as a plan sees it.
@@ -260,7 +271,9 @@ impl Planner<'_> {
                 }
             }
             (_, Node::Dir) => self.conflict(path, ConflictReason::DeletedInSandbox, None),
-            _ if !state.is_changed => {
+            // The sandbox removed the directory around it, and did not mean this.
+            _ if state.since == Since::Added => {}
+            _ if state.since == Since::Same => {
                 self.steps.removes.push(Step::Remove { path: path.clone() });
                 self.gone.insert(path.clone());
                 self.apply(path, Effect::Deleted, None);
@@ -288,11 +301,11 @@ impl Planner<'_> {
             }
             state = HostState {
                 node: HostNode::Absent,
-                is_changed: false,
+                since: Since::Same,
             };
         }
         match state.node {
-            HostNode::Blocked(_) | HostNode::Absent => self.put_new(half, to, state.is_changed),
+            HostNode::Blocked(_) | HostNode::Absent => self.put_new(half, to, state.since),
             HostNode::Special => self.put_beside(path, to, ConflictReason::SpecialOnHost),
             HostNode::Present(Node::Dir) if *to == Node::Dir => Ok(()),
             HostNode::Present(now) if now == *to => {
@@ -311,16 +324,15 @@ impl Planner<'_> {
                     self.put_beside(path, to, ConflictReason::DirectoryNotEmpty)
                 }
             }
-            HostNode::Present(_) if state.is_changed => {
+            HostNode::Present(_) if state.since != Since::Same => {
                 if let Some(kept) = self.keep(path)? {
                     self.make(path, path, to);
                     self.apply(path, Effect::Modified, Some(kept));
                     return Ok(());
                 }
-                let reason = if half.from.is_some() {
-                    ConflictReason::ChangedOnHost
-                } else {
-                    ConflictReason::AddedOnHost
+                let reason = match state.since {
+                    Since::Added => ConflictReason::AddedOnHost,
+                    _ => ConflictReason::ChangedOnHost,
                 };
                 self.put_beside(path, to, reason)
             }
@@ -333,9 +345,9 @@ impl Planner<'_> {
     }
 
     /// There is nothing at the path.
-    fn put_new(&mut self, half: &Half<'_>, to: &Node, is_changed: bool) -> Result<(), Fault> {
+    fn put_new(&mut self, half: &Half<'_>, to: &Node, since: Since) -> Result<(), Fault> {
         let path = half.path;
-        if is_changed {
+        if since != Since::Same {
             // The host removed it. A directory comes back only for what is to lie in it.
             if *to == Node::Dir {
                 return Ok(());
@@ -449,7 +461,6 @@ impl Planner<'_> {
                 path: path.clone(),
                 kept: kept.clone(),
             });
-            self.gone.insert(path.clone());
         }
         Ok(kept)
     }

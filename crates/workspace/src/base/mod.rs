@@ -13,21 +13,22 @@ mod codec;
 
 pub use codec::decode;
 
-use crate::RelPath;
 use crate::beneath::{Anchor, io, read_names, stat_at};
 use crate::collect::RESERVED_PREFIX;
+use crate::{RelPath, Since};
 use codec::{Encoder, compare};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::AsFd as _;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
 /// Attributes of a path by which a change is noticed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Signature {
     /// There is nothing.
     Absent,
@@ -49,7 +50,7 @@ pub enum Signature {
 }
 
 /// Kinds of files a signature tells apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// A regular file.
     File,
@@ -216,19 +217,27 @@ impl Base {
         }
     }
 
-    /// Whether the host changed a path since the push, or since the pull that last wrote it.
-    pub fn is_changed(&self, path: &RelPath, now: &Signature) -> bool {
+    /// What the host did to a path since the push, or since the pull that last wrote it.
+    pub fn since(&self, path: &RelPath, now: &Signature) -> Since {
         if let Some(known) = self.pulled.get(path) {
-            return !known.is_same(now);
+            return match known {
+                _ if known.is_same(now) => Since::Same,
+                Signature::Absent => Since::Added,
+                Signature::Present { .. } => Since::Changed,
+            };
         }
+        let known = self.index.get(path);
         let Signature::Present { kind, ctime_ns, .. } = now else {
-            return self.index.contains_key(path);
+            return known.map_or(Since::Same, |_| Since::Changed);
         };
-        // Times of a directory change with its entries; touched means nothing.
+        // Times of a directory change with its entries: that it was touched means nothing.
         let is_racy = *kind != Kind::Dir && *ctime_ns >= self.pushed_unix_ns;
-        match self.index.get(path) {
-            Some(known) => is_racy || !known.is_same(now),
-            None => is_racy || self.has_index,
+        match known {
+            Some(known) if !is_racy && known.is_same(now) => Since::Same,
+            Some(_) => Since::Changed,
+            None if self.has_index => Since::Added,
+            None if is_racy => Since::Changed,
+            None => Since::Same,
         }
     }
 }

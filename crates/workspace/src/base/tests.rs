@@ -57,30 +57,35 @@ fn changes_of_the_host_are_noticed() {
     fs::remove_file(project.join("gone")).unwrap();
     fs::write(project.join("dir/new"), "1").unwrap();
     let expected = [
-        ("same", true),
-        ("edited", true),
-        ("mode", true),
-        ("replaced", false),
-        ("gone", true),
-        ("dir", false),
-        ("dir/sub", false),
-        ("dir/in", false),
-        ("dir/new", true),
-        ("link", false),
-        ("never", false),
+        ("same", Since::Changed),
+        ("edited", Since::Changed),
+        ("mode", Since::Changed),
+        ("replaced", Since::Same),
+        ("gone", Since::Changed),
+        ("dir", Since::Same),
+        ("dir/sub", Since::Same),
+        ("dir/in", Since::Same),
+        ("dir/new", Since::Added),
+        ("link", Since::Same),
+        ("never", Since::Same),
     ];
     let wanted: BTreeSet<RelPath> = expected.iter().map(|(name, _)| path(name)).collect();
     let base = Base::load(&index, pushed, &wanted);
-    for (name, is_changed) in expected {
+    for (name, since) in expected {
         let now = signature(&project, name);
-        assert_eq!(base.is_changed(&path(name), &now), is_changed, "{name}");
+        assert_eq!(base.since(&path(name), &now), since, "{name}");
     }
     // Without an index the time decides, as far as it can.
     let base = Base::load(&temp.path().join("none"), pushed, &wanted);
-    for (name, is_changed) in expected {
+    for (name, since) in expected {
         let now = signature(&project, name);
-        let expected = is_changed && now != Signature::Absent;
-        assert_eq!(base.is_changed(&path(name), &now), expected, "{name}");
+        let is_known = since == Since::Same || now == Signature::Absent;
+        let expected = if is_known {
+            Since::Same
+        } else {
+            Since::Changed
+        };
+        assert_eq!(base.since(&path(name), &now), expected, "{name}");
     }
     // What a pull wrote is the new base.
     let noted = ["edited", "gone", "dir/new"].map(|name| (path(name), signature(&project, name)));
@@ -88,13 +93,17 @@ fn changes_of_the_host_are_noticed() {
     advance(&index, vec![(path("mode"), signature(&project, "mode"))]).unwrap();
     let base = Base::load(&index, pushed, &wanted);
     for name in ["edited", "gone", "dir/new", "mode"] {
-        assert!(
-            !base.is_changed(&path(name), &signature(&project, name)),
+        assert_eq!(
+            base.since(&path(name), &signature(&project, name)),
+            Since::Same,
             "{name}"
         );
     }
     fs::write(project.join("gone"), "again").unwrap();
-    assert!(base.is_changed(&path("gone"), &signature(&project, "gone")));
+    assert_eq!(
+        base.since(&path("gone"), &signature(&project, "gone")),
+        Since::Added
+    );
 }
 
 #[test]

@@ -1,0 +1,239 @@
+//! The destination as a plan sees it: what is at each path, and whether the host changed it.
+
+use crate::base::{Base, Signature};
+use crate::beneath::{Anchor, digest, io, read_names};
+use crate::collect::RESERVED_PREFIX;
+use crate::{Collected, Digest, Host, HostNode, HostState, Node, RelPath, Since};
+use glovebox_proto::Fault;
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+
+/// Looks at a destination and notes what it saw.
+pub(super) struct Seen<'a> {
+    anchor: &'a Anchor,
+    /// `None`: not the project the sandbox started from.
+    base: Option<Base>,
+    collected: &'a Collected,
+    seen: &'a mut HashMap<RelPath, Signature>,
+}
+
+impl<'a> Seen<'a> {
+    pub(super) fn new(
+        anchor: &'a Anchor,
+        base: Option<Base>,
+        collected: &'a Collected,
+        seen: &'a mut HashMap<RelPath, Signature>,
+    ) -> Self {
+        Self {
+            anchor,
+            base,
+            collected,
+            seen,
+        }
+    }
+
+    fn cannot_read(&self, path: &RelPath, error: impl Into<std::io::Error>) -> Fault {
+        io("read", &self.anchor.path().join(path.as_path()), error)
+    }
+
+    /// The topmost part of a path that is there but is no directory.
+    fn blocker(&self, path: &RelPath) -> Option<RelPath> {
+        let mut end = 0;
+        for name in path.components() {
+            end += name.len();
+            let above = &path.as_bytes()[..end];
+            let stat = self.anchor.stat(above).ok()?;
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+                return RelPath::new(above).ok();
+            }
+            end += 1;
+        }
+        None
+    }
+
+    fn digest(&self, path: &RelPath, size: u64) -> Result<Option<Digest>, Fault> {
+        let (mut file, _) = match self.anchor.file(path.as_bytes()) {
+            Ok(opened) => opened,
+            // A version that cannot be read is a different one.
+            Err(Errno::ACCESS | Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(self.cannot_read(path, errno)),
+        };
+        match digest(&mut file, size, &mut |_| Ok(())) {
+            Ok((sum, read)) => Ok((read == size).then_some(sum)),
+            Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(None),
+            Err(error) => Err(self.cannot_read(path, error)),
+        }
+    }
+
+    fn node(
+        &self,
+        path: &RelPath,
+        stat: &Stat,
+        to: Option<&Node>,
+        known: Option<Digest>,
+    ) -> Result<HostNode, Fault> {
+        let node = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                let size = stat.st_size as u64;
+                let is_compared =
+                    matches!(to, Some(Node::File { size: other, .. }) if *other == size);
+                let digest = match known {
+                    _ if !is_compared => None,
+                    Some(known) => Some(known),
+                    None => self.digest(path, size)?,
+                };
+                Node::File {
+                    size,
+                    is_executable: stat.st_mode & 0o100 != 0,
+                    digest,
+                }
+            }
+            FileType::Symlink => Node::Link {
+                target: self
+                    .anchor
+                    .link(path.as_bytes())
+                    .map_err(|errno| self.cannot_read(path, errno))?,
+            },
+            FileType::Directory => Node::Dir,
+            _ => return Ok(HostNode::Special),
+        };
+        Ok(HostNode::Present(node))
+    }
+
+    /// Whether what is at a path of another directory than the project differs from what the
+    /// sandbox started from. What such a directory never had was not removed from it.
+    fn compare(&self, path: &RelPath, stat: &Stat, from: Option<&Node>) -> Result<Since, Fault> {
+        let Some(from) = from else {
+            return Ok(Since::Added);
+        };
+        let HostNode::Present(now) = self.node(path, stat, Some(from), None)? else {
+            return Ok(Since::Changed);
+        };
+        let is_changed = match (&now, from) {
+            (
+                Node::File {
+                    size,
+                    is_executable,
+                    digest: Some(now),
+                },
+                Node::File {
+                    size: from_size,
+                    is_executable: from_executable,
+                    digest: from,
+                },
+            ) => {
+                if size != from_size || is_executable != from_executable {
+                    true
+                } else if let Some(from) = from {
+                    from != now
+                } else {
+                    let mut source = self.collected.open_base(path)?;
+                    let sum = digest(&mut source, *size, &mut |_| Ok(()));
+                    !matches!(sum, Ok((sum, _)) if sum == *now)
+                }
+            }
+            _ => now != *from,
+        };
+        Ok(if is_changed {
+            Since::Changed
+        } else {
+            Since::Same
+        })
+    }
+}
+
+impl Host for Seen<'_> {
+    fn state(
+        &mut self,
+        path: &RelPath,
+        from: Option<&Node>,
+        to: Option<&Node>,
+    ) -> Result<HostState, Fault> {
+        let state = |node, since| Ok(HostState { node, since });
+        let stat = match self.anchor.stat_within(path.as_bytes()) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => {
+                self.seen.insert(path.clone(), Signature::Absent);
+                let since = match &self.base {
+                    Some(base) => base.since(path, &Signature::Absent),
+                    None => Since::Same,
+                };
+                return state(HostNode::Absent, since);
+            }
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                return match self.blocker(path) {
+                    Some(at) => state(HostNode::Blocked(at), Since::Changed),
+                    // It was a directory again in between.
+                    None => state(HostNode::Absent, Since::Changed),
+                };
+            }
+            Err(Errno::XDEV) => return state(HostNode::Special, Since::Changed),
+            Err(errno) => return Err(self.cannot_read(path, errno)),
+        };
+        let signature = Signature::from(&stat);
+        self.seen.insert(path.clone(), signature);
+        let since = match &self.base {
+            Some(base) => base.since(path, &signature),
+            None => self.compare(path, &stat, from)?,
+        };
+        let known = match from {
+            // Collected from this very file, which has not changed since.
+            Some(Node::File { digest, .. }) if self.base.is_some() && since == Since::Same => {
+                *digest
+            }
+            _ => None,
+        };
+        let node = self.node(path, &stat, to, known)?;
+        state(node, since)
+    }
+
+    fn names(&mut self, dir: &RelPath) -> Result<Vec<Vec<u8>>, Fault> {
+        let opened = self
+            .anchor
+            .dir(dir.as_bytes())
+            .map_err(|errno| self.cannot_read(dir, errno))?;
+        let mut names = Vec::new();
+        read_names(&opened, |name, _| {
+            names.push(name.to_vec());
+            Ok::<(), Errno>(())
+        })
+        .map_err(|errno| self.cannot_read(dir, errno))?;
+        Ok(names)
+    }
+
+    fn folds_case(&self) -> bool {
+        let mut names = HashSet::new();
+        let Ok(dir) = self.anchor.dir(b"") else {
+            return false;
+        };
+        let read = read_names(&dir, |name, _| {
+            // A handful of names tells as much as all of them.
+            if names.len() < 1000 && !name.starts_with(RESERVED_PREFIX) {
+                names.insert(name.to_vec());
+            }
+            Ok::<(), Errno>(())
+        });
+        if read.is_err() {
+            return false;
+        }
+        let other_case = |name: &Vec<u8>| -> Vec<u8> {
+            let flip = |byte: &u8| {
+                if byte.is_ascii_lowercase() {
+                    byte.to_ascii_uppercase()
+                } else {
+                    byte.to_ascii_lowercase()
+                }
+            };
+            name.iter().map(flip).collect()
+        };
+        names
+            .iter()
+            .map(|name| (name, other_case(name)))
+            .find(|(name, other)| *name != other && !names.contains(other))
+            .is_some_and(|(name, other)| {
+                let inode = |name: &[u8]| self.anchor.stat(name).ok().map(|stat| stat.st_ino);
+                inode(&other).is_some() && inode(&other) == inode(name)
+            })
+    }
+}

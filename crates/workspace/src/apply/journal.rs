@@ -1,0 +1,266 @@
+//! The staging directory and its journal: what a commit does, written down before it begins.
+//!
+//! ```text
+//! .glovebox-pull-XXXX/
+//!   identity     which directory this is: what merely looks like ours, say in a cloned project, is not
+//!   new/N old/N  contents on their way in and out
+//!   journal      the operations, with a digest; locked while somebody commits or recovers
+//!   committing   a commit has begun
+//!   done         it has ended; only cleaning up remains
+//! ```
+
+use super::operation::Operation;
+use crate::base::Signature;
+use crate::beneath::io;
+use crate::{RelPath, collect::RESERVED_PREFIX};
+use glovebox_proto::{Code, Fault};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Name of the marker of a commit that has begun.
+pub(super) const COMMITTING: &str = "committing";
+/// Name of the marker of a commit that has ended.
+pub(super) const DONE: &str = "done";
+const IDENTITY: &str = "identity";
+const JOURNAL: &str = "journal";
+
+/// What a commit does.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Journal {
+    /// In the order in which they are done.
+    pub(super) operations: Vec<Operation>,
+    /// The base index to be told what became of the paths.
+    #[serde(with = "serde_bytes")]
+    pub(super) base_index: Option<Vec<u8>>,
+    /// Paths that were as they should be already.
+    pub(super) settled: Vec<(RelPath, Signature)>,
+}
+
+/// Which directory a staging directory is.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    /// When it was made; 0 where the file system does not say.
+    birth_ns: i128,
+}
+
+impl Identity {
+    fn of(dir: BorrowedFd<'_>) -> Result<Self, Errno> {
+        let mask = StatxFlags::INO | StatxFlags::BTIME;
+        let stat = rustix::fs::statx(dir, c"", AtFlags::EMPTY_PATH, mask)?;
+        Ok(Self {
+            device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            birth_ns: i128::from(stat.stx_btime.tv_sec) * 1_000_000_000
+                + i128::from(stat.stx_btime.tv_nsec),
+        })
+    }
+}
+
+/// An open staging directory.
+#[derive(Debug)]
+pub(super) struct Staging {
+    /// The directory itself.
+    pub(super) dir: OwnedFd,
+    /// Contents on their way in.
+    pub(super) new: OwnedFd,
+    /// Contents on their way out.
+    pub(super) old: OwnedFd,
+    /// Its path, for messages and for another process.
+    pub(super) path: PathBuf,
+    name: Vec<u8>,
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+impl Staging {
+    /// Makes a staging directory in `parent`.
+    pub(super) fn make(parent: BorrowedFd<'_>, parent_path: &Path) -> Result<Self, Fault> {
+        let mut random = [0_u8; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| io("name a directory in", parent_path, errno))?;
+        let name = format!(
+            "{}{:016x}",
+            String::from_utf8_lossy(RESERVED_PREFIX),
+            u64::from_le_bytes(random)
+        );
+        let path = parent_path.join(&name);
+        let private = Mode::from_raw_mode(0o700);
+        let cannot = |errno| io("make", &path, errno);
+        rustix::fs::mkdirat(parent, &name, private).map_err(cannot)?;
+        let made = rustix::fs::openat(parent, &name, DIRECTORY, Mode::empty())
+            .map_err(cannot)
+            .and_then(|dir| {
+                // First of all, so that whatever is interrupted is known as ours.
+                let identity = encode(&Identity::of(dir.as_fd()).map_err(cannot)?)?;
+                write(&dir, &path, IDENTITY, &identity)?;
+                Self::opened(dir, path.clone(), name.clone().into_bytes()).map_err(cannot)
+            });
+        if made.is_err() {
+            discard_unfinished(parent, name.as_bytes());
+        }
+        made
+    }
+
+    /// Opens what a name in `parent` says is a staging directory; `None` when it is not one of ours.
+    // TRUST: a project from elsewhere may contain anything by that name. It cannot know the inode
+    // and the time of birth that a directory gets on this machine.
+    pub(super) fn open(parent: BorrowedFd<'_>, parent_path: &Path, name: &[u8]) -> Option<Self> {
+        let dir = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&dir).ok()?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+            return None;
+        }
+        let own = Identity::of(dir.as_fd()).ok()?;
+        if decode::<Identity>(&read(&dir, IDENTITY)?)? != own {
+            return None;
+        }
+        let path = parent_path.join(std::ffi::OsStr::new(&*String::from_utf8_lossy(name)));
+        Self::opened(dir, path, name.to_vec()).ok()
+    }
+
+    /// Opens the rooms of a staging directory. One that was being removed may have none.
+    fn opened(dir: OwnedFd, path: PathBuf, name: Vec<u8>) -> Result<Self, Errno> {
+        let room = |room: &str| {
+            match rustix::fs::mkdirat(&dir, room, Mode::from_raw_mode(0o700)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+            rustix::fs::openat(&dir, room, DIRECTORY, Mode::empty())
+        };
+        Ok(Self {
+            new: room("new")?,
+            old: room("old")?,
+            dir,
+            path,
+            name,
+        })
+    }
+
+    /// Writes the journal and makes sure that it is on the disk.
+    pub(super) fn write_journal(&self, journal: &Journal) -> Result<(), Fault> {
+        write(&self.dir, &self.path, JOURNAL, &encode(journal)?)
+    }
+
+    /// Reads the journal and locks it.
+    ///
+    /// # Errors
+    /// `None` when there is none, or it is not complete. [`Errno::AGAIN`] when somebody else has it.
+    pub(super) fn take_journal(&self) -> Result<Option<(Journal, File)>, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&self.dir, JOURNAL, flags, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            // As with the destination: some file systems cannot lock.
+            Ok(()) | Err(Errno::BADF | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+            Err(errno) => return Err(errno),
+        }
+        if rustix::fs::fstat(&file)?.st_nlink == 0 {
+            // Whoever had it before has cleaned up.
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        if (&file).read_to_end(&mut bytes).is_err() {
+            return Err(Errno::IO);
+        }
+        Ok(decode(&bytes).map(|journal| (journal, file)))
+    }
+
+    /// Whether a marker is there.
+    pub(super) fn has(&self, marker: &str) -> bool {
+        rustix::fs::statat(&self.dir, marker, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Makes a marker that was not there, on the disk.
+    pub(super) fn mark(&self, marker: &str) -> Result<(), Fault> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.dir, marker, flags, Mode::from_raw_mode(0o600))
+            .and_then(|_| rustix::fs::fsync(&self.dir))
+            .map_err(|errno| io("write", &self.path.join(marker), errno))
+    }
+
+    /// Removes everything, as far as it goes; what remains is removed by the next recovery. The
+    /// journal goes first, so that nothing is done by it any more; the identity goes last, so that what
+    /// remains is still known as ours.
+    pub(super) fn remove(&self, parent: BorrowedFd<'_>) {
+        let _ = rustix::fs::unlinkat(&self.dir, JOURNAL, AtFlags::empty());
+        for room in [&self.new, &self.old] {
+            let mut names = Vec::new();
+            let _ = crate::beneath::read_names(room, |name, kind| {
+                names.push((name.to_vec(), kind));
+                Ok::<(), Errno>(())
+            });
+            for (name, _) in names {
+                if rustix::fs::unlinkat(room, &name, AtFlags::empty()).is_err() {
+                    let _ = rustix::fs::unlinkat(room, &name, AtFlags::REMOVEDIR);
+                }
+            }
+        }
+        let _ = rustix::fs::unlinkat(&self.dir, "new", AtFlags::REMOVEDIR);
+        let _ = rustix::fs::unlinkat(&self.dir, "old", AtFlags::REMOVEDIR);
+        for name in [COMMITTING, DONE, IDENTITY] {
+            let _ = rustix::fs::unlinkat(&self.dir, name, AtFlags::empty());
+        }
+        let _ = rustix::fs::unlinkat(parent, &self.name, AtFlags::REMOVEDIR);
+    }
+}
+
+/// Removes a directory that has no identity yet. One with anything else in it is not ours, and stays.
+pub(super) fn discard_unfinished(parent: BorrowedFd<'_>, name: &[u8]) {
+    let Ok(dir) = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()) else {
+        return;
+    };
+    let is_empty = |stat: rustix::fs::Stat| stat.st_size == 0;
+    if crate::beneath::stat_at(dir.as_fd(), IDENTITY.as_bytes()).is_ok_and(is_empty) {
+        let _ = rustix::fs::unlinkat(&dir, IDENTITY, AtFlags::empty());
+    }
+    let _ = rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
+}
+
+fn write(dir: &OwnedFd, path: &Path, name: &str, bytes: &[u8]) -> Result<(), Fault> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let write = || -> std::io::Result<()> {
+        let fd = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
+        let mut file = File::from(fd);
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        Ok(rustix::fs::fsync(dir)?)
+    };
+    write().map_err(|error| io("write", &path.join(name), error))
+}
+
+fn read(dir: &OwnedFd, name: &str) -> Option<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?;
+    let mut bytes = Vec::new();
+    File::from(fd).take(4096).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Bytes with their digest in front.
+fn encode(value: &impl Serialize) -> Result<Vec<u8>, Fault> {
+    let body = postcard::to_allocvec(value)
+        .map_err(|error| Fault::failed(Code::Internal, format!("cannot encode: {error}")))?;
+    Ok([blake3::hash(&body).as_bytes().as_slice(), &body].concat())
+}
+
+/// `None` for what is cut off or was never ours.
+fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<T> {
+    let (sum, body) = bytes.split_at_checked(blake3::OUT_LEN)?;
+    if blake3::hash(body).as_bytes() != sum {
+        return None;
+    }
+    postcard::from_bytes(body).ok()
+}

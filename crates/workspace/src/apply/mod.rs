@@ -1,0 +1,139 @@
+//! Bringing changes to a destination on the host: all of them, or none.
+//!
+//! ```text
+//! Destination::open   locks it, and finishes or undoes what an interrupted pull left
+//!   .plan             compares it with a change set (three-way)
+//!   .stage            copies what is needed into `.glovebox-pull-XXXX` in it, digests checked
+//! commit              renames everything into place; undoes what it did when anything fails
+//! ```
+//!
+//! Until [`commit`] nothing but the staging directory is written, and it is on the same file system,
+//! so committing is renaming: one system call per path, each of which can be undone. What replaces
+//! something is exchanged with it (`renameat2(2)`), so the old version is in the staging directory
+//! until the end. A journal there tells the next [`Destination::open`] what to do should a commit be
+//! interrupted. Every host path is opened beneath the destination and through no link, and is compared
+//! with what the plan saw at the last moment.
+
+mod commit;
+mod host;
+mod journal;
+mod operation;
+mod recover;
+mod stage;
+
+pub use commit::commit;
+pub use stage::Staged;
+
+use crate::base::{Base, Signature};
+use crate::beneath::Anchor;
+use crate::progress::Watch;
+use crate::{Collected, Options, Plan, RelPath, Stage, SyncError, plan};
+use glovebox_proto::{Code, Fault};
+use host::Seen;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+/// Where the base index of a sandbox is, for a destination that is the project it started from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseFile {
+    /// The index.
+    pub index: PathBuf,
+    /// When the sandbox started from the project, in nanoseconds of Unix time.
+    pub pushed_unix_ns: u128,
+}
+
+/// A directory on the host that receives changes. Holds an advisory lock while it lives.
+#[derive(Debug)]
+pub struct Destination {
+    anchor: Anchor,
+    base: Option<BaseFile>,
+    /// What the plan saw, by path.
+    seen: HashMap<RelPath, Signature>,
+}
+
+impl Destination {
+    /// Opens a destination for applying: locks it, and recovers it from an interrupted pull.
+    ///
+    /// `base` is given when it is the project that the sandbox started from. Any other destination
+    /// is compared by content with what the sandbox started from.
+    ///
+    /// # Errors
+    /// [`Code::Busy`] when somebody else applies to it; whatever opening or recovering fails with.
+    pub fn open(path: &Path, base: Option<BaseFile>) -> Result<Self, SyncError> {
+        let failed = |fault| SyncError::pull(Stage::Apply, fault);
+        let destination = Self::look(path, base)?;
+        lock(&destination.anchor).map_err(failed)?;
+        recover::recover(&destination.anchor).map_err(failed)?;
+        Ok(destination)
+    }
+
+    /// Opens a destination for planning only: nothing is locked, nothing is written.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn look(path: &Path, base: Option<BaseFile>) -> Result<Self, SyncError> {
+        let anchor = Anchor::open(path).map_err(|fault| SyncError::pull(Stage::Plan, fault))?;
+        Ok(Self {
+            anchor,
+            base,
+            seen: HashMap::new(),
+        })
+    }
+
+    /// Compares what was collected with what is here.
+    ///
+    /// # Errors
+    /// Whatever reading the destination fails with.
+    pub fn plan(&mut self, collected: &Collected, options: Options) -> Result<Plan, SyncError> {
+        self.seen.clear();
+        let base = self.base.as_ref().map(|base| {
+            let mut wanted = BTreeSet::new();
+            for change in &collected.set.changes {
+                wanted.insert(change.path.clone());
+                if let crate::ChangeKind::Renamed { source, .. } = &change.kind {
+                    wanted.insert(source.clone());
+                }
+            }
+            Base::load(&base.index, base.pushed_unix_ns, &wanted)
+        });
+        let mut view = Seen::new(&self.anchor, base, collected, &mut self.seen);
+        plan(&collected.set, &mut view, options)
+            .map_err(|fault| SyncError::pull(Stage::Plan, fault))
+    }
+
+    /// Copies what a plan of this destination needs into a staging directory in it. The sandbox is
+    /// not needed any more after that.
+    ///
+    /// # Errors
+    /// [`Code::NoSpace`] when there is too little room, with [`Stage::Validate`] when contents are not
+    /// those that were collected, [`Code::Cancelled`] when `watch` says so. Nothing remains then.
+    pub fn stage(
+        &self,
+        plan: &Plan,
+        collected: &Collected,
+        watch: &mut Watch<'_>,
+    ) -> Result<Staged, SyncError> {
+        stage::stage(self, plan, collected, watch)
+    }
+}
+
+/// Takes the advisory lock of a destination, which is one on the directory itself: nothing is left
+/// behind, and no other name for the same directory gets around it.
+fn lock(anchor: &Anchor) -> Result<(), Fault> {
+    match rustix::fs::flock(anchor, FlockOperation::NonBlockingLockExclusive) {
+        // Some network file systems cannot lock a directory; the lock is advisory.
+        Ok(()) | Err(Errno::BADF | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+        Err(Errno::AGAIN) => Err(Fault::failed(
+            Code::Busy,
+            format!(
+                "somebody else applies changes to {} at this moment",
+                anchor.path().display()
+            ),
+        )
+        .remedy("try again when that has ended")
+        .retryable()),
+        Err(errno) => Err(crate::beneath::io("lock", anchor.path(), errno)),
+    }
+}

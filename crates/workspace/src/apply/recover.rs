@@ -1,0 +1,71 @@
+//! Recovery: what an interrupted pull left is finished or undone by the next one.
+
+use super::commit::{finish, undo};
+use super::journal::{COMMITTING, DONE, Staging, discard_unfinished};
+use super::operation::Place;
+use crate::beneath::{Anchor, io, read_names};
+use crate::collect::RESERVED_PREFIX;
+use glovebox_proto::{Code, Fault};
+use rustix::fd::AsFd as _;
+use rustix::io::Errno;
+use std::time::{Duration, Instant};
+
+/// How long a commit that goes on without its caller is waited for.
+const WAIT: Duration = Duration::from_secs(20);
+const WAIT_STEP: Duration = Duration::from_millis(10);
+
+/// Recovers a destination, which is locked.
+pub(super) fn recover(anchor: &Anchor) -> Result<(), Fault> {
+    let failed = |errno: Errno| io("read", anchor.path(), errno);
+    let dir = anchor.dir(b"").map_err(failed)?;
+    let mut names = Vec::new();
+    read_names(&dir, |name, _| {
+        if name.starts_with(RESERVED_PREFIX) {
+            names.push(name.to_vec());
+        }
+        Ok::<(), Errno>(())
+    })
+    .map_err(failed)?;
+    for name in names {
+        match Staging::open(anchor.as_fd(), anchor.path(), &name) {
+            Some(staging) => one(anchor, &staging)?,
+            None => discard_unfinished(anchor.as_fd(), &name),
+        }
+    }
+    Ok(())
+}
+
+fn one(anchor: &Anchor, staging: &Staging) -> Result<(), Fault> {
+    let deadline = Instant::now() + WAIT;
+    let found = loop {
+        match staging.take_journal() {
+            Ok(found) => break found,
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(WAIT_STEP),
+            Err(Errno::AGAIN) => {
+                return Err(Fault::failed(
+                    Code::Busy,
+                    format!(
+                        "an earlier pull still applies changes to {}",
+                        anchor.path().display()
+                    ),
+                )
+                .remedy("try again when it has ended")
+                .retryable());
+            }
+            Err(errno) => return Err(io("read", &staging.path, errno)),
+        }
+    };
+    match &found {
+        Some((journal, _)) if staging.has(DONE) => {
+            finish(anchor, staging, journal);
+            return Ok(());
+        }
+        Some((journal, _)) if staging.has(COMMITTING) => {
+            undo(&Place { anchor, staging }, &journal.operations)?;
+        }
+        // Nothing was applied yet, or everything was and it is being removed.
+        _ => {}
+    }
+    staging.remove(anchor.as_fd());
+    Ok(())
+}

@@ -1,0 +1,457 @@
+//! Staging: everything a commit needs is copied next to where it goes, checked, and written down.
+
+use super::Destination;
+use super::journal::{Journal, Staging};
+use super::operation::Operation;
+use crate::base::{Kind, Signature};
+use crate::beneath::{Anchor, digest, io, stat_at};
+use crate::progress::{Progress, Watch, report};
+use crate::{Collected, Digest, Node, Plan, RelPath, Stage, Step, SyncError};
+use glovebox_proto::{Code, Fault};
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+/// What a file system needs for itself beside the contents.
+const SPARE_BYTES: u64 = 4 << 20;
+/// What a file costs beside its contents, at most (a block, an inode, a name).
+const FILE_BYTES: u64 = 8 << 10;
+/// Up to so many files are synchronised one by one; more, and the whole file system at once is faster.
+const SYNC_FILES: u64 = 64;
+
+/// A staging directory with everything in it. Dropping it discards it.
+#[derive(Debug)]
+pub struct Staged {
+    /// `None` once it was handed over.
+    staging: Option<Staging>,
+    parent: OwnedFd,
+    path: PathBuf,
+}
+
+impl Staged {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Leaves it to whoever calls [`super::commit`] on this path, in this process or another one.
+    pub fn hand_over(mut self) -> PathBuf {
+        self.staging = None;
+        self.path.clone()
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Some(staging) = self.staging.take() {
+            staging.remove(self.parent.as_fd());
+        }
+    }
+}
+
+pub(super) fn stage(
+    destination: &Destination,
+    plan: &Plan,
+    collected: &Collected,
+    watch: &mut Watch<'_>,
+) -> Result<Staged, SyncError> {
+    let failed = |fault| SyncError::pull(Stage::Apply, fault);
+    let anchor = &destination.anchor;
+    let contents = plan.steps.iter().filter_map(|step| match step {
+        Step::Write {
+            node: Node::File { size, .. },
+            ..
+        } => Some(*size),
+        _ => None,
+    });
+    let (mut total_files, mut total_bytes) = (0_u64, 0_u64);
+    for size in contents {
+        total_files += 1;
+        total_bytes = total_bytes.saturating_add(size);
+    }
+    require_space(anchor, total_files, total_bytes).map_err(failed)?;
+    let parent = anchor
+        .dir(b"")
+        .map_err(|errno| failed(io("open", anchor.path(), errno)))?;
+    let staging = Staging::make(anchor.as_fd(), anchor.path()).map_err(failed)?;
+    let staged = Staged {
+        path: staging.path.clone(),
+        staging: Some(staging),
+        parent,
+    };
+    let Some(staging) = &staged.staging else {
+        return Ok(staged);
+    };
+    let mut stager = Stager {
+        destination,
+        collected,
+        staging,
+        watch,
+        can_exchange: can_exchange(staging).map_err(failed)?,
+        owner: owner_for_new(anchor).map_err(failed)?,
+        journal: Journal::default(),
+        next_slot: 0,
+        files: 0,
+        bytes: 0,
+        total_files,
+        total_bytes,
+    };
+    for step in &plan.steps {
+        stager.step(step)?;
+    }
+    let mut journal = stager.journal;
+    journal.base_index = destination
+        .base
+        .as_ref()
+        .map(|base| base.index.clone().into_os_string().into_vec());
+    for path in &plan.outcome.already_there {
+        if let Some(signature) = destination.seen.get(path) {
+            journal.settled.push((path.clone(), *signature));
+        }
+    }
+    if total_files > SYNC_FILES {
+        rustix::fs::syncfs(&staging.dir)
+            .map_err(|errno| failed(io("write", &staged.path, errno)))?;
+    }
+    staging.write_journal(&journal).map_err(failed)?;
+    Ok(staged)
+}
+
+fn require_space(anchor: &Anchor, files: u64, bytes: u64) -> Result<(), Fault> {
+    let space =
+        rustix::fs::fstatvfs(anchor).map_err(|errno| io("inspect", anchor.path(), errno))?;
+    let available = space.f_bavail.saturating_mul(space.f_frsize);
+    let needed = bytes
+        .saturating_add(files.saturating_mul(FILE_BYTES))
+        .saturating_add(SPARE_BYTES);
+    let has_inodes = space.f_files == 0 || space.f_favail > files + 8;
+    if needed <= available && has_inodes {
+        return Ok(());
+    }
+    Err(Fault::failed(
+        Code::NoSpace,
+        format!(
+            "the changes need {needed} bytes and {} files in {}, where {available} bytes and {} files \
+             are free",
+            files + 8,
+            anchor.path().display(),
+            space.f_favail
+        ),
+    )
+    .remedy("make room there; the sandbox keeps its changes"))
+}
+
+/// Under root, new files belong to whom the destination belongs.
+fn owner_for_new(anchor: &Anchor) -> Result<Option<(u32, u32)>, Fault> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let stat = rustix::fs::fstat(anchor).map_err(|errno| io("inspect", anchor.path(), errno))?;
+    Ok(Some((stat.st_uid, stat.st_gid)))
+}
+
+/// Whether the file system can exchange two names.
+fn can_exchange(staging: &Staging) -> Result<bool, Fault> {
+    let failed = |errno| io("try out the file system in", &staging.path, errno);
+    for name in ["a", "b"] {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        rustix::fs::openat(&staging.old, name, flags, Mode::from_raw_mode(0o600))
+            .map_err(failed)?;
+    }
+    let old = &staging.old;
+    let exchanged = rustix::fs::renameat_with(old, "a", old, "b", RenameFlags::EXCHANGE);
+    for name in ["a", "b"] {
+        rustix::fs::unlinkat(old, name, AtFlags::empty()).map_err(failed)?;
+    }
+    match exchanged {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+struct Stager<'a, 'w> {
+    destination: &'a Destination,
+    collected: &'a Collected,
+    staging: &'a Staging,
+    watch: &'a mut Watch<'w>,
+    can_exchange: bool,
+    owner: Option<(u32, u32)>,
+    journal: Journal,
+    next_slot: u32,
+    files: u64,
+    bytes: u64,
+    total_files: u64,
+    total_bytes: u64,
+}
+
+impl Stager<'_, '_> {
+    fn step(&mut self, step: &Step) -> Result<(), SyncError> {
+        let operation = match step {
+            Step::Keep { path, kept } => Operation::Move {
+                path: path.clone(),
+                to: kept.clone(),
+                expected: self.seen(path)?,
+            },
+            Step::Remove { path } | Step::RemoveDir { path } => Operation::TakeOut {
+                path: path.clone(),
+                slot: self.slot(),
+                expected: self.seen(path)?,
+            },
+            Step::MakeDir { path } => Operation::MakeDir {
+                path: path.clone(),
+                owner: self.owner,
+            },
+            Step::SetExecutable {
+                path,
+                is_executable,
+            } => {
+                let expected = self.seen(path)?;
+                Operation::SetMode {
+                    path: path.clone(),
+                    mode: mode_of(&expected).map_or(0o644, |mode| with_x(mode, *is_executable)),
+                    expected,
+                }
+            }
+            Step::Write {
+                path,
+                source,
+                node,
+                replaces,
+            } => {
+                let expected = if *replaces {
+                    Some(self.seen(path)?)
+                } else {
+                    None
+                };
+                let (slot, made) = self.write(path, source, node, expected.as_ref())?;
+                match expected {
+                    Some(expected) if self.can_exchange => Operation::Exchange {
+                        path: path.clone(),
+                        slot,
+                        made,
+                        expected,
+                    },
+                    Some(expected) => {
+                        let out = self.slot();
+                        self.journal.operations.push(Operation::TakeOut {
+                            path: path.clone(),
+                            slot: out,
+                            expected,
+                        });
+                        Operation::PutIn {
+                            path: path.clone(),
+                            slot,
+                            made,
+                        }
+                    }
+                    None => Operation::PutIn {
+                        path: path.clone(),
+                        slot,
+                        made,
+                    },
+                }
+            }
+        };
+        self.journal.operations.push(operation);
+        Ok(())
+    }
+
+    fn slot(&mut self) -> u32 {
+        self.next_slot += 1;
+        self.next_slot
+    }
+
+    fn seen(&self, path: &RelPath) -> Result<Signature, SyncError> {
+        self.destination.seen.get(path).copied().ok_or_else(|| {
+            let message = format!("the plan for `{path}` was made for another destination");
+            SyncError::pull(Stage::Apply, Fault::failed(Code::InvalidArgument, message))
+        })
+    }
+
+    /// Copies one file or link into the staging directory.
+    fn write(
+        &mut self,
+        path: &RelPath,
+        source: &RelPath,
+        node: &Node,
+        replaced: Option<&Signature>,
+    ) -> Result<(u32, Signature), SyncError> {
+        let slot = self.slot();
+        let name = slot.to_string();
+        let cannot = |error: std::io::Error| {
+            let at = self.destination.anchor.path().join(path.as_path());
+            SyncError::pull(Stage::Apply, io("write", &at, error))
+        };
+        let new = &self.staging.new;
+        match node {
+            Node::Link { target } => {
+                rustix::fs::symlinkat(target.as_slice(), new, &name)
+                    .map_err(|errno| cannot(errno.into()))?;
+                if let Some(owner) = self.owner_of(path, replaced) {
+                    give(new, &name, owner).map_err(|errno| cannot(errno.into()))?;
+                }
+            }
+            Node::Dir => {}
+            Node::File {
+                size,
+                is_executable,
+                digest,
+            } => {
+                // The umask does what it does for every file the user makes.
+                let mode = if *is_executable { 0o777 } else { 0o666 };
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+                let fd = rustix::fs::openat(new, &name, flags, Mode::from_raw_mode(mode))
+                    .map_err(|errno| cannot(errno.into()))?;
+                let file = File::from(fd);
+                let owner = self.owner_of(path, replaced);
+                let finish = |file: &File| -> std::io::Result<()> {
+                    if let Some((uid, gid)) = owner {
+                        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+                        rustix::fs::fchown(file, Some(uid), Some(gid))?;
+                    }
+                    if let Some(before) = replaced.and_then(mode_of) {
+                        let mode = with_x(before, *is_executable);
+                        rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
+                    }
+                    Ok(())
+                };
+                finish(&file).map_err(cannot)?;
+                self.copy(path, source, &file, *size, *digest)?;
+                if self.total_files <= SYNC_FILES {
+                    file.sync_data().map_err(|error| {
+                        let at = self.destination.anchor.path().join(path.as_path());
+                        SyncError::pull(Stage::Apply, io("write", &at, error))
+                    })?;
+                }
+                self.files += 1;
+                if self.files.is_multiple_of(32) || self.files == self.total_files {
+                    self.report()?;
+                }
+            }
+        }
+        let stat = stat_at(self.staging.new.as_fd(), name.as_bytes()).map_err(|errno| {
+            SyncError::pull(Stage::Apply, io("inspect", &self.staging.path, errno))
+        })?;
+        Ok((slot, Signature::from(&stat)))
+    }
+
+    /// Copies a content and compares it with what was collected.
+    // TRUST: a sandbox that still runs may have changed the file, or made it longer, since.
+    fn copy(
+        &mut self,
+        path: &RelPath,
+        source: &RelPath,
+        mut file: &File,
+        size: u64,
+        expected: Option<Digest>,
+    ) -> Result<(), SyncError> {
+        let changed = || {
+            SyncError::pull(
+                Stage::Validate,
+                Fault::failed(
+                    Code::Busy,
+                    format!("`{source}` changed in the sandbox while it was copied"),
+                )
+                .remedy("try again, when nothing runs in the sandbox")
+                .retryable(),
+            )
+        };
+        let mut content = self
+            .collected
+            .open(source)
+            .map_err(|fault| SyncError::pull(Stage::Transfer, fault))?;
+        let before = self.bytes;
+        let mut done = 0_u64;
+        let mut wrong = None;
+        let (files, total_files, total_bytes) = (self.files, self.total_files, self.total_bytes);
+        let watch = &mut *self.watch;
+        let result = digest(&mut content, size, &mut |block| {
+            if let Err(error) = file.write_all(block) {
+                let at = self.destination.anchor.path().join(path.as_path());
+                wrong = Some(SyncError::pull(Stage::Apply, io("write", &at, error)));
+                return Err(std::io::ErrorKind::Other.into());
+            }
+            let earlier = done / (4 << 20);
+            done += block.len() as u64;
+            if done / (4 << 20) != earlier {
+                let bytes = before + done;
+                let progress = Progress::Staging {
+                    files,
+                    total_files,
+                    bytes,
+                    total_bytes,
+                };
+                if let Err(fault) = report(watch, progress) {
+                    wrong = Some(SyncError::pull(Stage::Apply, fault));
+                    return Err(std::io::ErrorKind::Other.into());
+                }
+            }
+            Ok(())
+        });
+        match result {
+            Ok((sum, read)) if read == size && Some(sum) == expected => {
+                self.bytes += size;
+                Ok(())
+            }
+            Ok(_) => Err(changed()),
+            Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Err(changed()),
+            Err(error) => Err(wrong.unwrap_or_else(|| {
+                let fault = io("read the sandbox's version of", source.as_path(), error);
+                SyncError::pull(Stage::Transfer, fault)
+            })),
+        }
+    }
+
+    /// Whom a staged file is given to: the owner of what it replaces, or of the destination.
+    fn owner_of(&self, path: &RelPath, replaced: Option<&Signature>) -> Option<(u32, u32)> {
+        let default = self.owner?;
+        if replaced.is_none() {
+            return Some(default);
+        }
+        match self.destination.anchor.stat_within(path.as_bytes()) {
+            Ok(stat) => Some((stat.st_uid, stat.st_gid)),
+            Err(_) => Some(default),
+        }
+    }
+
+    fn report(&mut self) -> Result<(), SyncError> {
+        let progress = Progress::Staging {
+            files: self.files,
+            total_files: self.total_files,
+            bytes: self.bytes,
+            total_bytes: self.total_bytes,
+        };
+        report(self.watch, progress).map_err(|fault| SyncError::pull(Stage::Apply, fault))
+    }
+}
+
+fn give(dir: &OwnedFd, name: &str, (uid, gid): (u32, u32)) -> Result<(), Errno> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    rustix::fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// Permissions of a regular file without its special bits.
+fn mode_of(signature: &Signature) -> Option<u32> {
+    match signature {
+        Signature::Present {
+            kind: Kind::File,
+            mode,
+            ..
+        } => Some(mode & 0o777),
+        _ => None,
+    }
+}
+
+/// Whoever may read a file may execute it, or nobody may.
+fn with_x(mode: u32, is_executable: bool) -> u32 {
+    match (is_executable, mode & 0o100 != 0) {
+        (true, false) => mode | ((mode & 0o444) >> 2) | 0o100,
+        (false, true) => mode & !0o111,
+        _ => mode,
+    }
+}
