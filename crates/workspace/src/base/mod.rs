@@ -101,6 +101,8 @@ impl Signature {
     }
 }
 
+/// How deep directories are walked: deeper than anything that comes back (see [`crate::Quota`]).
+const MAX_DEPTH: usize = 200;
 /// Directories that are not walked: nothing in them ever comes back.
 const SKIPPED: &[u8] = b".git";
 
@@ -179,7 +181,8 @@ impl Recorder<'_> {
             if let (Some(encoder), Ok(checked)) = (&mut self.encoder, RelPath::new(path.as_slice()))
             {
                 encoder.put(&checked, &Signature::from(&stat))?;
-                if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                if is_dir && path.iter().filter(|byte| **byte == b'/').count() < MAX_DEPTH {
                     self.directory(path)?;
                 }
             }
