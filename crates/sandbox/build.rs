@@ -4,10 +4,16 @@
 //! The nested cargo has a target directory of its own, so it never waits for the lock the outer one
 //! holds on its build directory. It sees none of the outer flags and wrappers (coverage, clippy,
 //! `target-cpu`): the guest is the same program however the host side is built.
+//!
+//! Where the toolchain has the target, the guest is linked with musl: a program of half the size,
+//! which starts in a quarter of the time (glibc asks the processor for its caches before `main`,
+//! and on a virtual machine each such question goes to the hypervisor) and shares more of its memory.
+//! Elsewhere it is linked with a static glibc and does the same.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,6 +46,7 @@ fn main() -> Result<(), Failure> {
         println!("cargo::rerun-if-changed={}", root.join(input).display());
     }
 
+    let target = musl_sibling(&target).unwrap_or(target);
     let built = build_guest(root, &out_dir.join("guest-target"), &target, lock.exists())?;
     let bytes = fs::read(&built).map_err(|error| {
         Failure(format!(
@@ -63,6 +70,24 @@ fn variable(name: &str) -> Result<PathBuf, Failure> {
     std::env::var_os(name)
         .map(PathBuf::from)
         .ok_or_else(|| Failure(format!("cargo did not set {name} for the build script")))
+}
+
+/// The musl target of the same machine, if the toolchain has its standard library.
+fn musl_sibling(target: &OsStr) -> Option<OsString> {
+    let musl = target
+        .to_str()?
+        .strip_suffix("-gnu")
+        .map(|machine| OsString::from(format!("{machine}-musl")))?;
+    println!("cargo::rerun-if-env-changed=RUSTUP_TOOLCHAIN");
+    let rustc = std::env::var_os("RUSTC")?;
+    let asked = Command::new(rustc)
+        .args(["--print", "target-libdir", "--target"])
+        .arg(&musl)
+        .output()
+        .ok()?;
+    let libdir = PathBuf::from(OsStr::from_bytes(asked.stdout.trim_ascii_end()));
+    // The directory is named whether it is there or not.
+    (asked.status.success() && libdir.is_dir()).then_some(musl)
 }
 
 fn build_guest(
@@ -103,6 +128,17 @@ fn build_guest(
         }
     }
     cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    if target.as_bytes().ends_with(b"-musl") {
+        // What a crate brings in C or assembler needs no compiler of its own for musl: such code calls
+        // nothing but what every C library has under the same name.
+        let name = target.to_string_lossy().replace('-', "_");
+        for (variable, value) in [("CC", "cc"), ("CFLAGS", "-U_FORTIFY_SOURCE")] {
+            let variable = format!("{variable}_{name}");
+            if std::env::var_os(&variable).is_none() {
+                cargo.env(variable, value);
+            }
+        }
+    }
     cargo.current_dir(root);
     let output = cargo
         .output()

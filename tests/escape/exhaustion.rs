@@ -203,6 +203,7 @@ fn probe_53_disk_bomb() {
     let dir = sandbox.dir().to_owned();
     sandbox.destroy().expect("all of it can be removed");
     assert!(!dir.exists(), "{} is left", dir.display());
+    arena.registry.settle();
     assert_eq!(
         fs::read_dir(arena.home.state().join("trash")).map_or(0, Iterator::count),
         0,

@@ -309,6 +309,7 @@ fn nothing_is_left() {
         left_in(&arena.home.state().join("sandboxes")),
         Vec::<String>::new()
     );
+    arena.registry.settle();
     assert_eq!(
         left_in(&arena.home.state().join("trash")),
         Vec::<String>::new()

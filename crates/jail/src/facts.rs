@@ -1,7 +1,7 @@
 //! What the machine has: read once, before planning, and plain data afterwards.
 
 use crate::plan::{self, RANGE_IDS};
-use crate::spec::{RootFs, Spec, WorkspaceAccess};
+use crate::spec::{Ids, RootFs, Spec, WorkspaceAccess};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -153,7 +153,11 @@ impl HostFacts {
             workspace_uid,
             workspace_gid,
             protected: protectable(spec),
-            sub_ids: if is_privileged { None } else { sub_ids(uid) },
+            sub_ids: if is_privileged || spec.ids != Ids::Range {
+                None
+            } else {
+                sub_ids(uid)
+            },
             root_entries: root_entries(&spec.rootfs)?,
             proc_covers: PROC_COVERS
                 .iter()

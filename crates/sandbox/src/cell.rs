@@ -12,6 +12,7 @@
 
 use crate::backend::LAYERS;
 use crate::fault;
+use crate::janitor::Janitor;
 use crate::layout::{Layout, open_dir};
 use crate::name::random_hex;
 use crate::process::ProcessRef;
@@ -104,12 +105,13 @@ pub(crate) enum Found {
 }
 
 impl Cell {
-    /// Makes the directory of a new sandbox. `None` when the name is taken.
+    /// Makes the directory of a new sandbox. `None` when the name is taken. Without a status it is
+    /// one that is starting, and not supervised.
     pub(crate) fn make(
         layout: &Layout,
         name: &Name,
         spec: &SandboxSpec,
-        status: &Status,
+        status: Option<&Status>,
     ) -> Result<Option<Self>, Fault> {
         let random = random_hex();
         let staged = layout.staging().join(random);
@@ -129,7 +131,7 @@ impl Cell {
         layout: &Layout,
         name: &Name,
         spec: &SandboxSpec,
-        status: &Status,
+        status: Option<&Status>,
         staged: &Path,
     ) -> Result<Option<Self>, Fault> {
         let dir = open_dir(staged).map_err(|errno| fault::io("open", staged, errno))?;
@@ -145,7 +147,9 @@ impl Cell {
             lock,
         };
         write_fresh(&staged.join("spec.json"), &Versioned::new(spec))?;
-        write_fresh(&staged.join("status.json"), &Versioned::new(status))?;
+        if let Some(status) = status {
+            write_fresh(&staged.join("status.json"), &Versioned::new(status))?;
+        }
         workspace::note_push(staged)?;
         match rustix::fs::renameat_with(CWD, staged, CWD, &path, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(Some(Self { path, ..cell })),
@@ -216,9 +220,21 @@ impl Cell {
 
     /// Removes the directory with all it holds, and lets go of the name.
     pub(crate) fn discard(self, layout: &Layout) -> Result<(), Fault> {
-        let place = trash::discard(layout, &self.path);
-        let removed = match place {
-            Ok(Some(place)) => trash::remove(layout, &place),
+        self.discard_with(layout, |place| trash::remove(layout, &place))
+    }
+
+    /// Lets go of the name and has the directory removed by the janitor.
+    pub(crate) fn leave_to(self, layout: &Layout, janitor: &Janitor) -> Result<(), Fault> {
+        self.discard_with(layout, |place| janitor.remove(place))
+    }
+
+    fn discard_with(
+        self,
+        layout: &Layout,
+        remove: impl FnOnce(PathBuf) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let removed = match trash::discard(layout, &self.path) {
+            Ok(Some(place)) => remove(place),
             other => other.map(|_| ()),
         };
         unlock(&self.lock);
@@ -339,7 +355,7 @@ mod tests {
 
     fn make(layout: &Layout, name: &Name) -> Option<Cell> {
         let spec = SandboxSpec::new(Backend::Host);
-        Cell::make(layout, name, &spec, &Status::starting(false)).unwrap()
+        Cell::make(layout, name, &spec, Some(&Status::starting(false))).unwrap()
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::cell::{Cell, read_json, read_spec};
 use crate::changes::{self, Change};
 use crate::control::{self, Order};
 use crate::freeze::{Freezer, Frozen, FrozenKind};
+use crate::janitor::Janitor;
 use crate::layout::Layout;
 use crate::link::{Link, Unmet};
 use crate::slot::Slot;
@@ -78,6 +79,7 @@ pub(crate) struct Owned {
     pub(crate) cell: Cell,
     pub(crate) slot: Slot,
     pub(crate) wall: Option<Wall>,
+    pub(crate) janitor: Arc<Janitor>,
 }
 
 /// The link of a sandbox and, when it is ours, the one who answers for it. Open streams share it.
@@ -530,12 +532,17 @@ impl Drop for Sandbox {
 }
 
 fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<(), Fault> {
-    let Owned { cell, slot, wall } = owned;
+    let Owned {
+        cell,
+        slot,
+        wall,
+        janitor,
+    } = owned;
     drop(wall);
     let killed = core.owner.as_ref().map_or(Ok(()), |owner| owner.kill());
     core.link
         .lose(Fault::lost(Code::LinkLost, "the sandbox was destroyed"));
-    let discarded = cell.discard(layout);
+    let discarded = cell.leave_to(layout, &janitor);
     // Only now: until here, what the slot stands for may still be in use.
     slot.release();
     killed.and(discarded)

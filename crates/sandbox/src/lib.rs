@@ -20,6 +20,7 @@ mod fault;
 mod freeze;
 mod handle;
 mod image;
+mod janitor;
 mod launch;
 mod layout;
 mod link;

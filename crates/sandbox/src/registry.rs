@@ -7,6 +7,7 @@
 use crate::backend::{self, CreateCx};
 use crate::cell::{Cell, Found, Status, read_spec, read_status};
 use crate::handle::{Core, Info, Owned, Sandbox};
+use crate::janitor::Janitor;
 use crate::launch::{self, Ready};
 use crate::layout::Layout;
 use crate::link::{Link, greet};
@@ -49,6 +50,7 @@ pub struct Registry {
     /// Supervisors this process has started. They outlive it; while it lives it must reap them.
     supervisors: Mutex<Vec<Child>>,
     swept: Mutex<Housekeeping>,
+    janitor: Arc<Janitor>,
 }
 
 /// What the last sweep learnt.
@@ -146,8 +148,10 @@ impl Registry {
             state_dir,
             max_sandboxes,
         } = config;
+        let layout = Layout::open(&state_dir)?;
         let registry = Self {
-            layout: Layout::open(&state_dir)?,
+            janitor: Arc::new(Janitor::new(layout.clone())),
+            layout,
             max_sandboxes,
             image: OnceLock::new(),
             supervisors: Mutex::default(),
@@ -173,7 +177,7 @@ impl Registry {
         let deadline = begin + Duration::from_millis(spec.start_ms);
         let name = name.unwrap_or_else(|| Name::random("box"));
         let mut status = Status::starting(false);
-        let cell = self.claim_new(&name, spec, &status)?;
+        let cell = self.claim_new(&name, spec)?;
         let slot = match self.lease_slot() {
             Ok(slot) => slot,
             Err(fault) => {
@@ -223,6 +227,7 @@ impl Registry {
         let mut owned = Owned {
             cell,
             slot,
+            janitor: Arc::clone(&self.janitor),
             wall: None,
         };
         let problem = match wall {
@@ -255,7 +260,7 @@ impl Registry {
         let deadline = Instant::now() + Duration::from_millis(spec.start_ms);
         loop {
             let mut status = Status::starting(true);
-            let claimed = match Cell::make(&self.layout, name, spec, &status)? {
+            let claimed = match Cell::make(&self.layout, name, spec, Some(&status))? {
                 Some(cell) => Some((cell, Started::Created)),
                 None => match Cell::find(&self.layout, name)? {
                     Found::Absent => continue,
@@ -390,6 +395,12 @@ impl Registry {
         Ok(orphans)
     }
 
+    /// Waits until the files of the sandboxes that have ended in this process are removed. A sandbox is
+    /// gone for everybody as soon as it has ended; its files may take a moment longer.
+    pub fn settle(&self) {
+        self.janitor.settle();
+    }
+
     /// The state directory.
     pub fn state_dir(&self) -> &Path {
         self.layout.state()
@@ -424,10 +435,10 @@ impl Registry {
     }
 
     /// Makes the directory of a sandbox that must be new.
-    fn claim_new(&self, name: &Name, spec: &SandboxSpec, status: &Status) -> Result<Cell, Fault> {
+    fn claim_new(&self, name: &Name, spec: &SandboxSpec) -> Result<Cell, Fault> {
         let patience = Instant::now() + REMOVAL_WAIT;
         loop {
-            if let Some(cell) = Cell::make(&self.layout, name, spec, status)? {
+            if let Some(cell) = Cell::make(&self.layout, name, spec, None)? {
                 return Ok(cell);
             }
             match Cell::find(&self.layout, name)? {
@@ -550,6 +561,8 @@ fn describe(name: &Name, dir: &Path, is_live: bool) -> Entry {
             entry.created_unix_ms = status.created_unix_ms;
             entry.problem = status.reason;
         }
+        // A process's own sandbox that is just coming up has none yet.
+        Err(fault) if is_live && fault.code == Code::NotFound => entry.is_supervised = false,
         Err(fault) => entry.problem = Some(fault.message),
     }
     match read_spec(dir) {

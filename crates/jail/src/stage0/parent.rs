@@ -5,7 +5,7 @@ use crate::channel;
 use crate::mount;
 use crate::plan::{Extent, Identity, Idmap, MapWriter, Plan, Source};
 use crate::spec::{SANDBOX_GID, SANDBOX_UID};
-use crate::sys::clone::{self, Side};
+use crate::sys::holder::Holder;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -147,32 +147,11 @@ fn shift_namespace(identity: &Identity, first: u32) -> Result<OwnedFd, Broken> {
     )
 }
 
-#[expect(
-    clippy::exit,
-    reason = "the copy of this process must not return into its code"
-)]
 fn map_namespace(uids: &[Extent], gids: &[Extent], step: &str) -> Result<OwnedFd, Broken> {
-    let fail = |errno| Broken::new(step, errno);
-    let (wait, release) =
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(fail)?;
-    match clone::clone_into(libc::CLONE_NEWUSER).map_err(fail)? {
-        Side::Child => {
-            drop(release);
-            let _ = rustix::io::read(&wait, &mut [0_u8; 1]);
-            std::process::exit(0)
-        }
-        Side::Parent { pid, pidfd } => {
-            let opened = write_map(pid, "uid_map", uids)
-                .and_then(|()| write_map(pid, "gid_map", gids))
-                .and_then(|()| user_namespace(pid));
-            let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
-            let _ = rustix::process::waitid(
-                rustix::process::WaitId::PidFd(pidfd.as_fd()),
-                rustix::process::WaitIdOptions::EXITED,
-            );
-            opened
-        }
-    }
+    let holder = Holder::start(libc::CLONE_NEWUSER).map_err(|errno| Broken::new(step, errno))?;
+    write_map(holder.pid(), "uid_map", uids)?;
+    write_map(holder.pid(), "gid_map", gids)?;
+    user_namespace(holder.pid())
 }
 
 /// The map in which id `a` stands where `b` would, and `b` where `a` would, if the range has `a`.

@@ -2,6 +2,7 @@
 //! states per block why it is sound; everything it exports is safe to call.
 
 pub(crate) mod clone;
+pub(crate) mod holder;
 pub(crate) mod landlock;
 pub(crate) mod mount_attr;
 pub(crate) mod once;

@@ -23,7 +23,13 @@ pub(crate) fn loopback_up() -> Result<(), Errno> {
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: SIOCSIFFLAGS reads one `ifreq` at this address; it is initialised, its name is
     // NUL-terminated (the array is longer than "lo"), and it outlives the call.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
+    let result = unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFFLAGS as _,
+            &raw mut request,
+        )
+    };
     if result == 0 { Ok(()) } else { Err(last()) }
 }
 

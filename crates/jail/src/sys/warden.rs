@@ -23,7 +23,7 @@
 
 mod command;
 mod life;
-mod raw;
+pub(in crate::sys) mod raw;
 mod signals;
 
 pub(crate) use signals::{child_signal_fd, keep_heap_small, reset_and_block, send};

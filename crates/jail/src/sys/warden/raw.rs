@@ -4,12 +4,11 @@
 //! owning it: `errno`, the allocator and anything of the C library are out of bounds there. These
 //! functions touch registers only and report errors the way the kernel does (`-errno`).
 
-use super::Slot;
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
 
 /// A system call number or argument as the kernel takes it.
-pub(super) type Word = usize;
+pub(in crate::sys) type Word = usize;
 
 /// One system call.
 ///
@@ -21,7 +20,7 @@ pub(super) type Word = usize;
     clippy::inline_always,
     reason = "one instruction; a call in between would only cost stack"
 )]
-pub(super) unsafe fn syscall(number: i64, args: [Word; 5]) -> isize {
+pub(in crate::sys) unsafe fn syscall(number: i64, args: [Word; 5]) -> isize {
     let [first, second, third, fourth, fifth] = args;
     let result: isize;
     #[cfg(target_arch = "x86_64")]
@@ -59,12 +58,12 @@ pub(super) unsafe fn syscall(number: i64, args: [Word; 5]) -> isize {
 /// process has left the address space. `entry` must follow the rules of this module and must not
 /// return. `slot` and `tid` must outlive the process's stay in the address space. `flags` must
 /// contain `CLONE_VM` and neither `CLONE_SETTLS` nor `CLONE_THREAD`.
-pub(super) unsafe fn clone_onto(
+pub(in crate::sys) unsafe fn clone_onto<S>(
     flags: i32,
     stack_top: *mut u8,
     tid: &AtomicU32,
-    entry: unsafe extern "C" fn(*const Slot) -> !,
-    slot: *const Slot,
+    entry: unsafe extern "C" fn(*const S) -> !,
+    slot: *const S,
 ) -> isize {
     let tid = tid.as_ptr();
     let result: isize;
