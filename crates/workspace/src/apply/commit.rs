@@ -58,13 +58,13 @@ fn run(path: &Path) -> Result<(), Fault> {
     };
     for (number, operation) in journal.operations.iter().enumerate() {
         if let Err(fault) = place.perform(operation) {
-            undo(&place, &journal.operations[..number])?;
+            undo(&place, &journal, number)?;
             staging.remove(rustix::fd::AsFd::as_fd(&anchor));
             return Err(fault);
         }
     }
     if let Err(fault) = staging.mark(DONE) {
-        undo(&place, &journal.operations)?;
+        undo(&place, &journal, journal.operations.len())?;
         staging.remove(rustix::fd::AsFd::as_fd(&anchor));
         return Err(fault);
     }
@@ -73,15 +73,22 @@ fn run(path: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Undoes operations, the last one first. Goes on after a failure, and reports the first one.
-pub(super) fn undo(place: &Place<'_>, operations: &[Operation]) -> Result<(), Fault> {
+/// Undoes the first `count` operations, the last one first. Goes on after a failure, and reports the
+/// first one.
+pub(super) fn undo(place: &Place<'_>, journal: &Journal, count: usize) -> Result<(), Fault> {
     let mut first = Ok(());
+    let operations = journal.operations.get(..count).unwrap_or_default();
     for operation in operations.iter().rev() {
         let undone = place.undo(operation);
         if first.is_ok() {
             first = undone;
         }
     }
+    // Going there and back again is no change of the host, although the times say so.
+    let restored = operations
+        .iter()
+        .filter_map(|operation| place.restored(operation));
+    tell_base(journal, restored.collect());
     first
 }
 
@@ -93,10 +100,6 @@ pub(super) fn finish(anchor: &Anchor, staging: &Staging, journal: &Journal) {
 
 /// Tells the base index what the pull made of the paths, so that it is not taken for the host's work.
 fn note(anchor: &Anchor, journal: &Journal) {
-    let Some(index) = &journal.base_index else {
-        return;
-    };
-    let index = PathBuf::from(OsString::from_vec(index.clone()));
     let look = |path: &RelPath| match anchor.stat_within(path.as_bytes()) {
         Ok(stat) => Signature::from(&stat),
         Err(_) => Signature::Absent,
@@ -110,7 +113,14 @@ fn note(anchor: &Anchor, journal: &Journal) {
             entries.push((path.clone(), *seen));
         }
     }
-    // Without the note, the next pull reports conflicts where there are none: inconvenient, and safe.
-    // The sandbox may be gone by now, and its directory with it.
-    let _ = advance(&index, entries);
+    tell_base(journal, entries);
+}
+
+fn tell_base(journal: &Journal, entries: Vec<(RelPath, Signature)>) {
+    if let Some(index) = &journal.base_index {
+        let index = PathBuf::from(OsString::from_vec(index.clone()));
+        // Without the note, the next pull reports conflicts where there are none: inconvenient, and
+        // safe. The sandbox may be gone by now, and its directory with it.
+        let _ = advance(&index, entries);
+    }
 }

@@ -195,26 +195,37 @@ impl Staging {
     /// journal goes first, so that nothing is done by it any more; the identity goes last, so that what
     /// remains is still known as ours.
     pub(super) fn remove(&self, parent: BorrowedFd<'_>) {
-        let _ = rustix::fs::unlinkat(&self.dir, JOURNAL, AtFlags::empty());
+        let mut is_clean = is_gone(rustix::fs::unlinkat(&self.dir, JOURNAL, AtFlags::empty()));
         for room in [&self.new, &self.old] {
             let mut names = Vec::new();
-            let _ = crate::beneath::read_names(room, |name, kind| {
-                names.push((name.to_vec(), kind));
+            let read = crate::beneath::read_names(room, |name, _| {
+                names.push(name.to_vec());
                 Ok::<(), Errno>(())
             });
-            for (name, _) in names {
-                if rustix::fs::unlinkat(room, &name, AtFlags::empty()).is_err() {
-                    let _ = rustix::fs::unlinkat(room, &name, AtFlags::REMOVEDIR);
-                }
+            is_clean &= read.is_ok();
+            for name in names {
+                is_clean &= match rustix::fs::unlinkat(room, &name, AtFlags::empty()) {
+                    Err(Errno::ISDIR | Errno::PERM) => {
+                        is_gone(rustix::fs::unlinkat(room, &name, AtFlags::REMOVEDIR))
+                    }
+                    other => is_gone(other),
+                };
             }
         }
-        let _ = rustix::fs::unlinkat(&self.dir, "new", AtFlags::REMOVEDIR);
-        let _ = rustix::fs::unlinkat(&self.dir, "old", AtFlags::REMOVEDIR);
-        for name in [COMMITTING, DONE, IDENTITY] {
-            let _ = rustix::fs::unlinkat(&self.dir, name, AtFlags::empty());
+        for name in ["new", "old"] {
+            is_clean &= is_gone(rustix::fs::unlinkat(&self.dir, name, AtFlags::REMOVEDIR));
         }
-        let _ = rustix::fs::unlinkat(parent, &self.name, AtFlags::REMOVEDIR);
+        for name in [COMMITTING, DONE] {
+            is_clean &= is_gone(rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()));
+        }
+        if is_clean && is_gone(rustix::fs::unlinkat(&self.dir, IDENTITY, AtFlags::empty())) {
+            let _ = rustix::fs::unlinkat(parent, &self.name, AtFlags::REMOVEDIR);
+        }
     }
+}
+
+fn is_gone(unlinked: Result<(), Errno>) -> bool {
+    matches!(unlinked, Ok(()) | Err(Errno::NOENT))
 }
 
 /// Removes a directory that has no identity yet. One with anything else in it is not ours, and stays.

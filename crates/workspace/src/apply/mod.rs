@@ -34,6 +34,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Where the base index of a sandbox is, for a destination that is the project it started from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +44,11 @@ pub struct BaseFile {
     /// When the sandbox started from the project, in nanoseconds of Unix time.
     pub pushed_unix_ns: u128,
 }
+
+/// How long a lock is waited for: whoever had it may be dying at this moment, or be a child that has
+/// not yet become another program.
+const LOCK_WAIT: Duration = Duration::from_millis(300);
+const LOCK_STEP: Duration = Duration::from_millis(5);
 
 /// A directory on the host that receives changes. Holds an advisory lock while it lives.
 #[derive(Debug)]
@@ -122,18 +128,26 @@ impl Destination {
 /// Takes the advisory lock of a destination, which is one on the directory itself: nothing is left
 /// behind, and no other name for the same directory gets around it.
 fn lock(anchor: &Anchor) -> Result<(), Fault> {
-    match rustix::fs::flock(anchor, FlockOperation::NonBlockingLockExclusive) {
-        // Some network file systems cannot lock a directory; the lock is advisory.
-        Ok(()) | Err(Errno::BADF | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
-        Err(Errno::AGAIN) => Err(Fault::failed(
-            Code::Busy,
-            format!(
-                "somebody else applies changes to {} at this moment",
-                anchor.path().display()
-            ),
-        )
-        .remedy("try again when that has ended")
-        .retryable()),
-        Err(errno) => Err(crate::beneath::io("lock", anchor.path(), errno)),
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match rustix::fs::flock(anchor, FlockOperation::NonBlockingLockExclusive) {
+            // Some network file systems cannot lock a directory; the lock is advisory.
+            Ok(()) | Err(Errno::BADF | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                return Ok(());
+            }
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(LOCK_STEP),
+            Err(Errno::AGAIN) => {
+                return Err(Fault::failed(
+                    Code::Busy,
+                    format!(
+                        "somebody else applies changes to {} at this moment",
+                        anchor.path().display()
+                    ),
+                )
+                .remedy("try again when that has ended")
+                .retryable());
+            }
+            Err(errno) => return Err(crate::beneath::io("lock", anchor.path(), errno)),
+        }
     }
 }

@@ -270,6 +270,20 @@ impl Place<'_> {
         }
     }
 
+    /// What is at a path that an undone operation found unchanged by the host, if it is that again.
+    pub(super) fn restored(&self, operation: &Operation) -> Option<(RelPath, Signature)> {
+        let (Operation::TakeOut { path, expected, .. }
+        | Operation::Exchange { path, expected, .. }
+        | Operation::SetMode { path, expected, .. }) = operation
+        else {
+            // The others made something new, or moved what the host had changed.
+            return None;
+        };
+        let (dir, name) = self.open_parent(path).ok()?;
+        let now = Signature::from(&stat_at(dir.as_fd(), name).ok()?);
+        is_untouched(&dir, name, expected).then(|| (path.clone(), now))
+    }
+
     /// Acts on a path in its directory.
     fn at(
         &self,

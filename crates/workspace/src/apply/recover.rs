@@ -61,7 +61,11 @@ fn one(anchor: &Anchor, staging: &Staging) -> Result<(), Fault> {
             return Ok(());
         }
         Some((journal, _)) if staging.has(COMMITTING) => {
-            undo(&Place { anchor, staging }, &journal.operations)?;
+            undo(
+                &Place { anchor, staging },
+                journal,
+                journal.operations.len(),
+            )?;
         }
         // Nothing was applied yet, or everything was and it is being removed.
         _ => {}

@@ -126,7 +126,7 @@ pub fn record(
     };
     write_atomically(index, |out| {
         walk.encoder = Some(Encoder::new(out, pushed_unix_ns)?);
-        walk.directory(&mut Vec::new())?;
+        walk.directory(&mut Vec::new(), 0)?;
         match walk.encoder.take() {
             Some(encoder) => encoder.finish(),
             None => Ok(0),
@@ -147,7 +147,7 @@ struct Recorder<'a> {
 }
 
 impl Recorder<'_> {
-    fn directory(&mut self, path: &mut Vec<u8>) -> std::io::Result<()> {
+    fn directory(&mut self, path: &mut Vec<u8>, depth: usize) -> std::io::Result<()> {
         let dir = match self.anchor.dir(path) {
             Ok(dir) => dir,
             // It went away, or nobody may look: then there is nothing a sandbox could have seen.
@@ -182,8 +182,8 @@ impl Recorder<'_> {
             {
                 encoder.put(&checked, &Signature::from(&stat))?;
                 let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-                if is_dir && path.iter().filter(|byte| **byte == b'/').count() < MAX_DEPTH {
-                    self.directory(path)?;
+                if is_dir && depth < MAX_DEPTH {
+                    self.directory(path, depth + 1)?;
                 }
             }
             path.truncate(length);

@@ -236,7 +236,7 @@ impl Walk<'_, '_> {
                     _ => Base::Absent,
                 };
                 if !is_out && child_base == Base::Absent {
-                    let from = self.base_node(path, entry.base.as_ref());
+                    let from = self.base_node(path, entry.base.as_ref())?;
                     self.change(path, from, Some(Node::Dir), Vec::new())?;
                 }
                 self.directory(path.as_bytes(), &layers, child_base, depth + 1, is_out)
@@ -264,7 +264,7 @@ impl Walk<'_, '_> {
             // The host has removed it too, or never had it.
             return Ok(false);
         };
-        match self.base_node(path, Some(look)) {
+        match self.base_node(path, Some(look))? {
             None => {
                 self.refuse(path.as_bytes(), RefusalReason::Special);
                 Ok(true)
@@ -301,11 +301,21 @@ impl Walk<'_, '_> {
         match kind {
             FileType::RegularFile => {}
             FileType::Symlink => {
-                let Ok(target) = anchor.link(bytes) else {
-                    self.refuse(bytes, RefusalReason::Unreadable);
-                    return Ok(false);
+                let target = match anchor.link(bytes) {
+                    Ok(target) => target,
+                    // It went away or turned into something else: the sandbox still runs.
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL | Errno::LOOP) => {
+                        return Ok(false);
+                    }
+                    Err(Errno::ACCESS) => {
+                        self.refuse(bytes, RefusalReason::Unreadable);
+                        return Ok(false);
+                    }
+                    Err(errno) => {
+                        return Err(io("read", &anchor.path().join(path.as_path()), errno));
+                    }
                 };
-                let from = self.base_node(path, base);
+                let from = self.base_node(path, base)?;
                 let to = Node::Link { target };
                 if from.as_ref() != Some(&to) {
                     self.change(path, from, Some(to), Vec::new())?;
@@ -331,7 +341,7 @@ impl Walk<'_, '_> {
         };
         let is_executable = stat.st_mode & 0o100 != 0;
         let (sum, size) = self.digest(path, &mut file, stat.st_size as u64)?;
-        let mut from = self.base_node(path, base);
+        let mut from = self.base_node(path, base)?;
         if let Some(Node::File {
             size: base_size,
             is_executable: base_executable,
@@ -427,21 +437,25 @@ impl Walk<'_, '_> {
     }
 
     /// What the host has; `None` for nothing and for what cannot travel.
-    fn base_node(&self, path: &RelPath, base: Option<&Look>) -> Option<Node> {
-        let look = base?;
-        match look.kind {
+    fn base_node(&self, path: &RelPath, base: Option<&Look>) -> Result<Option<Node>, Fault> {
+        let (Some(look), Some(project)) = (base, &self.trees.project) else {
+            return Ok(None);
+        };
+        Ok(match look.kind {
             FileType::RegularFile => Some(Node::File {
                 size: look.size,
                 is_executable: look.is_executable,
                 digest: None,
             }),
-            FileType::Symlink => {
-                let target = self.trees.project.as_ref()?.link(path.as_bytes()).ok()?;
-                Some(Node::Link { target })
-            }
+            FileType::Symlink => match project.link(path.as_bytes()) {
+                Ok(target) => Some(Node::Link { target }),
+                // The host removes or replaces it at this moment.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL | Errno::LOOP) => None,
+                Err(errno) => return Err(io("read", &project.path().join(path.as_path()), errno)),
+            },
             FileType::Directory => Some(Node::Dir),
             _ => None,
-        }
+        })
     }
 
     fn change(
@@ -517,7 +531,12 @@ impl Contents for LayerContents {
 
 impl BaseTree for LayerContents {
     fn link(&self, path: &RelPath) -> Option<Vec<u8>> {
-        self.0.project.as_ref()?.link(path.as_bytes()).ok()
+        match self.0.project.as_ref()?.link(path.as_bytes()) {
+            Ok(target) => Some(target),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL | Errno::LOOP) => None,
+            // What cannot be looked at may be a link to anywhere.
+            Err(_) => Some(b"/".to_vec()),
+        }
     }
 }
 

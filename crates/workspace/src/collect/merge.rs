@@ -155,10 +155,14 @@ pub(super) fn list(
                 return Err(cannot_read(anchor, path, errno));
             }
         };
-        let base = base_dir
-            .as_ref()
-            .and_then(|(_, dir)| stat_at(dir.as_fd(), &first.name).ok())
-            .map(Look::from);
+        let base = match &base_dir {
+            None => None,
+            Some((project, dir)) => match stat_at(dir.as_fd(), &first.name) {
+                Ok(stat) => Some(Look::from(stat)),
+                Err(Errno::NOENT) => None,
+                Err(errno) => return Err(cannot_read(project, path, errno)),
+            },
+        };
         entries.push(Entry {
             name: first.name,
             top,
