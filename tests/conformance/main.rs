@@ -14,6 +14,7 @@ mod endings;
 mod files;
 mod fixture;
 mod jobs;
+mod search;
 mod sshd;
 
 use fixture::Fixture;
@@ -65,6 +66,10 @@ suite! {
     files::write_modes_differ,
     files::directories_are_made_listed_moved_and_removed,
     files::faults_name_the_reason,
+    search::texts_are_replaced_in_place,
+    search::files_are_found_by_name_newest_first,
+    search::lines_are_found_in_the_newest_files_first,
+    search::a_search_ends_in_time_with_what_it_has,
     endings::cancelling_ends_the_command,
     endings::dropping_a_stream_ends_the_command,
     endings::the_end_of_the_guest_is_a_loss,
@@ -95,6 +100,10 @@ suite! {
     files::write_modes_differ,
     files::directories_are_made_listed_moved_and_removed,
     files::faults_name_the_reason,
+    search::texts_are_replaced_in_place,
+    search::files_are_found_by_name_newest_first,
+    search::lines_are_found_in_the_newest_files_first,
+    search::a_search_ends_in_time_with_what_it_has,
     endings::cancelling_ends_the_command,
     endings::dropping_a_stream_ends_the_command,
     endings::destroying_leaves_no_process_and_no_directory,

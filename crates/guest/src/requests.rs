@@ -220,6 +220,18 @@ impl Server {
                 let get = Get::new(at(&path), packing)?;
                 self.open_tree(id, Work::Get(get));
             }
+            Request::Edit { path, replacements } => {
+                let path = at(&path);
+                self.task(id, move |_| files::edit(&path, &replacements))?;
+            }
+            Request::Glob(glob) => {
+                let path = at(&glob.path);
+                self.task(id, move |cancel| files::glob(&path, &glob, cancel))?;
+            }
+            Request::Grep(grep) => {
+                let path = at(&grep.path);
+                self.task(id, move |cancel| files::grep(&path, &grep, cancel))?;
+            }
             Request::Shutdown => {
                 self.answer(id, &Ok(Reply::Done));
                 self.is_shutting_down = true;

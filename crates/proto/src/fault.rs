@@ -116,6 +116,12 @@ codes! {
     SyncFailed = "sync-failed",
     /// A path was changed on both sides.
     Conflict = "conflict",
+    /// The text to be replaced is not in the file.
+    NoMatch = "no-match",
+    /// The text to be replaced stands in several places.
+    AmbiguousMatch = "ambiguous-match",
+    /// The file was changed by somebody else in the middle of the operation.
+    ContentChanged = "content-changed",
 }
 
 impl fmt::Display for Code {

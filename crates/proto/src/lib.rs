@@ -30,6 +30,7 @@ mod id;
 pub mod limits;
 mod reply;
 mod request;
+mod search;
 pub mod tree;
 
 pub use credit::{RecvWindow, SendWindow};
@@ -41,6 +42,10 @@ pub use reply::{
     DirEntry, Exit, ExitReport, Facts, FileKind, JobInfo, JobState, LogChunk, Reply, Stat,
 };
 pub use request::{Background, EnvVar, Exec, LogCaps, Request, Stdin, WindowSize, WriteMode};
+pub use search::{
+    Case, Edited, FileHits, Found, Glob, Globbed, Grep, GrepMode, Grepped, Line, Match, Replaced,
+    Replacement, SearchEnd,
+};
 
 use serde::{Serialize, de::DeserializeOwned};
 

@@ -24,3 +24,24 @@ pub const MAX_LIST_ENTRIES: u32 = 10_000;
 pub const MAX_LOG_READ_BYTES: u32 = 1 << 20;
 /// Longest deadline accepted: 30 days in milliseconds.
 pub const MAX_TIMEOUT_MS: u64 = 30 * 24 * 3600 * 1000;
+
+/// Longest pattern of a search, in bytes.
+pub const MAX_PATTERN_BYTES: usize = 64 << 10;
+
+/// Most hits one search answers.
+pub const MAX_SEARCH_HITS: u32 = 10_000;
+
+/// Longest search, in milliseconds.
+pub const MAX_SEARCH_MS: u64 = 600_000;
+
+/// Most bytes of one line that a search answers.
+pub const MAX_LINE_BYTES: usize = 2000;
+
+/// Largest file that is edited in place, in bytes.
+pub const MAX_EDIT_BYTES: u64 = 32 << 20;
+
+/// Most replacements in one edit.
+pub const MAX_REPLACEMENTS: usize = 1000;
+
+/// Most bytes of diff that an edit answers.
+pub const MAX_DIFF_BYTES: usize = 64 << 10;

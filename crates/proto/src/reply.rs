@@ -1,7 +1,7 @@
 //! What the guest answers.
 
-use crate::JobId;
 use crate::tree::TreeTotals;
+use crate::{Edited, Globbed, Grepped, JobId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -61,6 +61,12 @@ pub enum Reply {
     Done,
     /// A tree was scanned, changed or read.
     Tree(TreeTotals),
+    /// A file was changed in place.
+    Edited(Edited),
+    /// Files found by name.
+    Globbed(Globbed),
+    /// Lines found.
+    Grepped(Grepped),
 }
 
 /// How a command ended.

@@ -1,7 +1,7 @@
 //! What the host may ask of the guest. Paths, arguments and environment are bytes, as on Linux.
 
 use crate::tree::Packing;
-use crate::{Code, Fault};
+use crate::{Code, Fault, Glob, Grep, Replacement};
 use crate::{JobId, limits};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -166,6 +166,18 @@ pub enum Request {
         /// Whether what is sent is compressed.
         packing: Packing,
     },
+    /// Replaces texts in a regular file: all of them, or none. Mode, line endings and what is not
+    /// named stay as they are. Answers [`crate::Reply::Edited`].
+    Edit {
+        /// Absolute path, or relative to the workspace.
+        path: ByteBuf,
+        /// What to replace, each in the result of the one before.
+        replacements: Vec<Replacement>,
+    },
+    /// Finds files by name. Answers [`crate::Reply::Globbed`].
+    Glob(Glob),
+    /// Finds lines. Answers [`crate::Reply::Grepped`].
+    Grep(Grep),
 }
 
 /// A command to run.
@@ -296,10 +308,32 @@ impl Request {
             | Self::List { path, .. }
             | Self::Mkdir { path, .. }
             | Self::Remove { path, .. }
-            | Self::ReadLink { path }
             | Self::TreeScan { path, .. }
             | Self::TreePut { path }
-            | Self::TreeGet { path, .. } => check_path(path, "path"),
+            | Self::TreeGet { path, .. }
+            | Self::ReadLink { path } => check_path(path, "path"),
+            Self::Edit { path, replacements } => {
+                check_path(path, "path")?;
+                if replacements.is_empty() {
+                    return Err(invalid("the edit replaces nothing"));
+                }
+                if replacements.len() > limits::MAX_REPLACEMENTS {
+                    return Err(invalid(format!(
+                        "the edit has {} replacements; at most {} can be made at once",
+                        replacements.len(),
+                        limits::MAX_REPLACEMENTS
+                    )));
+                }
+                Ok(())
+            }
+            Self::Glob(glob) => {
+                check_path(&glob.path, "path")?;
+                glob.validate()
+            }
+            Self::Grep(grep) => {
+                check_path(&grep.path, "path")?;
+                grep.validate()
+            }
             Self::Rename { from, to, .. } => {
                 check_path(from, "source path")?;
                 check_path(to, "target path")

@@ -2,11 +2,15 @@
 //! they are given with. Nothing here follows more than the kernel does by itself, and nothing opens
 //! a FIFO, device or socket: those are refused at once, so that no request can hang on one.
 
+mod edit;
 mod read;
+mod search;
 mod tree;
 mod write;
 
+pub(crate) use edit::edit;
 pub(crate) use read::{Source, read_step};
+pub(crate) use search::{glob, grep};
 pub(crate) use tree::remove;
 pub(crate) use write::{Sink, WriteSpec, temporary_in, temporary_name};
 

@@ -1,0 +1,104 @@
+//! Changing a file in place: read whole, replaced in memory, written beside and renamed over.
+//!
+//! Readers see the old content or the new; mode and everything not named stay. If somebody else
+//! writes to the file meanwhile, nothing is changed and that is said.
+
+mod diff;
+mod nearest;
+mod replace;
+
+use super::{Sink, WriteSpec, require_regular, shown};
+use crate::fault;
+use glovebox_proto::limits::MAX_EDIT_BYTES;
+use glovebox_proto::{Code, Edited, Fault, Replaced, Replacement, Reply, WriteMode};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// Replaces texts in the file at `path`.
+pub(crate) fn edit(path: &[u8], wanted: &[Replacement]) -> Result<Reply, Fault> {
+    let fail = |errno| fault::file(errno, &format!("cannot edit {}", shown(path)));
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(fail)?;
+    let before = rustix::fs::fstat(&file).map_err(fail)?;
+    require_regular(&before, path)?;
+    let size = u64::try_from(before.st_size).unwrap_or(0);
+    if size > MAX_EDIT_BYTES {
+        return Err(Fault::failed(
+            Code::TooLarge,
+            format!(
+                "{} has {size} bytes; files up to {MAX_EDIT_BYTES} can be edited in place",
+                shown(path)
+            ),
+        )
+        .remedy("change it with a command, such as sed"));
+    }
+    let old = read(&file, size).map_err(fail)?;
+    let in_file = |mut fault: Fault| {
+        fault.message = format!("{}: {}", shown(path), fault.message);
+        fault
+    };
+    let (new, made) = replace::all(&old, wanted).map_err(in_file)?;
+    if new.len() as u64 > MAX_EDIT_BYTES {
+        return Err(in_file(Fault::failed(
+            Code::TooLarge,
+            format!("it would grow to {} bytes", new.len()),
+        )));
+    }
+    let mut sink = Sink::open(WriteSpec {
+        path: path.to_vec(),
+        mode: WriteMode::Replace,
+        permissions: 0o666,
+        make_parents: false,
+    })?;
+    sink.write(&new)?;
+    let now = rustix::fs::stat(path).map_err(fail)?;
+    if !is_same(&before, &now) {
+        return Err(in_file(Fault::failed(
+            Code::ContentChanged,
+            "somebody else has just written to it; nothing was changed",
+        ))
+        .remedy("read it again")
+        .retryable());
+    }
+    sink.commit()?;
+    let (diff, is_diff_cut) = diff::unified(&old, &new);
+    Ok(Reply::Edited(Edited {
+        made: made
+            .into_iter()
+            .map(|made| Replaced {
+                how: made.how,
+                places: u32::try_from(made.places).unwrap_or(u32::MAX),
+            })
+            .collect(),
+        diff: diff.into(),
+        is_diff_cut,
+        size: new.len() as u64,
+    }))
+}
+
+fn read(file: &OwnedFd, size: u64) -> Result<Vec<u8>, Errno> {
+    let mut content = Vec::with_capacity(size as usize + 1);
+    let mut room = vec![0_u8; 64 << 10];
+    // It may grow while it is read; what comes after the size seen first is noticed later.
+    while content.len() as u64 <= MAX_EDIT_BYTES {
+        match rustix::io::read(file, room.as_mut_slice()) {
+            Ok(0) => break,
+            Ok(count) => content.extend_from_slice(&room[..count]),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(content)
+}
+
+fn is_same(before: &Stat, now: &Stat) -> bool {
+    let facts = |stat: &Stat| {
+        (
+            (stat.st_dev, stat.st_ino, stat.st_size),
+            (stat.st_mtime, stat.st_mtime_nsec),
+            (stat.st_ctime, stat.st_ctime_nsec),
+        )
+    };
+    facts(before) == facts(now)
+}

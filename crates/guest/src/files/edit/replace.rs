@@ -1,0 +1,403 @@
+//! Replacing text in a file's content: pure, so that every rule can be tested without a file.
+//!
+//! An old text is looked for as it is; with the file's line endings; line by line without trailing
+//! white space; and line by line without indentation, in which case the new text is indented as the
+//! file is. The first of these that finds anything decides, and how it was found is told. Several
+//! places are an error unless all were asked for. All replacements of a call happen, or none.
+
+use super::nearest;
+use glovebox_proto::{Code, Fault, Match, Replacement};
+use std::ops::Range;
+
+/// Line numbers named in a message about several places.
+const MAX_PLACES_NAMED: usize = 10;
+
+/// One replacement that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Made {
+    /// How the old text was found.
+    pub(super) how: Match,
+    /// In how many places.
+    pub(super) places: usize,
+}
+
+/// Content after all replacements, and how each was made.
+pub(super) fn all(content: &[u8], wanted: &[Replacement]) -> Result<(Vec<u8>, Vec<Made>), Fault> {
+    let mut content = content.to_vec();
+    let mut made = Vec::with_capacity(wanted.len());
+    for (index, replacement) in wanted.iter().enumerate() {
+        let label = if wanted.len() == 1 {
+            "the old text".to_owned()
+        } else {
+            format!("the old text of edit {} of {}", index + 1, wanted.len())
+        };
+        let (next, how) = one(&content, replacement, &label)?;
+        content = next;
+        made.push(how);
+    }
+    Ok((content, made))
+}
+
+fn one(content: &[u8], wanted: &Replacement, label: &str) -> Result<(Vec<u8>, Made), Fault> {
+    let invalid = |message: String| Err(Fault::failed(Code::InvalidArgument, message));
+    if wanted.old.is_empty() {
+        return invalid(format!(
+            "{label} is empty; write a new file instead, or name the text the new one goes beside"
+        ));
+    }
+    if wanted.old == wanted.new {
+        return invalid(format!("{label} and the new one are the same"));
+    }
+    let (how, places) = find(content, &wanted.old, &wanted.new);
+    match places.as_slice() {
+        [] => return Err(missed(content, &wanted.old, label)),
+        [_] => {}
+        several if !wanted.all => return Err(ambiguous(content, several, label)),
+        _ => {}
+    }
+    let mut next = Vec::with_capacity(content.len() + wanted.new.len());
+    let mut from = 0;
+    for place in &places {
+        next.extend_from_slice(&content[from..place.range.start]);
+        next.extend_from_slice(&place.new);
+        from = place.range.end;
+    }
+    next.extend_from_slice(&content[from..]);
+    if next == content {
+        return invalid(format!(
+            "{label} is there already as the new text: nothing would change"
+        ));
+    }
+    let count = places.len();
+    Ok((next, Made { how, places: count }))
+}
+
+/// What stands where, and what takes its place.
+struct Place {
+    range: Range<usize>,
+    new: Vec<u8>,
+}
+
+fn find(content: &[u8], old: &[u8], new: &[u8]) -> (Match, Vec<Place>) {
+    let exact = |old: &[u8], new: &[u8]| -> Vec<Place> {
+        occurrences(content, old)
+            .map(|start| Place {
+                range: start..start + old.len(),
+                new: new.to_vec(),
+            })
+            .collect()
+    };
+    let places = exact(old, new);
+    if !places.is_empty() {
+        return (Match::Exact, places);
+    }
+    let has_crlf = content.windows(2).any(|pair| pair == b"\r\n");
+    if has_crlf && old.contains(&b'\n') {
+        let places = exact(&to_crlf(old), &to_crlf(new));
+        if !places.is_empty() {
+            return (Match::LineEndings, places);
+        }
+    }
+    let lines = lines(content);
+    for how in [Match::TrailingSpace, Match::Indentation] {
+        let places = by_lines(content, &lines, old, new, how, has_crlf);
+        if !places.is_empty() {
+            return (how, places);
+        }
+    }
+    (Match::Exact, Vec::new())
+}
+
+/// Starts of `wanted` in `content` that do not overlap.
+fn occurrences<'a>(content: &'a [u8], wanted: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    memchr::memmem::find_iter(content, wanted)
+}
+
+fn to_crlf(text: &[u8]) -> Vec<u8> {
+    let mut converted = Vec::with_capacity(text.len() + 16);
+    let mut before = 0;
+    for &byte in text {
+        if byte == b'\n' && before != b'\r' {
+            converted.push(b'\r');
+        }
+        converted.push(byte);
+        before = byte;
+    }
+    converted
+}
+
+/// Ranges of the lines of `content`, without their line feeds.
+pub(super) fn lines(content: &[u8]) -> Vec<Range<usize>> {
+    let mut lines = Vec::new();
+    let mut start = 0;
+    for end in memchr::memchr_iter(b'\n', content) {
+        lines.push(start..end);
+        start = end + 1;
+    }
+    if start < content.len() {
+        lines.push(start..content.len());
+    }
+    lines
+}
+
+/// Places where whole lines equal those of `old` but for white space.
+fn by_lines(
+    content: &[u8],
+    lines: &[Range<usize>],
+    old: &[u8],
+    new: &[u8],
+    how: Match,
+    has_crlf: bool,
+) -> Vec<Place> {
+    let bare = |line: &[u8]| -> Vec<u8> {
+        let line = line.trim_ascii_end();
+        let line = if how == Match::Indentation {
+            line.trim_ascii_start()
+        } else {
+            line
+        };
+        line.to_vec()
+    };
+    let ends_line = old.ends_with(b"\n");
+    let old_lines: Vec<&[u8]> = old
+        .strip_suffix(b"\n")
+        .unwrap_or(old)
+        .split(|byte| *byte == b'\n')
+        .collect();
+    let wanted: Vec<Vec<u8>> = old_lines.iter().map(|line| bare(line)).collect();
+    // Blank lines alone would be found everywhere.
+    let Some(first) = wanted.iter().position(|line| !line.is_empty()) else {
+        return Vec::new();
+    };
+    let found: Vec<Vec<u8>> = lines
+        .iter()
+        .map(|range| bare(&content[range.clone()]))
+        .collect();
+    let mut places = Vec::new();
+    let mut at = 0;
+    while at + wanted.len() <= found.len() {
+        if found[at..at + wanted.len()] != wanted[..] {
+            at += 1;
+            continue;
+        }
+        let last = &lines[at + wanted.len() - 1];
+        let mut end = last.end;
+        if ends_line && content.get(end) == Some(&b'\n') {
+            end += 1;
+        } else if content[..end].ends_with(b"\r") {
+            // The old text stops before the line's end, and so does the place.
+            end -= 1;
+        }
+        let mut text = new.to_vec();
+        if how == Match::Indentation {
+            let theirs = indentation(&content[lines[at + first].clone()]);
+            text = indented(&text, indentation(old_lines[first]), theirs);
+        }
+        if has_crlf {
+            text = to_crlf(&text);
+        }
+        places.push(Place {
+            range: lines[at].start..end,
+            new: text,
+        });
+        at += wanted.len();
+    }
+    places
+}
+
+fn indentation(line: &[u8]) -> &[u8] {
+    let rest = line.trim_ascii_start();
+    &line[..line.len() - rest.len()]
+}
+
+/// `text` with `mine` at the start of its lines replaced by `theirs`.
+fn indented(text: &[u8], mine: &[u8], theirs: &[u8]) -> Vec<u8> {
+    let mut result = Vec::with_capacity(text.len());
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        match line.strip_prefix(mine) {
+            Some(rest) if !line.trim_ascii().is_empty() => {
+                result.extend_from_slice(theirs);
+                result.extend_from_slice(rest);
+            }
+            _ => result.extend_from_slice(line),
+        }
+    }
+    result
+}
+
+fn line_number(content: &[u8], at: usize) -> usize {
+    memchr::memchr_iter(b'\n', &content[..at]).count() + 1
+}
+
+fn ambiguous(content: &[u8], places: &[Place], label: &str) -> Fault {
+    let mut numbers: Vec<String> = places
+        .iter()
+        .take(MAX_PLACES_NAMED)
+        .map(|place| line_number(content, place.range.start).to_string())
+        .collect();
+    if places.len() > MAX_PLACES_NAMED {
+        numbers.push("...".to_owned());
+    }
+    Fault::failed(
+        Code::AmbiguousMatch,
+        format!(
+            "{label} stands in {} places (lines {})",
+            places.len(),
+            numbers.join(", ")
+        ),
+    )
+    .remedy("add lines before or after it until only one place fits, or ask for all of them")
+}
+
+fn missed(content: &[u8], old: &[u8], label: &str) -> Fault {
+    let message = match nearest::lines_like(content, old) {
+        Some(near) => format!("{label} is not in the file; nearest, at line {near}"),
+        None => format!("{label} is not in the file, and nothing is like it"),
+    };
+    Fault::failed(Code::NoMatch, message).remedy(
+        "copy the old text from the file as it is now; read it again if it may have changed",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_bytes::ByteBuf;
+
+    fn edit(old: &str, new: &str) -> Replacement {
+        Replacement {
+            old: ByteBuf::from(old),
+            new: ByteBuf::from(new),
+            all: false,
+        }
+    }
+
+    fn text(content: &str, edits: &[Replacement]) -> Result<(String, Vec<Match>), Fault> {
+        let (content, made) = all(content.as_bytes(), edits)?;
+        let how = made.into_iter().map(|made| made.how).collect();
+        Ok((String::from_utf8(content).unwrap(), how))
+    }
+
+    #[test]
+    fn one_exact_place_is_replaced() {
+        let (content, how) = text("a\nb\nc\n", &[edit("b", "x\ny")]).unwrap();
+        assert_eq!(
+            (&content[..], &how[..]),
+            ("a\nx\ny\nc\n", &[Match::Exact][..])
+        );
+    }
+
+    #[test]
+    fn several_edits_see_each_other_and_fail_together() {
+        let (content, _) = text("one two", &[edit("one", "two!"), edit("two!", "three")]).unwrap();
+        assert_eq!(content, "three two");
+        let fault = text("one two", &[edit("one", "1"), edit("four", "4")]).unwrap_err();
+        assert_eq!(fault.code, Code::NoMatch);
+        assert!(
+            fault.message.starts_with("the old text of edit 2 of 2"),
+            "{fault}"
+        );
+    }
+
+    #[test]
+    fn several_places_are_named_or_all_replaced() {
+        let fault = text("x\ny\nx\n", &[edit("x", "z")]).unwrap_err();
+        assert_eq!(fault.code, Code::AmbiguousMatch);
+        assert!(fault.message.contains("2 places (lines 1, 3)"), "{fault}");
+        let every = Replacement {
+            all: true,
+            ..edit("x", "z")
+        };
+        assert_eq!(text("x\ny\nx\n", &[every]).unwrap().0, "z\ny\nz\n");
+    }
+
+    #[test]
+    fn the_files_line_endings_are_kept() {
+        let (content, how) = text("a\r\nb\r\nc\r\n", &[edit("a\nb", "1\n2\n3")]).unwrap();
+        assert_eq!(content, "1\r\n2\r\n3\r\nc\r\n");
+        assert_eq!(how, [Match::LineEndings]);
+    }
+
+    #[test]
+    fn white_space_at_the_ends_of_lines_does_not_matter() {
+        let (content, how) =
+            text("if x {  \n\ty();\t\n}\n", &[edit("if x {\n\ty();\n}", "z")]).unwrap();
+        assert_eq!(
+            (&content[..], &how[..]),
+            ("z\n", &[Match::TrailingSpace][..])
+        );
+        let (content, _) = text("a  \r\nb\r\n", &[edit("a", "c\nd")]).unwrap();
+        assert_eq!(
+            content, "c\nd  \r\nb\r\n",
+            "an exact place inside a line stays exact"
+        );
+    }
+
+    #[test]
+    fn new_text_is_indented_as_the_file_is() {
+        let file = "fn f() {\n        if a {\n            b();\n        }\n}\n";
+        let (content, how) = text(
+            file,
+            &[edit(
+                "if a {\n    b();\n}\n",
+                "if c {\n    d();\n\n    e();\n}\n",
+            )],
+        )
+        .unwrap();
+        assert_eq!(
+            content,
+            "fn f() {\n        if c {\n            d();\n\n            e();\n        }\n}\n"
+        );
+        assert_eq!(how, [Match::Indentation]);
+    }
+
+    #[test]
+    fn nothing_to_do_is_an_error() {
+        for (content, edit) in [("a", edit("", "b")), ("a", edit("a", "a"))] {
+            assert_eq!(
+                text(content, &[edit]).unwrap_err().code,
+                Code::InvalidArgument
+            );
+        }
+    }
+
+    #[test]
+    fn blank_lines_alone_are_found_exactly_or_not_at_all() {
+        assert_eq!(
+            text("a\n \nb\n", &[edit("\n\n", "x")]).unwrap_err().code,
+            Code::NoMatch
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_not_named_stays_byte_for_byte(
+            before in proptest::collection::vec(any::<u8>(), 0..60),
+            after in proptest::collection::vec(any::<u8>(), 0..60),
+            new in proptest::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let old = b"<<the old text>>".to_vec();
+            prop_assume!(new != old);
+            let content = [&before[..], &old, &after].concat();
+            let wanted = Replacement { old: ByteBuf::from(old), new: ByteBuf::from(new.clone()), all: false };
+            let (result, made) = all(&content, &[wanted]).unwrap();
+            prop_assert_eq!(result, [&before[..], &new, &after].concat());
+            prop_assert_eq!(made, vec![Made { how: Match::Exact, places: 1 }]);
+        }
+
+        #[test]
+        fn any_bytes_give_an_answer(
+            content in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b' '), Just(b'\r'), Just(b'a'), Just(b'\t')], 0..40),
+            old in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b' '), Just(b'\r'), Just(b'a')], 0..8),
+            new in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'b'), Just(b' ')], 0..8),
+            all_places in any::<bool>(),
+        ) {
+            let wanted = Replacement { old: ByteBuf::from(old), new: ByteBuf::from(new), all: all_places };
+            if let Ok((result, made)) = all(&content, &[wanted]) {
+                prop_assert!(result != content);
+                prop_assert!(made[0].places == 1 || all_places);
+            }
+        }
+    }
+}

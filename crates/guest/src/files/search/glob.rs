@@ -1,0 +1,72 @@
+//! Files by name, newest first.
+
+use super::{Bounds, Scope, bad_pattern, mtime_ns};
+use glovebox_proto::{Fault, Found, Glob, Globbed, Reply};
+use ignore::overrides::OverrideBuilder;
+use rustix::fs::{AtFlags, CWD};
+use serde_bytes::ByteBuf;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+
+/// Newest first, then by path.
+type Rank = Reverse<(i128, Reverse<Vec<u8>>, u64)>;
+
+/// Finds files below `root`.
+pub(crate) fn glob(root: &[u8], wanted: &Glob, cancel: &AtomicBool) -> Result<Reply, Fault> {
+    let bounds = Bounds::new(wanted.deadline_ms, cancel);
+    let mut only = OverrideBuilder::new(Path::new(OsStr::from_bytes(root)));
+    // An exclamation mark in front would turn the meaning round; here it is part of a name.
+    let escape = if wanted.pattern.starts_with('!') {
+        "\\"
+    } else {
+        ""
+    };
+    only.add(&format!("{escape}{}", wanted.pattern))
+        .map_err(|error| bad_pattern("pattern", &error))?;
+    let scope = Scope {
+        root,
+        use_ignore: wanted.use_ignore,
+        only: only
+            .build()
+            .map_err(|error| bad_pattern("pattern", &error))?,
+        types: None,
+    };
+    scope.check()?;
+    let max = wanted.max_hits as usize;
+    let newest: Mutex<(BinaryHeap<Rank>, u64)> = Mutex::default();
+    let walked = scope.walk(&bounds, &|entry| {
+        // Removed since it was listed.
+        let Ok(stat) = rustix::fs::statat(CWD, entry.path(), AtFlags::SYMLINK_NOFOLLOW) else {
+            return;
+        };
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let hit = Reverse((mtime_ns(&stat), Reverse(scope.relative(entry.path())), size));
+        let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.1 += 1;
+        newest.0.push(hit);
+        if newest.0.len() > max {
+            newest.0.pop();
+        }
+    });
+    let (heap, total) = newest.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let hits = heap
+        .into_sorted_vec()
+        .into_iter()
+        .map(|Reverse((mtime_ns, Reverse(path), size))| Found {
+            path: ByteBuf::from(path),
+            mtime_ns,
+            size,
+        })
+        .collect();
+    Ok(Reply::Globbed(Globbed {
+        hits,
+        total,
+        unreadable: walked.unreadable,
+        end: bounds.end(walked.was_stopped)?,
+    }))
+}

@@ -1,0 +1,353 @@
+//! Lines by pattern, in the newest files first.
+
+use super::{Bounds, Scope, bad_pattern, mtime_ns, open_regular};
+use glovebox_proto::limits::MAX_LINE_BYTES;
+use glovebox_proto::{Case, Code, Fault, FileHits, Grep, GrepMode, Grepped, Line, Reply};
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{
+    BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish,
+    SinkMatch,
+};
+use ignore::overrides::OverrideBuilder;
+use ignore::types::TypesBuilder;
+use rustix::fs::FileType;
+use serde_bytes::ByteBuf;
+use std::cmp::Reverse;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Longest line, or with [`Grep::is_multiline`] longest file, that is searched, in bytes.
+const MAX_SEARCHED_BYTES: usize = 32 << 20;
+/// Bytes of lines kept while searching; beyond them the oldest files lose theirs.
+const MAX_KEPT_BYTES: usize = 2 << 20;
+/// Files kept while searching.
+const MAX_KEPT_FILES: usize = 100_000;
+/// Bytes a compiled pattern may take.
+const MAX_PATTERN_MEMORY: usize = 16 << 20;
+
+/// Finds lines below `root`, or in it when it is a file.
+pub(crate) fn grep(root: &[u8], wanted: &Grep, cancel: &AtomicBool) -> Result<Reply, Fault> {
+    let bounds = Bounds::new(wanted.deadline_ms, cancel);
+    let matcher = matcher(wanted)?;
+    let scope = scope(root, wanted)?;
+    let kind = FileType::from_raw_mode(scope.check()?.st_mode);
+    let hits = Hits {
+        wanted,
+        kept: Mutex::default(),
+        matches: AtomicU64::new(0),
+        files: AtomicU64::new(0),
+        binary: AtomicU64::new(0),
+        unreadable: AtomicU64::new(0),
+        was_stopped: AtomicBool::new(false),
+    };
+    let walked_unreadable;
+    let mut was_stopped = false;
+    match kind {
+        FileType::Directory => {
+            let walked = scope.walk(&bounds, &|entry| {
+                hits.search(&matcher, &bounds, entry.path(), || {
+                    scope.relative(entry.path())
+                });
+            });
+            walked_unreadable = walked.unreadable;
+            was_stopped = walked.was_stopped;
+        }
+        FileType::RegularFile => {
+            hits.search(&matcher, &bounds, scope.root(), Vec::new);
+            walked_unreadable = 0;
+        }
+        _ => {
+            return Err(Fault::failed(
+                Code::SpecialFile,
+                format!(
+                    "{} is neither a directory nor a regular file",
+                    super::shown(root)
+                ),
+            ));
+        }
+    }
+    was_stopped |= hits.was_stopped.load(Ordering::Relaxed);
+    let end = bounds.end(was_stopped)?;
+    let mut grepped = hits.answer();
+    grepped.unreadable += walked_unreadable;
+    grepped.end = end;
+    Ok(Reply::Grepped(grepped))
+}
+
+fn matcher(wanted: &Grep) -> Result<RegexMatcher, Fault> {
+    let mut builder = RegexMatcherBuilder::new();
+    builder
+        .case_insensitive(wanted.case == Case::Insensitive)
+        .multi_line(true)
+        .dot_matches_new_line(wanted.is_multiline)
+        .fixed_strings(wanted.is_literal)
+        .size_limit(MAX_PATTERN_MEMORY)
+        .dfa_size_limit(MAX_PATTERN_MEMORY);
+    if !wanted.is_multiline {
+        builder.line_terminator(Some(b'\n'));
+    }
+    builder
+        .build(&wanted.pattern)
+        .map_err(|error| bad_pattern("pattern", &error))
+}
+
+fn scope<'a>(root: &'a [u8], wanted: &Grep) -> Result<Scope<'a>, Fault> {
+    let mut only = OverrideBuilder::new(Path::new(OsStr::from_bytes(root)));
+    for glob in &wanted.globs {
+        only.add(glob)
+            .map_err(|error| bad_pattern(&format!("file pattern `{glob}`"), &error))?;
+    }
+    let types = if wanted.types.is_empty() {
+        None
+    } else {
+        let mut types = TypesBuilder::new();
+        types.add_defaults();
+        for name in &wanted.types {
+            types.select(name);
+        }
+        Some(
+            types
+                .build()
+                .map_err(|error| bad_pattern("list of file types", &error))?,
+        )
+    };
+    Ok(Scope {
+        root,
+        use_ignore: wanted.use_ignore,
+        only: only
+            .build()
+            .map_err(|error| bad_pattern("file pattern", &error))?,
+        types,
+    })
+}
+
+/// What was found so far.
+struct Hits<'a> {
+    wanted: &'a Grep,
+    kept: Mutex<Kept>,
+    matches: AtomicU64,
+    files: AtomicU64,
+    binary: AtomicU64,
+    unreadable: AtomicU64,
+    was_stopped: AtomicBool,
+}
+
+/// Files with matches, and the bytes of their lines.
+#[derive(Default)]
+struct Kept {
+    files: Vec<FileHits>,
+    bytes: usize,
+}
+
+impl Hits<'_> {
+    fn search(
+        &self,
+        matcher: &RegexMatcher,
+        bounds: &Bounds<'_>,
+        path: &Path,
+        name: impl FnOnce() -> Vec<u8>,
+    ) {
+        let Some((file, stat)) = open_regular(path) else {
+            self.unreadable.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let wants_lines = self.wanted.mode == GrepMode::Lines;
+        let mut searcher = SearcherBuilder::new()
+            .binary_detection(BinaryDetection::quit(0))
+            .memory_map(MmapChoice::never())
+            .heap_limit(Some(MAX_SEARCHED_BYTES))
+            .line_number(true)
+            .multi_line(self.wanted.is_multiline)
+            .before_context(if wants_lines {
+                self.wanted.before.into()
+            } else {
+                0
+            })
+            .after_context(if wants_lines {
+                self.wanted.after.into()
+            } else {
+                0
+            })
+            .build();
+        let mut found = Collector {
+            bounds,
+            mode: self.wanted.mode,
+            most: self.wanted.offset as usize + self.wanted.max_hits as usize,
+            matches: 0,
+            lines: Vec::new(),
+            is_binary: false,
+            is_stopped: false,
+        };
+        if searcher.search_file(matcher, &file, &mut found).is_err() {
+            self.unreadable.fetch_add(1, Ordering::Relaxed);
+        }
+        if found.is_stopped {
+            self.was_stopped.store(true, Ordering::Relaxed);
+        }
+        if found.is_binary {
+            self.binary.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if found.matches == 0 {
+            return;
+        }
+        self.files.fetch_add(1, Ordering::Relaxed);
+        self.matches.fetch_add(found.matches, Ordering::Relaxed);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.bytes += weight(&found.lines);
+        kept.files.push(FileHits {
+            path: ByteBuf::from(name()),
+            mtime_ns: mtime_ns(&stat),
+            matches: found.matches,
+            lines: found.lines,
+        });
+        if kept.bytes > MAX_KEPT_BYTES || kept.files.len() > MAX_KEPT_FILES {
+            kept.forget_oldest();
+        }
+    }
+
+    fn answer(self) -> Grepped {
+        let mut files = self
+            .kept
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+            .files;
+        sort(&mut files);
+        let (mut skip, mut left) = (self.wanted.offset as usize, self.wanted.max_hits as usize);
+        if self.wanted.mode == GrepMode::Lines {
+            for file in &mut files {
+                file.lines = page(std::mem::take(&mut file.lines), &mut skip, &mut left);
+            }
+            files.retain(|file| !file.lines.is_empty());
+        } else {
+            files = files.into_iter().skip(skip).take(left).collect();
+        }
+        Grepped {
+            files,
+            total_files: self.files.into_inner(),
+            total_matches: self.matches.into_inner(),
+            binary: self.binary.into_inner(),
+            unreadable: self.unreadable.into_inner(),
+            end: glovebox_proto::SearchEnd::Complete,
+        }
+    }
+}
+
+/// Newest first, then by path.
+fn sort(files: &mut [FileHits]) {
+    files.sort_by(|a, b| (Reverse(a.mtime_ns), &a.path).cmp(&(Reverse(b.mtime_ns), &b.path)));
+}
+
+fn weight(lines: &[Line]) -> usize {
+    lines.iter().map(|line| line.text.len() + 32).sum()
+}
+
+/// The part of a file's lines that is wanted: matches count, what stands beside them comes along.
+fn page(lines: Vec<Line>, skip: &mut usize, left: &mut usize) -> Vec<Line> {
+    let mut shown = Vec::new();
+    let mut pending: Vec<Line> = Vec::new();
+    for line in lines {
+        if !line.is_match {
+            pending.push(line);
+            continue;
+        }
+        if *skip > 0 {
+            *skip -= 1;
+            pending.clear();
+            continue;
+        }
+        if *left == 0 {
+            // What came before this match stands beside the last one as well, perhaps.
+            break;
+        }
+        *left -= 1;
+        shown.append(&mut pending);
+        shown.push(line);
+    }
+    if !shown.is_empty() {
+        shown.append(&mut pending);
+    }
+    shown
+}
+
+impl Kept {
+    /// Keeps the newest half.
+    fn forget_oldest(&mut self) {
+        sort(&mut self.files);
+        while self.bytes > MAX_KEPT_BYTES / 2 || self.files.len() > MAX_KEPT_FILES / 2 {
+            // The newest one stays, whatever its size: it is bounded by the hits asked for.
+            if self.files.len() <= 1 {
+                break;
+            }
+            if let Some(file) = self.files.pop() {
+                self.bytes -= weight(&file.lines);
+            }
+        }
+    }
+}
+
+/// Takes down what the searcher finds in one file.
+struct Collector<'a> {
+    bounds: &'a Bounds<'a>,
+    mode: GrepMode,
+    most: usize,
+    matches: u64,
+    lines: Vec<Line>,
+    is_binary: bool,
+    is_stopped: bool,
+}
+
+impl Collector<'_> {
+    fn keep(&mut self, number: Option<u64>, bytes: &[u8], is_match: bool) {
+        if self.mode != GrepMode::Lines || self.matches as usize > self.most {
+            return;
+        }
+        let first = number.unwrap_or(0);
+        let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            let cut = &line[..line.len().min(MAX_LINE_BYTES)];
+            self.lines.push(Line {
+                number: first + index as u64,
+                is_match,
+                text: ByteBuf::from(cut),
+                is_cut: cut.len() < line.len(),
+            });
+        }
+    }
+
+    fn goes_on(&mut self) -> bool {
+        self.is_stopped = self.bounds.is_over();
+        !self.is_stopped
+    }
+}
+
+impl Sink for Collector<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        self.matches += 1;
+        self.keep(found.line_number(), found.bytes(), true);
+        if self.mode == GrepMode::Files {
+            return Ok(false);
+        }
+        Ok(self.goes_on())
+    }
+
+    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
+        self.keep(context.line_number(), context.bytes(), false);
+        Ok(true)
+    }
+
+    fn binary_data(&mut self, _: &Searcher, _: u64) -> io::Result<bool> {
+        self.is_binary = true;
+        Ok(false)
+    }
+
+    fn finish(&mut self, _: &Searcher, _: &SinkFinish) -> io::Result<()> {
+        Ok(())
+    }
+}

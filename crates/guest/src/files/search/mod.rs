@@ -1,0 +1,165 @@
+//! Finding files by name and lines by pattern, with ripgrep's own libraries.
+//!
+//! What was found is bounded however large the tree: the newest hits stay, the rest is counted. A
+//! search looks at its deadline and at its cancellation between files, and answers what it has. It
+//! opens regular files only, so that a FIFO or a device cannot hold it.
+
+mod glob;
+mod grep;
+
+pub(crate) use glob::glob;
+pub(crate) use grep::grep;
+
+use super::shown;
+use crate::fault;
+use glovebox_proto::{Code, Fault, SearchEnd};
+use ignore::overrides::Override;
+use ignore::types::Types;
+use ignore::{DirEntry, WalkBuilder, WalkState};
+use rustix::fs::{Mode, OFlags, Stat};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Threads of one search, besides the one that waits for them.
+const THREADS: usize = 2;
+/// Deepest directory that is looked into.
+const MAX_DEPTH: usize = 256;
+
+/// When a search must stop.
+struct Bounds<'a> {
+    until: Instant,
+    cancel: &'a AtomicBool,
+}
+
+impl<'a> Bounds<'a> {
+    fn new(deadline_ms: u64, cancel: &'a AtomicBool) -> Self {
+        Self {
+            until: Instant::now() + Duration::from_millis(deadline_ms),
+            cancel,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed) || Instant::now() >= self.until
+    }
+
+    /// How it ended; cancelled searches answer nobody.
+    fn end(&self, was_stopped: bool) -> Result<SearchEnd, Fault> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(Fault::failed(Code::Cancelled, "the search was cancelled"));
+        }
+        Ok(if was_stopped {
+            SearchEnd::Deadline
+        } else {
+            SearchEnd::Complete
+        })
+    }
+}
+
+/// Which files of a tree are looked at.
+struct Scope<'a> {
+    root: &'a [u8],
+    use_ignore: bool,
+    only: Override,
+    types: Option<Types>,
+}
+
+/// What a walk came across besides files.
+struct Walked {
+    unreadable: u64,
+    was_stopped: bool,
+}
+
+impl Scope<'_> {
+    fn root(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.root))
+    }
+
+    /// Refuses a place that is not there or is neither a directory nor a file.
+    fn check(&self) -> Result<Stat, Fault> {
+        rustix::fs::stat(self.root)
+            .map_err(|errno| fault::file(errno, &format!("cannot search in {}", shown(self.root))))
+    }
+
+    /// Shows every regular file to `visit`, on several threads.
+    fn walk(&self, bounds: &Bounds<'_>, visit: &(dyn Fn(&DirEntry) + Sync)) -> Walked {
+        let mut builder = WalkBuilder::new(self.root());
+        builder
+            .standard_filters(false)
+            .follow_links(false)
+            .max_depth(Some(MAX_DEPTH))
+            .overrides(self.only.clone())
+            .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git")
+            .threads(THREADS);
+        if self.use_ignore {
+            builder
+                .ignore(true)
+                .git_ignore(true)
+                .git_exclude(true)
+                .parents(true)
+                .require_git(false);
+        }
+        if let Some(types) = &self.types {
+            builder.types(types.clone());
+        }
+        let unreadable = AtomicU64::new(0);
+        let was_stopped = AtomicBool::new(false);
+        builder.build_parallel().run(|| {
+            Box::new(|entry| {
+                if bounds.is_over() {
+                    was_stopped.store(true, Ordering::Relaxed);
+                    return WalkState::Quit;
+                }
+                match entry {
+                    Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => {
+                        visit(&entry);
+                    }
+                    Ok(_) => {}
+                    Err(_) => {
+                        unreadable.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                WalkState::Continue
+            })
+        });
+        Walked {
+            unreadable: unreadable.into_inner(),
+            was_stopped: was_stopped.into_inner(),
+        }
+    }
+
+    /// A path of the walk, relative to where it began.
+    fn relative(&self, path: &Path) -> Vec<u8> {
+        path.strip_prefix(self.root())
+            .unwrap_or(path)
+            .as_os_str()
+            .as_bytes()
+            .to_vec()
+    }
+}
+
+/// Opens a regular file for searching; what it turned into meanwhile is not waited for.
+fn open_regular(path: &Path) -> Option<(std::fs::File, Stat)> {
+    let flags =
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let stat = rustix::fs::fstat(&file).ok()?;
+    let is_regular =
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
+    is_regular.then(|| (file.into(), stat))
+}
+
+fn mtime_ns(stat: &Stat) -> i128 {
+    i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec)
+}
+
+/// A pattern that a library refused, with its own words.
+fn bad_pattern(what: &str, error: &dyn std::fmt::Display) -> Fault {
+    Fault::failed(
+        Code::InvalidArgument,
+        format!("the {what} is not valid: {error}"),
+    )
+}
