@@ -1,7 +1,7 @@
 //! Committing: what was staged is renamed into place, all of it or nothing.
 
 use super::journal::{COMMITTING, DONE, Journal, Staging};
-use super::operation::{Operation, Place};
+use super::operation::Place;
 use crate::base::{Signature, advance};
 use crate::beneath::{Anchor, io};
 use crate::{RelPath, Stage, SyncError};
@@ -105,7 +105,7 @@ fn note(anchor: &Anchor, journal: &Journal) {
         Err(_) => Signature::Absent,
     };
     let mut entries: Vec<(RelPath, Signature)> = Vec::new();
-    for path in journal.operations.iter().flat_map(Operation::paths) {
+    for path in &journal.applied {
         entries.push((path.clone(), look(path)));
     }
     for (path, seen) in &journal.settled {

@@ -37,6 +37,9 @@ pub(super) struct Journal {
     /// The base index to be told what became of the paths.
     #[serde(with = "serde_bytes")]
     pub(super) base_index: Option<Vec<u8>>,
+    /// Paths that become what they are in the sandbox. What is put beside a path is not among them: it
+    /// belongs to the host from then on.
+    pub(super) applied: Vec<RelPath>,
     /// Paths that were as they should be already.
     pub(super) settled: Vec<(RelPath, Signature)>,
 }

@@ -63,21 +63,6 @@ pub(super) struct Place<'a> {
     pub(super) staging: &'a Staging,
 }
 
-impl Operation {
-    /// The paths it changes.
-    pub(super) fn paths(&self) -> impl Iterator<Item = &RelPath> {
-        let (first, second) = match self {
-            Self::Move { path, to, .. } => (path, Some(to)),
-            Self::TakeOut { path, .. }
-            | Self::MakeDir { path, .. }
-            | Self::PutIn { path, .. }
-            | Self::Exchange { path, .. }
-            | Self::SetMode { path, .. } => (path, None),
-        };
-        std::iter::once(first).chain(second)
-    }
-}
-
 impl Place<'_> {
     /// Does one operation. When it fails, it was not done.
     pub(super) fn perform(&self, operation: &Operation) -> Result<(), Fault> {

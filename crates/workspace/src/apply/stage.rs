@@ -6,7 +6,7 @@ use super::operation::Operation;
 use crate::base::{Kind, Signature};
 use crate::beneath::{Anchor, digest, io, stat_at};
 use crate::progress::{Progress, Watch, report};
-use crate::{Collected, Digest, Node, Plan, RelPath, Stage, Step, SyncError};
+use crate::{Collected, Digest, Effect, Node, Plan, RelPath, Stage, Step, SyncError};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
@@ -108,6 +108,12 @@ pub(super) fn stage(
         .base
         .as_ref()
         .map(|base| base.index.clone().into_os_string().into_vec());
+    for done in &plan.outcome.applied {
+        journal.applied.push(done.path.clone());
+        if let Effect::Renamed { source } = &done.effect {
+            journal.applied.push(source.clone());
+        }
+    }
     for path in &plan.outcome.already_there {
         if let Some(signature) = destination.seen.get(path) {
             journal.settled.push((path.clone(), *signature));

@@ -129,8 +129,12 @@ impl Planner<'_> {
             }
             HostNode::Present(node) => node,
         };
+        if state.since == Since::Added {
+            // The sandbox removed the directory around it, and did not mean this.
+            return Ok(());
+        }
         match (half.from, node) {
-            (Some(Node::Dir), Node::Dir) => {
+            (Some(Node::Dir), Node::Dir) if state.since == Since::Same => {
                 if self.will_be_empty(path)? {
                     self.steps
                         .remove_dirs
@@ -142,8 +146,6 @@ impl Planner<'_> {
                 }
             }
             (_, Node::Dir) => self.conflict(path, ConflictReason::DeletedInSandbox, None),
-            // The sandbox removed the directory around it, and did not mean this.
-            _ if state.since == Since::Added => {}
             _ if state.since == Since::Same => {
                 self.steps.removes.push(Step::Remove { path: path.clone() });
                 self.gone.insert(path.clone());
@@ -184,7 +186,9 @@ impl Planner<'_> {
                 Ok(())
             }
             HostNode::Present(Node::Dir) => {
-                if self.will_be_empty(path)? {
+                if state.since == Since::Added {
+                    self.put_beside(path, to, ConflictReason::AddedOnHost)
+                } else if state.since == Since::Same && self.will_be_empty(path)? {
                     self.steps
                         .remove_dirs
                         .push(Step::RemoveDir { path: path.clone() });

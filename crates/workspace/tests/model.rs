@@ -1,0 +1,339 @@
+//! Random projects, random edits on both sides, made through a real overlay: what a pull makes of
+//! them is what three-way comparison says, path by path.
+//!
+//! The sandbox's edits are made by this test program itself in a user and mount namespace of its own
+//! (`unshare(1)`), over the same mount options that a sandbox has; the layers are then read from
+//! outside.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test, what must not fail may panic"
+)]
+
+mod fixture;
+
+use fixture::{Fixture, Thing, Tree};
+use glovebox_workspace::base::Signature;
+use glovebox_workspace::{Options, Outcome, RelPath};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use testkit::{has_program, skip};
+
+/// Where the process in the namespace finds its fixture.
+const PLACE: &str = "GLOVEBOX_TEST_PLACE";
+
+/// One edit. Paths are lists of names; what is impossible is left undone, as by a careless program.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Edit {
+    /// Writes a file that has content no other file has.
+    Write(Vec<Vec<u8>>),
+    MakeExecutable(Vec<Vec<u8>>),
+    Link(Vec<Vec<u8>>, Vec<u8>),
+    MakeDir(Vec<Vec<u8>>),
+    Remove(Vec<Vec<u8>>),
+    /// As mv(1) does across file systems.
+    Move(Vec<Vec<u8>>, Vec<Vec<u8>>),
+}
+
+fn name() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        6 => prop::sample::select(vec![b"a".to_vec(), b"b".to_vec(), b"c".to_vec()]),
+        1 => prop::sample::select(vec![b"\xff\xfe".to_vec(), b"a\nb ".to_vec(), b"-".to_vec()]),
+    ]
+}
+
+fn place() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    prop::collection::vec(name(), 1..4)
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let targets =
+        ["a", "../b", "/etc/passwd", "a/../..", "b/c", "."].map(|text| text.as_bytes().to_vec());
+    prop_oneof![
+        6 => place().prop_map(Edit::Write),
+        1 => place().prop_map(Edit::MakeExecutable),
+        1 => (place(), prop::sample::select(targets.to_vec())).prop_map(|(at, to)| Edit::Link(at, to)),
+        1 => place().prop_map(Edit::MakeDir),
+        3 => place().prop_map(Edit::Remove),
+        1 => (place(), place()).prop_map(|(from, to)| Edit::Move(from, to)),
+    ]
+}
+
+fn at(root: &Path, names: &[Vec<u8>]) -> PathBuf {
+    names.iter().fold(root.to_owned(), |path, name| {
+        path.join(OsStr::from_bytes(name))
+    })
+}
+
+/// Does one edit; `unique` makes its content different from all others.
+fn act(root: &Path, edit: &Edit, unique: &str) {
+    // Parents are real directories only: edits stay within the tree.
+    let parent = |names: &[Vec<u8>]| {
+        let path = at(root, names);
+        let mut dir = root.to_owned();
+        for name in &names[..names.len() - 1] {
+            dir.push(OsStr::from_bytes(name));
+            if fs::symlink_metadata(&dir).is_ok_and(|meta| !meta.is_dir()) {
+                return None;
+            }
+        }
+        fs::create_dir_all(&dir).ok()?;
+        Some(path)
+    };
+    match edit {
+        Edit::Write(names) => {
+            if let Some(path) = parent(names) {
+                if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink()) {
+                    fs::remove_file(&path).unwrap();
+                }
+                let _ = fs::write(path, format!("{unique}\0\n"));
+            }
+        }
+        Edit::MakeExecutable(names) => {
+            let path = at(root, names);
+            let is_plain = fs::symlink_metadata(&path)
+                .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o100 == 0);
+            if is_plain && parent(names).is_some() {
+                fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+            }
+        }
+        Edit::Link(names, target) => {
+            if let Some(path) = parent(names) {
+                let _ = symlink(OsStr::from_bytes(target), path);
+            }
+        }
+        Edit::MakeDir(names) => {
+            if let Some(path) = parent(names) {
+                let _ = fs::create_dir(path);
+            }
+        }
+        Edit::Remove(names) => {
+            let path = at(root, names);
+            let is_within = names.len() == 1 || parent(names).is_some();
+            match fs::symlink_metadata(&path) {
+                Ok(meta) if is_within && meta.is_dir() => fs::remove_dir_all(path).unwrap(),
+                Ok(_) if is_within => fs::remove_file(path).unwrap(),
+                _ => {}
+            }
+        }
+        Edit::Move(from, to) => {
+            let source = at(root, from);
+            let is_possible = parent(from).is_some()
+                && fs::symlink_metadata(&source).is_ok()
+                && !at(root, to).starts_with(&source);
+            if is_possible
+                && let Some(target) = parent(to)
+                && fs::symlink_metadata(&target).is_err()
+            {
+                let status = Command::new("cp")
+                    .arg("-a")
+                    .arg(&source)
+                    .arg(&target)
+                    .status();
+                assert!(status.unwrap().success());
+                act(root, &Edit::Remove(from.clone()), unique);
+            }
+        }
+    }
+}
+
+fn act_all(root: &Path, edits: &[Edit], who: &str) {
+    for (number, edit) in edits.iter().enumerate() {
+        act(root, edit, &format!("{who} {number}"));
+    }
+}
+
+/// The process in the namespace: mounts the overlay and does the sandbox's edits in it.
+#[test]
+#[ignore = "run by the other, in a namespace"]
+fn edit_inside() {
+    let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+    let merged = place.join("merged");
+    for dir in [&merged, &place.join("work")] {
+        let _ = fs::create_dir(dir);
+    }
+    let options = format!(
+        "userxattr,lowerdir={0}/project,upperdir={0}/layer0,workdir={0}/work",
+        place.display()
+    );
+    let status = Command::new("mount")
+        .args(["-t", "overlay", "overlay", "-o", &options])
+        .arg(&merged)
+        .status();
+    assert!(status.unwrap().success());
+    let edits: Vec<Edit> = serde_json::from_slice(&fs::read(place.join("edits")).unwrap()).unwrap();
+    act_all(&merged, &edits, "sandbox");
+}
+
+fn inside(fixture: &Fixture, edits: &[Edit]) -> bool {
+    fs::write(
+        fixture.root().join("edits"),
+        serde_json::to_vec(edits).unwrap(),
+    )
+    .unwrap();
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "edit_inside"])
+        .env(PLACE, fixture.root())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    output.status.success()
+}
+
+/// Attributes of everything in the project.
+fn signatures(fixture: &Fixture) -> BTreeMap<Vec<u8>, Signature> {
+    let tree = fixture.tree();
+    let look = |path: &Vec<u8>| {
+        let at = fixture.project().join(OsStr::from_bytes(path));
+        let stat = rustix::fs::statat(rustix::fs::CWD, at, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        Signature::from(&stat.unwrap())
+    };
+    tree.0
+        .keys()
+        .map(|path| (path.clone(), look(path)))
+        .collect()
+}
+
+/// Compares what a pull made of the project with what it should have made of it.
+fn check(
+    base: &Tree,
+    host: &Tree,
+    sandbox: &Tree,
+    touched: &BTreeSet<Vec<u8>>,
+    now: &Tree,
+    outcome: &Outcome,
+) {
+    let is_at_or_below = |path: &[u8], top: &[u8]| {
+        path.strip_prefix(top)
+            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    };
+    let paths: BTreeSet<&Vec<u8>> = [base, host, sandbox]
+        .iter()
+        .flat_map(|tree| tree.0.keys())
+        .collect();
+    let theirs: BTreeMap<&[u8], &RelPath> = outcome
+        .conflicts
+        .iter()
+        .filter_map(|conflict| Some((conflict.path.as_bytes(), conflict.theirs.as_ref()?)))
+        .collect();
+    for path in &paths {
+        let text = String::from_utf8_lossy(path).into_owned();
+        let (b, h, s) = (base.0.get(*path), host.0.get(*path), sandbox.0.get(*path));
+        let found = now.0.get(*path);
+        let is_refused = outcome
+            .refused
+            .iter()
+            .any(|refusal| is_at_or_below(path, &refusal.path));
+        if touched.contains(*path) || is_refused || s == b {
+            // A directory may come into being, or stay, for what is in it.
+            let is_for_content = found == Some(&Thing::Dir)
+                && now
+                    .0
+                    .keys()
+                    .any(|other| other != *path && is_at_or_below(other, path));
+            let is_agreed = found == s && found != h && h == b;
+            assert!(
+                found == h || is_for_content || is_agreed,
+                "{text}: the host's version is gone: {found:?}"
+            );
+        }
+        if is_refused || s == b || found == s {
+            continue;
+        }
+        // The sandbox changed it, and it is not there: then there is a conflict here or around it.
+        let is_disputed = touched
+            .iter()
+            .any(|other| is_at_or_below(other, path) || is_at_or_below(path, other))
+            || outcome
+                .refused
+                .iter()
+                .any(|refusal| is_at_or_below(&refusal.path, path));
+        assert!(is_disputed, "{text}: {found:?} instead of {s:?}");
+        // And the version of the sandbox is beside it.
+        if let Some(Thing::File(..) | Thing::Link(_)) = s {
+            let beside = theirs
+                .get(path.as_slice())
+                .map(|at| now.0.get(at.as_bytes()));
+            assert_eq!(beside, Some(s), "{text}: the sandbox's version is gone");
+        }
+    }
+    // Nothing else came.
+    for path in now.0.keys() {
+        let is_beside = path.windows(7).any(|part| part == b".theirs");
+        assert!(
+            is_beside || paths.contains(path),
+            "{}",
+            String::from_utf8_lossy(path)
+        );
+    }
+}
+
+fn one(before: &[Edit], there: &[Edit], here: &[Edit]) {
+    let fixture = Fixture::new(1);
+    act_all(&fixture.project(), before, "base");
+    fixture.push();
+    let (base, base_signatures) = (fixture.tree(), signatures(&fixture));
+    assert!(inside(&fixture, there), "the overlay could not be edited");
+    // The same edits on a plain copy tell what the sandbox saw.
+    let copy = fixture.scratch().join("copy");
+    fs::create_dir(&copy).unwrap();
+    act_all(&copy, before, "base");
+    act_all(&copy, there, "sandbox");
+    let sandbox = Tree::read(&copy);
+    act_all(&fixture.project(), here, "host");
+    let (host, host_signatures) = (fixture.tree(), signatures(&fixture));
+    let touched: BTreeSet<Vec<u8>> = base_signatures
+        .keys()
+        .chain(host_signatures.keys())
+        .filter(
+            |path| match (base_signatures.get(*path), host_signatures.get(*path)) {
+                (Some(before), Some(after)) => !before.is_same(after),
+                _ => true,
+            },
+        )
+        .cloned()
+        .collect();
+    let outcome = fixture.pull(Options::default()).unwrap();
+    check(&base, &host, &sandbox, &touched, &fixture.tree(), &outcome);
+    // Doing it again changes nothing, and what remains to be done is what was disputed.
+    let after = fixture.tree();
+    let again = fixture.pull(Options::default()).unwrap();
+    assert_eq!(fixture.tree(), after);
+    assert_eq!(again.applied, []);
+}
+
+#[test]
+fn pulls_do_what_three_way_comparison_says() {
+    let can_mount = has_program("unshare") && {
+        let fixture = Fixture::new(1);
+        inside(&fixture, &[])
+    };
+    if !can_mount {
+        skip!("needs overlays in a user namespace");
+    }
+    let config = Config {
+        cases: 40,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let edits = |count| prop::collection::vec(edit(), 0..count);
+    TestRunner::new(config)
+        .run(
+            &(edits(12), edits(10), edits(5)),
+            |(before, there, here)| {
+                one(&before, &there, &here);
+                Ok(())
+            },
+        )
+        .unwrap();
+}
