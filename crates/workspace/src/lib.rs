@@ -19,6 +19,7 @@ mod beneath;
 pub mod branch;
 pub mod collect;
 mod contents;
+pub mod copy;
 mod error;
 mod filter;
 mod hide;

@@ -72,10 +72,9 @@ impl Put {
         cancel: &AtomicBool,
     ) -> Result<Option<TreeTotals>, Fault> {
         let result = self.take(input, out, cancel);
-        if result.is_err() || is_complete {
-            // What was done is told even if the rest could not be.
-            self.receipts.seal(out)?;
-        }
+        // What was done is told at once, also if the rest could not be: whoever sends may wait for it
+        // before sending more.
+        self.receipts.seal(out)?;
         result?;
         match &self.site {
             Some(site) if is_complete => {

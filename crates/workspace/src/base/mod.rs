@@ -198,6 +198,73 @@ impl Recorder<'_> {
     }
 }
 
+/// An index that is written by whoever walks the project for another purpose as well.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    encoder: Encoder<BufWriter<File>>,
+    new: Unfinished,
+    index: PathBuf,
+}
+
+/// A file that is removed unless it takes its place.
+#[derive(Debug)]
+struct Unfinished(PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Writer {
+    /// Begins an index; it takes its place when it is finished.
+    pub(crate) fn create(index: &Path, pushed_unix_ns: u128) -> Result<Self, Fault> {
+        let mut name = index.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let new = Unfinished(index.with_file_name(name));
+        let encoder = File::create(&new.0)
+            .map(|file| BufWriter::with_capacity(64 << 10, file))
+            .and_then(|out| Encoder::new(out, pushed_unix_ns))
+            .map_err(|error| io("write", &new.0, error))?;
+        Ok(Self {
+            encoder,
+            new,
+            index: index.to_owned(),
+        })
+    }
+
+    /// Adds a path; they come sorted. Those that an index leaves out are left out.
+    pub(crate) fn put(&mut self, path: &RelPath, signature: &Signature) -> Result<(), Fault> {
+        let is_skipped = path.components().any(|name| name == SKIPPED)
+            || path.as_bytes().starts_with(RESERVED_PREFIX);
+        if is_skipped {
+            return Ok(());
+        }
+        self.encoder
+            .put(path, signature)
+            .map_err(|error| io("write", &self.new.0, error))
+    }
+
+    /// Puts the index in its place. What earlier pulls noted beside the old one is in it.
+    pub(crate) fn finish(self) -> Result<(), Fault> {
+        let Self {
+            encoder,
+            new,
+            index,
+        } = self;
+        encoder
+            .finish()
+            .and_then(|_| std::fs::rename(&new.0, &index))
+            .map_err(|error| io("write", &index, error))?;
+        match std::fs::remove_file(pulled_file(&index)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(io("remove", &index, error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What is known about some paths from the time before.
 #[derive(Debug, Default)]
 pub struct Base {

@@ -1,0 +1,499 @@
+//! What a sandbox changed since the push, found over the wire: the same change set, by the same rules,
+//! as from the layers of a native sandbox.
+
+use super::Place;
+use super::entry::{Row, Rows, Seen, SeenKind};
+use super::fetch::{Fetched, Spool, Wanted, fetch};
+use super::manifest::{Line, Lines, Same, Side};
+use super::scan::{Inside, scan};
+use super::spool::Reader;
+use crate::beneath::{Anchor, digest, io};
+use crate::collect::{BaseTree, RESERVED_PREFIX, complete};
+use crate::progress::{Progress, Watch, report};
+use crate::{
+    Change, ChangeKind, ChangeSet, Collected, Contents, Digest, Filter, Flag, Node, Quota, Refusal,
+    RefusalReason, RelPath, Stage, SyncError,
+};
+use glovebox_proto::{Code, Fault};
+use rustix::fs::FileType;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// Most entries of a sandbox's directory that are looked at.
+const MAX_ENTRIES: u64 = 4_000_000;
+/// More paths than changes may have to be looked at: those that turn out to be as they were.
+const SPARE_PATHS: usize = 100_000;
+
+/// What a sandbox's directory is compared with.
+#[derive(Debug, Clone, Copy)]
+pub struct Copied<'a> {
+    /// The manifest of the last push; `None` when nothing was ever pushed there.
+    pub manifest: Option<&'a Path>,
+    /// The host's directory it came from or will go to.
+    pub project: Option<&'a Path>,
+    /// Relative paths that the sandbox was not shown.
+    pub hidden: &'a [PathBuf],
+    /// A private directory for what is fetched.
+    pub spool_dir: &'a Path,
+}
+
+/// Finds out what a sandbox changed, and fetches it.
+///
+/// # Errors
+/// [`Code::TooLarge`] when there is more than `quota` allows, [`Code::Cancelled`] when `watch` says
+/// so, the guest's own faults, and whatever reading the project fails with.
+pub fn collect(
+    place: &Place<'_>,
+    source: &Copied<'_>,
+    filter: &Filter,
+    quota: &Quota,
+    watch: &mut Watch<'_>,
+) -> Result<Collected, SyncError> {
+    let failed = |fault| SyncError::pull(Stage::Collect, fault);
+    let inside = scan(
+        place,
+        MAX_ENTRIES,
+        quota.max_depth,
+        source.spool_dir,
+        &mut |paths| report(watch, Progress::Collecting { paths, bytes: 0 }),
+    )
+    .map_err(failed)?;
+    let compared = compare(source, filter, quota, inside).map_err(failed)?;
+    let spool = Spool::create(source.spool_dir).map_err(failed)?;
+    let transfer = |fault| SyncError::pull(Stage::Transfer, fault);
+    let wanted: Vec<Wanted<'_>> = compared
+        .touched
+        .iter()
+        .filter(|touched| touched.inside.as_ref().is_some_and(Seen::is_file))
+        .map(|touched| Wanted {
+            path: &touched.path,
+            known: touched.base.as_ref().and_then(Line::digest),
+        })
+        .collect();
+    let paths = compared.touched.len() as u64;
+    let fetched = fetch(place, &wanted, &spool, quota.max_bytes, &mut |bytes| {
+        report(watch, Progress::Collecting { paths, bytes })
+    })
+    .map_err(transfer)?;
+    let anchor = source
+        .project
+        .map(Anchor::open)
+        .transpose()
+        .map_err(failed)?;
+    let mut contents = CopyContents {
+        spool,
+        digests: HashMap::new(),
+        links: compared.links,
+        project: anchor,
+    };
+    let mut builder = Builder {
+        contents: &mut contents,
+        stays: &compared.stays,
+        set: ChangeSet {
+            changes: Vec::new(),
+            refused: compared.refused,
+        },
+        quota,
+    };
+    let mut fetched = fetched.into_iter();
+    for touched in compared.touched {
+        let is_file = touched.inside.as_ref().is_some_and(Seen::is_file);
+        let fetched = if is_file { fetched.next() } else { None };
+        builder.add(touched, fetched).map_err(failed)?;
+    }
+    let mut set = builder.set;
+    set.refused.sort_by(|a, b| a.path.cmp(&b.path));
+    complete(&mut set, &contents, &contents);
+    Ok(Collected::new(set, Box::new(contents)))
+}
+
+/// A path that is not, or not surely, as it was pushed.
+#[derive(Debug)]
+struct Touched {
+    path: RelPath,
+    base: Option<Line>,
+    inside: Option<Seen>,
+}
+
+/// What came out of comparing the lists.
+struct Compared {
+    touched: Vec<Touched>,
+    refused: Vec<Refusal>,
+    /// Paths in directories that must therefore stay.
+    stays: BTreeSet<RelPath>,
+    /// Links as they were pushed.
+    links: BTreeMap<RelPath, Vec<u8>>,
+}
+
+/// A part of the tree that is not looked at more closely.
+struct Apart {
+    path: RelPath,
+    /// Named as soon as something in it turns out to have changed.
+    reason: Option<RefusalReason>,
+}
+
+struct Comparison<'a> {
+    filter: &'a Filter,
+    quota: &'a Quota,
+    hidden: HashSet<&'a [u8]>,
+    has_project: bool,
+    apart: Option<Apart>,
+    /// The topmost directory that a pattern excludes, and whether that has been said.
+    excluded: Option<(RelPath, bool)>,
+    found: Compared,
+}
+
+fn compare(
+    source: &Copied<'_>,
+    filter: &Filter,
+    quota: &Quota,
+    inside: Inside,
+) -> Result<Compared, Fault> {
+    let mut rows = Rows {
+        base: match source.manifest {
+            Some(manifest) => Lines::open(manifest)?,
+            None => Lines::none(),
+        },
+        host: Reader::empty(),
+        inside: inside.seen.read(),
+    };
+    let hidden = source.hidden.iter().map(|path| path.as_os_str().as_bytes());
+    let stays = source
+        .hidden
+        .iter()
+        .filter_map(|path| RelPath::new(path.as_os_str().as_bytes()).ok());
+    let mut comparison = Comparison {
+        filter,
+        quota,
+        hidden: hidden.collect(),
+        has_project: source.project.is_some(),
+        apart: None,
+        excluded: None,
+        found: Compared {
+            touched: Vec::new(),
+            refused: inside.refused,
+            stays: stays.collect(),
+            links: BTreeMap::new(),
+        },
+    };
+    while let Some(row) = rows.next()? {
+        comparison.row(row)?;
+    }
+    Ok(comparison.found)
+}
+
+impl Comparison<'_> {
+    fn row(&mut self, row: Row) -> Result<(), Fault> {
+        let Row {
+            path, base, inside, ..
+        } = row;
+        let same = match (&base, &inside) {
+            (Some(line), Some(seen)) => line.compare(seen, Side::Inside),
+            (None, None) => Same::Yes,
+            _ => Same::No,
+        };
+        if self
+            .apart
+            .as_ref()
+            .is_some_and(|apart| path.starts_with(&apart.path))
+        {
+            self.note_apart(same);
+            return Ok(());
+        }
+        self.apart = None;
+        if let Some(reason) = self.reason_apart(&path, inside.as_ref()) {
+            let is_hidden = self.hidden.contains(path.as_bytes());
+            // Of what was never pushed, anything that is there is the sandbox's.
+            let is_said = is_hidden || reason == RefusalReason::Reserved;
+            self.found.stays.insert(path.clone());
+            self.apart = Some(Apart {
+                path,
+                reason: Some(reason),
+            });
+            let is_odd = inside
+                .as_ref()
+                .is_some_and(|seen| matches!(seen.kind, SeenKind::Special | SeenKind::Missed(_)));
+            self.note_apart(if is_odd || (is_said && inside.is_some()) {
+                Same::No
+            } else {
+                same
+            });
+            return Ok(());
+        }
+        if let (Some(line), false) = (&base, self.has_project)
+            && let Node::Link { target } = line.node()
+        {
+            self.found.links.insert(path.clone(), target);
+        }
+        let is_dir = match (&inside, &base) {
+            (Some(seen), _) => seen.is_dir(),
+            (None, Some(line)) => line.node() == Node::Dir,
+            (None, None) => false,
+        };
+        if !self.filter.takes(&path, is_dir) {
+            self.exclude(path, same != Same::Yes);
+            return Ok(());
+        }
+        if same != Same::Yes {
+            if self.found.touched.len() >= self.quota.max_changes + SPARE_PATHS {
+                return Err(too_many(self.quota));
+            }
+            self.found.touched.push(Touched { path, base, inside });
+        }
+        Ok(())
+    }
+
+    /// Why a part of the tree is not taken, whatever is in it.
+    fn reason_apart(&self, path: &RelPath, inside: Option<&Seen>) -> Option<RefusalReason> {
+        if path.parent().is_none() && path.name().starts_with(RESERVED_PREFIX) {
+            return Some(RefusalReason::Reserved);
+        }
+        if path.name().eq_ignore_ascii_case(b".git") {
+            return Some(RefusalReason::Git);
+        }
+        if self.hidden.contains(path.as_bytes()) {
+            return Some(RefusalReason::Excluded);
+        }
+        match inside?.kind {
+            SeenKind::Special => Some(RefusalReason::Special),
+            SeenKind::Missed(Code::TooLarge) => Some(RefusalReason::TooDeep),
+            SeenKind::Missed(_) => Some(RefusalReason::Unreadable),
+            _ => None,
+        }
+    }
+
+    /// Names the part that is not looked at, once, if something in it surely changed.
+    fn note_apart(&mut self, same: Same) {
+        if same != Same::No {
+            return;
+        }
+        if let Some(apart) = &mut self.apart
+            && let Some(reason) = apart.reason.take()
+        {
+            let path = apart.path.clone();
+            self.refuse(&path, reason);
+        }
+    }
+
+    fn exclude(&mut self, path: RelPath, is_changed: bool) {
+        let is_below = self
+            .excluded
+            .as_ref()
+            .is_some_and(|(top, _)| path.starts_with(top));
+        self.found.stays.insert(path.clone());
+        if !is_below {
+            self.excluded = Some((path, false));
+        }
+        if is_changed
+            && let Some((top, is_said)) = &mut self.excluded
+            && !std::mem::replace(is_said, true)
+        {
+            let top = top.clone();
+            self.refuse(&top, RefusalReason::Excluded);
+        }
+    }
+
+    fn refuse(&mut self, path: &RelPath, reason: RefusalReason) {
+        // Beyond any number a person would read, the first ones stand for all.
+        if self.found.refused.len() < self.quota.max_changes {
+            self.found.refused.push(Refusal {
+                path: path.as_bytes().to_vec(),
+                reason,
+            });
+        }
+    }
+}
+
+fn too_many(quota: &Quota) -> Fault {
+    Fault::failed(
+        Code::TooLarge,
+        format!("more than {} paths changed", quota.max_changes),
+    )
+    .remedy("leave directories of generated files out with `--exclude`")
+}
+
+struct Builder<'a> {
+    contents: &'a mut CopyContents,
+    stays: &'a BTreeSet<RelPath>,
+    set: ChangeSet,
+    quota: &'a Quota,
+}
+
+impl Builder<'_> {
+    fn add(&mut self, touched: Touched, fetched: Option<Fetched>) -> Result<(), Fault> {
+        let Touched { path, base, inside } = touched;
+        let mut flags = Vec::new();
+        let to = match (&inside, fetched) {
+            (None, _) => None,
+            (Some(seen), Some(fetched)) => {
+                let is_executable = seen.signature.is_executable();
+                if seen.signature.permissions & 0o7000 != 0 {
+                    flags.push(Flag::SpecialMode);
+                }
+                if seen.kind == (SeenKind::File { is_linked: true }) {
+                    flags.push(Flag::HardLink);
+                }
+                match fetched {
+                    Fetched::Same => base.as_ref().map(Line::node).map(|node| match node {
+                        Node::File { size, digest, .. } => Node::File {
+                            size,
+                            is_executable,
+                            digest,
+                        },
+                        other => other,
+                    }),
+                    Fetched::File { size, digest } => {
+                        self.contents.digests.insert(path.clone(), digest);
+                        Some(Node::File {
+                            size,
+                            is_executable,
+                            digest: Some(digest),
+                        })
+                    }
+                    // It went away while it was looked at: the next pull sees it gone.
+                    Fetched::Gone => return Ok(()),
+                    Fetched::Refused(reason) => {
+                        self.set.refused.push(Refusal {
+                            path: path.as_bytes().to_vec(),
+                            reason,
+                        });
+                        return Ok(());
+                    }
+                }
+            }
+            (Some(seen), None) => match &seen.kind {
+                SeenKind::Link { target } => Some(Node::Link {
+                    target: target.to_vec(),
+                }),
+                _ => Some(Node::Dir),
+            },
+        };
+        let pushed = base.as_ref().map(Line::node);
+        if to == pushed {
+            return Ok(());
+        }
+        let mut from = self.contents.before(&path, pushed, to.as_ref())?;
+        if from == to {
+            return Ok(());
+        }
+        if to.is_none() && from == Some(Node::Dir) && self.something_stays_in(&path) {
+            return Ok(());
+        }
+        if let (Some(Node::File { digest: was, .. }), Some(Node::File { digest: is, .. })) =
+            (&mut from, &to)
+            && was != is
+            && self.contents.project.is_some()
+        {
+            // Known to differ: nobody needs to compare them again.
+            *was = None;
+        }
+        let kind = match (from, to) {
+            (Some(from), Some(to)) => ChangeKind::Modified { from, to },
+            (Some(from), None) => ChangeKind::Deleted { from },
+            (None, Some(to)) => ChangeKind::Added { to },
+            (None, None) => return Ok(()),
+        };
+        if self.set.changes.len() >= self.quota.max_changes {
+            return Err(too_many(self.quota));
+        }
+        self.set.changes.push(Change { path, kind, flags });
+        Ok(())
+    }
+
+    fn something_stays_in(&self, dir: &RelPath) -> bool {
+        let next = self.stays.range(dir.clone()..).next();
+        next.is_some_and(|path| path.starts_with(dir))
+    }
+}
+
+/// Contents that were fetched, and the host's.
+struct CopyContents {
+    spool: Spool,
+    digests: HashMap<RelPath, Digest>,
+    links: BTreeMap<RelPath, Vec<u8>>,
+    project: Option<Anchor>,
+}
+
+impl CopyContents {
+    /// What the host has at a path; without a project, what was pushed.
+    fn before(
+        &self,
+        path: &RelPath,
+        pushed: Option<Node>,
+        to: Option<&Node>,
+    ) -> Result<Option<Node>, Fault> {
+        let Some(project) = &self.project else {
+            return Ok(pushed);
+        };
+        let Ok(stat) = project.stat(path.as_bytes()) else {
+            return Ok(None);
+        };
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Some(Node::Dir),
+            FileType::Symlink => project
+                .link(path.as_bytes())
+                .ok()
+                .map(|target| Node::Link { target }),
+            FileType::RegularFile => {
+                let size = stat.st_size as u64;
+                let is_as_long =
+                    matches!(to, Some(Node::File { size: theirs, .. }) if *theirs == size);
+                Some(Node::File {
+                    size,
+                    is_executable: stat.st_mode & 0o100 != 0,
+                    digest: if is_as_long {
+                        host_digest(project, path, size)?
+                    } else {
+                        None
+                    },
+                })
+            }
+            _ => None,
+        })
+    }
+}
+
+/// Digest of the host's version, if it can be read and is that long.
+fn host_digest(project: &Anchor, path: &RelPath, size: u64) -> Result<Option<Digest>, Fault> {
+    let Ok((mut file, _)) = project.file(path.as_bytes()) else {
+        return Ok(None);
+    };
+    match digest(&mut file, size, &mut |_| Ok(())) {
+        Ok((sum, read)) => Ok((read == size).then_some(sum)),
+        // The host writes it at this moment.
+        Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(None),
+        Err(error) => Err(io("read", &project.path().join(path.as_path()), error)),
+    }
+}
+
+impl Contents for CopyContents {
+    fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
+        match self.digests.get(path) {
+            Some(digest) => Ok(Box::new(self.spool.open(digest)?)),
+            // Only its mode has changed: the content is the host's.
+            None => self.open_base(path),
+        }
+    }
+
+    fn open_base(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
+        let opened = match &self.project {
+            Some(project) => project.file(path.as_bytes()),
+            None => Err(rustix::io::Errno::NOENT),
+        };
+        match opened {
+            Ok((file, _)) => Ok(Box::new(file)),
+            Err(errno) => Err(io("read the host's version of", path.as_path(), errno)),
+        }
+    }
+}
+
+impl BaseTree for CopyContents {
+    fn link(&self, path: &RelPath) -> Option<Vec<u8>> {
+        match &self.project {
+            Some(project) => project.link(path.as_bytes()).ok(),
+            None => self.links.get(path).cloned(),
+        }
+    }
+}

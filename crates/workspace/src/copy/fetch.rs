@@ -1,0 +1,303 @@
+//! Contents out of a sandbox, each taken once and kept apart on the host, so that it does not matter
+//! what the sandbox does to its files afterwards.
+
+use super::{Place, protocol};
+use crate::beneath::io;
+use crate::{Digest, RefusalReason, RelPath};
+use glovebox_proto::tree::{GotItem, Packer, Packing, Unpacker, Want};
+use glovebox_proto::{Channel, Code, Fault, Reply, Request};
+use glovebox_sandbox::{Incoming, Input};
+use serde_bytes::ByteBuf;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes sent at a time.
+const SEND_BYTES: usize = 64 << 10;
+
+/// A private directory for contents, by digest; gone with the value.
+#[derive(Debug)]
+pub(super) struct Spool {
+    dir: PathBuf,
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Spool {
+    pub(super) fn create(parent: &Path) -> Result<Self, Fault> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = parent.join(format!(".contents-{}-{number}", std::process::id()));
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .map_err(|error| io("make", &dir, error))?;
+        Ok(Self { dir })
+    }
+
+    /// Where the content with a digest is, or will be.
+    pub(super) fn place(&self, digest: &Digest) -> PathBuf {
+        self.dir
+            .join(blake3::Hash::from_bytes(*digest).to_hex().as_str())
+    }
+
+    /// Opens a content.
+    pub(super) fn open(&self, digest: &Digest) -> Result<File, Fault> {
+        let path = self.place(digest);
+        File::open(&path).map_err(|error| io("open", &path, error))
+    }
+}
+
+/// A file to fetch.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) path: &'a RelPath,
+    /// What it was; the same content need not be sent.
+    pub(super) known: Option<(u64, Digest)>,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fetched {
+    /// It has the content that is known.
+    Same,
+    /// Its content is in the spool.
+    File {
+        size: u64,
+        digest: Digest,
+    },
+    /// It is not there any more.
+    Gone,
+    Refused(RefusalReason),
+}
+
+/// Fetches files, in order. `each` hears of the number of bytes now and then, and may stop it.
+///
+/// # Errors
+/// `too-large` when there are more than `max_bytes`, naming the file.
+pub(super) fn fetch(
+    place: &Place<'_>,
+    wanted: &[Wanted<'_>],
+    spool: &Spool,
+    max_bytes: u64,
+    each: &mut dyn FnMut(u64) -> Result<(), Fault>,
+) -> Result<Vec<Fetched>, Fault> {
+    let mut taker = Taker {
+        wanted,
+        spool,
+        left: max_bytes,
+        max_bytes,
+        growing: None,
+        fetched: Vec::new(),
+    };
+    if wanted.is_empty() {
+        return Ok(taker.fetched);
+    }
+    let mut stream = place.sandbox.open(Request::TreeGet {
+        path: ByteBuf::from(place.root),
+        packing: place.packing,
+    })?;
+    let input = stream.input();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| send(wanted, &input));
+        let mut unpacker = Unpacker::new();
+        let result = loop {
+            let bytes = match stream.recv() {
+                Incoming::Data {
+                    channel: Channel::Content,
+                    bytes,
+                    ..
+                } => bytes,
+                Incoming::Data { .. } => continue,
+                Incoming::Reply(Ok(Reply::Tree(_))) if taker.is_complete() => break Ok(()),
+                Incoming::Reply(Ok(_)) => break Err(protocol("did not send all files")),
+                Incoming::Reply(Err(fault)) => break Err(fault),
+            };
+            let taken = taker
+                .take_all(&bytes, &mut unpacker)
+                .and_then(|()| each(taker.bytes()));
+            if let Err(fault) = taken {
+                // The sender hears of it by being refused.
+                let _ = stream.cancel();
+                break Err(fault);
+            }
+        };
+        drop(stream);
+        match (result, sender.join()) {
+            (Err(fault), Ok(Err(own))) if fault.code == Code::Cancelled => Err(own),
+            (Err(fault), _) => Err(fault),
+            (Ok(()), Ok(sent)) => sent,
+            (Ok(()), Err(_)) => Err(Fault::failed(Code::Internal, "the sending thread ended")),
+        }
+    })?;
+    Ok(taker.fetched)
+}
+
+fn send(wanted: &[Wanted<'_>], input: &Input) -> Result<(), Fault> {
+    let send_all = || {
+        let mut packer = Packer::new(Packing::Stored)?;
+        let mut out = Vec::new();
+        for file in wanted {
+            let want = Want {
+                path: file.path.as_bytes(),
+                known: file.known,
+                has_content: true,
+            };
+            packer.push(&want, &mut out)?;
+            if out.len() >= SEND_BYTES {
+                input.send(&out)?;
+                out.clear();
+            }
+        }
+        packer.seal(&mut out)?;
+        input.send(&out)?;
+        input.finish()
+    };
+    match send_all() {
+        // Its answer says why.
+        Err(fault) if fault.code == Code::JobEnded => Ok(()),
+        Err(fault) => {
+            let _ = input.cancel();
+            Err(fault)
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Takes what arrives.
+struct Taker<'a> {
+    wanted: &'a [Wanted<'a>],
+    spool: &'a Spool,
+    left: u64,
+    max_bytes: u64,
+    growing: Option<Growing>,
+    fetched: Vec<Fetched>,
+}
+
+/// A content that is arriving.
+struct Growing {
+    file: File,
+    path: PathBuf,
+    hasher: blake3::Hasher,
+    size: u64,
+}
+
+impl Taker<'_> {
+    fn is_complete(&self) -> bool {
+        self.fetched.len() == self.wanted.len() && self.growing.is_none()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.max_bytes - self.left
+    }
+
+    fn take_all(&mut self, bytes: &[u8], unpacker: &mut Unpacker) -> Result<(), Fault> {
+        let mut input = bytes;
+        while let Some(block) = unpacker
+            .next_block(&mut input)
+            .map_err(|error| protocol(&error.to_string()))?
+        {
+            for item in block.items::<GotItem<'_>>() {
+                self.take(&item.map_err(|error| protocol(&error.to_string()))?)?;
+            }
+        }
+        Ok(())
+    }
+
+    // TRUST: what is sent is a sandbox's. Exactly one answer per question is taken, no more bytes
+    // than the quota, and the digest that counts is the one of what has arrived.
+    fn take(&mut self, item: &GotItem<'_>) -> Result<(), Fault> {
+        let Some(wanted) = self.wanted.get(self.fetched.len()) else {
+            return Err(protocol("sends files it was not asked for"));
+        };
+        match *item {
+            GotItem::Chunk(bytes) => {
+                let count = bytes.len() as u64;
+                self.left = self.left.checked_sub(count).ok_or_else(|| {
+                    Fault::failed(
+                        Code::TooLarge,
+                        format!(
+                            "the changes have more than {} bytes, with `{}` among them",
+                            self.max_bytes, wanted.path
+                        ),
+                    )
+                    .remedy("leave it out with `--exclude`, or raise the limit")
+                })?;
+                let growing = match &mut self.growing {
+                    Some(growing) => growing,
+                    none => none.insert(Growing::create(self.spool)?),
+                };
+                growing.hasher.update(bytes);
+                growing.size += count;
+                growing
+                    .file
+                    .write_all(bytes)
+                    .map_err(|error| io("write", &growing.path, error))
+            }
+            GotItem::End {
+                size,
+                digest,
+                has_content: true,
+                ..
+            } => {
+                let growing = match self.growing.take() {
+                    Some(growing) => growing,
+                    None => Growing::create(self.spool)?,
+                };
+                if growing.size != size || growing.hasher.finalize().as_bytes() != &digest {
+                    let message = format!("`{}` did not arrive as it was sent", wanted.path);
+                    return Err(Fault::failed(Code::Io, message).retryable());
+                }
+                let target = self.spool.place(&digest);
+                std::fs::rename(&growing.path, &target)
+                    .map_err(|error| io("put in place", &target, error))?;
+                self.fetched.push(Fetched::File { size, digest });
+                Ok(())
+            }
+            GotItem::End { size, digest, .. } => {
+                if self.growing.is_some() || wanted.known != Some((size, digest)) {
+                    return Err(protocol("does not send a file it was asked for"));
+                }
+                self.fetched.push(Fetched::Same);
+                Ok(())
+            }
+            GotItem::Failed { code, message } => {
+                if let Some(growing) = self.growing.take() {
+                    let _ = std::fs::remove_file(&growing.path);
+                }
+                self.fetched.push(match code {
+                    Code::NotFound | Code::NotDirectory | Code::IsDirectory => Fetched::Gone,
+                    Code::SpecialFile => Fetched::Refused(RefusalReason::Special),
+                    Code::PermissionDenied => Fetched::Refused(RefusalReason::Unreadable),
+                    code => return Err(Fault::failed(code, message)),
+                });
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Growing {
+    fn create(spool: &Spool) -> Result<Self, Fault> {
+        let path = spool.dir.join("arriving");
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| io("make", &path, error))?;
+        Ok(Self {
+            file,
+            path,
+            hasher: blake3::Hasher::new(),
+            size: 0,
+        })
+    }
+}

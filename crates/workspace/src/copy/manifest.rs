@@ -1,0 +1,285 @@
+//! What a push has brought into a sandbox, path by path: the base of the next push and of every
+//! collection in copy mode. A sorted list in a file, read and written as a stream.
+
+use super::entry::{Located, Seen, SeenKind};
+use super::spool::{Reader, Spool, Spooled};
+use crate::beneath::io;
+use crate::{Digest, Node, RelPath};
+use glovebox_proto::tree::Signature;
+use glovebox_proto::{Code, Fault};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Changes with the meaning of the file.
+const VERSION: u32 = 1;
+
+/// One path as both sides had it when they were last the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Line {
+    pub(super) path: RelPath,
+    pub(super) kind: LineKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum LineKind {
+    Dir,
+    Link {
+        target: ByteBuf,
+    },
+    File {
+        size: u64,
+        is_executable: bool,
+        digest: Digest,
+        /// The host's file, if an equal signature will prove that it is the same.
+        host: Option<Signature>,
+        /// The sandbox's file, likewise.
+        inside: Option<Signature>,
+    },
+}
+
+impl Located for Line {
+    fn path(&self) -> &RelPath {
+        &self.path
+    }
+}
+
+impl Line {
+    /// What it was on both sides.
+    pub(super) fn node(&self) -> Node {
+        match &self.kind {
+            LineKind::Dir => Node::Dir,
+            LineKind::Link { target } => Node::Link {
+                target: target.to_vec(),
+            },
+            LineKind::File {
+                size,
+                is_executable,
+                digest,
+                ..
+            } => Node::File {
+                size: *size,
+                is_executable: *is_executable,
+                digest: Some(*digest),
+            },
+        }
+    }
+
+    /// Whether something seen later is the same, as far as that can be told without reading it.
+    pub(super) fn compare(&self, seen: &Seen, side: Side) -> Same {
+        match (&self.kind, &seen.kind) {
+            (LineKind::Dir, SeenKind::Dir) => Same::Yes,
+            (LineKind::Link { target }, SeenKind::Link { target: now }) => (target == now).into(),
+            (
+                LineKind::File {
+                    size,
+                    is_executable,
+                    host,
+                    inside,
+                    ..
+                },
+                SeenKind::File { .. },
+            ) => {
+                let known = match side {
+                    Side::Host => host,
+                    Side::Inside => inside,
+                };
+                if *size != seen.signature.size || *is_executable != seen.signature.is_executable()
+                {
+                    Same::No
+                } else if known.as_ref() == Some(&seen.signature) {
+                    Same::Yes
+                } else {
+                    Same::Perhaps
+                }
+            }
+            _ => Same::No,
+        }
+    }
+
+    /// The digest, if it is a file.
+    pub(super) fn digest(&self) -> Option<(u64, Digest)> {
+        match &self.kind {
+            LineKind::File { size, digest, .. } => Some((*size, *digest)),
+            _ => None,
+        }
+    }
+}
+
+/// Whose file is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Host,
+    Inside,
+}
+
+/// Whether two are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Same {
+    Yes,
+    No,
+    /// Only their content can tell.
+    Perhaps,
+}
+
+impl From<bool> for Same {
+    fn from(is_same: bool) -> Self {
+        if is_same { Self::Yes } else { Self::No }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Item {
+    Head { version: u32 },
+    Line(Line),
+    End { count: u64 },
+}
+
+/// A manifest being written; it takes its place when it is finished.
+#[derive(Debug)]
+pub(super) struct Writer {
+    spool: Spool<Item>,
+    new: PathBuf,
+    path: PathBuf,
+    count: u64,
+    last: Option<RelPath>,
+    is_finished: bool,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let _ = std::fs::remove_file(&self.new);
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn create(path: &Path) -> Result<Self, Fault> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let new = path.with_file_name(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)
+            .map_err(|error| io("make", &new, error))?;
+        let mut spool = Spool::over(file, new.clone())?;
+        spool.push(&Item::Head { version: VERSION })?;
+        Ok(Self {
+            spool,
+            new,
+            path: path.to_owned(),
+            count: 0,
+            last: None,
+            is_finished: false,
+        })
+    }
+
+    /// Adds a line; they come sorted.
+    pub(super) fn push(&mut self, line: Line) -> Result<(), Fault> {
+        if self.last.as_ref().is_some_and(|last| *last >= line.path) {
+            let message = format!("`{}` comes out of order", line.path);
+            return Err(Fault::failed(Code::Internal, message));
+        }
+        self.last = Some(line.path.clone());
+        self.count += 1;
+        self.spool.push(&Item::Line(line))
+    }
+
+    pub(super) fn finish(mut self) -> Result<(), Fault> {
+        self.spool.push(&Item::End { count: self.count })?;
+        let Self { new, path, .. } = &self;
+        let (new, path) = (new.clone(), path.clone());
+        self.is_finished = true;
+        let empty = Spool::over(
+            std::fs::File::open(&new).map_err(|error| io("open", &new, error))?,
+            new.clone(),
+        )?;
+        std::mem::replace(&mut self.spool, empty).finish()?;
+        std::fs::rename(&new, &path).map_err(|error| io("put in place", &path, error))
+    }
+}
+
+/// Reads a manifest line by line.
+#[derive(Debug)]
+pub(super) struct Lines {
+    items: Reader<Item>,
+    path: PathBuf,
+    next: Option<Line>,
+    count: u64,
+    has_ended: bool,
+}
+
+impl Lines {
+    /// No lines.
+    pub(super) fn none() -> Self {
+        Self {
+            items: Reader::empty(),
+            path: PathBuf::new(),
+            next: None,
+            count: 0,
+            has_ended: true,
+        }
+    }
+
+    /// Opens a manifest; one that is not there has no lines.
+    pub(super) fn open(path: &Path) -> Result<Self, Fault> {
+        let mut lines = Self {
+            path: path.to_owned(),
+            ..Self::none()
+        };
+        let items = match Spooled::<Item>::open(path) {
+            Ok(spooled) => spooled.read(),
+            Err(fault) if fault.code == Code::NotFound => return Ok(lines),
+            Err(fault) => return Err(fault),
+        };
+        lines.items = items;
+        lines.has_ended = false;
+        match lines.items.next()? {
+            Some(Item::Head { version: VERSION }) => Ok(lines),
+            _ => Err(lines.damaged()),
+        }
+    }
+
+    fn damaged(&self) -> Fault {
+        Fault::failed(
+            Code::Io,
+            format!("{} is no manifest of this version", self.path.display()),
+        )
+        .remedy("start the sandbox anew")
+    }
+
+    pub(super) fn peek(&mut self) -> Result<Option<&Line>, Fault> {
+        if self.next.is_none() && !self.has_ended {
+            match self.items.next()? {
+                Some(Item::Line(line)) => {
+                    self.count += 1;
+                    self.next = Some(line);
+                }
+                Some(Item::End { count }) if count == self.count => self.has_ended = true,
+                _ => return Err(self.damaged()),
+            }
+        }
+        Ok(self.next.as_ref())
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Line>, Fault> {
+        let before = match self.peek()? {
+            Some(line) => line.path.clone(),
+            None => return Ok(None),
+        };
+        let line = self.next.take();
+        if let Some(next) = self.peek()?
+            && next.path <= before
+        {
+            return Err(self.damaged());
+        }
+        Ok(line)
+    }
+}

@@ -1,0 +1,52 @@
+//! Copy mode: a project's way into sandboxes whose files this machine cannot reach, and their changes'
+//! way back, over the wire.
+//!
+//! ```text
+//! push      project: walk   sandbox: scan   last push: manifest   -> what differs -> put -> manifest
+//! collect   sandbox: scan   last push: manifest                   -> what differs -> get -> spool
+//! ```
+//!
+//! All lists are sorted, kept in files and compared as streams, so memory does not grow with the
+//! project. A file whose signature (length, times, inode) is the one it had when its digest was taken
+//! is not read again; where that proves nothing, because it was modified in the same moment, it is.
+//!
+//! What a guest says is untrusted: it can be wrong only about its own sandbox. Its lists are checked
+//! and bounded, its contents are kept apart and compared with their digests, and it is never asked
+//! to say anything about the host.
+
+mod collect;
+mod digest;
+mod entry;
+mod fetch;
+mod manifest;
+mod push;
+mod receipt;
+mod remember;
+mod scan;
+mod send;
+mod spool;
+mod walk;
+
+pub use collect::{Copied, collect};
+pub use glovebox_proto::tree::Packing;
+pub use push::{PushOptions, Pushed, Recorded, push};
+pub use walk::IsHidden;
+
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Sandbox;
+
+/// A directory of a sandbox.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The sandbox.
+    pub sandbox: &'a Sandbox,
+    /// The directory: absolute, or relative to where the sandbox's commands start.
+    pub root: &'a [u8],
+    /// Whether what travels is compressed: it pays where the wire is slower than a disk.
+    pub packing: Packing,
+}
+
+/// The guest does not do what it was asked.
+fn protocol(what: &str) -> Fault {
+    Fault::failed(Code::Protocol, format!("the guest {what}"))
+}

@@ -1,0 +1,332 @@
+//! Bringing a project into a sandbox: what differs, and nothing else.
+//!
+//! Three sorted lists side by side: what the project has, what the sandbox has, and what both had
+//! after the last push. The sandbox's own work is never overwritten: what it changed and the project
+//! changed too is left alone and named, unless the caller says that the project wins. Only what an
+//! earlier push brought is ever deleted.
+
+use super::entry::Rows;
+use super::manifest::{Lines, Same, Side, Writer};
+use super::receipt::{Pending, Receipts, receive};
+use super::scan::{self, Inside};
+use super::send::{Sender, Sums};
+use super::spool::{Reader, Spool, Spooled};
+use super::walk::{Gauge, IsHidden, Walked, walk};
+use super::{Place, digest};
+use crate::base;
+use crate::beneath::Anchor;
+use crate::progress::{Progress, Watch, report};
+use crate::{Refusal, RelPath, Stage, SyncError};
+use glovebox_proto::{Code, Fault, Request};
+use serde::Serialize;
+use serde_bytes::ByteBuf;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Most entries of a sandbox's directory that a push looks at.
+const MAX_ENTRIES: u64 = 4_000_000;
+/// Deepest path that a push looks at, in components.
+const MAX_DEPTH: usize = 512;
+/// Decisions on their way from the sender to the manifest.
+const MAX_PENDING: usize = 4096;
+/// How often progress is reported.
+const REPORT_EVERY: Duration = Duration::from_millis(50);
+
+/// Where a push keeps what later ones and every collection start from.
+#[derive(Debug, Clone, Copy)]
+pub struct Recorded<'a> {
+    /// File for the manifest: what both sides had after the push.
+    pub manifest: &'a Path,
+    /// File for the base index (see [`crate::base`]): what the project looked like.
+    pub index: &'a Path,
+    /// A private directory for lists that are gone afterwards.
+    pub spool_dir: &'a Path,
+}
+
+/// How a push treats what both sides changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PushOptions {
+    /// The project's version replaces the sandbox's.
+    pub overwrite: bool,
+}
+
+/// What a push has done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Pushed {
+    /// Files sent; each was checked against its digest on arrival.
+    pub files: u64,
+    /// Bytes of their content.
+    pub bytes: u64,
+    /// Directories and links made.
+    pub made: u64,
+    /// Paths deleted.
+    pub deleted: u64,
+    /// Paths that were as they should be.
+    pub unchanged: u64,
+    /// Paths hidden from the sandbox, directories with all they hold as one.
+    pub hidden: u64,
+    /// The first of them.
+    pub hidden_paths: Vec<RelPath>,
+    /// What cannot be pushed, and why.
+    pub skipped: Vec<Refusal>,
+    /// What both sides changed: the sandbox's version stays.
+    pub conflicts: Vec<RelPath>,
+}
+
+/// Brings a project into a sandbox's directory.
+///
+/// # Errors
+/// [`Code::Cancelled`] when `watch` says so; what reading the project fails with; the guest's own
+/// faults, which name the path. Files that were sent before are whole and stay; the next push finds
+/// them.
+pub fn push(
+    place: &Place<'_>,
+    project: &Path,
+    is_hidden: &IsHidden<'_>,
+    recorded: &Recorded<'_>,
+    options: PushOptions,
+    watch: &mut Watch<'_>,
+) -> Result<Pushed, SyncError> {
+    let collect = |fault| SyncError::push(Stage::Collect, fault);
+    let pushed_unix_ns = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_nanos());
+    let anchor = Anchor::open(project).map_err(collect)?;
+    let (walked, inside) = look(place, &anchor, is_hidden, recorded, watch).map_err(collect)?;
+    let rows = || -> Result<Rows, Fault> {
+        Ok(Rows {
+            base: Lines::open(recorded.manifest)?,
+            host: walked.seen.read(),
+            inside: inside.seen.read(),
+        })
+    };
+    let (wanted, count) = doubtful(rows().map_err(collect)?, recorded).map_err(collect)?;
+    let told = digest::ask(place, &wanted, count, recorded.spool_dir, &mut |paths| {
+        report(watch, Progress::Collecting { paths, bytes: 0 })
+    })
+    .map_err(collect)?;
+
+    let transfer = |fault| SyncError::push(Stage::Transfer, fault);
+    let rows = rows().map_err(transfer)?;
+    let job = Job {
+        place,
+        anchor: &anchor,
+        recorded,
+        options,
+        pushed_unix_ns,
+    };
+    let mut pushed = job.run(rows, told.read(), watch).map_err(transfer)?;
+    pushed.hidden = walked.hidden;
+    pushed.hidden_paths = walked.hidden_paths;
+    pushed.skipped.extend(inside.refused);
+    Ok(pushed)
+}
+
+/// Looks at both sides at once.
+fn look(
+    place: &Place<'_>,
+    anchor: &Anchor,
+    is_hidden: &IsHidden<'_>,
+    recorded: &Recorded<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<(Walked, Inside), Fault> {
+    let gauge = Gauge::default();
+    std::thread::scope(|scope| {
+        let walker = scope.spawn(|| walk(anchor, is_hidden, recorded.spool_dir, &gauge));
+        let mut each = |inside: u64| {
+            let paths = inside + gauge.paths.load(Ordering::Relaxed);
+            report(watch, Progress::Collecting { paths, bytes: 0 })
+        };
+        let scanned = scan::scan(place, MAX_ENTRIES, MAX_DEPTH, recorded.spool_dir, &mut each);
+        let mut watched = Ok(());
+        while scanned.is_ok() && !walker.is_finished() && watched.is_ok() {
+            std::thread::sleep(Duration::from_millis(1));
+            watched = each(0);
+        }
+        if scanned.is_err() || watched.is_err() {
+            gauge.is_stopped.store(true, Ordering::Relaxed);
+        }
+        let walked = walker
+            .join()
+            .map_err(|_| Fault::failed(Code::Internal, "the walking thread ended"))?;
+        let inside = scanned?;
+        watched?;
+        Ok((walked?, inside))
+    })
+}
+
+/// Files of the sandbox that only their content can tell from what they were, or from the project's.
+fn doubtful(mut rows: Rows, recorded: &Recorded<'_>) -> Result<(Spooled<RelPath>, u64), Fault> {
+    let mut wanted = Spool::unnamed(recorded.spool_dir)?;
+    let mut count = 0;
+    while let Some(row) = rows.next()? {
+        if is_doubtful(&row) {
+            wanted.push(&row.path)?;
+            count += 1;
+        }
+    }
+    Ok((wanted.finish()?, count))
+}
+
+/// Whether the sandbox's file has to be read to decide about it.
+pub(super) fn is_doubtful(row: &super::entry::Row) -> bool {
+    let Some(inside) = row.inside.as_ref().filter(|seen| seen.is_file()) else {
+        return false;
+    };
+    match row
+        .base
+        .as_ref()
+        .map(|line| line.compare(inside, Side::Inside))
+    {
+        Some(Same::Yes) => false,
+        Some(Same::Perhaps) => true,
+        Some(Same::No) | None => row
+            .host
+            .as_ref()
+            .is_some_and(|host| host.is_file() && host.signature.size == inside.signature.size),
+    }
+}
+
+struct Job<'a> {
+    place: &'a Place<'a>,
+    anchor: &'a Anchor,
+    recorded: &'a Recorded<'a>,
+    options: PushOptions,
+    pushed_unix_ns: u128,
+}
+
+impl Job<'_> {
+    /// Three threads: one decides and sends, one takes the guest's receipts, and this one writes down
+    /// what became of it.
+    fn run(
+        &self,
+        rows: Rows,
+        told: Reader<Option<digest::Told>>,
+        watch: &mut Watch<'_>,
+    ) -> Result<Pushed, Fault> {
+        let manifest = Writer::create(self.recorded.manifest)?;
+        let index = base::Writer::create(self.recorded.index, self.pushed_unix_ns)?;
+        let stream = self.place.sandbox.open(Request::TreePut {
+            path: ByteBuf::from(self.place.root),
+        })?;
+        let (pending_in, pending) = sync_channel::<Pending>(MAX_PENDING);
+        let (receipts_in, receipts) = sync_channel(MAX_PENDING);
+        let input = stream.input();
+        let sums = Sums::default();
+        std::thread::scope(|scope| {
+            let sums = &sums;
+            let sender_input = input.clone();
+            let sender = scope.spawn(move || {
+                let sender = Sender::new(
+                    self.anchor,
+                    self.options,
+                    told,
+                    sender_input,
+                    pending_in,
+                    sums,
+                    self.place.packing,
+                )?;
+                sender.run(rows)
+            });
+            let receiver = scope.spawn(move || receive(stream, &receipts_in));
+            let mut books = Books {
+                manifest,
+                index,
+                receipts: Receipts::new(receipts),
+            };
+            let kept = keep(&mut books, &pending, sums, watch);
+            if kept.is_err() {
+                // Whatever the others wait for ends with this.
+                let _ = input.cancel();
+            }
+            drop(pending);
+            let Books {
+                manifest,
+                index,
+                mut receipts,
+            } = books;
+            let answered = if kept.is_ok() { receipts.end() } else { Ok(()) };
+            drop(receipts);
+            let sent = sender
+                .join()
+                .map_err(|_| Fault::failed(Code::Internal, "the sending thread ended"))?;
+            let told = receiver
+                .join()
+                .map_err(|_| Fault::failed(Code::Internal, "the receiving thread ended"))?;
+            // The first cause counts: a reader that failed made the guest give up, not the reverse.
+            let is_echo = |fault: &Fault| matches!(fault.code, Code::Cancelled | Code::JobEnded);
+            let pushed = match (sent, told.and(kept).and(answered)) {
+                (Ok(pushed), Ok(())) => pushed,
+                (Err(fault), Err(other)) if is_echo(&fault) => return Err(other),
+                (Err(fault), _) | (Ok(_), Err(fault)) => return Err(fault),
+            };
+            manifest.finish()?;
+            index.finish()?;
+            Ok(pushed)
+        })
+    }
+}
+
+/// What is written down while the push runs.
+struct Books {
+    manifest: Writer,
+    index: base::Writer,
+    receipts: Receipts,
+}
+
+/// Writes down what was decided, in order, once the guest has said that it is so.
+fn keep(
+    books: &mut Books,
+    pending: &std::sync::mpsc::Receiver<Pending>,
+    sums: &Sums,
+    watch: &mut Watch<'_>,
+) -> Result<(), Fault> {
+    let mut reported = Instant::now();
+    loop {
+        if reported.elapsed() >= REPORT_EVERY {
+            reported = Instant::now();
+            report_sums(sums, watch)?;
+        }
+        let next = match pending.recv_timeout(REPORT_EVERY) {
+            Ok(next) => next,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return report_sums(sums, watch),
+        };
+        let mut line = next.line;
+        if next.awaits_receipt {
+            let receipt = loop {
+                match books.receipts.next(REPORT_EVERY)? {
+                    Some(receipt) => break receipt,
+                    None => report_sums(sums, watch)?,
+                }
+            };
+            if let Some(line) = &mut line {
+                receipt.complete(line)?;
+            }
+        }
+        if let Some((path, signature)) = &next.index {
+            books.index.put(path, signature)?;
+        }
+        if let Some(line) = line {
+            books.manifest.push(line)?;
+        }
+    }
+}
+
+fn report_sums(sums: &Sums, watch: &mut Watch<'_>) -> Result<(), Fault> {
+    let files = sums.files.load(Ordering::Relaxed);
+    let bytes = sums.bytes.load(Ordering::Relaxed);
+    let progress = Progress::Staging {
+        files,
+        total_files: files,
+        bytes,
+        total_bytes: bytes,
+    };
+    match watch(progress) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Fault::failed(Code::Cancelled, "it was cancelled")),
+    }
+}

@@ -1,0 +1,117 @@
+//! What becomes of what is sent: the guest's receipts, in order, and the decisions that wait for them.
+
+use super::manifest::{Line, LineKind};
+use super::protocol;
+use crate::{RelPath, base};
+use glovebox_proto::tree::{PutReceipt, Unpacker};
+use glovebox_proto::{Channel, Fault, Reply};
+use glovebox_sandbox::{Incoming, Stream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+
+/// A decision, on its way to the manifest and the index.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) line: Option<Line>,
+    pub(super) index: Option<(RelPath, base::Signature)>,
+    /// The guest was told to do something about it.
+    pub(super) awaits_receipt: bool,
+}
+
+/// What the guest answers.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Receipt(PutReceipt),
+    End(Result<(), Fault>),
+}
+
+/// The receipts, in order.
+#[derive(Debug)]
+pub(super) struct Receipts {
+    heard: Receiver<Heard>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Receipt(PutReceipt);
+
+impl Receipt {
+    /// Adds to a line what the guest knows about it.
+    pub(super) fn complete(&self, line: &mut Line) -> Result<(), Fault> {
+        match (&mut line.kind, &self.0) {
+            (
+                LineKind::File { inside, .. },
+                PutReceipt::Written {
+                    signature,
+                    is_settled,
+                },
+            ) => {
+                *inside = is_settled.then_some(*signature);
+                Ok(())
+            }
+            (LineKind::Dir | LineKind::Link { .. }, PutReceipt::Done) => Ok(()),
+            _ => Err(protocol("sends a receipt of another kind")),
+        }
+    }
+}
+
+impl Receipts {
+    pub(super) fn new(heard: Receiver<Heard>) -> Self {
+        Self { heard }
+    }
+
+    /// The next one; `None` when none came in time.
+    pub(super) fn next(&mut self, wait: Duration) -> Result<Option<Receipt>, Fault> {
+        match self.heard.recv_timeout(wait) {
+            Ok(Heard::Receipt(receipt)) => Ok(Some(Receipt(receipt))),
+            Ok(Heard::End(Err(fault))) => Err(fault),
+            Ok(Heard::End(Ok(()))) => Err(protocol("ended a put before everything was done")),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(protocol("stopped answering")),
+        }
+    }
+
+    /// The end, after the last receipt.
+    pub(super) fn end(&mut self) -> Result<(), Fault> {
+        match self.heard.recv() {
+            Ok(Heard::End(result)) => result,
+            Ok(Heard::Receipt(_)) => Err(protocol("sends more receipts than it was sent items")),
+            Err(_) => Err(protocol("stopped answering")),
+        }
+    }
+}
+
+/// Takes the guest's receipts off the wire.
+// TRUST: the channel is bounded; a guest that sends more than was asked for waits for room.
+pub(super) fn receive(mut stream: Stream, heard: &SyncSender<Heard>) -> Result<(), Fault> {
+    let mut unpacker = Unpacker::new();
+    let result = loop {
+        match stream.recv() {
+            Incoming::Data {
+                channel: Channel::Content,
+                bytes,
+                ..
+            } => {
+                let mut input = bytes.as_slice();
+                while let Some(block) = unpacker
+                    .next_block(&mut input)
+                    .map_err(|error| protocol(&error.to_string()))?
+                {
+                    for receipt in block.items::<PutReceipt>() {
+                        let receipt = receipt.map_err(|error| protocol(&error.to_string()))?;
+                        if heard.send(Heard::Receipt(receipt)).is_err() {
+                            // Nobody wants them any more: it was given up.
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+            Incoming::Data { .. } => {}
+            Incoming::Reply(Ok(Reply::Tree(_))) => break Ok(()),
+            Incoming::Reply(Ok(_)) => break Err(protocol("ended a put in the wrong way")),
+            Incoming::Reply(Err(fault)) => break Err(fault),
+        }
+    };
+    let _ = heard.send(Heard::End(result));
+    Ok(())
+}

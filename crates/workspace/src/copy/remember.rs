@@ -1,0 +1,95 @@
+//! What is remembered of a path after a push: its line of the manifest, its entry of the base index.
+
+use super::digest::Told;
+use super::entry::{Seen, SeenKind};
+use super::manifest::{Line, LineKind};
+use super::walk::signature;
+use crate::base;
+use crate::{Digest, RelPath};
+use glovebox_proto::tree::Signature;
+use serde_bytes::ByteBuf;
+use std::fs::File;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A host file that was read for its digest.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hashed {
+    pub(super) size: u64,
+    pub(super) digest: Digest,
+    pub(super) settled: Option<Signature>,
+}
+
+/// The signature of a file that was read, if an equal one will prove the same content.
+pub(super) fn settled(file: &File, before: Signature, size: u64) -> Option<Signature> {
+    let after = signature(&rustix::fs::fstat(file).ok()?);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let now_ns = i64::try_from(now.as_nanos()).ok()?;
+    (after == before && size == before.size && before.is_settled(now_ns)).then_some(before)
+}
+
+/// The line for a path that stays, with what was learnt about it on the way.
+pub(super) fn refreshed(
+    path: RelPath,
+    base: Option<Line>,
+    host: &Seen,
+    inside: Option<&Seen>,
+    told: Option<&Told>,
+    hashed: Option<Hashed>,
+) -> Line {
+    let kind = match (&host.kind, base.map(|line| line.kind)) {
+        (SeenKind::Dir, _) => LineKind::Dir,
+        (SeenKind::Link { target }, _) => LineKind::Link {
+            target: ByteBuf::from(target.to_vec()),
+        },
+        (
+            _,
+            Some(LineKind::File {
+                size,
+                is_executable,
+                digest,
+                host: known_host,
+                inside: known_inside,
+            }),
+        ) if hashed.is_none_or(|own| (own.size, own.digest) == (size, digest)) => LineKind::File {
+            size,
+            is_executable,
+            digest,
+            host: hashed.map_or(known_host, |own| own.settled),
+            inside: match told {
+                Some(told) if (told.size, told.digest) == (size, digest) => told.signature,
+                _ => known_inside.filter(|_| inside.is_some()),
+            },
+        },
+        _ => LineKind::File {
+            size: hashed.map_or(0, |own| own.size),
+            is_executable: host.signature.is_executable(),
+            digest: hashed.map_or([0; 32], |own| own.digest),
+            host: hashed.and_then(|own| own.settled),
+            inside: told.and_then(|told| told.signature),
+        },
+    };
+    Line { path, kind }
+}
+
+pub(super) fn index_signature(host: &Seen) -> base::Signature {
+    let Signature {
+        size,
+        mtime_ns,
+        ctime_ns,
+        ino,
+        permissions,
+    } = host.signature;
+    base::Signature::Present {
+        kind: match host.kind {
+            SeenKind::File { .. } => base::Kind::File,
+            SeenKind::Dir => base::Kind::Dir,
+            SeenKind::Link { .. } => base::Kind::Link,
+            SeenKind::Special | SeenKind::Missed(_) => base::Kind::Other,
+        },
+        size,
+        mode: u32::from(permissions),
+        mtime_ns,
+        ctime_ns,
+        ino,
+    }
+}

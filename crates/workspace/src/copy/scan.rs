@@ -1,0 +1,138 @@
+//! The sandbox's side of a comparison: what its guest says is there, checked and kept in a list.
+
+use super::entry::{Seen, SeenKind};
+use super::spool::{Spool, Spooled};
+use super::{Place, protocol};
+use crate::{Refusal, RefusalReason, RelPath};
+use glovebox_proto::tree::{EntryKind, ScanItem, Signature, Unpacker};
+use glovebox_proto::{Channel, Code, Fault, Reply, Request};
+use glovebox_sandbox::Incoming;
+use serde_bytes::ByteBuf;
+use std::path::Path;
+
+/// What is not a regular file has no signature.
+pub(super) const NO_SIGNATURE: Signature = Signature {
+    size: 0,
+    mtime_ns: 0,
+    ctime_ns: 0,
+    ino: 0,
+    permissions: 0,
+};
+/// Names that are no paths are listed up to this number.
+const MAX_BAD_NAMES: usize = 1000;
+
+/// What a sandbox has below a directory.
+#[derive(Debug)]
+pub(super) struct Inside {
+    pub(super) seen: Spooled<Seen>,
+    /// Names that cannot be used.
+    pub(super) refused: Vec<Refusal>,
+}
+
+/// Asks a sandbox what it has; nothing if the directory does not exist. `each` hears of the number of
+/// entries now and then, and may stop it.
+// TRUST: the guest's words. Paths are checked, their order is enforced, and their number and depth
+// are bounded by what was asked for, whatever it says.
+pub(super) fn scan(
+    place: &Place<'_>,
+    max_entries: u64,
+    max_depth: usize,
+    spool_dir: &Path,
+    each: &mut dyn FnMut(u64) -> Result<(), Fault>,
+) -> Result<Inside, Fault> {
+    let mut stream = place.sandbox.open(Request::TreeScan {
+        path: ByteBuf::from(place.root),
+        max_entries,
+        max_depth: u32::try_from(max_depth).unwrap_or(u32::MAX),
+        packing: place.packing,
+    })?;
+    let mut spool = Spool::unnamed(spool_dir)?;
+    let mut unpacker = Unpacker::new();
+    let mut refused = Vec::new();
+    let mut last: Option<RelPath> = None;
+    let mut count = 0_u64;
+    loop {
+        let bytes = match stream.recv() {
+            Incoming::Data {
+                channel: Channel::Content,
+                bytes,
+                ..
+            } => bytes,
+            Incoming::Data { .. } => continue,
+            Incoming::Reply(Ok(Reply::Tree(_))) if unpacker.is_between_blocks() => break,
+            Incoming::Reply(Ok(_)) => return Err(protocol("ended a scan in the wrong way")),
+            Incoming::Reply(Err(fault)) if fault.code == Code::NotFound && count == 0 => break,
+            Incoming::Reply(Err(fault)) => return Err(fault),
+        };
+        let mut input = bytes.as_slice();
+        while let Some(block) = unpacker
+            .next_block(&mut input)
+            .map_err(|error| protocol(&error.to_string()))?
+        {
+            for item in block.items::<ScanItem<'_>>() {
+                count += 1;
+                if count > max_entries.saturating_mul(2) {
+                    return Err(protocol("tells of more entries than it was asked for"));
+                }
+                let (path, kind, signature) = match item
+                    .map_err(|error| protocol(&error.to_string()))?
+                {
+                    ScanItem::Entry(entry) => {
+                        let (kind, signature) = kind_of(&entry.kind);
+                        (entry.path, kind, signature)
+                    }
+                    ScanItem::Missed { path, code } => (path, SeenKind::Missed(code), NO_SIGNATURE),
+                };
+                let Ok(path) = RelPath::new(path) else {
+                    if refused.len() < MAX_BAD_NAMES {
+                        refused.push(Refusal {
+                            path: path.to_vec(),
+                            reason: RefusalReason::BadName,
+                        });
+                    }
+                    continue;
+                };
+                let is_after = last.as_ref().is_none_or(|last| match kind {
+                    SeenKind::Missed(_) => *last <= path,
+                    _ => *last < path,
+                });
+                if !is_after {
+                    return Err(protocol("tells of its files out of order"));
+                }
+                last = Some(path.clone());
+                spool.push(&Seen {
+                    path,
+                    signature,
+                    kind,
+                })?;
+            }
+        }
+        each(count)?;
+    }
+    Ok(Inside {
+        seen: spool.finish()?,
+        refused,
+    })
+}
+
+fn kind_of(kind: &EntryKind<'_>) -> (SeenKind, Signature) {
+    match kind {
+        EntryKind::File {
+            signature,
+            is_linked,
+        } => (
+            SeenKind::File {
+                is_linked: *is_linked,
+            },
+            *signature,
+        ),
+        EntryKind::Dir => (SeenKind::Dir, NO_SIGNATURE),
+        EntryKind::Link { target } => (
+            SeenKind::Link {
+                target: ByteBuf::from(*target),
+            },
+            NO_SIGNATURE,
+        ),
+        EntryKind::Special(_) => (SeenKind::Special, NO_SIGNATURE),
+    }
+}

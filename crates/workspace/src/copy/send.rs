@@ -1,0 +1,545 @@
+//! The sending half of a push: decides path by path, reads the project's files, and sends them.
+
+use super::digest::Told;
+use super::entry::{Row, Rows, Seen, SeenKind};
+use super::manifest::{Line, LineKind, Same, Side};
+use super::protocol;
+use super::push::{PushOptions, Pushed, is_doubtful};
+use super::receipt::Pending;
+use super::remember::{Hashed, index_signature, refreshed, settled};
+use super::spool::Reader;
+use super::walk::signature;
+use crate::base;
+use crate::beneath::{Anchor, io};
+use crate::{Refusal, RefusalReason, RelPath};
+use glovebox_proto::tree::{Packer, Packing, PutItem, Signature};
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Input;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::Read as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+
+/// Bytes sent at a time.
+const SEND_BYTES: usize = 64 << 10;
+/// Paths listed by name; beyond, only the first ones stand for all.
+const MAX_LISTED: usize = 1000;
+
+/// How far a push is, for another thread.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    pub(super) files: AtomicU64,
+    pub(super) bytes: AtomicU64,
+}
+
+/// What waits until everything in a directory has been gone through.
+#[derive(Debug)]
+struct Deferred {
+    path: RelPath,
+    /// What takes the directory's place; `None` deletes it.
+    host: Option<Seen>,
+    /// Something of the sandbox's own is in it.
+    is_kept: bool,
+}
+
+/// What is to be done about a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// Nothing, and nothing to remember: it is the sandbox's own, or gone on both sides.
+    Ignore,
+    /// The project has not changed it.
+    Keep,
+    /// Both have the same, in whatever way they came to it.
+    Adopt,
+    Put,
+    Delete,
+    Conflict,
+}
+
+pub(super) struct Sender<'a> {
+    anchor: &'a Anchor,
+    options: PushOptions,
+    told: Reader<Option<Told>>,
+    input: Input,
+    pending: SyncSender<Pending>,
+    sums: &'a Sums,
+    packer: Packer,
+    out: Vec<u8>,
+    buffer: Vec<u8>,
+    deferred: Vec<Deferred>,
+    /// Directories of the project, one within the other, that the sandbox has deleted.
+    missing: Vec<RelPath>,
+    /// A directory of the project where the sandbox has something else.
+    blocked: Option<RelPath>,
+    pushed: Pushed,
+}
+
+impl<'a> Sender<'a> {
+    pub(super) fn new(
+        anchor: &'a Anchor,
+        options: PushOptions,
+        told: Reader<Option<Told>>,
+        input: Input,
+        pending: SyncSender<Pending>,
+        sums: &'a Sums,
+        packing: Packing,
+    ) -> Result<Self, Fault> {
+        Ok(Self {
+            anchor,
+            options,
+            told,
+            input,
+            pending,
+            sums,
+            packer: Packer::new(packing)?,
+            out: Vec::new(),
+            buffer: Vec::new(),
+            deferred: Vec::new(),
+            missing: Vec::new(),
+            blocked: None,
+            pushed: Pushed::default(),
+        })
+    }
+
+    /// Goes through all rows. When this fails, the request is given up.
+    pub(super) fn run(mut self, mut rows: Rows) -> Result<Pushed, Fault> {
+        let result = self.run_rows(&mut rows);
+        if result.is_err() {
+            let _ = self.input.cancel();
+        }
+        result.map(|()| self.pushed)
+    }
+
+    fn run_rows(&mut self, rows: &mut Rows) -> Result<(), Fault> {
+        while let Some(row) = rows.next()? {
+            self.row(row)?;
+        }
+        self.leave(None)?;
+        self.flush(true)?;
+        self.input.finish()
+    }
+
+    fn row(&mut self, row: Row) -> Result<(), Fault> {
+        let told = if is_doubtful(&row) {
+            match self.told.next()? {
+                Some(told) => told,
+                None => return Err(protocol("did not answer all questions")),
+            }
+        } else {
+            None
+        };
+        self.leave(Some(&row.path))?;
+        let Row {
+            path,
+            base,
+            host,
+            inside,
+        } = row;
+        let is_blocked = self
+            .blocked
+            .as_ref()
+            .is_some_and(|blocked| path.starts_with(blocked));
+        if is_blocked {
+            return self.stay(&path, base);
+        }
+        if let Some(host) = &host
+            && !matches!(
+                host.kind,
+                SeenKind::File { .. } | SeenKind::Dir | SeenKind::Link { .. }
+            )
+        {
+            self.skip(&path, RefusalReason::Special);
+            return self.remember(&path, base, host);
+        }
+        let mut hashed = None;
+        let verdict = self.decide(
+            base.as_ref(),
+            host.as_ref(),
+            inside.as_ref(),
+            told.as_ref(),
+            &mut hashed,
+        )?;
+        self.carry_out(verdict, path, base, host, inside, told.as_ref(), hashed)
+    }
+
+    fn decide(
+        &mut self,
+        base: Option<&Line>,
+        host: Option<&Seen>,
+        inside: Option<&Seen>,
+        told: Option<&Told>,
+        hashed: &mut Option<Hashed>,
+    ) -> Result<Verdict, Fault> {
+        let is_as_base = |line: &Line, seen: &Seen| match line.compare(seen, Side::Inside) {
+            Same::Yes => true,
+            Same::No => false,
+            Same::Perhaps => told.map(|told| (told.size, told.digest)) == line.digest(),
+        };
+        let Some(host) = host else {
+            return Ok(match (base, inside) {
+                (None, Some(_)) => {
+                    self.keep_above();
+                    Verdict::Ignore
+                }
+                (_, None) => Verdict::Ignore,
+                (Some(line), Some(inside)) if is_as_base(line, inside) => Verdict::Delete,
+                // Never overwritten: there is nothing to put in its place.
+                (Some(_), Some(_)) => Verdict::Conflict,
+            });
+        };
+        if let Some(line) = base {
+            let is_unchanged = match line.compare(host, Side::Host) {
+                Same::Yes => true,
+                Same::No => false,
+                Same::Perhaps => {
+                    *hashed = self.hash(host)?;
+                    hashed.map(|hashed| (hashed.size, hashed.digest)) == line.digest()
+                }
+            };
+            if is_unchanged {
+                return Ok(Verdict::Keep);
+            }
+        }
+        let contest = if self.options.overwrite {
+            Verdict::Put
+        } else {
+            Verdict::Conflict
+        };
+        Ok(match (base, inside) {
+            (None, None) => Verdict::Put,
+            (Some(_), None) => contest,
+            (Some(line), Some(inside)) if is_as_base(line, inside) => Verdict::Put,
+            (_, Some(inside)) => {
+                if self.is_same(host, inside, told, hashed)? {
+                    Verdict::Adopt
+                } else {
+                    contest
+                }
+            }
+        })
+    }
+
+    /// Whether both sides have the same now.
+    fn is_same(
+        &mut self,
+        host: &Seen,
+        inside: &Seen,
+        told: Option<&Told>,
+        hashed: &mut Option<Hashed>,
+    ) -> Result<bool, Fault> {
+        Ok(match (&host.kind, &inside.kind) {
+            (SeenKind::Dir, SeenKind::Dir) => true,
+            (SeenKind::Link { target }, SeenKind::Link { target: theirs }) => target == theirs,
+            (SeenKind::File { .. }, SeenKind::File { .. }) => {
+                let Some(told) = told else { return Ok(false) };
+                if host.signature.is_executable() != inside.signature.is_executable() {
+                    return Ok(false);
+                }
+                if hashed.is_none() {
+                    *hashed = self.hash(host)?;
+                }
+                hashed.is_some_and(|own| (own.size, own.digest) == (told.size, told.digest))
+            }
+            _ => false,
+        })
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "everything that is known about one path, used up here"
+    )]
+    fn carry_out(
+        &mut self,
+        verdict: Verdict,
+        path: RelPath,
+        base: Option<Line>,
+        host: Option<Seen>,
+        inside: Option<Seen>,
+        told: Option<&Told>,
+        hashed: Option<Hashed>,
+    ) -> Result<(), Fault> {
+        match (verdict, host) {
+            (Verdict::Ignore, _) | (Verdict::Keep | Verdict::Adopt | Verdict::Put, None) => Ok(()),
+            (Verdict::Conflict, _) => {
+                let is_dir = inside.is_some_and(|seen| seen.is_dir());
+                if !is_dir {
+                    self.blocked = Some(path.clone());
+                }
+                self.conflict(&path, base)
+            }
+            (Verdict::Delete, _) => {
+                self.pushed.deleted += 1;
+                if inside.is_some_and(|seen| seen.is_dir()) {
+                    self.deferred.push(Deferred {
+                        path,
+                        host: None,
+                        is_kept: false,
+                    });
+                    return Ok(());
+                }
+                self.delete(&path)
+            }
+            (Verdict::Keep | Verdict::Adopt, Some(host)) => {
+                if host.is_dir() {
+                    match &inside {
+                        None => self.missing.push(path.clone()),
+                        Some(seen) if !seen.is_dir() => self.blocked = Some(path.clone()),
+                        Some(_) => {}
+                    }
+                }
+                self.pushed.unchanged += 1;
+                let line = refreshed(path, base, &host, inside.as_ref(), told, hashed);
+                self.queue(Pending {
+                    index: Some((line.path.clone(), index_signature(&host))),
+                    line: Some(line),
+                    awaits_receipt: false,
+                })
+            }
+            (Verdict::Put, Some(host)) => {
+                if inside.is_some_and(|seen| seen.is_dir()) && !host.is_dir() {
+                    self.deferred.push(Deferred {
+                        path,
+                        host: Some(host),
+                        is_kept: false,
+                    });
+                    return Ok(());
+                }
+                self.put(&host, base)
+            }
+        }
+    }
+
+    /// Both sides changed it: nothing is done, and what both had before stays remembered.
+    fn conflict(&mut self, path: &RelPath, base: Option<Line>) -> Result<(), Fault> {
+        if self.pushed.conflicts.len() < MAX_LISTED {
+            self.pushed.conflicts.push(path.clone());
+        }
+        self.stay(path, base)
+    }
+
+    /// What both had before stays remembered, and the project's version counts as changed.
+    fn stay(&mut self, path: &RelPath, base: Option<Line>) -> Result<(), Fault> {
+        // Lines come sorted: below something that waits there are none.
+        let has_place = self.keep_above();
+        self.queue(Pending {
+            line: base.filter(|_| has_place),
+            index: has_place.then(|| (path.clone(), base::Signature::Absent)),
+            awaits_receipt: false,
+        })
+    }
+
+    /// Marks the directories above as having something that stays. False if there are any.
+    fn keep_above(&mut self) -> bool {
+        for deferred in &mut self.deferred {
+            deferred.is_kept = true;
+        }
+        self.deferred.is_empty()
+    }
+
+    fn skip(&mut self, path: &RelPath, reason: RefusalReason) {
+        if self.pushed.skipped.len() < MAX_LISTED {
+            self.pushed.skipped.push(Refusal {
+                path: path.as_bytes().to_vec(),
+                reason,
+            });
+        }
+    }
+
+    /// Keeps what both sides had before for a path that could not be read now.
+    fn remember(&mut self, path: &RelPath, base: Option<Line>, host: &Seen) -> Result<(), Fault> {
+        let has_place = self.keep_above();
+        let index = (path.clone(), index_signature(host));
+        self.queue(Pending {
+            line: base.filter(|_| has_place),
+            index: has_place.then_some(index),
+            awaits_receipt: false,
+        })
+    }
+
+    /// Does what waited for the end of directories that `next` is not in.
+    fn leave(&mut self, next: Option<&RelPath>) -> Result<(), Fault> {
+        let is_within = |dir: &RelPath| next.is_some_and(|next| next.starts_with(dir));
+        while self.missing.last().is_some_and(|dir| !is_within(dir)) {
+            self.missing.pop();
+        }
+        if self.blocked.as_ref().is_some_and(|dir| !is_within(dir)) {
+            self.blocked = None;
+        }
+        while let Some(deferred) = self.deferred.pop_if(|deferred| !is_within(&deferred.path)) {
+            match deferred.host {
+                None if deferred.is_kept => self.pushed.deleted -= 1,
+                None => self.delete(&deferred.path)?,
+                Some(_) if deferred.is_kept => self.conflict(&deferred.path, None)?,
+                Some(host) => self.put(&host, None)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, path: &RelPath) -> Result<(), Fault> {
+        self.expect_receipt(None, None)?;
+        let path = path.as_bytes();
+        self.send(&PutItem::Delete { path })
+    }
+
+    fn expect_receipt(
+        &mut self,
+        line: Option<Line>,
+        index: Option<(RelPath, base::Signature)>,
+    ) -> Result<(), Fault> {
+        self.queue(Pending {
+            line,
+            index,
+            awaits_receipt: true,
+        })
+    }
+
+    /// Sends a path, with the directories above it that the sandbox has deleted.
+    fn put(&mut self, host: &Seen, base: Option<Line>) -> Result<(), Fault> {
+        for dir in std::mem::take(&mut self.missing) {
+            if host.path.starts_with(&dir) {
+                self.expect_receipt(None, None)?;
+                let path = dir.as_bytes();
+                self.send(&PutItem::Dir { path })?;
+            }
+        }
+        let index = Some((host.path.clone(), index_signature(host)));
+        let path = host.path.as_bytes();
+        let kind = match &host.kind {
+            SeenKind::Dir => LineKind::Dir,
+            SeenKind::Link { target } => LineKind::Link {
+                target: target.clone(),
+            },
+            _ => return self.put_file(host, base),
+        };
+        let line = Line {
+            path: host.path.clone(),
+            kind: kind.clone(),
+        };
+        self.expect_receipt(Some(line), index)?;
+        self.pushed.made += 1;
+        match &kind {
+            LineKind::Link { target } => self.send(&PutItem::Link { path, target }),
+            _ => self.send(&PutItem::Dir { path }),
+        }
+    }
+
+    fn put_file(&mut self, host: &Seen, base: Option<Line>) -> Result<(), Fault> {
+        let Some((mut file, before)) = self.open(host)? else {
+            return self.remember(&host.path, base, host);
+        };
+        let is_executable = before.is_executable();
+        self.send(&PutItem::File {
+            path: host.path.as_bytes(),
+            is_executable,
+            mtime_ns: before.mtime_ns,
+        })?;
+        let mut hasher = blake3::Hasher::new();
+        let mut size = 0_u64;
+        loop {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.resize(self.packer.chunk_room(), 0);
+            let read = file.read(&mut buffer);
+            let count = match read {
+                Ok(count) => count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(self.unreadable(host, error)),
+            };
+            if count > 0 {
+                let bytes = &buffer[..count];
+                hasher.update(bytes);
+                size += count as u64;
+                self.sums.bytes.fetch_add(count as u64, Ordering::Relaxed);
+                self.send(&PutItem::Chunk(bytes))?;
+            }
+            self.buffer = buffer;
+            // A short read of a regular file is its end, unless it grows at this moment.
+            if count == 0 || size == before.size {
+                break;
+            }
+        }
+        let digest = *hasher.finalize().as_bytes();
+        let line = Line {
+            path: host.path.clone(),
+            kind: LineKind::File {
+                size,
+                is_executable,
+                digest,
+                host: settled(&file, before, size),
+                inside: None,
+            },
+        };
+        let index = Some((host.path.clone(), index_signature(host)));
+        self.expect_receipt(Some(line), index)?;
+        self.send(&PutItem::End { size, digest })?;
+        self.pushed.files += 1;
+        self.pushed.bytes += size;
+        self.sums.files.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Opens a file of the project; `None` when it went away or must not be read.
+    fn open(&mut self, host: &Seen) -> Result<Option<(File, Signature)>, Fault> {
+        match self.anchor.file(host.path.as_bytes()) {
+            Ok((file, stat)) => Ok(Some((file, signature(&stat)))),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ISDIR) => Ok(None),
+            Err(Errno::NXIO) => {
+                self.skip(&host.path, RefusalReason::Special);
+                Ok(None)
+            }
+            Err(Errno::ACCESS | Errno::PERM) => {
+                self.skip(&host.path, RefusalReason::Unreadable);
+                Ok(None)
+            }
+            Err(errno) => Err(self.unreadable(host, errno)),
+        }
+    }
+
+    fn unreadable(&self, host: &Seen, error: impl Into<std::io::Error>) -> Fault {
+        io("read", &self.anchor.path().join(host.path.as_path()), error)
+    }
+
+    /// Reads a file of the project for its digest.
+    fn hash(&mut self, host: &Seen) -> Result<Option<Hashed>, Fault> {
+        let Some((mut file, before)) = self.open(host)? else {
+            return Ok(None);
+        };
+        let summed = crate::beneath::digest(&mut file, u64::MAX, &mut |_| Ok(()));
+        let (digest, size) = summed.map_err(|error| self.unreadable(host, error))?;
+        Ok(Some(Hashed {
+            size,
+            digest,
+            settled: settled(&file, before, size),
+        }))
+    }
+
+    fn queue(&mut self, pending: Pending) -> Result<(), Fault> {
+        let gone = || Fault::failed(Code::Cancelled, "the push was given up");
+        match self.pending.try_send(pending) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Disconnected(_)) => Err(gone()),
+            Err(TrySendError::Full(pending)) => {
+                // Those before it may wait for receipts of items that have not left yet.
+                self.flush(true)?;
+                self.pending.send(pending).map_err(|_| gone())
+            }
+        }
+    }
+
+    fn send(&mut self, item: &PutItem<'_>) -> Result<(), Fault> {
+        self.packer.push(item, &mut self.out)?;
+        self.flush(false)
+    }
+
+    fn flush(&mut self, all: bool) -> Result<(), Fault> {
+        if all {
+            self.packer.seal(&mut self.out)?;
+        }
+        if self.out.len() >= SEND_BYTES || (all && !self.out.is_empty()) {
+            self.input.send(&self.out)?;
+            self.out.clear();
+        }
+        Ok(())
+    }
+}

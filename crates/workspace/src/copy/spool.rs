@@ -1,0 +1,187 @@
+//! Lists that may be long, kept in files of their own instead of memory, in the blocks of tree
+//! streams.
+
+use crate::beneath::io;
+use glovebox_proto::tree::{Packer, Packing, Unpacker};
+use glovebox_proto::{Code, Fault, WireError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::marker::PhantomData;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes read at a time.
+const READ_BYTES: usize = 64 << 10;
+/// Bytes gathered before they are written.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// A list being written.
+#[derive(Debug)]
+pub(super) struct Spool<T> {
+    file: File,
+    path: PathBuf,
+    packer: Packer,
+    out: Vec<u8>,
+    kind: PhantomData<fn(T)>,
+}
+
+impl<T: Serialize> Spool<T> {
+    /// A list without a name, gone with its last reader.
+    pub(super) fn unnamed(dir: &Path) -> Result<Self, Fault> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = dir.join(format!(".list-{}-{number}", std::process::id()));
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| io("make", &path, error))?;
+        std::fs::remove_file(&path).map_err(|error| io("remove", &path, error))?;
+        Self::over(file, path)
+    }
+
+    /// A list in a file that is there already.
+    pub(super) fn over(file: File, path: PathBuf) -> Result<Self, Fault> {
+        Ok(Self {
+            file,
+            path,
+            packer: Packer::new(Packing::Stored)?,
+            out: Vec::new(),
+            kind: PhantomData,
+        })
+    }
+
+    /// Adds to the end.
+    pub(super) fn push(&mut self, item: &T) -> Result<(), Fault> {
+        self.packer.push(item, &mut self.out)?;
+        if self.out.len() >= WRITE_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        let written = self.file.write_all(&self.out);
+        self.out.clear();
+        written.map_err(|error| io("write", &self.path, error))
+    }
+
+    /// Writes the rest.
+    pub(super) fn finish(mut self) -> Result<Spooled<T>, Fault> {
+        self.packer.seal(&mut self.out)?;
+        self.flush()?;
+        Ok(Spooled {
+            file: Arc::new(self.file),
+            path: self.path,
+            kind: PhantomData,
+        })
+    }
+}
+
+/// A list that has been written.
+#[derive(Debug)]
+pub(super) struct Spooled<T> {
+    file: Arc<File>,
+    path: PathBuf,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned> Spooled<T> {
+    /// A list in a file.
+    pub(super) fn open(path: &Path) -> Result<Self, Fault> {
+        let file = File::open(path).map_err(|error| io("open", path, error))?;
+        Ok(Self {
+            file: Arc::new(file),
+            path: path.to_owned(),
+            kind: PhantomData,
+        })
+    }
+
+    /// Reads it from the beginning; any number of times, also at once.
+    pub(super) fn read(&self) -> Reader<T> {
+        Reader {
+            source: Some((Arc::clone(&self.file), self.path.clone())),
+            at: 0,
+            unpacker: Unpacker::new(),
+            ready: VecDeque::new(),
+        }
+    }
+}
+
+/// Where reading a list stands.
+#[derive(Debug)]
+pub(super) struct Reader<T> {
+    /// `None` when everything has been read.
+    source: Option<(Arc<File>, PathBuf)>,
+    at: u64,
+    unpacker: Unpacker,
+    /// Items of the block read last.
+    ready: VecDeque<T>,
+}
+
+impl<T: DeserializeOwned> Reader<T> {
+    /// A list without anything.
+    pub(super) fn empty() -> Self {
+        Self {
+            source: None,
+            at: 0,
+            unpacker: Unpacker::new(),
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// The next item, which stays the next.
+    pub(super) fn peek(&mut self) -> Result<Option<&T>, Fault> {
+        self.fill()?;
+        Ok(self.ready.front())
+    }
+
+    /// The next item.
+    pub(super) fn next(&mut self) -> Result<Option<T>, Fault> {
+        self.fill()?;
+        Ok(self.ready.pop_front())
+    }
+
+    fn fill(&mut self) -> Result<(), Fault> {
+        while self.ready.is_empty()
+            && let Some((file, path)) = &self.source
+        {
+            let damaged = |error: &WireError| {
+                let message = format!("{} is damaged: {error}", path.display());
+                Fault::failed(Code::Io, message)
+            };
+            let mut bytes = vec![0; READ_BYTES];
+            let count = match file.read_at(&mut bytes, self.at) {
+                Ok(count) => count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(io("read", path, error)),
+            };
+            self.at += count as u64;
+            let mut input = &bytes[..count];
+            while let Some(block) = self
+                .unpacker
+                .next_block(&mut input)
+                .map_err(|error| damaged(&error))?
+            {
+                for item in block.items::<T>() {
+                    self.ready.push_back(item.map_err(|error| damaged(&error))?);
+                }
+            }
+            if count == 0 {
+                if !self.unpacker.is_between_blocks() {
+                    let message = format!("{} is cut off", path.display());
+                    return Err(Fault::failed(Code::Io, message));
+                }
+                self.source = None;
+            }
+        }
+        Ok(())
+    }
+}
