@@ -10,6 +10,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod checkpoints;
 mod deaths;
 mod disk;
 mod system_calls;

@@ -5,6 +5,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod checkpoints;
 mod clients;
 #[path = "../conformance/fixture.rs"]
 #[expect(

@@ -17,7 +17,7 @@ use crate::layout::{Layout, open_dir};
 use crate::name::random_hex;
 use crate::process::ProcessRef;
 use crate::registry::State;
-use crate::{Backend, Name, SandboxSpec, trash, workspace};
+use crate::{Backend, Name, SandboxSpec, checkpoint, trash};
 use glovebox_jail::spec::Layers;
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, openat};
@@ -113,13 +113,24 @@ impl Cell {
         spec: &SandboxSpec,
         status: Option<&Status>,
     ) -> Result<Option<Self>, Fault> {
+        Self::make_with(layout, name, spec, status, |_| Ok(()))
+    }
+
+    /// [`Self::make`], with more in it from the beginning.
+    pub(crate) fn make_with(
+        layout: &Layout,
+        name: &Name,
+        spec: &SandboxSpec,
+        status: Option<&Status>,
+        furnish: impl FnOnce(&Path) -> Result<(), Fault>,
+    ) -> Result<Option<Self>, Fault> {
         let random = random_hex();
         let staged = layout.staging().join(random);
         fs::DirBuilder::new()
             .mode(0o700)
             .create(&staged)
             .map_err(|error| fault::io("make", &staged, error))?;
-        let made = Self::fill(layout, name, spec, status, &staged);
+        let made = Self::fill(layout, name, spec, status, &staged, furnish);
         if !matches!(made, Ok(Some(_))) {
             // The first fault is the one to tell; a sweep removes what stays.
             let _ = fs::remove_dir_all(&staged);
@@ -133,6 +144,7 @@ impl Cell {
         spec: &SandboxSpec,
         status: Option<&Status>,
         staged: &Path,
+        furnish: impl FnOnce(&Path) -> Result<(), Fault>,
     ) -> Result<Option<Self>, Fault> {
         let dir = open_dir(staged).map_err(|errno| fault::io("open", staged, errno))?;
         let lock = open_lock(&dir).and_then(|lock| {
@@ -150,7 +162,7 @@ impl Cell {
         if let Some(status) = status {
             write_fresh(&staged.join("status.json"), &Versioned::new(status))?;
         }
-        workspace::note_push(staged)?;
+        furnish(staged)?;
         match rustix::fs::renameat_with(CWD, staged, CWD, &path, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(Some(Self { path, ..cell })),
             Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(None),
@@ -245,7 +257,7 @@ impl Cell {
     pub(crate) fn has_layers(&self) -> bool {
         let is_on_disk = read_spec(&self.path)
             .is_ok_and(|spec| spec.backend == Backend::Native && spec.jail.layers == Layers::Disk);
-        is_on_disk && self.path.join(LAYERS).is_dir()
+        is_on_disk && (self.path.join(LAYERS).is_dir() || checkpoint::stack::exists(&self.path))
     }
 }
 

@@ -3,21 +3,25 @@
 //! One order per connection over a sequenced-packet socket, one answer. A sandbox that was frozen
 //! over a connection is let go when the connection ends, so a client cannot leave it frozen by dying.
 
-use crate::fault;
-use crate::freeze::Freezer;
-use crate::layout::open_dir;
+use crate::checkpoint::{change, flatten, stack, store};
+use crate::freeze::{Changing, Freezer};
+use crate::layout::{Layout, open_dir};
+use crate::link::set_nonblocking;
+use crate::{fault, trash};
 use glovebox_proto::{Code, Fault, decode, encode};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
     connect, listen, shutdown, socket_with, sockopt::socket_peercred,
 };
 use serde::{Deserialize, Serialize};
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Name of the socket in a sandbox's directory.
@@ -39,13 +43,185 @@ const STACK_BYTES: usize = 128 << 10;
 pub(crate) enum Order {
     /// Hold the sandbox still until this connection ends.
     Freeze,
+    /// Make a checkpoint.
+    Checkpoint {
+        comment: Option<String>,
+        /// Of a copy, while things run.
+        is_live: bool,
+    },
+    /// Go back to a checkpoint.
+    Restore { id: String },
+    /// Forget a checkpoint.
+    Delete { id: String },
 }
 
-/// Its answer.
-pub(crate) type Answer = Result<(), Fault>;
+/// Its answer: the id of the checkpoint it was about, or nothing.
+pub(crate) type Answer = Result<String, Fault>;
 
-/// Listens in the sandbox's directory and serves from threads of its own.
-pub(crate) fn serve(dir_path: &Path, freezer: Arc<Freezer>) -> Result<(), Fault> {
+/// A change that takes the guest away for a moment, for the thread that owns it.
+#[derive(Debug)]
+pub(crate) struct Letter {
+    pub(crate) order: Order,
+    pub(crate) changing: Changing,
+    reply: Sender<Answer>,
+}
+
+impl Letter {
+    /// Answers the client, if it still waits. Others may change things from then on.
+    pub(crate) fn answer(self, answer: Answer) {
+        drop(self.changing);
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// Where a supervisor's threads meet.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) layout: Layout,
+    pub(crate) dir: PathBuf,
+    pub(crate) freezer: Arc<Freezer>,
+    letters: Mutex<VecDeque<Letter>>,
+    /// Readable when there are letters.
+    wake: OwnedFd,
+    listener: OwnedFd,
+    clients: AtomicU32,
+}
+
+impl Desk {
+    /// Listens in the sandbox's directory.
+    pub(crate) fn new(layout: Layout, dir: PathBuf, freezer: Arc<Freezer>) -> Result<Self, Fault> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = eventfd(0, flags)
+            .map_err(|errno| fault::plain_io("cannot make an event descriptor", errno))?;
+        Ok(Self {
+            listener: open_socket(&dir)?,
+            clients: AtomicU32::new(0),
+            layout,
+            dir,
+            freezer,
+            letters: Mutex::default(),
+            wake,
+        })
+    }
+
+    /// Where clients knock; readable when [`Self::admit`] has somebody to admit.
+    pub(crate) fn door(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Serves those who knock, each from a thread of its own for as long as it takes: an idle
+    /// supervisor has none.
+    pub(crate) fn admit(self: &Arc<Self>) {
+        while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) {
+            if !is_ours(&socket) {
+                continue;
+            }
+            if self.clients.fetch_add(1, Ordering::Relaxed) >= MAX_CLIENTS {
+                self.clients.fetch_sub(1, Ordering::Relaxed);
+                let busy = Fault::failed(Code::Busy, "the supervisor serves too many clients");
+                send(&socket, &Answer::Err(busy.retryable()));
+                continue;
+            }
+            let desk = Arc::clone(self);
+            let served = spawn(move || {
+                attend(&socket, &desk);
+                desk.clients.fetch_sub(1, Ordering::Relaxed);
+            });
+            if served.is_err() {
+                // The connection has ended with the thread, and the client says so.
+                self.clients.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Readable when [`Self::take`] has something.
+    pub(crate) fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    fn letters(&self) -> MutexGuard<'_, VecDeque<Letter>> {
+        // A queue is never half changed.
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next letter.
+    pub(crate) fn take(&self) -> Option<Letter> {
+        let mut letters = self.letters();
+        let letter = letters.pop_front();
+        if letters.is_empty() {
+            // Under the lock, so that a letter that comes between is not lost.
+            let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
+        }
+        letter
+    }
+
+    fn post(&self, order: Order) -> Answer {
+        let changing = self.freezer.change()?;
+        let (reply, answer) = mpsc::channel();
+        let letter = Letter {
+            order,
+            changing,
+            reply,
+        };
+        self.letters().push_back(letter);
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        answer.recv().unwrap_or_else(|_| {
+            Err(Fault::lost(
+                Code::LinkLost,
+                "the sandbox ended before its files could be changed",
+            ))
+        })
+    }
+
+    /// Copies the writable layers while everything is held still.
+    fn copy(&self, comment: Option<&str>) -> Answer {
+        let changing = self.freezer.change()?;
+        let held = changing.freeze()?;
+        let taken = change::copy_checkpoint(&self.layout, &self.dir, comment);
+        drop(held);
+        taken.map(|checkpoint| checkpoint.id)
+    }
+
+    fn delete(&self, id: String) -> Answer {
+        let _changing = self.freezer.change()?;
+        stack::checkpoint(&self.dir, &id)?;
+        stack::remove_checkpoint(&self.dir, &id)?;
+        Ok(id)
+    }
+
+    /// Merges layers of a stack that has grown, while everybody goes on.
+    pub(crate) fn flatten(self: &Arc<Self>) {
+        let desk = Arc::clone(self);
+        // Without a thread now, the next checkpoint tries again.
+        let _ = spawn(move || {
+            while let Ok(Some(merged)) = flatten::merge(&desk.layout, &desk.dir) {
+                let Ok(changing) = desk.freezer.change() else {
+                    return;
+                };
+                let installed = flatten::install(&desk.dir, merged);
+                drop(changing);
+                if installed.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Removes what was thrown away, while everybody goes on.
+    pub(crate) fn clear(self: &Arc<Self>, places: Vec<PathBuf>) {
+        let desk = Arc::clone(self);
+        // What is not removed now is removed by a sweep.
+        let _ = spawn(move || {
+            for place in places {
+                let _ = trash::remove(&desk.layout, &place);
+            }
+            let _ = store::collect_garbage(&desk.layout);
+        });
+    }
+}
+
+/// The socket in the sandbox's directory.
+fn open_socket(dir_path: &Path) -> Result<OwnedFd, Fault> {
     let broken = |errno| fault::io("make the control socket of", dir_path, errno);
     let dir = open_dir(dir_path).map_err(broken)?;
     // One of an earlier life.
@@ -53,8 +229,8 @@ pub(crate) fn serve(dir_path: &Path, freezer: Arc<Freezer>) -> Result<(), Fault>
     let listener = new_socket().map_err(broken)?;
     bind(&listener, &address(&dir).map_err(broken)?).map_err(broken)?;
     listen(&listener, BACKLOG).map_err(broken)?;
-    spawn(move || accept(&listener, &freezer))
-        .map_err(|error| fault::plain_io("cannot start a thread for the control socket", error))
+    set_nonblocking(&listener)?;
+    Ok(listener)
 }
 
 fn spawn(body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
@@ -76,50 +252,31 @@ fn is_ours(socket: &OwnedFd) -> bool {
     socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
 }
 
-fn accept(listener: &OwnedFd, freezer: &Arc<Freezer>) {
-    let clients = Arc::new(AtomicU32::new(0));
-    loop {
-        let socket = match accept_with(listener, SocketFlags::CLOEXEC) {
-            Ok(socket) if is_ours(&socket) => socket,
-            Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => continue,
-            // Out of descriptors or memory, for now.
-            Err(_) => {
-                std::thread::sleep(Duration::from_millis(100));
-                continue;
-            }
-        };
-        if clients.fetch_add(1, Ordering::Relaxed) >= MAX_CLIENTS {
-            clients.fetch_sub(1, Ordering::Relaxed);
-            let busy = Fault::failed(Code::Busy, "the supervisor serves too many clients");
-            send(&socket, &Err::<(), _>(busy.retryable()));
-            continue;
-        }
-        let (freezer, clients) = (Arc::clone(freezer), Arc::clone(&clients));
-        // Without a thread the connection ends at once, and the client says so.
-        let _ = spawn(move || {
-            attend(&socket, &freezer);
-            clients.fetch_sub(1, Ordering::Relaxed);
-        });
-    }
-}
-
-fn attend(socket: &OwnedFd, freezer: &Arc<Freezer>) {
+fn attend(socket: &OwnedFd, desk: &Desk) {
     if !wait_readable(socket, Some(ORDER_WAIT)) {
         return;
     }
-    match receive::<Order>(socket) {
-        Ok(Some(Order::Freeze)) => match freezer.freeze() {
+    let answer = match receive::<Order>(socket) {
+        Ok(Some(Order::Freeze)) => match desk.freezer.freeze() {
             Ok(hold) => {
-                send(socket, &Ok::<(), Fault>(()));
+                send(socket, &Answer::Ok(String::new()));
                 // Readable means that the client has hung up or died; it has nothing more to say.
                 wait_readable(socket, None);
                 drop(hold);
+                return;
             }
-            Err(fault) => send(socket, &Err::<(), _>(fault)),
+            Err(fault) => Err(fault),
         },
-        Ok(None) => {}
-        Err(fault) => send(socket, &Err::<(), _>(fault)),
-    }
+        Ok(Some(Order::Checkpoint {
+            comment,
+            is_live: true,
+        })) => desk.copy(comment.as_deref()),
+        Ok(Some(Order::Delete { id })) => desk.delete(id),
+        Ok(Some(order)) => desk.post(order),
+        Ok(None) => return,
+        Err(fault) => Err(fault),
+    };
+    send(socket, &answer);
 }
 
 fn wait_readable(socket: &OwnedFd, wait: Option<Duration>) -> bool {
@@ -153,7 +310,7 @@ fn receive<T: serde::de::DeserializeOwned>(socket: &OwnedFd) -> Result<Option<T>
 
 /// Gives an order to the supervisor of the sandbox in `dir` and waits for the answer. The connection
 /// comes back with it.
-pub(crate) fn order(dir: &Path, order: &Order, wait: Duration) -> Result<OwnedFd, Fault> {
+pub(crate) fn order(dir: &Path, order: &Order, wait: Duration) -> Result<(String, OwnedFd), Fault> {
     let gone = |errno| fault::io("reach the supervisor of", dir, errno);
     let place = open_dir(dir).map_err(gone)?;
     let socket = new_socket().map_err(gone)?;
@@ -172,7 +329,7 @@ pub(crate) fn order(dir: &Path, order: &Order, wait: Duration) -> Result<OwnedFd
         ));
     }
     match receive::<Answer>(&socket)? {
-        Some(answer) => answer.map(|()| socket),
+        Some(answer) => answer.map(|words| (words, socket)),
         None => Err(Fault::lost(
             Code::LinkLost,
             "the supervisor ended without an answer",

@@ -8,8 +8,8 @@
 //! Processes are stopped parents first and let go children first, so that no shell sees a stopped
 //! child. One that somebody else had stopped before stays stopped.
 
-use crate::Backend;
 use crate::process::{self, ProcessRef, below};
+use crate::{Backend, fault};
 use glovebox_proto::{Code, Fault};
 use rustix::process::Signal;
 use std::collections::HashSet;
@@ -115,6 +115,11 @@ impl Freezer {
         Arc::new(freezer)
     }
 
+    /// The guest was started anew.
+    pub(crate) fn set_init(&self, init: Option<ProcessRef>) {
+        self.gate().init = init;
+    }
+
     fn gate(&self) -> MutexGuard<'_, Gate> {
         // No section leaves the gate half changed.
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
@@ -152,6 +157,15 @@ impl Freezer {
             freezer: Arc::clone(self),
         })
     }
+
+    /// Keeps everybody else away from the layers until the result is dropped.
+    pub(crate) fn change(self: &Arc<Self>) -> Result<Changing, Fault> {
+        let mut gate = self.wait_while(FREE_WAIT, |gate| gate.is_changing || gate.holders > 0)?;
+        gate.is_changing = true;
+        Ok(Changing {
+            freezer: Arc::clone(self),
+        })
+    }
 }
 
 /// One who holds the sandbox still.
@@ -172,12 +186,41 @@ impl Drop for Hold {
     }
 }
 
+/// The one who changes the layers.
+#[derive(Debug)]
+pub(crate) struct Changing {
+    freezer: Arc<Freezer>,
+}
+
+impl Changing {
+    /// Holds the sandbox still meanwhile.
+    pub(crate) fn freeze(&self) -> Result<impl Drop + use<>, Fault> {
+        let init = self.freezer.gate().init;
+        Stopped::everything(init.ok_or_else(|| unsupported("this backend"))?)
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.freezer.gate().is_changing = false;
+        self.freezer.is_free.notify_all();
+    }
+}
+
 fn unsupported(what: &str) -> Fault {
     Fault::failed(
         Code::Unsupported,
         format!("{what} cannot hold the processes of a sandbox still"),
     )
     .remedy(format!("use the backend `{}`", Backend::Native.as_str()))
+}
+
+/// Whether nothing but the guest itself lives in the sandbox.
+pub(crate) fn is_idle(init: ProcessRef) -> Result<bool, Fault> {
+    if init.open().is_none() {
+        return Err(fault::internal("the first process of the sandbox is gone"));
+    }
+    Ok(below(init.pid).is_empty())
 }
 
 /// A sandbox that is held still. Dropping it lets the processes go on; so does the death of the

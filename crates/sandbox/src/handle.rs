@@ -480,7 +480,7 @@ impl Sandbox {
     /// # Errors
     /// `unsupported` where there are none that can be seen from outside.
     pub fn workspace_layers(&self) -> Result<WorkspaceLayers, Fault> {
-        workspace::layers(&self.dir)
+        workspace::layers(&self.layout, &self.dir)
     }
 
     /// Holds every process of a native sandbox still until the result is dropped or this process
@@ -495,17 +495,14 @@ impl Sandbox {
                 "only the processes of a native sandbox can be held still",
             ));
         }
-        let kind = match &self.core.owner {
-            Some(owner) => {
-                let freezer = self
-                    .core
-                    .freezer
-                    .get_or_init(|| Freezer::new(owner.process()));
-                FrozenKind::Own {
-                    _hold: freezer.freeze()?,
-                }
+        let kind = if let Some(owner) = &self.core.owner {
+            let new = || Freezer::new(owner.process());
+            FrozenKind::Own {
+                _hold: self.core.freezer.get_or_init(new).freeze()?,
             }
-            None => FrozenKind::Remote(control::order(&self.dir, &Order::Freeze, FREEZE_WAIT)?),
+        } else {
+            let (_, held) = control::order(&self.dir, &Order::Freeze, FREEZE_WAIT)?;
+            FrozenKind::Remote(held)
         };
         Ok(Frozen { kind })
     }

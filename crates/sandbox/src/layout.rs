@@ -5,6 +5,7 @@
 //! STATE/staging/          directories that are being put together
 //! STATE/slots/N           leases: one lock per live sandbox (see `slot`)
 //! STATE/base/             what sandboxes share, by hash
+//! STATE/layers/           what checkpoints froze, shared (see `checkpoint`)
 //! STATE/trash/            what is being removed
 //! ```
 
@@ -46,6 +47,7 @@ impl Layout {
             layout.staging(),
             layout.slots(),
             layout.base(),
+            layout.layers(),
             layout.trash(),
         ];
         make_private(state)?;
@@ -79,6 +81,10 @@ impl Layout {
 
     pub(crate) fn base(&self) -> PathBuf {
         self.state.join("base")
+    }
+
+    pub(crate) fn layers(&self) -> PathBuf {
+        self.state.join("layers")
     }
 
     pub(crate) fn trash(&self) -> PathBuf {

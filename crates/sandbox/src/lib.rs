@@ -14,6 +14,7 @@
 mod backend;
 mod cell;
 mod changes;
+mod checkpoint;
 mod client;
 mod control;
 mod fault;
@@ -45,6 +46,7 @@ pub use glovebox_proto as proto;
 
 pub use backend::explain;
 pub use changes::{Change, ChangeKind};
+pub use checkpoint::{Checkpoint, Checkpoints, Forked};
 pub use freeze::Frozen;
 pub use handle::{Info, Output, Sandbox};
 pub use image::{GUEST_HASH, GUEST_SHA256, GuestImage};

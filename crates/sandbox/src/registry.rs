@@ -14,8 +14,8 @@ use crate::link::{Link, greet};
 use crate::slot::Slot;
 use crate::wall::Wall;
 use crate::{
-    GuestImage, Killed, Name, Orphan, SandboxSpec, WorkspaceLayers, client, fault, sweep,
-    termination, workspace,
+    GuestImage, Killed, Name, Orphan, SandboxSpec, WorkspaceLayers, checkpoint, client, fault,
+    sweep, termination, workspace,
 };
 use glovebox_proto::{Code, Fault};
 use serde::{Deserialize, Serialize};
@@ -363,7 +363,7 @@ impl Registry {
     /// `sandbox-not-found`; `unsupported` where there are none that can be seen from outside.
     pub fn workspace_layers(&self, name: &Name) -> Result<WorkspaceLayers, Fault> {
         let dir = self.layout.sandbox(name.as_str());
-        workspace::layers(&dir).map_err(|found| match found.code {
+        workspace::layers(&self.layout, &dir).map_err(|found| match found.code {
             Code::NotFound => fault::not_found(name),
             _ => found,
         })
@@ -374,6 +374,8 @@ impl Registry {
     pub fn kill(&self, name: &Name) -> Result<Killed, Fault> {
         let killed = termination::kill(&self.layout, name);
         self.reap();
+        // What cannot be removed now is found by the next sweep.
+        let _ = checkpoint::store::collect_garbage(&self.layout);
         killed
     }
 
@@ -401,6 +403,10 @@ impl Registry {
         self.janitor.settle();
     }
 
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     /// The state directory.
     pub fn state_dir(&self) -> &Path {
         self.layout.state()
@@ -419,6 +425,12 @@ impl Registry {
     fn lease_slot(&self) -> Result<Slot, Fault> {
         let kept = lock(&self.swept).kept_slots.clone();
         Slot::lease(&self.layout, self.max_sandboxes, &kept)
+    }
+
+    /// Remembers that the sandbox in `dir` may be resumed with the ids it had.
+    pub(crate) fn keep_slot(&self, dir: &Path) {
+        let slot = read_status(dir).ok().and_then(|status| status.slot);
+        lock(&self.swept).kept_slots.extend(slot);
     }
 
     fn reap(&self) {

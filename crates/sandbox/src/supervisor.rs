@@ -4,18 +4,21 @@
 
 use crate::backend::{CreateCx, Owner};
 use crate::cell::{Cell, Status, read_spec, write_json};
-use crate::freeze::Freezer;
+use crate::checkpoint::{self, change, stack};
+use crate::control::{self, Desk, Letter, Order};
+use crate::freeze::{self, Freezer};
 use crate::handle::Core;
 use crate::layout::{Layout, open_dir};
-use crate::link::set_nonblocking;
+use crate::link::{Greeted, set_nonblocking};
 use crate::registry::{State, bring_up};
 use crate::router::{End, Router};
-use crate::{GuestImage, Name, SandboxSpec, client, control, fault, launch, wall};
+use crate::{GuestImage, Name, SandboxSpec, client, fault, launch, wall};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the handover may take.
@@ -42,8 +45,8 @@ pub fn supervise(state_dir: &Path, name: &Name) -> Result<(), Fault> {
     // A sandbox that lives again was kept for its files; they outlast a start that fails.
     let is_resumed = cell.has_layers();
     let up = come_up(&layout, &cell, &starter);
-    let (router, owner, spec, status) = match up {
-        Ok(up) => up,
+    let mut life = match up {
+        Ok(life) => life,
         Err(fault) => {
             if !launch::answer(&starter, Err(fault.clone())) {
                 undo(&layout, cell, is_resumed)?;
@@ -54,8 +57,11 @@ pub fn supervise(state_dir: &Path, name: &Name) -> Result<(), Fault> {
     // From here on others may use the sandbox, so it stays even if its starter is gone by now.
     launch::answer(&starter, Ok(()));
     drop(starter);
-    let end = router.run(owner.as_ref(), Timing::of(&spec));
-    let result = clean_up(&layout, cell, owner.as_ref(), status, end);
+    let end = life.live(&layout, &cell);
+    life.router.say_farewell(life.owner.as_ref(), &end);
+    let result = clean_up(&layout, cell, life.owner.as_ref(), life.status, end);
+    // What cannot be decided or removed now is found by the next sweep.
+    let _ = checkpoint::store::collect_garbage(&layout);
     drop(slot);
     result
 }
@@ -92,27 +98,130 @@ fn take_stdin() -> Result<OwnedFd, Fault> {
     Ok(starter)
 }
 
-type Up = (Router, Box<dyn Owner>, SandboxSpec, Status);
+/// A sandbox that has come up.
+#[derive(Debug)]
+struct Life {
+    router: Router,
+    owner: Box<dyn Owner>,
+    spec: SandboxSpec,
+    status: Status,
+    slot: u32,
+    desk: Arc<Desk>,
+}
 
-fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Up, Fault> {
-    let spec = read_spec(&cell.path)?;
-    let mut status: Status = crate::cell::read_status(&cell.path)?;
-    status.pid = std::process::id();
-    cell.write_status(&status)?;
-    let slot = status
-        .slot
-        .ok_or_else(|| fault::internal("the sandbox has no slot"))?;
+impl Life {
+    /// Serves until the sandbox ends, through every change of its files.
+    fn live(&mut self, layout: &Layout, cell: &Cell) -> End {
+        let timing = Timing::of(&self.spec);
+        loop {
+            match self.router.run(self.owner.as_ref(), timing, &self.desk) {
+                End::Letters => {
+                    while let Some(letter) = self.desk.take() {
+                        if let Err(fault) = self.change(layout, cell, letter) {
+                            return End::Lost(fault);
+                        }
+                    }
+                }
+                end => return end,
+            }
+        }
+    }
+
+    /// Changes what the sandbox stands on: ends its guest and starts another.
+    ///
+    /// An error means that the sandbox is gone. What did not happen has been answered.
+    fn change(&mut self, layout: &Layout, cell: &Cell, letter: Letter) -> Result<(), Fault> {
+        let (id, held) = match self.begin(cell, &letter) {
+            Ok(begun) => begun,
+            Err(fault) => {
+                letter.answer(Err(fault));
+                return Ok(());
+            }
+        };
+        let reason = format!("the sandbox's files were changed to `{id}`, and its guest with them");
+        let raised = self.owner.kill().and_then(|()| {
+            drop(held);
+            raise(layout, cell, &self.spec, self.slot)
+        });
+        let changed = raised.and_then(|raised| {
+            self.owner = raised.owner;
+            self.desk.freezer.set_init(self.owner.process());
+            self.status.process = self.owner.process();
+            cell.write_status(&self.status)?;
+            let lost = Fault::lost(Code::LinkLost, reason);
+            self.router.replace(raised.greeted, &lost)?;
+            Ok(raised.thrown)
+        });
+        match changed {
+            Ok(thrown) => {
+                let is_new = matches!(letter.order, Order::Checkpoint { .. });
+                letter.answer(Ok(id));
+                if is_new {
+                    self.desk.flatten();
+                } else {
+                    self.desk.clear(thrown);
+                }
+                Ok(())
+            }
+            Err(fault) => {
+                letter.answer(Err(fault.clone()));
+                Err(fault)
+            }
+        }
+    }
+
+    /// Holds everything still, makes sure that it may be ended, and writes the change down.
+    fn begin(&self, cell: &Cell, letter: &Letter) -> Result<(String, impl Drop + use<>), Fault> {
+        let held = letter.changing.freeze()?;
+        let begun = match &letter.order {
+            Order::Checkpoint { comment, .. } => {
+                let init = self.owner.process();
+                if self.router.is_busy() || !init.map_or(Ok(false), freeze::is_idle)? {
+                    return Err(Fault::failed(
+                        Code::Busy,
+                        "something runs in the sandbox, and would lose its files",
+                    )
+                    .remedy(
+                        "wait for it or end it (`glovebox list`, `glovebox logs NAME`), or copy \
+                         what was written instead with --live",
+                    )
+                    .retryable());
+                }
+                change::begin_checkpoint(&cell.path, comment.as_deref())?
+            }
+            Order::Restore { id } => change::begin_restore(&cell.path, id)?,
+            Order::Freeze | Order::Delete { .. } => {
+                return Err(fault::internal("an order that needs no letter"));
+            }
+        };
+        Ok((begun.id, held))
+    }
+}
+
+/// A guest that serves.
+struct Raised {
+    greeted: Greeted,
+    owner: Box<dyn Owner>,
+    /// Places in the trash that are still to be removed.
+    thrown: Vec<PathBuf>,
+}
+
+/// Starts a guest on what the sandbox stands on.
+fn raise(layout: &Layout, cell: &Cell, spec: &SandboxSpec, slot: u32) -> Result<Raised, Fault> {
     let begin = Instant::now();
+    let thrown = change::finish(layout, &cell.path)?;
+    let stack = stack::read(&cell.path)?;
+    stack::note_mounted(&cell.path, &stack)?;
     let (link, owner) = {
         // Closed again as soon as the guest runs from it.
         let image = GuestImage::shared(&layout.base())?;
         bring_up(&CreateCx {
-            spec: &spec,
+            spec,
             name: &cell.name,
             dir: &cell.path,
             state_dir: layout.state(),
             slot,
-            frozen: Vec::new(),
+            frozen: checkpoint::frozen(layout, &stack.layers),
             image: &image,
             deadline: begin + Duration::from_millis(spec.start_ms),
         })?
@@ -124,9 +233,30 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Up, Fault>
         return Err(fault::internal("the sandbox has no owner"));
     };
     write_json(&cell.path.join("report.json"), &report?)?;
+    Ok(Raised {
+        greeted: link.into_greeted(),
+        owner,
+        thrown,
+    })
+}
+
+fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Life, Fault> {
+    let spec = read_spec(&cell.path)?;
+    let mut status: Status = crate::cell::read_status(&cell.path)?;
+    status.pid = std::process::id();
+    cell.write_status(&status)?;
+    let slot = status
+        .slot
+        .ok_or_else(|| fault::internal("the sandbox has no slot"))?;
+    let Raised {
+        greeted,
+        owner,
+        thrown,
+    } = raise(layout, cell, &spec, slot)?;
     let listener = open_socket(&cell.path)?;
-    control::serve(&cell.path, Freezer::new(owner.process()))?;
-    let router = Router::new(link.into_greeted(), listener)?;
+    let freezer = Freezer::new(owner.process());
+    let desk = Arc::new(Desk::new(layout.clone(), cell.path.clone(), freezer)?);
+    let router = Router::new(greeted, listener)?;
     if !launch::is_awaited(starter) {
         return Err(Fault::failed(
             Code::Cancelled,
@@ -136,7 +266,17 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Up, Fault>
     status.process = owner.process();
     status.state = State::Ready;
     cell.write_status(&status)?;
-    Ok((router, owner, spec, status))
+    if !thrown.is_empty() {
+        desk.clear(thrown);
+    }
+    Ok(Life {
+        router,
+        owner,
+        spec,
+        status,
+        slot,
+        desk,
+    })
 }
 
 /// Undoes a start that failed, in the place of a starter that is gone.
@@ -180,7 +320,7 @@ fn clean_up(
     let _ = std::fs::remove_file(cell.path.join(control::CONTROL));
     let killed = owner.kill();
     let reason = match end {
-        End::Shutdown => None,
+        End::Shutdown | End::Letters => None,
         End::Wall(ms) => Some(wall::breach(ms)),
         End::Lease(lease) => Some(format!(
             "no client was connected for {} s",

@@ -7,7 +7,7 @@ use crate::cell::{Cell, Found, read_status};
 use crate::layout::Layout;
 use crate::process::{self, ProcessRef};
 use crate::registry::is_kept;
-use crate::{Name, backend, control, fault, trash};
+use crate::{Name, backend, checkpoint, control, fault, trash};
 use glovebox_proto::Fault;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -109,6 +109,10 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
                 ));
             }
         }
+    }
+    if is_removing {
+        // What cannot be decided or removed now stays for the next sweep.
+        let _ = checkpoint::store::collect_garbage(layout);
     }
     Ok(swept)
 }

@@ -6,6 +6,7 @@
 
 use glovebox_jail::cgroup::Cgroup;
 use glovebox_jail::launch::Init;
+use glovebox_jail::plan::Place;
 use glovebox_jail::spec::{Layers, Limits, Spec};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
@@ -28,6 +29,9 @@ pub(crate) struct Watched {
     limits: Limits,
     /// Where its layers are on disk; `None` when they are in memory.
     layers: Option<PathBuf>,
+    /// What checkpoints froze counts as well, and never changes.
+    frozen: Vec<PathBuf>,
+    frozen_bytes: OnceLock<u64>,
     group: Mutex<Option<Cgroup>>,
     breach: Mutex<Option<String>>,
 }
@@ -38,8 +42,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Watched {
     /// Takes what was started under its wing.
-    pub(crate) fn new(init: Init, spec: &Spec, layers: PathBuf, group: Option<Cgroup>) -> Self {
+    pub(crate) fn new(init: Init, spec: &Spec, place: Place, group: Option<Cgroup>) -> Self {
+        let Place { layers, frozen, .. } = place;
         Self {
+            frozen: frozen
+                .into_iter()
+                .flat_map(|layer| layer.root.into_iter().chain(layer.workspace))
+                .collect(),
+            frozen_bytes: OnceLock::new(),
             init,
             limits: spec.limits.clone(),
             layers: (spec.layers == Layers::Disk).then_some(layers),
@@ -74,10 +84,24 @@ impl Watched {
         (self.limits.disk_bytes.is_some() && self.layers.is_some()) || self.is_memory_watched()
     }
 
+    fn frozen_bytes(&self) -> u64 {
+        *self.frozen_bytes.get_or_init(|| {
+            let sizes = self
+                .frozen
+                .iter()
+                .map(|path| match disk_usage(path, u64::MAX) {
+                    Usage::Bytes(bytes) => bytes,
+                    // It passed these bounds when it was written.
+                    Usage::Over | Usage::TooManyEntries | Usage::TooDeep => u64::MAX,
+                });
+            sizes.fold(0, u64::saturating_add)
+        })
+    }
+
     /// One look. Says what was exceeded.
     fn exceeded(&self) -> Option<String> {
         if let (Some(max), Some(layers)) = (self.limits.disk_bytes, &self.layers) {
-            match disk_usage(layers, max) {
+            match disk_usage(layers, max.saturating_sub(self.frozen_bytes())) {
                 Usage::Bytes(_) => {}
                 Usage::Over => {
                     return Some(format!("it wrote more than its disk limit of {max} bytes"));

@@ -2,17 +2,18 @@
 //! project they came from.
 
 use crate::backend::WORKSPACE_UPPER;
-use crate::cell::{read_spec, read_status};
-use crate::{Backend, fault};
+use crate::cell::read_spec;
+use crate::layout::Layout;
+use crate::{Backend, checkpoint, fault};
 use glovebox_jail::spec::{Layers, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-/// File in a sandbox's directory with the time at which it first saw the project, in nanoseconds since
-/// the epoch.
-pub(crate) const PUSHED: &str = "pushed";
+/// File in a sandbox's directory that is made with it and never written: its time is that of the first
+/// sight of the project.
+const SEEN: &str = "lock";
 /// File in a sandbox's directory for the index of the project at that time.
 pub(crate) const BASE: &str = "base";
 /// The kernel stamps files with a clock that stands still between ticks: a change after the push may
@@ -36,7 +37,7 @@ pub struct WorkspaceLayers {
 }
 
 /// Finds the layers of the sandbox in `dir`.
-pub(crate) fn layers(dir: &Path) -> Result<WorkspaceLayers, Fault> {
+pub(crate) fn layers(layout: &Layout, dir: &Path) -> Result<WorkspaceLayers, Fault> {
     let spec = read_spec(dir)?;
     let unsupported = |message: &str| Err(Fault::failed(Code::Unsupported, message));
     if spec.backend != Backend::Native {
@@ -50,29 +51,46 @@ pub(crate) fn layers(dir: &Path) -> Result<WorkspaceLayers, Fault> {
             "a live workspace has no layers: what was written is on the host already",
         );
     }
+    let stack = checkpoint::stack::read(dir)?;
+    let frozen = checkpoint::frozen(layout, &stack.layers);
+    // A fork that was never started has written nothing yet.
+    let upper = Some(dir.join(WORKSPACE_UPPER)).filter(|path| path.is_dir());
     Ok(WorkspaceLayers {
         project: spec.jail.workspace,
-        layers: vec![dir.join(WORKSPACE_UPPER)],
+        layers: upper
+            .into_iter()
+            .chain(frozen.into_iter().filter_map(|layer| layer.workspace))
+            .collect(),
         hidden: spec.jail.hidden,
         base: dir.join(BASE),
-        pushed_unix_ns: pushed(dir),
+        pushed_unix_ns: pushed(dir)?,
     })
 }
 
-/// Notes that the sandbox sees the project from now on.
-pub(crate) fn note_push(dir: &Path) -> Result<(), Fault> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let time = now.as_nanos().saturating_sub(CLOCK_GRAIN_NS);
-    let path = dir.join(PUSHED);
-    fs::write(&path, time.to_string()).map_err(|error| fault::io("write", &path, error))
+fn pushed(dir: &Path) -> Result<u128, Fault> {
+    let path = dir.join(SEEN);
+    let meta = fs::symlink_metadata(&path).map_err(|error| fault::io("inspect", &path, error))?;
+    let seconds = u128::from(meta.mtime().max(0).unsigned_abs());
+    let time = seconds * 1_000_000_000 + u128::from(meta.mtime_nsec().max(0).unsigned_abs());
+    Ok(time.saturating_sub(CLOCK_GRAIN_NS))
 }
 
-fn pushed(dir: &Path) -> u128 {
-    let noted = fs::read_to_string(dir.join(PUSHED)).ok();
-    noted.and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-        let made = read_status(dir).map_or(0, |status| status.created_unix_ms);
-        u128::from(made) * 1_000_000
-    })
+/// Gives a fork the memory of when its files saw the project: their first sight of it counts.
+pub(crate) fn inherit(from: &Path, to: &Path) -> Result<(), Fault> {
+    let (old, new) = (from.join(BASE), to.join(BASE));
+    match fs::copy(&old, &new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(fault::io("copy", &old, error));
+        }
+        _ => {}
+    }
+    let (old, new) = (from.join(SEEN), to.join(SEEN));
+    let seen = fs::symlink_metadata(&old)
+        .and_then(|meta| meta.modified())
+        .map_err(|error| fault::io("inspect", &old, error))?;
+    fs::File::options()
+        .write(true)
+        .open(&new)
+        .and_then(|file| file.set_modified(seen))
+        .map_err(|error| fault::io("write", &new, error))
 }

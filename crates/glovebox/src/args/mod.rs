@@ -4,9 +4,13 @@
 //! here; what they mean on this machine is decided in `config` and `host`. Nothing in this module
 //! reads a file, a variable or the terminal.
 
+mod checkpoint;
 mod command;
 mod sandbox;
 
+pub(crate) use checkpoint::{
+    CheckpointAction, CheckpointArgs, CheckpointDeleteArgs, CheckpointsArgs, ForkArgs, RestoreArgs,
+};
 pub(crate) use command::{
     AttachArgs, CompletionsArgs, ConfigAction, ConfigArgs, ConfigExplainArgs, DemoArgs, DoctorArgs,
     ExecArgs, InfoArgs, KillArgs, ListArgs, LogsArgs, ManArgs, RunArgs, StartArgs, SuperviseArgs,
@@ -100,6 +104,10 @@ pub(crate) enum Command {
     Attach(AttachArgs),
     #[command(visible_alias = "rm")]
     Kill(KillArgs),
+    Checkpoint(CheckpointArgs),
+    Checkpoints(CheckpointsArgs),
+    Restore(RestoreArgs),
+    Fork(ForkArgs),
     Logs(LogsArgs),
     Info(InfoArgs),
     Doctor(DoctorArgs),

@@ -2,6 +2,7 @@
 //! Out: an exit code, or an error that is rendered once, in `main`.
 
 pub(crate) mod attach;
+pub(crate) mod checkpoint;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;

@@ -155,7 +155,7 @@ pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
     let reference = u32::try_from(launched.init.pid)
         .ok()
         .and_then(ProcessRef::of);
-    let watched = Watched::new(launched.init, &spec, place.layers, group.0.take());
+    let watched = Watched::new(launched.init, &spec, place, group.0.take());
     let owner = Native {
         report,
         reference,

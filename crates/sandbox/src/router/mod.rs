@@ -11,6 +11,7 @@ mod client;
 mod route;
 
 use crate::backend::Owner;
+use crate::control::Desk;
 use crate::handle::grown;
 use crate::link::{Flow, Greeted, Outgoing, until, wire_fault};
 use crate::supervisor::Timing;
@@ -26,6 +27,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
@@ -49,6 +51,8 @@ pub(crate) enum End {
     Lease(Duration),
     /// The guest is gone or broke the protocol.
     Lost(Fault),
+    /// It has not ended: letters wait on the desk.
+    Letters,
 }
 
 /// The loop's state.
@@ -95,31 +99,50 @@ impl Router {
         })
     }
 
-    /// Serves until the sandbox ends, and tells everybody who waits.
-    pub(crate) fn run(mut self, owner: &dyn Owner, timing: Timing) -> End {
+    /// Serves until the sandbox ends or a letter arrives.
+    pub(crate) fn run(&mut self, owner: &dyn Owner, timing: Timing, desk: &Arc<Desk>) -> End {
         self.oom_kills_seen = AtomicU64::new(owner.oom_kills());
         let end = loop {
-            if let Err(end) = self.turn(owner, timing) {
+            if let Err(end) = self.turn(owner, timing, desk) {
                 break end;
             }
         };
-        let end = match end {
+        match end {
             // The guest ends after answering; its end is then no loss.
             End::Lost(_) if self.has_shutdown => End::Shutdown,
             end => end,
-        };
-        self.say_farewell(owner, &end);
-        end
+        }
+    }
+
+    /// Whether any request waits for its answer.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.routes.is_empty()
+    }
+
+    /// Goes on with another guest. What was open with the old one ends with `fault`.
+    pub(crate) fn replace(&mut self, greeted: Greeted, fault: &Fault) -> Result<(), Fault> {
+        for (_, route) in std::mem::take(&mut self.routes) {
+            if let Some(client) = route.client.and_then(|key| self.clients.get_mut(&key)) {
+                client.ids.remove(&route.client_id);
+                send_reply(client, route.client_id, &Err(fault.clone()));
+            }
+        }
+        self.hello = encode(&greeted.hello)?;
+        self.reader = greeted.reader;
+        self.writer = greeted.writer;
+        self.decoder = greeted.decoder;
+        self.to_guest = Outgoing::default();
+        Ok(())
     }
 
     /// One wait and everything that came of it.
-    fn turn(&mut self, owner: &dyn Owner, timing: Timing) -> Result<(), End> {
+    fn turn(&mut self, owner: &dyn Owner, timing: Timing, desk: &Arc<Desk>) -> Result<(), End> {
         let deadline = self.next_deadline(timing)?;
         let Ok(left) = until(deadline) else {
             return Ok(());
         };
         let takes_more = self.to_guest.len() <= GUEST_HIGH_WATER_BYTES;
-        let mut fds = Vec::with_capacity(3 + self.clients.len());
+        let mut fds = Vec::with_capacity(5 + self.clients.len());
         fds.push(PollFd::new(&self.reader, PollFlags::IN));
         let is_writing = !self.to_guest.is_empty();
         fds.push(PollFd::new(
@@ -139,6 +162,8 @@ impl Router {
                 PollFlags::empty()
             },
         ));
+        fds.push(PollFd::from_borrowed_fd(desk.wake(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(desk.door(), PollFlags::IN));
         for client in self.clients.values() {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, takes_more);
@@ -160,13 +185,21 @@ impl Router {
         if !ready[1].is_empty() {
             self.flush_guest()?;
         }
-        for (key, ready) in keys.into_iter().zip(&ready[3..]) {
+        for (key, ready) in keys.into_iter().zip(&ready[5..]) {
             self.serve_client(key, *ready)?;
         }
         if !ready[2].is_empty() {
             self.accept();
         }
-        self.drop_broken()
+        self.drop_broken()?;
+        if !ready[4].is_empty() {
+            desk.admit();
+        }
+        if ready[3].is_empty() {
+            Ok(())
+        } else {
+            Err(End::Letters)
+        }
     }
 
     fn next_deadline(&self, timing: Timing) -> Result<Option<Instant>, End> {
@@ -472,9 +505,9 @@ impl Router {
     }
 
     /// Answers everybody who still waits, and gives them a moment to hear it.
-    fn say_farewell(&mut self, owner: &dyn Owner, end: &End) {
+    pub(crate) fn say_farewell(&mut self, owner: &dyn Owner, end: &End) {
         let fault = match end {
-            End::Shutdown => Fault::lost(Code::LinkLost, "the sandbox was killed"),
+            End::Shutdown | End::Letters => Fault::lost(Code::LinkLost, "the sandbox was killed"),
             End::Wall(wall_ms) => ended(&crate::wall::breach(*wall_ms)),
             End::Lease(_) => ended("its lease passed"),
             End::Lost(fault) => match (owner.limit_breach(), owner.epitaph()) {

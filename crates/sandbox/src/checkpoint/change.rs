@@ -1,0 +1,260 @@
+//! Changing what a sandbox stands on, so that a crash at any moment leaves the state before or after.
+//!
+//! A change is written down whole before anything is touched (`pending.json`). Whoever next holds
+//! the sandbox's lock finishes what it finds written, and every step of finishing can be repeated.
+//! Writable layers are never mounted while that happens, and are made anew only afterwards, so one
+//! that is found belongs to the change.
+
+use super::stack::{self, MAX_CHECKPOINTS, Stack, VERSION};
+use super::{Checkpoint, Layer, store, tree, upper};
+use crate::cell::{read_json, write_json};
+use crate::layout::Layout;
+use crate::name::random_hex;
+use crate::{fault, trash};
+use glovebox_jail::plan::{RANGE_BASE, RANGE_IDS, RANGE_SLOTS};
+use glovebox_proto::{Code, Fault};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Highest stack that may grow further; merging keeps it far below.
+const MAX_LAYERS: usize = 400;
+/// Longest comment in bytes.
+const MAX_COMMENT_BYTES: usize = 4096;
+
+/// A change that has begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pending {
+    version: u32,
+    /// What the sandbox stands on afterwards.
+    pub(crate) stack: Stack,
+    /// The layer that the writable one becomes.
+    pub(crate) frozen: Option<Layer>,
+    /// Whether the writable layer is thrown away.
+    is_dropping: bool,
+    /// The checkpoint that is new.
+    checkpoint: Option<Checkpoint>,
+}
+
+fn pending_path(dir: &Path) -> PathBuf {
+    dir.join("pending.json")
+}
+
+pub(crate) fn read_pending(dir: &Path) -> Result<Pending, Fault> {
+    let pending: Pending = read_json(&pending_path(dir))?;
+    if pending.version == VERSION {
+        return Ok(pending);
+    }
+    Err(Fault::failed(
+        Code::Unsupported,
+        format!(
+            "{} was written by another glovebox (version {})",
+            pending_path(dir).display(),
+            pending.version
+        ),
+    ))
+}
+
+/// Finishes the change that has begun in `dir`, if any. Precondition: the caller holds the sandbox's
+/// lock and nothing has its writable layers mounted.
+///
+/// Gives what was thrown away: places in the trash that are still to be removed.
+pub(crate) fn finish(layout: &Layout, dir: &Path) -> Result<Vec<PathBuf>, Fault> {
+    let pending = match read_pending(dir) {
+        Ok(pending) => pending,
+        Err(fault) if fault.code == Code::NotFound => return Ok(Vec::new()),
+        Err(fault) => return Err(fault),
+    };
+    let mut thrown = Vec::new();
+    for part in store::PARTS {
+        let from = upper(dir, part);
+        match &pending.frozen {
+            Some(layer) if has(layer, part) => {
+                store::make_dir(&store::layer(layout, &layer.id))?;
+                let to = store::part(layout, &layer.id, part);
+                match fs::rename(&from, &to) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(fault::io("freeze", &from, error));
+                    }
+                    _ => {}
+                }
+            }
+            None if pending.is_dropping => thrown.extend(trash::discard(layout, &from)?),
+            // A part that nothing was written to stays as it is.
+            Some(_) | None => {}
+        }
+    }
+    if let Some(checkpoint) = &pending.checkpoint {
+        stack::write_checkpoint(dir, checkpoint)?;
+    }
+    stack::write(dir, &pending.stack)?;
+    let path = pending_path(dir);
+    fs::remove_file(&path).map_err(|error| fault::io("remove", &path, error))?;
+    Ok(thrown)
+}
+
+fn has(layer: &Layer, part: &str) -> bool {
+    if part == store::ROOT {
+        layer.has_root
+    } else {
+        layer.has_workspace
+    }
+}
+
+/// Whether anything was written to a part. A directory that is not there was not written to.
+fn is_written(dir: &Path, part: &str) -> Result<bool, Fault> {
+    let path = upper(dir, part);
+    match fs::read_dir(&path) {
+        Ok(mut entries) => Ok(entries.next().is_some()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(fault::io("read", &path, error)),
+    }
+}
+
+/// The leased range that the writable layers belong to, told from whose they are.
+fn first_id(dir: &Path) -> Option<u32> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let owner = fs::symlink_metadata(upper(dir, store::ROOT)).ok()?.uid();
+    let slot = owner.checked_sub(RANGE_BASE)? / RANGE_IDS;
+    (slot < RANGE_SLOTS).then_some(RANGE_BASE + slot * RANGE_IDS)
+}
+
+/// The layer that the writable one would become; `None` when nothing was written.
+fn next_layer(dir: &Path) -> Result<Option<Layer>, Fault> {
+    let layer = Layer {
+        id: store::new_id(),
+        first_id: first_id(dir),
+        level: 0,
+        has_root: is_written(dir, store::ROOT)?,
+        has_workspace: is_written(dir, store::WORKSPACE)?,
+    };
+    Ok((layer.has_root || layer.has_workspace).then_some(layer))
+}
+
+fn next_checkpoint(
+    dir: &Path,
+    stack: &Stack,
+    layer: Option<&Layer>,
+    comment: Option<&str>,
+) -> Result<Checkpoint, Fault> {
+    if comment.is_some_and(|text| text.len() > MAX_COMMENT_BYTES) {
+        return Err(Fault::failed(
+            Code::TooLarge,
+            format!("the comment has more than {MAX_COMMENT_BYTES} bytes"),
+        ));
+    }
+    if stack::count(dir) >= MAX_CHECKPOINTS || stack.layers.len() >= MAX_LAYERS {
+        return Err(Fault::refused(
+            Code::TooLarge,
+            format!(
+                "the sandbox has {} checkpoints on {} layers; there is no room for more",
+                stack::count(dir),
+                stack.layers.len()
+            ),
+        )
+        .remedy("`glovebox checkpoint delete NAME ID` removes one that is not needed"));
+    }
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Ok(Checkpoint {
+        version: VERSION,
+        id: format!("v{}", stack.last + 1),
+        created_unix_ms: now.as_millis() as u64,
+        comment: comment.map(str::to_owned),
+        parent: stack.parent.clone(),
+        layers: layer.into_iter().chain(&stack.layers).cloned().collect(),
+    })
+}
+
+/// Writes down that the writable layers become a checkpoint. [`finish`] does it.
+pub(crate) fn begin_checkpoint(dir: &Path, comment: Option<&str>) -> Result<Checkpoint, Fault> {
+    let stack = stack::read(dir)?;
+    let frozen = next_layer(dir)?;
+    let checkpoint = next_checkpoint(dir, &stack, frozen.as_ref(), comment)?;
+    let pending = Pending {
+        version: VERSION,
+        stack: Stack {
+            layers: checkpoint.layers.clone(),
+            last: stack.last + 1,
+            parent: Some(checkpoint.id.clone()),
+            ..stack
+        },
+        frozen,
+        is_dropping: false,
+        checkpoint: Some(checkpoint.clone()),
+    };
+    write_json(&pending_path(dir), &pending)?;
+    Ok(checkpoint)
+}
+
+/// Writes down that the sandbox goes back to a checkpoint. [`finish`] does it.
+pub(crate) fn begin_restore(dir: &Path, id: &str) -> Result<Checkpoint, Fault> {
+    let stack = stack::read(dir)?;
+    let checkpoint = stack::checkpoint(dir, id)?;
+    let pending = Pending {
+        version: VERSION,
+        stack: Stack {
+            layers: checkpoint.layers.clone(),
+            parent: Some(checkpoint.id.clone()),
+            ..stack
+        },
+        frozen: None,
+        is_dropping: true,
+        checkpoint: None,
+    };
+    write_json(&pending_path(dir), &pending)?;
+    Ok(checkpoint)
+}
+
+/// Makes a checkpoint of a copy of the writable layers, which stay in use. Precondition: nothing
+/// writes to them meanwhile.
+pub(crate) fn copy_checkpoint(
+    layout: &Layout,
+    dir: &Path,
+    comment: Option<&str>,
+) -> Result<Checkpoint, Fault> {
+    let stack = stack::read(dir)?;
+    let layer = next_layer(dir)?;
+    let checkpoint = next_checkpoint(dir, &stack, layer.as_ref(), comment)?;
+    let guard = store::share(layout)?;
+    if let Some(layer) = &layer {
+        let draft = layout.staging().join(random_hex());
+        store::make_dir(&draft)?;
+        let copied = store::PARTS
+            .into_iter()
+            .filter(|part| has(layer, part))
+            .try_for_each(|part| {
+                let from = upper(dir, part);
+                tree::copy(&from, &draft.join(part))
+                    .map_err(|errno| fault::io("copy", &from, errno))
+            })
+            .and_then(|()| {
+                let place = store::layer(layout, &layer.id);
+                fs::rename(&draft, &place).map_err(|error| fault::io("make", &place, error))
+            });
+        if let Err(fault) = copied {
+            // What cannot be removed now is removed by a sweep.
+            if let Ok(Some(place)) = trash::discard(layout, &draft) {
+                let _ = trash::remove(layout, &place);
+            }
+            return Err(fault);
+        }
+    }
+    stack::write_checkpoint(dir, &checkpoint)?;
+    stack::write(
+        dir,
+        &Stack {
+            last: stack.last + 1,
+            parent: Some(checkpoint.id.clone()),
+            ..stack
+        },
+    )?;
+    drop(guard);
+    Ok(checkpoint)
+}

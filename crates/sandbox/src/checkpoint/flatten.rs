@@ -1,0 +1,167 @@
+//! Keeping stacks low: neighbours that have been merged equally often become one.
+//!
+//! Eight of a kind make one of the next kind, so a stack of N checkpoints has about 7 times log8(N)
+//! layers, and a file is linked anew log8(N) times in its life. The merged layer is a copy aside:
+//! checkpoints and forks that name the old ones keep them.
+
+use super::stack::{self, Stack};
+use super::{Layer, store, tree};
+use crate::layout::Layout;
+use crate::name::random_hex;
+use crate::{fault, trash};
+use glovebox_proto::Fault;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Layers of one kind that become one of the next.
+const FAN: usize = 8;
+
+/// A merged layer that no file names yet, and what it stands for.
+#[derive(Debug)]
+pub(crate) struct Merged {
+    from: Vec<Layer>,
+    into: Layer,
+    /// Until a file names it, this keeps it from being taken for garbage.
+    _guard: store::Guard,
+}
+
+/// The neighbours that should become one, if any.
+fn due(layers: &[Layer]) -> Option<Range<usize>> {
+    let kind = |layer: &Layer| (layer.level, layer.first_id);
+    let mut start = 0;
+    while start < layers.len() {
+        let length = layers[start..]
+            .iter()
+            .take_while(|layer| kind(layer) == kind(&layers[start]))
+            .count();
+        if length >= FAN {
+            return Some(start..start + length);
+        }
+        start += length;
+    }
+    None
+}
+
+/// Merges what is due in the stack of the sandbox in `dir`, aside. Nothing else is changed.
+pub(crate) fn merge(layout: &Layout, dir: &Path) -> Result<Option<Merged>, Fault> {
+    let layers = stack::read(dir)?.layers;
+    let Some(range) = due(&layers) else {
+        return Ok(None);
+    };
+    let from = layers[range].to_vec();
+    let guard = store::share(layout)?;
+    let into = Layer {
+        id: store::new_id(),
+        first_id: from[0].first_id,
+        level: from[0].level + 1,
+        has_root: from.iter().any(|layer| layer.has_root),
+        has_workspace: from.iter().any(|layer| layer.has_workspace),
+    };
+    let draft = layout.staging().join(random_hex());
+    store::make_dir(&draft)?;
+    let merged = merge_parts(layout, &from, &draft).and_then(|()| {
+        let place = store::layer(layout, &into.id);
+        fs::rename(&draft, &place).map_err(|error| fault::io("make", &place, error))
+    });
+    if let Err(fault) = merged {
+        // What cannot be removed now is removed by a sweep.
+        if let Ok(Some(place)) = trash::discard(layout, &draft) {
+            let _ = trash::remove(layout, &place);
+        }
+        return Err(fault);
+    }
+    Ok(Some(Merged {
+        from,
+        into,
+        _guard: guard,
+    }))
+}
+
+fn merge_parts(layout: &Layout, from: &[Layer], draft: &Path) -> Result<(), Fault> {
+    for part in store::PARTS {
+        let paths: Vec<PathBuf> = from
+            .iter()
+            .filter(|layer| {
+                if part == store::ROOT {
+                    layer.has_root
+                } else {
+                    layer.has_workspace
+                }
+            })
+            .map(|layer| store::part(layout, &layer.id, part))
+            .collect();
+        if !paths.is_empty() {
+            let to = draft.join(part);
+            tree::merge(&paths, &to).map_err(|errno| fault::io("merge layers into", &to, errno))?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts a merged layer into the stack, if what it stands for is still there. The caller is the only
+/// one who changes the stack.
+pub(crate) fn install(dir: &Path, merged: Merged) -> Result<(), Fault> {
+    let stack = stack::read(dir)?;
+    let width = merged.from.len();
+    let found = stack
+        .layers
+        .windows(width)
+        .position(|window| window == merged.from);
+    if let Some(at) = found {
+        let mut layers = stack.layers.clone();
+        layers.splice(at..at + width, [merged.into]);
+        stack::write(dir, &Stack { layers, ..stack })?;
+    }
+    Ok(())
+}
+
+/// Merges for as long as something is due. What cannot be merged stays as it is.
+pub(crate) fn flatten(layout: &Layout, dir: &Path) {
+    while let Ok(Some(merged)) = merge(layout, dir) {
+        if install(dir, merged).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(level: u32, first_id: Option<u32>) -> Layer {
+        Layer {
+            id: format!("{level}"),
+            first_id,
+            level,
+            has_root: true,
+            has_workspace: false,
+        }
+    }
+
+    #[test]
+    fn eight_neighbours_of_a_kind_are_due() {
+        let mut layers = vec![layer(0, None); 7];
+        assert_eq!(due(&layers), None);
+        layers.push(layer(0, Some(5)));
+        assert_eq!(due(&layers), None);
+        layers.extend(vec![layer(1, None); 9]);
+        assert_eq!(due(&layers), Some(8..17));
+    }
+
+    /// However many are taken, the stack stays low.
+    #[test]
+    fn a_stack_grows_with_the_logarithm() {
+        let mut layers: Vec<Layer> = Vec::new();
+        let mut highest = 0;
+        for _ in 0..4096 {
+            layers.insert(0, layer(0, None));
+            while let Some(range) = due(&layers) {
+                let level = layers[range.start].level + 1;
+                layers.splice(range, [layer(level, None)]);
+            }
+            highest = highest.max(layers.len());
+        }
+        assert!(highest <= 28, "{highest}");
+    }
+}

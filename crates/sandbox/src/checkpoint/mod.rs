@@ -1,0 +1,117 @@
+//! Checkpoints: file-system states of a sandbox that stay, to go back to or to start another from.
+//!
+//! A sandbox's files are an ordered list of layers: the writable one, and below it the *stack*, layers
+//! that are never written again. A checkpoint is a stack with a name. Taking one renames the
+//! writable layer into the stack, which costs the same however much it holds; going back throws the
+//! writable layer away and takes another stack; a fork is a new sandbox on the same stack.
+//!
+//! ```text
+//! STATE/layers/ID/{root,workspace}     frozen layers, shared by all sandboxes (`store`)
+//! STATE/sandboxes/NAME/stack.json      the stack the sandbox stands on (`stack`)
+//! STATE/sandboxes/NAME/checkpoints/vN.json
+//! STATE/sandboxes/NAME/pending.json    a change that has begun (`change`)
+//! ```
+//!
+//! Only the holder of a sandbox's lock changes its files. Nobody owns a frozen layer: it stays for as
+//! long as any of these files names it. When a stack grows high, neighbours in it are merged into a
+//! copy aside, made of hard links (`flatten`).
+
+pub(crate) mod change;
+pub(crate) mod flatten;
+mod registry;
+pub(crate) mod stack;
+pub(crate) mod store;
+mod tree;
+
+pub use registry::{Checkpoints, Forked};
+
+use crate::backend::LAYERS;
+use glovebox_jail::plan::Frozen;
+use serde::{Deserialize, Serialize};
+
+/// One frozen layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Layer {
+    /// Its directory below `STATE/layers`.
+    pub(crate) id: String,
+    /// First host id of the range its files belong to, when they were written under root.
+    pub(crate) first_id: Option<u32>,
+    /// How often what is in it has been merged.
+    pub(crate) level: u32,
+    pub(crate) has_root: bool,
+    pub(crate) has_workspace: bool,
+}
+
+/// One checkpoint of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    pub(crate) version: u32,
+    /// Its name within the sandbox: `v1`, `v2` and so on; `v0` is what a fork began with.
+    pub id: String,
+    /// When it was taken, in milliseconds since the epoch.
+    pub created_unix_ms: u64,
+    /// What the one who took it said about it.
+    pub comment: Option<String>,
+    /// The checkpoint the sandbox stood on at that time.
+    pub parent: Option<String>,
+    /// Newest first.
+    pub(crate) layers: Vec<Layer>,
+}
+
+impl Checkpoint {
+    /// The number in its name.
+    pub(crate) fn number(&self) -> Option<u64> {
+        number(&self.id)
+    }
+}
+
+/// The number in the name of a checkpoint, if it is one.
+pub(crate) fn number(id: &str) -> Option<u64> {
+    let digits = id.strip_prefix('v')?;
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit())
+        && (digits == "0" || !digits.starts_with('0'));
+    digits.parse().ok().filter(|_| is_plain)
+}
+
+/// What a plan needs to know about a stack.
+pub(crate) fn frozen(layout: &crate::layout::Layout, layers: &[Layer]) -> Vec<Frozen> {
+    let part = |layer: &Layer, has: bool, part| has.then(|| store::part(layout, &layer.id, part));
+    layers
+        .iter()
+        .map(|layer| Frozen {
+            root: part(layer, layer.has_root, store::ROOT),
+            workspace: part(layer, layer.has_workspace, store::WORKSPACE),
+            first_id: layer.first_id,
+        })
+        .collect()
+}
+
+/// The writable layer of one part, below the sandbox's directory.
+pub(crate) fn upper(dir: &std::path::Path, part: &str) -> std::path::PathBuf {
+    dir.join(LAYERS).join(format!("{part}-upper"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_numbers_in_one_spelling() {
+        assert_eq!(number("v0"), Some(0));
+        assert_eq!(number("v17"), Some(17));
+        for wrong in [
+            "",
+            "v",
+            "17",
+            "v01",
+            "v-1",
+            "v+1",
+            "v1/../v2",
+            "v99999999999999999999",
+        ] {
+            assert_eq!(number(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What callers do with checkpoints: of a sandbox that lives through its supervisor, of one that is
+//! kept by themselves.
+
+use super::stack::{self, Stack, VERSION};
+use super::{Checkpoint, change, flatten, store};
+use crate::cell::{Cell, Found, Status, read_spec};
+use crate::control::{self, Order};
+use crate::layout::Layout;
+use crate::registry::{State, is_kept};
+use crate::{Backend, Name, Registry, SandboxSpec, fault, trash, workspace};
+use glovebox_jail::spec::Layers;
+use glovebox_proto::{Code, Fault};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a supervisor may take: a copy of what was written can be large.
+const ORDER_WAIT: Duration = Duration::from_mins(10);
+
+/// The checkpoints of one sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// Oldest first.
+    pub list: Vec<Checkpoint>,
+    /// The one that what is written now comes after.
+    pub current: Option<String>,
+}
+
+/// A sandbox made from a checkpoint of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forked {
+    /// The checkpoint it began with.
+    pub from: Checkpoint,
+    /// What the new one is like: as the old one. [`Registry::start`] wants it.
+    pub spec: SandboxSpec,
+}
+
+/// A sandbox whose files can be changed, or the one to ask.
+enum Access {
+    Ours(Cell),
+    Supervised,
+}
+
+impl Registry {
+    /// Makes a checkpoint of a named native sandbox, running or kept.
+    ///
+    /// A running one must be idle, and its guest is started anew: ended jobs are forgotten. With
+    /// `is_live` it is copied instead, while everything in it is held still: jobs go on
+    /// afterwards, and it takes as long as copying what was written since the last checkpoint.
+    ///
+    /// # Errors
+    /// `busy` when something runs inside; `unsupported` where there are no layers on disk;
+    /// `sandbox-not-found`.
+    pub fn checkpoint(
+        &self,
+        name: &Name,
+        comment: Option<&str>,
+        is_live: bool,
+    ) -> Result<Checkpoint, Fault> {
+        let dir = self.layout().sandbox(name.as_str());
+        match self.access(name)? {
+            Access::Ours(cell) => {
+                settle(self.layout(), &cell.path)?;
+                let taken = change::begin_checkpoint(&cell.path, comment)?;
+                settle(self.layout(), &cell.path)?;
+                flatten::flatten(self.layout(), &cell.path);
+                Ok(taken)
+            }
+            Access::Supervised => {
+                let comment = comment.map(str::to_owned);
+                let id = ask(name, &dir, &Order::Checkpoint { comment, is_live })?;
+                stack::checkpoint(&dir, &id)
+            }
+        }
+    }
+
+    /// The checkpoints of a named sandbox, running or not.
+    ///
+    /// # Errors
+    /// `sandbox-not-found`.
+    pub fn checkpoints(&self, name: &Name) -> Result<Checkpoints, Fault> {
+        let dir = self.layout().sandbox(name.as_str());
+        if !dir.is_dir() {
+            return Err(fault::not_found(name));
+        }
+        let list = stack::checkpoints(&dir)?;
+        let current = stack::read(&dir)?.parent;
+        // A checkpoint that was deleted may still be what the files come from.
+        let current = current.filter(|id| list.iter().any(|one| one.id == *id));
+        Ok(Checkpoints { list, current })
+    }
+
+    /// Takes a sandbox back to a checkpoint. What was written since is thrown away, and what runs
+    /// inside is ended.
+    ///
+    /// # Errors
+    /// `not-found` when there is no such checkpoint; otherwise as [`Self::checkpoint`].
+    pub fn restore(&self, name: &Name, id: &str) -> Result<Checkpoint, Fault> {
+        let dir = self.layout().sandbox(name.as_str());
+        match self.access(name)? {
+            Access::Ours(cell) => {
+                settle(self.layout(), &cell.path)?;
+                let found = change::begin_restore(&cell.path, id)?;
+                settle(self.layout(), &cell.path)?;
+                store::collect_garbage(self.layout())?;
+                Ok(found)
+            }
+            Access::Supervised => {
+                let id = ask(name, &dir, &Order::Restore { id: id.to_owned() })?;
+                stack::checkpoint(&dir, &id)
+            }
+        }
+    }
+
+    /// Forgets a checkpoint. The sandbox and its forks stay as they are; what nobody needs any more
+    /// is removed.
+    ///
+    /// # Errors
+    /// `not-found` when there is no such checkpoint; otherwise as [`Self::checkpoint`].
+    pub fn delete_checkpoint(&self, name: &Name, id: &str) -> Result<Checkpoint, Fault> {
+        let dir = self.layout().sandbox(name.as_str());
+        let gone = match self.access(name)? {
+            Access::Ours(cell) => {
+                settle(self.layout(), &cell.path)?;
+                let gone = stack::checkpoint(&cell.path, id)?;
+                stack::remove_checkpoint(&cell.path, id)?;
+                gone
+            }
+            Access::Supervised => {
+                let gone = stack::checkpoint(&dir, id)?;
+                ask(name, &dir, &Order::Delete { id: id.to_owned() })?;
+                gone
+            }
+        };
+        store::collect_garbage(self.layout())?;
+        Ok(gone)
+    }
+
+    /// Makes a sandbox that begins with the files of another, as they are (which makes a checkpoint
+    /// of that one) or were at a checkpoint. It is stopped; [`Self::start`] brings it up.
+    ///
+    /// # Errors
+    /// `already-exists` when the new name is taken; otherwise as [`Self::checkpoint`].
+    pub fn fork(&self, name: &Name, new: &Name, from: Option<&str>) -> Result<Forked, Fault> {
+        if self.entry(new)?.is_some() {
+            return Err(taken(new));
+        }
+        let layout = self.layout();
+        let dir = layout.sandbox(name.as_str());
+        let from = match from {
+            Some(id) => {
+                drop(self.access(name)?);
+                stack::checkpoint(&dir, id)?
+            }
+            None => self.checkpoint(name, Some(&format!("for the fork `{new}`")), false)?,
+        };
+        let guard = store::share(layout)?;
+        // It may have been deleted before its layers were safe.
+        let from = stack::checkpoint(&dir, &from.id)?;
+        let spec = read_spec(&dir)?;
+        let mut status = Status::starting(true);
+        status.state = State::Stopped;
+        let comment = format!("forked from {name} {}", from.id);
+        let made = Cell::make_with(layout, new, &spec, Some(&status), |staged| {
+            workspace::inherit(&dir, staged)?;
+            stack::write_checkpoint(
+                staged,
+                &Checkpoint {
+                    id: "v0".to_owned(),
+                    comment: Some(comment),
+                    parent: None,
+                    ..from.clone()
+                },
+            )?;
+            stack::write(
+                staged,
+                &Stack {
+                    version: VERSION,
+                    layers: from.layers.clone(),
+                    mounted: Vec::new(),
+                    last: 0,
+                    parent: Some("v0".to_owned()),
+                },
+            )
+        })?;
+        drop(guard);
+        match made {
+            Some(_) => Ok(Forked { from, spec }),
+            None => Err(taken(new)),
+        }
+    }
+
+    /// Finds out who may change the files of a named sandbox.
+    fn access(&self, name: &Name) -> Result<Access, Fault> {
+        let dir = self.layout().sandbox(name.as_str());
+        let access = match Cell::find(self.layout(), name)? {
+            Found::Held => Access::Supervised,
+            Found::Free(cell) if is_kept(&cell) => {
+                self.keep_slot(&dir);
+                Access::Ours(cell)
+            }
+            Found::Absent | Found::Free(_) => return Err(fault::not_found(name)),
+        };
+        let spec = read_spec(&dir)?;
+        if spec.backend == Backend::Native && spec.jail.layers == Layers::Disk {
+            return Ok(access);
+        }
+        Err(Fault::failed(
+            Code::Unsupported,
+            format!("the sandbox `{name}` has no layers on disk to make checkpoints of"),
+        )
+        .remedy("checkpoints need the backend `native` and `--layers disk`"))
+    }
+}
+
+/// Finishes a change and removes what it threw away.
+fn settle(layout: &Layout, dir: &Path) -> Result<(), Fault> {
+    for place in change::finish(layout, dir)? {
+        trash::remove(layout, &place)?;
+    }
+    Ok(())
+}
+
+fn ask(name: &Name, dir: &Path, order: &Order) -> Result<String, Fault> {
+    if !fs::exists(dir.join(control::CONTROL)).unwrap_or(false) {
+        return Err(Fault::failed(
+            Code::SandboxNotRunning,
+            format!(
+                "the sandbox `{name}` belongs to a running command or is just starting, and takes \
+                 no orders"
+            ),
+        )
+        .remedy("try again, or start a named one with `glovebox start NAME`")
+        .retryable());
+    }
+    control::order(dir, order, ORDER_WAIT).map(|(id, _)| id)
+}
+
+fn taken(name: &Name) -> Fault {
+    Fault::failed(
+        Code::AlreadyExists,
+        format!("a sandbox `{name}` exists already"),
+    )
+    .remedy(format!(
+        "choose another name, or `glovebox kill {name}` first"
+    ))
+}

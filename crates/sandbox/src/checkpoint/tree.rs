@@ -1,0 +1,367 @@
+//! Copying a layer, and merging several into one of hard links.
+//!
+//! Layers were written from inside and are hostile: they are walked by descriptor, one name at a
+//! time and never through a link, to a bounded depth; nothing but regular files is opened, and those
+//! without blocking. What an overlay keeps in a layer (whiteouts, opaque directories) keeps its
+//! meaning; see the kernel's `overlayfs.rst`.
+
+use rustix::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
+    XattrFlags,
+};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, CString};
+use std::path::{Path, PathBuf};
+
+/// Deepest directory that is merged: each level holds a directory open in every layer.
+const MAX_MERGE_DEPTH: usize = 48;
+/// Deepest directory that is copied.
+const MAX_COPY_DEPTH: usize = 200;
+/// Most bytes of attribute names, and of one value: the kernel's own bounds (xattr(7)).
+const MAX_XATTR_BYTES: usize = 64 << 10;
+const OPAQUE: &str = "user.overlay.opaque";
+/// Attributes of an overlay that are about the place they were made in.
+const LOCAL: [&[u8]; 2] = [b"user.overlay.origin", b"user.overlay.impure"];
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+fn is_whiteout(stat: &Stat) -> bool {
+    kind(stat) == FileType::CharacterDevice && stat.st_rdev == 0
+}
+
+fn look(dir: impl AsFd, name: &CStr) -> Result<Option<Stat>, Errno> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn names(dir: &OwnedFd) -> Result<Vec<CString>, Errno> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name != c"." && name != c".." {
+            found.push(name.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+fn open_dir(at: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    match rustix::fs::openat(&at, name, DIRECTORY, Mode::empty()) {
+        // A directory its owner may not read, which an ordinary user is as well. Nobody is at work
+        // in a layer that is copied or merged, and a link was refused above.
+        Err(Errno::ACCESS) => {
+            let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let held = rustix::fs::openat(&at, name, way, Mode::empty())?;
+            let mode = Mode::from_raw_mode(rustix::fs::fstat(&held)?.st_mode & 0o7777);
+            let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+            rustix::fs::chmod(path.as_str(), mode | Mode::RWXU)?;
+            let opened = rustix::fs::openat(&at, name, DIRECTORY, Mode::empty());
+            rustix::fs::chmod(path.as_str(), mode)?;
+            opened
+        }
+        other => other,
+    }
+}
+
+fn is_opaque(dir: &OwnedFd) -> bool {
+    let mut value = [0_u8; 1];
+    matches!(rustix::fs::fgetxattr(dir, OPAQUE, &mut value), Ok(1)) && value == *b"y"
+}
+
+fn times(stat: &Stat) -> Timestamps {
+    Timestamps {
+        last_access: Timespec {
+            tv_sec: stat.st_atime,
+            tv_nsec: stat.st_atime_nsec as _,
+        },
+        last_modification: Timespec {
+            tv_sec: stat.st_mtime,
+            tv_nsec: stat.st_mtime_nsec as _,
+        },
+    }
+}
+
+fn owner(stat: &Stat) -> (Option<Uid>, Option<Gid>) {
+    (
+        Some(Uid::from_raw(stat.st_uid)),
+        Some(Gid::from_raw(stat.st_gid)),
+    )
+}
+
+/// Gives what `fd` refers to the owner, attributes, mode and times of something else.
+fn dress(fd: &OwnedFd, like: &OwnedFd, stat: &Stat) -> Result<(), Errno> {
+    let (uid, gid) = owner(stat);
+    rustix::fs::fchown(fd, uid, gid)?;
+    let mut list = vec![0_u8; MAX_XATTR_BYTES];
+    let length = match rustix::fs::flistxattr(like, list.as_mut_slice()) {
+        Ok(length) => length,
+        Err(Errno::NOTSUP) => 0,
+        Err(errno) => return Err(errno),
+    };
+    let mut value = vec![0_u8; if length == 0 { 0 } else { MAX_XATTR_BYTES }];
+    for name in list[..length].split(|byte| *byte == 0) {
+        // Others cannot be set from inside, or are for the kernel.
+        if !name.starts_with(b"user.") || LOCAL.contains(&name) {
+            continue;
+        }
+        let size = rustix::fs::fgetxattr(like, name, value.as_mut_slice())?;
+        rustix::fs::fsetxattr(fd, name, &value[..size], XattrFlags::empty())?;
+    }
+    rustix::fs::fchmod(fd, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    rustix::fs::futimens(fd, &times(stat))
+}
+
+fn make_dir(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    rustix::fs::mkdirat(at, name, Mode::RWXU)?;
+    rustix::fs::openat(at, name, DIRECTORY, Mode::empty())
+}
+
+fn c_string(path: &Path) -> Result<CString, Errno> {
+    CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| Errno::INVAL)
+}
+
+/// Merges layers of one sandbox, newest first, into a new one at `to`, which shares their files.
+///
+/// # Errors
+/// `NAMETOOLONG` when they are too deep; any failure to read or write.
+pub(super) fn merge(layers: &[PathBuf], to: &Path) -> Result<(), Errno> {
+    let sources = layers
+        .iter()
+        .map(|path| rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let target = make_dir(CWD, &c_string(to)?)?;
+    merge_dir(&sources, &target, false, 0)
+}
+
+/// `is_cut` says that something below these layers is hidden by the oldest of them.
+fn merge_dir(
+    sources: &[OwnedFd],
+    target: &OwnedFd,
+    is_cut: bool,
+    depth: usize,
+) -> Result<(), Errno> {
+    if depth > MAX_MERGE_DEPTH {
+        return Err(Errno::NAMETOOLONG);
+    }
+    let Some(top) = sources.first() else {
+        return Ok(());
+    };
+    let mut seen: HashSet<CString> = HashSet::new();
+    for (index, source) in sources.iter().enumerate() {
+        for name in names(source)? {
+            if seen.insert(name.clone()) {
+                merge_name(&sources[index..], target, &name, depth)?;
+            }
+        }
+    }
+    dress(target, top, &rustix::fs::fstat(top)?)?;
+    if is_cut {
+        rustix::fs::fsetxattr(target, OPAQUE, b"y", XattrFlags::empty())?;
+    } else if is_opaque(target) {
+        rustix::fs::fremovexattr(target, OPAQUE)?;
+    }
+    // The attribute may have changed the time of change only; the times of content are set last.
+    rustix::fs::futimens(target, &times(&rustix::fs::fstat(top)?))
+}
+
+/// One name; the first of the layers is the newest that has it.
+fn merge_name(
+    layers: &[OwnedFd],
+    target: &OwnedFd,
+    name: &CStr,
+    depth: usize,
+) -> Result<(), Errno> {
+    let Some((first, older)) = layers.split_first() else {
+        return Ok(());
+    };
+    let Some(stat) = look(first, name)? else {
+        return Ok(());
+    };
+    if kind(&stat) != FileType::Directory {
+        return rustix::fs::linkat(first, name, target, name, AtFlags::empty());
+    }
+    let mut parts = vec![open_dir(first, name)?];
+    let mut is_cut = is_opaque(&parts[0]);
+    for layer in older {
+        if is_cut {
+            break;
+        }
+        match look(layer, name)? {
+            None => {}
+            Some(stat) if kind(&stat) == FileType::Directory => {
+                let part = open_dir(layer, name)?;
+                is_cut = is_opaque(&part);
+                parts.push(part);
+            }
+            // What the older layer has instead of a directory hides everything below it.
+            Some(_) => is_cut = true,
+        }
+    }
+    let made = make_dir(target.as_fd(), name)?;
+    merge_dir(&parts, &made, is_cut, depth + 1)
+}
+
+/// Copies the layer at `from` to `to`, sharing blocks where the file system can.
+///
+/// # Errors
+/// `NAMETOOLONG` when it is too deep; any failure to read or write.
+pub(super) fn copy(from: &Path, to: &Path) -> Result<(), Errno> {
+    let source = rustix::fs::openat(CWD, from, DIRECTORY, Mode::empty())?;
+    let target = make_dir(CWD, &c_string(to)?)?;
+    let root = rustix::fs::openat(CWD, to, DIRECTORY, Mode::empty())?;
+    let mut copying = Copying {
+        root,
+        links: HashMap::new(),
+    };
+    copying.dir(&source, &target, &mut Vec::new(), 0)
+}
+
+struct Copying {
+    root: OwnedFd,
+    /// Where a file with several names was copied to, by inode.
+    links: HashMap<u64, CString>,
+}
+
+impl Copying {
+    fn dir(
+        &mut self,
+        source: &OwnedFd,
+        target: &OwnedFd,
+        path: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<(), Errno> {
+        if depth > MAX_COPY_DEPTH {
+            return Err(Errno::NAMETOOLONG);
+        }
+        for name in names(source)? {
+            let length = path.len();
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name.to_bytes());
+            self.entry(source, target, &name, path, depth)?;
+            path.truncate(length);
+        }
+        dress(target, source, &rustix::fs::fstat(source)?)
+    }
+
+    fn entry(
+        &mut self,
+        source: &OwnedFd,
+        target: &OwnedFd,
+        name: &CStr,
+        path: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<(), Errno> {
+        let Some(stat) = look(source, name)? else {
+            return Ok(());
+        };
+        if kind(&stat) != FileType::Directory && stat.st_nlink > 1 {
+            if let Some(first) = self.links.get(&stat.st_ino) {
+                // TRUST: the path was made here, name by name, and holds no link.
+                let flags = AtFlags::empty();
+                return rustix::fs::linkat(&self.root, first.as_c_str(), target, name, flags);
+            }
+            let here = CString::new(path.clone()).map_err(|_| Errno::INVAL)?;
+            self.links.insert(stat.st_ino, here);
+        }
+        let (uid, gid) = owner(&stat);
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+        match kind(&stat) {
+            FileType::Directory => {
+                let below = open_dir(source, name)?;
+                let made = make_dir(target.as_fd(), name)?;
+                return self.dir(&below, &made, path, depth + 1);
+            }
+            FileType::RegularFile => return copy_file(source, target, name),
+            FileType::Symlink => {
+                let link = rustix::fs::readlinkat(source, name, Vec::new())?;
+                rustix::fs::symlinkat(link, target, name)?;
+            }
+            FileType::CharacterDevice if is_whiteout(&stat) => {
+                rustix::fs::mknodat(target, name, FileType::CharacterDevice, mode, 0)?;
+            }
+            special @ (FileType::Fifo | FileType::Socket) => {
+                rustix::fs::mknodat(target, name, special, mode, 0)?;
+            }
+            // A device, which nothing inside can have made.
+            _ => return Ok(()),
+        }
+        rustix::fs::chownat(target, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+        rustix::fs::utimensat(target, name, &times(&stat), AtFlags::SYMLINK_NOFOLLOW)
+    }
+}
+
+fn copy_file(source: &OwnedFd, target: &OwnedFd, name: &CStr) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let from = match rustix::fs::openat(source, name, flags, Mode::empty()) {
+        // A file its owner may not read, which an ordinary user is as well.
+        Err(Errno::ACCESS) => {
+            let way = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let held = rustix::fs::openat(source, name, way, Mode::empty())?;
+            let mode = Mode::from_raw_mode(rustix::fs::fstat(&held)?.st_mode & 0o7777);
+            let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+            rustix::fs::chmod(path.as_str(), mode | Mode::RUSR)?;
+            let opened = rustix::fs::openat(source, name, flags, Mode::empty());
+            rustix::fs::chmod(path.as_str(), mode)?;
+            opened?
+        }
+        other => other?,
+    };
+    let stat = rustix::fs::fstat(&from)?;
+    if kind(&stat) != FileType::RegularFile {
+        return Err(Errno::INVAL);
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let to = rustix::fs::openat(target, name, flags, Mode::RUSR | Mode::WUSR)?;
+    if rustix::fs::ioctl_ficlone(&to, &from).is_err() {
+        copy_content(&from, &to, stat.st_size as u64)?;
+    }
+    dress(&to, &from, &stat)
+}
+
+/// Copies what is written and leaves the holes.
+fn copy_content(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), Errno> {
+    rustix::fs::ftruncate(to, size)?;
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(from, SeekFrom::Data(at as _)) {
+            Ok(start) => start,
+            // Nothing but a hole is left.
+            Err(Errno::NXIO) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
+        let end = rustix::fs::seek(from, SeekFrom::Hole(start as _))?.min(size);
+        let (mut read_at, mut write_at) = (start, start);
+        while read_at < end {
+            let left = usize::try_from(end - read_at)
+                .unwrap_or(usize::MAX)
+                .min(1 << 30);
+            let count = rustix::fs::copy_file_range(
+                from,
+                Some(&mut read_at),
+                to,
+                Some(&mut write_at),
+                left,
+            )?;
+            if count == 0 {
+                return Ok(());
+            }
+        }
+        at = end.max(start + 1);
+    }
+    Ok(())
+}
