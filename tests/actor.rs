@@ -34,7 +34,7 @@ fn act(words: &[&str]) -> Result<(), String> {
     match words {
         ["__supervise", "--state", dir, name] => {
             let name = Name::parse(name).map_err(|error| error.to_string())?;
-            supervise(&PathBuf::from(dir), &name).map_err(|fault| fault.to_string())
+            supervise(&PathBuf::from(dir), &name, drop).map_err(|fault| fault.to_string())
         }
         ["start", dir, name, max] => {
             let (registry, name) = open(dir, name, max)?;

@@ -2,7 +2,10 @@
 
 use crate::arena::{Arena, Shape};
 use crate::script::{perl, sh, sh_ok};
+use glovebox_workspace::collect::{Layered, from_layers};
+use glovebox_workspace::{ChangeKind, Filter, Quota};
 use std::fs;
+use std::ops::ControlFlow;
 use testkit::Canary;
 
 /// Write, truncate, map, link, chmod, rename and remove everything in the project and in /usr -> no
@@ -105,16 +108,28 @@ fn attack_forged_overlay_marks() {
         &sandbox,
         "rm /workspace/victim; echo more >> /workspace/dir/below; echo new > /workspace/added",
     );
-    let changes: Vec<String> = sandbox
-        .changes()
-        .expect("changes")
+    let layers = sandbox.workspace_layers().expect("layers");
+    let source = Layered {
+        project: layers.project.as_deref(),
+        layers: &layers.layers,
+        hidden: &layers.hidden,
+    };
+    let collected = from_layers(&source, &Filter::default(), &Quota::default(), &mut |_| {
+        ControlFlow::Continue(())
+    })
+    .expect("changes");
+    let changes: Vec<String> = collected
+        .set
+        .changes
         .iter()
         .map(|change| {
-            format!(
-                "{:?} {}",
-                change.kind,
-                String::from_utf8_lossy(&change.path)
-            )
+            let kind = match change.kind {
+                ChangeKind::Added { .. } => "Added",
+                ChangeKind::Modified { .. } => "Modified",
+                ChangeKind::Deleted { .. } => "Deleted",
+                ChangeKind::Renamed { .. } => "Renamed",
+            };
+            format!("{kind} {}", change.path)
         })
         .collect();
     assert_eq!(

@@ -19,3 +19,4 @@ mod projects;
 mod repositories;
 mod signals;
 mod terminal;
+mod workspace;

@@ -6,8 +6,11 @@
 //! `--json` carries are the same facts.
 
 use glovebox_proto::{Class, Code, Fault};
+use glovebox_workspace::{Direction, Stage, SyncError};
 use std::io;
 
+/// The command succeeded, and what it changed conflicts with the host (`run`).
+pub(crate) const CONFLICT: u8 = 3;
 /// The command passed its deadline (`run`, `exec`).
 pub(crate) const TIMED_OUT: u8 = 124;
 /// A failure of our own (`run`, `exec`).
@@ -37,6 +40,8 @@ pub(crate) enum Kind {
     Lost,
     /// A limit is reached.
     Limit,
+    /// There is no such sandbox, path or checkpoint (commands that bring files in or back).
+    NotFound,
     /// The user stopped it.
     Interrupted,
     /// Nobody reads our output any more.
@@ -51,6 +56,7 @@ impl Kind {
             Self::Refused => 3,
             Self::Lost => 4,
             Self::Limit => 5,
+            Self::NotFound => 6,
             Self::Interrupted => INTERRUPTED,
             Self::BrokenPipe => BROKEN_PIPE,
         }
@@ -64,25 +70,47 @@ pub(crate) struct CommandError {
     pub kind: Kind,
     /// Sentence, remedy, and the words for programs.
     pub fault: Fault,
+    /// Where a push or pull failed. The code on the outside is then `sync-failed`.
+    pub at: Option<(Direction, Stage)>,
 }
 
 impl CommandError {
+    /// A failure that is no part of a push or pull.
+    pub(crate) const fn new(kind: Kind, fault: Fault) -> Self {
+        Self {
+            kind,
+            fault,
+            at: None,
+        }
+    }
+
+    /// The code that programs see.
+    pub(crate) const fn code(&self) -> Code {
+        match self.at {
+            Some(_) if !matches!(self.fault.code, Code::Cancelled) => Code::SyncFailed,
+            _ => self.fault.code,
+        }
+    }
+
+    /// What is not there has an exit code of its own in commands that bring files in or back.
+    #[must_use]
+    pub(crate) fn told_apart(mut self) -> Self {
+        if matches!(self.fault.code, Code::SandboxNotFound | Code::NotFound) {
+            self.kind = Kind::NotFound;
+        }
+        self
+    }
+
     /// Wrong usage: `message` says what, `remedy` how to do it right.
     pub(crate) fn usage(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         let fault = Fault::failed(Code::InvalidArgument, message).remedy(remedy);
-        Self {
-            kind: Kind::Usage,
-            fault,
-        }
+        Self::new(Kind::Usage, fault)
     }
 
     /// A refusal by policy.
     pub(crate) fn refused(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         let fault = Fault::refused(Code::PermissionDenied, message).remedy(remedy);
-        Self {
-            kind: Kind::Refused,
-            fault,
-        }
+        Self::new(Kind::Refused, fault)
     }
 
     /// An operating-system error while doing `what`.
@@ -102,18 +130,16 @@ impl CommandError {
         // The number behind the words helps nobody who reads them.
         let text = error.to_string();
         let words = text.split(" (os error").next().unwrap_or(&text);
-        Self {
-            kind,
-            fault: Fault::failed(code, format!("cannot {}: {words}", what.into())),
-        }
+        let fault = Fault::failed(code, format!("cannot {}: {words}", what.into()));
+        Self::new(kind, fault)
     }
 
     /// The user stopped us before the command began.
     pub(crate) fn interrupted() -> Self {
-        Self {
-            kind: Kind::Interrupted,
-            fault: Fault::failed(Code::Cancelled, "interrupted"),
-        }
+        Self::new(
+            Kind::Interrupted,
+            Fault::failed(Code::Cancelled, "interrupted"),
+        )
     }
 
     /// Adds what to do about it.
@@ -146,13 +172,30 @@ impl From<Fault> for CommandError {
             (_, Code::TooManySandboxes | Code::LimitUnavailable | Code::TooLarge | Code::Busy) => {
                 Kind::Limit
             }
-            (_, Code::AlreadyExists) | (Class::Refused, _) => Kind::Refused,
+            (_, Code::AlreadyExists | Code::Conflict) | (Class::Refused, _) => Kind::Refused,
             (_, Code::InvalidArgument) => Kind::Usage,
             (_, Code::Cancelled) => Kind::Interrupted,
             (Class::Lost, _) | (_, Code::SandboxNotFound | Code::SandboxNotRunning) => Kind::Lost,
             (Class::Failed, _) => Kind::Failed,
         };
-        Self { kind, fault }
+        Self::new(kind, fault)
+    }
+}
+
+impl From<SyncError> for CommandError {
+    fn from(error: SyncError) -> Self {
+        let at = (error.direction, error.stage);
+        let mut told = Self::from(error.fault).told_apart();
+        if told.kind == Kind::Usage {
+            told.kind = Kind::Failed;
+        }
+        if told.kind != Kind::Interrupted {
+            told.fault.message = format!("the {} failed at {}: {}", at.0, at.1, told.fault.message);
+        }
+        Self {
+            at: Some(at),
+            ..told
+        }
     }
 }
 
@@ -199,5 +242,22 @@ mod tests {
             5
         );
         assert_eq!(CommandError::interrupted().exit_code(), 130);
+        let sync =
+            |code| CommandError::from(SyncError::pull(Stage::Apply, Fault::failed(code, "x")));
+        for (code, exit_code) in [
+            (Code::NoSpace, 1),
+            (Code::Conflict, 3),
+            (Code::LinkLost, 1),
+            (Code::TooLarge, 5),
+            (Code::SandboxNotFound, 6),
+        ] {
+            assert_eq!(sync(code).exit_code(), exit_code, "{code}");
+            assert_eq!(sync(code).code(), Code::SyncFailed);
+        }
+        assert_eq!(sync(Code::Cancelled).exit_code(), 130);
+        assert_eq!(
+            sync(Code::NoSpace).fault.message,
+            "the pull failed at apply: x"
+        );
     }
 }

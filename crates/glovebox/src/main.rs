@@ -6,6 +6,7 @@
 //! config    what is wanted            defaults < user file < project file < variables < flags
 //! wanted    settings -> SandboxSpec
 //! cmd       one file per command
+//! sync      a sandbox's changes: collected, shown, taken over
 //! session   a command's streams, signals and terminal
 //! render    words for people, objects for programs
 //! exit      errors and exit codes
@@ -21,6 +22,7 @@ mod exit;
 mod host;
 mod render;
 mod session;
+mod sync;
 mod units;
 mod usage;
 mod wanted;
@@ -76,6 +78,8 @@ fn dispatch(cx: &Cx, command: Command) -> CommandResult {
         Command::Checkpoints(args) => cmd::checkpoint::list(cx, &args),
         Command::Restore(args) => cmd::checkpoint::restore(cx, &args),
         Command::Fork(args) => cmd::checkpoint::fork(cx, &args),
+        Command::Diff(args) => cmd::diff::run(cx, &args),
+        Command::Pull(args) => cmd::pull::run(cx, &args),
         Command::Logs(args) => cmd::logs::run(cx, &args),
         Command::Info(args) => cmd::info::run(cx, &args),
         Command::Doctor(args) => cmd::doctor::run(cx, &args),
@@ -83,6 +87,7 @@ fn dispatch(cx: &Cx, command: Command) -> CommandResult {
         Command::Completions(args) => cmd::completions::run(&args),
         Command::Config(args) => cmd::config::run(cx, &args),
         Command::Supervise(args) => cmd::supervise::run(&args),
+        Command::Commit(args) => Ok(cmd::commit::run(&args)),
         Command::Man(args) => cmd::man::run(&args),
     }
 }

@@ -1,13 +1,14 @@
 //! From settings and surroundings to what the sandbox crate is asked for.
 
-use crate::args::{BackendKind, EnvArg, GrantArg};
-use crate::config::{Origin, Settings, Sourced};
+use crate::args::{BackendKind, EnvArg, GrantArg, WorkspaceMode};
+use crate::config::{Origin, Settings, Sourced, texts};
 use crate::exit::CommandError;
 use crate::host::{self, Surroundings, Toolchain};
 use crate::units::Span;
 use glovebox_proto::EnvVar;
-use glovebox_sandbox::jail::spec::{Grant, Limits, RootFs, Spec, WORKSPACE};
+use glovebox_sandbox::jail::spec::{Grant, Limits, RootFs, Spec, WORKSPACE, WorkspaceAccess};
 use glovebox_sandbox::{Backend, SandboxSpec};
+use glovebox_workspace::{Hidden, HideRules, find_hidden};
 use serde_bytes::ByteBuf;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -19,6 +20,8 @@ pub(crate) struct Wanted {
     pub spec: SandboxSpec,
     /// Toolchains that were granted.
     pub toolchains: Vec<Toolchain>,
+    /// What of the project the sandbox is not shown.
+    pub hidden: Hidden,
 }
 
 /// Puts a sandbox's spec together. `wall_ms` is the life of the sandbox as a whole.
@@ -53,10 +56,23 @@ pub(crate) fn wanted(
         ..Spec::default()
     };
     let mut toolchains = Vec::new();
+    let mut hidden = Hidden::default();
     let mut cwd = None;
     match backend {
         Backend::Native => {
-            jail.workspace = Some(project.to_owned());
+            match settings.workspace_mode() {
+                WorkspaceMode::Overlay => jail.workspace = Some(project.to_owned()),
+                WorkspaceMode::Live => {
+                    jail.workspace = Some(project.to_owned());
+                    jail.workspace_access = WorkspaceAccess::Live;
+                    jail.protected = protected(project);
+                }
+                WorkspaceMode::Copy | WorkspaceMode::None => jail.workspace = None,
+            }
+            if jail.workspace.is_some() {
+                hidden = find_hidden(project, &hide_rules(settings))?;
+                jail.hidden = hidden.paths.iter().map(|(path, _)| path.clone()).collect();
+            }
             jail.rootfs = rootfs(settings, host)?;
             jail.home = host
                 .home()
@@ -90,7 +106,31 @@ pub(crate) fn wanted(
         cwd,
         ..SandboxSpec::new(backend)
     };
-    Ok(Wanted { spec, toolchains })
+    Ok(Wanted {
+        spec,
+        toolchains,
+        hidden,
+    })
+}
+
+/// What the settings hide of the project and show of what would be hidden.
+pub(crate) fn hide_rules(settings: &Settings) -> HideRules {
+    HideRules {
+        exclude: texts(&settings.sync.push_exclude),
+        include: texts(&settings.sync.push_include),
+    }
+}
+
+/// What stays read-only in a live workspace because this machine runs or obeys it. Only what is there
+/// can be protected.
+const PROTECTED: [&str; 4] = [".git/hooks", ".git/config", ".git/info", "glovebox.toml"];
+
+fn protected(project: &Path) -> Vec<PathBuf> {
+    PROTECTED
+        .iter()
+        .map(PathBuf::from)
+        .filter(|path| project.join(path).symlink_metadata().is_ok())
+        .collect()
 }
 
 fn backend(settings: &Settings) -> Result<Backend, CommandError> {
@@ -133,6 +173,15 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
     }
     if settings.backend.value == BackendKind::Native {
         return None;
+    }
+    let is_impossible = match settings.workspace_mode() {
+        WorkspaceMode::None => false,
+        WorkspaceMode::Live => settings.backend.value != BackendKind::Host,
+        WorkspaceMode::Copy => settings.backend.value != BackendKind::Command,
+        WorkspaceMode::Overlay => true,
+    };
+    if is_impossible && let Some(name) = flag(&settings.workspace.origin) {
+        return Some(name);
     }
     [
         &settings.rootfs.origin,

@@ -24,6 +24,7 @@ help_of! {
     start: "start",
     list: "list",
     exec: "exec",
+    diff: "diff",
     attach: "attach",
     kill: "kill",
     checkpoint: "checkpoint",

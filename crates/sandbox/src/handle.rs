@@ -5,19 +5,17 @@
 //! holds; dropping a client's handle closes a connection.
 
 use crate::backend::Owner;
-use crate::backend::WORKSPACE_UPPER;
-use crate::cell::{Cell, read_json, read_spec};
-use crate::changes::{self, Change};
+use crate::cell::{Cell, Status, read_json, read_status};
 use crate::control::{self, Order};
 use crate::freeze::{Freezer, Frozen, FrozenKind};
 use crate::janitor::Janitor;
 use crate::layout::Layout;
 use crate::link::{Link, Unmet};
+use crate::registry::State;
 use crate::slot::Slot;
 use crate::stream::{Incoming, Stream};
 use crate::wall::Wall;
 use crate::{Backend, Name, Report, WorkspaceLayers, termination, workspace};
-use glovebox_jail::spec::Layers;
 use glovebox_proto::limits::MAX_LIST_ENTRIES;
 use glovebox_proto::{
     Channel, Class, Code, DirEntry, Exec, ExitReport, Facts, Fault, JobId, JobInfo, Reply, Request,
@@ -457,24 +455,6 @@ impl Sandbox {
         }
     }
 
-    /// What changed in the workspace since the sandbox was made, sorted by path.
-    ///
-    /// # Errors
-    /// `unsupported` where the layer cannot be seen from outside.
-    pub fn changes(&self) -> Result<Vec<Change>, Fault> {
-        let spec = read_spec(&self.dir)?;
-        if spec.backend != Backend::Native || spec.jail.layers == Layers::Memory {
-            return Err(Fault::failed(
-                Code::Unsupported,
-                "only a native sandbox with its layers on disk can list its changes",
-            ));
-        }
-        changes::list(
-            &self.dir.join(WORKSPACE_UPPER),
-            spec.jail.workspace.as_deref(),
-        )
-    }
-
     /// Where the layers of its workspace lie on this machine.
     ///
     /// # Errors
@@ -505,6 +485,47 @@ impl Sandbox {
             FrozenKind::Remote(held)
         };
         Ok(Frozen { kind })
+    }
+
+    /// Ends the processes of a sandbox of this process and keeps its layers under its name, as those
+    /// of a named sandbox that has stopped. One of a supervisor is left alone.
+    ///
+    /// # Errors
+    /// `unsupported` when nothing would remain; the sandbox is then gone.
+    pub fn keep(mut self, reason: &str) -> Result<(), Fault> {
+        let Some(owned) = self.owned.take() else {
+            return Ok(());
+        };
+        if !owned.cell.has_layers() {
+            end(&self.core, &self.layout, owned)?;
+            return Err(Fault::failed(
+                Code::Unsupported,
+                "the sandbox has no layers on this machine that could be kept",
+            ));
+        }
+        let Owned {
+            cell, slot, wall, ..
+        } = owned;
+        drop(wall);
+        let killed = self
+            .core
+            .owner
+            .as_ref()
+            .map_or(Ok(()), |owner| owner.kill());
+        self.core
+            .link
+            .lose(Fault::lost(Code::LinkLost, "the sandbox was stopped"));
+        let noted = read_status(&cell.path).and_then(|status| {
+            cell.write_status(&Status {
+                state: State::Stopped,
+                is_supervised: true,
+                process: None,
+                reason: Some(reason.to_owned()),
+                ..status
+            })
+        });
+        slot.release();
+        killed.and(noted)
     }
 
     /// Ends the sandbox with all it holds; returns when it is gone.

@@ -13,7 +13,6 @@
 
 mod backend;
 mod cell;
-mod changes;
 mod checkpoint;
 mod client;
 mod control;
@@ -45,7 +44,6 @@ pub use glovebox_jail as jail;
 pub use glovebox_proto as proto;
 
 pub use backend::explain;
-pub use changes::{Change, ChangeKind};
 pub use checkpoint::{Checkpoint, Checkpoints, Forked};
 pub use freeze::Frozen;
 pub use handle::{Info, Output, Sandbox};

@@ -12,7 +12,9 @@ use crate::layout::{Layout, open_dir};
 use crate::link::{Greeted, set_nonblocking};
 use crate::registry::{State, bring_up};
 use crate::router::{End, Router};
-use crate::{GuestImage, Name, SandboxSpec, client, fault, launch, wall};
+use crate::{
+    GuestImage, Name, SandboxSpec, WorkspaceLayers, client, fault, launch, wall, workspace,
+};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
@@ -29,12 +31,17 @@ const BACKLOG: i32 = 128;
 /// The body of `glovebox __supervise --state DIR NAME`. Returns when the sandbox has ended.
 ///
 /// Preconditions: standard input is the handover socket of the process that starts the supervisor,
-/// and nothing has read from it.
+/// and nothing has read from it. `after_ready` gets the layers of the workspace, when it has any, as
+/// soon as the sandbox may be used; it must not take long.
 ///
 /// # Errors
 /// Whatever kept the sandbox from coming up, which the starter has been told as well, or what could
 /// not be removed afterwards.
-pub fn supervise(state_dir: &Path, name: &Name) -> Result<(), Fault> {
+pub fn supervise(
+    state_dir: &Path,
+    name: &Name,
+    after_ready: impl FnOnce(WorkspaceLayers),
+) -> Result<(), Fault> {
     let starter = take_stdin()?;
     // Ctrl-C and the end of the starter's terminal are not for us. Fails only for a process that
     // leads a group already, and then that is as good.
@@ -57,6 +64,9 @@ pub fn supervise(state_dir: &Path, name: &Name) -> Result<(), Fault> {
     // From here on others may use the sandbox, so it stays even if its starter is gone by now.
     launch::answer(&starter, Ok(()));
     drop(starter);
+    if let Ok(layers) = workspace::layers(&layout, &cell.path) {
+        after_ready(layers);
+    }
     let end = life.live(&layout, &cell);
     life.router.say_farewell(life.owner.as_ref(), &end);
     let result = clean_up(&layout, cell, life.owner.as_ref(), life.status, end);

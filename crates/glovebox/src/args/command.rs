@@ -1,6 +1,7 @@
 //! The commands' own flags.
 
 use super::{EnvArg, SandboxArgs};
+use crate::render::one_of;
 use crate::units::Span;
 use clap::{Args, Subcommand, ValueHint};
 use clap_complete::Shell;
@@ -12,12 +13,16 @@ use std::path::PathBuf;
 #[command(
     long_about = "Run one command in a sandbox of its own.\n\n\
         The directory you are in appears inside as /workspace. The command reads and writes it freely; \
-        your files stay as they are, and what it wrote is gone when it ends (unless you keep it with \
-        --keep). Standard input, output and error are the command's own; so is the exit code. A \
-        failure of glovebox itself exits 125, a timeout 124.",
+        your files stay as they are until you take the changes over: on a terminal you are asked when it \
+        has ended, --apply auto and --sync-on-success take them without asking, --patch writes them to a \
+        file. What is not taken is gone (unless you keep the sandbox with --keep). Standard input, \
+        output and error are the command's own; so is the exit code. A failure of glovebox itself exits \
+        125, a timeout 124, a change that conflicts with your own 3 if the command succeeded.",
     after_help = "Examples:\n  \
         glovebox run -- npm test\n  \
         glovebox run --memory 2GiB --timeout 10m -- cargo test --offline\n  \
+        glovebox run --apply auto -- sed -i s/foo/bar/ src/main.c\n  \
+        glovebox run --patch fix.patch -- ./agent.sh\n  \
         glovebox run --tty -- bash\n  \
         glovebox run --keep try -- make\n  \
         cat data.csv | glovebox run -- python3 clean.py > clean.csv"
@@ -35,6 +40,16 @@ pub(crate) struct RunArgs {
     /// Keep the sandbox under this name when the command has ended
     #[arg(long, value_name = "NAME")]
     pub keep: Option<String>,
+    /// Take the changes over when the command has ended: ask, auto or never [default: ask on a
+    /// terminal, otherwise never]
+    #[arg(long, value_name = "WHEN", value_parser = parse_apply, help_heading = "Workspace")]
+    pub apply: Option<Apply>,
+    /// Write the changes to this file, as a patch for `git apply`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Workspace")]
+    pub patch: Option<PathBuf>,
+    /// Take the changes over if the command succeeds
+    #[arg(long, conflicts_with = "apply", help_heading = "Workspace")]
+    pub sync_on_success: bool,
     /// Print what would be done, step by step, and stop
     #[arg(long)]
     pub explain: bool,
@@ -275,6 +290,29 @@ pub(crate) struct ManArgs {
     /// Where to write them
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+}
+
+/// Whether `run` takes changes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Apply {
+    /// When the user says so.
+    Ask,
+    /// In any case.
+    Auto,
+    /// Not at all.
+    Never,
+}
+
+fn parse_apply(text: &str) -> Result<Apply, String> {
+    match text {
+        "ask" => Ok(Apply::Ask),
+        "auto" => Ok(Apply::Auto),
+        "never" => Ok(Apply::Never),
+        _ => Err(format!(
+            "`{text}` is not a way to take changes over; use {}",
+            one_of(&["ask", "auto", "never"])
+        )),
+    }
 }
 
 fn parse_job(text: &str) -> Result<u32, String> {

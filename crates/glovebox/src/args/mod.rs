@@ -7,19 +7,23 @@
 mod checkpoint;
 mod command;
 mod sandbox;
+mod sync;
 
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointDeleteArgs, CheckpointsArgs, ForkArgs, RestoreArgs,
 };
 pub(crate) use command::{
-    AttachArgs, CompletionsArgs, ConfigAction, ConfigArgs, ConfigExplainArgs, DemoArgs, DoctorArgs,
-    ExecArgs, InfoArgs, KillArgs, ListArgs, LogsArgs, ManArgs, RunArgs, StartArgs, SuperviseArgs,
+    Apply, AttachArgs, CompletionsArgs, ConfigAction, ConfigArgs, ConfigExplainArgs, DemoArgs,
+    DoctorArgs, ExecArgs, InfoArgs, KillArgs, ListArgs, LogsArgs, ManArgs, RunArgs, StartArgs,
+    SuperviseArgs,
 };
 pub(crate) use sandbox::{
-    BackendKind, EnvArg, GrantArg, SandboxArgs, ids_word, layers_word, net_word, parse_backend,
-    parse_ids, parse_layers, parse_limit, parse_net, parse_proc, parse_rootfs, proc_word,
-    split_words,
+    BackendKind, EnvArg, GrantArg, SandboxArgs, WorkspaceMode, ids_word, layers_word, net_word,
+    parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
+    parse_rootfs, parse_workspace, proc_word, split_words,
 };
+
+pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -108,6 +112,8 @@ pub(crate) enum Command {
     Checkpoints(CheckpointsArgs),
     Restore(RestoreArgs),
     Fork(ForkArgs),
+    Diff(DiffArgs),
+    Pull(PullArgs),
     Logs(LogsArgs),
     Info(InfoArgs),
     Doctor(DoctorArgs),
@@ -116,6 +122,8 @@ pub(crate) enum Command {
     Config(ConfigArgs),
     #[command(name = "__supervise", hide = true)]
     Supervise(SuperviseArgs),
+    #[command(name = "__commit", hide = true)]
+    Commit(CommitArgs),
     #[command(name = "__man", hide = true)]
     Man(ManArgs),
 }

@@ -3,6 +3,7 @@
 use crate::units::{Count, Cpus, Size, Span};
 use clap::Args;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_workspace::Filter;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -30,6 +31,31 @@ impl BackendKind {
     }
 }
 
+/// How a sandbox gets at the project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WorkspaceMode {
+    /// It reads the project and writes to a layer of its own.
+    Overlay,
+    /// It has a copy.
+    Copy,
+    /// It writes to the project itself.
+    Live,
+    /// It has nothing.
+    None,
+}
+
+impl WorkspaceMode {
+    /// The word used in flags and configuration.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Overlay => "overlay",
+            Self::Copy => "copy",
+            Self::Live => "live",
+            Self::None => "none",
+        }
+    }
+}
+
 /// Flags that describe a sandbox. Absent flags leave the value to the configuration.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Sandbox")]
@@ -53,6 +79,16 @@ pub(crate) struct SandboxArgs {
     /// Leave out language toolchains found in your home
     #[arg(long)]
     pub no_toolchains: bool,
+    /// The project inside: overlay (changes stay in the sandbox), copy, live (no wall: changes are
+    /// yours at once) or none [default: overlay, or copy with `--backend command`]
+    #[arg(long, value_name = "MODE", value_parser = parse_workspace, help_heading = "Workspace")]
+    pub workspace: Option<WorkspaceMode>,
+    /// Hide files of the project from the sandbox; a pattern as in .gitignore
+    #[arg(long, value_name = "PATTERN", value_parser = parse_pattern, help_heading = "Workspace")]
+    pub exclude: Vec<String>,
+    /// Show files that would be hidden, such as `.env`; a pattern as in .gitignore
+    #[arg(long, value_name = "PATTERN", value_parser = parse_pattern, help_heading = "Workspace")]
+    pub include: Vec<String>,
     /// Give the command a variable: with a value, or with the one you have
     #[arg(long = "env", short = 'e', value_name = "NAME[=VALUE]", value_parser = EnvArg::parser())]
     pub env: Vec<EnvArg>,
@@ -319,6 +355,29 @@ pub(crate) const fn proc_word(mode: ProcMode) -> &'static str {
         ProcMode::Pids => "pids",
         ProcMode::None => "none",
     }
+}
+
+/// Parses the word of a workspace mode.
+pub(crate) fn parse_workspace(text: &str) -> Result<WorkspaceMode, String> {
+    use WorkspaceMode::{Copy, Live, None, Overlay};
+    word(
+        text,
+        "a way to give the project",
+        &[Overlay, Copy, Live, None].map(|mode| (mode.as_str(), mode)),
+    )
+}
+
+/// Checks a pattern as in `.gitignore`.
+pub(crate) fn parse_pattern(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() || text.contains(['\n', '\0']) {
+        return Err(format!(
+            "`{}` is not a pattern; write one as in a .gitignore file, such as `*.log` or `/build/`",
+            text.escape_debug()
+        ));
+    }
+    Filter::new(&[text.to_owned()], &[])
+        .map(|_| text.to_owned())
+        .map_err(|fault| fault.message)
 }
 
 /// Parses the name of a limit.

@@ -100,10 +100,7 @@ pub(crate) fn run(cx: &Cx, _args: &DemoArgs) -> CommandResult {
             Code::Internal,
             "the project outside changed: the sandbox did not hold",
         );
-        return Err(CommandError {
-            kind: Kind::Failed,
-            fault,
-        });
+        return Err(CommandError::new(Kind::Failed, fault));
     }
     if let Ok(report) = report {
         show("\n5. What held")?;
@@ -143,10 +140,7 @@ fn inside(
             Code::Internal,
             "the sample's tests did not pass in the sandbox",
         );
-        return Err(CommandError {
-            kind: Kind::Failed,
-            fault,
-        });
+        return Err(CommandError::new(Kind::Failed, fault));
     }
     signals.check()?;
 

@@ -3,9 +3,11 @@
 
 pub(crate) mod attach;
 pub(crate) mod checkpoint;
+pub(crate) mod commit;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod info;
@@ -13,6 +15,7 @@ pub(crate) mod kill;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod man;
+pub(crate) mod pull;
 pub(crate) mod run;
 pub(crate) mod start;
 pub(crate) mod supervise;
@@ -24,8 +27,10 @@ use crate::host::{self, Surroundings};
 use crate::render::{Talk, one_of, plural};
 use crate::wanted::Wanted;
 use glovebox_proto::ExitReport;
-use glovebox_sandbox::jail::spec::Net;
+use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
 use glovebox_sandbox::{Backend, Name, Registry, RegistryConfig, Report, Sandbox};
+use glovebox_workspace::{Hidden, HideReason};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -51,7 +56,7 @@ impl Cx {
     }
 
     /// Settings of the user, and of the project when one is given, without flags.
-    fn settings(&self, project: Option<&Path>) -> Result<Settings, CommandError> {
+    pub(crate) fn settings(&self, project: Option<&Path>) -> Result<Settings, CommandError> {
         let sources = Sources {
             project,
             config: self.global.config.as_deref(),
@@ -77,7 +82,7 @@ impl Cx {
         host::state_dir(settings.state.value.as_deref(), &self.host)
     }
 
-    fn registry(&self, settings: &Settings) -> Result<Registry, CommandError> {
+    pub(crate) fn registry(&self, settings: &Settings) -> Result<Registry, CommandError> {
         let state_dir = self.state_dir(settings)?;
         let max_sandboxes = settings.max_sandboxes.value.0.unwrap_or(u32::MAX);
         Ok(Registry::open(RegistryConfig {
@@ -87,7 +92,7 @@ impl Cx {
     }
 
     /// The registry, for commands that are about sandboxes and not about a project.
-    fn user_registry(&self) -> Result<Registry, CommandError> {
+    pub(crate) fn user_registry(&self) -> Result<Registry, CommandError> {
         self.registry(&self.settings(None)?)
     }
 
@@ -111,6 +116,14 @@ impl Cx {
                 "readable inside: {}; --no-toolchains hides them",
                 shown.join(", ")
             ));
+        }
+        if let Some(line) = hidden_line(&wanted.hidden) {
+            self.talk.note(line);
+        }
+        if wanted.spec.jail.workspace_access == WorkspaceAccess::Live {
+            self.talk.warning(
+                "--workspace live has no wall around the project: the command writes to your files at once",
+            );
         }
         match wanted.spec.backend {
             Backend::Host => self.talk.warning(
@@ -144,7 +157,7 @@ impl Cx {
     }
 
     /// A path below the home as people write it.
-    fn short(&self, path: &Path) -> String {
+    pub(crate) fn short(&self, path: &Path) -> String {
         let below = self
             .host
             .home()
@@ -155,6 +168,42 @@ impl Cx {
         );
         crate::render::escape_text(&text)
     }
+}
+
+/// How much of the project is hidden, and why.
+fn hidden_line(hidden: &Hidden) -> Option<String> {
+    const MAX_NAMES: usize = 3;
+    let part = |reason, what: &str| {
+        let count = hidden.count(reason);
+        if count == 0 {
+            return None;
+        }
+        let mut names: Vec<String> = hidden
+            .paths
+            .iter()
+            .filter(|(_, why)| *why == reason)
+            .take(MAX_NAMES)
+            // TRUST: the project chose these names.
+            .map(|(path, _)| crate::render::escape(path.as_os_str().as_bytes()))
+            .collect();
+        if count > MAX_NAMES {
+            names.push("...".to_owned());
+        }
+        Some(format!("{count} {what} ({})", names.join(", ")))
+    };
+    let parts: Vec<String> = [
+        part(HideReason::Secret, "by a name like that of a secret"),
+        part(HideReason::Excluded, "by a pattern"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "hidden from the sandbox: {}; --include PATTERN shows them",
+            parts.join(", ")
+        )
+    })
 }
 
 fn limit_setting(
@@ -173,7 +222,7 @@ fn limit_setting(
 }
 
 /// Checks a name that was typed.
-fn name(text: &str) -> Result<Name, CommandError> {
+pub(crate) fn name(text: &str) -> Result<Name, CommandError> {
     Name::parse(text).map_err(|error| {
         CommandError::usage(error.to_string(), "choose a name like `work` or `api-2`")
     })
@@ -244,7 +293,7 @@ fn age(created_unix_ms: u64) -> String {
 }
 
 /// A command line as people write it; only for showing, never for running.
-fn shown_command<T: AsRef<[u8]>>(argv: &[T]) -> String {
+pub(crate) fn shown_command<T: AsRef<[u8]>>(argv: &[T]) -> String {
     let words: Vec<String> = argv
         .iter()
         .map(|word| {

@@ -1,13 +1,16 @@
 //! `glovebox run`: one command in a sandbox of its own.
 
 use super::{Cx, command_words, destroy, exit_code, explain_limits};
-use crate::args::RunArgs;
-use crate::exit::{CommandError, CommandResult};
-use crate::render::{self, Talk};
+use crate::args::{Apply, RunArgs};
+use crate::config::Settings;
+use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
+use crate::render;
 use crate::session::{self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Signals, carry};
+use crate::sync::BaseIndex;
+use crate::sync::after::{self, After, Settled, When};
 use crate::wanted::{self, Wanted};
 use glovebox_proto::{Code, Exec, Fault, Request, Stdin, limits::MAX_TIMEOUT_MS};
-use glovebox_sandbox::{Backend, Registry, Report, Sandbox, Started, Supervisor};
+use glovebox_sandbox::{Registry, Report, Sandbox, Started, Supervisor};
 use serde_bytes::ByteBuf;
 use std::fs::File;
 use std::io::Write;
@@ -25,6 +28,9 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
     let command = command_words(&args.command, "glovebox run -- make test")?;
     let keep = args.keep.as_deref().map(super::name).transpose()?;
     let (project, settings) = cx.project_settings(&args.sandbox)?;
+    if !settings.has_layers() {
+        refuse_meaningless(args, &settings)?;
+    }
     let timeout_ms = wanted::deadline_ms(&settings, (!args.tty).then_some(USUAL_TIMEOUT_MS));
     let wall_ms = timeout_ms
         .filter(|_| keep.is_none())
@@ -59,6 +65,11 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
         Some(name) => keep_under(&registry, spec, name)?,
     };
     let sandbox = Arc::new(sandbox);
+    let when = When::of(args, &settings);
+    // A supervisor writes the index of its sandbox by itself.
+    let index = (keep.is_none() && when != When::Never)
+        .then(|| BaseIndex::begin(sandbox.workspace_layers().ok()?))
+        .flatten();
     let report = sandbox.report();
     if let Ok(report) = &report {
         cx.announce_limits(report, &settings);
@@ -77,23 +88,60 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
         Ok(Ended::Detached) => Ok(0),
         Err(error) => Err(super::name_the_flag(error)),
     };
-    if code.is_ok()
-        && (cx.talk.is_terminal || cx.talk.is_verbose)
-        && matches!(spec.backend, Backend::Native)
-    {
-        show_changes(
-            cx.talk,
-            &sandbox,
-            keep.as_ref().map(glovebox_sandbox::Name::as_str),
-        );
-    }
-    match keep {
-        None => destroy(cx.talk, sandbox),
-        Some(name) => cx.talk.note(format_args!(
+    // Whatever was not written down by now is done without.
+    drop(index);
+    let kept_as = keep.as_ref().map(glovebox_sandbox::Name::as_str);
+    let settled = if settings.has_layers() && !matches!(&code, Err(error) if is_gone(error)) {
+        let after = After {
+            when,
+            patch: args.patch.as_deref(),
+            kept_as,
+            is_success: matches!(code, Ok(0)),
+        };
+        after::settle(cx, &sandbox, &settings, after, &signals)
+    } else {
+        Ok(Settled::Done)
+    };
+    match (kept_as, &settled) {
+        (Some(name), _) => cx.talk.note(format_args!(
             "the sandbox is kept: `glovebox exec {name} -- COMMAND`, `glovebox attach {name}`, `glovebox kill {name}`"
         )),
+        (None, Ok(Settled::Done | Settled::Conflicts)) => destroy(cx.talk, sandbox),
+        (None, Ok(Settled::Keep)) => keep_for_later(cx, sandbox, "its changes were kept for later"),
+        (None, Err(error)) => {
+            // Without these words the work would be lost without anybody noticing.
+            cx.talk.error(error);
+            keep_for_later(cx, sandbox, "its changes could not be taken over");
+        }
     }
-    code
+    match (code, settled) {
+        (Ok(0), Ok(Settled::Conflicts)) => Ok(CONFLICT),
+        (Ok(0), Err(error)) => Ok(error.stand_in_code()),
+        (code, _) => code,
+    }
+}
+
+/// Whether there is no sandbox any more whose changes could be looked at.
+fn is_gone(error: &CommandError) -> bool {
+    error.kind == Kind::Lost
+}
+
+/// Stops a sandbox and keeps its files under the name it has.
+fn keep_for_later(cx: &Cx, sandbox: Arc<Sandbox>, reason: &str) {
+    let name = sandbox.info().name.clone();
+    // The signal thread lets go of it as soon as the command has ended.
+    let kept = Arc::into_inner(sandbox).map(|sandbox| sandbox.keep(reason));
+    match kept {
+        Some(Ok(())) => cx.talk.warning(format_args!(
+            "the sandbox is kept, your files are as before: `glovebox diff {name}`, `glovebox pull {name}`, \
+             `glovebox kill {name}`"
+        )),
+        Some(Err(fault)) => cx.talk.warning(format_args!(
+            "the sandbox could not be kept ({}); its changes are gone",
+            render::escape_text(&fault.message)
+        )),
+        None => cx.talk.warning("the sandbox is still in use; its changes are gone"),
+    }
 }
 
 /// Runs `exec` with our own streams as the command's.
@@ -124,6 +172,32 @@ pub(super) fn stand_in(
     );
     drop(raw);
     ended
+}
+
+/// Where commands write to the project itself, or there is none, nothing can be taken over.
+fn refuse_meaningless(args: &RunArgs, settings: &Settings) -> Result<(), CommandError> {
+    let flag = [
+        (
+            args.apply.is_some_and(|apply| apply != Apply::Never),
+            "apply",
+        ),
+        (args.patch.is_some(), "patch"),
+        (args.sync_on_success, "sync-on-success"),
+    ]
+    .into_iter()
+    .find_map(|(is_given, flag)| is_given.then_some(flag));
+    let Some(flag) = flag else {
+        return Ok(());
+    };
+    let mode = settings.workspace_mode();
+    Err(CommandError::usage(
+        format!(
+            "--{flag} has no meaning with the backend `{}` and the workspace `{}`",
+            settings.backend.value.as_str(),
+            mode.as_str()
+        ),
+        "leave it out, or use the native backend with --workspace overlay",
+    ))
 }
 
 /// A sandbox that stays: it runs under its own supervisor from the start.
@@ -176,17 +250,4 @@ fn write_report(mut file: File, path: &Path, report: &Report) -> Result<(), Comm
     file.write_all(text.as_bytes()).map_err(|error| {
         CommandError::io(format!("write the report to {}", path.display()), &error)
     })
-}
-
-fn show_changes(talk: Talk, sandbox: &Sandbox, kept_as: Option<&str>) {
-    let Ok(changes) = sandbox.changes() else {
-        return;
-    };
-    if changes.is_empty() || talk.is_quiet {
-        return;
-    }
-    talk.note(render::changes(&changes).trim_end());
-    if kept_as.is_none() {
-        talk.note("your files are as before and these changes are gone; `--keep NAME` keeps them in a named sandbox");
-    }
 }

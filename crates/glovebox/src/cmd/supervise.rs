@@ -2,9 +2,14 @@
 
 use crate::args::SuperviseArgs;
 use crate::exit::CommandResult;
+use crate::sync::BaseIndex;
 
 /// Owns the sandbox until it ends.
 pub(crate) fn run(args: &SuperviseArgs) -> CommandResult {
-    glovebox_sandbox::supervise(&args.state, &super::name(&args.name)?)?;
+    let name = super::name(&args.name)?;
+    let mut index = None;
+    glovebox_sandbox::supervise(&args.state, &name, |layers| {
+        index = BaseIndex::begin(layers);
+    })?;
     Ok(0)
 }

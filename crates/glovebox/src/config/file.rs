@@ -73,8 +73,33 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, CommandError> {
         )
     })?;
     let mut entries = Vec::new();
+    collect(text, path, "", table, &mut entries)?;
+    // Tables come sorted by name; resolving in the documented order keeps messages stable.
+    entries.sort_by_key(|entry| KEYS.iter().position(|key| key.name == entry.key.name));
+    Ok(entries)
+}
+
+/// Takes the keys of a table; `section` ends in a dot, or is empty at the top.
+fn collect(
+    text: &str,
+    path: &Path,
+    section: &str,
+    table: toml::Table,
+    entries: &mut Vec<Entry>,
+) -> Result<(), CommandError> {
+    let shown = path.display();
     for (name, value) in table {
+        let name = format!("{section}{name}");
         let line = key_line(text, &name);
+        let below = format!("{name}.");
+        let value = match value {
+            // TRUST: only tables that hold keys are entered, so that depth is bounded.
+            toml::Value::Table(table) if KEYS.iter().any(|key| key.name.starts_with(&below)) => {
+                collect(text, path, &below, table, entries)?;
+                continue;
+            }
+            value => value,
+        };
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
             let remedy = if let Some(known) = nearest(&name, KEYS.iter().map(|key| key.name)) {
                 format!("did you mean `{known}`?")
@@ -95,9 +120,7 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, CommandError> {
         })?;
         entries.push(Entry { key, raw, line });
     }
-    // Tables come sorted by name; resolving in the documented order keeps messages stable.
-    entries.sort_by_key(|entry| KEYS.iter().position(|key| key.name == entry.key.name));
-    Ok(entries)
+    Ok(())
 }
 
 fn raw(value: &toml::Value) -> Option<Raw> {
@@ -139,18 +162,35 @@ fn line_of(text: &str, offset: usize) -> usize {
 
 /// The first line that assigns or opens `name`; 1 when it is written in some unusual way.
 fn key_line(text: &str, name: &str) -> usize {
-    let assigns = |line: &str| {
-        let rest = line
-            .trim_start()
-            .trim_start_matches('[')
-            .trim_start_matches('"');
-        rest.strip_prefix(name).is_some_and(|rest| {
-            rest.trim_start_matches('"')
-                .trim_start()
-                .starts_with(['=', ']', '.'])
-        })
+    let leads_to = |found: &str| {
+        found
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    text.lines().position(assigns).map_or(1, |index| index + 1)
+    let mut section = String::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let found = if let Some(header) = line.strip_prefix('[') {
+            let header = header.trim_start_matches('[').split(']').next();
+            let header = plain(header.unwrap_or_default());
+            section = format!("{header}.");
+            header
+        } else {
+            let key = plain(line.split('=').next().unwrap_or_default());
+            format!("{section}{key}")
+        };
+        if leads_to(&found) {
+            return index + 1;
+        }
+    }
+    1
+}
+
+/// A key without quotes and spaces.
+fn plain(key: &str) -> String {
+    key.chars()
+        .filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\''))
+        .collect()
 }
 
 #[cfg(test)]
@@ -177,6 +217,27 @@ mod tests {
         assert_eq!(text, "/p/glovebox.toml:3: `memory` cannot be a table");
         let (text, _) = message("memory = \"1GiB\"\npids = = 3\n");
         assert!(text.starts_with("/p/glovebox.toml:2: "), "{text}");
+    }
+
+    #[test]
+    fn keys_of_known_tables_are_read_however_they_are_written() {
+        for text in [
+            "[sync]\npush.exclude = [\"a\"]\non_success = true",
+            "sync.push.exclude = [\"a\"]\nsync.on_success = true",
+            "[sync.push]\nexclude = \"a\"\n[sync]\non_success = true",
+        ] {
+            let entries = parse(text, Path::new("x")).unwrap();
+            let names: Vec<_> = entries.iter().map(|entry| entry.key.name).collect();
+            assert_eq!(names, ["sync.push.exclude", "sync.on_success"], "{text}");
+        }
+        let (text, remedy) = message("memory = 1\n\n[sync.push]\nexclud = []\n");
+        assert_eq!(text, "/p/glovebox.toml:4: unknown key `sync.push.exclud`");
+        assert_eq!(remedy, "did you mean `sync.push.exclude`?");
+        let (text, _) = message("[sync.pull.include]\nx = 1\n");
+        assert_eq!(
+            text,
+            "/p/glovebox.toml:1: `sync.pull.include` cannot be a table"
+        );
     }
 
     #[test]

@@ -41,6 +41,13 @@ pub(crate) const KEYS: &[Key] = &[
     list("grants"),
     key("toolchains", "GLOVEBOX_TOOLCHAINS"),
     list("env"),
+    key("workspace", "GLOVEBOX_WORKSPACE"),
+    key("sync.enabled", "GLOVEBOX_SYNC_ENABLED"),
+    list("sync.push.exclude"),
+    list("sync.push.include"),
+    list("sync.pull.exclude"),
+    list("sync.pull.include"),
+    key("sync.on_success", "GLOVEBOX_SYNC_ON_SUCCESS"),
     key("memory", "GLOVEBOX_MEMORY"),
     key("cpus", "GLOVEBOX_CPUS"),
     key("pids", "GLOVEBOX_PIDS"),
@@ -82,6 +89,14 @@ impl Raw {
         match self {
             Self::One(text) => Ok(text),
             Self::Many(_) => Err("takes one value, not a list".to_owned()),
+        }
+    }
+
+    /// Patterns may contain commas.
+    fn patterns(&self) -> Vec<&str> {
+        match self {
+            Self::One(text) => vec![text],
+            Self::Many(texts) => texts.iter().map(String::as_str).collect(),
         }
     }
 
@@ -174,6 +189,25 @@ impl Settings {
                     });
                 }
             }
+            "workspace" => self
+                .workspace
+                .set(Some(args::parse_workspace(raw.one()?)?), origin),
+            "sync.enabled" => self.sync.enabled.set(switch(raw.one()?)?, origin),
+            "sync.on_success" => self.sync.on_success.set(switch(raw.one()?)?, origin),
+            name if name.starts_with("sync.") => {
+                let patterns = raw
+                    .patterns()
+                    .into_iter()
+                    .map(args::parse_pattern)
+                    .collect::<Result<Vec<_>, _>>()?;
+                self.sync
+                    .patterns_mut(name)
+                    .ok_or_else(|| format!("`{name}` is not a key"))?
+                    .extend(patterns.into_iter().map(|value| Sourced {
+                        value,
+                        origin: origin.clone(),
+                    }));
+            }
             "memory" => self.memory.set(raw.one()?.parse()?, origin),
             "cpus" => self.cpus.set(raw.one()?.parse()?, origin),
             "pids" => self.pids.set(raw.one()?.parse()?, origin),
@@ -230,6 +264,19 @@ impl Settings {
                 Some(_) => format!("{}=...", var.name.to_string_lossy()),
                 None => var.name.to_string_lossy().into_owned(),
             }),
+            "workspace" => match self.workspace.value {
+                Some(mode) => word(mode.as_str().to_owned(), &self.workspace.origin),
+                None => word(
+                    "overlay, or copy with `command`".to_owned(),
+                    &self.workspace.origin,
+                ),
+            },
+            "sync.enabled" => one(&self.sync.enabled),
+            "sync.on_success" => one(&self.sync.on_success),
+            name if name.starts_with("sync.") => self
+                .sync
+                .patterns(name)
+                .map_or_else(Vec::new, |list| many(list, ToString::to_string)),
             "memory" => one(&self.memory),
             "cpus" => one(&self.cpus),
             "pids" => one(&self.pids),
@@ -289,6 +336,13 @@ mod tests {
             ("grants", "~/data:/data"),
             ("toolchains", "false"),
             ("env", "A=b"),
+            ("workspace", "copy"),
+            ("sync.enabled", "false"),
+            ("sync.push.exclude", "*.mp4"),
+            ("sync.push.include", ".env.example"),
+            ("sync.pull.exclude", "*.{log,tmp}"),
+            ("sync.pull.include", "dist/"),
+            ("sync.on_success", "true"),
             ("memory", "1GiB"),
             ("cpus", "2"),
             ("pids", "64"),

@@ -11,11 +11,13 @@ mod file;
 mod key;
 mod nearest;
 mod resolve;
+mod sync;
 
 pub(crate) use key::KEYS;
 pub(crate) use resolve::{Sources, resolve};
+pub(crate) use sync::{Sync, texts};
 
-use crate::args::{BackendKind, EnvArg, GrantArg, SandboxArgs};
+use crate::args::{BackendKind, EnvArg, GrantArg, SandboxArgs, WorkspaceMode};
 use crate::units::{Count, Cpus, Size, Span};
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use std::fmt;
@@ -89,6 +91,10 @@ pub(crate) struct Settings {
     pub toolchains: Sourced<bool>,
     /// Variables given to commands.
     pub env: Vec<Sourced<EnvArg>>,
+    /// How the sandbox gets at the project; `None` for the backend's own way.
+    pub workspace: Sourced<Option<WorkspaceMode>>,
+    /// What goes in and what comes back.
+    pub sync: Sync,
     /// Memory limit.
     pub memory: Sourced<Size>,
     /// CPU limit.
@@ -127,6 +133,8 @@ impl Default for Settings {
             grants: Vec::new(),
             toolchains: Sourced::default(true),
             env: Vec::new(),
+            workspace: Sourced::default(None),
+            sync: Sync::default(),
             memory: Sourced::default(Size(Some(512 << 20))),
             cpus: Sourced::default(Cpus(Some(1000))),
             pids: Sourced::default(Count(Some(1024))),
@@ -191,6 +199,31 @@ impl Settings {
         add(&mut self.grants, &flags.grants, "grant");
         add(&mut self.env, &flags.env, "env");
         add(&mut self.require, &flags.require, "require");
+        lay(
+            &mut self.workspace,
+            flags.workspace.map(Some).as_ref(),
+            "workspace",
+        );
+        add(&mut self.sync.push_exclude, &flags.exclude, "exclude");
+        add(&mut self.sync.push_include, &flags.include, "include");
+    }
+
+    /// How the sandbox gets at the project, all settings together.
+    pub(crate) fn workspace_mode(&self) -> WorkspaceMode {
+        match (self.workspace.value, self.backend.value) {
+            (Some(mode), _) => mode,
+            _ if !self.sync.enabled.value => WorkspaceMode::None,
+            (None, BackendKind::Native) => WorkspaceMode::Overlay,
+            (None, BackendKind::Host) => WorkspaceMode::Live,
+            (None, BackendKind::Command) => WorkspaceMode::Copy,
+        }
+    }
+
+    /// Whether what the sandbox writes to its workspace lies in layers that can be read from here.
+    pub(crate) fn has_layers(&self) -> bool {
+        self.backend.value == BackendKind::Native
+            && self.layers.value == Layers::Disk
+            && self.workspace_mode() == WorkspaceMode::Overlay
     }
 
     /// Why `self` gives a sandbox more than `base` does in the setting `key`; `None` when it does not.
@@ -247,6 +280,21 @@ impl Settings {
                 self.toolchains.value && !base.toolchains.value,
                 "shows toolchains from your home",
             ),
+            "workspace" | "sync.enabled" => {
+                let rank = |settings: &Self| match settings.workspace_mode() {
+                    WorkspaceMode::None => 0,
+                    WorkspaceMode::Overlay | WorkspaceMode::Copy => 1,
+                    WorkspaceMode::Live => 2,
+                };
+                match (rank(base), rank(self)) {
+                    (_, 2) if rank(base) < 2 => {
+                        wide(true, "gives the sandbox your own files to write")
+                    }
+                    (0, 1) => wide(true, "shows the project's files"),
+                    _ => None,
+                }
+            }
+            name if name.starts_with("sync.") => self.sync.wider_than(&base.sync, name),
             "memory" => more(
                 self.memory.value,
                 base.memory.value,
@@ -334,8 +382,36 @@ mod tests {
             name: "SECRET".into(),
             value: None,
         }));
+        wide.workspace.value = Some(WorkspaceMode::Live);
+        wide.sync.on_success.value = true;
+        wide.sync
+            .push_include
+            .push(Sourced::default("x".to_owned()));
+        wide.sync
+            .pull_include
+            .push(Sourced::default("x".to_owned()));
+        wide.sync
+            .push_exclude
+            .push(Sourced::default("!x".to_owned()));
+        wide.sync
+            .pull_exclude
+            .push(Sourced::default("!x".to_owned()));
         for key in [
-            "backend", "carrier", "rootfs", "net", "memory", "disk", "cpus", "pids", "grants",
+            "workspace",
+            "sync.on_success",
+            "sync.push.include",
+            "sync.pull.include",
+            "sync.push.exclude",
+            "sync.pull.exclude",
+            "backend",
+            "carrier",
+            "rootfs",
+            "net",
+            "memory",
+            "disk",
+            "cpus",
+            "pids",
+            "grants",
             "env",
         ] {
             assert!(wide.wider_than(&base, key).is_some(), "{key}");

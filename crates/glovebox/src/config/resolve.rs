@@ -252,6 +252,11 @@ mod tests {
             "grants = [\"/etc\"]",
             "env = [\"SECRET\"]",
             "memory = \"none\"",
+            "workspace = \"live\"",
+            "sync.on_success = true",
+            "sync.push.include = [\".env\"]",
+            "sync.pull.include = [\"dist/\"]",
+            "sync.push.exclude = [\"!.env\"]",
         ] {
             let error = Tree::new("", text).resolve(&[], false).unwrap_err();
             assert_eq!(error.exit_code(), 3, "{text}: {error:?}");
@@ -266,6 +271,11 @@ mod tests {
             "toolchains = false",
             "env = [\"A=b\"]",
             "timeout = \"1h\"",
+            "workspace = \"none\"",
+            "sync.enabled = false",
+            "sync.on_success = false",
+            "sync.push.exclude = [\"*.mp4\"]",
+            "sync.pull.exclude = [\"*.tmp\"]",
         ] {
             Tree::new("", text).resolve(&[], false).unwrap();
         }

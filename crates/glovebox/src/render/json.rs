@@ -27,18 +27,24 @@ pub(crate) fn envelope(is_success: bool, message: &str, data: &Value) -> String 
 /// A failure, with what is known anyway.
 pub(crate) fn failure(error: &CommandError, data: &Value) -> String {
     let fault = &error.fault;
+    let mut told = json!({
+        "class": fault.class.to_string(),
+        "code": error.code().as_str(),
+        "message": fault.message,
+        "remedy": fault.remedy,
+        "retryable": fault.is_retryable,
+    });
+    if let Some((direction, stage)) = error.at {
+        told["direction"] = direction.to_string().into();
+        told["stage"] = stage.to_string().into();
+        told["cause"] = fault.code.as_str().into();
+    }
     line(&json!({
         "version": VERSION,
         "success": false,
         "message": fault.message,
         "data": data,
-        "error": {
-            "class": fault.class.to_string(),
-            "code": fault.code.as_str(),
-            "message": fault.message,
-            "remedy": fault.remedy,
-            "retryable": fault.is_retryable,
-        },
+        "error": told,
     }))
 }
 

@@ -7,17 +7,23 @@
 mod changes;
 mod escape;
 mod json;
+mod meter;
 mod report;
 mod table;
 
-pub(crate) use changes::changes;
+pub(crate) use changes::{
+    applied, applied_summary, change_count, changes, changes_json, conflicts, flagged,
+    outcome_json, refused, summary,
+};
 pub(crate) use escape::{escape, escape_text};
 pub(crate) use json::{VERSION, envelope, failure, output_fields};
+pub(crate) use meter::Meter;
 pub(crate) use report::{limit_value, report};
 pub(crate) use table::table;
 
 use crate::args::GlobalArgs;
 use crate::exit::{CommandError, Kind};
+use glovebox_workspace::patch::Style;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
@@ -31,6 +37,7 @@ pub(crate) struct Talk {
     /// Standard error is read by a person.
     pub is_terminal: bool,
     has_color: bool,
+    no_color: bool,
 }
 
 impl Talk {
@@ -42,6 +49,7 @@ impl Talk {
             is_verbose: global.verbose,
             is_terminal,
             has_color: is_terminal && !no_color,
+            no_color,
         }
     }
 
@@ -82,6 +90,23 @@ impl Talk {
                 self.label("hint:", "36"),
                 escape_text(remedy)
             ));
+        }
+    }
+
+    /// Whether results on standard output are read by a person, and may have colour.
+    pub(crate) fn patch_style(self) -> Style {
+        if io::stdout().is_terminal() {
+            self.screen_style()
+        } else {
+            Style::Exact
+        }
+    }
+
+    /// How a person is shown a patch.
+    pub(crate) const fn screen_style(self) -> Style {
+        Style::Screen {
+            has_color: !self.no_color,
+            escape,
         }
     }
 

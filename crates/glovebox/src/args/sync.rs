@@ -1,0 +1,119 @@
+//! Flags of the commands that bring files in and back.
+
+use super::sandbox::parse_pattern;
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Show what a sandbox changed
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Show what a sandbox changed in its workspace, as a patch.\n\n\
+        Running, stopped and lost sandboxes can be asked. On a terminal the patch is coloured and what \
+        could act on the terminal is escaped; into a file or a pipe it is written exactly, for `git \
+        apply`. What stays in the sandbox is listed on standard error with its reason.",
+    after_help = "Examples:\n  \
+        glovebox diff work\n  \
+        glovebox diff work --stat\n  \
+        glovebox diff work src/ > src.patch\n  \
+        glovebox diff work --json"
+)]
+pub(crate) struct DiffArgs {
+    /// Only count lines, file by file
+    #[arg(long, conflicts_with_all = ["patch", "json"])]
+    pub stat: bool,
+    /// Write the patch (what is done without --stat and --json)
+    #[arg(long, conflicts_with = "json")]
+    pub patch: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The sandbox
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Only these files and directories, relative to the workspace
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<OsString>,
+}
+
+/// Bring a sandbox's changes back
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Bring a sandbox's changes back to the project it came from.\n\n\
+        All of it or nothing: an interrupted or failed pull leaves your files as they were and the \
+        sandbox as it is. What you changed meanwhile is compared three ways: where both sides changed \
+        the same file, yours stays, the sandbox's is put beside it as FILE.theirs, and the exit code is \
+        3. Deletions, renames and the executable bit come along; owners, times and special modes do \
+        not. Changes under .git, devices and links that lead out stay in the sandbox and are listed. \
+        Files that your machine executes or obeys (CI, hooks, editor and agent settings) are pointed \
+        out, and on a terminal asked about.",
+    after_help = "Examples:\n  \
+        glovebox pull work --dry-run\n  \
+        glovebox pull work\n  \
+        glovebox pull work --exclude '*.log' --include dist/\n  \
+        glovebox pull work --patch work.patch && git apply work.patch\n  \
+        glovebox pull work --branch sandbox/work\n  \
+        glovebox pull work --from /workspace/dist --to ./dist"
+)]
+pub(crate) struct PullArgs {
+    /// Directory inside whose changes come back [default: /workspace]
+    #[arg(long, value_name = "PATH", alias = "vm-path")]
+    pub from: Option<PathBuf>,
+    /// Directory they are applied to [default: the project the sandbox came from]
+    #[arg(long, value_name = "DIR", alias = "destination", value_hint = ValueHint::DirPath)]
+    pub to: Option<PathBuf>,
+    /// Leave these files in the sandbox; a pattern as in .gitignore
+    #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
+    pub exclude: Vec<String>,
+    /// Take these files although they are excluded; a pattern as in .gitignore
+    #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
+    pub include: Vec<String>,
+    /// Show what would be done, and stop
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Write the changes to this file, as a patch for `git apply`, and leave your files alone
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["branch", "force"])]
+    pub patch: Option<PathBuf>,
+    /// Commit the changes to a new git branch, and leave your files alone
+    #[arg(long, value_name = "NAME", conflicts_with = "force")]
+    pub branch: Option<String>,
+    /// Where both sides changed a file, take the sandbox's and keep yours as FILE.orig; do not ask
+    #[arg(long)]
+    pub force: bool,
+    /// Print the result as JSON, and progress as JSON lines on standard error
+    #[arg(long)]
+    pub json: bool,
+    /// The sandbox
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
+
+/// Bring the project into a sandbox again
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Bring the project into a sandbox again: only what differs from what is there.\n\n\
+        A sandbox whose workspace is an overlay sees the project by itself and needs no push.",
+    after_help = "Example:\n  glovebox push work"
+)]
+pub(crate) struct PushArgs {
+    /// Keep these files out of the sandbox; a pattern as in .gitignore
+    #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
+    pub exclude: Vec<String>,
+    /// Send these files although they would be hidden, such as `.env`; a pattern as in .gitignore
+    #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
+    pub include: Vec<String>,
+    /// Print the result as JSON, and progress as JSON lines on standard error
+    #[arg(long)]
+    pub json: bool,
+    /// The sandbox
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
+
+/// Finish applying what was staged (started by `pull`)
+#[derive(Debug, Args)]
+pub(crate) struct CommitArgs {
+    /// The staging directory
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}

@@ -1,0 +1,84 @@
+//! `glovebox diff`: what a sandbox changed.
+
+use super::Cx;
+use crate::args::DiffArgs;
+use crate::exit::{CommandError, CommandResult, Kind};
+use crate::render::{self, Meter};
+use crate::session::Signals;
+use crate::sync::{self, Asked};
+use glovebox_workspace::patch::{self, FileStat, PatchError, Totals};
+use serde_json::{Value, json};
+use std::io::{BufWriter, Write};
+
+/// Shows the changes.
+pub(crate) fn run(cx: &Cx, args: &DiffArgs) -> CommandResult {
+    let shown = show(cx, args);
+    match shown {
+        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
+            render::print(render::failure(&error, &json!({ "name": args.name })))?;
+            Ok(error.exit_code())
+        }
+        shown => shown.map(|()| 0),
+    }
+}
+
+fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
+    let signals = Signals::take_over()?;
+    let paths = sync::paths(&args.paths)?;
+    let asked = Asked {
+        name: &args.name,
+        exclude: &[],
+        include: &[],
+    };
+    let mut meter = Meter::new(cx.talk, args.json, &signals);
+    let mut taken = sync::collect(cx, &asked, &mut |progress| meter.tick(progress))?;
+    drop(meter);
+    taken.retain(&paths);
+    if args.json {
+        let stats = patch::stat(&taken.collected)?;
+        let mut data = render::changes_json(&taken.collected.set);
+        add_counts(&mut data, &stats);
+        data["name"] = args.name.clone().into();
+        let message = render::change_count(&taken.collected.set);
+        return render::print(render::envelope(true, &message, &data));
+    }
+    let style = cx.talk.patch_style();
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let written = if args.stat {
+        patch::stat(&taken.collected)
+            .map_err(PatchError::from)
+            .and_then(|stats| patch::write_stat(&stats, style, &mut out))
+    } else {
+        patch::write(&taken.collected, style, &mut out)
+    };
+    let written = written.and_then(|()| Ok(out.flush()?));
+    written.map_err(|error| sync::patch_error(error, "standard output"))?;
+    sync::tell_refused(cx.talk, &taken.collected.set.refused);
+    Ok(())
+}
+
+/// Lines added and removed, beside each change they belong to.
+fn add_counts(data: &mut Value, stats: &[FileStat]) {
+    let totals = Totals::of(stats);
+    data["insertions"] = totals.insertions.into();
+    data["deletions"] = totals.deletions.into();
+    let mut stats = stats.iter().peekable();
+    let Some(changes) = data["changes"].as_array_mut() else {
+        return;
+    };
+    for change in changes {
+        let path = shown_name(stats.peek().map(|stat| stat.path.as_bytes()));
+        if path.is_none() || change["path"].as_str() != path.as_deref() {
+            continue;
+        }
+        if let Some(stat) = stats.next() {
+            change["insertions"] = stat.insertions.into();
+            change["deletions"] = stat.deletions.into();
+            change["binary"] = stat.binary.is_some().into();
+        }
+    }
+}
+
+fn shown_name(bytes: Option<&[u8]>) -> Option<String> {
+    bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}

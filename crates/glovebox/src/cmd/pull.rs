@@ -1,0 +1,291 @@
+//! `glovebox pull`: a sandbox's changes back to the host.
+
+use super::Cx;
+use crate::args::PullArgs;
+use crate::exit::{CommandError, CommandResult, Kind};
+use crate::render::{self, Meter};
+use crate::session::Signals;
+use crate::sync::apply::{self, Answer, Applied, Goal};
+use crate::sync::{self, Asked, Taken, patch_file, question};
+use glovebox_proto::{Code, Fault};
+use glovebox_workspace::{Outcome, Stage, SyncError, branch};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+/// Brings them back.
+pub(crate) fn run(cx: &Cx, args: &PullArgs) -> CommandResult {
+    let mut data = Map::new();
+    data.insert("name".to_owned(), args.name.clone().into());
+    let error = match pull(cx, args, &mut data) {
+        Ok(message) => {
+            if args.json {
+                render::print(render::envelope(true, &message, &Value::Object(data)))?;
+            }
+            return Ok(0);
+        }
+        Err(error) => error,
+    };
+    let error = if error.fault.code == Code::Conflict {
+        error
+    } else {
+        sync::with_remedy(error, &again(args))
+    };
+    if args.json {
+        render::print(render::failure(&error, &Value::Object(data)))?;
+        return Ok(error.exit_code());
+    }
+    if error.kind == Kind::Interrupted {
+        cx.talk
+            .note("interrupted: nothing was changed and the sandbox is as it was");
+    }
+    Err(error)
+}
+
+fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<String, CommandError> {
+    let signals = Signals::take_over()?;
+    let from = args
+        .from
+        .as_deref()
+        .map(sync::inside)
+        .transpose()?
+        .flatten();
+    let asked = Asked {
+        name: &args.name,
+        exclude: &args.exclude,
+        include: &args.include,
+    };
+    let mut meter = Meter::new(cx.talk, args.json, &signals);
+    let mut taken = sync::collect(cx, &asked, &mut |progress| meter.tick(progress))?;
+    meter.clear();
+    let to = match (&args.to, &from) {
+        (Some(to), from) => {
+            if let Some(from) = from {
+                taken.rebase(from);
+            }
+            let to = cx.host.absolute(to);
+            to.canonicalize().map_err(|error| {
+                let what = format!("open the destination {}", to.display());
+                CommandError::io(what, &error).told_apart()
+            })?
+        }
+        (None, from) => {
+            taken.retain(from.as_slice());
+            sync::destination(&taken)?
+        }
+    };
+    data.insert("to".to_owned(), to.display().to_string().into());
+    if let Some(file) = &args.patch {
+        return patch(cx, args, &taken, file, data);
+    }
+    if let Some(name) = &args.branch {
+        return commit(cx, args, &taken, &to, name, data);
+    }
+    let goal = Goal {
+        to: &to,
+        force: args.force,
+    };
+    if args.dry_run {
+        let outcome = apply::preview(&taken, goal)?;
+        data.insert("dry_run".to_owned(), true.into());
+        return tell(cx, args, &outcome, &to, data, false);
+    }
+    let applied = apply::apply(taken, goal, &mut meter, &mut |taken, outcome| {
+        agree(cx, args, taken, outcome, &to, &signals)
+    })?;
+    drop(meter);
+    match applied {
+        Applied::Done(outcome) => tell(cx, args, &outcome, &to, data, true),
+        Applied::Declined(_) => {
+            let fault = Fault::failed(Code::Cancelled, "nothing was changed");
+            Err(CommandError::new(Kind::Interrupted, fault))
+        }
+    }
+}
+
+/// Asks about what the host would execute, when there is somebody to ask.
+fn agree(
+    cx: &Cx,
+    args: &PullArgs,
+    taken: &Taken,
+    outcome: &Outcome,
+    to: &Path,
+    signals: &Signals,
+) -> Result<Answer, CommandError> {
+    let is_asked = apply::runs_here(outcome)
+        && !args.force
+        && !args.json
+        && !cx.talk.is_quiet
+        && question::is_possible();
+    if !is_asked {
+        return Ok(Answer::Yes);
+    }
+    apply::tell(cx.talk, outcome, false);
+    loop {
+        let text = format!(
+            "apply {} to {}? [y]es, [n]o, [d]iff",
+            render::applied_summary(outcome),
+            cx.short(to)
+        );
+        match question::ask(&text, &['y', 'n', 'd'], signals) {
+            Some('y') => return Ok(Answer::Yes),
+            Some('d') => sync::show_on_terminal(cx.talk, &taken.collected)?,
+            _ => return Ok(Answer::No),
+        }
+    }
+}
+
+fn patch(
+    cx: &Cx,
+    args: &PullArgs,
+    taken: &Taken,
+    file: &Path,
+    data: &mut Map<String, Value>,
+) -> Result<String, CommandError> {
+    let set = &taken.collected.set;
+    if !args.dry_run {
+        patch_file::write(&taken.collected, file, &cx.host)?;
+    }
+    data.insert("patch".to_owned(), file.display().to_string().into());
+    data.insert("changes".to_owned(), set.changes.len().into());
+    let message = format!(
+        "{} in {}",
+        render::change_count(set),
+        render::escape(std::os::unix::ffi::OsStrExt::as_bytes(file.as_os_str()))
+    );
+    if !args.json {
+        cx.talk.note(format_args!(
+            "{message}; `git apply` takes it, your files are as before"
+        ));
+        sync::tell_refused(cx.talk, &set.refused);
+    }
+    Ok(message)
+}
+
+fn commit(
+    cx: &Cx,
+    args: &PullArgs,
+    taken: &Taken,
+    to: &Path,
+    name: &str,
+    data: &mut Map<String, Value>,
+) -> Result<String, CommandError> {
+    let set = &taken.collected.set;
+    data.insert("branch".to_owned(), name.into());
+    if args.dry_run || set.changes.is_empty() {
+        let message = format!("{} for the branch `{name}`", render::change_count(set));
+        if !args.json {
+            cx.talk.note(format_args!("{message}; nothing was written"));
+        }
+        return Ok(message);
+    }
+    let text = format!(
+        "Changes from sandbox {}\n\n{}\n",
+        args.name,
+        render::summary(set)
+    );
+    let done = branch::commit(&taken.collected, to, Path::new("git"), name, &text)
+        .map_err(|fault| CommandError::from(SyncError::pull(Stage::Apply, fault)))?;
+    data.insert("commit".to_owned(), done.commit.clone().into());
+    data.insert("paths".to_owned(), done.paths.into());
+    let message = format!(
+        "{} on the new branch `{name}`",
+        render::plural(done.paths as usize, "path", "paths")
+    );
+    if !args.json {
+        cx.talk.note(format_args!(
+            "{message}; `git diff HEAD {name}` shows them, your files are as before"
+        ));
+        if !done.ignored.is_empty() {
+            cx.talk.note(format_args!(
+                "left out because the repository ignores {}: {}",
+                if done.ignored.len() == 1 {
+                    "it"
+                } else {
+                    "them"
+                },
+                render::plural(done.ignored.len(), "new path", "new paths")
+            ));
+        }
+        sync::tell_refused(cx.talk, &set.refused);
+    }
+    Ok(message)
+}
+
+/// Says what was done, or would be; a conflict is the error of the command.
+fn tell(
+    cx: &Cx,
+    args: &PullArgs,
+    outcome: &Outcome,
+    to: &Path,
+    data: &mut Map<String, Value>,
+    is_done: bool,
+) -> Result<String, CommandError> {
+    if let Value::Object(fields) = render::outcome_json(outcome) {
+        data.extend(fields);
+    }
+    let message = format!(
+        "{} {}: {}",
+        if is_done {
+            "applied to"
+        } else {
+            "would apply to"
+        },
+        cx.short(to),
+        render::applied_summary(outcome)
+    );
+    if !args.json {
+        cx.talk.note(&message);
+        if !cx.talk.is_quiet {
+            render::print(render::applied(outcome))?;
+        }
+        apply::tell(cx.talk, outcome, is_done);
+    }
+    if outcome.conflicts.is_empty() {
+        return Ok(message);
+    }
+    let fault = Fault::refused(
+        Code::Conflict,
+        format!(
+            "{} on both sides",
+            match outcome.conflicts.len() {
+                1 => "one path changed".to_owned(),
+                count => format!("{count} paths changed"),
+            }
+        ),
+    )
+    .remedy(format!(
+        "compare FILE with FILE.theirs, or take the sandbox's with `{} --force`",
+        again(args)
+    ));
+    Err(fault.into())
+}
+
+/// The command as it was given, as far as it decides what is done.
+fn again(args: &PullArgs) -> String {
+    let mut words: Vec<Vec<u8>> = vec![b"glovebox".into(), b"pull".into()];
+    words.push(args.name.clone().into_bytes());
+    let bytes = |path: &PathBuf| std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec();
+    let mut option = |name: &str, value: Vec<u8>| {
+        words.push(name.as_bytes().to_vec());
+        words.push(value);
+    };
+    if let Some(from) = &args.from {
+        option("--from", bytes(from));
+    }
+    if let Some(to) = &args.to {
+        option("--to", bytes(to));
+    }
+    for pattern in &args.exclude {
+        option("--exclude", pattern.clone().into_bytes());
+    }
+    for pattern in &args.include {
+        option("--include", pattern.clone().into_bytes());
+    }
+    if let Some(file) = &args.patch {
+        option("--patch", bytes(file));
+    }
+    if let Some(branch) = &args.branch {
+        option("--branch", branch.clone().into_bytes());
+    }
+    super::shown_command(&words)
+}

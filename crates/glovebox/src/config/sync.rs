@@ -1,0 +1,84 @@
+//! Settings of what goes into a sandbox and what comes back.
+
+use super::Sourced;
+
+/// What goes in and what comes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sync {
+    /// Whether the project goes in at all.
+    pub enabled: Sourced<bool>,
+    /// Patterns of files that stay out.
+    pub push_exclude: Vec<Sourced<String>>,
+    /// Patterns of files that go in although they would be hidden.
+    pub push_include: Vec<Sourced<String>>,
+    /// Patterns of files that do not come back.
+    pub pull_exclude: Vec<Sourced<String>>,
+    /// Patterns of files that come back although they would not.
+    pub pull_include: Vec<Sourced<String>>,
+    /// Whether changes are applied when the command succeeds.
+    pub on_success: Sourced<bool>,
+}
+
+impl Default for Sync {
+    fn default() -> Self {
+        Self {
+            enabled: Sourced::default(true),
+            push_exclude: Vec::new(),
+            push_include: Vec::new(),
+            pull_exclude: Vec::new(),
+            pull_include: Vec::new(),
+            on_success: Sourced::default(false),
+        }
+    }
+}
+
+impl Sync {
+    /// The list behind a key.
+    pub(super) fn patterns(&self, key: &str) -> Option<&Vec<Sourced<String>>> {
+        match key {
+            "sync.push.exclude" => Some(&self.push_exclude),
+            "sync.push.include" => Some(&self.push_include),
+            "sync.pull.exclude" => Some(&self.pull_exclude),
+            "sync.pull.include" => Some(&self.pull_include),
+            _ => None,
+        }
+    }
+
+    /// The same, to add to.
+    pub(super) fn patterns_mut(&mut self, key: &str) -> Option<&mut Vec<Sourced<String>>> {
+        match key {
+            "sync.push.exclude" => Some(&mut self.push_exclude),
+            "sync.push.include" => Some(&mut self.push_include),
+            "sync.pull.exclude" => Some(&mut self.pull_exclude),
+            "sync.pull.include" => Some(&mut self.pull_include),
+            _ => None,
+        }
+    }
+
+    /// Why `self` shows or writes more than `base` does in the setting `key`; `None` when it does not.
+    pub(super) fn wider_than(&self, base: &Self, key: &str) -> Option<String> {
+        if key == "sync.on_success" {
+            let is_wide = self.on_success.value && !base.on_success.value;
+            return is_wide.then(|| "writes to your files without asking".to_owned());
+        }
+        let list = self.patterns(key)?;
+        let mut added = list.iter().skip(base.patterns(key)?.len());
+        if key.ends_with(".include") {
+            let why = if key == "sync.push.include" {
+                "shows files that are hidden otherwise"
+            } else {
+                "brings back files that would stay in the sandbox"
+            };
+            return added.next().map(|_| why.to_owned());
+        }
+        // `!pattern` takes back what an earlier pattern, perhaps the user's own, excludes.
+        added
+            .any(|pattern| pattern.value.starts_with('!'))
+            .then(|| "takes back what another pattern excludes".to_owned())
+    }
+}
+
+/// The patterns alone.
+pub(crate) fn texts(list: &[Sourced<String>]) -> Vec<String> {
+    list.iter().map(|pattern| pattern.value.clone()).collect()
+}

@@ -1,0 +1,138 @@
+//! How far something long is: a bar for people, lines of JSON for programs, nothing when quiet.
+//!
+//! It also carries the wish to stop: a signal makes the operation undo what it did.
+
+use super::{Talk, VERSION, say};
+use crate::session::Signals;
+use crate::units::human_bytes;
+use glovebox_workspace::Progress;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+/// What is done sooner needs no bar.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// Time between two lines of JSON.
+const EVENT_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Tells how far an operation is, and whether to go on.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    signals: Signals,
+    begun: Instant,
+    how: How,
+}
+
+#[derive(Debug)]
+enum How {
+    Silent,
+    Bar(Option<ProgressBar>),
+    Events { last: Option<Instant> },
+}
+
+impl Meter {
+    /// For one operation. `is_json` is whether a program asked.
+    pub(crate) fn new(talk: Talk, is_json: bool, signals: &Signals) -> Self {
+        let how = match (talk.is_quiet, is_json, talk.is_terminal) {
+            (true, _, _) | (_, false, false) => How::Silent,
+            (_, true, _) => How::Events { last: None },
+            (_, false, true) => How::Bar(None),
+        };
+        Self {
+            signals: signals.clone(),
+            begun: Instant::now(),
+            how,
+        }
+    }
+
+    /// Takes note; stops when the user wants it.
+    pub(crate) fn tick(&mut self, progress: Progress) -> ControlFlow<()> {
+        match &mut self.how {
+            How::Silent => {}
+            How::Bar(bar) => {
+                if bar.is_none() && self.begun.elapsed() >= PATIENCE {
+                    *bar = Some(new_bar());
+                }
+                if let Some(bar) = bar {
+                    draw(bar, progress);
+                }
+            }
+            How::Events { last } => {
+                if last.is_none_or(|last| last.elapsed() >= EVENT_INTERVAL) {
+                    *last = Some(Instant::now());
+                    say(event(progress));
+                }
+            }
+        }
+        if self.signals.check().is_err() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Takes the bar away, so that something else can be said.
+    pub(crate) fn clear(&mut self) {
+        if let How::Bar(bar) = &mut self.how
+            && let Some(bar) = bar.take()
+        {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn new_bar() -> ProgressBar {
+    // Its own thread would redraw it while nothing moves; every tick does that here.
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+    if let Ok(style) = ProgressStyle::with_template("glovebox: {msg} {wide_bar} {percent}%") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn draw(bar: &ProgressBar, progress: Progress) {
+    match progress {
+        Progress::Collecting { paths, bytes } => {
+            bar.set_message(format!("collecting: {paths} paths, {}", human_bytes(bytes)));
+        }
+        Progress::Staging {
+            files,
+            total_files,
+            bytes,
+            total_bytes,
+        } => {
+            bar.set_length(total_bytes);
+            bar.set_position(bytes);
+            bar.set_message(format!("copying: {files} of {total_files} files"));
+        }
+    }
+}
+
+fn event(progress: Progress) -> String {
+    let mut object = match progress {
+        Progress::Collecting { paths, bytes } => {
+            json!({ "stage": "collect", "paths": paths, "bytes": bytes })
+        }
+        Progress::Staging {
+            files,
+            total_files,
+            bytes,
+            total_bytes,
+        } => json!({
+            "stage": "transfer",
+            "files": files,
+            "total_files": total_files,
+            "bytes": bytes,
+            "total_bytes": total_bytes,
+        }),
+    };
+    object["version"] = VERSION.into();
+    object["event"] = "progress".into();
+    object.to_string()
+}

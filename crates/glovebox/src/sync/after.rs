@@ -1,0 +1,214 @@
+//! What `run` does with the changes when its command has ended.
+//!
+//! Whatever goes wrong here, the work is not lost: a sandbox whose changes were wanted and could not
+//! be taken over is kept.
+
+use super::apply::{self, Answer, Applied, Goal};
+use super::{Taken, collect_own, patch_file, question};
+use crate::args::{Apply, RunArgs};
+use crate::cmd::Cx;
+use crate::config::{Settings, texts};
+use crate::exit::{CommandError, Kind};
+use crate::render::{self, Meter};
+use crate::session::Signals;
+use glovebox_sandbox::Sandbox;
+use glovebox_workspace::{Filter, Outcome};
+use std::path::Path;
+
+/// When changes are taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// When the user says so.
+    Ask,
+    /// In any case.
+    Always,
+    /// If the command succeeds.
+    OnSuccess,
+    /// Not at all.
+    Never,
+}
+
+impl When {
+    /// What flags and configuration come to; flags win, and who wants a patch is not asked.
+    pub(crate) fn of(args: &RunArgs, settings: &Settings) -> Self {
+        match args.apply {
+            Some(Apply::Ask) => Self::Ask,
+            Some(Apply::Auto) => Self::Always,
+            None if args.sync_on_success || settings.sync.on_success.value => Self::OnSuccess,
+            None if args.patch.is_none() && question::is_possible() => Self::Ask,
+            Some(Apply::Never) | None => Self::Never,
+        }
+    }
+}
+
+/// What became of the changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// What was wanted.
+    Done,
+    /// Some paths were changed on both sides.
+    Conflicts,
+    /// The user wants the sandbox to stay.
+    Keep,
+}
+
+/// The end of one run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct After<'a> {
+    /// When changes are taken over.
+    pub when: When,
+    /// File for the patch.
+    pub patch: Option<&'a Path>,
+    /// Name the sandbox stays under in any case.
+    pub kept_as: Option<&'a str>,
+    /// Whether the command ended with 0.
+    pub is_success: bool,
+}
+
+/// Collects the changes and does what was asked for with them.
+pub(crate) fn settle(
+    cx: &Cx,
+    sandbox: &Sandbox,
+    settings: &Settings,
+    after: After<'_>,
+    signals: &Signals,
+) -> Result<Settled, CommandError> {
+    let is_shown = cx.talk.is_terminal || cx.talk.is_verbose;
+    if after.when == When::Never && after.patch.is_none() && !is_shown {
+        return Ok(Settled::Done);
+    }
+    let filter = Filter::new(
+        &texts(&settings.sync.pull_exclude),
+        &texts(&settings.sync.pull_include),
+    )?;
+    let mut meter = Meter::new(cx.talk, false, signals);
+    let is_still = after.kept_as.is_none();
+    let taken = collect_own(sandbox, &filter, is_still, &mut |progress| {
+        meter.tick(progress)
+    })?;
+    meter.clear();
+    if let Some(file) = after.patch {
+        patch_file::write(&taken.collected, file, &cx.host)?;
+    }
+    let is_wanted = match after.when {
+        When::Ask | When::Always => true,
+        When::OnSuccess => after.is_success,
+        When::Never => false,
+    };
+    if taken.collected.set.changes.is_empty() {
+        super::tell_refused(cx.talk, &taken.collected.set.refused);
+        return Ok(Settled::Done);
+    }
+    if !is_wanted {
+        leave(cx, &taken, after, is_shown);
+        return Ok(Settled::Done);
+    }
+    let to = super::destination(&taken)?;
+    let goal = Goal {
+        to: &to,
+        force: false,
+    };
+    let applied = apply::apply(taken, goal, &mut meter, &mut |taken, outcome| {
+        if after.when == When::Ask {
+            agree(cx, taken, outcome, &to, after.kept_as.is_some(), signals)
+        } else {
+            Ok(Answer::Yes)
+        }
+    })?;
+    drop(meter);
+    match applied {
+        Applied::Done(outcome) => {
+            let text = format!(
+                "applied to {}: {}\n{}",
+                cx.short(&to),
+                render::applied_summary(&outcome),
+                render::applied(&outcome)
+            );
+            cx.talk.note(text.trim_end());
+            // Who was asked has seen these.
+            if after.when != When::Ask {
+                apply::tell(cx.talk, &outcome, true);
+            }
+            Ok(if outcome.conflicts.is_empty() {
+                Settled::Done
+            } else {
+                Settled::Conflicts
+            })
+        }
+        Applied::Declined(Answer::Later) => Ok(Settled::Keep),
+        Applied::Declined(_) => Ok(Settled::Done),
+    }
+}
+
+/// Says what changed and is not taken over.
+fn leave(cx: &Cx, taken: &Taken, after: After<'_>, is_shown: bool) {
+    let set = &taken.collected.set;
+    if !is_shown {
+        return;
+    }
+    cx.talk.note(format_args!(
+        "{} in /workspace: {}\n{}",
+        render::change_count(set),
+        render::summary(set),
+        render::changes(set).trim_end()
+    ));
+    super::tell_refused(cx.talk, &set.refused);
+    match (after.kept_as, after.patch) {
+        (Some(name), _) => cx.talk.note(format_args!(
+            "your files are as before; `glovebox pull {name}` brings these changes back"
+        )),
+        (None, Some(file)) => cx.talk.note(format_args!(
+            "your files are as before; `git apply {}` takes these changes over",
+            super::shown_path(file)
+        )),
+        (None, None) => cx.talk.note(
+            "your files are as before and these changes are gone; `--apply ask` or `--keep NAME` saves them",
+        ),
+    }
+}
+
+fn agree(
+    cx: &Cx,
+    taken: &Taken,
+    outcome: &Outcome,
+    to: &Path,
+    is_kept: bool,
+    signals: &Signals,
+) -> Result<Answer, CommandError> {
+    if !question::is_possible() {
+        return Err(CommandError::new(
+            Kind::Usage,
+            glovebox_proto::Fault::failed(
+                glovebox_proto::Code::InvalidArgument,
+                "there is no terminal to ask on whether the changes are wanted",
+            )
+            .remedy("say so with --apply auto or --apply never"),
+        ));
+    }
+    let set = &taken.collected.set;
+    cx.talk.note(format_args!(
+        "{} in /workspace: {}\n{}",
+        render::change_count(set),
+        render::summary(set),
+        render::changes(set).trim_end()
+    ));
+    apply::tell(cx.talk, outcome, false);
+    let text = format!(
+        "apply to {}? [y]es, [n]o, [d]iff{}",
+        cx.short(to),
+        if is_kept {
+            ""
+        } else {
+            ", [k]eep the sandbox for later"
+        }
+    );
+    loop {
+        match question::ask(&text, &['y', 'n', 'd', 'k'], signals) {
+            Some('y') => return Ok(Answer::Yes),
+            Some('n') => return Ok(Answer::No),
+            Some('d') => super::show_on_terminal(cx.talk, &taken.collected)?,
+            // Whoever leaves without an answer has not said that the work may go.
+            _ => return Ok(Answer::Later),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Writing down what the project looks like while its sandbox already works.
+
+use glovebox_sandbox::WorkspaceLayers;
+use glovebox_workspace::base;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// The walk over the project. Dropping it stops the walk; what is not finished then is done without.
+#[derive(Debug)]
+pub(crate) struct BaseIndex {
+    is_stopped: Arc<AtomicBool>,
+    walk: Option<JoinHandle<()>>,
+}
+
+impl BaseIndex {
+    /// Begins the walk, unless there is an index already (of a sandbox that lives again) or no project.
+    pub(crate) fn begin(layers: WorkspaceLayers) -> Option<Self> {
+        let project = layers.project?;
+        if layers.base.exists() {
+            return None;
+        }
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&is_stopped);
+        let walk = std::thread::Builder::new()
+            .name("base".to_owned())
+            .spawn(move || {
+                // Without an index the time of the push decides alone, so a failure is no failure.
+                let _ = base::record(&project, &layers.base, layers.pushed_unix_ns, &|| {
+                    stop.load(Ordering::Relaxed)
+                });
+            })
+            .ok()?;
+        Some(Self {
+            is_stopped,
+            walk: Some(walk),
+        })
+    }
+}
+
+impl Drop for BaseIndex {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        if let Some(walk) = self.walk.take() {
+            // A walk that panicked has written nothing.
+            let _ = walk.join();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A part of a change set, as seen from a directory of the workspace.
+
+use glovebox_proto::{Code, Fault};
+use glovebox_workspace::{Change, ChangeKind, ChangeSet, Collected, Contents, Refusal, RelPath};
+use std::io::Read;
+
+/// Contents whose paths are relative to a directory.
+pub(super) struct Below {
+    whole: Collected,
+    dir: RelPath,
+}
+
+impl Below {
+    /// What lies below `dir`, with paths relative to it. A file that was renamed across the border is
+    /// one that was added or deleted.
+    pub(super) fn rebase(mut whole: Collected, dir: &RelPath) -> Collected {
+        let set = std::mem::take(&mut whole.set);
+        let mut changes: Vec<Change> = Vec::new();
+        for change in set.changes {
+            let path = relative(&change.path, dir);
+            let change = match (path, change.kind) {
+                (Some(path), ChangeKind::Renamed { source, from, to }) => Change {
+                    kind: match relative(&source, dir) {
+                        Some(source) => ChangeKind::Renamed { source, from, to },
+                        None => ChangeKind::Added { to },
+                    },
+                    path,
+                    flags: change.flags,
+                },
+                (Some(path), kind) => Change {
+                    path,
+                    kind,
+                    flags: change.flags,
+                },
+                (None, ChangeKind::Renamed { source, from, .. }) => {
+                    let Some(path) = relative(&source, dir) else {
+                        continue;
+                    };
+                    Change {
+                        path,
+                        kind: ChangeKind::Deleted { from },
+                        flags: Vec::new(),
+                    }
+                }
+                (None, _) => continue,
+            };
+            changes.push(change);
+        }
+        changes.sort_by(|a, b| a.path.cmp(&b.path));
+        let refused = set
+            .refused
+            .into_iter()
+            .filter_map(|refusal| {
+                let path = refusal.path.strip_prefix(dir.as_bytes())?;
+                Some(Refusal {
+                    path: path.strip_prefix(b"/")?.to_vec(),
+                    reason: refusal.reason,
+                })
+            })
+            .collect();
+        let dir = dir.clone();
+        Collected::new(
+            ChangeSet { changes, refused },
+            Box::new(Self { whole, dir }),
+        )
+    }
+
+    fn path(&self, path: &RelPath) -> Result<RelPath, Fault> {
+        RelPath::new([self.dir.as_bytes(), path.as_bytes()].join(&b'/')).map_err(|error| {
+            Fault::failed(
+                Code::InvalidArgument,
+                format!("`{path}` is not a path: {error}"),
+            )
+        })
+    }
+}
+
+impl Contents for Below {
+    fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
+        self.whole.open(&self.path(path)?)
+    }
+
+    fn open_base(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
+        self.whole.open_base(&self.path(path)?)
+    }
+}
+
+fn relative(path: &RelPath, dir: &RelPath) -> Option<RelPath> {
+    let rest = path.as_bytes().strip_prefix(dir.as_bytes())?;
+    RelPath::new(rest.strip_prefix(b"/")?).ok()
+}
+
+/// Contents of nothing.
+pub(super) struct Nothing;
+
+impl Contents for Nothing {
+    fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
+        Err(absent(path))
+    }
+
+    fn open_base(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
+        Err(absent(path))
+    }
+}
+
+fn absent(path: &RelPath) -> Fault {
+    Fault::failed(Code::NotFound, format!("there is no `{path}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glovebox_workspace::Node;
+
+    #[test]
+    fn what_crosses_the_border_is_added_or_deleted() {
+        let path = |text: &str| RelPath::new(text).unwrap();
+        let renamed = |from: &str, to: &str| Change {
+            path: path(to),
+            kind: ChangeKind::Renamed {
+                source: path(from),
+                from: Node::Dir,
+                to: Node::Dir,
+            },
+            flags: Vec::new(),
+        };
+        let set = ChangeSet {
+            changes: vec![
+                renamed("d/a", "d/b"),
+                renamed("x", "d/in"),
+                renamed("d/out", "y"),
+                renamed("p", "q"),
+            ],
+            refused: Vec::new(),
+        };
+        let whole = Collected::new(set, Box::new(Nothing));
+        let part = Below::rebase(whole, &path("d"));
+        let kinds: Vec<_> = part
+            .set
+            .changes
+            .iter()
+            .map(|change| {
+                (
+                    change.path.to_string(),
+                    std::mem::discriminant(&change.kind),
+                )
+            })
+            .collect();
+        let kind = |kind: &ChangeKind| std::mem::discriminant(kind);
+        assert_eq!(
+            kinds,
+            [
+                ("b".to_owned(), kind(&renamed("a", "b").kind)),
+                ("in".to_owned(), kind(&ChangeKind::Added { to: Node::Dir })),
+                (
+                    "out".to_owned(),
+                    kind(&ChangeKind::Deleted { from: Node::Dir })
+                ),
+            ]
+        );
+    }
+}

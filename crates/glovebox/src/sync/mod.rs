@@ -1,0 +1,301 @@
+//! A sandbox's changes on their way to the host: collected, narrowed, shown.
+//!
+//! In: a sandbox (by name, or one we own) and what was asked for. Out: a change set whose contents
+//! stay readable and, while it is held, a sandbox that holds still. What is done with it is in
+//! [`apply`] and the commands.
+
+pub(crate) mod after;
+pub(crate) mod apply;
+mod base;
+mod below;
+pub(crate) mod patch_file;
+pub(crate) mod question;
+
+pub(crate) use base::BaseIndex;
+
+use crate::cmd::{Cx, name};
+use crate::config::texts;
+use crate::exit::{CommandError, Kind};
+use crate::render::{self, Talk};
+use below::Below;
+use glovebox_proto::{Class, Code, Fault};
+use glovebox_sandbox::jail::spec::WORKSPACE;
+use glovebox_sandbox::{Frozen, Registry, Sandbox, State, WorkspaceLayers};
+use glovebox_workspace::collect::{Layered, from_layers};
+use glovebox_workspace::patch::{self, PatchError};
+use glovebox_workspace::{
+    ChangeKind, Collected, Filter, Quota, Refusal, RelPath, Stage, SyncError, Watch,
+};
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Which changes of which sandbox.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// The sandbox.
+    pub name: &'a str,
+    /// Patterns besides those of the configuration.
+    pub exclude: &'a [String],
+    /// Patterns besides those of the configuration.
+    pub include: &'a [String],
+}
+
+/// Collected changes, and what they came from.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// The changes.
+    pub collected: Collected,
+    /// The layers they were read from.
+    pub layers: WorkspaceLayers,
+    /// Whether its paths are those of the workspace.
+    pub is_whole: bool,
+    /// Held until the contents have been read.
+    _frozen: Option<Frozen>,
+}
+
+impl Taken {
+    /// Keeps only what lies at or below one of `paths`; everything when there are none.
+    pub(crate) fn retain(&mut self, paths: &[RelPath]) {
+        if paths.is_empty() {
+            return;
+        }
+        let is_wanted = |path: &RelPath| paths.iter().any(|wanted| path.starts_with(wanted));
+        self.collected.set.changes.retain(|change| {
+            is_wanted(&change.path)
+                || matches!(&change.kind, ChangeKind::Renamed { source, .. } if is_wanted(source))
+        });
+        self.collected.set.refused.retain(|refusal| {
+            RelPath::new(refusal.path.clone()).is_ok_and(|path| is_wanted(&path))
+        });
+    }
+
+    /// Makes every path relative to `dir`, leaving out what lies elsewhere.
+    pub(crate) fn rebase(&mut self, dir: &RelPath) {
+        let empty = Collected::new(
+            glovebox_workspace::ChangeSet::default(),
+            Box::new(below::Nothing),
+        );
+        let whole = std::mem::replace(&mut self.collected, empty);
+        self.collected = Below::rebase(whole, dir);
+        self.is_whole = false;
+    }
+}
+
+/// Collects the changes of a named sandbox, running or not.
+pub(crate) fn collect(
+    cx: &Cx,
+    asked: &Asked<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<Taken, CommandError> {
+    let name = name(asked.name)?;
+    let registry = cx.user_registry()?;
+    let Some(entry) = registry.entry(&name)? else {
+        let fault = Fault::failed(
+            Code::SandboxNotFound,
+            format!("there is no sandbox `{name}`"),
+        )
+        .remedy("`glovebox list` shows those there are");
+        return Err(CommandError::new(Kind::NotFound, fault));
+    };
+    let layers = registry.workspace_layers(&name)?;
+    let filter = filter(cx, layers.project.as_deref(), asked)?;
+    let frozen = match entry.state {
+        State::Ready => Some(freeze(&registry, &name)?),
+        _ => None,
+    };
+    Ok(from_workspace(layers, frozen.flatten(), &filter, watch)?)
+}
+
+/// Collects the changes of a sandbox at hand.
+pub(crate) fn collect_own(
+    sandbox: &Sandbox,
+    filter: &Filter,
+    is_still: bool,
+    watch: &mut Watch<'_>,
+) -> Result<Taken, CommandError> {
+    let layers = sandbox.workspace_layers()?;
+    let frozen = if is_still {
+        None
+    } else {
+        sandbox.freeze().ok()
+    };
+    Ok(from_workspace(layers, frozen, filter, watch)?)
+}
+
+fn from_workspace(
+    layers: WorkspaceLayers,
+    frozen: Option<Frozen>,
+    filter: &Filter,
+    watch: &mut Watch<'_>,
+) -> Result<Taken, SyncError> {
+    let source = Layered {
+        project: layers.project.as_deref(),
+        layers: &layers.layers,
+        hidden: &layers.hidden,
+    };
+    let collected = from_layers(&source, filter, &Quota::default(), watch)?;
+    Ok(Taken {
+        collected,
+        layers,
+        is_whole: true,
+        _frozen: frozen,
+    })
+}
+
+/// Holds a running sandbox still. One that ended meanwhile is as still as can be.
+fn freeze(
+    registry: &Registry,
+    name: &glovebox_sandbox::Name,
+) -> Result<Option<Frozen>, CommandError> {
+    let frozen = registry.connect(name).and_then(|sandbox| sandbox.freeze());
+    match frozen {
+        Ok(frozen) => Ok(Some(frozen)),
+        Err(fault)
+            if fault.class == Class::Lost
+                || matches!(
+                    fault.code,
+                    Code::SandboxNotRunning | Code::SandboxNotFound | Code::Unsupported
+                ) =>
+        {
+            Ok(None)
+        }
+        Err(fault) => Err(SyncError::pull(Stage::Collect, fault).into()),
+    }
+}
+
+/// What comes back: patterns of the configuration, then those that were asked for.
+fn filter(cx: &Cx, project: Option<&Path>, asked: &Asked<'_>) -> Result<Filter, CommandError> {
+    let settings = cx.settings(project.filter(|project| project.is_dir()))?;
+    let mut exclude = texts(&settings.sync.pull_exclude);
+    exclude.extend_from_slice(asked.exclude);
+    let mut include = texts(&settings.sync.pull_include);
+    include.extend_from_slice(asked.include);
+    Ok(Filter::new(&exclude, &include)?)
+}
+
+/// Paths as typed: relative to the workspace, or absolute below it.
+pub(crate) fn paths(typed: &[OsString]) -> Result<Vec<RelPath>, CommandError> {
+    let parsed = typed.iter().map(|path| inside(Path::new(path)));
+    // The workspace itself is no restriction.
+    let parsed: Option<Vec<RelPath>> = parsed.collect::<Result<_, _>>()?;
+    Ok(parsed.unwrap_or_default())
+}
+
+/// A path in the workspace as typed; `None` for the workspace itself.
+pub(crate) fn inside(typed: &Path) -> Result<Option<RelPath>, CommandError> {
+    let wrong = || {
+        CommandError::usage(
+            format!("`{}` does not lie in the workspace", typed.display()),
+            format!("name a path below {WORKSPACE}, or one relative to it"),
+        )
+    };
+    let mut clean = Vec::new();
+    let relative = if typed.is_absolute() {
+        typed.strip_prefix(WORKSPACE).map_err(|_| wrong())?
+    } else {
+        typed
+    };
+    for part in relative.components() {
+        match part {
+            std::path::Component::CurDir => {}
+            std::path::Component::Normal(part) => clean.push(part.as_bytes()),
+            _ => return Err(wrong()),
+        }
+    }
+    if clean.is_empty() {
+        return Ok(None);
+    }
+    RelPath::new(clean.join(&b'/'))
+        .map(Some)
+        .map_err(|_| wrong())
+}
+
+/// Says what stays in the sandbox.
+pub(crate) fn tell_refused(talk: Talk, refused: &[Refusal]) {
+    if refused.is_empty() || talk.is_quiet {
+        return;
+    }
+    talk.note(format_args!(
+        "{} in the sandbox:\n{}",
+        if refused.len() == 1 {
+            "one path stays".to_owned()
+        } else {
+            format!("{} paths stay", refused.len())
+        },
+        render::refused(refused).trim_end()
+    ));
+}
+
+/// Shows a patch to the one who is asked about it.
+pub(crate) fn show_on_terminal(talk: Talk, collected: &Collected) -> Result<(), CommandError> {
+    let mut out = BufWriter::new(std::io::stderr().lock());
+    patch::write(collected, talk.screen_style(), &mut out)
+        .and_then(|()| Ok(out.flush()?))
+        .map_err(|error| patch_error(error, "the terminal"))
+}
+
+/// A path of the user's as a word of a command line.
+pub(crate) fn shown_path(path: &Path) -> String {
+    crate::cmd::shown_command(&[path.as_os_str().as_bytes()])
+}
+
+/// Adds the command to try again.
+pub(crate) fn with_remedy(mut error: CommandError, command: &str) -> CommandError {
+    // Doing the same once more would not help with these.
+    let is_final = matches!(
+        error.fault.code,
+        Code::SandboxNotFound | Code::AlreadyExists | Code::InvalidArgument
+    );
+    if is_final || matches!(error.kind, Kind::Usage | Kind::BrokenPipe) {
+        return error;
+    }
+    let again =
+        format!("nothing was changed and the sandbox is as it was; try again with `{command}`");
+    error.fault.remedy = Some(match error.fault.remedy.take() {
+        Some(remedy) => format!("{remedy}; {again}"),
+        None => again,
+    });
+    error
+}
+
+/// A patch that could not be written to `what`.
+pub(crate) fn patch_error(error: PatchError, what: &str) -> CommandError {
+    match error {
+        PatchError::Content(fault) => SyncError::pull(Stage::Transfer, fault).into(),
+        PatchError::Write(error) => CommandError::io(format!("write the patch to {what}"), &error),
+    }
+}
+
+/// Where changes go unless somebody says otherwise.
+pub(crate) fn destination(taken: &Taken) -> Result<PathBuf, CommandError> {
+    taken.layers.project.clone().ok_or_else(|| {
+        CommandError::usage(
+            "the sandbox did not come from a project",
+            "name the directory that its changes go to with --to DIR",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_workspace_however_they_are_typed() {
+        let name = |typed: &str| {
+            inside(Path::new(typed))
+                .unwrap()
+                .map(|path| String::from_utf8(path.as_bytes().to_vec()).unwrap())
+        };
+        assert_eq!(name("src/x").as_deref(), Some("src/x"));
+        assert_eq!(name("./src//x/").as_deref(), Some("src/x"));
+        assert_eq!(name("/workspace/src").as_deref(), Some("src"));
+        assert_eq!(name("/workspace"), None);
+        assert_eq!(name("."), None);
+        for wrong in ["/etc", "../x", "a/../../x", "/workspacex"] {
+            assert!(inside(Path::new(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

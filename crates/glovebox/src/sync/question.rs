@@ -1,0 +1,67 @@
+//! Questions to a person at a terminal.
+
+use crate::render::say;
+use crate::session::Signals;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{IsTerminal, Write};
+
+/// How often the user's wish to stop is looked at.
+const LOOK_AGAIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+/// More than any answer.
+const MAX_ANSWER_BYTES: usize = 256;
+
+/// Whether there is somebody to ask.
+pub(crate) fn is_possible() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Asks until the answer begins with one of `letters`; `None` when the user interrupts or leaves.
+pub(crate) fn ask(question: &str, letters: &[char], signals: &Signals) -> Option<char> {
+    loop {
+        {
+            let mut stderr = std::io::stderr().lock();
+            let _ = write!(stderr, "glovebox: {question} ");
+            let _ = stderr.flush();
+        }
+        let Some(answer) = line(signals) else {
+            say("");
+            return None;
+        };
+        let first = answer
+            .trim()
+            .chars()
+            .next()
+            .map(|letter| letter.to_ascii_lowercase());
+        if let Some(letter) = first.filter(|letter| letters.contains(letter)) {
+            return Some(letter);
+        }
+    }
+}
+
+/// One line from the terminal. Read by byte, so that nothing of what follows is taken.
+fn line(signals: &Signals) -> Option<String> {
+    let stdin = rustix::stdio::stdin();
+    let mut answer = Vec::new();
+    loop {
+        signals.check().ok()?;
+        let mut fds = [PollFd::from_borrowed_fd(stdin, PollFlags::IN)];
+        match poll(&mut fds, Some(&LOOK_AGAIN)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(_) => return None,
+        }
+        let mut byte = [0_u8];
+        match rustix::io::read(stdin, &mut byte) {
+            Ok(0) => return None,
+            Ok(_) if byte[0] == b'\n' => {
+                return Some(String::from_utf8_lossy(&answer).into_owned());
+            }
+            Ok(_) if answer.len() < MAX_ANSWER_BYTES => answer.push(byte[0]),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}

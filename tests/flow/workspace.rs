@@ -1,0 +1,586 @@
+//! The loop closed: what a command changes comes back, all of it or nothing, and nothing else does.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use testkit::{Person, has_program, skip, wait_until};
+
+const MAKE: &str = "git init -q -b main . && git config user.name T && git config user.email t@example.org && \
+    mkdir src && echo foo > src/x && echo y > y && echo a > a && echo c > c && git add . && git commit -q -m first";
+const WORK: &str = "sed -i s/foo/bar/ src/x && rm y && mv a b && chmod +x c";
+
+/// What a tree is: names, kinds, modes and contents; `.git` aside.
+type Tree = Vec<(Vec<u8>, String)>;
+
+fn look(dir: &Path) -> Tree {
+    let mut tree = Vec::new();
+    let mut pending = vec![dir.to_owned()];
+    while let Some(at) = pending.pop() {
+        for entry in fs::read_dir(&at).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let name = path.strip_prefix(dir).unwrap().as_os_str().as_bytes();
+            // What an interrupted pull leaves, until the next one cleans up.
+            if name == b".git" || name.starts_with(b".glovebox-pull-") {
+                continue;
+            }
+            let Ok(meta) = path.symlink_metadata() else {
+                continue;
+            };
+            let what = if meta.is_symlink() {
+                format!("link {}", fs::read_link(&path).unwrap().display())
+            } else if meta.is_dir() {
+                pending.push(path.clone());
+                "dir".to_owned()
+            } else {
+                let hash = blake3::hash(&fs::read(&path).unwrap_or_default());
+                format!("file {} {hash}", meta.mode() & 0o7111)
+            };
+            tree.push((name.to_vec(), what));
+        }
+    }
+    tree.sort();
+    tree
+}
+
+fn on_the_host(person: &Person, dir: &Path, script: &str) -> String {
+    let mut command = person.program("sh");
+    let output = command
+        .args(["-c", script])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{script}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What the same work leaves when it is done outside.
+fn wanted(person: &Person, make: &str, work: &str) -> Tree {
+    let dir = person.place().root().join("twin");
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir(&dir).unwrap();
+    person.own(&dir);
+    on_the_host(person, &dir, &format!("{make}\n{work}"));
+    look(&dir)
+}
+
+#[test]
+fn what_a_command_does_is_done_to_the_project() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        on_the_host(person, &person.project(), MAKE);
+        let ran = person.script("run --apply auto", WORK).run().expect_code(0);
+        assert_eq!(look(&person.project()), wanted(person, MAKE, WORK), "{ran}");
+        for line in ["R a -> b", "M c", "M src/x", "D y"] {
+            assert!(ran.err().contains(&format!("  {line}\n")), "{line}: {ran}");
+        }
+        assert_eq!(ran.out(), "");
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_patch_does_the_same_later() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        on_the_host(person, &person.project(), MAKE);
+        let before = look(&person.project());
+        let patch = person.place().root().join("home/p");
+        let mut args: Vec<std::ffi::OsString> = ["run", "-q", "--apply", "never", "--patch"]
+            .map(Into::into)
+            .to_vec();
+        let script =
+            format!("{WORK} && printf '\\0\\377' > bin && printf x > 'a \"name\"\nof two lines'");
+        args.push(patch.clone().into());
+        args.extend(["--", "sh", "-c", &script].map(Into::into));
+        person.glovebox(&args).run().expect_code(0);
+        assert_eq!(look(&person.project()), before);
+        on_the_host(
+            person,
+            &person.project(),
+            &format!("git apply {}", patch.display()),
+        );
+        assert_eq!(look(&person.project()), wanted(person, MAKE, &script));
+    });
+}
+
+#[test]
+fn what_both_sides_changed_is_never_lost() {
+    Person::each(|person| {
+        let read = |name: &str| fs::read_to_string(person.project().join(name)).unwrap_or_default();
+        person.write("project/x", "base\n");
+        person.line("start -q box").run().expect_code(0);
+        person
+            .script("exec box", "echo theirs > x; echo new > n")
+            .run()
+            .expect_code(0);
+        person.write("project/x", "mine\n");
+        let dry = person
+            .line("pull box --dry-run --json")
+            .run()
+            .expect_code(3);
+        assert!(dry.out().contains("\"conflict\""), "{dry}");
+        assert_eq!(read("n"), "");
+        let pulled = person.line("pull box").run().expect_code(3);
+        assert_eq!(read("x"), "mine\n", "{pulled}");
+        assert_eq!(read("x.theirs"), "theirs\n", "{pulled}");
+        assert_eq!(read("n"), "new\n", "{pulled}");
+        assert!(
+            pulled.err().contains("x: changed on both sides"),
+            "{pulled}"
+        );
+        assert!(
+            pulled.err().contains("glovebox pull box --force"),
+            "{pulled}"
+        );
+        person.line("pull box --force").run().expect_code(0);
+        assert_eq!(read("x"), "theirs\n");
+        assert_eq!(read("x.orig"), "mine\n");
+        person.line("kill box").run().expect_code(0);
+
+        // The same at the end of `run`: the command's own failure is told first.
+        for (code, want) in [(0, 3), (7, 7)] {
+            person.write("project/y", "base\n");
+            let script = format!("echo theirs > y; sleep 2; exit {code}");
+            let mut args = vec!["run", "--apply", "auto", "--", "sh", "-c"];
+            args.push(&script);
+            let host = person.project().join("y");
+            let meanwhile = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_secs(1));
+                fs::write(host, "mine\n").unwrap();
+            });
+            let ran = person.glovebox(&args).run().expect_code(want);
+            meanwhile.join().unwrap();
+            assert_eq!(read("y"), "mine\n", "{ran}");
+            assert_eq!(read("y.theirs"), "theirs\n", "{ran}");
+            fs::remove_file(person.project().join("y.theirs")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_a_sandbox_plants_stays_in_it_and_is_named() {
+    Person::each(|person| {
+        person.write("project/.git/HEAD", "ref: refs/heads/main\n");
+        let outside = person.place().root().join("x");
+        let script = "ln -s /etc evil; ln -s ../../x up; mkdir -p d .git/hooks .github/workflows; ln -s ../../../x d/up; \
+            echo 'touch /tmp/planted' > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout; \
+            cp /bin/true suid; chmod 6755 suid; mkfifo fifo; echo on > .github/workflows/ci.yml; ln -s suid inside; \
+            ln suid second; printf ok > plain";
+        let ran = person
+            .script("run --apply auto", script)
+            .run()
+            .expect_code(0);
+        let project = person.project();
+        for stays in ["evil", "up", "d/up", ".git/hooks/post-checkout", "fifo"] {
+            assert!(
+                project.join(stays).symlink_metadata().is_err(),
+                "{stays} came back"
+            );
+        }
+        assert!(!outside.exists());
+        for named in [
+            "  evil: a link that leads out of the workspace",
+            "  up: a link that leads out of the workspace",
+            "  d/up: a link that leads out of the workspace",
+            "  .git: part of `.git`",
+            "  fifo: a device, FIFO or socket",
+            "  suid: ",
+            "  .github/workflows/ci.yml: runs on the host",
+        ] {
+            assert!(ran.err().contains(named), "{named}: {ran}");
+        }
+        let mode = |name: &str| {
+            fs::metadata(project.join(name))
+                .unwrap()
+                .permissions()
+                .mode()
+        };
+        assert_eq!(mode("suid") & 0o6000, 0);
+        assert_ne!(mode("suid") & 0o100, 0);
+        assert_eq!(
+            fs::read_link(project.join("inside")).unwrap(),
+            Path::new("suid")
+        );
+        assert_eq!(fs::metadata(project.join("second")).unwrap().nlink(), 1);
+        assert_eq!(fs::read_to_string(project.join("plain")).unwrap(), "ok");
+    });
+}
+
+#[test]
+fn names_of_any_bytes_come_back() {
+    Person::each(|person| {
+        let script = r#"printf 1 > 'a b'; printf 2 > 'new
+line'; printf 3 > "q'u\"ote"; printf 4 > "$(printf 'not\377utf8')"; mkdir -- '-d'; printf 5 > './-d/*'; printf 6 > "$(printf 'esc\033[2J')""#;
+        let ran = person
+            .script("run --apply auto", script)
+            .run()
+            .expect_code(0);
+        assert_eq!(
+            look(&person.project()),
+            wanted(person, "true", script),
+            "{ran}"
+        );
+        assert!(!ran.stderr.contains(&0x1b), "{ran}");
+    });
+}
+
+#[test]
+fn a_failed_end_keeps_the_sandbox_and_says_how_to_go_on() {
+    Person::each(|person| {
+        let ran = person
+            .script("run --patch /nonexistent/dir/p", "echo work > result")
+            .run()
+            .expect_code(125);
+        let text = ran.err();
+        let name = text
+            .split("`glovebox pull ")
+            .nth(1)
+            .and_then(|rest| rest.split('`').next())
+            .unwrap_or_else(|| panic!("no way to go on: {ran}"))
+            .to_owned();
+        person.glovebox(["pull", "-q", &name]).run().expect_code(0);
+        assert_eq!(
+            fs::read_to_string(person.project().join("result")).unwrap(),
+            "work\n"
+        );
+        // The command's own failure is told, and its work is kept all the same.
+        let ran = person
+            .script(
+                "run --patch /nonexistent/dir/p",
+                "echo more > result; exit 9",
+            )
+            .run()
+            .expect_code(9);
+        assert!(ran.err().contains("glovebox pull "), "{ran}");
+    });
+}
+
+#[test]
+fn failures_have_codes_and_stages() {
+    Person::each(|person| {
+        person.write("project/x", "x\n");
+        person.line("start -q box").run().expect_code(0);
+        person.script("exec box", "echo y > x").run().expect_code(0);
+        let ran = person
+            .line("pull box --to /nonexistent/d --json")
+            .run()
+            .expect_code(6);
+        assert!(ran.out().contains("\"not-found\""), "{ran}");
+        let ran = person.line("diff nobody --json").run().expect_code(6);
+        assert!(ran.out().contains("\"sandbox-not-found\""), "{ran}");
+        person.line("diff box ../x").run().expect_code(2);
+        let ran = person
+            .line("pull box --branch b --json")
+            .run()
+            .expect_code(6);
+        let value: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+        assert_eq!(value["error"]["code"], "sync-failed", "{ran}");
+        assert_eq!(value["error"]["direction"], "pull");
+        assert_eq!(value["error"]["stage"], "apply");
+        assert!(
+            value["error"]["remedy"]
+                .as_str()
+                .unwrap()
+                .contains("glovebox pull box --branch b"),
+            "{ran}"
+        );
+    });
+}
+
+#[test]
+fn each_key_of_the_configuration_has_its_effect() {
+    const CONFIG: &str = "home/.config/glovebox/glovebox.toml";
+    Person::each(|person| {
+        let has = |name: &str| person.project().join(name).exists();
+        let reset = || {
+            for name in ["a.log", "b.txt", "keep.log"] {
+                let _ = fs::remove_file(person.project().join(name));
+            }
+        };
+        let work = "touch a.log b.txt keep.log";
+        person.write(CONFIG, "[sync.pull]\nexclude = [\"*.log\"]\n");
+        let ran = person.script("run --apply auto", work).run().expect_code(0);
+        assert!(has("b.txt") && !has("a.log"), "{ran}");
+        assert!(ran.err().contains("a.log: excluded"), "{ran}");
+        reset();
+        person.write(
+            CONFIG,
+            "[sync.pull]\nexclude = [\"*.log\"]\ninclude = [\"keep.log\"]\n",
+        );
+        person
+            .script("run -q --apply auto", work)
+            .run()
+            .expect_code(0);
+        assert!(has("keep.log") && !has("a.log"));
+        reset();
+
+        person.write(CONFIG, "sync.on_success = true\n");
+        person
+            .script("run -q", &format!("{work}; false"))
+            .run()
+            .expect_code(1);
+        assert!(!has("b.txt"));
+        person
+            .script("run -q --apply never", work)
+            .run()
+            .expect_code(0);
+        assert!(!has("b.txt"));
+        person.script("run -q", work).run().expect_code(0);
+        assert!(has("b.txt"));
+        reset();
+        person.write(CONFIG, "");
+        person.script("run -q", work).run().expect_code(0);
+        assert!(!has("b.txt"));
+        person
+            .script("run -q --sync-on-success", work)
+            .run()
+            .expect_code(0);
+        assert!(has("b.txt"));
+        reset();
+
+        person.write("project/seen", "1");
+        person.write("project/movie.mp4", "1");
+        person.write("project/.env", "TOKEN=1");
+        let list = |args: &str| person.script(args, "ls -A").run().expect_code(0);
+        let shown = list("run");
+        assert!(
+            shown.out().contains("movie.mp4") && !shown.out().contains(".env"),
+            "{shown}"
+        );
+        assert!(
+            shown.err().contains("hidden from the sandbox: 1") && shown.err().contains(".env"),
+            "{shown}"
+        );
+        person.write(
+            CONFIG,
+            "[sync.push]\nexclude = [\"*.mp4\"]\ninclude = [\".env\"]\n",
+        );
+        let shown = list("run -q").out();
+        assert!(
+            !shown.contains("movie.mp4") && shown.contains(".env"),
+            "{shown}"
+        );
+        person.write(CONFIG, "");
+        let shown = list("run -q --include .env --exclude seen").out();
+        assert!(!shown.contains("seen") && shown.contains(".env"), "{shown}");
+        person.write(CONFIG, "sync.enabled = false\n");
+        assert_eq!(list("run -q").out(), "");
+        assert!(list("run -q --workspace overlay").out().contains("seen"));
+        person.write(CONFIG, "workspace = \"none\"\n");
+        assert_eq!(list("run -q").out(), "");
+
+        // A project asks for less, never for more.
+        person.write(CONFIG, "");
+        for text in [
+            "sync.on_success = true",
+            "workspace = \"live\"",
+            "[sync.push]\ninclude = [\".env\"]",
+            "[sync.push]\nexclude = [\"!.env\"]",
+        ] {
+            person.write("project/glovebox.toml", text);
+            let ran = person.line("run -- true").run().expect_code(125);
+            assert!(
+                ran.err().contains("may not do that by itself"),
+                "{text}: {ran}"
+            );
+        }
+        person.write("project/glovebox.toml", "[sync.push]\nexclude = [\"seen\"]");
+        assert!(!list("run -q").out().contains("seen"));
+    });
+}
+
+#[test]
+fn a_live_workspace_is_the_project_itself() {
+    Person::each(|person| {
+        person.write("project/.git/hooks/sample", "");
+        let ran = person
+            .script(
+                "run --workspace live",
+                "echo live > x; echo bad > .git/hooks/sample",
+            )
+            .run();
+        assert_eq!(
+            fs::read_to_string(person.project().join("x")).unwrap_or_default(),
+            "live\n",
+            "{ran}"
+        );
+        assert_eq!(
+            fs::read_to_string(person.project().join(".git/hooks/sample")).unwrap(),
+            ""
+        );
+        assert!(ran.err().contains("no wall around the project"), "{ran}");
+        person
+            .line("run --workspace live --apply auto -- true")
+            .run()
+            .expect_code(125);
+    });
+}
+
+#[test]
+fn a_branch_leaves_the_working_tree_alone() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        on_the_host(person, &person.project(), MAKE);
+        person.line("start -q box").run().expect_code(0);
+        person.script("exec box", WORK).run().expect_code(0);
+        let pull = "pull box --branch box/work";
+        person.line(pull).run().expect_code(0);
+        person.line(pull).run().expect_code(3);
+        let host = |script: &str| on_the_host(person, &person.project(), script);
+        assert_eq!(host("git status --porcelain"), "");
+        host("git checkout -q box/work");
+        assert_eq!(look(&person.project()), wanted(person, MAKE, WORK));
+    });
+}
+
+fn killed(person: &Person, args: &[&str], after: Duration) -> bool {
+    let mut command: Command = person.program(person.binary());
+    let mut child = command
+        .args(args)
+        .current_dir(person.project())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(after);
+    let was_running = child.try_wait().unwrap().is_none();
+    // A command that ended meanwhile is as good.
+    let _ = child.kill();
+    child.wait().unwrap();
+    was_running
+}
+
+#[test]
+fn whoever_kills_a_pull_leaves_all_of_it_or_nothing() {
+    const ROUNDS: u32 = 10;
+    Person::each(|person| {
+        for number in 0..64 {
+            person.write(format!("project/old/{number}"), format!("old {number}\n"));
+        }
+        person
+            .line("start -q --disk 1GiB --timeout none box")
+            .run()
+            .expect_code(0);
+        person
+            .script(
+                "exec box",
+                "for i in $(seq 0 63); do head -c 1M /dev/urandom > old/$i; done; rm old/5; mv old/6 moved; mkdir new; \
+                 for i in $(seq 100); do echo $i > new/$i; done",
+            )
+            .run()
+            .expect_code(0);
+        let before = look(&person.project());
+        let destination = |number: u32| -> PathBuf {
+            let dir = person.place().root().join(format!("to{number}"));
+            on_the_host(
+                person,
+                person.place().root(),
+                &format!("cp -a project {}", dir.display()),
+            );
+            dir
+        };
+        let whole = destination(1000);
+        let begun = Instant::now();
+        let words = |dir: &Path| {
+            ["pull", "-q", "box", "--to", &dir.display().to_string()].map(String::from)
+        };
+        person.glovebox(words(&whole)).run().expect_code(0);
+        let usual = begun.elapsed();
+        let after = look(&whole);
+        assert_ne!(before, after);
+
+        let (mut untouched, mut complete) = (0, 0);
+        for round in 0..ROUNDS {
+            let dir = destination(round);
+            let words = words(&dir);
+            let args: Vec<&str> = words.iter().map(String::as_str).collect();
+            killed(person, &args, usual * round / (ROUNDS - 1));
+            // A commit that has begun goes on by itself.
+            let mut found = Tree::new();
+            let is_settled = wait_until(Duration::from_secs(20), || {
+                found = look(&dir);
+                found == before || found == after
+            });
+            assert!(
+                is_settled,
+                "round {round}: {} of {}",
+                found.len(),
+                after.len()
+            );
+            if found == before {
+                untouched += 1;
+            } else {
+                complete += 1;
+            }
+            // The next pull finishes the work and cleans up.
+            person.glovebox(args).run().expect_code(0);
+            assert_eq!(look(&dir), after, "round {round}");
+            let names: Vec<_> = fs::read_dir(&dir)
+                .unwrap()
+                .flatten()
+                .map(|entry| entry.file_name())
+                .collect();
+            assert!(
+                !names
+                    .iter()
+                    .any(|name| name.as_bytes().starts_with(b".glovebox")),
+                "{names:?}"
+            );
+            fs::remove_dir_all(&dir).unwrap();
+        }
+        assert!(
+            untouched > 0,
+            "{untouched} untouched, {complete} complete of {ROUNDS}"
+        );
+        person.line("kill box").run().expect_code(0);
+    });
+}
+
+#[test]
+fn whoever_interrupts_a_pull_leaves_the_host_as_it_was() {
+    Person::each(|person| {
+        person.line("start -q box").run().expect_code(0);
+        person
+            .script(
+                "exec box",
+                "head -c 200M /dev/zero > big; head -c 64M /dev/urandom > other",
+            )
+            .run()
+            .expect_code(0);
+        let mut child = person
+            .program(person.binary())
+            .args(["pull", "box"])
+            .current_dir(person.project())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(150));
+        let pid = rustix::process::Pid::from_child(&child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        let status = child.wait().unwrap();
+        let found = look(&person.project());
+        match status.code() {
+            Some(130) => assert!(found.is_empty(), "{found:?}"),
+            // It was quicker.
+            other => assert_eq!((other, found.len()), (Some(0), 2)),
+        }
+        person.line("pull -q box").run().expect_code(0);
+        assert_eq!(look(&person.project()).len(), 2);
+    });
+}
