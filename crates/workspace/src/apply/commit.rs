@@ -48,7 +48,7 @@ fn run(path: &Path) -> Result<(), Fault> {
         // An earlier attempt was interrupted; the next pull recovers from it.
         return Err(gone());
     }
-    if let Err(fault) = staging.mark(COMMITTING) {
+    if let Err(fault) = staging.mark_committing() {
         staging.remove(rustix::fd::AsFd::as_fd(&anchor));
         return Err(fault);
     }
@@ -63,7 +63,7 @@ fn run(path: &Path) -> Result<(), Fault> {
             return Err(fault);
         }
     }
-    if let Err(fault) = staging.mark(DONE) {
+    if let Err(fault) = staging.mark_done() {
         undo(&place, &journal, journal.operations.len())?;
         staging.remove(rustix::fd::AsFd::as_fd(&anchor));
         return Err(fault);

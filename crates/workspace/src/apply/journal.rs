@@ -149,9 +149,12 @@ impl Staging {
         })
     }
 
-    /// Writes the journal and makes sure that it is on the disk.
+    /// Writes the journal, and makes sure that it is on the disk. Its name is there by the time the
+    /// commit is marked as begun.
     pub(super) fn write_journal(&self, journal: &Journal) -> Result<(), Fault> {
-        write(&self.dir, &self.path, JOURNAL, &encode(journal)?)
+        let file = write(&self.dir, &self.path, JOURNAL, &encode(journal)?)?;
+        file.sync_data()
+            .map_err(|error| io("write", &self.path.join(JOURNAL), error))
     }
 
     /// Reads the journal and locks it.
@@ -186,12 +189,16 @@ impl Staging {
         rustix::fs::statat(&self.dir, marker, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Makes a marker that was not there, on the disk.
-    pub(super) fn mark(&self, marker: &str) -> Result<(), Fault> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.dir, marker, flags, Mode::from_raw_mode(0o600))
-            .and_then(|_| rustix::fs::fsync(&self.dir))
-            .map_err(|errno| io("write", &self.path.join(marker), errno))
+    /// Marks the commit as begun. Everything before is on the disk after that.
+    pub(super) fn mark_committing(&self) -> Result<(), Fault> {
+        write(&self.dir, &self.path, COMMITTING, &[])?;
+        rustix::fs::fsync(&self.dir).map_err(|errno| io("write", &self.path, errno))
+    }
+
+    /// Marks the commit as ended. File systems keep the order of such changes: should the machine
+    /// stop before it is on the disk, what follows is not there either, and the commit is undone.
+    pub(super) fn mark_done(&self) -> Result<(), Fault> {
+        write(&self.dir, &self.path, DONE, &[]).map(drop)
     }
 
     /// Removes everything, as far as it goes; what remains is removed by the next recovery. The
@@ -243,14 +250,13 @@ pub(super) fn discard_unfinished(parent: BorrowedFd<'_>, name: &[u8]) {
     let _ = rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
 }
 
-fn write(dir: &OwnedFd, path: &Path, name: &str, bytes: &[u8]) -> Result<(), Fault> {
+fn write(dir: &OwnedFd, path: &Path, name: &str, bytes: &[u8]) -> Result<File, Fault> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    let write = || -> std::io::Result<()> {
+    let write = || -> std::io::Result<File> {
         let fd = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
         let mut file = File::from(fd);
         file.write_all(bytes)?;
-        file.sync_all()?;
-        Ok(rustix::fs::fsync(dir)?)
+        Ok(file)
     };
     write().map_err(|error| io("write", &path.join(name), error))
 }

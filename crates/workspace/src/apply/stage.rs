@@ -22,6 +22,8 @@ const SPARE_BYTES: u64 = 4 << 20;
 const FILE_BYTES: u64 = 8 << 10;
 /// Up to so many files are synchronised one by one; more, and the whole file system at once is faster.
 const SYNC_FILES: u64 = 64;
+/// How many of them wait at the same time.
+const SYNC_THREADS: usize = 8;
 
 /// A staging directory with everything in it. Dropping it discards it.
 #[derive(Debug)]
@@ -99,11 +101,12 @@ pub(super) fn stage(
         bytes: 0,
         total_files,
         total_bytes,
+        unsynced: Vec::new(),
     };
     for step in &plan.steps {
         stager.step(step)?;
     }
-    let mut journal = stager.journal;
+    let (mut journal, unsynced) = (stager.journal, stager.unsynced);
     journal.base_index = destination
         .base
         .as_ref()
@@ -119,12 +122,35 @@ pub(super) fn stage(
             journal.settled.push((path.clone(), *signature));
         }
     }
-    if total_files > SYNC_FILES {
-        rustix::fs::syncfs(&staging.dir)
-            .map_err(|errno| failed(io("write", &staged.path, errno)))?;
-    }
+    let synced = if total_files > SYNC_FILES {
+        rustix::fs::syncfs(&staging.dir).map_err(std::io::Error::from)
+    } else {
+        sync(&unsynced)
+    };
+    synced.map_err(|error| failed(io("write", &staged.path, error)))?;
     staging.write_journal(&journal).map_err(failed)?;
     Ok(staged)
+}
+
+/// Waits until contents are on the disk: all at once, which file systems make into one wait.
+fn sync(files: &[File]) -> std::io::Result<()> {
+    let Some((first, rest)) = files.split_first() else {
+        return Ok(());
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = rest
+            .chunks(rest.len().div_ceil(SYNC_THREADS).max(1))
+            .map(|chunk| scope.spawn(|| chunk.iter().try_for_each(File::sync_data)))
+            .collect();
+        let mut result = first.sync_data();
+        for other in others {
+            let synced = other
+                .join()
+                .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
+            result = result.and(synced);
+        }
+        result
+    })
 }
 
 fn require_space(anchor: &Anchor, files: u64, bytes: u64) -> Result<(), Fault> {
@@ -193,6 +219,8 @@ struct Stager<'a, 'w> {
     bytes: u64,
     total_files: u64,
     total_bytes: u64,
+    /// Files whose contents may not be on the disk yet.
+    unsynced: Vec<File>,
 }
 
 impl Stager<'_, '_> {
@@ -329,10 +357,7 @@ impl Stager<'_, '_> {
                 finish(&file).map_err(cannot)?;
                 self.copy(path, source, &file, *size, *digest)?;
                 if self.total_files <= SYNC_FILES {
-                    file.sync_data().map_err(|error| {
-                        let at = self.destination.anchor.path().join(path.as_path());
-                        SyncError::pull(Stage::Apply, io("write", &at, error))
-                    })?;
+                    self.unsynced.push(file);
                 }
                 self.files += 1;
                 if self.files.is_multiple_of(32) || self.files == self.total_files {

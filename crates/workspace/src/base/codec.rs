@@ -10,7 +10,7 @@ use super::{Kind, Signature};
 use crate::RelPath;
 use glovebox_proto::limits::MAX_PATH_BYTES;
 use std::cmp::Ordering;
-use std::io::{BufRead, Error, ErrorKind, Result, Write};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 
 const MAGIC: &[u8; 8] = b"GLVBASE\x01";
 
@@ -106,23 +106,40 @@ impl<W: Write> Encoder<W> {
 ///
 /// # Errors
 /// [`ErrorKind::InvalidData`] for what is no index, is not sorted, or is cut off; memory stays that of
-/// one path whatever the bytes say.
-pub fn decode(
-    mut source: impl BufRead,
-    mut each: impl FnMut(&RelPath, Signature) -> bool,
+/// one block whatever the bytes say.
+pub fn decode(source: impl Read, mut each: impl FnMut(&RelPath, Signature) -> bool) -> Result<u64> {
+    let mut wrong = None;
+    let count = scan(source, |path, signature| match RelPath::new(path) {
+        Ok(path) => each(&path, signature),
+        Err(bad) => {
+            wrong = Some(bad);
+            false
+        }
+    })?;
+    match wrong {
+        None => Ok(count),
+        Some(_) => Err(invalid("a wrong path")),
+    }
+}
+
+/// As [`decode`], for those who check the paths they are interested in.
+pub(super) fn scan(
+    source: impl Read,
+    mut each: impl FnMut(&[u8], Signature) -> bool,
 ) -> Result<u64> {
-    let mut head = [0_u8; 24];
-    source.read_exact(&mut head)?;
-    if head[..8] != *MAGIC {
+    let mut input = Input::new(source);
+    input.fill()?;
+    if input.take(HEAD_BYTES)?[..MAGIC.len()] != *MAGIC {
         return Err(invalid("not an index"));
     }
     let mut path: Vec<u8> = Vec::new();
     let mut count = 0;
     loop {
-        let shared = number(&mut source)? as usize;
-        let length = number(&mut source)?;
+        input.fill()?;
+        let shared = input.number()? as usize;
+        let length = input.number()?;
         if length == 0 {
-            return if shared == 0 && number(&mut source)? == count {
+            return if shared == 0 && input.number()? == count {
                 Ok(count)
             } else {
                 Err(invalid("a wrong end"))
@@ -131,18 +148,22 @@ pub fn decode(
         if shared > path.len() || length > MAX_PATH_BYTES as u64 {
             return Err(invalid("a wrong length"));
         }
-        let mut next = path[..shared].to_vec();
-        next.resize(shared + length as usize, 0);
-        source.read_exact(&mut next[shared..])?;
-        if count > 0 && compare(&path, &next) != Ordering::Less {
+        let rest = input.take(length as usize)?;
+        // What is shared is all that is shared, so one byte tells the order.
+        let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
+        if path
+            .get(shared)
+            .is_some_and(|old| rank(*old) >= rank(rest[0]))
+        {
             return Err(invalid("a wrong order"));
         }
-        path = next;
+        path.truncate(shared);
+        path.extend_from_slice(rest);
+        if path.len() > MAX_PATH_BYTES {
+            return Err(invalid("a wrong length"));
+        }
         count += 1;
-        let checked = RelPath::new(path.as_slice()).map_err(|_| invalid("a wrong path"))?;
-        let mut kind = [0_u8];
-        source.read_exact(&mut kind)?;
-        let kind = match kind[0] {
+        let kind = match input.take(1)?[0] {
             0 => None,
             1 => Some(Kind::File),
             2 => Some(Kind::Link),
@@ -154,34 +175,87 @@ pub fn decode(
             None => Signature::Absent,
             Some(kind) => Signature::Present {
                 kind,
-                size: number(&mut source)?,
-                mode: u32::try_from(number(&mut source)?).map_err(|_| invalid("a wrong mode"))?,
-                mtime_ns: number(&mut source)? as i64,
-                ctime_ns: number(&mut source)? as i64,
-                ino: number(&mut source)?,
+                size: input.number()?,
+                mode: u32::try_from(input.number()?).map_err(|_| invalid("a wrong mode"))?,
+                mtime_ns: input.number()? as i64,
+                ctime_ns: input.number()? as i64,
+                ino: input.number()?,
             },
         };
-        if !each(&checked, signature) {
+        if !each(&path, signature) {
             return Ok(count);
         }
     }
 }
 
-fn number(source: &mut impl BufRead) -> Result<u64> {
-    let mut value = 0_u64;
-    for shift in (0..).step_by(7) {
-        let mut byte = [0_u8];
-        source.read_exact(&mut byte)?;
-        let low = u64::from(byte[0] & 0x7f);
-        if shift > 63 || (shift == 63 && low > 1) {
-            return Err(invalid("a wrong number"));
-        }
-        value |= low << shift;
-        if byte[0] & 0x80 == 0 {
-            break;
+/// Bytes of the magic and the time of the push.
+const HEAD_BYTES: usize = 24;
+/// More than any entry has: a path, eight numbers, a kind.
+const MAX_ENTRY_BYTES: usize = MAX_PATH_BYTES + 128;
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// A source read in blocks, of which at least one entry is always in memory.
+struct Input<R> {
+    source: R,
+    block: Vec<u8>,
+    at: usize,
+    is_over: bool,
+}
+
+impl<R: Read> Input<R> {
+    fn new(source: R) -> Self {
+        Self {
+            source,
+            block: Vec::new(),
+            at: 0,
+            is_over: false,
         }
     }
-    Ok(value)
+
+    fn fill(&mut self) -> Result<()> {
+        if self.block.len() - self.at >= MAX_ENTRY_BYTES || self.is_over {
+            return Ok(());
+        }
+        self.block.drain(..self.at);
+        self.at = 0;
+        let missing = (BLOCK_BYTES - self.block.len()) as u64;
+        let read = (&mut self.source)
+            .take(missing)
+            .read_to_end(&mut self.block)?;
+        self.is_over = (read as u64) < missing;
+        Ok(())
+    }
+
+    fn take(&mut self, length: usize) -> Result<&[u8]> {
+        let end = self.at + length;
+        let bytes = self.block.get(self.at..end).ok_or_else(cut_off)?;
+        self.at = end;
+        Ok(bytes)
+    }
+
+    fn number(&mut self) -> Result<u64> {
+        let mut value = 0_u64;
+        for (number, byte) in self.block[self.at..].iter().enumerate().take(10) {
+            let low = u64::from(byte & 0x7f);
+            if number == 9 && *byte > 1 {
+                break;
+            }
+            value |= low << (7 * number);
+            if byte & 0x80 == 0 {
+                self.at += number + 1;
+                return Ok(value);
+            }
+        }
+        Err(if self.block.len() - self.at < 10 {
+            cut_off()
+        } else {
+            invalid("a wrong number")
+        })
+    }
+}
+
+fn cut_off() -> Error {
+    invalid("an end in the middle")
 }
 
 fn invalid(what: &str) -> Error {

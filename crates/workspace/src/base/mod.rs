@@ -16,15 +16,16 @@ pub use codec::decode;
 use crate::beneath::{Anchor, io, read_names, stat_at};
 use crate::collect::RESERVED_PREFIX;
 use crate::{RelPath, Since};
-use codec::{Encoder, compare};
+use codec::{Encoder, compare, scan};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::AsFd as _;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 /// Attributes of a path by which a change is noticed.
@@ -324,7 +325,7 @@ pub fn advance(index: &Path, entries: Vec<(RelPath, Signature)>) -> Result<(), F
     let mut all: BTreeMap<RelPath, Signature> = BTreeMap::new();
     if let Ok(earlier) = File::open(&file) {
         // An unreadable note is as good as none: what was pulled then counts as changed.
-        let _ = decode(BufReader::new(earlier), |path, signature| {
+        let _ = decode(earlier, |path, signature| {
             all.insert(path.clone(), signature);
             true
         });
@@ -348,22 +349,22 @@ fn pulled_file(index: &Path) -> PathBuf {
 }
 
 fn lookup(file: &Path, wanted: &BTreeSet<RelPath>) -> Option<HashMap<RelPath, Signature>> {
-    let last = wanted.last();
     let mut found = HashMap::new();
-    let mut rest = wanted.iter().peekable();
-    decode(
-        BufReader::with_capacity(256 << 10, File::open(file).ok()?),
-        |path, signature| {
-            while rest
-                .next_if(|next| compare(next.as_bytes(), path.as_bytes()).is_lt())
-                .is_some()
-            {}
-            if rest.peek().is_some_and(|next| *next == path) {
-                found.insert(path.clone(), signature);
+    let mut rest = wanted.iter();
+    let mut next = rest.next();
+    scan(File::open(file).ok()?, |path, signature| {
+        while let Some(waited) = next {
+            match compare(waited.as_bytes(), path) {
+                Ordering::Greater => break,
+                Ordering::Equal => {
+                    found.insert(waited.clone(), signature);
+                }
+                Ordering::Less => {}
             }
-            last.is_some_and(|last| compare(path.as_bytes(), last.as_bytes()).is_lt())
-        },
-    )
+            next = rest.next();
+        }
+        next.is_some()
+    })
     .ok()?;
     Some(found)
 }
