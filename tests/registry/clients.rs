@@ -127,7 +127,8 @@ fn an_idle_supervisor_is_small() {
     // A debug build is larger than what is shipped; the promise itself is measured by the benches.
     assert!(pss < 6 << 10, "{pss} KiB");
     let threads = status_kib(entry.pid.unwrap(), "Threads:");
-    assert_eq!(threads, 1);
+    // One for everything, one that waits for orders to freeze.
+    assert!(threads <= 2, "{threads} threads");
 }
 
 fn status_kib(pid: u32, key: &str) -> u64 {

@@ -321,3 +321,75 @@ fn nothing_is_left_behind() {
     let value: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
     assert_eq!(value["data"]["orphans"], serde_json::json!([]));
 }
+
+#[test]
+fn a_limit_that_a_named_sandbox_hit_is_named_with_its_flag() {
+    let home = Home::new();
+    if !has_native(&home) {
+        testkit::skip!("needs native sandboxes");
+    }
+    home.line("start -q box --disk 8MiB").run().expect_code(0);
+    let script = "head -c 40M /dev/zero > big; sleep 60";
+    let ran = home
+        .glovebox(["exec", "box", "--", "sh", "-c", script])
+        .run()
+        .expect_code(125);
+    assert!(
+        ran.err().contains("disk limit") && ran.err().contains("--disk"),
+        "{ran}"
+    );
+    home.line("kill -q box").run().expect_code(0);
+}
+
+#[test]
+fn the_project_has_its_own_path_inside_as_well() {
+    let home = Home::new();
+    if !has_native(&home) {
+        testkit::skip!("needs native sandboxes");
+    }
+    let project = home.project().canonicalize().expect("a project");
+    let tool = project.join("bin/tool");
+    std::fs::create_dir_all(project.join("bin")).expect("a directory");
+    std::os::unix::fs::symlink("/bin/sh", project.join("bin/interpreter")).expect("a link");
+    // As pip writes it into a virtual environment.
+    let script = format!(
+        "#!{}\necho ran\n",
+        project.join("bin/interpreter").display()
+    );
+    std::fs::write(&tool, script).expect("a script");
+    std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("permissions");
+    let ran = home.line("run -q -- bin/tool").run().expect_code(0);
+    assert_eq!(ran.out(), "ran\n", "{ran}");
+    let path = project.display().to_string();
+    let ran = home
+        .glovebox(["run", "-q", "--", "readlink", path.as_str()])
+        .run()
+        .expect_code(0);
+    assert_eq!(ran.out(), "/workspace\n", "{ran}");
+}
+
+#[test]
+fn a_root_that_shows_everything_says_what_that_leaves_open() {
+    let home = Home::new();
+    if !has_native(&home) {
+        testkit::skip!("needs native sandboxes");
+    }
+    let report = home.root().join("report.json");
+    let file = report.display().to_string();
+    home.glovebox([
+        "run",
+        "-q",
+        "--rootfs",
+        "host-all",
+        "--report",
+        file.as_str(),
+        "--",
+        "true",
+    ])
+    .run()
+    .expect_code(0);
+    let text = std::fs::read_to_string(&report).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert!(report["degraded"].to_string().contains("socket"), "{text}");
+}

@@ -153,10 +153,9 @@ pub(crate) fn spawn_fault(error: SpawnError, exec: &Exec, cwd: &CString) -> Faul
             format!("{name} was not started, for it could not be confined: {errno}"),
         ),
         SpawnError::Interrupted => Fault::failed(
-            Code::Busy,
-            format!("{name} was not started: another process in the sandbox killed it"),
-        )
-        .retryable(),
+            Code::JobEnded,
+            format!("{name} was killed as soon as it had started, by itself or from beside it"),
+        ),
         SpawnError::Other(errno) => crate::fault::system(errno, &format!("{name} was not started")),
     }
 }

@@ -8,9 +8,10 @@ use crate::requests::Open;
 use crate::serve::{Server, Token};
 use crate::terminal;
 use crate::timers::Timer;
-use glovebox_jail::process::Launch;
+use glovebox_jail::process::{Launch, SpawnError};
 use glovebox_proto::{
-    Code, Exec, Fault, JobId, RecvWindow, Reply, RequestId, SendWindow, Stdin, limits,
+    Code, Exec, Exit, ExitReport, Fault, JobId, RecvWindow, Reply, RequestId, SendWindow, Stdin,
+    limits,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
@@ -95,27 +96,31 @@ impl Server {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let began_ns = (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64;
         let stdout = streams.stdout.as_fd();
-        let started = self
-            .wardens
-            .spawn(&Launch {
-                argv: &command.argv,
-                env: &command.env,
-                candidates: &command.candidates,
-                cwd: Some(&command.cwd),
-                stdio: [
-                    streams
-                        .stdin
-                        .as_ref()
-                        .map_or(self.dev_null.as_fd(), AsFd::as_fd),
-                    stdout,
-                    streams.stderr.as_ref().map_or(stdout, AsFd::as_fd),
-                ],
-                has_controlling_terminal: exec.pty.is_some(),
-                landlock: self.cx.landlock.as_ref().map(AsFd::as_fd),
-                oom_score_adj: self.cx.is_init.then_some(COMMAND_OOM_SCORE),
-                limits: &[],
-            })
-            .map_err(|error| command::spawn_fault(error, exec, &command.cwd))?;
+        let started = self.wardens.spawn(&Launch {
+            argv: &command.argv,
+            env: &command.env,
+            candidates: &command.candidates,
+            cwd: Some(&command.cwd),
+            stdio: [
+                streams
+                    .stdin
+                    .as_ref()
+                    .map_or(self.dev_null.as_fd(), AsFd::as_fd),
+                stdout,
+                streams.stderr.as_ref().map_or(stdout, AsFd::as_fd),
+            ],
+            has_controlling_terminal: exec.pty.is_some(),
+            landlock: self.cx.landlock.as_ref().map(AsFd::as_fd),
+            oom_score_adj: self.cx.is_init.then_some(COMMAND_OOM_SCORE),
+            limits: &[],
+        });
+        let started = match started {
+            Err(SpawnError::Interrupted) if !exec.detach => {
+                self.answer_killed(request, began);
+                return Ok(());
+            }
+            started => started.map_err(|error| command::spawn_fault(error, exec, &command.cwd))?,
+        };
         let Streams { input, outputs, .. } = streams;
 
         let id = JobId(self.next_job);
@@ -179,6 +184,28 @@ impl Server {
         self.by_warden.insert(started.warden, id);
         self.jobs.insert(id, job);
         Ok(())
+    }
+
+    /// Answers for a command whose warden was killed before it could tell that the command runs,
+    /// most likely by the command itself. It died with its warden.
+    fn answer_killed(&mut self, request: RequestId, began: Instant) {
+        let job = JobId(self.next_job);
+        self.next_job += 1;
+        let report = ExitReport {
+            job,
+            exit: Exit::Signal(9),
+            timed_out: false,
+            oom: false,
+            wall_us: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
+            user_us: 0,
+            system_us: 0,
+            max_rss_kib: 0,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            killed: 0,
+            left_running: 0,
+        };
+        self.answer(request, &Ok(Reply::Exited(report)));
     }
 
     /// Books a job as finished, and forgets old ones.

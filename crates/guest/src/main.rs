@@ -50,11 +50,15 @@ fn main() -> ExitCode {
     let mode = args.next().unwrap_or_default();
     let result = match (mode.to_str(), args.next()) {
         (Some("serve"), None) => serve_on_standard_streams(),
-        (Some("stage0"), None) => match stage0::enter() {
-            Ok(inside) => serve_in_sandbox(inside),
-            // The host has been told why.
-            Err(ended) => return exit_code(ended.0),
-        },
+        (Some("stage0"), Some(network))
+            if network == stage0::OWN_NETWORK || network == stage0::HOST_NETWORK =>
+        {
+            match stage0::enter(network == stage0::OWN_NETWORK) {
+                Ok(inside) => serve_in_sandbox(inside),
+                // The host has been told why.
+                Err(ended) => return exit_code(ended.0),
+            }
+        }
         (Some("probe"), Some(what)) => {
             return exit_code(probe::child_main(&what.to_string_lossy()));
         }

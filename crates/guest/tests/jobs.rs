@@ -521,6 +521,17 @@ fn terminal_signals_and_full_output() {
     assert_eq!(guest.call(&resize).unwrap_err().code, Code::InvalidArgument);
 }
 
+/// Whether its warden had the time to say that it runs or not, it is told as what it is.
+#[test]
+fn a_command_that_kills_its_warden_at_once_was_killed() {
+    let mut guest = Guest::start();
+    for _ in 0..100 {
+        let ran = guest.run(sh("kill -9 $PPID; sleep 5")).unwrap();
+        assert_eq!(ran.report.exit, Exit::Signal(9));
+    }
+    assert_eq!(guest.run(sh("exit 3")).unwrap().code(), 3);
+}
+
 #[test]
 fn killing_its_own_warden_frees_no_one() {
     let mut guest = Guest::start();

@@ -3,10 +3,10 @@
 
 use crate::channel;
 use crate::plan::Plan;
-use crate::stage0::{Broken, Report, SelfTest};
+use crate::stage0::{Broken, HOST_NETWORK, OWN_NETWORK, Outside, Report, SelfTest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions};
 use std::io;
 use std::path::Path;
@@ -92,22 +92,26 @@ pub enum LaunchError {
 
 /// Stage 0, started and waiting for its plan. Dropping it ends it.
 ///
-/// It is started before the plan is ready: loading a program takes as long as preparing layers
-/// and control groups, and the two need not wait for each other.
+/// It is started before the plan is ready: loading a program and making namespaces takes as long
+/// as preparing layers and control groups, and the two need not wait for each other.
 #[derive(Debug)]
 pub struct Stage0 {
     process: Child,
     link: OwnedFd,
     started: Instant,
+    /// Whether its child is known.
+    has_child: bool,
 }
 
 impl Stage0 {
     /// Starts the guest program at `program` as stage 0. Nothing inside must be able to write to
     /// that file (CVE-2019-5736).
     ///
+    /// `own_network` says whether the plan will give the sandbox a network namespace of its own.
+    ///
     /// # Errors
     /// [`LaunchError::Spawn`].
-    pub fn spawn(program: &Path) -> Result<Self, LaunchError> {
+    pub fn spawn(program: &Path, own_network: bool) -> Result<Self, LaunchError> {
         let started = Instant::now();
         let (link, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -119,6 +123,11 @@ impl Stage0 {
         let mut command = Command::new(program);
         command
             .arg("stage0")
+            .arg(if own_network {
+                OWN_NETWORK
+            } else {
+                HOST_NETWORK
+            })
             .env_clear()
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
@@ -128,6 +137,7 @@ impl Stage0 {
             process,
             link,
             started,
+            has_child: false,
         })
     }
 
@@ -150,7 +160,9 @@ impl Stage0 {
         admit: impl FnOnce(i32) -> Result<(), String>,
     ) -> Result<Launched, LaunchError> {
         let mut init = None;
-        match self.build(plan, deadline, entrances, admit, &mut init) {
+        let built = self.build(plan, deadline, entrances, admit, &mut init);
+        self.has_child = init.is_some();
+        match built {
             Ok((self_test, degraded)) => {
                 let init = init.ok_or(LaunchError::Vanished)?;
                 let link = self.link.try_clone().map_err(LaunchError::Malformed)?;
@@ -185,7 +197,13 @@ impl Stage0 {
             .chain(entrances)
             .map(AsFd::as_fd)
             .collect();
-        match channel::send(&self.link, plan, &fds) {
+        let outside = Outside {
+            identity: plan.identity.clone(),
+            sources: plan.sources.clone(),
+        };
+        let sent = channel::send(&self.link, &outside, &[])
+            .and_then(|()| channel::send(&self.link, plan, &fds));
+        match sent {
             // Stage 0 is gone; what it said before is worth more.
             Err(error)
                 if matches!(
@@ -196,6 +214,29 @@ impl Stage0 {
             sent => sent.map_err(LaunchError::Spawn)?,
         }
         await_ready(&self.link, self.started, deadline, admit, init)
+    }
+}
+
+impl Stage0 {
+    /// Ends the child of which nothing was heard yet. It is a child of this process, and nobody else
+    /// would wait for it.
+    fn end_child(&self) {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        // Without a plan to come stage 0 says what it has done and ends.
+        let _ = rustix::net::shutdown(&self.link, Shutdown::Write);
+        let begun = Instant::now();
+        while wait_readable(&self.link, begun, PATIENCE).is_ok() {
+            match channel::receive::<Report>(&self.link) {
+                Ok(Some((Report::Born { pid }, fds))) => {
+                    if let Some(pidfd) = fds.into_iter().next() {
+                        let _ = Init { pid, pidfd }.kill();
+                    }
+                    return;
+                }
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
     }
 }
 
@@ -219,6 +260,9 @@ fn spawn_when_closed(command: &mut Command) -> io::Result<Child> {
 
 impl Drop for Stage0 {
     fn drop(&mut self) {
+        if !self.has_child {
+            self.end_child();
+        }
         // After a good start it has ended by itself, or is about to.
         let _ = self.process.kill();
         let _ = self.process.wait();

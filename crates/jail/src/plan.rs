@@ -51,6 +51,9 @@ pub struct Place {
     pub layers: PathBuf,
     /// The generated root skeleton (only for [`RootFs::Host`] and [`RootFs::HostAll`]).
     pub skeleton: Option<PathBuf>,
+    /// A second skeleton over the first, with the link from the project's path on the host to the
+    /// workspace.
+    pub link: Option<PathBuf>,
     /// Leased slot: which id range is used under root.
     pub slot: u32,
     /// What earlier checkpoints froze, newest first: read-only layers between the writable one and
@@ -440,6 +443,7 @@ impl Builder {
             .iter()
             .filter_map(|frozen| Some((frozen.root.as_deref()?, self.thaw(frozen))))
             .collect();
+        lowers.extend(place.link.iter().map(|link| (link.as_path(), Idmap::Range)));
         lowers.push((bottom, Idmap::Range));
         self.overlay("/", &lowers, "root");
     }

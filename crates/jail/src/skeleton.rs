@@ -3,7 +3,7 @@
 
 use crate::facts::{EntryKind, HostFacts};
 use crate::plan::Plan;
-use crate::spec::{RootFs, SANDBOX_GID, SANDBOX_UID, SANDBOX_USER, Spec};
+use crate::spec::{RootFs, SANDBOX_GID, SANDBOX_UID, SANDBOX_USER, Spec, WORKSPACE};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -142,6 +142,55 @@ impl Recipe {
             recipe.stamp = etc_stamp();
         }
         recipe
+    }
+
+    /// A skeleton beside this one with nothing but a symbolic link to the workspace where the project
+    /// stands on the host: what was built there may hold its own path (the scripts of a Python
+    /// virtual environment do). `None` where something else stands there, or would be hidden by it.
+    pub fn project_link(&self, spec: &Spec, facts: &HostFacts) -> Option<Self> {
+        let project = spec.workspace.as_deref()?;
+        let path = project.strip_prefix("/").ok()?;
+        let top = path.components().next()?;
+        let is_elsewhere = spec.rootfs == RootFs::Host
+            && !["proc", "dev", "workspace"]
+                .iter()
+                .any(|own| top.as_os_str() == *own)
+            && !facts
+                .root_entries
+                .iter()
+                .any(|entry| top.as_os_str() == entry.name.as_str())
+            && !spec
+                .grants
+                .iter()
+                .any(|grant| project.starts_with(&grant.target));
+        // What the skeleton has at this place or below it would be out of reach.
+        let is_free = self
+            .dirs
+            .keys()
+            .chain(&self.files)
+            .chain(self.links.keys())
+            .all(|own| !own.starts_with(path));
+        if !is_elsewhere || !is_free {
+            return None;
+        }
+        let parents = path
+            .ancestors()
+            .skip(1)
+            .filter(|part| !part.as_os_str().is_empty());
+        let dirs = parents
+            .map(|part| {
+                // Where both skeletons have a directory this one's permissions count.
+                let own = self.dirs.get(part).copied().unwrap_or((0o755, 0));
+                (part.to_owned(), own)
+            })
+            .collect();
+        Some(Self {
+            dirs,
+            files: Vec::new(),
+            links: BTreeMap::from([(path.to_owned(), WORKSPACE.into())]),
+            text: BTreeMap::new(),
+            stamp: String::new(),
+        })
     }
 
     /// Adds a directory and its missing parents.

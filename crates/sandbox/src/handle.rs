@@ -135,6 +135,9 @@ impl Core {
             .or_else(|| self.owner.as_ref()?.limit_breach());
         if let Some(breach) = breach {
             fault.message = format!("the sandbox was ended because {breach}");
+            if let Some(remedy) = crate::watch::remedy(&breach) {
+                fault = fault.remedy(remedy);
+            }
         } else if let Some(epitaph) = self.owner.as_ref().and_then(|owner| owner.epitaph()) {
             fault.message = format!("{}; {epitaph}", fault.message);
         }

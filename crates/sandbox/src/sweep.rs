@@ -113,6 +113,7 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
     if is_removing {
         // What cannot be decided or removed now stays for the next sweep.
         let _ = checkpoint::store::collect_garbage(layout);
+        backend::sweep_base(layout);
     }
     Ok(swept)
 }

@@ -124,6 +124,14 @@ impl Watched {
     }
 }
 
+/// What to do about a breach, if it was one of a limit that is watched here.
+pub(crate) fn remedy(breach: &str) -> Option<String> {
+    ["disk", "memory"]
+        .into_iter()
+        .find(|limit| breach.contains(&format!("{limit} limit")))
+        .map(|limit| format!("raise the limit with `--{limit}`, or `{limit}` in glovebox.toml"))
+}
+
 /// Puts a sandbox under watch until it is dropped, if one of its limits needs that.
 pub(crate) fn add(watched: &Arc<Watched>) {
     if !watched.needs_watching() {

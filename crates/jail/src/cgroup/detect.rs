@@ -71,9 +71,10 @@ pub(super) fn detect(cx: &DetectCx) -> Found {
             Ok(hierarchy) => found.hierarchies.push(hierarchy),
             Err(errno) => {
                 let why = format!(
-                    "cannot make groups in {}: {}",
+                    "cannot make groups in {}: {}; {}",
                     path.display(),
-                    std::io::Error::from(errno)
+                    std::io::Error::from(errno),
+                    let_in(&path, errno)
                 );
                 reasons.extend(serves.into_iter().map(|c| (c, why.clone())));
             }
@@ -90,12 +91,36 @@ pub(super) fn detect(cx: &DetectCx) -> Found {
         // What version 1 said about its own mount is closer to the point than a bare version 2.
         let why = reasons.iter().rev().find(|(c, _)| *c == controller);
         let why = why.map_or_else(
-            || "no control group hierarchy with this controller is mounted".to_owned(),
+            || {
+                format!(
+                    "no control group hierarchy with this controller is mounted; as root: mount -t \
+                     cgroup2 none /sys/fs/cgroup, or for version 1: mkdir /sys/fs/cgroup/{name} && \
+                     mount -t cgroup -o {name} none /sys/fs/cgroup/{name}",
+                    name = controller.name()
+                )
+            },
             |(_, why)| why.clone(),
         );
         found.absent.push((controller, why));
     }
     found
+}
+
+/// What to do where a version 1 hierarchy does not let us in: version 1 knows no delegation but the
+/// owner of a directory.
+fn let_in(path: &Path, errno: Errno) -> String {
+    match errno {
+        Errno::ROFS => format!(
+            "mount it writable, as root: mount -o remount,rw {}",
+            path.display()
+        ),
+        Errno::ACCESS | Errno::PERM => format!(
+            "run glovebox as root, or let it in, as root: mkdir -p {0}/{PARENT} && chown -R USER \
+             {0}/{PARENT}",
+            path.display()
+        ),
+        _ => "start glovebox where its own control group can be seen and written to".to_owned(),
+    }
 }
 
 /// A version 1 hierarchy: whoever may make a directory in our own group may use it.

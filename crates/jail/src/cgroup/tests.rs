@@ -503,3 +503,31 @@ fn version_1_kills_by_freezing() {
     must_remove(group);
     drop(controllers);
 }
+
+#[test]
+fn what_keeps_a_limit_from_being_held_comes_with_what_to_do() {
+    let empty = tempfile::tempdir().unwrap();
+    let controllers = Controllers::detect(&DetectCx {
+        proc_self: empty.path().to_owned(),
+        root: empty.path().to_owned(),
+    });
+    for controller in Controller::ALL {
+        let why = controllers.why_absent(controller).unwrap_or_default();
+        let (_, remedy) = why.split_once("; ").unwrap_or_default();
+        assert!(remedy.contains("mount -t cgroup"), "{why}");
+    }
+    // A version 1 hierarchy that is mounted, and whose directory is not there for us.
+    let machine = tempfile::tempdir().unwrap();
+    fs::create_dir(machine.path().join("proc")).unwrap();
+    let mountinfo = "30 1 0:30 / /sys/memory rw - cgroup cgroup rw,memory\n";
+    fs::write(machine.path().join("proc/mountinfo"), mountinfo).unwrap();
+    fs::write(machine.path().join("proc/cgroup"), "4:memory:/\n").unwrap();
+    let controllers = Controllers::detect(&DetectCx {
+        proc_self: machine.path().join("proc"),
+        root: machine.path().to_owned(),
+    });
+    let why = controllers
+        .why_absent(Controller::Memory)
+        .unwrap_or_default();
+    assert!(why.contains("/sys/memory") && why.contains("; "), "{why}");
+}

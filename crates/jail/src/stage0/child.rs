@@ -8,12 +8,14 @@ use crate::mount::{self, FsOption};
 use crate::plan::{BytePath, MapWriter, Plan, Step};
 use crate::seccomp;
 use crate::sys::once;
+use crate::sys::unshare::unshare;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Resource, Rlimit};
+use rustix::thread::UnshareFlags;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
@@ -30,14 +32,18 @@ impl<T> Context<T> for Result<T, Errno> {
 }
 
 /// Turns this process into the first process of the sandbox, or reports why not.
-pub(super) fn build(
-    control: OwnedFd,
-    gate: OwnedFd,
-    supervisor: Option<OwnedFd>,
-    plan: Plan,
-    started: Instant,
-) -> Result<Inside, Ended> {
-    match assemble(&control, &gate, &plan, started) {
+pub(super) fn build(control: OwnedFd, gate: OwnedFd) -> Result<Inside, Ended> {
+    // Before that the socket is the parent's to read from. If nothing comes, the parent has told why.
+    let Ok(go) = receive_go(&gate) else {
+        return Err(Ended(1));
+    };
+    let Ok(Some((plan, fds))) = channel::receive::<Plan>(&control) else {
+        return Err(Ended(1));
+    };
+    let mut fds = fds.into_iter();
+    let supervisor = fds.next();
+    let built = join(fds).and_then(|()| assemble(&control, &gate, go, &plan));
+    match built {
         Ok((landlock, self_test)) => {
             drop(gate);
             if channel::send(&control, &Report::Ready(self_test.clone()), &[]).is_err() {
@@ -71,18 +77,24 @@ impl Clock {
     }
 }
 
+/// Joins the sandbox's control group and makes it the root of what is seen of such groups.
+fn join(entrances: impl Iterator<Item = OwnedFd>) -> Result<(), Broken> {
+    for entrance in entrances {
+        rustix::io::write(&entrance, b"0").cannot("join the sandbox's control group")?;
+    }
+    unshare(UnshareFlags::NEWCGROUP).cannot("create the sandbox's control-group namespace")
+}
+
 fn assemble(
     control: &OwnedFd,
     gate: &OwnedFd,
+    go: Go,
     plan: &Plan,
-    started: Instant,
 ) -> Result<(Option<OwnedFd>, SelfTest), Broken> {
     let mut clock = Clock {
-        started,
+        started: Instant::now(),
         marks: Vec::new(),
     };
-    let go = receive_go(gate)?;
-    clock.mark("namespaces");
     if plan.identity.writer != MapWriter::Single {
         // With one id the kernel forbids this, and the caller's groups stay.
         identity::leave_groups().cannot("leave the caller's groups")?;

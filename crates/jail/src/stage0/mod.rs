@@ -1,14 +1,18 @@
 //! From an ordinary process to the first process of a sandbox.
 //!
-//! The host starts the guest binary as *stage 0* with one end of a socket pair as descriptor 0 and
-//! sends it a [`Plan`]. Stage 0 continues in two processes: a child in new namespaces, which does
-//! all mounting and becomes the guest; and the parent, which does the little that needs the
-//! host's authority (id maps and, under root, id-mapped mounts), reports, and exits.
+//! The host starts the guest binary as *stage 0* with one end of a socket pair as descriptor 0. It
+//! continues in two processes: a child in new namespaces, which does all mounting and becomes the
+//! guest; and the parent, which does the little that needs the host's authority (id maps and,
+//! under root, id-mapped mounts), reports, and exits. Making namespaces takes as long as
+//! preparing a plan ([`crate::plan::Plan`]), so stage 0 does not wait for one: the host sends it when it is ready, first
+//! the parent's part, then all of it for the child, who reads it when the parent says so.
 //!
 //! ```text
-//! host --Plan+fds--> stage 0 --clone(NEW*)--> child     waits
-//! host <--Born+pidfd-- parent --maps, mounts--> child   mounts, pivots, seals, checks itself
-//!                      exits                    child --Ready--> host, then speaks the wire
+//! host <--Born+pidfd-- parent --clone(NEW*)--> child    waits
+//! host --Outside-----> parent --maps, Go-----> child
+//! host --Plan+fds----------------------------> child    joins its control group
+//!                      parent --mounts-------> child    mounts, pivots, seals, checks itself
+//!                      exits                   child --Ready--> host, then speaks the wire
 //! ```
 //!
 //! The child shares the host process as its parent (`CLONE_PARENT`), so the host can wait for it.
@@ -18,13 +22,18 @@ mod child;
 mod parent;
 
 use crate::channel;
-use crate::plan::Plan;
+use crate::plan::{Identity, Source};
 use crate::sys::clone::{self, Side};
 use crate::sys::once;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
+
+/// Second argument of stage 0: the sandbox has a network namespace of its own.
+pub const OWN_NETWORK: &str = "own-network";
+/// Second argument of stage 0: it shares the host's.
+pub const HOST_NETWORK: &str = "host-network";
 
 /// What stage 0 and the child report to the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,36 +123,32 @@ pub struct Inside {
     pub self_test: SelfTest,
 }
 
+/// What the parent's half needs of a plan.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Outside {
+    /// [`crate::plan::Plan::identity`].
+    pub(crate) identity: Identity,
+    /// [`crate::plan::Plan::sources`].
+    pub(crate) sources: Vec<Source>,
+}
+
 /// Runs stage 0 on the socket that is descriptor 0. Returns in the child only, complete and checked; the
-/// parent's half ends in [`Ended`].
+/// parent's half ends in [`Ended`]. `own_network` is what the plan will say as well.
 ///
 /// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
 ///
 /// # Errors
 /// [`Ended`] in every process that must now exit, with its exit code. The host has been told.
-pub fn enter() -> Result<Inside, Ended> {
-    let started = std::time::Instant::now();
+pub fn enter(own_network: bool) -> Result<Inside, Ended> {
     // Descriptors that whoever started the host process leaked to it end here.
     once::close_from(3).map_err(|_| Ended(1))?;
     let control =
         rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|_| Ended(1))?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let Ok(Some((plan, fds))) = channel::receive::<Plan>(&control) else {
-        return Err(Ended(1));
-    };
-    let mut fds = fds.into_iter();
-    let supervisor = fds.next();
-    for entrance in fds {
-        if let Err(errno) = rustix::io::write(&entrance, b"0") {
-            let broken = Broken::new("join the sandbox's control group", errno);
-            let _ = channel::send(&control, &Report::Broken(broken), &[]);
-            return Err(Ended(1));
-        }
-    }
-    match split(&plan) {
-        Ok((Side::Child, gate)) => child::build(control, gate, supervisor, plan, started),
+    match split(own_network) {
+        Ok((Side::Child, gate)) => child::build(control, gate),
         Ok((Side::Parent { pid, pidfd }, gate)) => {
-            Err(parent::finish(&control, &gate, &plan, pid, &pidfd))
+            Err(parent::finish(&control, &gate, pid, &pidfd))
         }
         Err(broken) => {
             let _ = channel::send(&control, &Report::Broken(broken), &[]);
@@ -156,7 +161,7 @@ pub fn enter() -> Result<Inside, Ended> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended(pub i32);
 
-fn split(plan: &Plan) -> Result<(Side, OwnedFd), Broken> {
+fn split(own_network: bool) -> Result<(Side, OwnedFd), Broken> {
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -164,14 +169,14 @@ fn split(plan: &Plan) -> Result<(Side, OwnedFd), Broken> {
         None,
     )
     .map_err(|errno| Broken::new("make a socket pair", errno))?;
+    // The control-group namespace comes later: its root is the group the process is in by then.
     let mut flags = libc::CLONE_NEWUSER
         | libc::CLONE_NEWNS
         | libc::CLONE_NEWPID
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWCGROUP
         | libc::CLONE_PARENT;
-    if plan.own_network {
+    if own_network {
         flags |= libc::CLONE_NEWNET;
     }
     match clone::clone_into(flags) {

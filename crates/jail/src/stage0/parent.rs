@@ -1,9 +1,9 @@
 //! The parent's half: what needs the host's authority, done from outside.
 
-use super::{BATCH, Broken, Ended, Go, Report};
+use super::{BATCH, Broken, Ended, Go, Outside, Report};
 use crate::channel;
 use crate::mount;
-use crate::plan::{Extent, Identity, Idmap, MapWriter, Plan, Source};
+use crate::plan::{Extent, Identity, Idmap, MapWriter, Source};
 use crate::spec::{SANDBOX_GID, SANDBOX_UID};
 use crate::sys::holder::Holder;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,20 +16,18 @@ use std::fmt::Write as _;
 use std::process::Command;
 
 /// Reports the child, maps its ids, opens what it cannot open itself, lets it go.
-pub(super) fn finish(
-    control: &OwnedFd,
-    gate: &OwnedFd,
-    plan: &Plan,
-    pid: Pid,
-    pidfd: &OwnedFd,
-) -> Ended {
+pub(super) fn finish(control: &OwnedFd, gate: &OwnedFd, pid: Pid, pidfd: &OwnedFd) -> Ended {
     let born = Report::Born {
         pid: pid.as_raw_nonzero().get(),
     };
     if channel::send(control, &born, &[pidfd.as_fd()]).is_err() {
         return Ended(1);
     }
-    match prepare(control, gate, plan, pid) {
+    // Without a plan the host has given up; with this end of the gate the child ends too.
+    let Ok(Some((plan, _))) = channel::receive::<Outside>(control) else {
+        return Ended(1);
+    };
+    match prepare(control, gate, &plan, pid) {
         Ok(()) => Ended(0),
         Err(broken) => {
             let _ = channel::send(control, &Report::Broken(broken), &[]);
@@ -38,7 +36,7 @@ pub(super) fn finish(
     }
 }
 
-fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Plan, pid: Pid) -> Result<(), Broken> {
+fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Outside, pid: Pid) -> Result<(), Broken> {
     write_maps(&plan.identity, pid)?;
     let broken_gate = |_| Broken::new("reach the sandbox's first process", Errno::PIPE);
     if plan.identity.writer != MapWriter::Privileged {

@@ -7,7 +7,7 @@ mod host;
 mod native;
 mod words;
 
-pub(crate) use native::{LAYERS, WORKSPACE_UPPER, sweep};
+pub(crate) use native::{LAYERS, WORKSPACE_UPPER, sweep, sweep_base};
 
 use crate::process::ProcessRef;
 use crate::report::wanted;

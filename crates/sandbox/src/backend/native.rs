@@ -7,6 +7,9 @@
 mod account;
 mod prepare;
 
+use prepare::Skeletons;
+pub(crate) use prepare::sweep_base;
+
 use super::{Carried, CreateCx, Owner};
 use crate::process::ProcessRef;
 use crate::watch::{self, Watched};
@@ -15,8 +18,8 @@ use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx};
 use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::mask;
 use glovebox_jail::plan::{MASK, Place, Plan, PlanError};
-use glovebox_jail::skeleton;
-use glovebox_jail::spec::{RootFs, Spec, WorkspaceAccess};
+use glovebox_jail::skeleton::{self, Recipe};
+use glovebox_jail::spec::{Net, RootFs, Spec, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
 use rustix::process::Pid;
 use std::fs;
@@ -75,6 +78,9 @@ pub(super) fn explain(spec: &Spec) -> Result<String, Fault> {
     let place = Place {
         layers: state_dir.join("sandboxes/NAME").join(LAYERS),
         skeleton: Some(state_dir.join("base/SKELETON")),
+        link: Recipe::new(&spec, &facts)
+            .project_link(&spec, &facts)
+            .map(|_| state_dir.join("base/LINK")),
         slot: 0,
         frozen: Vec::new(),
     };
@@ -90,15 +96,17 @@ pub(super) fn explain(spec: &Spec) -> Result<String, Fault> {
 pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
     let started = Instant::now();
     let spec = prepare::resolve(&cx.spec.jail, cx.state_dir)?;
-    let stage0 =
-        Stage0::spawn(&cx.image.path()).map_err(|error| launch_fault(&error, cx.state_dir))?;
+    let stage0 = Stage0::spawn(&cx.image.path(), spec.net == Net::None)
+        .map_err(|error| launch_fault(&error, cx.state_dir))?;
     let facts = prepare::facts(&spec, cx.state_dir)?;
+    let Skeletons { root, link } = match spec.rootfs {
+        RootFs::Dir(_) => Skeletons::default(),
+        RootFs::Host | RootFs::HostAll => prepare::skeletons(&spec, &facts, cx.state_dir)?,
+    };
     let place = Place {
         layers: cx.dir.join(LAYERS),
-        skeleton: match spec.rootfs {
-            RootFs::Dir(_) => None,
-            RootFs::Host | RootFs::HostAll => Some(prepare::skeleton(&spec, &facts, cx.state_dir)?),
-        },
+        skeleton: root,
+        link,
         slot: cx.slot,
         frozen: cx.frozen.clone(),
     };

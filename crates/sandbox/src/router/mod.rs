@@ -511,7 +511,10 @@ impl Router {
             End::Wall(wall_ms) => ended(&crate::wall::breach(*wall_ms)),
             End::Lease(_) => ended("its lease passed"),
             End::Lost(fault) => match (owner.limit_breach(), owner.epitaph()) {
-                (Some(breach), _) => ended(&breach),
+                (Some(breach), _) => match crate::watch::remedy(&breach) {
+                    Some(remedy) => ended(&breach).remedy(remedy),
+                    None => ended(&breach),
+                },
                 (None, Some(epitaph)) => Fault {
                     message: format!("{}; {epitaph}", fault.message),
                     ..fault.clone()

@@ -212,11 +212,18 @@ pub(super) fn report(
                 "allow-list of the host's programs and libraries",
             );
         }
-        RootFs::HostAll => report.wall(
-            "filesystem",
-            Approximate,
-            "everything the caller can read, less known secrets",
-        ),
+        RootFs::HostAll => {
+            report.wall(
+                "filesystem",
+                Approximate,
+                "everything the caller can read, less known secrets",
+            );
+            report.degraded.push(
+                "a socket that a program of the host makes later, where files are shown, can be \
+                 connected to from inside"
+                    .to_owned(),
+            );
+        }
         RootFs::Dir(path) => {
             report.wall(
                 "filesystem",

@@ -1,14 +1,20 @@
 //! Before the start: host paths made absolute, facts read, the root skeleton found or built.
 
 use crate::fault;
+use crate::image::kept;
+use crate::layout::{Layout, open_dir};
+use crate::trash;
 use glovebox_jail::facts::HostFacts;
 use glovebox_jail::skeleton::Recipe;
 use glovebox_jail::spec::{Limits, RootFs, Spec, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
+use rustix::fs::{FlockOperation, Timestamps, flock};
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Makes every host path of the spec absolute and free of links, and refuses what would be unsafe.
 pub(super) fn resolve(spec: &Spec, state_dir: &Path) -> Result<Spec, Fault> {
@@ -88,15 +94,27 @@ pub(super) fn facts(spec: &Spec, state_dir: &Path) -> Result<HostFacts, Fault> {
     Ok(facts)
 }
 
-/// Finds or builds the root skeleton that fits, whoever else is doing the same.
-pub(super) fn skeleton(spec: &Spec, facts: &HostFacts, state_dir: &Path) -> Result<PathBuf, Fault> {
+/// The generated layers below the root overlay.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Skeletons {
+    /// Mount points and the few files of `/etc` that programs need.
+    pub(super) root: Option<PathBuf>,
+    /// The link from the project's own path to the workspace.
+    pub(super) link: Option<PathBuf>,
+}
+
+/// Finds or builds the root skeletons that fit, whoever else is doing the same.
+pub(super) fn skeletons(
+    spec: &Spec,
+    facts: &HostFacts,
+    state_dir: &Path,
+) -> Result<Skeletons, Fault> {
     /// How long a skeleton that was found is trusted to still fit the host's `/etc`.
     const FRESH: Duration = Duration::from_secs(5);
-    type Found = (Spec, PathBuf, Instant, PathBuf);
+    type Found = (Spec, PathBuf, Instant, Skeletons);
     static LAST: Mutex<Option<Found>> = Mutex::new(None);
 
     let key = Spec {
-        workspace: None,
         workspace_access: WorkspaceAccess::Overlay,
         hidden: Vec::new(),
         protected: Vec::new(),
@@ -106,26 +124,43 @@ pub(super) fn skeleton(spec: &Spec, facts: &HostFacts, state_dir: &Path) -> Resu
     };
     // Held while building, so that threads that start together build once.
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((spec, state, at, path)) = &*last
+    if let Some((spec, state, at, found)) = &*last
         && *spec == key
         && state == state_dir
         && at.elapsed() < FRESH
-        && path.is_dir()
+        && found.root.as_ref().is_some_and(|path| path.is_dir())
     {
-        return Ok(path.clone());
+        return Ok(found.clone());
     }
     let recipe = Recipe::new(spec, facts);
-    let owner = if facts.is_privileged { "root" } else { "user" };
+    let link = recipe.project_link(spec, facts);
+    let base = state_dir.join(BASE);
+    let found = Skeletons {
+        root: Some(find_or_build(&recipe, facts.is_privileged, &base)?),
+        link: link
+            .map(|link| find_or_build(&link, facts.is_privileged, &base))
+            .transpose()?,
+    };
+    *last = Some((key, state_dir.to_owned(), Instant::now(), found.clone()));
+    Ok(found)
+}
+
+fn find_or_build(recipe: &Recipe, is_privileged: bool, base: &Path) -> Result<PathBuf, Fault> {
+    /// A sweep may take what was found before it is held.
+    const TURNS: usize = 3;
+    let owner = if is_privileged { "root" } else { "user" };
     let digest = blake3::hash(format!("{owner}\n{}", recipe.fingerprint()).as_bytes());
-    let base = state_dir.join("base");
     let path = base.join(&digest.to_hex()[..32]);
-    if !path.is_dir() {
-        fs::create_dir_all(&base).map_err(|error| fault::io("make", &base, error))?;
-        let draft = base.join(format!("new-{}", std::process::id()));
+    for _ in 0..TURNS {
+        if hold(&path) {
+            return Ok(path);
+        }
+        fs::create_dir_all(base).map_err(|error| fault::io("make", base, error))?;
+        let draft = base.join(format!("{DRAFT}{}", std::process::id()));
         // What a process with the same id left unfinished is of no use to anybody.
         let _ = fs::remove_dir_all(&draft);
         recipe
-            .build(&draft, facts.is_privileged)
+            .build(&draft, is_privileged)
             .map_err(|error| fault::io("build the root skeleton in", &draft, error))?;
         if let Err(error) = fs::rename(&draft, &path) {
             let _ = fs::remove_dir_all(&draft);
@@ -135,6 +170,152 @@ pub(super) fn skeleton(spec: &Spec, facts: &HostFacts, state_dir: &Path) -> Resu
             }
         }
     }
-    *last = Some((key, state_dir.to_owned(), Instant::now(), path.clone()));
-    Ok(path)
+    Err(fault::internal(format!(
+        "the root skeleton {} vanishes whenever it is built",
+        path.display()
+    )))
+}
+
+/// Where skeletons lie, below the state directory.
+const BASE: &str = "base";
+/// How the name of an unfinished skeleton begins.
+const DRAFT: &str = "new-";
+/// A skeleton nobody has used for this long is removed.
+const UNUSED: Duration = Duration::from_hours(168);
+/// Something unfinished of this age belongs to nobody any more.
+const ABANDONED: Duration = Duration::from_hours(1);
+/// How exactly the time of the last use is known.
+const USE_GRAIN: Duration = Duration::from_hours(24);
+
+/// Keeps a skeleton from being swept for as long as this process lives, by a shared lock on its
+/// directory, and notes that it is used. False when there is none.
+fn hold(path: &Path) -> bool {
+    static HELD: Mutex<BTreeMap<PathBuf, OwnedFd>> = Mutex::new(BTreeMap::new());
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(dir) = held.get(path)
+        && is_at(dir, path)
+    {
+        return true;
+    }
+    let Ok(dir) = open_dir(path) else {
+        return false;
+    };
+    // In the hands of a sweep it is as good as gone, and another is built under its name.
+    if flock(&dir, FlockOperation::LockShared).is_err() || !is_at(&dir, path) {
+        return false;
+    }
+    if age(path).is_some_and(|age| age > USE_GRAIN) {
+        let now = Timestamps {
+            last_access: NOW,
+            last_modification: NOW,
+        };
+        // Then it is built again one day, that is all.
+        let _ = rustix::fs::futimens(&dir, &now);
+    }
+    held.insert(path.to_owned(), dir);
+    true
+}
+
+const NOW: rustix::fs::Timespec = rustix::fs::Timespec {
+    tv_sec: 0,
+    tv_nsec: rustix::fs::UTIME_NOW,
+};
+
+fn is_at(dir: &OwnedFd, path: &Path) -> bool {
+    let (Ok(ours), Ok(there)) = (rustix::fs::fstat(dir), rustix::fs::lstat(path)) else {
+        return false;
+    };
+    (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+}
+
+/// How long ago something was last used, or changed.
+fn age(path: &Path) -> Option<Duration> {
+    let modified = fs::symlink_metadata(path).ok()?.modified().ok()?;
+    SystemTime::now().duration_since(modified).ok()
+}
+
+/// Removes what nobody has used for long: skeletons of projects and of an `/etc` that are no more,
+/// and the guests of other versions. What cannot be removed is left for the next time.
+pub(crate) fn sweep_base(layout: &Layout) {
+    let Ok(entries) = fs::read_dir(layout.base()) else {
+        return;
+    };
+    let guest = kept::name();
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_draft = name.starts_with(DRAFT) || name.contains(".new-");
+        let limit = if is_draft { ABANDONED } else { UNUSED };
+        let is_ours = !is_draft && name.starts_with(&guest);
+        if is_ours || age(&path).is_none_or(|age| age < limit) {
+            continue;
+        }
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            // A guest that runs from it keeps it.
+            let _ = fs::remove_file(&path);
+            continue;
+        }
+        let Ok(dir) = open_dir(&path) else { continue };
+        if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue;
+        }
+        if let Ok(Some(place)) = trash::discard(layout, &path) {
+            let _ = trash::remove(layout, &place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make_old(path: &Path) {
+        let then = rustix::fs::Timespec {
+            tv_sec: 1_000_000_000,
+            tv_nsec: 0,
+        };
+        let times = Timestamps {
+            last_access: then,
+            last_modification: then,
+        };
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).unwrap();
+    }
+
+    #[test]
+    fn only_what_is_old_and_unused_is_swept() {
+        let temp = tempfile::tempdir().unwrap();
+        let layout = Layout::open(&temp.path().join("state")).unwrap();
+        let base = layout.base();
+        for name in ["unused", "in-use", "new", "new-7"] {
+            fs::create_dir_all(base.join(name).join("etc")).unwrap();
+            fs::write(base.join(name).join("etc/file"), "x").unwrap();
+        }
+        fs::write(base.join("guest-of-another-version"), "x").unwrap();
+        fs::write(base.join(kept::name()), "x").unwrap();
+        for name in ["unused", "new-7", "guest-of-another-version", &kept::name()] {
+            make_old(&base.join(name));
+        }
+        assert!(hold(&base.join("in-use")));
+        make_old(&base.join("in-use"));
+        assert!(!hold(&base.join("no-such")));
+        sweep_base(&layout);
+        let mut left: Vec<_> = fs::read_dir(&base)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, [kept::name().as_str(), "in-use", "new"]);
+        assert_eq!(fs::read_dir(layout.trash()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn using_a_skeleton_makes_it_young() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("skeleton");
+        fs::create_dir(&path).unwrap();
+        make_old(&path);
+        assert!(hold(&path));
+        assert!(age(&path).is_some_and(|age| age < USE_GRAIN));
+    }
 }
