@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 10] = [
+const EDGES: [(&str, &[&str]); 11] = [
     ("glovebox-proto", &[]),
     ("glovebox-jail", &[]),
     ("glovebox-guest", &["glovebox-jail", "glovebox-proto"]),
@@ -24,6 +24,7 @@ const EDGES: [(&str, &[&str]); 10] = [
         "glovebox",
         &["glovebox-proto", "glovebox-sandbox", "glovebox-workspace"],
     ),
+    ("glovebox-tools", &["glovebox-proto", "glovebox-sandbox"]),
     ("testkit", &[]),
     ("xtask", &[]),
     ("glovebox-tests", &["glovebox-proto", "glovebox-sandbox"]),

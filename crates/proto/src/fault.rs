@@ -122,6 +122,8 @@ codes! {
     AmbiguousMatch = "ambiguous-match",
     /// The file was changed by somebody else in the middle of the operation.
     ContentChanged = "content-changed",
+    /// The file holds content that the caller has not read, and writing would destroy it.
+    UnseenContent = "unseen-content",
 }
 
 impl fmt::Display for Code {

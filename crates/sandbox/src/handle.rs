@@ -225,7 +225,10 @@ fn patience(request: &Request) -> Option<Duration> {
         | Request::Mkdir { .. }
         | Request::Remove { .. }
         | Request::Rename { .. }
-        | Request::ReadLink { .. } => Some(FILE_WAIT),
+        | Request::ReadLink { .. }
+        | Request::Edit { .. } => Some(FILE_WAIT),
+        Request::Glob(glob) => slack(glob.deadline_ms),
+        Request::Grep(grep) => slack(grep.deadline_ms),
         _ => slack(0),
     }
 }

@@ -1,0 +1,181 @@
+//! Every tool there is, declared once.
+
+use crate::tools::{bash, edit, glob, grep, job, list, read, write};
+use crate::{Hands, Outcome};
+use glovebox_proto::{Code, Fault};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::sync::atomic::AtomicBool;
+
+/// One tool.
+#[derive(Debug)]
+pub struct Definition {
+    /// The name that is shown to models.
+    pub name: &'static str,
+    /// Other names under which it is called.
+    pub aliases: &'static [&'static str],
+    /// What it is for, for models and people.
+    pub description: &'static str,
+    /// Whether it leaves the sandbox as it is.
+    pub is_read_only: bool,
+    schema: fn() -> Value,
+    run: fn(&Hands, Value, &AtomicBool) -> Result<Outcome, Fault>,
+}
+
+impl Definition {
+    /// JSON schema of the arguments (draft 2020-12).
+    pub fn schema(&self) -> Value {
+        (self.schema)()
+    }
+
+    /// Runs it with arguments from outside.
+    pub(crate) fn run(
+        &self,
+        hands: &Hands,
+        args: Value,
+        cancel: &AtomicBool,
+    ) -> Result<Outcome, Fault> {
+        (self.run)(hands, args, cancel)
+    }
+}
+
+/// A tool's argument type, and what is done with it.
+pub(crate) trait Tool: DeserializeOwned + JsonSchema {
+    const NAME: &'static str;
+    const ALIASES: &'static [&'static str];
+    const DESCRIPTION: &'static str;
+    const IS_READ_ONLY: bool;
+
+    fn run(self, hands: &Hands, cancel: &AtomicBool) -> Result<Outcome, Fault>;
+}
+
+const fn define<T: Tool>() -> Definition {
+    Definition {
+        name: T::NAME,
+        aliases: T::ALIASES,
+        description: T::DESCRIPTION,
+        is_read_only: T::IS_READ_ONLY,
+        schema: || {
+            let mut schema = schemars::schema_for!(T).to_value();
+            // The type's name and its inner documentation are no part of the contract.
+            if let Value::Object(schema) = &mut schema {
+                schema.remove("title");
+                schema.remove("description");
+            }
+            schema
+        },
+        run: |hands, args, cancel| parse::<T>(args)?.run(hands, cancel),
+    }
+}
+
+// TRUST: arguments come from a model; this is the only place they are taken apart.
+fn parse<T: Tool>(args: Value) -> Result<T, Fault> {
+    // A tool without arguments is often called with null.
+    let args = if args.is_null() { json!({}) } else { args };
+    serde_json::from_value(args).map_err(|error| {
+        Fault::failed(
+            Code::InvalidArgument,
+            format!("the arguments of {} do not fit: {error}", T::NAME),
+        )
+        .remedy(format!(
+            "see what it takes with `glovebox tools {}`",
+            T::NAME
+        ))
+    })
+}
+
+/// Every tool.
+pub const CATALOG: [Definition; 8] = [
+    define::<bash::Bash>(),
+    define::<job::Job>(),
+    define::<read::Read>(),
+    define::<write::Write>(),
+    define::<edit::Edit>(),
+    define::<list::List>(),
+    define::<glob::Glob>(),
+    define::<grep::Grep>(),
+];
+
+/// The tool of this name or alias, whatever the case of its letters.
+///
+/// # Errors
+/// `not-found`, naming the tools there are.
+pub fn find(name: &str) -> Result<&'static Definition, Fault> {
+    static TOOLS: [Definition; 8] = CATALOG;
+    TOOLS
+        .iter()
+        .find(|tool| {
+            tool.name.eq_ignore_ascii_case(name)
+                || tool
+                    .aliases
+                    .iter()
+                    .any(|alias| alias.eq_ignore_ascii_case(name))
+        })
+        .ok_or_else(|| {
+            let names: Vec<_> = TOOLS.iter().map(|tool| tool.name).collect();
+            Fault::failed(Code::NotFound, format!("there is no tool `{name}`"))
+                .remedy(format!("the tools are {}", names.join(", ")))
+        })
+}
+
+/// All definitions as JSON, in the shape models are given: name, description, schema.
+pub fn definitions() -> Value {
+    CATALOG
+        .iter()
+        .map(|tool| {
+            json!({
+                "name": tool.name,
+                "description": tool.description,
+                "read_only": tool.is_read_only,
+                "input_schema": tool.schema(),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_and_aliases_are_unique() {
+        let mut seen = BTreeSet::new();
+        for tool in &CATALOG {
+            for name in std::iter::once(&tool.name).chain(tool.aliases) {
+                // An alias may be the name in other letters.
+                let is_own = name.eq_ignore_ascii_case(tool.name) && *name != tool.name;
+                assert!(is_own || seen.insert(name.to_lowercase()), "{name}");
+            }
+        }
+        assert_eq!(find("file_read").unwrap().name, "Read");
+        assert_eq!(find("ripgrep").unwrap().name, "Grep");
+        assert!(
+            find("nonsense")
+                .unwrap_err()
+                .remedy
+                .unwrap()
+                .contains("Bash")
+        );
+    }
+
+    #[test]
+    fn every_argument_is_described() {
+        for tool in &CATALOG {
+            let schema = tool.schema();
+            let properties = schema["properties"].as_object().unwrap();
+            assert!(!properties.is_empty(), "{}", tool.name);
+            for (name, property) in properties {
+                assert!(
+                    property["description"]
+                        .as_str()
+                        .is_some_and(|text| !text.is_empty()),
+                    "{}.{name}",
+                    tool.name
+                );
+            }
+            assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
+        }
+    }
+}

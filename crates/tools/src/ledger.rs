@@ -1,0 +1,64 @@
+//! What this session has seen of each file, by content: the test for overwriting, because times lie
+//! (formatters touch files without changing them, and change them without touching).
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Digests of files as they were last seen in full or written.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    seen: Mutex<HashMap<String, blake3::Hash>>,
+}
+
+/// Files remembered; a session that sees more forgets all of them, and reads again.
+const MAX_FILES: usize = 10_000;
+
+impl Ledger {
+    pub(crate) fn note(&self, path: &str, digest: blake3::Hash) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() >= MAX_FILES {
+            seen.clear();
+        }
+        seen.insert(key(path), digest);
+    }
+
+    pub(crate) fn has_seen(&self, path: &str, digest: blake3::Hash) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(&key(path)) == Some(&digest)
+    }
+}
+
+/// One spelling for a path: relative to the workspace if it is below it. A file that is known under
+/// another name counts as unseen, which is safe.
+fn key(path: &str) -> String {
+    let absolute = path.starts_with('/');
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            part => parts.push(part),
+        }
+    }
+    let joined = parts.join("/");
+    match joined.strip_prefix("workspace/") {
+        Some(below) if absolute => below.to_owned(),
+        _ if absolute => format!("/{joined}"),
+        _ => joined,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_path_are_one() {
+        let ledger = Ledger::default();
+        let digest = blake3::hash(b"x");
+        ledger.note("./src//main.rs", digest);
+        assert!(ledger.has_seen("src/main.rs", digest));
+        assert!(ledger.has_seen("/workspace/src/main.rs", digest));
+        assert!(!ledger.has_seen("/src/main.rs", digest));
+        assert!(!ledger.has_seen("src/main.rs", blake3::hash(b"y")));
+    }
+}

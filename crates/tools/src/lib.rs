@@ -1,0 +1,23 @@
+//! The agent's hands: tools over one sandbox.
+//!
+//! ```text
+//! call   name + JSON arguments -> catalog: the tool, its arguments checked by its own type
+//! run    requests through the one door (glovebox_sandbox)
+//! back   Outcome { text for the model, facts for programs }, cut to budget exactly once
+//! ```
+//!
+//! A tool is declared once: its argument type gives the JSON schema, its doc comments the
+//! descriptions. Where a sandbox runs is none of a tool's business, so definitions and behaviour are
+//! the same everywhere. A command that fails is an outcome; only what the caller or the way to the
+//! sandbox did wrong is a [`Fault`](glovebox_proto::Fault).
+
+mod catalog;
+mod cut;
+mod hands;
+mod ledger;
+mod outcome;
+mod tools;
+
+pub use catalog::{CATALOG, Definition, definitions, find};
+pub use hands::Hands;
+pub use outcome::Outcome;

@@ -1,0 +1,187 @@
+//! Grep: lines by pattern.
+
+use super::glob::DEADLINE_MS;
+use super::incomplete;
+use crate::catalog::Tool;
+use crate::cut::{OUTPUT_BYTES, middle, readable};
+use crate::hands::unexpected;
+use crate::{Hands, Outcome};
+use glovebox_proto::limits::MAX_SEARCH_HITS;
+use glovebox_proto::{Case, Fault, GrepMode, Grepped, Reply, Request, SearchEnd};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_bytes::ByteBuf;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::sync::atomic::AtomicBool;
+
+/// Hits in one answer unless told otherwise.
+const USUAL_HITS: u32 = 200;
+
+/// Arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Grep {
+    /// Regular expression (Rust syntax; like ripgrep).
+    pattern: String,
+    /// Directory or file to look in; the workspace unless given.
+    #[serde(default)]
+    path: Option<String>,
+    /// Only files whose path fits this shell pattern, such as `*.rs` or `!tests/**`.
+    #[serde(default, alias = "include")]
+    glob: Option<String>,
+    /// Only files of this type, as ripgrep knows them: rust, py, js, ...
+    #[serde(default, rename = "type")]
+    file_type: Option<String>,
+    /// `lines` shows matching lines (unless given), `files` the names of files, `count` how many
+    /// lines match in each.
+    #[serde(default, alias = "output_mode")]
+    mode: Mode,
+    /// Lines shown before and after each match.
+    #[serde(default, alias = "-C")]
+    context: u16,
+    /// Large and small letters are the same.
+    #[serde(default, alias = "-i", alias = "ignore_case")]
+    case_insensitive: bool,
+    /// The pattern may span lines.
+    #[serde(default)]
+    multiline: bool,
+    /// The pattern is plain text.
+    #[serde(default, alias = "fixed_strings")]
+    literal: bool,
+    /// Most hits wanted (200 unless given).
+    #[serde(default, alias = "head_limit")]
+    limit: Option<u32>,
+    /// Hits to pass over, for the next part of a long answer.
+    #[serde(default)]
+    offset: u32,
+    /// Also files that `.gitignore` and its like name.
+    #[serde(default)]
+    no_ignore: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    #[default]
+    #[serde(alias = "content")]
+    Lines,
+    #[serde(alias = "files_with_matches")]
+    Files,
+    Count,
+}
+
+impl Tool for Grep {
+    const NAME: &'static str = "Grep";
+    const ALIASES: &'static [&'static str] = &["grep", "ripgrep", "rg", "search"];
+    const DESCRIPTION: &'static str = "Finds lines in files by regular expression, newest files first. \
+        Binary files and what `.gitignore` names are left out. An invalid pattern is an error, never an \
+        empty answer.";
+    const IS_READ_ONLY: bool = true;
+
+    fn run(self, hands: &Hands, _: &AtomicBool) -> Result<Outcome, Fault> {
+        let path = self.path.unwrap_or_else(|| ".".to_owned());
+        let limit = self.limit.unwrap_or(USUAL_HITS).clamp(1, MAX_SEARCH_HITS);
+        let reply = hands.ask(Request::Grep(glovebox_proto::Grep {
+            path: ByteBuf::from(path.as_bytes()),
+            pattern: self.pattern,
+            is_literal: self.literal,
+            case: if self.case_insensitive {
+                Case::Insensitive
+            } else {
+                Case::Sensitive
+            },
+            is_multiline: self.multiline,
+            globs: self.glob.into_iter().collect(),
+            types: self.file_type.into_iter().collect(),
+            use_ignore: !self.no_ignore,
+            mode: match self.mode {
+                Mode::Lines => GrepMode::Lines,
+                Mode::Files => GrepMode::Files,
+                Mode::Count => GrepMode::Count,
+            },
+            before: self.context,
+            after: self.context,
+            offset: self.offset,
+            max_hits: limit,
+            deadline_ms: DEADLINE_MS,
+        }))?;
+        let Reply::Grepped(found) = reply else {
+            return Err(unexpected(&reply));
+        };
+        let (shown, all) = match self.mode {
+            Mode::Lines => (
+                found
+                    .files
+                    .iter()
+                    .flat_map(|file| &file.lines)
+                    .filter(|line| line.is_match)
+                    .count() as u64,
+                found.total_matches,
+            ),
+            Mode::Files | Mode::Count => (found.files.len() as u64, found.total_files),
+        };
+        let mut text = middle(&render(&found, self.mode, &path), OUTPUT_BYTES, false).text;
+        if all == 0 {
+            text.push_str("[nothing found]\n");
+        } else if shown + u64::from(self.offset) < all {
+            let _ = writeln!(
+                text,
+                "[{shown} of {all} hits; the next ones with offset {}]",
+                u64::from(self.offset) + shown
+            );
+        }
+        if found.binary > 0 {
+            let _ = writeln!(text, "[{} binary files left out]", found.binary);
+        }
+        text.push_str(&incomplete(found.end, found.unreadable));
+        Ok(Outcome::ok(
+            text,
+            json!({
+                "path": path,
+                "files": found.total_files,
+                "matches": found.total_matches,
+                "shown": shown,
+                "complete": found.end == SearchEnd::Complete,
+            }),
+        ))
+    }
+}
+
+fn render(found: &Grepped, mode: Mode, path: &str) -> String {
+    let mut text = String::new();
+    for file in &found.files {
+        let name = if file.path.is_empty() {
+            path.to_owned()
+        } else {
+            readable(&file.path).replace('\n', "\\n")
+        };
+        match mode {
+            Mode::Files => {
+                let _ = writeln!(text, "{name}");
+            }
+            Mode::Count => {
+                let _ = writeln!(text, "{name}: {}", file.matches);
+            }
+            Mode::Lines => {
+                let _ = writeln!(text, "{name}");
+                let mut before = None;
+                for line in &file.lines {
+                    if before.is_some_and(|before| before + 1 < line.number) {
+                        text.push_str("  --\n");
+                    }
+                    before = Some(line.number);
+                    let mark = if line.is_match { ':' } else { '-' };
+                    let rest = if line.is_cut { "[...]" } else { "" };
+                    let _ = writeln!(
+                        text,
+                        "{:>6}{mark} {}{rest}",
+                        line.number,
+                        readable(&line.text)
+                    );
+                }
+            }
+        }
+    }
+    text
+}

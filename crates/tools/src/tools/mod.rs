@@ -1,0 +1,30 @@
+//! The tools, one file each.
+
+pub(crate) mod bash;
+pub(crate) mod edit;
+pub(crate) mod glob;
+pub(crate) mod grep;
+pub(crate) mod job;
+pub(crate) mod list;
+pub(crate) mod read;
+pub(crate) mod write;
+
+use glovebox_proto::SearchEnd;
+use std::fmt::Write as _;
+
+/// What to say when a search did not look at everything.
+fn incomplete(end: SearchEnd, unreadable: u64) -> String {
+    let mut note = String::new();
+    if end == SearchEnd::Deadline {
+        note.push_str(
+            "[incomplete: the time for searching was up; narrow the path or the pattern]\n",
+        );
+    }
+    if unreadable > 0 {
+        let _ = writeln!(
+            note,
+            "[{unreadable} files or directories could not be read]"
+        );
+    }
+    note
+}
