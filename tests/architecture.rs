@@ -22,15 +22,28 @@ const EDGES: [(&str, &[&str]); 11] = [
     ),
     (
         "glovebox",
-        &["glovebox-proto", "glovebox-sandbox", "glovebox-workspace"],
+        &[
+            "glovebox-proto",
+            "glovebox-sandbox",
+            "glovebox-tools",
+            "glovebox-workspace",
+        ],
     ),
     ("glovebox-tools", &["glovebox-proto", "glovebox-sandbox"]),
     ("testkit", &[]),
     ("xtask", &[]),
-    ("glovebox-tests", &["glovebox-proto", "glovebox-sandbox"]),
+    (
+        "glovebox-tests",
+        &["glovebox-proto", "glovebox-sandbox", "glovebox-workspace"],
+    ),
     (
         "glovebox-benches",
-        &["glovebox-proto", "glovebox-sandbox", "glovebox-jail"],
+        &[
+            "glovebox-proto",
+            "glovebox-sandbox",
+            "glovebox-jail",
+            "glovebox-workspace",
+        ],
     ),
 ];
 

@@ -14,6 +14,7 @@ mod crowds;
 mod destruction;
 mod endings;
 mod flood;
+mod hands;
 mod mistakes;
 mod projects;
 mod repositories;

@@ -82,6 +82,8 @@ fn dispatch(cx: &Cx, command: Command) -> CommandResult {
         Command::Pull(args) => cmd::pull::run(cx, &args),
         Command::Logs(args) => cmd::logs::run(cx, &args),
         Command::Info(args) => cmd::info::run(cx, &args),
+        Command::Tools(args) => cmd::tools::list(&args),
+        Command::Call(args) => cmd::tools::call(cx, &args),
         Command::Doctor(args) => cmd::doctor::run(cx, &args),
         Command::Demo(args) => cmd::demo::run(cx, &args),
         Command::Completions(args) => cmd::completions::run(&args),

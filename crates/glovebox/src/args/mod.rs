@@ -8,6 +8,7 @@ mod checkpoint;
 mod command;
 mod sandbox;
 mod sync;
+mod tools;
 
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointDeleteArgs, CheckpointsArgs, ForkArgs, RestoreArgs,
@@ -24,6 +25,7 @@ pub(crate) use sandbox::{
 };
 
 pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs};
+pub(crate) use tools::{CallArgs, ToolsArgs};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -116,6 +118,8 @@ pub(crate) enum Command {
     Pull(PullArgs),
     Logs(LogsArgs),
     Info(InfoArgs),
+    Tools(ToolsArgs),
+    Call(CallArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),
     Completions(CompletionsArgs),

@@ -19,6 +19,7 @@ pub(crate) mod pull;
 pub(crate) mod run;
 pub(crate) mod start;
 pub(crate) mod supervise;
+pub(crate) mod tools;
 
 use crate::args::{GlobalArgs, SandboxArgs};
 use crate::config::{self as settings, Settings, Sources};
