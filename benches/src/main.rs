@@ -17,6 +17,7 @@ mod idle;
 mod output;
 mod parallel;
 mod promise;
+mod push;
 mod race;
 mod rival;
 mod start;
@@ -39,7 +40,7 @@ struct Options {
     /// Fewer rounds: about half a minute in all
     #[arg(long)]
     quick: bool,
-    /// Only these benches: start, whole, exec, files, output, idle, parallel, filter
+    /// Only these benches: start, whole, exec, files, push, output, idle, parallel, filter
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// The `glovebox` program (default: $GLOVEBOX_TEST_BIN, or the one beside this program)
@@ -52,11 +53,12 @@ struct Options {
 
 type Bench = fn(&World, &mut Table) -> Result<()>;
 
-const BENCHES: [(&str, Bench); 8] = [
+const BENCHES: [(&str, Bench); 9] = [
     ("start", start::run),
     ("whole", whole::run),
     ("exec", exec::run),
     ("files", files::run),
+    ("push", push::run),
     ("output", output::run),
     ("parallel", parallel::run),
     ("filter", filter::run),

@@ -1,7 +1,7 @@
 //! The numbers `SPECIFICATION.md` promises, and whether this run has seen them.
 
 use crate::table::Table;
-use crate::{exec, files, idle, output, start, whole};
+use crate::{exec, files, idle, output, push, start, whole};
 use serde::Serialize;
 use std::fmt;
 
@@ -99,6 +99,26 @@ pub(crate) fn judge(table: &Table) -> Vec<Verdict> {
         Some(1024.0),
         "KiB",
     );
+    at_most(
+        "copy push of many files, first time: no slower than `tar | base64`",
+        table.p50_us(push::FIRST, push::COPY),
+        table.p50_us(push::FIRST, push::TAR),
+        us,
+    );
+    at_most(
+        "copy push of many files, after 10 changes: 5x faster than `tar | base64`",
+        table.p50_us(push::AGAIN, push::COPY),
+        table.p50_us(push::AGAIN, push::TAR).map(|time| time / 5.0),
+        us,
+    );
+    for whose in [push::HOST_MEMORY, push::GUEST_MEMORY] {
+        at_most(
+            &format!("copy push of many files: {whose} within 64 MiB"),
+            table.value(push::FIRST, whose),
+            Some(64.0),
+            "MiB",
+        );
+    }
     for whose in [output::HOST_MEMORY, output::GUEST_MEMORY] {
         at_most(
             &format!("a flood of output: {whose} within 64 MiB"),

@@ -16,6 +16,7 @@ mod fixture;
 mod jobs;
 mod search;
 mod sshd;
+mod trees;
 
 use fixture::Fixture;
 
@@ -70,6 +71,9 @@ suite! {
     search::files_are_found_by_name_newest_first,
     search::lines_are_found_in_the_newest_files_first,
     search::a_search_ends_in_time_with_what_it_has,
+    trees::a_tree_put_is_scanned_and_got_back,
+    trees::a_put_stays_beneath_its_root,
+    trees::tree_requests_can_be_given_up,
     endings::cancelling_ends_the_command,
     endings::dropping_a_stream_ends_the_command,
     endings::the_end_of_the_guest_is_a_loss,
@@ -104,6 +108,9 @@ suite! {
     search::files_are_found_by_name_newest_first,
     search::lines_are_found_in_the_newest_files_first,
     search::a_search_ends_in_time_with_what_it_has,
+    trees::a_tree_put_is_scanned_and_got_back,
+    trees::a_put_stays_beneath_its_root,
+    trees::tree_requests_can_be_given_up,
     endings::cancelling_ends_the_command,
     endings::dropping_a_stream_ends_the_command,
     endings::destroying_leaves_no_process_and_no_directory,

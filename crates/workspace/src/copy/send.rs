@@ -10,11 +10,13 @@ use super::remember::{Hashed, index_signature, refreshed, settled};
 use super::spool::Reader;
 use super::walk::signature;
 use crate::base;
-use crate::beneath::{Anchor, io};
+use crate::beneath::{Anchor, io, open_beneath};
 use crate::{Refusal, RefusalReason, RelPath};
 use glovebox_proto::tree::{Packer, Packing, PutItem, Signature};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Input;
+use rustix::fd::AsFd as _;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Read as _;
@@ -481,8 +483,21 @@ impl<'a> Sender<'a> {
 
     /// Opens a file of the project; `None` when it went away or must not be read.
     fn open(&mut self, host: &Seen) -> Result<Option<(File, Signature)>, Fault> {
-        match self.anchor.file(host.path.as_bytes()) {
-            Ok((file, stat)) => Ok(Some((file, signature(&stat)))),
+        // The walk has seen a regular file, and the project is the user's own; should it be something
+        // else by now, this neither waits for a FIFO's other end nor follows a link.
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = open_beneath(self.anchor.as_fd(), host.path.as_bytes(), flags)
+            .and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
+        match opened {
+            Ok((stat, fd)) => match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => Ok(Some((File::from(fd), signature(&stat)))),
+                FileType::Directory => Ok(None),
+                _ => {
+                    self.skip(&host.path, RefusalReason::Special);
+                    Ok(None)
+                }
+            },
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ISDIR) => Ok(None),
             Err(Errno::NXIO) => {
                 self.skip(&host.path, RefusalReason::Special);
