@@ -80,6 +80,7 @@ fn dispatch(cx: &Cx, command: Command) -> CommandResult {
         Command::Fork(args) => cmd::checkpoint::fork(cx, &args),
         Command::Diff(args) => cmd::diff::run(cx, &args),
         Command::Pull(args) => cmd::pull::run(cx, &args),
+        Command::Push(args) => cmd::push::run(cx, &args),
         Command::Logs(args) => cmd::logs::run(cx, &args),
         Command::Info(args) => cmd::info::run(cx, &args),
         Command::Tools(args) => cmd::tools::list(&args),

@@ -25,6 +25,8 @@ help_of! {
     list: "list",
     exec: "exec",
     diff: "diff",
+    pull: "pull",
+    push: "push",
     attach: "attach",
     kill: "kill",
     checkpoint: "checkpoint",

@@ -24,7 +24,7 @@ pub(crate) use sandbox::{
     parse_rootfs, parse_workspace, proc_word, split_words,
 };
 
-pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs};
+pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};
 pub(crate) use tools::{CallArgs, ToolsArgs};
 
 use clap::{Args, Parser, Subcommand};
@@ -116,6 +116,7 @@ pub(crate) enum Command {
     Fork(ForkArgs),
     Diff(DiffArgs),
     Pull(PullArgs),
+    Push(PushArgs),
     Logs(LogsArgs),
     Info(InfoArgs),
     Tools(ToolsArgs),

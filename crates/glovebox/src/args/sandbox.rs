@@ -80,7 +80,7 @@ pub(crate) struct SandboxArgs {
     #[arg(long)]
     pub no_toolchains: bool,
     /// The project inside: overlay (changes stay in the sandbox), copy, live (no wall: changes are
-    /// yours at once) or none [default: overlay, or copy with `--backend command`]
+    /// yours at once) or none [default: overlay; none with `--backend command`]
     #[arg(long, value_name = "MODE", value_parser = parse_workspace, help_heading = "Workspace")]
     pub workspace: Option<WorkspaceMode>,
     /// Hide files of the project from the sandbox; a pattern as in .gitignore

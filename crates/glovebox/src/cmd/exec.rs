@@ -5,6 +5,7 @@ use crate::args::ExecArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::session::{self, Capture, Ended, InputFrom, JsonLines, OnSignal, Signals, carry};
+use crate::sync::copied;
 use crate::wanted;
 use glovebox_proto::{Background, Code, Exec, Exit, ExitReport, Fault, Request, Stdin};
 use glovebox_sandbox::Sandbox;
@@ -57,7 +58,7 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
 fn prepare(cx: &Cx, args: &ExecArgs) -> Result<(Arc<Sandbox>, Exec), CommandError> {
     let name = super::name(&args.name)?;
     let command = command_words(&args.command, &format!("glovebox exec {name} -- ls"))?;
-    let exec = Exec {
+    let mut exec = Exec {
         cwd: args
             .cwd
             .as_ref()
@@ -73,7 +74,8 @@ fn prepare(cx: &Cx, args: &ExecArgs) -> Result<(Arc<Sandbox>, Exec), CommandErro
     };
     Request::Exec(exec.clone()).validate()?;
     let sandbox = Arc::new(cx.user_registry()?.connect(&name)?);
-    Ok((sandbox, exec))
+    let cwd = exec.cwd.take().or_else(|| copied::start_dir(&sandbox));
+    Ok((sandbox, Exec { cwd, ..exec }))
 }
 
 fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {

@@ -16,6 +16,7 @@ pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod pull;
+pub(crate) mod push;
 pub(crate) mod run;
 pub(crate) mod start;
 pub(crate) mod supervise;

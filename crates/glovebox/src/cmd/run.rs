@@ -1,13 +1,13 @@
 //! `glovebox run`: one command in a sandbox of its own.
 
 use super::{Cx, command_words, destroy, exit_code, explain_limits};
-use crate::args::{Apply, RunArgs};
+use crate::args::{Apply, RunArgs, WorkspaceMode};
 use crate::config::Settings;
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
-use crate::render;
+use crate::render::{self, Meter};
 use crate::session::{self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Signals, carry};
-use crate::sync::BaseIndex;
 use crate::sync::after::{self, After, Settled, When};
+use crate::sync::{BaseIndex, copied};
 use crate::wanted::{self, Wanted};
 use glovebox_proto::{Code, Exec, Fault, Request, Stdin, limits::MAX_TIMEOUT_MS};
 use glovebox_sandbox::{Registry, Report, Sandbox, Started, Supervisor};
@@ -28,7 +28,7 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
     let command = command_words(&args.command, "glovebox run -- make test")?;
     let keep = args.keep.as_deref().map(super::name).transpose()?;
     let (project, settings) = cx.project_settings(&args.sandbox)?;
-    if !settings.has_layers() {
+    if !settings.can_collect() {
         refuse_meaningless(args, &settings)?;
     }
     let timeout_ms = wanted::deadline_ms(&settings, (!args.tty).then_some(USUAL_TIMEOUT_MS));
@@ -46,7 +46,7 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
         render::print(glovebox_sandbox::explain(spec)?)?;
         return Ok(0);
     }
-    let exec = Exec {
+    let mut exec = Exec {
         cwd: args
             .cwd
             .as_ref()
@@ -77,6 +77,15 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
     if let (Some((file, path)), Ok(report)) = (report_file, &report) {
         write_report(file, path, report)?;
     }
+    if settings.workspace_mode() == WorkspaceMode::Copy {
+        let mut meter = Meter::new(cx.talk, false, &signals);
+        let watch = &mut |progress| meter.tick(progress);
+        let pushed = copied::push(&sandbox, &project, &settings, watch)?;
+        super::push::tell(cx, &pushed);
+    }
+    if exec.cwd.is_none() {
+        exec.cwd = copied::start_dir(&sandbox);
+    }
     signals.check()?;
 
     let ended = stand_in(&sandbox, exec, args.tty, &signals);
@@ -91,7 +100,7 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
     // Whatever was not written down by now is done without.
     drop(index);
     let kept_as = keep.as_ref().map(glovebox_sandbox::Name::as_str);
-    let settled = if settings.has_layers() && !matches!(&code, Err(error) if is_gone(error)) {
+    let settled = if settings.can_collect() && !matches!(&code, Err(error) if is_gone(error)) {
         let after = After {
             when,
             patch: args.patch.as_deref(),
@@ -106,7 +115,10 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
         (Some(name), _) => cx.talk.note(format_args!(
             "the sandbox is kept: `glovebox exec {name} -- COMMAND`, `glovebox attach {name}`, `glovebox kill {name}`"
         )),
-        (None, Ok(Settled::Done | Settled::Conflicts)) => destroy(cx.talk, sandbox),
+        (None, Ok(Settled::Done | Settled::Conflicts)) => {
+            copied::clean(&sandbox);
+            destroy(cx.talk, sandbox);
+        }
         (None, Ok(Settled::Keep)) => keep_for_later(cx, sandbox, "its changes were kept for later"),
         (None, Err(error)) => {
             // Without these words the work would be lost without anybody noticing.

@@ -1,9 +1,11 @@
 //! `glovebox start`: a named sandbox that stays.
 
 use super::{Cx, run::supervisor};
-use crate::args::StartArgs;
+use crate::args::{StartArgs, WorkspaceMode};
 use crate::exit::{CommandError, CommandResult};
-use crate::render;
+use crate::render::{self, Meter};
+use crate::session::Signals;
+use crate::sync::copied;
 use crate::wanted;
 use glovebox_sandbox::{Backend, Started};
 use serde_json::json;
@@ -48,6 +50,14 @@ pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
         && let Ok(report) = sandbox.report()
     {
         cx.announce_limits(&report, &settings);
+    }
+    if started == Started::Created && settings.workspace_mode() == WorkspaceMode::Copy {
+        let signals = Signals::take_over()?;
+        let sandbox = registry.connect(&name)?;
+        let mut meter = Meter::new(cx.talk, args.json, &signals);
+        let watch = &mut |progress| meter.tick(progress);
+        let pushed = copied::push(&sandbox, &project, &settings, watch)?;
+        super::push::tell(cx, &pushed);
     }
     if args.json {
         render::print(render::envelope(

@@ -267,7 +267,7 @@ impl Settings {
             "workspace" => match self.workspace.value {
                 Some(mode) => word(mode.as_str().to_owned(), &self.workspace.origin),
                 None => word(
-                    "overlay, or copy with `command`".to_owned(),
+                    "overlay; none with `command`".to_owned(),
                     &self.workspace.origin,
                 ),
             },

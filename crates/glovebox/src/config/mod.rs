@@ -215,15 +215,17 @@ impl Settings {
             _ if !self.sync.enabled.value => WorkspaceMode::None,
             (None, BackendKind::Native) => WorkspaceMode::Overlay,
             (None, BackendKind::Host) => WorkspaceMode::Live,
-            (None, BackendKind::Command) => WorkspaceMode::Copy,
+            (None, BackendKind::Command) => WorkspaceMode::None,
         }
     }
 
-    /// Whether what the sandbox writes to its workspace lies in layers that can be read from here.
-    pub(crate) fn has_layers(&self) -> bool {
-        self.backend.value == BackendKind::Native
-            && self.layers.value == Layers::Disk
-            && self.workspace_mode() == WorkspaceMode::Overlay
+    /// Whether what the sandbox writes to its workspace can be collected.
+    pub(crate) fn can_collect(&self) -> bool {
+        match self.workspace_mode() {
+            WorkspaceMode::Overlay => self.layers.value == Layers::Disk,
+            WorkspaceMode::Copy => true,
+            WorkspaceMode::Live | WorkspaceMode::None => false,
+        }
     }
 
     /// Why `self` gives a sandbox more than `base` does in the setting `key`; `None` when it does not.

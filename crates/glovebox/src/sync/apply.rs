@@ -77,11 +77,9 @@ fn options(goal: Goal<'_>) -> Options {
 
 /// What the host looked like when the sandbox started, if it started from there.
 fn base(taken: &Taken, to: &Path) -> Option<BaseFile> {
-    let project = taken.layers.project.as_deref()?.canonicalize().ok()?;
-    (taken.is_whole && to.canonicalize().ok()? == project).then(|| BaseFile {
-        index: taken.layers.base.clone(),
-        pushed_unix_ns: taken.layers.pushed_unix_ns,
-    })
+    let project = taken.project.as_deref()?.canonicalize().ok()?;
+    let is_project = taken.is_whole && to.canonicalize().ok()? == project;
+    taken.base.clone().filter(|_| is_project)
 }
 
 /// Whether something of it is executed or obeyed by the host.

@@ -8,6 +8,7 @@ pub(crate) mod after;
 pub(crate) mod apply;
 mod base;
 mod below;
+pub(crate) mod copied;
 pub(crate) mod patch_file;
 pub(crate) mod question;
 
@@ -21,6 +22,7 @@ use below::Below;
 use glovebox_proto::{Class, Code, Fault};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{Frozen, Registry, Sandbox, State, WorkspaceLayers};
+use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::collect::{Layered, from_layers};
 use glovebox_workspace::patch::{self, PatchError};
 use glovebox_workspace::{
@@ -47,8 +49,10 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Taken {
     /// The changes.
     pub collected: Collected,
-    /// The layers they were read from.
-    pub layers: WorkspaceLayers,
+    /// The project they are changes of.
+    pub project: Option<PathBuf>,
+    /// What the project looked like when the sandbox started from it.
+    pub base: Option<BaseFile>,
     /// Whether its paths are those of the workspace.
     pub is_whole: bool,
     /// Held until the contents have been read.
@@ -92,13 +96,13 @@ pub(crate) fn collect(
     let name = name(asked.name)?;
     let registry = cx.user_registry()?;
     let Some(entry) = registry.entry(&name)? else {
-        let fault = Fault::failed(
-            Code::SandboxNotFound,
-            format!("there is no sandbox `{name}`"),
-        )
-        .remedy("`glovebox list` shows those there are");
-        return Err(CommandError::new(Kind::NotFound, fault));
+        return Err(no_sandbox(&name));
     };
+    if let Some(origin) = copied::Origin::read(&entry.dir) {
+        let filter = filter(cx, Some(&origin.project), asked)?;
+        let sandbox = registry.connect(&name)?;
+        return copied::collect(&sandbox, origin, &filter, watch);
+    }
     let layers = registry.workspace_layers(&name)?;
     let filter = filter(cx, layers.project.as_deref(), asked)?;
     let frozen = match entry.state {
@@ -115,6 +119,9 @@ pub(crate) fn collect_own(
     is_still: bool,
     watch: &mut Watch<'_>,
 ) -> Result<Taken, CommandError> {
+    if let Some(origin) = copied::Origin::read(sandbox.dir()) {
+        return copied::collect(sandbox, origin, filter, watch);
+    }
     let layers = sandbox.workspace_layers()?;
     let frozen = if is_still {
         None
@@ -138,10 +145,24 @@ fn from_workspace(
     let collected = from_layers(&source, filter, &Quota::default(), watch)?;
     Ok(Taken {
         collected,
-        layers,
+        base: Some(BaseFile {
+            index: layers.base,
+            pushed_unix_ns: layers.pushed_unix_ns,
+        }),
+        project: layers.project,
         is_whole: true,
         _frozen: frozen,
     })
+}
+
+/// There is no sandbox of this name.
+pub(crate) fn no_sandbox(name: &glovebox_sandbox::Name) -> CommandError {
+    let fault = Fault::failed(
+        Code::SandboxNotFound,
+        format!("there is no sandbox `{name}`"),
+    )
+    .remedy("`glovebox list` shows those there are");
+    CommandError::new(Kind::NotFound, fault)
 }
 
 /// Holds a running sandbox still. One that ended meanwhile is as still as can be.
@@ -270,7 +291,7 @@ pub(crate) fn patch_error(error: PatchError, what: &str) -> CommandError {
 
 /// Where changes go unless somebody says otherwise.
 pub(crate) fn destination(taken: &Taken) -> Result<PathBuf, CommandError> {
-    taken.layers.project.clone().ok_or_else(|| {
+    taken.project.clone().ok_or_else(|| {
         CommandError::usage(
             "the sandbox did not come from a project",
             "name the directory that its changes go to with --to DIR",

@@ -1,0 +1,116 @@
+//! `glovebox push`: the project into a sandbox that has a copy of it, again.
+
+use super::Cx;
+use crate::args::PushArgs;
+use crate::config::{Origin, Sourced};
+use crate::exit::{CommandError, CommandResult, Kind};
+use crate::render::{self, Meter};
+use crate::session::Signals;
+use crate::sync::{self, copied};
+use glovebox_proto::{Code, Fault};
+use glovebox_workspace::copy::Pushed;
+use serde_json::{Value, json};
+
+/// Sends what differs.
+pub(crate) fn run(cx: &Cx, args: &PushArgs) -> CommandResult {
+    let mut data = json!({ "name": args.name });
+    let error = match push(cx, args) {
+        Ok(pushed) => {
+            if args.json {
+                merge(&mut data, &pushed);
+                render::print(render::envelope(true, &sentence(&pushed), &data))?;
+            } else {
+                tell(cx, &pushed);
+            }
+            return Ok(0);
+        }
+        Err(error) => sync::with_remedy(error, &format!("glovebox push {}", args.name)),
+    };
+    if args.json {
+        render::print(render::failure(&error, &data))?;
+        return Ok(error.exit_code());
+    }
+    Err(error)
+}
+
+fn push(cx: &Cx, args: &PushArgs) -> Result<Pushed, CommandError> {
+    let signals = Signals::take_over()?;
+    let name = super::name(&args.name)?;
+    let registry = cx.user_registry()?;
+    let Some(entry) = registry.entry(&name)? else {
+        return Err(sync::no_sandbox(&name));
+    };
+    let Some(origin) = copied::Origin::read(&entry.dir) else {
+        let fault = Fault::failed(
+            Code::Unsupported,
+            format!("the sandbox `{name}` has no copy of a project"),
+        )
+        .remedy("one whose workspace is an overlay sees the project by itself; `--workspace copy` at its start makes a copy");
+        return Err(CommandError::new(Kind::Failed, fault));
+    };
+    let mut settings = cx.settings(
+        Some(&origin.project)
+            .filter(|project| project.is_dir())
+            .map(std::path::PathBuf::as_path),
+    )?;
+    let add = |list: &mut Vec<Sourced<String>>, patterns: &[String], flag| {
+        list.extend(patterns.iter().map(|pattern| Sourced {
+            value: pattern.clone(),
+            origin: Origin::Flag(flag),
+        }));
+    };
+    add(&mut settings.sync.push_exclude, &args.exclude, "exclude");
+    add(&mut settings.sync.push_include, &args.include, "include");
+    let sandbox = registry.connect(&name)?;
+    let mut meter = Meter::new(cx.talk, args.json, &signals);
+    copied::push(&sandbox, &origin.project, &settings, &mut |progress| {
+        meter.tick(progress)
+    })
+}
+
+fn merge(data: &mut Value, pushed: &Pushed) {
+    for (name, value) in [
+        ("files", pushed.files),
+        ("bytes", pushed.bytes),
+        ("made", pushed.made),
+        ("deleted", pushed.deleted),
+        ("unchanged", pushed.unchanged),
+        ("hidden", pushed.hidden),
+    ] {
+        data[name] = value.into();
+    }
+    data["conflicts"] = pushed
+        .conflicts
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .into();
+}
+
+fn sentence(pushed: &Pushed) -> String {
+    format!(
+        "sent {} ({}), deleted {}, {} as they were",
+        render::plural(pushed.files as usize, "file", "files"),
+        crate::units::human_bytes(pushed.bytes),
+        pushed.deleted,
+        pushed.unchanged
+    )
+}
+
+/// Says what was sent and what was not.
+pub(super) fn tell(cx: &Cx, pushed: &Pushed) {
+    cx.talk.detail(sentence(pushed));
+    if pushed.hidden > 0 {
+        cx.talk.note(format_args!(
+            "{} of the project {} not sent, by a name like that of a secret or by a pattern; --include PATTERN sends them",
+            render::plural(pushed.hidden as usize, "path", "paths"),
+            if pushed.hidden == 1 { "was" } else { "were" }
+        ));
+    }
+    for path in pushed.conflicts.iter().take(10) {
+        cx.talk.warning(format_args!(
+            "{}: changed on both sides; the sandbox's stays",
+            render::escape(path.as_bytes())
+        ));
+    }
+}

@@ -1,0 +1,177 @@
+//! Sandboxes that have a copy of the project: pushed over the wire, collected the same way.
+//!
+//! What a later push and every collection start from lies beside the sandbox's other files: the
+//! manifest of the last push, the index of the project, and a note of where it came from.
+
+use super::Taken;
+use crate::config::Settings;
+use crate::exit::CommandError;
+use crate::wanted::hide_rules;
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::jail::spec::WORKSPACE;
+use glovebox_sandbox::{Backend, Sandbox};
+use glovebox_workspace::apply::BaseFile;
+use glovebox_workspace::copy::{self, Copied, Packing, Place, PushOptions, Pushed, Recorded};
+use glovebox_workspace::{Filter, Quota, RelPath, Stage, SyncError, Watch, find_hidden};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where a copy came from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// The project.
+    pub project: PathBuf,
+    hidden: Vec<PathBuf>,
+    pushed_unix_ns: u128,
+}
+
+impl Origin {
+    /// The note in a sandbox's directory; `None` when it has no copy.
+    pub(crate) fn read(dir: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(dir.join("copied.json")).ok()?).ok()
+    }
+
+    fn write(&self, dir: &Path) -> Result<(), Fault> {
+        let new = dir.join("copied.json.new");
+        serde_json::to_vec(self)
+            .map_err(std::io::Error::from)
+            .and_then(|text| std::fs::write(&new, text))
+            .and_then(|()| std::fs::rename(&new, dir.join("copied.json")))
+            .map_err(|error| {
+                Fault::failed(
+                    Code::Io,
+                    format!("cannot note the push in {}: {error}", dir.display()),
+                )
+            })
+    }
+}
+
+/// Where the copy is inside: the workspace, or a directory of its own where commands start elsewhere.
+pub(crate) fn root(sandbox: &Sandbox) -> Vec<u8> {
+    if sandbox.info().backend == Backend::Native.as_str() {
+        WORKSPACE.into()
+    } else {
+        format!("glovebox-{}", sandbox.info().name).into_bytes()
+    }
+}
+
+/// Where commands start, if it is another place than the sandbox's own.
+pub(crate) fn start_dir(sandbox: &Sandbox) -> Option<ByteBuf> {
+    let is_elsewhere = sandbox.info().backend != Backend::Native.as_str();
+    (is_elsewhere && Origin::read(sandbox.dir()).is_some()).then(|| root(sandbox).into())
+}
+
+fn packing(sandbox: &Sandbox) -> Packing {
+    if sandbox.info().backend == Backend::Native.as_str() {
+        Packing::Stored
+    } else {
+        Packing::Zstd
+    }
+}
+
+/// Brings the project in: everything the first time, then what differs.
+pub(crate) fn push(
+    sandbox: &Sandbox,
+    project: &Path,
+    settings: &Settings,
+    watch: &mut Watch<'_>,
+) -> Result<Pushed, CommandError> {
+    let failed = |fault| CommandError::from(SyncError::push(Stage::Collect, fault));
+    let dir = sandbox.dir();
+    let hidden = find_hidden(project, &hide_rules(settings)).map_err(failed)?;
+    let origin = Origin {
+        project: project.to_owned(),
+        hidden: hidden.paths.iter().map(|(path, _)| path.clone()).collect(),
+        pushed_unix_ns: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| time.as_nanos()),
+    };
+    let names: HashSet<RelPath> = origin
+        .hidden
+        .iter()
+        .filter_map(|path| RelPath::new(path.as_os_str().as_bytes()).ok())
+        .collect();
+    let root = root(sandbox);
+    if sandbox.info().backend != Backend::Native.as_str() {
+        make_root(sandbox, &root).map_err(failed)?;
+    }
+    let place = Place {
+        sandbox,
+        root: &root,
+        packing: packing(sandbox),
+    };
+    let recorded = Recorded {
+        manifest: &dir.join("copied"),
+        index: &dir.join("base"),
+        spool_dir: dir,
+    };
+    let pushed = copy::push(
+        &place,
+        project,
+        &|path, _| names.contains(path),
+        &recorded,
+        PushOptions::default(),
+        watch,
+    )?;
+    origin.write(dir).map_err(failed)?;
+    Ok(pushed)
+}
+
+fn make_root(sandbox: &Sandbox, root: &[u8]) -> Result<(), Fault> {
+    sandbox
+        .call(glovebox_proto::Request::Mkdir {
+            path: root.to_vec().into(),
+            permissions: 0o755,
+            make_parents: true,
+        })
+        .map(drop)
+}
+
+/// Removes a copy that lies where the sandbox's end does not remove it.
+pub(crate) fn clean(sandbox: &Sandbox) {
+    if let Some(path) = start_dir(sandbox) {
+        // Whoever is on the other side finds the directory under the sandbox's name.
+        let _ = sandbox.call(glovebox_proto::Request::Remove {
+            path,
+            recursive: true,
+        });
+    }
+}
+
+/// Collects what changed in a copy.
+pub(crate) fn collect(
+    sandbox: &Sandbox,
+    origin: Origin,
+    filter: &Filter,
+    watch: &mut Watch<'_>,
+) -> Result<Taken, CommandError> {
+    let dir = sandbox.dir();
+    let root = root(sandbox);
+    let place = Place {
+        sandbox,
+        root: &root,
+        packing: packing(sandbox),
+    };
+    let source = Copied {
+        manifest: Some(&dir.join("copied")),
+        project: Some(&origin.project),
+        hidden: &origin.hidden,
+        spool_dir: dir,
+    };
+    let collected = copy::collect(&place, &source, filter, &Quota::default(), watch)?;
+    Ok(Taken {
+        collected,
+        base: Some(BaseFile {
+            index: dir.join("base"),
+            pushed_unix_ns: origin.pushed_unix_ns,
+        }),
+        project: Some(origin.project),
+        is_whole: true,
+        // What was fetched is kept apart and checked; nothing has to hold still for it.
+        _frozen: None,
+    })
+}
