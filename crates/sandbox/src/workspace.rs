@@ -16,9 +16,6 @@ use std::path::{Path, PathBuf};
 const SEEN: &str = "lock";
 /// File in a sandbox's directory for the index of the project at that time.
 pub(crate) const BASE: &str = "base";
-/// The kernel stamps files with a clock that stands still between ticks: a change after the push may
-/// bear a time this much before it.
-const CLOCK_GRAIN_NS: u128 = 20_000_000;
 
 /// The layers of a native sandbox's workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,8 +68,10 @@ fn pushed(dir: &Path) -> Result<u128, Fault> {
     let path = dir.join(SEEN);
     let meta = fs::symlink_metadata(&path).map_err(|error| fault::io("inspect", &path, error))?;
     let seconds = u128::from(meta.mtime().max(0).unsigned_abs());
-    let time = seconds * 1_000_000_000 + u128::from(meta.mtime_nsec().max(0).unsigned_abs());
-    Ok(time.saturating_sub(CLOCK_GRAIN_NS))
+    // The kernel stamps all files with one clock, coarse as it may be: what is changed after this file
+    // was made bears no earlier time. Taking anything off would make the host's work of what a script
+    // wrote just before it started the sandbox.
+    Ok(seconds * 1_000_000_000 + u128::from(meta.mtime_nsec().max(0).unsigned_abs()))
 }
 
 /// Gives a fork the memory of when its files saw the project: their first sight of it counts.

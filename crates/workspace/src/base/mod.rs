@@ -302,12 +302,16 @@ impl Base {
             return known.map_or(Since::Same, |_| Since::Changed);
         };
         // Times of a directory change with its entries: that it was touched means nothing.
-        let is_racy = *kind != Kind::Dir && *ctime_ns >= self.pushed_unix_ns;
+        let is_dir = *kind == Kind::Dir;
         match known {
-            Some(known) if !is_racy && known.is_same(now) => Since::Same,
+            // The index may have been written after the change. What bears the very time of the push
+            // was written just before it: no sandbox starts, and nobody reacts to it, within one tick.
+            Some(known) if known.is_same(now) && (is_dir || *ctime_ns <= self.pushed_unix_ns) => {
+                Since::Same
+            }
             Some(_) => Since::Changed,
             None if self.has_index => Since::Added,
-            None if is_racy => Since::Changed,
+            None if !is_dir && *ctime_ns >= self.pushed_unix_ns => Since::Changed,
             None => Since::Same,
         }
     }

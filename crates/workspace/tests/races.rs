@@ -1,0 +1,143 @@
+//! Trees that are changed while they are read or written: nothing outside them is ever touched.
+//!
+//! One thread exchanges a directory with a link that leads out, as fast as it can, while another
+//! collects or applies. Each test has its twin: without the walls, the same exchange does lead out.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test, what must not fail may panic"
+)]
+
+mod fixture;
+
+use fixture::Fixture;
+use glovebox_workspace::{Node, Options, Refusal, RefusalReason};
+use rustix::fs::{CWD, RenameFlags};
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+const ROUNDS: u32 = 150;
+
+/// Ends the exchanges when it goes out of scope.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `act` a number of times while two names are exchanged without pause.
+fn while_exchanging(a: &Path, b: &Path, mut act: impl FnMut(u32)) {
+    let is_over = AtomicBool::new(false);
+    let exchanges = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // One of them may be away at this moment.
+                let _ = rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE);
+                exchanges.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        // Also when a round fails.
+        let _over = Over(&is_over);
+        for round in 0..ROUNDS {
+            act(round);
+        }
+    });
+    assert!(exchanges.load(Ordering::Relaxed) > ROUNDS);
+}
+
+#[test]
+fn links_exchanged_during_a_collection_lead_nowhere() {
+    let fixture = Fixture::new(1);
+    fixture::write(&fixture.scratch(), "secret", "the host's secret");
+    fixture.layer(0, "dir/secret", "inside");
+    fixture.layer(0, "file", "inside");
+    fixture.layer_link(0, "dir-link", fixture.scratch().to_str().unwrap());
+    fixture.layer_link(
+        0,
+        "file-link",
+        fixture.scratch().join("secret").to_str().unwrap(),
+    );
+    let secret = blake3::hash(b"the host's secret");
+    let mut was_seen_both_ways = [false; 2];
+    let (dir, link) = (
+        fixture.layer_path(0, "dir"),
+        fixture.layer_path(0, "dir-link"),
+    );
+    let (file, file_link) = (
+        fixture.layer_path(0, "file"),
+        fixture.layer_path(0, "file-link"),
+    );
+    // The twin: an ordinary read of the same path does lead out.
+    let swap = || rustix::fs::renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+    swap();
+    assert_eq!(fs::read(dir.join("secret")).unwrap(), b"the host's secret");
+    swap();
+    while_exchanging(&dir, &link, |_| {
+        let _ = rustix::fs::renameat_with(CWD, &file, CWD, &file_link, RenameFlags::EXCHANGE);
+        let collected = fixture.collect();
+        for change in &collected.set.changes {
+            if let Some(Node::File { digest, .. }) = change.to() {
+                assert_ne!(*digest, Some(*secret.as_bytes()), "{}", change.path);
+            }
+            assert!(
+                !matches!(change.to(), Some(Node::Link { .. })),
+                "{}",
+                change.path
+            );
+        }
+        for path in ["dir/secret", "file"] {
+            if let Ok(mut content) = collected.open(&fixture::path(path)) {
+                let mut text = String::new();
+                content.read_to_string(&mut text).unwrap();
+                assert_eq!(text, "inside");
+                was_seen_both_ways[0] = true;
+            } else {
+                was_seen_both_ways[1] = true;
+            }
+        }
+        // What was one thing when listed and another when looked at is nothing that can travel.
+        let is_known = |refusal: &Refusal| {
+            matches!(
+                refusal.reason,
+                RefusalReason::LinkLeadsOut | RefusalReason::Special
+            )
+        };
+        assert!(collected.set.refused.iter().all(is_known));
+    });
+    assert_eq!(was_seen_both_ways, [true; 2]);
+}
+
+#[test]
+fn links_exchanged_during_an_application_lead_nowhere() {
+    let fixture = Fixture::new(1);
+    fixture.host("dir/keep", "host");
+    fs::create_dir_all(fixture.scratch().join("out")).unwrap();
+    let link = fixture.project().join("link");
+    symlink(fixture.scratch().join("out"), &link).unwrap();
+    fixture.push();
+    let dir = fixture.project().join("dir");
+    let (mut applied, mut stopped) = (0, 0);
+    while_exchanging(&dir, &link, |round| {
+        fixture.layer(0, &format!("dir/new-{round}"), "sandbox");
+        fixture.layer(0, "dir/keep", &format!("sandbox {round}"));
+        match fixture.pull(Options { force: true }) {
+            Ok(_) => applied += 1,
+            // It changed while it was written into, or is in the way.
+            Err(_) => stopped += 1,
+        }
+    });
+    let out: Vec<_> = fs::read_dir(fixture.scratch().join("out"))
+        .unwrap()
+        .collect();
+    assert!(out.is_empty(), "{out:?}");
+    assert!(
+        applied + stopped == ROUNDS && applied > 0,
+        "{applied} {stopped}"
+    );
+}
