@@ -10,6 +10,7 @@
 
 #![expect(clippy::print_stdout, reason = "a table is what this program is for")]
 
+mod checkpoint;
 mod exec;
 mod files;
 mod filter;
@@ -40,7 +41,7 @@ struct Options {
     /// Fewer rounds: about half a minute in all
     #[arg(long)]
     quick: bool,
-    /// Only these benches: start, whole, exec, files, push, output, idle, parallel, filter
+    /// Only these benches: start, whole, exec, files, push, output, idle, parallel, filter, checkpoint
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// The `glovebox` program (default: $GLOVEBOX_TEST_BIN, or the one beside this program)
@@ -53,7 +54,7 @@ struct Options {
 
 type Bench = fn(&World, &mut Table) -> Result<()>;
 
-const BENCHES: [(&str, Bench); 9] = [
+const BENCHES: [(&str, Bench); 10] = [
     ("start", start::run),
     ("whole", whole::run),
     ("exec", exec::run),
@@ -62,6 +63,7 @@ const BENCHES: [(&str, Bench); 9] = [
     ("output", output::run),
     ("parallel", parallel::run),
     ("filter", filter::run),
+    ("checkpoint", checkpoint::run),
     // Last: a thousand sandboxes leave the kernel with caches that would be in the others' way.
     ("idle", idle::run),
 ];

@@ -1,7 +1,7 @@
 //! The numbers `SPECIFICATION.md` promises, and whether this run has seen them.
 
 use crate::table::Table;
-use crate::{exec, files, idle, output, push, start, whole};
+use crate::{checkpoint, exec, files, idle, output, push, start, whole};
 use serde::Serialize;
 use std::fmt;
 
@@ -117,6 +117,17 @@ pub(crate) fn judge(table: &Table) -> Vec<Verdict> {
             table.value(push::FIRST, whose),
             Some(64.0),
             "MiB",
+        );
+    }
+    for operation in ["checkpoint", "fork"] {
+        at_most(
+            &format!("{operation} with 1 GiB written: p50 within 5 ms"),
+            table.value(
+                checkpoint::GROUP,
+                &checkpoint::figure(operation, checkpoint::LARGEST),
+            ),
+            Some(5000.0),
+            us,
         );
     }
     for whose in [output::HOST_MEMORY, output::GUEST_MEMORY] {

@@ -74,10 +74,16 @@ fn dispatch(cx: &Cx, command: Command) -> CommandResult {
         Command::Exec(args) => cmd::exec::run(cx, &args),
         Command::Attach(args) => cmd::attach::run(cx, &args),
         Command::Kill(args) => cmd::kill::run(cx, &args),
-        Command::Checkpoint(args) => cmd::checkpoint::run(cx, &args),
-        Command::Checkpoints(args) => cmd::checkpoint::list(cx, &args),
-        Command::Restore(args) => cmd::checkpoint::restore(cx, &args),
-        Command::Fork(args) => cmd::checkpoint::fork(cx, &args),
+        Command::Checkpoint(args) => {
+            cmd::checkpoint::run(cx, &args).map_err(CommandError::told_apart)
+        }
+        Command::Checkpoints(args) => {
+            cmd::checkpoint::list(cx, &args).map_err(CommandError::told_apart)
+        }
+        Command::Restore(args) => {
+            cmd::checkpoint::restore(cx, &args).map_err(CommandError::told_apart)
+        }
+        Command::Fork(args) => cmd::checkpoint::fork(cx, &args).map_err(CommandError::told_apart),
         Command::Diff(args) => cmd::diff::run(cx, &args),
         Command::Pull(args) => cmd::pull::run(cx, &args),
         Command::Push(args) => cmd::push::run(cx, &args),

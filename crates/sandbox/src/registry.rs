@@ -4,8 +4,10 @@
 //! (see `cell`). Create-or-get is one rename that either happens or finds the name taken. Opening
 //! the registry removes what dead owners left.
 
+mod describe;
+
 use crate::backend::{self, CreateCx};
-use crate::cell::{Cell, Found, Status, read_spec, read_status};
+use crate::cell::{Cell, Found, Status, read_status};
 use crate::handle::{Core, Info, Owned, Sandbox};
 use crate::janitor::Janitor;
 use crate::launch::{self, Ready};
@@ -17,6 +19,7 @@ use crate::{
     GuestImage, Killed, Name, Orphan, SandboxSpec, WorkspaceLayers, checkpoint, client, fault,
     sweep, termination, workspace,
 };
+use describe::describe;
 use glovebox_proto::{Code, Fault};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -541,76 +544,4 @@ fn taken(name: &Name, how: &str) -> Fault {
     .remedy(format!(
         "choose another name, or `glovebox kill {name}` first"
     ))
-}
-
-fn describe(name: &Name, dir: &Path, is_live: bool) -> Entry {
-    let mut entry = Entry {
-        name: name.clone(),
-        state: if is_live {
-            State::Starting
-        } else {
-            State::Lost
-        },
-        backend: String::new(),
-        pid: None,
-        is_supervised: true,
-        created_unix_ms: 0,
-        workspace: None,
-        summary: String::new(),
-        problem: None,
-        dir: dir.to_owned(),
-    };
-    match read_status(dir) {
-        Ok(status) => {
-            entry.state = match (is_live, status.state) {
-                (true, State::Ready) => State::Ready,
-                (true, _) => State::Starting,
-                (false, State::Stopped) => State::Stopped,
-                (false, _) => State::Lost,
-            };
-            entry.pid = is_live.then_some(status.pid);
-            entry.is_supervised = status.is_supervised;
-            entry.created_unix_ms = status.created_unix_ms;
-            entry.problem = status.reason;
-        }
-        // A process's own sandbox that is just coming up has none yet.
-        Err(fault) if is_live && fault.code == Code::NotFound => entry.is_supervised = false,
-        Err(fault) => entry.problem = Some(fault.message),
-    }
-    match read_spec(dir) {
-        Ok(spec) => {
-            entry.backend = spec.backend.to_string();
-            let workspace = spec.jail.workspace.as_ref().or(spec.cwd.as_ref());
-            entry.workspace = workspace.map(|path| path.display().to_string());
-            entry.summary = summarise(&spec);
-        }
-        Err(fault) => {
-            entry.problem.get_or_insert(fault.message);
-        }
-    }
-    entry
-}
-
-/// What was asked for, in a few words.
-fn summarise(spec: &SandboxSpec) -> String {
-    let mut words = Vec::new();
-    match &spec.backend {
-        crate::Backend::Native => {
-            words.push(format!("rootfs {}", spec.jail.rootfs));
-            let net = match spec.jail.net {
-                glovebox_jail::spec::Net::None => "no network",
-                glovebox_jail::spec::Net::Host => "host network",
-            };
-            words.push(net.to_owned());
-        }
-        crate::Backend::Host => words.push("no walls".to_owned()),
-        crate::Backend::Command { carrier } => {
-            let carrier: Vec<_> = carrier.iter().map(|word| word.to_string_lossy()).collect();
-            words.push(format!("via {}", carrier.join(" ")));
-        }
-    }
-    for (kind, value) in crate::report::wanted(&spec.jail.limits) {
-        words.push(format!("{kind} {value}"));
-    }
-    words.join(", ")
 }

@@ -8,11 +8,11 @@
 //! open requests cancelled.
 
 mod client;
+mod memory;
 mod route;
 
 use crate::backend::Owner;
 use crate::control::Desk;
-use crate::handle::grown;
 use crate::link::{Flow, Greeted, Outgoing, until, wire_fault};
 use crate::supervisor::Timing;
 use client::Client;
@@ -21,6 +21,7 @@ use glovebox_proto::{
     Code, Decoder, Fault, FrameKind, Header, Hello, Reply, Request, RequestId, Role, WireError,
     decode, encode,
 };
+use memory::with_oom;
 use route::{ClientKey, Route};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -571,47 +572,5 @@ fn send_reply(client: &mut Client, client_id: u32, reply: &Result<Reply, Fault>)
     if let Ok(payload) = encode(reply) {
         let header = Header::control(FrameKind::Reply, RequestId(client_id), payload.len() as u32);
         client.send(header, &payload);
-    }
-}
-
-/// The reply with its memory flag set, if it is the end of a job and the kernel has ended something
-/// since the last one. Other replies are passed on unread.
-fn with_oom(payload: &[u8], owner: &dyn Owner, seen: &AtomicU64) -> Option<Result<Reply, Fault>> {
-    // Postcard writes the index of a variant first: `Ok`, then `Reply::Exited`.
-    const EXITED: [u8; 2] = [0, 3];
-    if !payload.starts_with(&EXITED) || !grown(seen, owner) {
-        return None;
-    }
-    match decode::<Result<Reply, Fault>>(payload, "reply") {
-        Ok(Ok(Reply::Exited(mut report))) => {
-            report.oom = true;
-            Some(Ok(Reply::Exited(report)))
-        }
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_job_is_recognised_unread() {
-        let report = glovebox_proto::ExitReport {
-            job: glovebox_proto::JobId(1),
-            exit: glovebox_proto::Exit::Signal(9),
-            timed_out: false,
-            oom: false,
-            wall_us: 0,
-            user_us: 0,
-            system_us: 0,
-            max_rss_kib: 0,
-            stdout_bytes: 0,
-            stderr_bytes: 0,
-            killed: 0,
-            left_running: 0,
-        };
-        let bytes = encode(&Ok::<_, Fault>(Reply::Exited(report))).unwrap();
-        assert_eq!(bytes[..2], [0, 3]);
     }
 }

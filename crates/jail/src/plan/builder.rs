@@ -1,0 +1,149 @@
+//! The part of planning that turns directories into sources and mounts: binds, overlays over many
+//! layers, and the workspace.
+
+use super::{Frozen, Idmap, MASK, Place, PlanError, Source, Step, check_inside};
+use crate::facts::HostFacts;
+use crate::spec::{Spec, WORKSPACE, WorkspaceAccess};
+use std::path::{Path, PathBuf};
+
+/// A plan's sources and steps, as they come together.
+pub(super) struct Builder {
+    pub(super) sources: Vec<Source>,
+    pub(super) steps: Vec<Step>,
+    pub(super) is_mapped: bool,
+    /// First host id of this sandbox's range, where it has one of its own.
+    pub(super) own_first: u32,
+}
+
+impl Builder {
+    fn source(&mut self, path: &Path, is_recursive: bool, idmap: Idmap) -> usize {
+        self.sources.push(Source {
+            path: path.to_owned().into(),
+            is_recursive,
+            is_read_only: true,
+            idmap: if self.is_mapped { idmap } else { Idmap::None },
+        });
+        self.sources.len() - 1
+    }
+
+    pub(super) fn bind(&mut self, source: &Path, target: &Path, idmap: Idmap) {
+        let source = self.source(source, true, idmap);
+        self.steps.push(Step::Bind {
+            source,
+            target: target.to_owned().into(),
+        });
+    }
+
+    fn overlay(&mut self, target: &str, lowers: &[(&Path, Idmap)], layer: &str) {
+        let lowers = lowers
+            .iter()
+            .map(|(path, idmap)| self.source(path, false, *idmap))
+            .collect();
+        self.steps.push(Step::Overlay {
+            target: target.into(),
+            lowers,
+            layer: layer.to_owned(),
+        });
+    }
+
+    /// How the owners of a frozen layer are translated: not at all if this range wrote it.
+    fn thaw(&self, frozen: &Frozen) -> Idmap {
+        match frozen.first_id {
+            Some(first) if first != self.own_first => Idmap::Shift(first),
+            _ => Idmap::None,
+        }
+    }
+
+    pub(super) fn root(&mut self, place: &Place, bottom: &Path) {
+        let mut lowers: Vec<(&Path, Idmap)> = place
+            .frozen
+            .iter()
+            .filter_map(|frozen| Some((frozen.root.as_deref()?, self.thaw(frozen))))
+            .collect();
+        lowers.extend(place.link.iter().map(|link| (link.as_path(), Idmap::Range)));
+        lowers.push((bottom, Idmap::Range));
+        self.overlay("/", &lowers, "root");
+    }
+
+    pub(super) fn workspace(
+        &mut self,
+        spec: &Spec,
+        facts: &HostFacts,
+        place: &Place,
+    ) -> Result<(), PlanError> {
+        for path in spec.hidden.iter().chain(&spec.protected) {
+            check_inside(path)?;
+        }
+        if spec.workspace_access == WorkspaceAccess::Live {
+            return self.live_workspace(spec, facts);
+        }
+        let mask = place.layers.join(MASK);
+        let mut lowers: Vec<(&Path, Idmap)> = place
+            .frozen
+            .iter()
+            .filter_map(|frozen| Some((frozen.workspace.as_deref()?, self.thaw(frozen))))
+            .collect();
+        if let Some(project) = &spec.workspace {
+            if !spec.hidden.is_empty() {
+                lowers.push((&mask, Idmap::Owner));
+            }
+            lowers.push((project, Idmap::Owner));
+        }
+        self.overlay(WORKSPACE, &lowers, "workspace");
+        Ok(())
+    }
+
+    /// The host's directory itself, with what is protected bound over it read-only.
+    ///
+    /// A mount point cannot be renamed or removed, but the directory it is in can, and the mount
+    /// goes along: so every directory on the way to a protected path is a mount of its own as well.
+    fn live_workspace(&mut self, spec: &Spec, facts: &HostFacts) -> Result<(), PlanError> {
+        let Some(project) = &spec.workspace else {
+            return Err(PlanError::Invalid(
+                "a live workspace needs a directory to show".to_owned(),
+            ));
+        };
+        let mut show = |inside: &Path, is_read_only: bool| {
+            let below = |path: &Path| {
+                if inside.as_os_str().is_empty() {
+                    path.to_owned()
+                } else {
+                    path.join(inside)
+                }
+            };
+            let source = self.source(&below(project), true, Idmap::Owner);
+            self.sources[source].is_read_only = is_read_only;
+            self.steps.push(Step::Bind {
+                source,
+                target: below(Path::new(WORKSPACE)).into(),
+            });
+        };
+        show(Path::new(""), false);
+        let mut on_the_way: Vec<&Path> = facts
+            .protected
+            .iter()
+            .flat_map(|path| path.ancestors().skip(1))
+            .filter(|path| !path.as_os_str().is_empty())
+            .filter(|path| !facts.protected.iter().any(|other| path.starts_with(other)))
+            .collect();
+        on_the_way.sort_unstable();
+        on_the_way.dedup();
+        for path in on_the_way {
+            show(path, false);
+        }
+        for path in &facts.protected {
+            show(path, true);
+        }
+        let covered = facts
+            .covers
+            .iter()
+            .filter_map(|cover| cover.strip_prefix(project).ok())
+            .filter(|path| !path.as_os_str().is_empty());
+        for path in spec.hidden.iter().map(PathBuf::as_path).chain(covered) {
+            self.steps.push(Step::Cover {
+                target: Path::new(WORKSPACE).join(path).into(),
+            });
+        }
+        Ok(())
+    }
+}
