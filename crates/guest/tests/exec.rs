@@ -230,7 +230,9 @@ fn much_output_to_a_slow_reader() {
     assert_eq!(guest.received[&(id, Channel::Stdout)], total);
     let after = guest.status_kib("VmHWM");
     eprintln!("resident: {waiting} KiB while waiting, {after} KiB at most");
-    assert!(after < 6 << 10, "{after} KiB");
+    // The program itself counts as well, and is large when it is not optimised: what must not be is
+    // that output piles up in it.
+    assert!(after < waiting + (2 << 10), "{waiting} to {after} KiB");
 }
 
 #[test]
