@@ -58,7 +58,8 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     let skip_log = target_dir().join("skipped-tests.txt");
     let _ = fs::remove_file(&skip_log);
 
-    let mut tests = cargo(["test", "--locked", "--workspace"]);
+    // All of it: somebody who waits for a whole run wants to know everything that is wrong.
+    let mut tests = cargo(["test", "--locked", "--workspace", "--no-fail-fast"]);
     tests.args(&args.filter);
     set_variables(&mut tests, &binary, &skip_log);
     step::run("all tests", &mut tests)?;
