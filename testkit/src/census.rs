@@ -86,7 +86,11 @@ impl Process {
 
     /// Whether it is the program that runs inside sandboxes.
     pub fn is_guest(&self) -> bool {
-        self.line.starts_with("/proc/self/fd/") && self.line.ends_with(" stage0")
+        let mut words = self.line.split(' ');
+        words
+            .next()
+            .is_some_and(|program| program.starts_with("/proc/self/fd/"))
+            && words.next() == Some("stage0")
     }
 
     fn is_alive(&self) -> bool {
