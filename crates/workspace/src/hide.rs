@@ -102,7 +102,8 @@ pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<Hidden, Fault> {
         std::thread::available_parallelism().map_or(1, |count| count.get().min(MAX_THREADS));
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            scope.spawn(|| scan.work());
+            // One thread is enough where there can be no more.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, || scan.work());
         }
         scan.work();
     });

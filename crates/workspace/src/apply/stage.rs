@@ -140,13 +140,22 @@ fn sync(files: &[File]) -> std::io::Result<()> {
     std::thread::scope(|scope| {
         let others: Vec<_> = rest
             .chunks(rest.len().div_ceil(SYNC_THREADS).max(1))
-            .map(|chunk| scope.spawn(|| chunk.iter().try_for_each(File::sync_data)))
+            .map(|chunk| {
+                let work = || chunk.iter().try_for_each(File::sync_data);
+                // Where there can be no more threads, this one does it, only later.
+                std::thread::Builder::new()
+                    .spawn_scoped(scope, work)
+                    .map_err(|_| work)
+            })
             .collect();
         let mut result = first.sync_data();
         for other in others {
-            let synced = other
-                .join()
-                .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
+            let synced = match other {
+                Ok(thread) => thread
+                    .join()
+                    .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into())),
+                Err(work) => work(),
+            };
             result = result.and(synced);
         }
         result
