@@ -16,6 +16,7 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The static guest.
 pub(crate) static GUEST_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/glovebox-guest"));
@@ -25,6 +26,9 @@ pub const GUEST_HASH: &str = env!("GLOVEBOX_GUEST_BLAKE3");
 pub const GUEST_SHA256: &str = env!("GLOVEBOX_GUEST_SHA256");
 /// Name of the memory file, and so of the guest in process lists.
 const NAME: &str = "glovebox-guest";
+/// How often sealing is tried again, and how long after; each try waits a while in the kernel too.
+const SEAL_TRIES: u32 = 50;
+const SEAL_PAUSE: Duration = Duration::from_millis(20);
 
 /// The guest as an executable file that nothing inside can write to.
 #[derive(Debug)]
@@ -55,8 +59,7 @@ impl GuestImage {
         file.write_all(GUEST_BYTES)
             .map_err(|error| fault::plain_io("cannot fill the memory file for the guest", error))?;
         let fd = OwnedFd::from(file);
-        let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-        rustix::fs::fcntl_add_seals(&fd, seals)
+        seal(&fd)
             .map_err(|errno| fault::plain_io("cannot seal the memory file of the guest", errno))?;
         Ok(Self { fd })
     }
@@ -80,6 +83,20 @@ fn create() -> Result<OwnedFd, Errno> {
     match rustix::fs::memfd_create(NAME, flags | MemfdFlags::EXEC) {
         Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
         other => other,
+    }
+}
+
+/// Forbids every change, for good. The kernel refuses (`EBUSY`) while anybody holds one of its pages,
+/// which on a busy machine may be the kernel itself, for a moment longer than it waits by itself.
+fn seal(fd: &OwnedFd) -> Result<(), Errno> {
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    let mut tries = 0;
+    loop {
+        match rustix::fs::fcntl_add_seals(fd, seals) {
+            Err(Errno::BUSY) if tries < SEAL_TRIES => tries += 1,
+            done => return done,
+        }
+        std::thread::sleep(SEAL_PAUSE);
     }
 }
 
