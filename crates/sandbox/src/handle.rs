@@ -7,6 +7,7 @@
 use crate::backend::Owner;
 use crate::cell::{Cell, Status, read_json, read_status};
 use crate::control::{self, Order};
+use crate::fault;
 use crate::freeze::{Freezer, Frozen, FrozenKind};
 use crate::janitor::Janitor;
 use crate::layout::Layout;
@@ -333,7 +334,9 @@ impl Sandbox {
         let feed = stream.input();
         std::thread::scope(|scope| {
             // Input that the command does not take is no failure of the command.
-            scope.spawn(move || feed.send(input).and_then(|()| feed.finish()));
+            std::thread::Builder::new()
+                .spawn_scoped(scope, move || feed.send(input).and_then(|()| feed.finish()))
+                .map_err(|error| fault::plain_io("cannot start a thread", error))?;
             capture(&mut stream, max_bytes)
         })
     }

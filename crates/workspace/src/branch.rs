@@ -5,6 +5,7 @@
 //! reference, and no hook runs. Files that the repository ignores are left out, as `git add` would.
 
 use crate::patch::name;
+use crate::threads;
 use crate::{ChangeKind, Collected, Node, RelPath};
 use glovebox_proto::{Code, Fault};
 use std::collections::HashSet;
@@ -137,13 +138,13 @@ impl Repository<'_> {
         let mut child = self.spawn(self.command(args).stdin(Stdio::piped()))?;
         let stdin = child.stdin.take();
         std::thread::scope(|scope| {
-            scope.spawn(move || {
-                // One that answers without reading everything is free to.
-                stdin.map(|mut stdin| stdin.write_all(input))
-            });
-            child.wait_with_output()
+            // One that answers without reading everything is free to. One whose input ends at once,
+            // because there can be no thread for it, changes nothing.
+            let fed = threads::start(scope, move || stdin.map(|mut stdin| stdin.write_all(input)));
+            let output = child.wait_with_output();
+            fed?;
+            output.map_err(|error| failed("git did not answer", error.to_string().as_bytes()))
         })
-        .map_err(|error| failed("git did not answer", error.to_string().as_bytes()))
     }
 
     /// The first line of what git says, or `or` of what it complains.

@@ -29,6 +29,7 @@ pub mod patch;
 mod path;
 mod plan;
 mod progress;
+mod threads;
 
 pub use contents::{Collected, Contents};
 pub use error::{Direction, Stage, SyncError};

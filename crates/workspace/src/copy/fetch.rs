@@ -1,21 +1,17 @@
 //! Contents out of a sandbox, each taken once and kept apart on the host, so that it does not matter
 //! what the sandbox does to its files afterwards.
 
+use super::get::{Answers, Questions, get};
 use super::{Place, protocol};
 use crate::beneath::io;
 use crate::{Digest, RefusalReason, RelPath};
-use glovebox_proto::tree::{GotItem, Packer, Packing, Unpacker, Want};
-use glovebox_proto::{Channel, Code, Fault, Reply, Request};
-use glovebox_sandbox::{Incoming, Input};
-use serde_bytes::ByteBuf;
+use glovebox_proto::tree::{GotItem, Want};
+use glovebox_proto::{Code, Fault};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-
-/// Bytes sent at a time.
-const SEND_BYTES: usize = 64 << 10;
 
 /// A private directory for contents, by digest; gone with the value.
 #[derive(Debug)]
@@ -95,79 +91,23 @@ pub(super) fn fetch(
         max_bytes,
         growing: None,
         fetched: Vec::new(),
+        each,
     };
     if wanted.is_empty() {
         return Ok(taker.fetched);
     }
-    let mut stream = place.sandbox.open(Request::TreeGet {
-        path: ByteBuf::from(place.root),
-        packing: place.packing,
-    })?;
-    let input = stream.input();
-    std::thread::scope(|scope| {
-        let sender = scope.spawn(|| send(wanted, &input));
-        let mut unpacker = Unpacker::new();
-        let result = loop {
-            let bytes = match stream.recv() {
-                Incoming::Data {
-                    channel: Channel::Content,
-                    bytes,
-                    ..
-                } => bytes,
-                Incoming::Data { .. } => continue,
-                Incoming::Reply(Ok(Reply::Tree(_))) if taker.is_complete() => break Ok(()),
-                Incoming::Reply(Ok(_)) => break Err(protocol("did not send all files")),
-                Incoming::Reply(Err(fault)) => break Err(fault),
-            };
-            let taken = taker
-                .take_all(&bytes, &mut unpacker)
-                .and_then(|()| each(taker.bytes()));
-            if let Err(fault) = taken {
-                // The sender hears of it by being refused.
-                let _ = stream.cancel();
-                break Err(fault);
-            }
-        };
-        drop(stream);
-        match (result, sender.join()) {
-            (Err(fault), Ok(Err(own))) if fault.code == Code::Cancelled => Err(own),
-            (Err(fault), _) => Err(fault),
-            (Ok(()), Ok(sent)) => sent,
-            (Ok(()), Err(_)) => Err(Fault::failed(Code::Internal, "the sending thread ended")),
-        }
-    })?;
-    Ok(taker.fetched)
-}
-
-fn send(wanted: &[Wanted<'_>], input: &Input) -> Result<(), Fault> {
-    let send_all = || {
-        let mut packer = Packer::new(Packing::Stored)?;
-        let mut out = Vec::new();
+    let ask = |questions: &mut Questions<'_>| {
         for file in wanted {
-            let want = Want {
+            questions.ask(&Want {
                 path: file.path.as_bytes(),
                 known: file.known,
                 has_content: true,
-            };
-            packer.push(&want, &mut out)?;
-            if out.len() >= SEND_BYTES {
-                input.send(&out)?;
-                out.clear();
-            }
+            })?;
         }
-        packer.seal(&mut out)?;
-        input.send(&out)?;
-        input.finish()
+        Ok(())
     };
-    match send_all() {
-        // Its answer says why.
-        Err(fault) if fault.code == Code::JobEnded => Ok(()),
-        Err(fault) => {
-            let _ = input.cancel();
-            Err(fault)
-        }
-        Ok(()) => Ok(()),
-    }
+    get(place, place.packing, ask, &mut taker)?;
+    Ok(taker.fetched)
 }
 
 /// Takes what arrives.
@@ -178,6 +118,7 @@ struct Taker<'a> {
     max_bytes: u64,
     growing: Option<Growing>,
     fetched: Vec<Fetched>,
+    each: &'a mut dyn FnMut(u64) -> Result<(), Fault>,
 }
 
 /// A content that is arriving.
@@ -188,35 +129,22 @@ struct Growing {
     size: u64,
 }
 
-impl Taker<'_> {
+impl Answers for Taker<'_> {
+    fn pause(&mut self) -> Result<(), Fault> {
+        (self.each)(self.max_bytes - self.left)
+    }
+
     fn is_complete(&self) -> bool {
         self.fetched.len() == self.wanted.len() && self.growing.is_none()
     }
 
-    fn bytes(&self) -> u64 {
-        self.max_bytes - self.left
-    }
-
-    fn take_all(&mut self, bytes: &[u8], unpacker: &mut Unpacker) -> Result<(), Fault> {
-        let mut input = bytes;
-        while let Some(block) = unpacker
-            .next_block(&mut input)
-            .map_err(|error| protocol(&error.to_string()))?
-        {
-            for item in block.items::<GotItem<'_>>() {
-                self.take(&item.map_err(|error| protocol(&error.to_string()))?)?;
-            }
-        }
-        Ok(())
-    }
-
     // TRUST: what is sent is a sandbox's. Exactly one answer per question is taken, no more bytes
     // than the quota, and the digest that counts is the one of what has arrived.
-    fn take(&mut self, item: &GotItem<'_>) -> Result<(), Fault> {
+    fn take(&mut self, item: GotItem<'_>) -> Result<(), Fault> {
         let Some(wanted) = self.wanted.get(self.fetched.len()) else {
             return Err(protocol("sends files it was not asked for"));
         };
-        match *item {
+        match item {
             GotItem::Chunk(bytes) => {
                 let count = bytes.len() as u64;
                 self.left = self.left.checked_sub(count).ok_or_else(|| {

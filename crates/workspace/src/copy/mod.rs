@@ -18,6 +18,7 @@ mod collect;
 mod digest;
 mod entry;
 mod fetch;
+mod get;
 mod manifest;
 mod push;
 mod receipt;

@@ -16,6 +16,7 @@ use super::{Place, digest};
 use crate::base;
 use crate::beneath::Anchor;
 use crate::progress::{Progress, Watch, report};
+use crate::threads;
 use crate::{Refusal, RelPath, Stage, SyncError};
 use glovebox_proto::{Code, Fault, Request};
 use serde::Serialize;
@@ -135,7 +136,9 @@ fn look(
 ) -> Result<(Walked, Inside), Fault> {
     let gauge = Gauge::default();
     std::thread::scope(|scope| {
-        let walker = scope.spawn(|| walk(anchor, is_hidden, recorded.spool_dir, &gauge));
+        let walker = threads::start(scope, || {
+            walk(anchor, is_hidden, recorded.spool_dir, &gauge)
+        })?;
         let mut each = |inside: u64| {
             let paths = inside + gauge.paths.load(Ordering::Relaxed);
             report(watch, Progress::Collecting { paths, bytes: 0 })
@@ -149,9 +152,7 @@ fn look(
         if scanned.is_err() || watched.is_err() {
             gauge.is_stopped.store(true, Ordering::Relaxed);
         }
-        let walked = walker
-            .join()
-            .map_err(|_| Fault::failed(Code::Internal, "the walking thread ended"))?;
+        let walked = threads::end(walker)?;
         let inside = scanned?;
         watched?;
         Ok((walked?, inside))
@@ -219,7 +220,7 @@ impl Job<'_> {
         std::thread::scope(|scope| {
             let sums = &sums;
             let sender_input = input.clone();
-            let sender = scope.spawn(move || {
+            let sender = threads::start(scope, move || {
                 let sender = Sender::new(
                     self.anchor,
                     self.options,
@@ -230,8 +231,8 @@ impl Job<'_> {
                     self.place.packing,
                 )?;
                 sender.run(rows)
-            });
-            let receiver = scope.spawn(move || receive(stream, &receipts_in));
+            })?;
+            let receiver = threads::start(scope, move || receive(stream, &receipts_in))?;
             let mut books = Books {
                 manifest,
                 index,
@@ -250,12 +251,8 @@ impl Job<'_> {
             } = books;
             let answered = if kept.is_ok() { receipts.end() } else { Ok(()) };
             drop(receipts);
-            let sent = sender
-                .join()
-                .map_err(|_| Fault::failed(Code::Internal, "the sending thread ended"))?;
-            let told = receiver
-                .join()
-                .map_err(|_| Fault::failed(Code::Internal, "the receiving thread ended"))?;
+            let sent = threads::end(sender)?;
+            let told = threads::end(receiver)?;
             // The first cause counts: a reader that failed made the guest give up, not the reverse.
             let is_echo = |fault: &Fault| matches!(fault.code, Code::Cancelled | Code::JobEnded);
             let pushed = match (sent, told.and(kept).and(answered)) {
