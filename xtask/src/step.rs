@@ -87,7 +87,7 @@ pub(crate) fn is_ci() -> bool {
 }
 
 /// The command as one could type it: its variables, its words.
-fn shown(command: &Command) -> String {
+pub(crate) fn shown(command: &Command) -> String {
     let mut words: Vec<String> = command
         .get_envs()
         .filter_map(|(name, value)| {
@@ -99,8 +99,14 @@ fn shown(command: &Command) -> String {
         })
         .collect();
     let program = Path::new(command.get_program());
-    let program = program.file_name().unwrap_or(program.as_os_str());
-    words.push(program.to_string_lossy().into_owned());
+    // Cargo is found by its name; a test program is not.
+    let is_cargo = program.file_name() == Some(OsStr::new("cargo"));
+    let program = if is_cargo {
+        Path::new("cargo")
+    } else {
+        program
+    };
+    words.push(program.display().to_string());
     words.extend(command.get_args().map(|arg| {
         let text = arg.to_string_lossy();
         if text.contains([' ', '\'', '"', '*']) {

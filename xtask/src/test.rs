@@ -6,12 +6,17 @@
 //! 4. as root: run the suites under `tests/` again as an ordinary user, from prebuilt copies
 //! 5. in CI also formatting, lints and licences, before anything else; there a skip is a failure
 //!
-//! At the end every skipped test is listed with its reason.
+//! All of it runs, whatever fails: somebody who waits for a whole run wants to know everything that
+//! is wrong. At the end every skipped test is listed with its reason, and every one that passed only
+//! when it was repeated.
+
+mod program;
 
 use crate::step::{self, cargo, is_ci, is_root, say, target_dir};
 use crate::{check, packages};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use program::{Program, Tally, programs};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -22,9 +27,9 @@ use std::process::Command;
 const UNPRIVILEGED_ID: u32 = 65534;
 
 /// Suites that try both users by themselves, or are about no user at all.
-const BOTH_ALREADY: [&str; 2] = ["flow-", "architecture-"];
+const BOTH_ALREADY: [&str; 2] = ["flow", "architecture"];
 /// Suites that start a second program from where cargo built it.
-const IN_PLACE: [&str; 1] = ["registry-"];
+const IN_PLACE: [&str; 1] = ["registry"];
 
 /// Options of `cargo xtask test`.
 #[derive(Debug, Args)]
@@ -42,7 +47,7 @@ pub(crate) struct TestArgs {
 /// Runs it.
 ///
 /// # Errors
-/// At the first step that fails.
+/// When something cannot be built, or a test fails.
 pub(crate) fn run(args: &TestArgs) -> Result<()> {
     if !args.no_install {
         packages::install_missing()?;
@@ -58,17 +63,51 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     let skip_log = target_dir().join("skipped-tests.txt");
     let _ = fs::remove_file(&skip_log);
 
-    // All of it: somebody who waits for a whole run wants to know everything that is wrong.
-    let mut tests = cargo(["test", "--locked", "--workspace", "--no-fail-fast"]);
-    tests.args(&args.filter);
-    set_variables(&mut tests, &binary, &skip_log);
-    step::run("all tests", &mut tests)?;
+    say("==> build all tests");
+    let programs = programs(&step::output(&mut cargo([
+        "test",
+        "--locked",
+        "--workspace",
+        "--no-run",
+        "--message-format",
+        "json-render-diagnostics",
+    ]))?);
+    let filter: Vec<String> = args.filter.iter().cloned().collect();
+    let mut tally = Tally::default();
+    for program in &programs {
+        let command = || {
+            let mut command = Command::new(&program.path);
+            command
+                .env("CARGO_MANIFEST_DIR", &program.package)
+                .current_dir(&program.package);
+            set_variables(&mut command, &binary, &skip_log);
+            command
+        };
+        tally.run(&title(program), command, &filter)?;
+    }
+    let mut examples = cargo(["test", "--locked", "--workspace", "--doc"]);
+    if let Err(error) = step::run("examples in the documentation", examples.args(&filter)) {
+        tally.failed.push(format!("{error:#}"));
+    }
     if is_root() && !args.no_unprivileged {
-        again_unprivileged(args, &binary, &skip_log)?;
+        again_unprivileged(&programs, &filter, &binary, &skip_log, &mut tally)?;
     }
     report_skips(&skip_log);
-    say("All tests passed.");
-    Ok(())
+    report(&tally)
+}
+
+/// What a program's run is announced as.
+fn title(program: &Program) -> String {
+    let package = program.package.file_name().unwrap_or_default();
+    if program.is_suite {
+        format!("{}: {}", package.to_string_lossy(), program.name)
+    } else {
+        format!(
+            "{}: unit tests of {}",
+            package.to_string_lossy(),
+            program.name
+        )
+    }
 }
 
 fn set_variables(command: &mut Command, binary: &Path, skip_log: &Path) {
@@ -82,20 +121,14 @@ fn set_variables(command: &mut Command, binary: &Path, skip_log: &Path) {
 
 /// Runs the suites of `tests/` as an ordinary user. Neither cargo nor the project's directory need
 /// to be reachable for that user: the built programs are copied to a place of its own.
-fn again_unprivileged(args: &TestArgs, binary: &Path, skip_log: &Path) -> Result<()> {
-    let package = "glovebox-tests";
-    if !step::root().join("tests/Cargo.toml").exists() {
-        return Ok(());
-    }
-    let messages = step::output(&mut cargo([
-        "test",
-        "--locked",
-        "--no-run",
-        "--package",
-        package,
-        "--message-format",
-        "json",
-    ]))?;
+fn again_unprivileged(
+    programs: &[Program],
+    filter: &[String],
+    binary: &Path,
+    skip_log: &Path,
+    tally: &mut Tally,
+) -> Result<()> {
+    let tests = step::root().join("tests");
     let place = Place::new()?;
     let binary = place.lend(binary)?;
     let log = place.dir.join("home/skipped-tests.txt");
@@ -103,34 +136,34 @@ fn again_unprivileged(args: &TestArgs, binary: &Path, skip_log: &Path) -> Result
         .arg("--version")
         .output()
         .is_ok_and(|output| output.status.success());
-    for suite in executables(&messages) {
-        let name = suite
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if BOTH_ALREADY.iter().any(|known| name.starts_with(known)) {
-            continue;
-        }
-        if !can_reach_target && IN_PLACE.iter().any(|known| name.starts_with(known)) {
+    let suites = programs
+        .iter()
+        .filter(|program| program.is_suite && program.package == tests)
+        .filter(|suite| !BOTH_ALREADY.contains(&suite.name.as_str()));
+    for suite in suites {
+        if !can_reach_target && IN_PLACE.contains(&suite.name.as_str()) {
             say(&format!(
-                "{name} is not repeated: an ordinary user cannot reach {}",
+                "{} is not repeated: an ordinary user cannot reach {}",
+                suite.name,
                 target_dir().display()
             ));
             continue;
         }
-        let program = place.lend(&suite)?;
-        let mut command = as_unprivileged(&program);
-        command
-            .args(&args.filter)
-            .env("HOME", place.dir.join("home"))
-            .env("TMPDIR", place.dir.join("tmp"))
-            .env("CARGO_MANIFEST_DIR", step::root().join("tests"))
-            .current_dir(place.dir.join("home"));
-        set_variables(&mut command, &binary, &log);
-        // What only root can set up is tried in the run as root; here a skip is listed, not failed.
-        command.env_remove("GLOVEBOX_TEST_NO_SKIP");
-        step::run(&format!("{name} as an ordinary user"), &mut command)?;
+        let program = place.lend(&suite.path)?;
+        let command = || {
+            let mut command = as_unprivileged(&program);
+            command
+                .env("HOME", place.dir.join("home"))
+                .env("TMPDIR", place.dir.join("tmp"))
+                .env("CARGO_MANIFEST_DIR", &tests)
+                .current_dir(place.dir.join("home"));
+            set_variables(&mut command, &binary, &log);
+            // What only root can set up is tried in the run as root; here a skip is listed, not failed.
+            command.env_remove("GLOVEBOX_TEST_NO_SKIP");
+            command
+        };
+        let title = format!("{} as an ordinary user", title(suite));
+        tally.run(&title, command, filter)?;
     }
     // Both lists in one: the user could not write to ours.
     if let Ok(skipped) = fs::read_to_string(&log) {
@@ -158,16 +191,6 @@ fn as_unprivileged(program: &Path) -> Command {
         .gid(UNPRIVILEGED_ID)
         .uid(UNPRIVILEGED_ID);
     command
-}
-
-/// Paths of the test programs in cargo's JSON messages, one message per line.
-fn executables(messages: &str) -> Vec<PathBuf> {
-    messages
-        .lines()
-        .filter(|line| line.contains(r#""kind":["test"]"#))
-        .filter_map(|line| line.split(r#""executable":""#).nth(1)?.split('"').next())
-        .map(PathBuf::from)
-        .collect()
 }
 
 /// A directory that an ordinary user may use; removed when dropped.
@@ -220,22 +243,20 @@ fn report_skips(log: &Path) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn test_programs_are_found_among_cargos_messages() {
-        let messages = concat!(
-            r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"x"},"executable":null}"#,
-            "\n",
-            r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"escape"},"executable":"/t/debug/deps/escape-1"}"#,
-            "\n",
-            r#"{"reason":"build-finished","success":true}"#,
-        );
-        assert_eq!(
-            executables(messages),
-            [PathBuf::from("/t/debug/deps/escape-1")]
+/// The end of a run.
+fn report(tally: &Tally) -> Result<()> {
+    if !tally.unsteady.is_empty() {
+        say("Unsteady, passed only when repeated by themselves:");
+        for test in &tally.unsteady {
+            say(&format!("  {test}"));
+        }
+    }
+    if !tally.failed.is_empty() {
+        bail!(
+            "these failed; repeat them with:\n  {}",
+            tally.failed.join("\n  ")
         );
     }
+    say("All tests passed.");
+    Ok(())
 }
