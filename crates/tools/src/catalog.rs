@@ -1,12 +1,14 @@
 //! Every tool there is, declared once.
 
+use crate::Outcome;
+use crate::call::Call;
+use crate::schedule::Lane;
 use crate::tools::{bash, edit, glob, grep, job, list, read, write};
-use crate::{Hands, Outcome};
 use glovebox_proto::{Code, Fault};
 use schemars::JsonSchema;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::sync::atomic::AtomicBool;
 
 /// One tool.
 #[derive(Debug)]
@@ -19,8 +21,14 @@ pub struct Definition {
     pub description: &'static str,
     /// Whether it leaves the sandbox as it is.
     pub is_read_only: bool,
+    /// Whether it can destroy what is there.
+    pub is_destructive: bool,
+    /// Whether a second call with the same arguments changes nothing more.
+    pub is_idempotent: bool,
+    /// Whether it runs programs, which can do whatever the sandbox lets them.
+    pub runs_programs: bool,
     schema: fn() -> Value,
-    run: fn(&Hands, Value, &AtomicBool) -> Result<Outcome, Fault>,
+    ready: fn(Value) -> Result<Box<dyn Ready>, Fault>,
 }
 
 impl Definition {
@@ -29,25 +37,67 @@ impl Definition {
         (self.schema)()
     }
 
-    /// Runs it with arguments from outside.
-    pub(crate) fn run(
-        &self,
-        hands: &Hands,
-        args: Value,
-        cancel: &AtomicBool,
-    ) -> Result<Outcome, Fault> {
-        (self.run)(hands, args, cancel)
+    /// Checks arguments from outside.
+    pub(crate) fn ready(&self, args: Value) -> Result<Box<dyn Ready>, Fault> {
+        (self.ready)(args)
     }
 }
 
+/// What a tool can do to a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing.
+    Reads,
+    /// Files are written.
+    Writes,
+    /// Programs run.
+    Runs,
+}
+
 /// A tool's argument type, and what is done with it.
-pub(crate) trait Tool: DeserializeOwned + JsonSchema {
+pub(crate) trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
     const NAME: &'static str;
     const ALIASES: &'static [&'static str];
     const DESCRIPTION: &'static str;
-    const IS_READ_ONLY: bool;
+    const EFFECT: Effect;
+    const IS_IDEMPOTENT: bool = matches!(Self::EFFECT, Effect::Reads);
 
-    fn run(self, hands: &Hands, cancel: &AtomicBool) -> Result<Outcome, Fault>;
+    fn lane(&self) -> Lane {
+        match Self::EFFECT {
+            Effect::Reads => Lane::Read,
+            Effect::Writes | Effect::Runs => Lane::Change,
+        }
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault>;
+}
+
+/// A call whose arguments fit.
+pub(crate) trait Ready {
+    /// The arguments under their own names.
+    fn arguments(&self) -> Result<Value, Fault>;
+    fn lane(&self) -> Lane;
+    fn run(self: Box<Self>, call: &Call<'_>) -> Result<Outcome, Fault>;
+}
+
+impl<T: Tool> Ready for T {
+    fn arguments(&self) -> Result<Value, Fault> {
+        let mut arguments = serde_json::to_value(self)
+            .map_err(|error| Fault::failed(Code::Internal, error.to_string()))?;
+        if let Value::Object(arguments) = &mut arguments {
+            // What was not given is left out.
+            arguments.retain(|_, value| !value.is_null());
+        }
+        Ok(arguments)
+    }
+
+    fn lane(&self) -> Lane {
+        Tool::lane(self)
+    }
+
+    fn run(self: Box<Self>, call: &Call<'_>) -> Result<Outcome, Fault> {
+        Tool::run(*self, call)
+    }
 }
 
 const fn define<T: Tool>() -> Definition {
@@ -55,7 +105,10 @@ const fn define<T: Tool>() -> Definition {
         name: T::NAME,
         aliases: T::ALIASES,
         description: T::DESCRIPTION,
-        is_read_only: T::IS_READ_ONLY,
+        is_read_only: matches!(T::EFFECT, Effect::Reads),
+        is_destructive: !matches!(T::EFFECT, Effect::Reads),
+        is_idempotent: T::IS_IDEMPOTENT,
+        runs_programs: matches!(T::EFFECT, Effect::Runs),
         schema: || {
             let mut schema = schemars::schema_for!(T).to_value();
             // The type's name and its inner documentation are no part of the contract.
@@ -65,7 +118,7 @@ const fn define<T: Tool>() -> Definition {
             }
             schema
         },
-        run: |hands, args, cancel| parse::<T>(args)?.run(hands, cancel),
+        ready: |args| parse::<T>(args).map(|ready| Box::new(ready) as Box<dyn Ready>),
     }
 }
 
@@ -86,7 +139,7 @@ fn parse<T: Tool>(args: Value) -> Result<T, Fault> {
 }
 
 /// Every tool.
-pub const CATALOG: [Definition; 8] = [
+pub static CATALOG: [Definition; 8] = [
     define::<bash::Bash>(),
     define::<job::Job>(),
     define::<read::Read>(),
@@ -102,8 +155,7 @@ pub const CATALOG: [Definition; 8] = [
 /// # Errors
 /// `not-found`, naming the tools there are.
 pub fn find(name: &str) -> Result<&'static Definition, Fault> {
-    static TOOLS: [Definition; 8] = CATALOG;
-    TOOLS
+    CATALOG
         .iter()
         .find(|tool| {
             tool.name.eq_ignore_ascii_case(name)
@@ -113,7 +165,7 @@ pub fn find(name: &str) -> Result<&'static Definition, Fault> {
                     .any(|alias| alias.eq_ignore_ascii_case(name))
         })
         .ok_or_else(|| {
-            let names: Vec<_> = TOOLS.iter().map(|tool| tool.name).collect();
+            let names: Vec<_> = CATALOG.iter().map(|tool| tool.name).collect();
             Fault::failed(Code::NotFound, format!("there is no tool `{name}`"))
                 .remedy(format!("the tools are {}", names.join(", ")))
         })

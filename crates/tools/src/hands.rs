@@ -1,57 +1,80 @@
-//! One session's use of the tools on one sandbox.
+//! One conversation's use of the tools on one sandbox.
 
 use crate::Outcome;
+use crate::call::Call;
 use crate::catalog::find;
 use crate::ledger::Ledger;
-use glovebox_proto::{Code, Fault, Reply, Request};
+use crate::policy::{Asked, Permit};
+use crate::schedule::Schedule;
+use glovebox_proto::Fault;
 use glovebox_sandbox::Sandbox;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A sandbox, and what its user has seen in it.
+/// A sandbox, and what one conversation has seen in it. Share it between threads by reference or `Arc`.
 #[derive(Debug)]
 pub struct Hands {
     sandbox: Arc<Sandbox>,
+    schedule: Arc<Schedule>,
+    permit: Option<Arc<dyn Permit>>,
     pub(crate) ledger: Ledger,
 }
 
 impl Hands {
-    /// Nothing has been seen yet.
+    /// Nothing has been seen yet. Where several conversations share a sandbox, the others come from
+    /// [`Self::beside`]: changes are ordered between them.
     pub fn new(sandbox: Arc<Sandbox>) -> Self {
         Self {
             sandbox,
+            schedule: Arc::new(Schedule::new()),
+            permit: None,
             ledger: Ledger::default(),
         }
     }
 
-    /// Calls a tool by its name or an alias. `cancel` ends what it started.
+    /// Another conversation on the same sandbox, under the same rules, which has seen nothing yet.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self {
+            sandbox: Arc::clone(&self.sandbox),
+            schedule: Arc::clone(&self.schedule),
+            permit: self.permit.clone(),
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// From now on `permit` is asked before every call.
+    #[must_use]
+    pub fn with_permit(mut self, permit: Arc<dyn Permit>) -> Self {
+        self.permit = Some(permit);
+        self
+    }
+
+    /// Calls a tool by its name or an alias: its arguments are checked, the call is permitted, it waits
+    /// for its turn and runs. `cancel` ends it wherever it is, with what it started inside.
     ///
     /// # Errors
-    /// `not-found` for the name, `invalid-argument` for the arguments, the guest's own faults, and the
-    /// loss of the sandbox. A call that was lost is never made a second time.
+    /// `not-found` for the name, `invalid-argument` for the arguments, a refusal, `cancelled`, the
+    /// guest's own faults, and the loss of the sandbox. A call that was lost is never made a second
+    /// time.
     pub fn call(&self, name: &str, args: Value, cancel: &AtomicBool) -> Result<Outcome, Fault> {
-        find(name)?.run(self, args, cancel)
+        let tool = find(name)?;
+        let ready = tool.ready(args)?;
+        if let Some(permit) = &self.permit {
+            let arguments = ready.arguments()?;
+            permit.permit(&Asked {
+                tool,
+                arguments: &arguments,
+                cancel,
+            })?;
+        }
+        let _turn = self.schedule.enter(ready.lane(), cancel)?;
+        ready.run(&Call::new(self, cancel))
     }
 
-    pub(crate) fn sandbox(&self) -> &Sandbox {
+    /// The sandbox they work on.
+    pub fn sandbox(&self) -> &Arc<Sandbox> {
         &self.sandbox
     }
-
-    pub(crate) fn ask(&self, request: Request) -> Result<Reply, Fault> {
-        self.sandbox.call(request)
-    }
-}
-
-/// An answer to another question.
-pub(crate) fn unexpected(reply: &Reply) -> Fault {
-    let debug = format!("{reply:?}");
-    let word = debug
-        .split(|c: char| !c.is_alphanumeric())
-        .next()
-        .unwrap_or_default();
-    Fault::lost(
-        Code::Protocol,
-        format!("the guest answered something else: {word}"),
-    )
 }

@@ -1,4 +1,4 @@
-//! What this session has seen of each file, by content: the test for overwriting, because times lie
+//! What one conversation has seen of each file, by content: the test for overwriting, because times lie
 //! (formatters touch files without changing them, and change them without touching).
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ pub(crate) struct Ledger {
     seen: Mutex<HashMap<String, blake3::Hash>>,
 }
 
-/// Files remembered; a session that sees more forgets all of them, and reads again.
+/// Files remembered; who sees more forgets all of them, and reads again.
 const MAX_FILES: usize = 10_000;
 
 impl Ledger {

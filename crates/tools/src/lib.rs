@@ -1,9 +1,11 @@
 //! The agent's hands: tools over one sandbox.
 //!
 //! ```text
-//! call   name + JSON arguments -> catalog: the tool, its arguments checked by its own type
-//! run    requests through the one door (glovebox_sandbox)
-//! back   Outcome { text for the model, facts for programs }, cut to budget exactly once
+//! call     name + JSON arguments -> catalog: the tool, its arguments checked by its own type
+//! permit   the rules of whoever started it, and a question to a person where they say so
+//! turn     reads at once, changes one after the other, jobs beside them
+//! run      requests through the one door (glovebox_sandbox)
+//! back     Outcome { text and images for the model, view for people, facts for programs }
 //! ```
 //!
 //! A tool is declared once: its argument type gives the JSON schema, its doc comments the
@@ -11,13 +13,17 @@
 //! the same everywhere. A command that fails is an outcome; only what the caller or the way to the
 //! sandbox did wrong is a [`Fault`](glovebox_proto::Fault).
 
+mod call;
 mod catalog;
 mod cut;
 mod hands;
 mod ledger;
 mod outcome;
+mod policy;
+mod schedule;
 mod tools;
 
 pub use catalog::{CATALOG, Definition, definitions, find};
 pub use hands::Hands;
-pub use outcome::Outcome;
+pub use outcome::{Image, Outcome, View};
+pub use policy::{Asked, Permit};

@@ -1,4 +1,4 @@
-//! What a call gives back.
+//! What a call gives back: one value with a face for the model, one for people, one for programs.
 
 use serde_json::{Map, Value};
 
@@ -7,10 +7,42 @@ use serde_json::{Map, Value};
 pub struct Outcome {
     /// For the model: bounded, control characters made visible.
     pub text: String,
+    /// For models that see: what `text` speaks of.
+    pub images: Vec<Image>,
+    /// For people.
+    pub view: View,
     /// For programs: exit, times, counts, paths.
     pub facts: Map<String, Value>,
     /// Whether what was asked for did not succeed, such as a command that exits with 1.
     pub is_error: bool,
+}
+
+/// A picture, known by its first bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Media type, such as `image/png`.
+    pub mime: &'static str,
+    /// The file as it is.
+    pub bytes: Vec<u8>,
+}
+
+/// What a person is shown of a result. Nothing in it acts on a terminal.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum View {
+    /// The text says it all.
+    #[default]
+    Text,
+    /// A change of a file, as a unified diff.
+    Diff(String),
+    /// Rows under named columns.
+    Table {
+        /// Their names.
+        columns: Vec<&'static str>,
+        /// One value for each column.
+        rows: Vec<Vec<String>>,
+    },
+    /// The pictures of the outcome.
+    Image,
 }
 
 impl Outcome {
@@ -22,8 +54,17 @@ impl Outcome {
         };
         Self {
             text: text.into(),
+            images: Vec::new(),
+            view: View::Text,
             facts,
             is_error: false,
         }
+    }
+
+    /// The same with something else for people.
+    #[must_use]
+    pub(crate) fn with_view(mut self, view: View) -> Self {
+        self.view = view;
+        self
     }
 }

@@ -1,32 +1,31 @@
 //! Bash: a command line. Every command is a job; waiting in the foreground is waiting for a job.
 
-use crate::catalog::Tool;
+use crate::Outcome;
+use crate::call::{Call, unexpected};
+use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, middle, readable};
-use crate::hands::unexpected;
-use crate::{Hands, Outcome};
 use glovebox_proto::limits::MAX_LOG_READ_BYTES;
 use glovebox_proto::{
     Background, Code, EnvVar, Exec, Exit, ExitReport, Fault, JobId, Reply, Request, Stdin,
 };
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a call waits unless told otherwise.
 const USUAL_WAIT_MS: u64 = 120_000;
 /// How long a call may wait.
 const MAX_WAIT_MS: u64 = 600_000;
-/// How often a waiting call looks whether it was cancelled.
-const LOOK_MS: u64 = 200;
+/// Time between asking the job of a cancelled call to end and ending it, in milliseconds.
+const CANCEL_GRACE_MS: u64 = 500;
 /// Bytes fetched from each end of a long log.
 const END_BYTES: u64 = 64 << 10;
 
 /// Arguments.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bash {
     /// The command line, for bash.
@@ -34,7 +33,6 @@ pub(crate) struct Bash {
     command: String,
     /// What it is for, in a few words; shown to people.
     #[serde(default)]
-    #[expect(dead_code, reason = "read by whoever shows the call")]
     description: Option<String>,
     /// Working directory; the workspace unless given.
     #[serde(default, alias = "workdir")]
@@ -58,22 +56,22 @@ impl Tool for Bash {
         (standard output and error in the order they were written; the middle is left out when it is \
         long), its exit code and its job id. A command that is still running when the wait is over goes \
         on as a job: use Job to read more, wait, write to it or end it.";
-    const IS_READ_ONLY: bool = false;
+    const EFFECT: Effect = Effect::Runs;
 
-    fn run(self, hands: &Hands, cancel: &AtomicBool) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let wait_ms = self.wait_ms.unwrap_or(USUAL_WAIT_MS).min(MAX_WAIT_MS);
-        let job = start(hands, &self)?;
+        let job = start(call, &self)?;
         if let Some(text) = &self.stdin {
-            feed(hands, job, text.as_bytes())?;
+            feed(call, job, text.as_bytes())?;
         }
         let wait_ms = if self.background { 0 } else { wait_ms };
-        let report = wait(hands, job, wait_ms, cancel)?;
-        let log = Log::read(hands, job)?;
+        let report = wait_or_end(call, job, wait_ms)?;
+        let log = Log::read(call, job)?;
         Ok(outcome(job, report.as_ref(), &log))
     }
 }
 
-fn start(hands: &Hands, wanted: &Bash) -> Result<JobId, Fault> {
+fn start(call: &Call<'_>, wanted: &Bash) -> Result<JobId, Fault> {
     let exec = |shell: &str| Exec {
         cwd: wanted.cwd.as_ref().map(|cwd| ByteBuf::from(cwd.as_bytes())),
         env: [
@@ -97,16 +95,16 @@ fn start(hands: &Hands, wanted: &Bash) -> Result<JobId, Fault> {
         background: Background::Keep,
         ..Exec::new([shell, "-c", &wanted.command])
     };
-    match hands.sandbox().start_job(exec("bash")) {
-        Err(fault) if fault.code == Code::CommandNotFound => hands.sandbox().start_job(exec("sh")),
+    match call.sandbox().start_job(exec("bash")) {
+        Err(fault) if fault.code == Code::CommandNotFound => call.sandbox().start_job(exec("sh")),
         started => started,
     }
 }
 
 /// Writes all of its standard input and closes it.
-fn feed(hands: &Hands, job: JobId, text: &[u8]) -> Result<(), Fault> {
+fn feed(call: &Call<'_>, job: JobId, text: &[u8]) -> Result<(), Fault> {
     let request = Request::JobAttach { job, offset: None };
-    let stream = hands.sandbox().open(request)?;
+    let stream = call.sandbox().open(request)?;
     match stream.send(text).and_then(|()| stream.finish_input()) {
         // It has ended without reading all of it.
         Err(fault) if fault.code == Code::JobEnded => Ok(()),
@@ -114,34 +112,37 @@ fn feed(hands: &Hands, job: JobId, text: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// Waits for the end of a job. `None` when it goes on. A cancelled wait ends the job.
-pub(super) fn wait(
-    hands: &Hands,
-    job: JobId,
-    wait_ms: u64,
-    cancel: &AtomicBool,
-) -> Result<Option<ExitReport>, Fault> {
-    let until = Instant::now() + Duration::from_millis(wait_ms);
-    loop {
-        if cancel.load(Ordering::Relaxed) {
-            hands.ask(Request::JobKill { job, grace_ms: 500 })?;
-            return Err(Fault::failed(
+/// Waits for the end of a job. `None` when it goes on.
+///
+/// # Errors
+/// `cancelled` when the call is given up; the job goes on.
+pub(super) fn wait(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Option<ExitReport>, Fault> {
+    let request = Request::JobWait {
+        job,
+        wait_ms: Some(wait_ms),
+    };
+    match call.ask_for(request, Duration::from_millis(wait_ms)) {
+        Ok(Reply::Exited(report)) => Ok(Some(report)),
+        Ok(other) => Err(unexpected(&other)),
+        Err(fault) if fault.code == Code::TimedOut => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// [`wait`] of whoever started the job: it ends with the call that is given up.
+fn wait_or_end(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Option<ExitReport>, Fault> {
+    match wait(call, job, wait_ms) {
+        Err(fault) if fault.code == Code::Cancelled => {
+            call.sandbox().call(Request::JobKill {
+                job,
+                grace_ms: CANCEL_GRACE_MS,
+            })?;
+            Err(Fault::failed(
                 Code::Cancelled,
-                "the call was cancelled and its job ended",
-            ));
+                format!("the call was cancelled and job {job} ended"),
+            ))
         }
-        let left = until.saturating_duration_since(Instant::now());
-        let step = (left.as_millis() as u64).min(LOOK_MS);
-        match hands.ask(Request::JobWait {
-            job,
-            wait_ms: Some(step),
-        }) {
-            Ok(Reply::Exited(report)) => return Ok(Some(report)),
-            Ok(other) => return Err(unexpected(&other)),
-            Err(fault) if fault.code == Code::TimedOut && left.is_zero() => return Ok(None),
-            Err(fault) if fault.code == Code::TimedOut => {}
-            Err(fault) => return Err(fault),
-        }
+        waited => waited,
     }
 }
 
@@ -154,9 +155,9 @@ pub(super) struct Log {
 }
 
 impl Log {
-    fn read(hands: &Hands, job: JobId) -> Result<Self, Fault> {
+    fn read(call: &Call<'_>, job: JobId) -> Result<Self, Fault> {
         let (head, next, total) = Self::part(
-            hands,
+            call,
             job,
             0,
             u64::from(MAX_LOG_READ_BYTES).min(2 * END_BYTES),
@@ -169,7 +170,7 @@ impl Log {
             });
         }
         let from = next.max(total.saturating_sub(END_BYTES));
-        let (tail, _, total) = Self::part(hands, job, from, END_BYTES)?;
+        let (tail, _, total) = Self::part(call, job, from, END_BYTES)?;
         let missing = total - (head.len() + tail.len()).min(total as usize) as u64;
         let mut text = readable(&head);
         if missing > 0 {
@@ -185,7 +186,7 @@ impl Log {
 
     /// Bytes from `offset` on, the offset after them, and how many there are in all.
     pub(super) fn part(
-        hands: &Hands,
+        call: &Call<'_>,
         job: JobId,
         mut offset: u64,
         max_bytes: u64,
@@ -193,7 +194,7 @@ impl Log {
         let mut bytes = Vec::new();
         loop {
             let room = max_bytes - bytes.len() as u64;
-            let reply = hands.ask(Request::JobRead {
+            let reply = call.ask(Request::JobRead {
                 job,
                 offset,
                 max_bytes: u32::try_from(room)

@@ -1,19 +1,18 @@
 //! Edit: texts in a file replaced by others.
 
-use crate::catalog::Tool;
+use crate::call::{Call, unexpected};
+use crate::catalog::{Effect, Tool};
 use crate::cut::readable;
-use crate::hands::unexpected;
-use crate::{Hands, Outcome};
+use crate::{Outcome, View};
 use glovebox_proto::{Code, Fault, Match, Replacement, Reply, Request};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::sync::atomic::AtomicBool;
 
 /// Arguments.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Edit {
     /// The file, absolute or relative to the workspace.
@@ -34,7 +33,7 @@ pub(crate) struct Edit {
 }
 
 /// One of several replacements.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct One {
     /// The text that is there.
@@ -54,12 +53,12 @@ impl Tool for Edit {
     const DESCRIPTION: &'static str = "Replaces text in a file. The old text must stand in exactly one \
         place unless `all` is true. White space at line ends and indentation may differ; how it was \
         found is then said. Returns the change as a small diff.";
-    const IS_READ_ONLY: bool = false;
+    const EFFECT: Effect = Effect::Writes;
 
-    fn run(self, hands: &Hands, _: &AtomicBool) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let path = self.path.clone();
         let replacements = self.replacements()?;
-        let reply = hands.ask(Request::Edit {
+        let reply = call.ask(Request::Edit {
             path: ByteBuf::from(path.as_bytes()),
             replacements,
         })?;
@@ -76,7 +75,8 @@ impl Tool for Edit {
             };
             let _ = writeln!(text, "[the old text was found {how}]");
         }
-        text.push_str(&readable(&edited.diff));
+        let diff = readable(&edited.diff);
+        text.push_str(&diff);
         if edited.is_diff_cut {
             text.push_str("[the diff is longer than this]\n");
         }
@@ -84,7 +84,8 @@ impl Tool for Edit {
         Ok(Outcome::ok(
             text,
             json!({ "path": path, "places": places, "bytes": edited.size }),
-        ))
+        )
+        .with_view(View::Diff(diff)))
     }
 }
 

@@ -1,18 +1,17 @@
 //! Glob: files by name.
 
 use super::incomplete;
-use crate::catalog::Tool;
+use crate::Outcome;
+use crate::call::{Call, unexpected};
+use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, middle, readable};
-use crate::hands::unexpected;
-use crate::{Hands, Outcome};
 use glovebox_proto::limits::MAX_SEARCH_HITS;
 use glovebox_proto::{Fault, Reply, Request, SearchEnd};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::sync::atomic::AtomicBool;
 
 /// Hits in one answer unless told otherwise.
 const USUAL_HITS: u32 = 200;
@@ -20,7 +19,7 @@ const USUAL_HITS: u32 = 200;
 pub(super) const DEADLINE_MS: u64 = 20_000;
 
 /// Arguments.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Glob {
     /// Shell pattern such as `*.rs` (any depth), `src/*.rs` or `**/test/*.{js,ts}`.
@@ -41,11 +40,11 @@ impl Tool for Glob {
     const ALIASES: &'static [&'static str] = &["glob", "find", "find_files"];
     const DESCRIPTION: &'static str = "Finds files by name, newest first. What `.gitignore` names is left \
         out unless `no_ignore` is true.";
-    const IS_READ_ONLY: bool = true;
+    const EFFECT: Effect = Effect::Reads;
 
-    fn run(self, hands: &Hands, _: &AtomicBool) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let path = self.path.unwrap_or_else(|| ".".to_owned());
-        let reply = hands.ask(Request::Glob(glovebox_proto::Glob {
+        let reply = call.ask(Request::Glob(glovebox_proto::Glob {
             path: ByteBuf::from(path.as_bytes()),
             pattern: self.pattern,
             use_ignore: !self.no_ignore,

@@ -2,24 +2,23 @@
 
 use super::glob::DEADLINE_MS;
 use super::incomplete;
-use crate::catalog::Tool;
+use crate::Outcome;
+use crate::call::{Call, unexpected};
+use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, middle, readable};
-use crate::hands::unexpected;
-use crate::{Hands, Outcome};
 use glovebox_proto::limits::MAX_SEARCH_HITS;
 use glovebox_proto::{Case, Fault, GrepMode, Grepped, Reply, Request, SearchEnd};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::sync::atomic::AtomicBool;
 
 /// Hits in one answer unless told otherwise.
 const USUAL_HITS: u32 = 200;
 
 /// Arguments.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Grep {
     /// Regular expression (Rust syntax; like ripgrep).
@@ -60,7 +59,7 @@ pub(crate) struct Grep {
     no_ignore: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Mode {
     #[default]
@@ -77,12 +76,12 @@ impl Tool for Grep {
     const DESCRIPTION: &'static str = "Finds lines in files by regular expression, newest files first. \
         Binary files and what `.gitignore` names are left out. An invalid pattern is an error, never an \
         empty answer.";
-    const IS_READ_ONLY: bool = true;
+    const EFFECT: Effect = Effect::Reads;
 
-    fn run(self, hands: &Hands, _: &AtomicBool) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let path = self.path.unwrap_or_else(|| ".".to_owned());
         let limit = self.limit.unwrap_or(USUAL_HITS).clamp(1, MAX_SEARCH_HITS);
-        let reply = hands.ask(Request::Grep(glovebox_proto::Grep {
+        let reply = call.ask(Request::Grep(glovebox_proto::Grep {
             path: ByteBuf::from(path.as_bytes()),
             pattern: self.pattern,
             is_literal: self.literal,

@@ -1,16 +1,16 @@
 //! Job: the commands that are or were running.
 
 use super::bash::{Log, status, wait};
-use crate::catalog::Tool;
+use crate::Outcome;
+use crate::call::{Call, unexpected};
+use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, middle, readable};
-use crate::hands::unexpected;
-use crate::{Hands, Outcome};
+use crate::schedule::Lane;
 use glovebox_proto::{Code, ExitReport, Fault, JobId, JobState, Reply, Request};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fmt::Write as _;
-use std::sync::atomic::AtomicBool;
 
 /// Most of a log in one answer, in bytes; the rest is for the next one.
 const READ_BYTES: u64 = 28_000;
@@ -18,7 +18,7 @@ const READ_BYTES: u64 = 28_000;
 const GRACE_MS: u64 = 2000;
 
 /// Arguments.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Job {
     /// What to do: `list` all jobs, `read` the output of one, `wait` for its end, `write` to its
@@ -41,7 +41,7 @@ pub(crate) struct Job {
     signal: Option<i32>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Action {
     List,
@@ -57,11 +57,15 @@ impl Tool for Job {
     const ALIASES: &'static [&'static str] = &["job", "bash_output", "kill_shell"];
     const DESCRIPTION: &'static str = "Works with commands that Bash started: lists them, reads their \
         output from an offset, waits for their end, writes to their standard input, signals or ends them.";
-    const IS_READ_ONLY: bool = false;
+    const EFFECT: Effect = Effect::Runs;
 
-    fn run(self, hands: &Hands, cancel: &AtomicBool) -> Result<Outcome, Fault> {
+    fn lane(&self) -> Lane {
+        Lane::Beside
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         if matches!(self.action, Action::List) {
-            return list(hands);
+            return list(call);
         }
         let missing = |what: &str| {
             Fault::failed(
@@ -71,15 +75,15 @@ impl Tool for Job {
         };
         let job = JobId(self.id.ok_or_else(|| missing("id"))?);
         match self.action {
-            Action::Read => read(hands, job, self.offset),
+            Action::Read => read(call, job, self.offset),
             Action::Wait => {
                 let wait_ms = self.wait_ms.unwrap_or(120_000).min(600_000);
-                let report = wait(hands, job, wait_ms, cancel)?;
+                let report = wait(call, job, wait_ms)?;
                 Ok(stands(job, report.as_ref()))
             }
             Action::Write => {
                 let input = self.input.ok_or_else(|| missing("input"))?;
-                let stream = hands
+                let stream = call
                     .sandbox()
                     .open(Request::JobAttach { job, offset: None })?;
                 stream.send(input.as_bytes())?;
@@ -90,7 +94,7 @@ impl Tool for Job {
             }
             Action::Signal => {
                 let signal = self.signal.ok_or_else(|| missing("signal"))?;
-                hands.ask(Request::JobSignal {
+                call.ask(Request::JobSignal {
                     job,
                     signal,
                     whole_tree: true,
@@ -100,14 +104,14 @@ impl Tool for Job {
                     json!({ "job": job.0 }),
                 ))
             }
-            Action::Kill => match hands.ask(Request::JobKill {
+            Action::Kill => match call.ask(Request::JobKill {
                 job,
                 grace_ms: GRACE_MS,
             })? {
                 Reply::Exited(report) => Ok(stands(job, Some(&report))),
                 other => Err(unexpected(&other)),
             },
-            Action::List => list(hands),
+            Action::List => list(call),
         }
     }
 }
@@ -121,8 +125,8 @@ fn stands(job: JobId, report: Option<&ExitReport>) -> Outcome {
     Outcome::ok(status(job, report), facts)
 }
 
-fn read(hands: &Hands, job: JobId, offset: u64) -> Result<Outcome, Fault> {
-    let (bytes, next, total) = Log::part(hands, job, offset, READ_BYTES)?;
+fn read(call: &Call<'_>, job: JobId, offset: u64) -> Result<Outcome, Fault> {
+    let (bytes, next, total) = Log::part(call, job, offset, READ_BYTES)?;
     let cut = middle(&readable(&bytes), OUTPUT_BYTES, false);
     let mut text = cut.text;
     if !text.is_empty() && !text.ends_with('\n') {
@@ -136,8 +140,8 @@ fn read(hands: &Hands, job: JobId, offset: u64) -> Result<Outcome, Fault> {
     ))
 }
 
-fn list(hands: &Hands) -> Result<Outcome, Fault> {
-    let jobs = hands.sandbox().jobs()?;
+fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let jobs = call.sandbox().jobs()?;
     let mut text = String::new();
     let mut facts = Vec::new();
     for info in &jobs {

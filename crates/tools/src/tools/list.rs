@@ -1,22 +1,21 @@
 //! List: what is in a directory.
 
-use crate::catalog::Tool;
+use crate::call::{Call, unexpected};
+use crate::catalog::{Effect, Tool};
 use crate::cut::readable;
-use crate::hands::unexpected;
-use crate::{Hands, Outcome};
+use crate::{Outcome, View};
 use glovebox_proto::{Fault, FileKind, Reply, Request};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::sync::atomic::AtomicBool;
 
 /// Entries in one answer unless told otherwise.
 pub(super) const USUAL_ENTRIES: u32 = 500;
 
 /// Arguments.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct List {
     /// The directory; the workspace unless given.
@@ -32,17 +31,17 @@ impl Tool for List {
     const ALIASES: &'static [&'static str] = &["ls", "list_files", "list_dir"];
     const DESCRIPTION: &'static str = "Lists a directory, sorted by name: directories end with a slash, \
         links show where they lead, files show their size.";
-    const IS_READ_ONLY: bool = true;
+    const EFFECT: Effect = Effect::Reads;
 
-    fn run(self, hands: &Hands, _: &AtomicBool) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let limit = self.limit.unwrap_or(USUAL_ENTRIES).max(1);
-        list(hands, self.path.as_deref().unwrap_or("."), limit)
+        list(call, self.path.as_deref().unwrap_or("."), limit)
     }
 }
 
 /// The entries of a directory.
-pub(super) fn list(hands: &Hands, path: &str, limit: u32) -> Result<Outcome, Fault> {
-    let reply = hands.ask(Request::List {
+pub(super) fn list(call: &Call<'_>, path: &str, limit: u32) -> Result<Outcome, Fault> {
+    let reply = call.ask(Request::List {
         path: ByteBuf::from(path.as_bytes()),
         max_entries: limit,
     })?;
@@ -50,22 +49,18 @@ pub(super) fn list(hands: &Hands, path: &str, limit: u32) -> Result<Outcome, Fau
         return Err(unexpected(&reply));
     };
     let mut text = String::new();
+    let mut rows = Vec::new();
     for entry in &entries {
         let name = readable(&entry.name).replace('\n', "\\n");
-        match entry.stat.kind {
-            FileKind::Directory => {
-                let _ = writeln!(text, "{name}/");
-            }
-            FileKind::File => {
-                let _ = writeln!(text, "{name}  {} bytes", entry.stat.size);
-            }
-            FileKind::Symlink => {
-                let _ = writeln!(text, "{name}  -> link");
-            }
-            kind => {
-                let _ = writeln!(text, "{name}  {kind:?}");
-            }
-        }
+        let (name, what) = match entry.stat.kind {
+            FileKind::Directory => (format!("{name}/"), String::new()),
+            FileKind::File => (name, format!("{} bytes", entry.stat.size)),
+            FileKind::Symlink => (name, "-> link".to_owned()),
+            kind => (name, format!("{kind:?}")),
+        };
+        let gap = if what.is_empty() { "" } else { "  " };
+        let _ = writeln!(text, "{name}{gap}{what}");
+        rows.push(vec![name, what]);
     }
     if entries.is_empty() {
         text.push_str("[the directory is empty]");
@@ -79,5 +74,9 @@ pub(super) fn list(hands: &Hands, path: &str, limit: u32) -> Result<Outcome, Fau
     Ok(Outcome::ok(
         text,
         json!({ "path": path, "entries": entries.len(), "more": more }),
-    ))
+    )
+    .with_view(View::Table {
+        columns: vec!["name", "what"],
+        rows,
+    }))
 }

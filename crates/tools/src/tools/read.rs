@@ -1,17 +1,18 @@
 //! Read: a text file by lines, an image, or a directory.
 
-use crate::catalog::Tool;
+use crate::Outcome;
+use crate::call::{Call, unexpected};
+use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, readable};
 use crate::tools::list;
-use crate::{Hands, Outcome};
 use glovebox_proto::{Code, Fault, Reply, Request};
 use glovebox_sandbox::Incoming;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Lines in one answer unless told otherwise.
 const USUAL_LINES: u64 = 2000;
@@ -23,7 +24,7 @@ const SNIFF_BYTES: usize = 8 << 10;
 const MAX_SUGGESTIONS: usize = 5;
 
 /// Arguments.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Read {
     /// File or directory, absolute or relative to the workspace.
@@ -43,37 +44,37 @@ impl Tool for Read {
     const DESCRIPTION: &'static str = "Reads a text file with line numbers, or lists a directory. Long \
         files come in parts: the answer says which offset to ask for next. Binary files are named, not \
         shown.";
-    const IS_READ_ONLY: bool = true;
+    const EFFECT: Effect = Effect::Reads;
 
-    fn run(self, hands: &Hands, _: &AtomicBool) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let request = Request::FileRead {
             path: ByteBuf::from(self.path.as_bytes()),
             offset: 0,
             max_bytes: None,
         };
-        let mut stream = hands.sandbox().open(request)?;
+        let mut stream = call.sandbox().open(request)?;
         let mut page = Page::new(
             self.offset.unwrap_or(1).max(1),
             self.limit.unwrap_or(USUAL_LINES),
         );
         loop {
-            match stream.recv() {
+            match call.next(&mut stream, Duration::ZERO)? {
                 Incoming::Data { bytes, .. } => {
                     page.take(&bytes);
                     if page.is_full() || page.is_binary {
                         // What follows is not wanted; dropping the stream says so.
-                        return Ok(page.outcome(hands, &self.path, None));
+                        return Ok(page.outcome(call, &self.path, None));
                     }
                 }
                 Incoming::Reply(Ok(Reply::Read { size, .. })) => {
-                    return Ok(page.outcome(hands, &self.path, Some(size)));
+                    return Ok(page.outcome(call, &self.path, Some(size)));
                 }
-                Incoming::Reply(Ok(other)) => return Err(crate::hands::unexpected(&other)),
+                Incoming::Reply(Ok(other)) => return Err(unexpected(&other)),
                 Incoming::Reply(Err(fault)) if fault.code == Code::IsDirectory => {
-                    return list::list(hands, &self.path, list::USUAL_ENTRIES);
+                    return list::list(call, &self.path, list::USUAL_ENTRIES);
                 }
                 Incoming::Reply(Err(fault)) if fault.code == Code::NotFound => {
-                    return Err(suggest(hands, &self.path, fault));
+                    return Err(suggest(call, &self.path, fault));
                 }
                 Incoming::Reply(Err(fault)) => return Err(fault),
             }
@@ -177,7 +178,7 @@ impl Page {
         self.line += 1;
     }
 
-    fn outcome(mut self, hands: &Hands, path: &str, size: Option<u64>) -> Outcome {
+    fn outcome(mut self, call: &Call<'_>, path: &str, size: Option<u64>) -> Outcome {
         if self.is_binary {
             let what = kind_of(&self.start);
             let size = size
@@ -191,7 +192,7 @@ impl Page {
         }
         let is_whole = !self.has_more && self.first == 1 && size == Some(self.bytes);
         if is_whole {
-            hands.ledger.note(path, self.hasher.finalize());
+            call.hands.ledger.note(path, self.hasher.finalize());
         }
         let next = self.first + self.shown;
         let mut text = self.text;
@@ -236,10 +237,10 @@ fn kind_of(start: &[u8]) -> &'static str {
 }
 
 /// Adds names that look like the one that is not there.
-fn suggest(hands: &Hands, path: &str, fault: Fault) -> Fault {
+fn suggest(call: &Call<'_>, path: &str, fault: Fault) -> Fault {
     let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
     let parent = if parent.is_empty() { "/" } else { parent };
-    let listed = hands.ask(Request::List {
+    let listed = call.ask(Request::List {
         path: ByteBuf::from(parent.as_bytes()),
         max_entries: 1000,
     });

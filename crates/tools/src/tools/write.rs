@@ -1,18 +1,18 @@
 //! Write: a whole file.
 
-use crate::catalog::Tool;
-use crate::{Hands, Outcome};
+use crate::Outcome;
+use crate::call::Call;
+use crate::catalog::{Effect, Tool};
 use glovebox_proto::{Code, Fault, WriteMode};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::sync::atomic::AtomicBool;
 
 /// Largest file that is compared before it is overwritten, in bytes.
 const MAX_COMPARED_BYTES: u64 = 32 << 20;
 
 /// Arguments.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Write {
     /// The file, absolute or relative to the workspace. Missing directories are made.
@@ -32,18 +32,16 @@ impl Tool for Write {
     const DESCRIPTION: &'static str = "Writes a whole file, new or in place of an old one, in one step: \
         others see the old content or the new. An existing file must have been read in full as it is \
         now, or `overwrite` be true. For changes in a file use Edit.";
-    const IS_READ_ONLY: bool = false;
+    const EFFECT: Effect = Effect::Writes;
+    const IS_IDEMPOTENT: bool = true;
 
-    fn run(self, hands: &Hands, _: &AtomicBool) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         if !self.overwrite {
-            self.check_seen(hands)?;
+            self.check_seen(call)?;
         }
-        let path = self.path.as_bytes();
-        let is_new =
-            hands
-                .sandbox()
-                .write_file(path, WriteMode::Replace, self.content.as_bytes())?;
-        hands
+        let content = self.content.as_bytes();
+        let is_new = call.write(&self.path, WriteMode::Replace, content)?;
+        call.hands
             .ledger
             .note(&self.path, blake3::hash(self.content.as_bytes()));
         let (bytes, lines) = (self.content.len(), self.content.lines().count());
@@ -56,20 +54,19 @@ impl Tool for Write {
 }
 
 impl Write {
-    fn check_seen(&self, hands: &Hands) -> Result<(), Fault> {
-        let there = match hands
-            .sandbox()
-            .read_file(self.path.as_bytes(), MAX_COMPARED_BYTES)
-        {
+    fn check_seen(&self, call: &Call<'_>) -> Result<(), Fault> {
+        let (there, size) = match call.read(&self.path, MAX_COMPARED_BYTES) {
             Ok(there) => there,
             Err(fault) if fault.code == Code::NotFound => return Ok(()),
-            // Too large to have been read in full; anything else is told by the writing itself.
-            Err(fault) if fault.code == Code::TooLarge => return Err(self.unseen()),
             Err(fault) => return Err(fault),
         };
+        // Too large to have been read in full.
+        if size > there.len() as u64 {
+            return Err(self.unseen());
+        }
         let is_known = there.is_empty()
             || there == self.content.as_bytes()
-            || hands.ledger.has_seen(&self.path, blake3::hash(&there));
+            || call.hands.ledger.has_seen(&self.path, blake3::hash(&there));
         if is_known { Ok(()) } else { Err(self.unseen()) }
     }
 

@@ -1,0 +1,133 @@
+//! One call under way: its way to the sandbox. Whatever a tool waits for, it waits for here, so that
+//! giving up a call gives up what it asked for, and nothing is waited for without end.
+
+use crate::Hands;
+use glovebox_proto::{Class, Code, Fault, Reply, Request, WriteMode};
+use glovebox_sandbox::{Incoming, Sandbox, Stream};
+use serde_bytes::ByteBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often a waiting call looks whether it was given up.
+const LOOK: Duration = Duration::from_millis(50);
+/// What an answer about files may take: disks can be slow. Longer than any deadline inside.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// A call of one tool.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) hands: &'a Hands,
+    cancel: &'a AtomicBool,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(hands: &'a Hands, cancel: &'a AtomicBool) -> Self {
+        Self { hands, cancel }
+    }
+
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        self.hands.sandbox()
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed)
+    }
+
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// The guest's own faults, `cancelled`, `timed-out`, and the loss of the sandbox.
+    pub(crate) fn ask(&self, request: Request) -> Result<Reply, Fault> {
+        self.ask_for(request, PATIENCE)
+    }
+
+    /// [`Self::ask`] with what the request itself may take.
+    pub(crate) fn ask_for(&self, request: Request, inner: Duration) -> Result<Reply, Fault> {
+        let mut stream = self.sandbox().open(request)?;
+        loop {
+            if let Incoming::Reply(reply) = self.next(&mut stream, inner)? {
+                return reply;
+            }
+        }
+    }
+
+    /// What comes next from an open request, within `wait` and some more.
+    pub(crate) fn next(&self, stream: &mut Stream, wait: Duration) -> Result<Incoming, Fault> {
+        let until = Instant::now() + wait + PATIENCE;
+        loop {
+            if let Some(incoming) = stream.recv_for(LOOK) {
+                return Ok(incoming);
+            }
+            if self.is_given_up() {
+                return Err(given_up());
+            }
+            if Instant::now() >= until {
+                let fault = Fault::failed(Code::TimedOut, "the sandbox did not answer in time");
+                return Err(fault.remedy("look whether it still lives with `glovebox list`"));
+            }
+        }
+    }
+
+    /// The first bytes of a file, at most `max_bytes`, and its size.
+    pub(crate) fn read(&self, path: &str, max_bytes: u64) -> Result<(Vec<u8>, u64), Fault> {
+        let mut stream = self.sandbox().open(Request::FileRead {
+            path: ByteBuf::from(path.as_bytes()),
+            offset: 0,
+            max_bytes: Some(max_bytes),
+        })?;
+        let mut content = Vec::new();
+        loop {
+            match self.next(&mut stream, Duration::ZERO)? {
+                Incoming::Data { bytes, .. } => {
+                    // TRUST: the guest may send more than was asked for.
+                    let room = (max_bytes as usize).saturating_sub(content.len());
+                    content.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                }
+                Incoming::Reply(Ok(Reply::Read { size, .. })) => return Ok((content, size)),
+                Incoming::Reply(Ok(other)) => return Err(unexpected(&other)),
+                Incoming::Reply(Err(fault)) => return Err(fault),
+            }
+        }
+    }
+
+    /// Writes a file, with its parents; true when it is new.
+    pub(crate) fn write(&self, path: &str, mode: WriteMode, content: &[u8]) -> Result<bool, Fault> {
+        let mut stream = self.sandbox().open(Request::FileWrite {
+            path: ByteBuf::from(path.as_bytes()),
+            mode,
+            permissions: 0o644,
+            make_parents: true,
+        })?;
+        // A refused input means that the answer says why; only a lost link ends it here.
+        match stream.send(content).and_then(|()| stream.finish_input()) {
+            Err(fault) if fault.class == Class::Lost => return Err(fault),
+            _ => {}
+        }
+        loop {
+            match self.next(&mut stream, Duration::ZERO)? {
+                Incoming::Data { .. } => {}
+                Incoming::Reply(Ok(Reply::Written { is_new, .. })) => return Ok(is_new),
+                Incoming::Reply(Ok(other)) => return Err(unexpected(&other)),
+                Incoming::Reply(Err(fault)) => return Err(fault),
+            }
+        }
+    }
+}
+
+/// The caller wants it no more.
+pub(crate) fn given_up() -> Fault {
+    Fault::failed(Code::Cancelled, "the call was cancelled")
+}
+
+/// An answer to another question.
+pub(crate) fn unexpected(reply: &Reply) -> Fault {
+    let debug = format!("{reply:?}");
+    let word = debug
+        .split(|c: char| !c.is_alphanumeric())
+        .next()
+        .unwrap_or_default();
+    Fault::lost(
+        Code::Protocol,
+        format!("the guest answered something else: {word}"),
+    )
+}
