@@ -1,0 +1,185 @@
+//! What is said between the head and a model: messages, calls, results, and what it cost.
+//!
+//! These types are written to the session log, so fields are only ever added. Reasoning and its
+//! signatures are kept as they came: providers want them back, unchanged, with the next turn.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One message of a conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Message {
+    /// From the user: the task, or what follows it.
+    User {
+        /// The words.
+        text: String,
+    },
+    /// From the model.
+    Assistant {
+        /// In the order they came.
+        parts: Vec<Part>,
+    },
+    /// From the tools, for all calls of the answer before.
+    Results {
+        /// In the order of the calls.
+        results: Vec<CallResult>,
+    },
+}
+
+/// A piece of an answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Part {
+    /// For the user.
+    Text {
+        /// The words.
+        text: String,
+    },
+    /// The model's thoughts, where the provider shows them.
+    Reasoning {
+        /// The words.
+        text: String,
+    },
+    /// What proves to the provider that the thoughts are its own.
+    Signature {
+        /// Opaque.
+        value: String,
+    },
+    /// Something only the provider understands, such as encrypted thoughts.
+    Opaque {
+        /// As it came.
+        data: Value,
+    },
+    /// The wish to use a tool.
+    Call(Call),
+}
+
+/// The wish to use a tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// Ours to pass back; unique within one answer at least.
+    pub id: String,
+    /// Name as the model wrote it.
+    pub name: String,
+    /// Arguments; a string when what came is no JSON.
+    pub arguments: Value,
+    /// Proofs that belong to this very call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<String>,
+}
+
+/// What a call came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallResult {
+    /// Of the call.
+    pub id: String,
+    /// Of the tool.
+    pub name: String,
+    /// For the model.
+    pub text: String,
+    /// Whether what was asked for did not succeed.
+    pub is_error: bool,
+    /// Pictures the tool found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
+}
+
+/// A picture for the model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// Such as `image/png`.
+    pub mime: String,
+    /// The file, in base64.
+    pub base64: String,
+}
+
+/// One whole answer.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Answer {
+    /// In the order they came.
+    pub parts: Vec<Part>,
+    /// Why the model stopped.
+    pub stop: StopReason,
+    /// What it cost.
+    pub usage: Usage,
+}
+
+impl Answer {
+    /// The calls, in order.
+    pub fn calls(&self) -> Vec<&Call> {
+        calls(&self.parts)
+    }
+
+    /// All text for the user.
+    pub fn text(&self) -> String {
+        text(&self.parts)
+    }
+}
+
+pub(crate) fn calls(parts: &[Part]) -> Vec<&Call> {
+    parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Call(call) => Some(call),
+            _ => None,
+        })
+        .collect()
+}
+
+pub(crate) fn text(parts: &[Part]) -> String {
+    parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Text { text } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Why a model stopped. Whether there are calls decides what happens next, not this word: providers
+/// say `completed` with calls pending.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// It said all it wanted to.
+    #[default]
+    Done,
+    /// It reached the most it may say at once.
+    Length,
+    /// The provider did not let it go on.
+    Filtered,
+    /// Something else, in the provider's word.
+    Other(String),
+}
+
+/// Tokens of one answer or of many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// All that was sent, cached or not.
+    pub input: u64,
+    /// All that came back, thoughts included.
+    pub output: u64,
+    /// Of `input`: read from the provider's cache.
+    #[serde(default)]
+    pub cached: u64,
+    /// Of `output`: thoughts.
+    #[serde(default)]
+    pub reasoning: u64,
+}
+
+impl Usage {
+    /// Everything together.
+    pub const fn total(self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.input = self.input.saturating_add(other.input);
+        self.output = self.output.saturating_add(other.output);
+        self.cached = self.cached.saturating_add(other.cached);
+        self.reasoning = self.reasoning.saturating_add(other.reasoning);
+    }
+}

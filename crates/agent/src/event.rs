@@ -1,0 +1,400 @@
+//! Everything that happens in a session, as it is shown, kept, exported and read again.
+//!
+//! Kept events are the truth about a session: [`Conversation`] is made from them and from nothing
+//! else. Kinds and fields are only ever added; anything else changes [`EVENT_VERSION`].
+
+use crate::conversation::calls;
+use crate::{CallResult, Ending, Image, Message, Part, StopReason, Usage};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Version of the shape of events.
+pub const EVENT_VERSION: u32 = 1;
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// It began.
+    Started {
+        /// What is to be done.
+        task: String,
+        /// `PROVIDER/NAME`.
+        model: String,
+        /// `local` or `sandbox`.
+        placement: String,
+        /// Name of the sandbox, where it has one that outlives us.
+        #[serde(default)]
+        sandbox: Option<String>,
+        /// What the model was told about its surroundings.
+        system: String,
+        /// Names of the tools it was given.
+        tools: Vec<String>,
+    },
+    /// It goes on in another process.
+    Resumed {
+        /// `PROVIDER/NAME`.
+        model: String,
+        /// What the model is told about its surroundings now.
+        system: String,
+    },
+    /// The user, or we in the user's place, said something.
+    Said {
+        /// The words.
+        text: String,
+    },
+    /// The model is asked.
+    TurnStarted {
+        /// From 1.
+        turn: u32,
+    },
+    /// Words on their way. Not kept.
+    Text {
+        /// A piece.
+        text: String,
+    },
+    /// Thoughts on their way. Not kept.
+    Reasoning {
+        /// A piece.
+        text: String,
+    },
+    /// A call on its way. Not kept.
+    CallWritten {
+        /// The tool.
+        tool: String,
+        /// Bytes of arguments so far.
+        bytes: usize,
+    },
+    /// The answer broke off and is asked for again; what came of it is void.
+    Retrying {
+        /// From 2.
+        attempt: u32,
+        /// Pause before.
+        wait_ms: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The model has answered.
+    Answered {
+        /// From 1.
+        turn: u32,
+        /// All of it.
+        parts: Vec<Part>,
+        /// Why it stopped.
+        #[serde(default)]
+        stop: StopReason,
+        /// What it cost.
+        #[serde(default)]
+        usage: Usage,
+        /// The same in US dollars, if the price is known.
+        #[serde(default)]
+        cost_usd: Option<f64>,
+    },
+    /// A tool is called.
+    CallStarted {
+        /// Of the call.
+        id: String,
+        /// The tool.
+        tool: String,
+        /// Its arguments.
+        arguments: Value,
+    },
+    /// A tool has been called, or the call was refused.
+    CallFinished {
+        /// Of the call.
+        id: String,
+        /// The tool.
+        tool: String,
+        /// What the model is told.
+        text: String,
+        /// Whether what was asked for did not succeed.
+        is_error: bool,
+        /// For programs.
+        #[serde(default)]
+        facts: Map<String, Value>,
+        /// Pictures.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        images: Vec<Image>,
+        /// For people: what changed, as a unified diff.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        diff: Option<String>,
+        /// How long it took.
+        #[serde(default)]
+        wall_ms: u64,
+    },
+    /// Old outputs were taken out of what the model is told.
+    Pruned {
+        /// How many.
+        results: usize,
+        /// About how many tokens that saves.
+        tokens: u64,
+    },
+    /// It ended, for now.
+    Ended {
+        /// How.
+        ending: Ending,
+        /// In words.
+        message: String,
+        /// Turns so far.
+        turns: u32,
+        /// All tokens so far.
+        usage: Usage,
+        /// What they cost, if the price is known.
+        cost_usd: Option<f64>,
+    },
+}
+
+impl Event {
+    /// Whether it belongs in the log; pieces of what comes whole later do not.
+    pub const fn is_kept(&self) -> bool {
+        !matches!(
+            self,
+            Self::Text { .. } | Self::Reasoning { .. } | Self::CallWritten { .. }
+        )
+    }
+
+    /// The word under `type`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Started { .. } => "started",
+            Self::Resumed { .. } => "resumed",
+            Self::Said { .. } => "said",
+            Self::TurnStarted { .. } => "turn_started",
+            Self::Text { .. } => "text",
+            Self::Reasoning { .. } => "reasoning",
+            Self::CallWritten { .. } => "call_written",
+            Self::Retrying { .. } => "retrying",
+            Self::Answered { .. } => "answered",
+            Self::CallStarted { .. } => "call_started",
+            Self::CallFinished { .. } => "call_finished",
+            Self::Pruned { .. } => "pruned",
+            Self::Ended { .. } => "ended",
+        }
+    }
+}
+
+/// An event with its place in the log: one line of an export.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Logged {
+    /// [`EVENT_VERSION`] of whoever wrote it.
+    #[serde(default = "version")]
+    pub version: u32,
+    /// From 1, without gaps.
+    #[serde(default)]
+    pub seq: u64,
+    /// When, in milliseconds since 1970.
+    #[serde(default)]
+    pub at_unix_ms: u64,
+    /// What.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+const fn version() -> u32 {
+    EVENT_VERSION
+}
+
+/// What was said and done so far, as the model is told it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Conversation {
+    /// In order.
+    pub messages: Vec<Message>,
+    /// Times the model was asked.
+    pub turns: u32,
+    /// All tokens.
+    pub usage: Usage,
+    /// What they cost, as far as prices were known.
+    pub cost_usd: f64,
+}
+
+/// What the model is told about a call whose end nobody saw.
+const UNKNOWN_END: &str = "[interrupted: the agent stopped while this call ran. It may have had its \
+    effect, in part or in full; look before you repeat it]";
+
+impl Conversation {
+    /// Begins with a task.
+    pub fn new(task: impl Into<String>) -> Self {
+        Self {
+            messages: vec![Message::User { text: task.into() }],
+            ..Self::default()
+        }
+    }
+
+    /// Takes up what a log tells. Calls without an end get one that says so.
+    pub fn from_events<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
+        let mut conversation = Self::default();
+        for event in events {
+            conversation.take(event);
+        }
+        conversation.close_open_calls(UNKNOWN_END);
+        conversation
+    }
+
+    fn take(&mut self, event: &Event) {
+        match event {
+            Event::Started { task: text, .. } | Event::Said { text } => {
+                self.close_open_calls(UNKNOWN_END);
+                self.messages.push(Message::User { text: text.clone() });
+            }
+            Event::Answered {
+                parts,
+                usage,
+                cost_usd,
+                turn,
+                ..
+            } => {
+                self.close_open_calls(UNKNOWN_END);
+                self.messages.push(Message::Assistant {
+                    parts: parts.clone(),
+                });
+                self.turns = (*turn).max(self.turns);
+                self.usage += *usage;
+                self.cost_usd += cost_usd.unwrap_or(0.0);
+            }
+            Event::CallFinished {
+                id,
+                tool,
+                text,
+                is_error,
+                images,
+                ..
+            } => self.add_result(CallResult {
+                id: id.clone(),
+                name: tool.clone(),
+                text: text.clone(),
+                is_error: *is_error,
+                images: images.clone(),
+            }),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn add_result(&mut self, result: CallResult) {
+        match self.messages.last_mut() {
+            Some(Message::Results { results }) => results.push(result),
+            _ => self.messages.push(Message::Results {
+                results: vec![result],
+            }),
+        }
+    }
+
+    /// Every call needs a result before the model can be asked again: those without get `text`.
+    pub(crate) fn close_open_calls(&mut self, text: &str) {
+        let (asked, answered): (Vec<(String, String)>, Vec<String>) = match self.messages.as_slice()
+        {
+            [.., Message::Assistant { parts }] => (named(parts), Vec::new()),
+            [
+                ..,
+                Message::Assistant { parts },
+                Message::Results { results },
+            ] => (
+                named(parts),
+                results.iter().map(|result| result.id.clone()).collect(),
+            ),
+            _ => return,
+        };
+        for (id, name) in asked {
+            if !answered.contains(&id) {
+                self.add_result(CallResult {
+                    id,
+                    name,
+                    text: text.to_owned(),
+                    is_error: true,
+                    images: Vec::new(),
+                });
+            }
+        }
+    }
+}
+
+fn named(parts: &[Part]) -> Vec<(String, String)> {
+    calls(parts)
+        .into_iter()
+        .map(|call| (call.id.clone(), call.name.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Call;
+    use serde_json::json;
+
+    fn answered(turn: u32, ids: &[&str]) -> Event {
+        Event::Answered {
+            turn,
+            parts: ids
+                .iter()
+                .map(|id| {
+                    Part::Call(Call {
+                        id: (*id).to_owned(),
+                        name: "Bash".to_owned(),
+                        arguments: json!({}),
+                        signatures: Vec::new(),
+                    })
+                })
+                .collect(),
+            stop: StopReason::Done,
+            usage: Usage {
+                input: 10,
+                output: 1,
+                ..Usage::default()
+            },
+            cost_usd: None,
+        }
+    }
+
+    fn finished(id: &str) -> Event {
+        Event::CallFinished {
+            id: id.to_owned(),
+            tool: "Bash".to_owned(),
+            text: "ok".to_owned(),
+            is_error: false,
+            facts: Map::new(),
+            images: Vec::new(),
+            diff: None,
+            wall_ms: 1,
+        }
+    }
+
+    #[test]
+    fn a_conversation_that_broke_off_can_go_on() {
+        let started = Event::Started {
+            task: "do".to_owned(),
+            model: "m/n".to_owned(),
+            placement: "sandbox".to_owned(),
+            sandbox: None,
+            system: String::new(),
+            tools: Vec::new(),
+        };
+        let events = [started, answered(1, &["a", "b"]), finished("a")];
+        let conversation = Conversation::from_events(&events);
+        assert_eq!((conversation.turns, conversation.usage.total()), (1, 11));
+        let Some(Message::Results { results }) = conversation.messages.last() else {
+            panic!("{conversation:?}");
+        };
+        assert_eq!(results.len(), 2);
+        assert!(!results[0].is_error && results[1].is_error);
+        assert!(results[1].text.contains("interrupted"));
+    }
+
+    #[test]
+    fn events_are_read_as_they_were_written() {
+        let logged = Logged {
+            version: EVENT_VERSION,
+            seq: 3,
+            at_unix_ms: 5,
+            event: answered(2, &["x"]),
+        };
+        let line = serde_json::to_string(&logged).unwrap();
+        assert!(line.contains("\"type\":\"answered\""), "{line}");
+        assert_eq!(serde_json::from_str::<Logged>(&line).unwrap(), logged);
+        let bare = r#"{"type":"said","text":"hi"}"#;
+        assert_eq!(
+            serde_json::from_str::<Logged>(bare).unwrap().event,
+            Event::Said {
+                text: "hi".to_owned()
+            }
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! The agent's head: it thinks outside the sandbox and acts through the tools inside.
+//!
+//! ```text
+//! task -> prompt (facts of this run) -> model answer -> tool calls -> results -> model answer -> ...
+//!            |                             |                |
+//!            +------------ every step is an event: shown, and kept in the session log
+//! ```
+//!
+//! In: a task, a [`Model`], [`Tools`] over one sandbox, limits. Out: a [`Verdict`] that is honest about
+//! how it ended, and events from which the conversation can be taken up again or replayed. What the
+//! environment says (keys, base addresses) is handed in; this crate reads no variable, prints nothing
+//! and knows no backend. Only waiting for a model is asynchronous, on a runtime of our own; a tool
+//! call happens on an ordinary thread.
+//!
+//! Keys live in [`Secret`]; [`Secrets`] takes them out of every text before it is shown, kept or sent.
+
+mod context;
+mod conversation;
+mod event;
+mod head;
+mod limits;
+mod log;
+mod model;
+mod prompt;
+mod repetition;
+mod replay;
+mod secret;
+mod stop;
+mod tools;
+
+pub use context::Budget;
+pub use conversation::{Answer, Call, CallResult, Image, Message, Part, StopReason, Usage};
+pub use event::{Conversation, EVENT_VERSION, Event, Logged};
+pub use head::{Approval, Approve, Ending, Head, NoApproval, Observe, Verdict};
+pub use limits::{Limits, Price};
+pub use log::{Log, SessionInfo, SessionLock, SessionState};
+pub use model::{
+    Access, Answering, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, Remote,
+    RetryPolicy, detect,
+};
+pub use prompt::{Facts, Placement, Program, changed, system_prompt};
+pub use replay::{Divergence, Recorded, compare, read_recording};
+pub use secret::{Secret, Secrets};
+pub use stop::Stop;
+pub use tools::{ToolDefinition, ToolOutput, Tools};

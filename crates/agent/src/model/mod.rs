@@ -1,0 +1,131 @@
+//! Whatever answers: a provider's server, or a recording.
+//!
+//! In: a [`Prompt`]. Out: one whole [`Answer`], and [`Delta`]s while it comes. An answer that breaks off
+//! is a failure, never a short answer. Dropping the future closes the connection.
+
+mod name;
+mod remote;
+mod retry;
+mod wire;
+
+pub use name::{Access, ModelName, Provider, detect};
+pub use remote::Remote;
+pub use retry::RetryPolicy;
+
+use crate::{Answer, Message, ToolDefinition};
+use glovebox_proto::{Code, Fault};
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// Everything a model is told.
+#[derive(Debug, Clone, Copy)]
+pub struct Prompt<'a> {
+    /// What holds for the whole conversation.
+    pub system: &'a str,
+    /// What was said so far; the last is not the model's.
+    pub messages: &'a [Message],
+    /// What it may call.
+    pub tools: &'a [ToolDefinition],
+}
+
+/// A piece of an answer on its way, for whoever watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delta {
+    /// Words for the user.
+    Text(String),
+    /// Thoughts.
+    Reasoning(String),
+    /// A call is being written: the tool, and how much of its arguments there is.
+    Call {
+        /// The tool.
+        name: String,
+        /// Bytes of arguments so far.
+        bytes: usize,
+    },
+    /// The answer broke off or was refused and is asked for once more: what came of it is void.
+    Retry {
+        /// Which attempt follows, from 2.
+        attempt: u32,
+        /// How long is waited before.
+        wait: Duration,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// An answer in the making.
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, ModelError>> + Send + 'a>>;
+
+/// Receives the pieces of an answer.
+pub type OnDelta<'a> = &'a mut (dyn FnMut(Delta) + Send);
+
+/// Something that answers.
+pub trait Model: Send + Sync {
+    /// Its name, as `PROVIDER/NAME`.
+    fn label(&self) -> String;
+
+    /// Asks for an answer. Dropping the future gives it up.
+    fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> Answering<'a>;
+
+    /// Tells it how many answers of an earlier run it has given already.
+    fn skip(&self, _answers: usize) {}
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ModelError {
+    /// One sentence, without secrets.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: Option<String>,
+    /// The provider's HTTP status, if it came to that.
+    pub status: Option<u16>,
+    /// Whether the same request may succeed later.
+    pub is_passing: bool,
+    /// How long the provider wants to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+impl ModelError {
+    pub(crate) fn lasting(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            remedy: None,
+            status: None,
+            is_passing: false,
+            retry_after: None,
+        }
+    }
+
+    pub(crate) fn passing(message: impl Into<String>) -> Self {
+        Self {
+            is_passing: true,
+            ..Self::lasting(message)
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+impl From<ModelError> for Fault {
+    fn from(error: ModelError) -> Self {
+        let code = match error.status {
+            Some(401 | 403) => Code::PermissionDenied,
+            Some(404) => Code::NotFound,
+            Some(400 | 422) => Code::InvalidArgument,
+            Some(413) => Code::TooLarge,
+            _ if error.is_passing => Code::Unavailable,
+            _ => Code::Protocol,
+        };
+        let mut fault = Self::failed(code, error.message);
+        fault.remedy = error.remedy;
+        fault.is_retryable = error.is_passing;
+        fault
+    }
+}

@@ -1,0 +1,292 @@
+//! Our words in the words of the adapter library, and back.
+
+use super::{ModelError, Prompt};
+use crate::{Answer, Call, Message, Part, StopReason, Usage};
+use genai::chat::{
+    Binary, BinarySource, ChatMessage, ChatRequest, ContentPart, CustomPart, MessageContent,
+    StopReason as WireStop, StreamEnd, Tool, ToolCall, ToolResponse, Usage as WireUsage,
+};
+use genai::{Error, ModelIden};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Most of what a server says in a failure that is passed on.
+const MAX_ERROR_CHARS: usize = 300;
+
+pub(super) fn request(prompt: &Prompt<'_>, model: &ModelIden) -> ChatRequest {
+    let mut messages: Vec<ChatMessage> = Vec::with_capacity(prompt.messages.len());
+    for message in prompt.messages {
+        match message {
+            Message::User { text } => messages.push(ChatMessage::user(text.as_str())),
+            Message::Assistant { parts } => {
+                let parts: Vec<ContentPart> =
+                    parts.iter().map(|part| content(part, model)).collect();
+                messages.push(ChatMessage::assistant(MessageContent::from_parts(parts)));
+            }
+            Message::Results { results } => {
+                let responses: Vec<ToolResponse> = results
+                    .iter()
+                    .map(|result| {
+                        ToolResponse::new(result.id.as_str(), result.text.as_str())
+                            .with_fn_name(result.name.as_str())
+                    })
+                    .collect();
+                // All in one message: providers want the answers to parallel calls together.
+                messages.push(ChatMessage::from(responses));
+                let images: Vec<ContentPart> = results
+                    .iter()
+                    .flat_map(|result| &result.images)
+                    .map(|image| {
+                        ContentPart::Binary(Binary::new(
+                            image.mime.as_str(),
+                            BinarySource::Base64(image.base64.as_str().into()),
+                            None,
+                        ))
+                    })
+                    .collect();
+                if !images.is_empty() {
+                    messages.push(ChatMessage::user(MessageContent::from_parts(images)));
+                }
+            }
+        }
+    }
+    let tools = prompt.tools.iter().map(|tool| {
+        Tool::new(tool.name.as_str())
+            .with_description(tool.description.as_str())
+            .with_schema(tool.schema.clone())
+    });
+    ChatRequest::new(messages)
+        .with_system(prompt.system)
+        .with_tools(tools)
+}
+
+fn content(part: &Part, model: &ModelIden) -> ContentPart {
+    match part {
+        Part::Text { text } => ContentPart::Text(text.clone()),
+        Part::Reasoning { text } => ContentPart::ReasoningContent(text.clone()),
+        Part::Signature { value } => ContentPart::ThoughtSignature(value.clone()),
+        Part::Opaque { data } => ContentPart::Custom(CustomPart {
+            model_iden: Some(model.clone()),
+            data: data.clone(),
+        }),
+        Part::Call(call) => ContentPart::ToolCall(ToolCall {
+            call_id: call.id.clone(),
+            fn_name: call.name.clone(),
+            // Providers refuse a conversation whose calls are no objects, so that one answer that was
+            // cut in the middle of a call would spoil all that follow.
+            fn_arguments: match &call.arguments {
+                Value::Object(_) => call.arguments.clone(),
+                Value::Null => json!({}),
+                other => json!({ "not_an_object": other }),
+            },
+            thought_signatures: (!call.signatures.is_empty()).then(|| call.signatures.clone()),
+        }),
+    }
+}
+
+/// The end of a stream as one answer.
+// TRUST: a model server chose all of this; sizes were bounded while it came.
+pub(super) fn answer(end: StreamEnd) -> Answer {
+    let mut parts = Vec::new();
+    let reasoning = end.captured_reasoning_content;
+    for part in end
+        .captured_content
+        .map(MessageContent::into_parts)
+        .unwrap_or_default()
+    {
+        match part {
+            ContentPart::Text(text) if text.is_empty() => {}
+            ContentPart::Text(text) => parts.push(Part::Text { text }),
+            ContentPart::ReasoningContent(text) => parts.push(Part::Reasoning { text }),
+            ContentPart::ThoughtSignature(value) => parts.push(Part::Signature { value }),
+            ContentPart::Custom(custom) => parts.push(Part::Opaque { data: custom.data }),
+            ContentPart::ToolCall(call) => parts.push(Part::Call(Call {
+                id: call.call_id,
+                name: call.fn_name,
+                arguments: call.fn_arguments,
+                signatures: call.thought_signatures.unwrap_or_default(),
+            })),
+            ContentPart::Binary(_) | ContentPart::ToolResponse(_) => {}
+        }
+    }
+    let has_reasoning = parts
+        .iter()
+        .any(|part| matches!(part, Part::Reasoning { .. }));
+    if let Some(text) = reasoning
+        && !has_reasoning
+        && !text.is_empty()
+    {
+        parts.insert(0, Part::Reasoning { text });
+    }
+    Answer {
+        parts,
+        stop: end.captured_stop_reason.map_or(StopReason::Done, stop),
+        usage: end.captured_usage.as_ref().map(usage).unwrap_or_default(),
+    }
+}
+
+fn stop(reason: WireStop) -> StopReason {
+    match reason {
+        WireStop::Completed(_) | WireStop::ToolCall(_) | WireStop::StopSequence(_) => {
+            StopReason::Done
+        }
+        WireStop::MaxTokens(_) => StopReason::Length,
+        WireStop::ContentFilter(_) => StopReason::Filtered,
+        WireStop::Other(word) => StopReason::Other(word),
+    }
+}
+
+fn usage(usage: &WireUsage) -> Usage {
+    let count = |number: Option<i32>| number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    Usage {
+        input: count(usage.prompt_tokens),
+        output: count(usage.completion_tokens),
+        cached: count(
+            usage
+                .prompt_tokens_details
+                .as_ref()
+                .and_then(|details| details.cached_tokens),
+        ),
+        reasoning: count(
+            usage
+                .completion_tokens_details
+                .as_ref()
+                .and_then(|details| details.reasoning_tokens),
+        ),
+    }
+}
+
+/// A failure of the adapter library as one of ours. In a stream the answer of the server sits inside
+/// another error.
+pub(super) fn error(error: Error) -> ModelError {
+    match error {
+        Error::WebStream { cause, error, .. } => match error.downcast::<Error>() {
+            Ok(inner) => self::error(*inner),
+            Err(other) => ModelError::passing(format!(
+                "the connection to the model server failed: {}",
+                chain(other.as_ref(), &cause)
+            )),
+        },
+        Error::ChatResponse { body, .. } => {
+            let kind = body["type"]
+                .as_str()
+                .or_else(|| body["error"]["type"].as_str());
+            let is_passing = kind.is_some_and(|kind| {
+                [
+                    "overloaded",
+                    "rate_limit",
+                    "server_error",
+                    "api_error",
+                    "timeout",
+                ]
+                .iter()
+                .any(|word| kind.contains(word))
+            });
+            ModelError {
+                is_passing,
+                ..ModelError::lasting(format!(
+                    "the model server broke the answer off: {}",
+                    told(&body.to_string())
+                ))
+            }
+        }
+        Error::StreamParse { serde_error, .. } => ModelError::passing(format!(
+            "the model server sent what is not JSON: {serde_error}"
+        )),
+        Error::HttpError {
+            status,
+            body,
+            headers,
+            ..
+        } => {
+            let after = headers
+                .get("retry-after-ms")
+                .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+                .map(Duration::from_millis)
+                .or_else(|| {
+                    let value = headers.get("retry-after")?.to_str().ok()?;
+                    // TRUST: whatever the number is, the policy bounds it.
+                    Some(Duration::from_secs(value.trim().parse().ok()?))
+                });
+            http(status.as_u16(), &body, after)
+        }
+        other => {
+            let status = other.status().map(|status| status.as_u16());
+            match status {
+                Some(status) => http(status, "", None),
+                None => ModelError::lasting(format!(
+                    "the model cannot be asked: {}",
+                    told(&other.to_string())
+                )),
+            }
+        }
+    }
+}
+
+fn http(status: u16, body: &str, retry_after: Option<Duration>) -> ModelError {
+    let said = said(body);
+    let tail = if said.is_empty() {
+        String::new()
+    } else {
+        format!(": {said}")
+    };
+    let (what, remedy) = match status {
+        401 | 403 => (
+            "the model server does not accept the key",
+            Some("set the key of the provider in the environment"),
+        ),
+        404 => (
+            "the model server does not know this model or address",
+            Some("name another with --model PROVIDER/NAME, or correct the base URL"),
+        ),
+        413 => ("the conversation is too long for the model server", None),
+        429 => (
+            "the model server has had too many requests",
+            Some("wait, or use another model; `glovebox sessions resume` goes on from here"),
+        ),
+        500.. => (
+            "the model server failed",
+            Some("try again later with `glovebox sessions resume`"),
+        ),
+        _ => ("the model server refused the request", None),
+    };
+    ModelError {
+        message: format!("{what} (HTTP {status}){tail}"),
+        remedy: remedy.map(str::to_owned),
+        status: Some(status),
+        is_passing: matches!(status, 408 | 409 | 425 | 429 | 500..),
+        retry_after,
+    }
+}
+
+/// What a server wrote into its refusal, found where the providers put it.
+fn said(body: &str) -> String {
+    let message = serde_json::from_str::<Value>(body).ok().and_then(|value| {
+        let error = &value["error"];
+        error["message"]
+            .as_str()
+            .or_else(|| error.as_str())
+            .or_else(|| value["message"].as_str())
+            .map(str::to_owned)
+    });
+    told(&message.unwrap_or_else(|| body.to_owned()))
+}
+
+// TRUST: a server's words reach a terminal and the log: one line, bounded, nothing that acts.
+fn told(text: &str) -> String {
+    let line: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(MAX_ERROR_CHARS)
+        .collect();
+    line.trim().to_owned()
+}
+
+fn chain(error: &dyn std::error::Error, cause: &str) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    let text = deepest.to_string();
+    told(if text.is_empty() { cause } else { &text })
+}

@@ -1,0 +1,110 @@
+//! Noticing a model that goes in circles: the same calls with the same outcome, again and again.
+
+use crate::{CallResult, Message};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Turns alike after which the model is told.
+const TELL_AT: u32 = 3;
+/// Turns alike after which the run ends.
+const END_AT: u32 = 6;
+
+/// What to do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Circle {
+    /// Nothing.
+    No,
+    /// Tell the model.
+    Tell,
+    /// Give up.
+    End,
+}
+
+/// Counts turns that were alike.
+#[derive(Debug, Default)]
+pub(crate) struct Repetition {
+    last: Option<u64>,
+    count: u32,
+}
+
+impl Repetition {
+    /// Notes a turn's calls and results. `is_waiting` is whether something of them still runs: who
+    /// waits for a long command does the same again and again with reason.
+    pub(crate) fn note(
+        &mut self,
+        calls: &Message,
+        results: &[CallResult],
+        is_waiting: bool,
+    ) -> Circle {
+        let Message::Assistant { parts } = calls else {
+            return Circle::No;
+        };
+        let mut hasher = DefaultHasher::new();
+        for call in crate::conversation::calls(parts) {
+            call.name.hash(&mut hasher);
+            call.arguments.to_string().hash(&mut hasher);
+        }
+        for result in results {
+            without_numbers(&result.text).hash(&mut hasher);
+        }
+        let now = hasher.finish();
+        if is_waiting {
+            *self = Self::default();
+            return Circle::No;
+        }
+        if self.last.replace(now) == Some(now) {
+            self.count += 1;
+        } else {
+            self.count = 1;
+        }
+        match self.count {
+            END_AT.. => Circle::End,
+            TELL_AT => Circle::Tell,
+            _ => Circle::No,
+        }
+    }
+}
+
+/// Times and process ids differ each time and mean nothing here.
+fn without_numbers(text: &str) -> String {
+    text.chars()
+        .filter(|c| !c.is_ascii_digit() && *c != '.')
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Call, Part};
+    use serde_json::json;
+
+    #[test]
+    fn circles_are_told_and_then_ended() {
+        let turn = |command: &str| Message::Assistant {
+            parts: vec![Part::Call(Call {
+                id: command.to_owned(),
+                name: "Bash".to_owned(),
+                arguments: json!({ "command": command }),
+                signatures: Vec::new(),
+            })],
+        };
+        let result = |ms: u32| {
+            vec![CallResult {
+                id: String::new(),
+                name: "Bash".to_owned(),
+                text: format!("no\n[exit code 1, {ms} ms]"),
+                is_error: true,
+                images: Vec::new(),
+            }]
+        };
+        let mut seen = Repetition::default();
+        let said: Vec<Circle> = (0..6)
+            .map(|n| seen.note(&turn("x"), &result(n), false))
+            .collect();
+        assert_eq!(said[..3], [Circle::No, Circle::No, Circle::Tell]);
+        assert_eq!(said[5], Circle::End);
+        assert_eq!(seen.note(&turn("y"), &result(1), false), Circle::No);
+        for n in 0..10 {
+            assert_eq!(seen.note(&turn("x"), &result(n), true), Circle::No);
+        }
+    }
+}
