@@ -7,6 +7,7 @@
 mod canary;
 mod census;
 mod home;
+mod model;
 mod person;
 mod ran;
 mod skip;
@@ -14,6 +15,7 @@ mod skip;
 pub use canary::Canary;
 pub use census::{Process, await_sleepers, marker, wait_until};
 pub use home::{Glovebox, Home, binary};
+pub use model::{Asked, ModelServer, Step, Wanted};
 pub use person::{Person, UNPRIVILEGED_ID};
 pub use ran::{Ran, filters};
 pub use skip::{has_program, is_root, skip_loudly};

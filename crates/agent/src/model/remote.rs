@@ -122,6 +122,14 @@ impl Remote {
                         bytes: call_bytes,
                     });
                 }
+                // For two formats the library makes an end of its own when the stream just stops. A real
+                // one says why the model stopped.
+                ChatStreamEvent::End(end)
+                    if end.captured_stop_reason.is_none()
+                        && self.target.model.adapter_kind != AdapterKind::OpenAI =>
+                {
+                    break;
+                }
                 ChatStreamEvent::End(end) => return Ok(wire::answer(end)),
             }
             // TRUST: a server may go on for ever.

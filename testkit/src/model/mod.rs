@@ -1,0 +1,316 @@
+//! A model server on loopback that says what a test tells it to, in the wire formats of the providers.
+//!
+//! In: a script of [`Step`]s, one for each request. Out: an address for `*_BASE_URL`, and every request
+//! that came, byte for byte. It speaks plain HTTP/1.1 on one connection per request, and breaks off,
+//! refuses and drips as told.
+
+mod wire;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What the server does with one request.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Says this.
+    Text(String),
+    /// Wants these tools called, after saying something.
+    Calls(String, Vec<Wanted>),
+    /// Refuses with this status; with a `Retry-After` of so many seconds.
+    Status(u16, Option<u64>),
+    /// Refuses with this status and these words.
+    Refuse(u16, String),
+    /// Begins to say this and closes the connection in the middle.
+    Cut(String),
+    /// Begins a call of a tool and closes the connection in the middle of its arguments.
+    CutCall(Wanted),
+    /// Says this in pieces, with a pause before each.
+    Drip(Vec<String>, Duration),
+    /// Accepts the request and says nothing until the other side leaves.
+    Silence,
+}
+
+/// A call the model wants.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// The tool.
+    pub tool: String,
+    /// Its arguments, as text: it need not be JSON.
+    pub arguments: String,
+}
+
+impl Wanted {
+    /// A call of `tool`.
+    pub fn new(tool: &str, arguments: &str) -> Self {
+        Self {
+            tool: tool.to_owned(),
+            arguments: arguments.to_owned(),
+        }
+    }
+}
+
+impl Step {
+    /// One call and nothing said.
+    pub fn call(tool: &str, arguments: &str) -> Self {
+        Self::Calls(String::new(), vec![Wanted::new(tool, arguments)])
+    }
+
+    /// Words and nothing else.
+    pub fn text(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// One request as it came.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Method and path.
+    pub line: String,
+    /// Header lines.
+    pub headers: Vec<String>,
+    /// The body.
+    pub body: String,
+}
+
+/// Which provider's format a path means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Chat,
+    Responses,
+    Messages,
+    Gemini,
+}
+
+/// The server; it ends when dropped.
+#[derive(Debug)]
+pub struct ModelServer {
+    port: u16,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    steps: Mutex<std::collections::VecDeque<Step>>,
+    asked: Mutex<Vec<Asked>>,
+    left: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl ModelServer {
+    /// Plays `steps` in order; a request beyond the last gets status 400.
+    ///
+    /// # Panics
+    /// When there is no port on loopback.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without its server")]
+    pub fn start(steps: impl IntoIterator<Item = Step>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
+        let port = listener.local_addr().expect("an address").port();
+        let shared = Arc::new(Shared {
+            steps: Mutex::new(steps.into_iter().collect()),
+            asked: Mutex::new(Vec::new()),
+            left: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+        });
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("model".to_owned())
+            .spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    if own.is_over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    let own = Arc::clone(&own);
+                    // One that is silent must not keep the next from being heard.
+                    let _ = std::thread::Builder::new().spawn(move || {
+                        let _ = own.serve(&stream);
+                    });
+                }
+            })
+            .expect("a thread");
+        Self {
+            port,
+            shared,
+            thread: Some(thread),
+        }
+    }
+
+    /// Where it is, without a path.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Every request so far.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.shared.lock_asked().clone()
+    }
+
+    /// How many steps were not asked for yet.
+    pub fn steps_left(&self) -> usize {
+        self.shared.lock_steps().len()
+    }
+
+    /// Whether somebody closed a connection before the answer was over.
+    pub fn was_left(&self) -> bool {
+        self.shared.left.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for ModelServer {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        // Wakes it from waiting for somebody.
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock_asked(&self) -> std::sync::MutexGuard<'_, Vec<Asked>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_steps(&self) -> std::sync::MutexGuard<'_, std::collections::VecDeque<Step>> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, stream: &TcpStream) -> std::io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        if line.is_empty() {
+            return Ok(());
+        }
+        let mut headers = Vec::new();
+        let mut length = 0;
+        loop {
+            let mut header = String::new();
+            reader.read_line(&mut header)?;
+            let header = header.trim_end().to_owned();
+            if header.is_empty() {
+                break;
+            }
+            let lower = header.to_ascii_lowercase();
+            if let Some(value) = lower.strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap_or(0);
+            }
+            headers.push(header);
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        let format = if line.contains("/chat/completions") {
+            Format::Chat
+        } else if line.contains("/responses") {
+            Format::Responses
+        } else if line.contains("/messages") {
+            Format::Messages
+        } else {
+            Format::Gemini
+        };
+        let turn = {
+            let mut asked = self.lock_asked();
+            asked.push(Asked {
+                line: line.trim_end().to_owned(),
+                headers,
+                body: String::from_utf8_lossy(&body).into_owned(),
+            });
+            asked.len()
+        };
+        let step = self
+            .lock_steps()
+            .pop_front()
+            .unwrap_or_else(|| Step::Refuse(400, "the script is over".to_owned()));
+        let told = Self::play(stream, format, step, turn);
+        if told.is_err() {
+            self.left.store(true, Ordering::SeqCst);
+        }
+        told
+    }
+
+    fn play(mut out: &TcpStream, format: Format, step: Step, turn: usize) -> std::io::Result<()> {
+        match step {
+            Step::Status(status, after) => refuse(out, status, after, "as the script says"),
+            Step::Refuse(status, words) => refuse(out, status, None, &words),
+            Step::Text(text) => {
+                begin(out)?;
+                // In two pieces, so that joining them is tried.
+                let half = (0..=text.len() / 2)
+                    .rev()
+                    .find(|&at| text.is_char_boundary(at))
+                    .unwrap_or(0);
+                let (first, second) = text.split_at(half);
+                let pieces = [first, second].map(str::to_owned);
+                out.write_all(wire::answer(format, turn, &pieces, &[]).join("").as_bytes())
+            }
+            Step::Calls(text, calls) => {
+                begin(out)?;
+                out.write_all(
+                    wire::answer(format, turn, &[text], &calls)
+                        .join("")
+                        .as_bytes(),
+                )
+            }
+            Step::Cut(text) => {
+                begin(out)?;
+                let events = wire::answer(format, turn, &[text], &[]);
+                out.write_all(events[..wire::words_end(format)].join("").as_bytes())
+            }
+            Step::CutCall(call) => {
+                begin(out)?;
+                let whole = wire::answer(format, turn, &[], &[call]).join("");
+                let half = whole
+                    .find("arguments\":\"{")
+                    .or_else(|| whole.find("partial_json"))
+                    .unwrap_or(40);
+                let at = (half + 20).min(whole.len());
+                out.write_all(&whole.as_bytes()[..at])
+            }
+            Step::Drip(pieces, pause) => {
+                begin(out)?;
+                for event in wire::answer(format, turn, &pieces, &[]) {
+                    std::thread::sleep(pause);
+                    out.write_all(event.as_bytes())?;
+                    out.flush()?;
+                }
+                Ok(())
+            }
+            Step::Silence => {
+                begin(out)?;
+                // Until the other side leaves.
+                let mut byte = [0];
+                match out.read(&mut byte) {
+                    Ok(0) | Err(_) => Err(std::io::ErrorKind::ConnectionAborted.into()),
+                    Ok(_) => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+fn begin(mut out: &TcpStream) -> std::io::Result<()> {
+    out.write_all(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n",
+    )
+}
+
+fn refuse(
+    mut out: &TcpStream,
+    status: u16,
+    after: Option<u64>,
+    words: &str,
+) -> std::io::Result<()> {
+    let body = serde_json::json!({ "error": { "message": words, "type": "scripted" } }).to_string();
+    let after = after.map_or_else(String::new, |secs| format!("retry-after: {secs}\r\n"));
+    write!(
+        out,
+        "HTTP/1.1 {status} Scripted\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{after}connection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
