@@ -2,7 +2,9 @@
 
 use crate::arena::Arena;
 use crate::script::{sh, sh_ok, shell};
-use glovebox_sandbox::jail::spec::{LimitState, WorkspaceAccess};
+use glovebox_sandbox::WallFact;
+use glovebox_sandbox::jail::spec::{Layers, LimitState, WorkspaceAccess};
+use glovebox_sandbox::proto::{Code, WriteMode};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -134,6 +136,66 @@ fn attack_live_workspace() {
         std::os::unix::fs::MetadataExt::uid(&fs::metadata(project.join(path)).expect("it is there"))
     };
     assert_eq!(owner("new"), owner("src/file"));
+}
+
+/// A read-only workspace -> EROFS for every write there, by commands, by the guest's own file
+/// operations and through every name of it, while reading works. Twin: the home beside it is written.
+#[test]
+fn attack_read_only_workspace() {
+    let arena = Arena::new();
+    for path in ["src/file", ".env"] {
+        arena.home.write(format!("project/{path}"), "before\n");
+    }
+    let project = Canary::watch(arena.home.project());
+    for layers in [Layers::Disk, Layers::Memory] {
+        let sandbox = arena.with(|spec| {
+            spec.jail.layers = layers;
+            spec.jail.workspace_access = WorkspaceAccess::ReadOnly;
+            spec.jail.hidden = vec![".env".into()];
+        });
+        assert_eq!(
+            sh_ok(&sandbox, "cd /workspace && cat src/file && ls -A"),
+            "before\nsrc\n"
+        );
+        for attack in [
+            "echo x > new",
+            "echo x >> src/file",
+            "mkdir d",
+            "rm src/file",
+            "mv src other",
+            "chmod 777 src/file",
+            "touch src/file",
+            "ln src/file hard",
+            "ln -s x link",
+            "mkfifo pipe",
+            "exec 3< . && echo x > /proc/self/fd/3/new",
+            "cd /proc/self/root/workspace && echo x > new",
+        ] {
+            let ran = sh(&sandbox, &format!("exec 2>&1; cd /workspace && {attack}"));
+            assert!(
+                !ran.succeeded() && ran.out.contains("Read-only file system"),
+                "{attack}: {}",
+                ran.out
+            );
+        }
+        let remount = "mount -o remount,rw /workspace || mount --bind /tmp /workspace";
+        assert!(!sh(&sandbox, remount).succeeded());
+        let write = |path: &[u8]| sandbox.write_file(path, WriteMode::Replace, b"x");
+        for path in [&b"/workspace/new"[..], b"/workspace/src/file"] {
+            let fault = write(path).expect_err("a read-only workspace");
+            assert_eq!(fault.code, Code::ReadOnly, "{fault:?}");
+        }
+        sh_ok(&sandbox, "echo x > ~/own && echo y > /tmp/own && cat ~/own");
+        let report = sandbox.report().expect("a report");
+        let is_told = |wall: &WallFact| {
+            wall.name == "workspace"
+                && wall.state == LimitState::Enforced
+                && wall.detail.starts_with("read-only")
+        };
+        assert!(report.walls.iter().any(is_told), "{:?}", report.walls);
+        sandbox.destroy().expect("an end in order");
+    }
+    project.assert_untouched();
 }
 
 /// A sandbox that is held still -> nothing it runs makes a step, however it forks; and it goes on

@@ -16,6 +16,7 @@ mod endings;
 mod flood;
 mod hands;
 mod mistakes;
+mod policy;
 mod projects;
 mod repositories;
 mod signals;

@@ -7,6 +7,7 @@
 //! wanted    settings -> SandboxSpec
 //! cmd       one file per command
 //! sync      a sandbox's changes: collected, shown, taken over
+//! seat      the sandbox that tools work in
 //! session   a command's streams, signals and terminal
 //! render    words for people, objects for programs
 //! exit      errors and exit codes
@@ -21,6 +22,7 @@ mod config;
 mod exit;
 mod host;
 mod render;
+mod seat;
 mod session;
 mod sync;
 mod units;
@@ -89,8 +91,9 @@ fn dispatch(cx: &Cx, command: Command) -> CommandResult {
         Command::Push(args) => cmd::push::run(cx, &args),
         Command::Logs(args) => cmd::logs::run(cx, &args),
         Command::Info(args) => cmd::info::run(cx, &args),
-        Command::Tools(args) => cmd::tools::list(&args),
+        Command::Tools(args) => cmd::tools::list(cx, &args),
         Command::Call(args) => cmd::tools::call(cx, &args),
+        Command::Why(args) => cmd::why::run(cx, &args),
         Command::Doctor(args) => cmd::doctor::run(cx, &args),
         Command::Demo(args) => cmd::demo::run(cx, &args),
         Command::Completions(args) => cmd::completions::run(&args),

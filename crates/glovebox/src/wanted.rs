@@ -62,6 +62,10 @@ pub(crate) fn wanted(
         Backend::Native => {
             match settings.workspace_mode() {
                 WorkspaceMode::Overlay => jail.workspace = Some(project.to_owned()),
+                WorkspaceMode::ReadOnly => {
+                    jail.workspace = Some(project.to_owned());
+                    jail.workspace_access = WorkspaceAccess::ReadOnly;
+                }
                 WorkspaceMode::Live => {
                     jail.workspace = Some(project.to_owned());
                     jail.workspace_access = WorkspaceAccess::Live;
@@ -178,7 +182,7 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
         WorkspaceMode::None => false,
         WorkspaceMode::Live => settings.backend.value != BackendKind::Host,
         WorkspaceMode::Copy => settings.backend.value != BackendKind::Command,
-        WorkspaceMode::Overlay => true,
+        WorkspaceMode::Overlay | WorkspaceMode::ReadOnly => true,
     };
     if is_impossible && let Some(name) = flag(&settings.workspace.origin) {
         return Some(name);

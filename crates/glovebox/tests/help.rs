@@ -40,6 +40,9 @@ help_of! {
     demo: "demo",
     completions: "completions",
     config_explain: "config explain",
+    tools: "tools",
+    call: "call",
+    why: "why",
 }
 
 #[test]

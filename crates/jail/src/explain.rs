@@ -106,12 +106,14 @@ impl Plan {
                 target,
                 lowers,
                 layer,
+                is_read_only,
             } => {
-                writeln!(
-                    f,
-                    "  {}: overlay, writes go to layer `{layer}`",
-                    show(target)
-                )?;
+                let writes = if *is_read_only {
+                    "read-only".to_owned()
+                } else {
+                    format!("writes go to layer `{layer}`")
+                };
+                writeln!(f, "  {}: overlay, {writes}", show(target))?;
                 if lowers.is_empty() {
                     return writeln!(f, "      over nothing");
                 }

@@ -191,6 +191,8 @@ pub enum Step {
         lowers: Vec<usize>,
         /// Name of the writable layer: `NAME-upper` and `NAME-work`.
         layer: String,
+        /// Whether the mount as a whole refuses every write.
+        is_read_only: bool,
     },
     /// A source at a target.
     Bind {

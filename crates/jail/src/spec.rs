@@ -101,6 +101,8 @@ pub enum WorkspaceAccess {
     Overlay,
     /// Directly: what they write is written on the host, at once. No wall.
     Live,
+    /// As [`WorkspaceAccess::Overlay`], but nothing in it can be written, by anything inside.
+    ReadOnly,
 }
 
 impl fmt::Display for WorkspaceAccess {
@@ -108,6 +110,7 @@ impl fmt::Display for WorkspaceAccess {
         f.write_str(match self {
             Self::Overlay => "overlay",
             Self::Live => "live",
+            Self::ReadOnly => "read-only",
         })
     }
 }

@@ -124,6 +124,8 @@ codes! {
     ContentChanged = "content-changed",
     /// The file holds content that the caller has not read, and writing would destroy it.
     UnseenContent = "unseen-content",
+    /// The toolset or a rule of the policy does not permit the call, or asks and nobody may answer.
+    PolicyRefused = "policy-refused",
 }
 
 impl fmt::Display for Code {

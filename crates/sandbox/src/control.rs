@@ -53,6 +53,8 @@ pub(crate) enum Order {
     Restore { id: String },
     /// Forget a checkpoint.
     Delete { id: String },
+    /// End the guest and keep the files.
+    Stop { reason: String },
 }
 
 /// Its answer: the id of the checkpoint it was about, or nothing.

@@ -5,7 +5,7 @@
 //! holds; dropping a client's handle closes a connection.
 
 use crate::backend::Owner;
-use crate::cell::{Cell, Status, read_json, read_status};
+use crate::cell::{Cell, Found, Status, read_json, read_status};
 use crate::control::{self, Order};
 use crate::fault;
 use crate::freeze::{Freezer, Frozen, FrozenKind};
@@ -61,6 +61,11 @@ const FILE_WAIT: Duration = Duration::from_mins(5);
 
 /// What freezing may take: others may hold the sandbox's files.
 const FREEZE_WAIT: Duration = Duration::from_mins(1);
+
+/// What stopping may take: files are written back first.
+const STOP_WAIT: Duration = Duration::from_secs(30);
+/// How often it is looked whether it has stopped.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A live sandbox. Share it by reference or `Arc` between threads.
 #[derive(Debug)]
@@ -535,6 +540,26 @@ impl Sandbox {
         });
         slot.release();
         killed.and(noted)
+    }
+
+    /// Ends the processes of a sandbox that has a supervisor and keeps its files under its name;
+    /// returns when it has stopped. What has no files on this machine is gone then.
+    ///
+    /// # Errors
+    /// `sandbox-not-running`, or that of a supervisor that does not answer.
+    pub fn stop(&self, reason: &str) -> Result<(), Fault> {
+        let reason = reason.to_owned();
+        control::order(&self.dir, &Order::Stop { reason }, FREEZE_WAIT)?;
+        let until = Instant::now() + STOP_WAIT;
+        let name = &self.info.name;
+        while matches!(Cell::find(&self.layout, name)?, Found::Held) {
+            if Instant::now() >= until {
+                let message = format!("the sandbox `{name}` did not stop in time");
+                return Err(Fault::failed(Code::TimedOut, message));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
     }
 
     /// Ends the sandbox with all it holds; returns when it is gone.

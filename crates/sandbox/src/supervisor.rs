@@ -127,6 +127,11 @@ impl Life {
             match self.router.run(self.owner.as_ref(), timing, &self.desk) {
                 End::Letters => {
                     while let Some(letter) = self.desk.take() {
+                        if let Order::Stop { reason } = &letter.order {
+                            let end = End::Stopped(reason.clone());
+                            letter.answer(Ok(String::new()));
+                            return end;
+                        }
                         if let Err(fault) = self.change(layout, cell, letter) {
                             return End::Lost(fault);
                         }
@@ -200,7 +205,7 @@ impl Life {
                 change::begin_checkpoint(&cell.path, comment.as_deref())?
             }
             Order::Restore { id } => change::begin_restore(&cell.path, id)?,
-            Order::Freeze | Order::Delete { .. } => {
+            Order::Freeze | Order::Delete { .. } | Order::Stop { .. } => {
                 return Err(fault::internal("an order that needs no letter"));
             }
         };
@@ -331,6 +336,7 @@ fn clean_up(
     let killed = owner.kill();
     let reason = match end {
         End::Shutdown | End::Letters => None,
+        End::Stopped(reason) => Some(reason),
         End::Wall(ms) => Some(wall::breach(ms)),
         End::Lease(lease) => Some(format!(
             "no client was connected for {} s",

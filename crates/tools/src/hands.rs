@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::call::Call;
 use crate::catalog::find;
 use crate::ledger::Ledger;
-use crate::policy::{Asked, Permit};
+use crate::policy::{Asked, CallId, Permit};
 use crate::schedule::Schedule;
 use glovebox_proto::Fault;
 use glovebox_sandbox::Sandbox;
@@ -61,16 +61,23 @@ impl Hands {
     pub fn call(&self, name: &str, args: Value, cancel: &AtomicBool) -> Result<Outcome, Fault> {
         let tool = find(name)?;
         let ready = tool.ready(args)?;
+        let mut id = None;
         if let Some(permit) = &self.permit {
             let arguments = ready.arguments()?;
             permit.permit(&Asked {
+                call: id.insert(CallId::random()),
                 tool,
                 arguments: &arguments,
                 cancel,
             })?;
         }
         let _turn = self.schedule.enter(ready.lane(), cancel)?;
-        ready.run(&Call::new(self, cancel))
+        let mut outcome = ready.run(&Call::new(self, cancel))?;
+        if let Some(id) = id {
+            // What `glovebox why` knows the call by.
+            outcome.facts.insert("call".to_owned(), id.as_str().into());
+        }
+        Ok(outcome)
     }
 
     /// The sandbox they work on.

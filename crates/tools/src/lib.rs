@@ -18,12 +18,14 @@ mod catalog;
 mod cut;
 mod hands;
 mod ledger;
+mod nearest;
 mod outcome;
-mod policy;
+pub mod policy;
 mod schedule;
 mod tools;
 
 pub use catalog::{CATALOG, Definition, definitions, find};
 pub use hands::Hands;
+pub use nearest::nearest;
 pub use outcome::{Image, Outcome, View};
 pub use policy::{Asked, Permit};

@@ -25,7 +25,7 @@ pub(crate) use sandbox::{
 };
 
 pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};
-pub(crate) use tools::{CallArgs, ToolsArgs};
+pub(crate) use tools::{CallArgs, ToolsArgs, WhyArgs};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -121,6 +121,7 @@ pub(crate) enum Command {
     Info(InfoArgs),
     Tools(ToolsArgs),
     Call(CallArgs),
+    Why(WhyArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),
     Completions(CompletionsArgs),

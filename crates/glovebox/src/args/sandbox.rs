@@ -36,6 +36,8 @@ impl BackendKind {
 pub(crate) enum WorkspaceMode {
     /// It reads the project and writes to a layer of its own.
     Overlay,
+    /// It reads the project and can write nothing there.
+    ReadOnly,
     /// It has a copy.
     Copy,
     /// It writes to the project itself.
@@ -49,6 +51,7 @@ impl WorkspaceMode {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Overlay => "overlay",
+            Self::ReadOnly => "read-only",
             Self::Copy => "copy",
             Self::Live => "live",
             Self::None => "none",
@@ -79,8 +82,8 @@ pub(crate) struct SandboxArgs {
     /// Leave out language toolchains found in your home
     #[arg(long)]
     pub no_toolchains: bool,
-    /// The project inside: overlay (changes stay in the sandbox), copy, live (no wall: changes are
-    /// yours at once) or none [default: overlay; none with `--backend command`]
+    /// The project inside: overlay (changes stay in the sandbox), read-only, copy, live (no wall:
+    /// changes are yours at once) or none [default: overlay; none with `--backend command`]
     #[arg(long, value_name = "MODE", value_parser = parse_workspace, help_heading = "Workspace")]
     pub workspace: Option<WorkspaceMode>,
     /// Hide files of the project from the sandbox; a pattern as in .gitignore
@@ -359,11 +362,11 @@ pub(crate) const fn proc_word(mode: ProcMode) -> &'static str {
 
 /// Parses the word of a workspace mode.
 pub(crate) fn parse_workspace(text: &str) -> Result<WorkspaceMode, String> {
-    use WorkspaceMode::{Copy, Live, None, Overlay};
+    use WorkspaceMode::{Copy, Live, None, Overlay, ReadOnly};
     word(
         text,
         "a way to give the project",
-        &[Overlay, Copy, Live, None].map(|mode| (mode.as_str(), mode)),
+        &[Overlay, ReadOnly, Copy, Live, None].map(|mode| (mode.as_str(), mode)),
     )
 }
 

@@ -21,6 +21,7 @@ pub(crate) mod run;
 pub(crate) mod start;
 pub(crate) mod supervise;
 pub(crate) mod tools;
+pub(crate) mod why;
 
 use crate::args::{GlobalArgs, SandboxArgs};
 use crate::config::{self as settings, Settings, Sources};
@@ -73,7 +74,10 @@ impl Cx {
     }
 
     /// The project directory and everything that is wanted for it.
-    fn project_settings(&self, flags: &SandboxArgs) -> Result<(PathBuf, Settings), CommandError> {
+    pub(crate) fn project_settings(
+        &self,
+        flags: &SandboxArgs,
+    ) -> Result<(PathBuf, Settings), CommandError> {
         let project = host::project_dir(&self.host)?;
         let mut settings = self.settings(Some(&project))?;
         settings.lay_flags(flags);
@@ -99,7 +103,7 @@ impl Cx {
     }
 
     /// Says what was granted and which walls are missing because it was asked for.
-    fn announce(&self, wanted: &Wanted) {
+    pub(crate) fn announce(&self, wanted: &Wanted) {
         let shown: Vec<String> = wanted
             .toolchains
             .iter()

@@ -98,7 +98,7 @@ fn sentence(pushed: &Pushed) -> String {
 }
 
 /// Says what was sent and what was not.
-pub(super) fn tell(cx: &Cx, pushed: &Pushed) {
+pub(crate) fn tell(cx: &Cx, pushed: &Pushed) {
     cx.talk.detail(sentence(pushed));
     if pushed.hidden > 0 {
         cx.talk.note(format_args!(

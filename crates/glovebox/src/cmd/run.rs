@@ -237,7 +237,7 @@ fn keep_under(
 }
 
 /// How to start a supervisor: this very program.
-pub(super) fn supervisor() -> Result<Supervisor, CommandError> {
+pub(crate) fn supervisor() -> Result<Supervisor, CommandError> {
     let exe =
         std::env::current_exe().map_err(|error| CommandError::io("find this program", &error))?;
     // After an upgrade the path leads to another program or to none; the link leads to this one.

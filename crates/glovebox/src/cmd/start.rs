@@ -2,20 +2,25 @@
 
 use super::{Cx, run::supervisor};
 use crate::args::{StartArgs, WorkspaceMode};
+use crate::config::Settings;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, Meter};
 use crate::session::Signals;
 use crate::sync::copied;
-use crate::wanted;
+
+use crate::wanted::{self, Wanted};
 use glovebox_sandbox::{Backend, Started};
 use serde_json::json;
+use std::path::Path;
 
-/// Starts it, or finds it running.
-pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
-    let name = super::name(&args.name)?;
-    let (project, settings) = cx.project_settings(&args.sandbox)?;
-    let wall_ms = wanted::deadline_ms(&settings, None);
-    let mut wanted = wanted::wanted(&settings, &cx.host, &project, wall_ms)?;
+/// What is wanted of a sandbox that has a supervisor: its variables are its own, not those of a command.
+pub(crate) fn wanted_named(
+    cx: &Cx,
+    settings: &Settings,
+    project: &Path,
+) -> Result<Wanted, CommandError> {
+    let wall_ms = wanted::deadline_ms(settings, None);
+    let mut wanted = wanted::wanted(settings, &cx.host, project, wall_ms)?;
     for var in wanted::command_env(settings.env.iter().map(|var| &var.value), &cx.host)? {
         let text = |bytes: Vec<u8>| {
             String::from_utf8(bytes).map_err(|_| {
@@ -37,6 +42,14 @@ pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
             "give them to each command with `glovebox exec --env`",
         ));
     }
+    Ok(wanted)
+}
+
+/// Starts it, or finds it running.
+pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
+    let name = super::name(&args.name)?;
+    let (project, settings) = cx.project_settings(&args.sandbox)?;
+    let wanted = wanted_named(cx, &settings, &project)?;
     cx.announce(&wanted);
     let registry = cx.registry(&settings)?;
     let (entry, started) = registry.start(&wanted.spec, &name, &supervisor()?)?;

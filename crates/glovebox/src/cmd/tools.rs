@@ -1,11 +1,14 @@
 //! `glovebox tools` and `glovebox call`: the agent's hands, by hand.
 
 use super::Cx;
-use crate::args::{CallArgs, ToolsArgs};
+use crate::args::{CallArgs, SandboxArgs, ToolsArgs};
+use crate::config::Tools;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
-use glovebox_tools::{CATALOG, Definition, Hands, Outcome};
+use crate::seat::{self, Left, Own, Seat, Which};
+use glovebox_tools::{CATALOG, Definition, Outcome};
 use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::sync::Arc;
@@ -15,23 +18,73 @@ use std::sync::atomic::AtomicBool;
 const MAX_ARGUMENT_BYTES: u64 = 8 << 20;
 
 /// Lists the tools.
-pub(crate) fn list(args: &ToolsArgs) -> CommandResult {
+pub(crate) fn list(cx: &Cx, args: &ToolsArgs) -> CommandResult {
     let only = args.tool.as_deref().map(glovebox_tools::find).transpose()?;
-    let is_wanted = |tool: &Definition| only.is_none_or(|only| only.name == tool.name);
+    let flags = SandboxArgs::default();
+    let (_, settings) = seat::settings(cx, &flags, args.toolset.as_deref())?;
+    let toolset = settings.tools.toolset().map_err(seat::unknown_toolset)?;
+    let is_wanted = |tool: &Definition| match only {
+        Some(only) => only.name == tool.name,
+        None => args.toolset.is_none() || toolset.has(tool.name),
+    };
     if args.json {
         let mut tools = glovebox_tools::definitions();
         if let Value::Array(tools) = &mut tools {
-            tools.retain(|tool| only.is_none_or(|only| tool["name"] == only.name));
+            tools.retain(|tool| {
+                CATALOG
+                    .iter()
+                    .any(|known| tool["name"] == known.name && is_wanted(known))
+            });
         }
-        render::print(render::envelope(true, "tools", &json!({ "tools": tools })))?;
+        let toolsets: Vec<Value> = settings
+            .tools
+            .toolsets
+            .iter()
+            .map(|toolset| {
+                json!({
+                    "name": toolset.name,
+                    "read_only": toolset.is_read_only,
+                    "tools": toolset.tools().map(|tool| tool.name).collect::<Vec<_>>(),
+                    "source": toolset.source,
+                })
+            })
+            .collect();
+        let data = json!({ "tools": tools, "toolset": toolset.name, "toolsets": toolsets });
+        render::print(render::envelope(true, "tools", &data))?;
         return Ok(0);
     }
     let mut text = String::new();
     for tool in CATALOG.iter().filter(|tool| is_wanted(tool)) {
         describe(&mut text, tool, only.is_some());
     }
+    if only.is_none() && args.toolset.is_none() {
+        toolsets(&mut text, &settings.tools);
+    }
     render::print(text)?;
     Ok(0)
+}
+
+fn toolsets(text: &mut String, tools: &Tools) {
+    text.push_str("\nToolsets:\n");
+    for toolset in &tools.toolsets {
+        let names: Vec<&str> = toolset.tools().map(|tool| tool.name).collect();
+        let mark = if toolset.name == tools.toolset.value {
+            " *"
+        } else {
+            ""
+        };
+        let access = if toolset.is_read_only {
+            " (read-only)"
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            text,
+            "  {:11} {}{access}",
+            format!("{}{mark}", toolset.name),
+            names.join(", ")
+        );
+    }
 }
 
 fn describe(text: &mut String, tool: &Definition, is_whole: bool) {
@@ -62,9 +115,9 @@ fn describe(text: &mut String, tool: &Definition, is_whole: bool) {
 
 /// Uses a tool.
 pub(crate) fn call(cx: &Cx, args: &CallArgs) -> CommandResult {
-    let outcome = outcome(cx, args);
+    let called = use_tool(cx, args);
     if !args.json {
-        let outcome = outcome?;
+        let (outcome, _) = called?;
         let mut text = outcome.text;
         if !text.ends_with('\n') {
             text.push('\n');
@@ -72,32 +125,78 @@ pub(crate) fn call(cx: &Cx, args: &CallArgs) -> CommandResult {
         render::print(text)?;
         return Ok(u8::from(outcome.is_error));
     }
-    let data = json!({ "tool": args.tool, "sandbox": args.sandbox });
-    match outcome {
-        Ok(outcome) => {
-            let data = json!({
+    match called {
+        Ok((outcome, left)) => {
+            let mut data = json!({
                 "tool": args.tool,
                 "sandbox": args.sandbox,
                 "text": outcome.text,
                 "facts": outcome.facts,
             });
+            if let Some((name, state)) = left {
+                data["sandbox"] = name.into();
+                data["state"] = state.into();
+            }
             render::print(render::envelope(!outcome.is_error, "called", &data))?;
             Ok(u8::from(outcome.is_error))
         }
         Err(error) => {
+            let data = json!({ "tool": args.tool, "sandbox": args.sandbox });
             render::print(render::failure(&error, &data))?;
             Ok(error.exit_code())
         }
     }
 }
 
-fn outcome(cx: &Cx, args: &CallArgs) -> Result<Outcome, CommandError> {
-    let name = super::name(&args.sandbox)?;
+/// Name and state of a sandbox that stays.
+type Stays = (String, &'static str);
+
+/// Makes the call, and gives the name and state of a sandbox that stays because of it.
+fn use_tool(cx: &Cx, args: &CallArgs) -> Result<(Outcome, Option<Stays>), CommandError> {
     let tool = glovebox_tools::find(&args.tool)?;
     let arguments = arguments(&args.arguments)?;
-    let sandbox = Arc::new(cx.user_registry()?.connect(&name)?);
-    // Ctrl-C ends this process, and what the tool started goes on as a job of the sandbox.
-    Ok(Hands::new(sandbox).call(tool.name, arguments, &AtomicBool::new(false))?)
+    let flags = SandboxArgs::default();
+    let (_, settings) = seat::settings(cx, &flags, args.toolset.as_deref())?;
+    let registry = Arc::new(cx.registry(&settings)?);
+    let which = match &args.sandbox {
+        Some(name) => Which::Named(name),
+        None if args.local => {
+            cx.talk.warning(
+                "--local has no walls: the tool works as you, on your own files, with your network",
+            );
+            Which::Local
+        }
+        None => Which::Own(Own {
+            prefix: "call",
+            lease_ms: None,
+        }),
+    };
+    let cancel = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&cancel))
+            .map_err(|error| CommandError::io("handle signals", &error))?;
+    }
+    let seat = Seat::take(cx, which, &settings, &registry)?;
+    let called = seat.hands().call(tool.name, arguments, &cancel);
+    let name = seat.name();
+    let left = match seat.leave(true)? {
+        Left::Alone | Left::Gone => None,
+        Left::Kept(_) => {
+            cx.talk.note(format_args!(
+                "your files are as before; `glovebox pull {name}` takes over what was changed, \
+                 `glovebox kill {name}` forgets it"
+            ));
+            Some((name, "stopped"))
+        }
+        Left::Running(why) => {
+            cx.talk.note(format_args!(
+                "the sandbox goes on because {why}: use it with `--sandbox {name}`, end it with \
+                 `glovebox kill {name}`"
+            ));
+            Some((name, "ready"))
+        }
+    };
+    Ok((called?, left))
 }
 
 fn arguments(given: &str) -> Result<Value, CommandError> {

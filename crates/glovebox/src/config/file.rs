@@ -1,8 +1,8 @@
 //! Reading `glovebox.toml`: strict, bounded, with the line of what is wrong.
 
 use super::key::{KEYS, Raw};
-use super::nearest::nearest;
 use crate::exit::CommandError;
+use glovebox_tools::nearest;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::Read;
@@ -10,6 +10,9 @@ use std::path::Path;
 
 /// Name of a configuration file.
 pub(super) const FILE_NAME: &str = "glovebox.toml";
+
+/// The table whose keys are names of the user's choice.
+const TOOLSETS: &str = "toolsets";
 
 /// More than any real configuration; keeps a hostile project from making us read without end.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -93,6 +96,17 @@ fn collect(
         let line = key_line(text, &name);
         let below = format!("{name}.");
         let value = match value {
+            // The names in this table are the user's own.
+            toml::Value::Table(table) if name == TOOLSETS => {
+                define(text, path, table, entries)?;
+                continue;
+            }
+            value if name == TOOLSETS => {
+                return Err(CommandError::usage(
+                    format!("{shown}:{line}: `{TOOLSETS}` cannot be {}", article(&value)),
+                    "write a table: `[toolsets]`, and below it `docs = [\"Read\", \"Grep\"]`",
+                ));
+            }
             // TRUST: only tables that hold keys are entered, so that depth is bounded.
             toml::Value::Table(table) if KEYS.iter().any(|key| key.name.starts_with(&below)) => {
                 collect(text, path, &below, table, entries)?;
@@ -118,6 +132,32 @@ fn collect(
                 "write a string, a number, true or false, or a list of strings",
             )
         })?;
+        entries.push(Entry { key, raw, line });
+    }
+    Ok(())
+}
+
+/// Takes the toolsets: each becomes a list of its name and its words.
+fn define(
+    text: &str,
+    path: &Path,
+    table: toml::Table,
+    entries: &mut Vec<Entry>,
+) -> Result<(), CommandError> {
+    let key = KEYS.iter().find(|key| key.name == TOOLSETS);
+    for (name, value) in table {
+        let line = key_line(text, &format!("{TOOLSETS}.{name}"));
+        let (Some(key), Some(Raw::Many(words))) = (key, raw(&value)) else {
+            return Err(CommandError::usage(
+                format!(
+                    "{}:{line}: the toolset `{}` is not a list",
+                    path.display(),
+                    name.escape_debug()
+                ),
+                "write a list of tools, such as [\"Read\", \"Grep\"], after \"read-only\" if nothing may be written",
+            ));
+        };
+        let raw = Raw::Many(std::iter::once(name).chain(words).collect());
         entries.push(Entry { key, raw, line });
     }
     Ok(())

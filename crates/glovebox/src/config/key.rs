@@ -2,6 +2,7 @@
 
 use super::{Origin, Settings, Sourced};
 use crate::args::{self, EnvArg, GrantArg};
+use glovebox_tools::policy::Effect;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +49,11 @@ pub(crate) const KEYS: &[Key] = &[
     list("sync.pull.exclude"),
     list("sync.pull.include"),
     key("sync.on_success", "GLOVEBOX_SYNC_ON_SUCCESS"),
+    list("toolsets"),
+    key("toolset", "GLOVEBOX_TOOLSET"),
+    list("policy.allow"),
+    list("policy.ask"),
+    list("policy.deny"),
     key("memory", "GLOVEBOX_MEMORY"),
     key("cpus", "GLOVEBOX_CPUS"),
     key("pids", "GLOVEBOX_PIDS"),
@@ -208,6 +214,11 @@ impl Settings {
                         origin: origin.clone(),
                     }));
             }
+            "toolsets" => self.tools.define(&raw.patterns(), origin)?,
+            "toolset" => self.tools.choose(raw.one()?, origin)?,
+            "policy.allow" => self.tools.add(Effect::Allow, &raw.patterns(), origin)?,
+            "policy.ask" => self.tools.add(Effect::Ask, &raw.patterns(), origin)?,
+            "policy.deny" => self.tools.add(Effect::Deny, &raw.patterns(), origin)?,
             "memory" => self.memory.set(raw.one()?.parse()?, origin),
             "cpus" => self.cpus.set(raw.one()?.parse()?, origin),
             "pids" => self.pids.set(raw.one()?.parse()?, origin),
@@ -277,6 +288,11 @@ impl Settings {
                 .sync
                 .patterns(name)
                 .map_or_else(Vec::new, |list| many(list, ToString::to_string)),
+            "toolsets" => many(&self.tools.own, ToString::to_string),
+            "toolset" => one(&self.tools.toolset),
+            "policy.allow" => self.tools.shown(Effect::Allow),
+            "policy.ask" => self.tools.shown(Effect::Ask),
+            "policy.deny" => self.tools.shown(Effect::Deny),
             "memory" => one(&self.memory),
             "cpus" => one(&self.cpus),
             "pids" => one(&self.pids),
@@ -343,6 +359,11 @@ mod tests {
             ("sync.pull.exclude", "*.{log,tmp}"),
             ("sync.pull.include", "dist/"),
             ("sync.on_success", "true"),
+            ("toolsets", "docs; Read"),
+            ("toolset", "plan"),
+            ("policy.allow", "Bash(git status)"),
+            ("policy.ask", "Bash"),
+            ("policy.deny", "Read(**/.env)"),
             ("memory", "1GiB"),
             ("cpus", "2"),
             ("pids", "64"),
@@ -364,9 +385,11 @@ mod tests {
         let origin = Origin::Variable("X");
         for (name, text) in samples {
             let mut settings = Settings::default();
-            settings
-                .apply(name, &Raw::One(text.to_owned()), place, &origin)
-                .unwrap();
+            let raw = match text.split_once("; ") {
+                Some((one, two)) => Raw::Many(vec![one.to_owned(), two.to_owned()]),
+                None => Raw::One(text.to_owned()),
+            };
+            settings.apply(name, &raw, place, &origin).unwrap();
             let shown = settings.shown(name);
             assert_eq!(shown.len(), 1, "{name}");
             assert_eq!(shown[0].1, &origin, "{name}");

@@ -9,11 +9,12 @@
 
 mod file;
 mod key;
-mod nearest;
+mod policy;
 mod resolve;
 mod sync;
 
 pub(crate) use key::KEYS;
+pub(crate) use policy::Tools;
 pub(crate) use resolve::{Sources, resolve};
 pub(crate) use sync::{Sync, texts};
 
@@ -121,6 +122,8 @@ pub(crate) struct Settings {
     pub state: Sourced<Option<PathBuf>>,
     /// Project directories whose own file may widen.
     pub trusted: Vec<Sourced<PathBuf>>,
+    /// Which tools there are, and the rules of their use.
+    pub tools: Tools,
 }
 
 impl Default for Settings {
@@ -148,6 +151,7 @@ impl Default for Settings {
             max_sandboxes: Sourced::default(Count(Some(64))),
             state: Sourced::default(None),
             trusted: Vec::new(),
+            tools: Tools::default(),
         }
     }
 }
@@ -224,7 +228,7 @@ impl Settings {
         match self.workspace_mode() {
             WorkspaceMode::Overlay => self.layers.value == Layers::Disk,
             WorkspaceMode::Copy => true,
-            WorkspaceMode::Live | WorkspaceMode::None => false,
+            WorkspaceMode::Live | WorkspaceMode::ReadOnly | WorkspaceMode::None => false,
         }
     }
 
@@ -285,18 +289,26 @@ impl Settings {
             "workspace" | "sync.enabled" => {
                 let rank = |settings: &Self| match settings.workspace_mode() {
                     WorkspaceMode::None => 0,
-                    WorkspaceMode::Overlay | WorkspaceMode::Copy => 1,
-                    WorkspaceMode::Live => 2,
+                    WorkspaceMode::ReadOnly => 1,
+                    WorkspaceMode::Overlay | WorkspaceMode::Copy => 2,
+                    WorkspaceMode::Live => 3,
                 };
                 match (rank(base), rank(self)) {
-                    (_, 2) if rank(base) < 2 => {
+                    (_, 3) if rank(base) < 3 => {
                         wide(true, "gives the sandbox your own files to write")
                     }
-                    (0, 1) => wide(true, "shows the project's files"),
+                    (1, 2) => wide(
+                        true,
+                        "lets the sandbox write in a workspace that is read-only",
+                    ),
+                    (0, 1 | 2) => wide(true, "shows the project's files"),
                     _ => None,
                 }
             }
             name if name.starts_with("sync.") => self.sync.wider_than(&base.sync, name),
+            name if name.starts_with("tool") || name.starts_with("policy.") => {
+                self.tools.wider_than(&base.tools, name)
+            }
             "memory" => more(
                 self.memory.value,
                 base.memory.value,

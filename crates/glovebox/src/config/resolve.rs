@@ -2,10 +2,10 @@
 
 use super::file::{self, Entry, FILE_NAME};
 use super::key::{KEYS, Place, Raw};
-use super::nearest::nearest;
 use super::{Origin, Settings};
 use crate::exit::CommandError;
 use crate::host::Surroundings;
+use glovebox_tools::nearest;
 use std::path::{Path, PathBuf};
 
 /// Where to look, as the flags said.

@@ -34,7 +34,13 @@ impl Builder {
         });
     }
 
-    fn overlay(&mut self, target: &str, lowers: &[(&Path, Idmap)], layer: &str) {
+    fn overlay(
+        &mut self,
+        target: &str,
+        lowers: &[(&Path, Idmap)],
+        layer: &str,
+        is_read_only: bool,
+    ) {
         let lowers = lowers
             .iter()
             .map(|(path, idmap)| self.source(path, false, *idmap))
@@ -43,6 +49,7 @@ impl Builder {
             target: target.into(),
             lowers,
             layer: layer.to_owned(),
+            is_read_only,
         });
     }
 
@@ -62,7 +69,7 @@ impl Builder {
             .collect();
         lowers.extend(place.link.iter().map(|link| (link.as_path(), Idmap::Range)));
         lowers.push((bottom, Idmap::Range));
-        self.overlay("/", &lowers, "root");
+        self.overlay("/", &lowers, "root", false);
     }
 
     pub(super) fn workspace(
@@ -89,7 +96,8 @@ impl Builder {
             }
             lowers.push((project, Idmap::Owner));
         }
-        self.overlay(WORKSPACE, &lowers, "workspace");
+        let is_read_only = spec.workspace_access == WorkspaceAccess::ReadOnly;
+        self.overlay(WORKSPACE, &lowers, "workspace", is_read_only);
         Ok(())
     }
 

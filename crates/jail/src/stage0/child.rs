@@ -302,12 +302,13 @@ impl Mounts {
                 target,
                 lowers,
                 layer,
+                is_read_only,
             } => {
                 let lowers = lowers
                     .iter()
                     .map(|index| source(*index))
                     .collect::<Result<Vec<_>, _>>()?;
-                self.overlay(target, &lowers, layer)
+                self.overlay(target, &lowers, layer, *is_read_only)
             }
             Step::Bind {
                 source: index,
@@ -342,6 +343,7 @@ impl Mounts {
         target: &BytePath,
         lowers: &[&OwnedFd],
         layer: &str,
+        is_read_only: bool,
     ) -> Result<(), Broken> {
         let step = format!("mount the overlay for {}", target.as_path().display());
         let initial = layer.get(..1).unwrap_or("x");
@@ -368,9 +370,12 @@ impl Mounts {
             // ends. What was written survives the sandbox; only a crash of the machine can lose it.
             FsOption::Flag("volatile"),
         ];
+        let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV;
+        // Of this mount only: the layer below it is made all the same, and stays empty.
+        attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, is_read_only);
         let mount = |lowers: &[FsOption<'_>]| {
             let options: Vec<FsOption<'_>> = lowers.iter().chain(&own).copied().collect();
-            mount::create("overlay", &options, MountAttrFlags::MOUNT_ATTR_NODEV)
+            mount::create("overlay", &options, attributes)
         };
         let one_by_one: Vec<FsOption<'_>> = names
             .iter()

@@ -127,7 +127,7 @@ pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
     skeleton::make_layers(&plan, &place.layers, mode)
         .map_err(|error| fault::io("make the layers in", &place.layers, error))?;
     if let Some(project) = &spec.workspace
-        && spec.workspace_access == WorkspaceAccess::Overlay
+        && spec.workspace_access != WorkspaceAccess::Live
         && !spec.hidden.is_empty()
     {
         let mask = place.layers.join(MASK);

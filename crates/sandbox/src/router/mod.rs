@@ -46,6 +46,8 @@ const FAREWELL_WAIT: Duration = Duration::from_millis(500);
 pub(crate) enum End {
     /// A client asked for it.
     Shutdown,
+    /// A client asked for its files to be kept, for this reason.
+    Stopped(String),
     /// The wall-clock limit passed; its value in milliseconds.
     Wall(u64),
     /// Nobody was connected for so long.
@@ -509,6 +511,7 @@ impl Router {
     pub(crate) fn say_farewell(&mut self, owner: &dyn Owner, end: &End) {
         let fault = match end {
             End::Shutdown | End::Letters => Fault::lost(Code::LinkLost, "the sandbox was killed"),
+            End::Stopped(_) => Fault::lost(Code::LinkLost, "the sandbox was stopped"),
             End::Wall(wall_ms) => ended(&crate::wall::breach(*wall_ms)),
             End::Lease(_) => ended("its lease passed"),
             End::Lost(fault) => match (owner.limit_breach(), owner.epitaph()) {

@@ -1,6 +1,32 @@
-//! Whether a call may be made: asked after its arguments were checked and before it waits for its turn.
+//! Policy: which calls are made, which need somebody's word, which are refused, and why.
 //!
-//! A sandbox decides what is possible; this decides what is asked about, and which calls are not made.
+//! ```text
+//! 1  a tool that the toolset does not have         refused
+//! 2  any deny rule that fits                       refused
+//! 3  of the ask and allow rules that fit, the one that says most outright; of two that say as much,
+//!    the one that asks                             asked, or made
+//! 4  no rule fits                                  made
+//! ```
+//!
+//! The order in which rules are written means nothing, so rules of several files can be put together.
+//! Rules decide when to ask. What is possible is decided by the sandbox: a rule on the text of a
+//! command can be talked around, a wall cannot. So a toolset that may not write also has its sandbox
+//! made with a read-only workspace.
+
+mod ask;
+mod command;
+mod gate;
+mod journal;
+mod pattern;
+mod rule;
+mod summary;
+mod toolset;
+
+pub use ask::{Answer, Ask, Question};
+pub use gate::{CallId, Gate};
+pub use journal::{Entry, Journal};
+pub use rule::{Effect, Rule, Subject};
+pub use toolset::{Toolset, USUAL_TOOLSET};
 
 use crate::Definition;
 use glovebox_proto::Fault;
@@ -11,6 +37,8 @@ use std::sync::atomic::AtomicBool;
 /// A call that is about to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
+    /// Its name for as long as anybody speaks of it.
+    pub call: &'a CallId,
     /// The tool.
     pub tool: &'static Definition,
     /// Its arguments under their own names, whichever names they came under.
@@ -19,11 +47,169 @@ pub struct Asked<'a> {
     pub cancel: &'a AtomicBool,
 }
 
-/// Decides about calls. It may take its time, for example to ask a person.
+/// Decides about calls: asked after the arguments were checked and before the call waits for its turn.
+/// It may take its time, for example to ask a person.
 pub trait Permit: Debug + Send + Sync {
     /// Returns when the call may be made.
     ///
     /// # Errors
     /// A refusal that says which rule applied.
     fn permit(&self, asked: &Asked<'_>) -> Result<(), Fault>;
+}
+
+/// A toolset and rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    toolset: Toolset,
+    rules: Vec<Rule>,
+}
+
+/// What becomes of a call, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// What becomes of it.
+    pub effect: Effect,
+    /// The rule: as it was written, or `toolset NAME`, or `default`.
+    pub rule: String,
+    /// Where that was written.
+    pub source: String,
+}
+
+impl Default for Policy {
+    /// The usual toolset, without rules.
+    fn default() -> Self {
+        let toolset = Toolset::shipped()
+            .into_iter()
+            .find(|toolset| toolset.name == USUAL_TOOLSET);
+        Self {
+            toolset: toolset.unwrap_or_else(Toolset::nothing),
+            rules: Vec::new(),
+        }
+    }
+}
+
+impl Policy {
+    /// Rules over a toolset.
+    pub const fn new(toolset: Toolset, rules: Vec<Rule>) -> Self {
+        Self { toolset, rules }
+    }
+
+    /// The tools there are.
+    pub const fn toolset(&self) -> &Toolset {
+        &self.toolset
+    }
+
+    /// Every rule.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What becomes of a call of the tool with this own name.
+    pub fn decide(&self, tool: &str, subject: Subject<'_>) -> Verdict {
+        if !self.toolset.has(tool) {
+            return Verdict {
+                effect: Effect::Deny,
+                rule: format!("toolset {}", self.toolset.name),
+                source: self.toolset.source.clone(),
+            };
+        }
+        let strongest = self
+            .rules
+            .iter()
+            .filter(|rule| rule.fits(tool, subject))
+            .max_by_key(|rule| (rule.effect == Effect::Deny, rule.specificity(), rule.effect));
+        match strongest {
+            Some(rule) => Verdict {
+                effect: rule.effect,
+                rule: rule.id.clone(),
+                source: rule.source.clone(),
+            },
+            None => Verdict {
+                effect: Effect::Allow,
+                rule: "default".to_owned(),
+                source: format!("no rule fits, and the toolset {} has it", self.toolset.name),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn policy(toolset: &str, rules: &[(Effect, &str)]) -> Policy {
+        let toolset = Toolset::find(&Toolset::shipped(), toolset).unwrap().clone();
+        let rules = rules
+            .iter()
+            .map(|(effect, text)| Rule::parse(*effect, text, "test").unwrap())
+            .collect();
+        Policy::new(toolset, rules)
+    }
+
+    #[test]
+    fn the_order_of_precedence_is_as_documented() {
+        use Effect::{Allow, Ask, Deny};
+        let policy = policy(
+            "implement",
+            &[
+                (Allow, "Bash(git *)"),
+                (Ask, "Bash"),
+                (Ask, "Bash(git push *)"),
+                (Deny, "Bash(git push --force *)"),
+                (Ask, "Write(/workspace/docs/**)"),
+                (Allow, "Write(/workspace/docs/**)"),
+                (Deny, "Read(**/secret)"),
+                (Ask, "*"),
+                (Allow, "Glob"),
+            ],
+        );
+        let bash = |line: &str| policy.decide("Bash", Subject::Command(line));
+        assert_eq!(bash("git status").effect, Allow);
+        assert_eq!(bash("git push origin").effect, Ask);
+        assert_eq!(bash("make").effect, Ask);
+        let denied = bash("git push --force origin");
+        assert_eq!(
+            (denied.effect, denied.rule.as_str()),
+            (Deny, "deny Bash(git push --force *)")
+        );
+        assert_eq!(policy.decide("Write", Subject::Path("docs/a")).effect, Ask);
+        assert_eq!(
+            policy.decide("Read", Subject::Path("a/secret")).effect,
+            Deny
+        );
+        assert_eq!(policy.decide("Read", Subject::Path("a")).rule, "ask *");
+        assert_eq!(policy.decide("Glob", Subject::None).effect, Allow);
+    }
+
+    #[test]
+    fn what_the_toolset_lacks_no_rule_gives() {
+        let policy = policy("research", &[(Effect::Allow, "*")]);
+        let verdict = policy.decide("Bash", Subject::Command("ls"));
+        assert_eq!(
+            (verdict.effect, verdict.rule.as_str()),
+            (Effect::Deny, "toolset research")
+        );
+        assert_eq!(
+            policy.decide("Read", Subject::Path("x")).effect,
+            Effect::Allow
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_rules_means_nothing(seed in any::<u64>(), line in "(git|make) [a-z]{0,6}( ; [a-z]{1,4})?") {
+            use Effect::{Allow, Ask, Deny};
+            let mut rules = vec![
+                (Allow, "Bash(git *)"), (Ask, "Bash(git p*)"), (Deny, "Bash(make x*)"),
+                (Allow, "Bash"), (Ask, "*"), (Allow, "Bash(git pu*)"),
+            ];
+            let one = policy("full", &rules).decide("Bash", Subject::Command(&line));
+            let turns = (seed % 6) as usize;
+            rules.rotate_left(turns);
+            if seed % 2 == 0 { rules.reverse(); }
+            let other = policy("full", &rules).decide("Bash", Subject::Command(&line));
+            prop_assert_eq!(one.effect, other.effect);
+        }
+    }
 }

@@ -134,6 +134,11 @@ fn workspace_wall(report: &mut Report, spec: &Spec, plan: &Plan) {
         return;
     };
     let project_shown = project.display();
+    if spec.workspace_access == WorkspaceAccess::ReadOnly {
+        let detail = format!("read-only view of {project_shown}; nothing can write there{hidden}");
+        report.wall("workspace", LimitState::Enforced, detail);
+        return;
+    }
     if spec.workspace_access == WorkspaceAccess::Overlay {
         let detail = format!("overlay over {project_shown}; the host is never written{hidden}");
         report.wall("workspace", LimitState::Enforced, detail);

@@ -1,10 +1,7 @@
 //! The nearest known word to a mistyped one.
 
 /// The candidate within two edits (one for short words) of `word`, nearest first.
-pub(crate) fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = if word.len() <= 4 { 1 } else { 2 };
     candidates
         .into_iter()

@@ -1,0 +1,123 @@
+//! Settings of the tools: which there are, and the rules of their use.
+
+use super::{Origin, Sourced};
+use glovebox_tools::policy::{Effect, Policy, Rule, Toolset, USUAL_TOOLSET};
+
+/// Toolsets and rules, of every place that says something about them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tools {
+    /// The name of the toolset in use.
+    pub toolset: Sourced<String>,
+    /// Toolsets there are.
+    pub toolsets: Vec<Toolset>,
+    /// Those that are not shipped, as they were written.
+    pub own: Vec<Sourced<String>>,
+    /// Rules, each with where it was written.
+    pub rules: Vec<Sourced<Rule>>,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self {
+            toolset: Sourced::default(USUAL_TOOLSET.to_owned()),
+            toolsets: Toolset::shipped(),
+            own: Vec::new(),
+            rules: Vec::new(),
+        }
+    }
+}
+
+impl Tools {
+    /// The toolset in use.
+    ///
+    /// # Errors
+    /// One sentence when there is none of this name.
+    pub(crate) fn toolset(&self) -> Result<&Toolset, String> {
+        Toolset::find(&self.toolsets, &self.toolset.value)
+    }
+
+    /// What the tools of one conversation may do.
+    ///
+    /// # Errors
+    /// As [`Self::toolset`].
+    pub(crate) fn policy(&self) -> Result<Policy, String> {
+        let rules = self.rules.iter().map(|rule| rule.value.clone()).collect();
+        Ok(Policy::new(self.toolset()?.clone(), rules))
+    }
+
+    /// Chooses a toolset.
+    ///
+    /// # Errors
+    /// One sentence when there is none of this name.
+    pub(crate) fn choose(&mut self, name: &str, origin: &Origin) -> Result<(), String> {
+        Toolset::find(&self.toolsets, name)?;
+        self.toolset.set(name.to_owned(), origin);
+        Ok(())
+    }
+
+    /// Adds a toolset: its name, then its words.
+    pub(super) fn define(&mut self, words: &[&str], origin: &Origin) -> Result<(), String> {
+        let (name, words) = words
+            .split_first()
+            .ok_or_else(|| "a toolset needs a name and tools".to_owned())?;
+        if let Some(other) = self.toolsets.iter().find(|known| known.name == *name)
+            && other.source != "shipped"
+        {
+            return Err(format!(
+                "the toolset `{name}` is defined already, in {}",
+                other.source
+            ));
+        }
+        let toolset = Toolset::parse(name, words, origin.to_string())?;
+        self.toolsets.push(toolset);
+        self.own.push(Sourced {
+            value: format!("{name}: {}", words.join(", ")),
+            origin: origin.clone(),
+        });
+        Ok(())
+    }
+
+    /// Adds rules.
+    pub(super) fn add(
+        &mut self,
+        effect: Effect,
+        texts: &[&str],
+        origin: &Origin,
+    ) -> Result<(), String> {
+        for text in texts {
+            let value = Rule::parse(effect, text, origin.to_string())?;
+            self.rules.push(Sourced {
+                value,
+                origin: origin.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The rules of one effect, as they were written.
+    pub(super) fn shown(&self, effect: Effect) -> Vec<(String, &Origin)> {
+        let word = format!("{effect} ");
+        self.rules
+            .iter()
+            .filter(|rule| rule.value.effect == effect)
+            .map(|rule| {
+                let text = rule.value.id.strip_prefix(&word).unwrap_or(&rule.value.id);
+                (text.to_owned(), &rule.origin)
+            })
+            .collect()
+    }
+
+    /// Why `self` lets tools do more than `base` does in the setting `key`; `None` when it does not.
+    pub(super) fn wider_than(&self, base: &Self, key: &str) -> Option<String> {
+        match key {
+            "toolset" => {
+                let (new, old) = (self.toolset().ok()?, base.toolset().ok()?);
+                new.wider_than(old)
+            }
+            "policy.allow" if self.rules.len() > base.rules.len() => {
+                Some("lets calls through that your own rules may ask about".to_owned())
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Questions to whoever can answer for the user.
+
+use super::{CallId, Verdict};
+use std::fmt::Debug;
+use std::sync::atomic::AtomicBool;
+
+/// A call that needs somebody's word.
+#[derive(Debug, Clone)]
+pub struct Question<'a> {
+    /// The call.
+    pub call: &'a CallId,
+    /// The tool's own name.
+    pub tool: &'static str,
+    /// What it is about, in one bounded line.
+    // TRUST: a model chose these words; whoever shows them escapes them for the place they go to.
+    pub summary: &'a str,
+    /// The rule that asks.
+    pub verdict: &'a Verdict,
+    /// Set when the caller gives up; nobody waits for an answer then.
+    pub cancel: &'a AtomicBool,
+}
+
+/// What was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// This call may be made.
+    Once,
+    /// This one, and every later one of this tool that a rule asks about.
+    Tool,
+    /// It may not, for this reason.
+    Deny(String),
+}
+
+/// Somebody who can be asked. Calls of several threads ask at the same time.
+pub trait Ask: Debug + Send + Sync {
+    /// Waits for the answer.
+    fn ask(&self, question: &Question<'_>) -> Answer;
+}

@@ -1,0 +1,259 @@
+//! The one place every call passes before it is made.
+
+use super::{
+    Answer, Ask, Asked, Effect, Entry, Journal, Permit, Policy, Question, Subject, Verdict, summary,
+};
+use glovebox_proto::{Code, Fault};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Names one call for as long as its entry in the journal is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CallId(String);
+
+impl CallId {
+    /// A new one, by chance.
+    pub fn random() -> Self {
+        Self(glovebox_sandbox::Name::random("call").to_string())
+    }
+
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A policy, who answers for it, and where it is written down.
+#[derive(Debug, Default)]
+pub struct Gate {
+    policy: Policy,
+    asker: Option<Arc<dyn Ask>>,
+    journal: Option<Arc<Journal>>,
+    /// Tools that may be used from now on although a rule asks about them.
+    granted: Mutex<BTreeSet<&'static str>>,
+}
+
+impl Gate {
+    /// Nobody is asked, nothing is written down.
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            ..Self::default()
+        }
+    }
+
+    /// Asks `asker` what the rules ask.
+    #[must_use]
+    pub fn asking(mut self, asker: Arc<dyn Ask>) -> Self {
+        self.asker = Some(asker);
+        self
+    }
+
+    /// Writes every decision down.
+    #[must_use]
+    pub fn writing(mut self, journal: Arc<Journal>) -> Self {
+        self.journal = Some(journal);
+        self
+    }
+
+    /// The policy.
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    fn admit(
+        &self,
+        call: &CallId,
+        tool: &'static str,
+        subject: Subject<'_>,
+        cancel: &AtomicBool,
+    ) -> Result<(), Fault> {
+        let verdict = self.policy.decide(tool, subject);
+        let summary = summary::line(subject.text());
+        let (answer, result) = match verdict.effect {
+            Effect::Allow => (None, Ok(())),
+            Effect::Deny => (None, Err(self.denied(call, tool, &verdict))),
+            Effect::Ask => self.question(call, tool, &summary, &verdict, cancel),
+        };
+        if let Some(journal) = &self.journal {
+            // A call that may be made is made even if that cannot be written down (a full disk).
+            let _ = journal.write(&Entry {
+                call: call.to_string(),
+                unix_ms: super::journal::now_unix_ms(),
+                tool: tool.to_owned(),
+                summary,
+                effect: verdict.effect.as_str().to_owned(),
+                rule: verdict.rule,
+                source: verdict.source,
+                toolset: self.policy.toolset().name.clone(),
+                answer,
+                is_made: result.is_ok(),
+            });
+        }
+        result
+    }
+
+    fn denied(&self, call: &CallId, tool: &str, verdict: &Verdict) -> Fault {
+        let toolset = &self.policy.toolset().name;
+        if !self.policy.toolset().has(tool) {
+            return refused(
+                format!("the toolset `{toolset}` does not have the tool {tool}"),
+                format!(
+                    "use another tool, or have the work done with another toolset (`glovebox tools --json` shows them, `glovebox why {call}` explains)"
+                ),
+            );
+        }
+        refused(
+            format!(
+                "{tool} is refused by the rule `{}` ({})",
+                verdict.rule, verdict.source
+            ),
+            format!("do it another way, or have the rule changed; `glovebox why {call}` explains"),
+        )
+    }
+
+    fn question(
+        &self,
+        call: &CallId,
+        tool: &'static str,
+        summary: &str,
+        verdict: &Verdict,
+        cancel: &AtomicBool,
+    ) -> (Option<String>, Result<(), Fault>) {
+        let granted = || self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        if granted().contains(tool) {
+            return (Some("allowed from an earlier call on".to_owned()), Ok(()));
+        }
+        let Some(asker) = &self.asker else {
+            let fault = refused(
+                format!(
+                    "{tool} needs somebody's word by the rule `{}` ({}), and there is nobody to ask",
+                    verdict.rule, verdict.source
+                ),
+                format!(
+                    "do it another way, or have an allow rule written for it; `glovebox why {call}` explains"
+                ),
+            );
+            return (Some("nobody to ask".to_owned()), Err(fault));
+        };
+        let question = Question {
+            call,
+            tool,
+            summary,
+            verdict,
+            cancel,
+        };
+        match asker.ask(&question) {
+            Answer::Once => (Some("allowed once".to_owned()), Ok(())),
+            Answer::Tool => {
+                let _ = granted().insert(tool);
+                (Some("allowed from now on".to_owned()), Ok(()))
+            }
+            Answer::Deny(reason) => {
+                let reason = summary::line(&reason);
+                let fault = refused(
+                    format!(
+                        "{tool} was asked about by the rule `{}` and denied: {reason}",
+                        verdict.rule
+                    ),
+                    "do it another way",
+                );
+                (Some(format!("denied: {reason}")), Err(fault))
+            }
+        }
+    }
+}
+
+impl Permit for Gate {
+    /// `policy-refused`, with the rule and what would change it.
+    fn permit(&self, asked: &Asked<'_>) -> Result<(), Fault> {
+        let subject = Subject::of(asked.tool.name, asked.arguments);
+        self.admit(asked.call, asked.tool.name, subject, asked.cancel)
+    }
+}
+
+fn refused(message: impl Into<String>, remedy: impl Into<String>) -> Fault {
+    Fault::refused(Code::PolicyRefused, message).remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Rule, Toolset};
+    use glovebox_proto::Class;
+
+    static NEVER: AtomicBool = AtomicBool::new(false);
+
+    #[derive(Debug)]
+    struct Always(Answer);
+
+    impl Ask for Always {
+        fn ask(&self, question: &Question<'_>) -> Answer {
+            assert_eq!(question.tool, "Bash");
+            self.0.clone()
+        }
+    }
+
+    fn gate() -> Gate {
+        let toolset = Toolset::find(&Toolset::shipped(), "implement")
+            .unwrap()
+            .clone();
+        let rules = vec![
+            Rule::parse(Effect::Ask, "Bash", "here").unwrap(),
+            Rule::parse(Effect::Deny, "Read(**/.env)", "here").unwrap(),
+        ];
+        Gate::new(Policy::new(toolset, rules))
+    }
+
+    fn bash(gate: &Gate) -> Result<(), Fault> {
+        gate.admit(&CallId::random(), "Bash", Subject::Command("ls"), &NEVER)
+    }
+
+    #[test]
+    fn without_anybody_to_ask_what_asks_is_refused() {
+        let fault = bash(&gate()).unwrap_err();
+        assert_eq!(
+            (fault.class, fault.code),
+            (Class::Refused, Code::PolicyRefused)
+        );
+        assert!(fault.message.contains("`ask Bash` (here)"), "{fault:?}");
+        assert!(fault.remedy.unwrap().contains("glovebox why call-"));
+    }
+
+    #[test]
+    fn answers_are_heeded_and_remembered_for_their_tool_only() {
+        let gate_with = |answer| gate().asking(Arc::new(Always(answer)));
+        assert!(bash(&gate_with(Answer::Once)).is_ok());
+        let fault = bash(&gate_with(Answer::Deny("no".to_owned()))).unwrap_err();
+        assert!(fault.message.ends_with("denied: no"), "{fault:?}");
+        let mut gate = gate_with(Answer::Tool);
+        assert!(bash(&gate).is_ok());
+        gate.asker = None;
+        assert!(bash(&gate).is_ok());
+        // A denial is not asked about.
+        let read = gate.admit(&CallId::random(), "Read", Subject::Path("a/.env"), &NEVER);
+        assert!(read.unwrap_err().message.contains("deny Read(**/.env)"));
+    }
+
+    #[test]
+    fn decisions_are_written_down_without_secrets() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Arc::new(Journal::new(dir.path().join("decisions")));
+        let gate = gate().writing(Arc::clone(&journal));
+        let call = CallId::random();
+        let line = Subject::Command("TOKEN=hunter2 curl x");
+        assert!(gate.admit(&call, "Bash", line, &NEVER).is_err());
+        let entry = journal.find(call.as_str()).unwrap().unwrap();
+        assert_eq!(entry.summary, "TOKEN=[hidden] curl x");
+        assert_eq!((entry.rule.as_str(), entry.is_made), ("ask Bash", false));
+        assert_eq!(entry.answer.as_deref(), Some("nobody to ask"));
+    }
+}

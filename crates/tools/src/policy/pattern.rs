@@ -1,0 +1,135 @@
+//! Patterns on the argument of a call: `*` and `**`, nothing else.
+//!
+//! In a path `*` stands for any characters but `/`, and `**` for any characters at all. In everything
+//! else both stand for any characters at all. Matching takes time in proportion to the product of the
+//! two lengths, whatever the pattern.
+
+/// A pattern, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pattern {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    One(char),
+    /// `*`
+    Some,
+    /// `**`
+    All,
+}
+
+impl Pattern {
+    pub(super) fn new(text: &str) -> Self {
+        let mut parts = Vec::new();
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
+            parts.push(match c {
+                '*' if chars.next_if_eq(&'*').is_some() => Part::All,
+                '*' => Part::Some,
+                c => Part::One(c),
+            });
+        }
+        Self { parts }
+    }
+
+    /// How much of it is said outright: the more, the more specific.
+    pub(super) fn literal_chars(&self) -> usize {
+        self.parts
+            .iter()
+            .filter(|part| matches!(part, Part::One(_)))
+            .count()
+    }
+
+    /// Whether everything fits.
+    pub(super) fn is_anything(&self) -> bool {
+        !self.parts.is_empty() && self.literal_chars() == 0
+    }
+
+    /// A path, in which `*` ends at `/`. What stands for everything below a directory (`DIR/**`) also
+    /// stands for the directory itself.
+    pub(super) fn fits_path(&self, path: &str) -> bool {
+        self.fits(path, true)
+            || (self.parts.ends_with(&[Part::One('/'), Part::All])
+                && Self {
+                    parts: self.parts[..self.parts.len() - 2].to_vec(),
+                }
+                .fits(path, true))
+    }
+
+    /// Any text. As in a shell's own rules, `git *` also stands for `git` alone.
+    pub(super) fn fits_text(&self, text: &str) -> bool {
+        self.fits(text, false)
+            || (self.parts.ends_with(&[Part::One(' '), Part::Some])
+                && Self {
+                    parts: self.parts[..self.parts.len() - 2].to_vec(),
+                }
+                .fits(text, false))
+    }
+
+    fn fits(&self, text: &str, is_path: bool) -> bool {
+        let chars: Vec<char> = text.chars().collect();
+        // Which beginnings of the text fit the parts so far.
+        let mut reached = vec![false; chars.len() + 1];
+        reached[0] = true;
+        for part in &self.parts {
+            match part {
+                Part::One(wanted) => {
+                    for at in (0..chars.len()).rev() {
+                        reached[at + 1] = reached[at] && chars[at] == *wanted;
+                    }
+                    reached[0] = false;
+                }
+                Part::Some | Part::All => {
+                    let is_stopped = |c: char| is_path && *part == Part::Some && c == '/';
+                    for at in 0..chars.len() {
+                        reached[at + 1] |= reached[at] && !is_stopped(chars[at]);
+                    }
+                }
+            }
+        }
+        reached[chars.len()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn stars_in_paths_stop_at_slashes_and_double_stars_do_not() {
+        let fits = |pattern: &str, path: &str| Pattern::new(pattern).fits_path(path);
+        assert!(fits("/workspace/docs/**", "/workspace/docs/a/b.md"));
+        assert!(fits("/workspace/docs/**", "/workspace/docs"));
+        assert!(!fits("/workspace/docs/**", "/workspace/docsx"));
+        assert!(fits("/workspace/*.md", "/workspace/a.md"));
+        assert!(!fits("/workspace/*.md", "/workspace/a/b.md"));
+        assert!(fits("**/.env", "/workspace/a/.env"));
+        assert!(!fits("", "/x") && fits("", ""));
+    }
+
+    #[test]
+    fn stars_in_commands_stand_for_anything() {
+        let fits = |pattern: &str, text: &str| Pattern::new(pattern).fits_text(text);
+        assert!(fits("git *", "git push origin/main"));
+        assert!(fits("git *", "git"));
+        assert!(!fits("git *", "gitk"));
+        assert!(fits("*", ""));
+        assert!(fits("npm run *:fix", "npm run lint:fix"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_pattern_on_any_text_comes_to_an_end(pattern in r"[a*/ ]{0,40}", text in r"[a/ ]{0,60}") {
+            let pattern = Pattern::new(&pattern);
+            let in_path = pattern.fits_path(&text);
+            prop_assert!(!in_path || pattern.fits_text(&text));
+        }
+
+        #[test]
+        fn a_text_fits_itself(text in r"[a-z/. -]{0,40}") {
+            prop_assert!(Pattern::new(&text).fits_text(&text) && Pattern::new(&text).fits_path(&text));
+        }
+    }
+}

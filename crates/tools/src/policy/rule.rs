@@ -1,0 +1,261 @@
+//! One rule: `Tool` or `Tool(pattern)`, what it means, and where it was written.
+
+use super::command;
+use super::pattern::Pattern;
+use crate::catalog::{CATALOG, find};
+use crate::nearest::nearest;
+use serde_json::Value;
+use std::fmt;
+
+/// What a rule says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// The call is made.
+    Allow,
+    /// The call is made if somebody who is asked says so.
+    Ask,
+    /// The call is not made.
+    Deny,
+}
+
+impl Effect {
+    /// The word used in configuration and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a call is about, in its tool's own terms. Rules and logs look at this and at nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject<'a> {
+    /// Nothing in particular.
+    None,
+    /// A command line.
+    Command(&'a str),
+    /// A path in the sandbox; relative ones begin at the workspace.
+    Path(&'a str),
+    /// Another word: an action, a name.
+    Word(&'a str),
+}
+
+impl<'a> Subject<'a> {
+    /// What a call with these arguments, under their own names, is about.
+    pub(super) fn of(tool: &str, arguments: &'a Value) -> Self {
+        let text = |name| arguments.get(name).and_then(Value::as_str);
+        match tool {
+            "Bash" | "SandboxExec" => text("command").map_or(Self::None, Self::Command),
+            "Code" => text("source").map_or(Self::None, Self::Word),
+            "Job" => text("action").map_or(Self::None, Self::Word),
+            // Without a path they look at the whole workspace.
+            "List" | "Glob" | "Grep" => Self::Path(text("path").unwrap_or(".")),
+            _ => match (text("path"), text("name")) {
+                (Some(path), _) => Self::Path(path),
+                (None, Some(name)) => Self::Word(name),
+                (None, None) => Self::None,
+            },
+        }
+    }
+}
+
+impl Subject<'_> {
+    /// The text of it.
+    pub const fn text(&self) -> &str {
+        match self {
+            Self::None => "",
+            Self::Command(text) | Self::Path(text) | Self::Word(text) => text,
+        }
+    }
+}
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// What it says.
+    pub effect: Effect,
+    /// Which rule it is, for people and logs: `deny Bash(git push *)`.
+    pub id: String,
+    /// Where it was written.
+    pub source: String,
+    /// `None` for every tool.
+    tool: Option<&'static str>,
+    argument: Option<Pattern>,
+}
+
+impl Rule {
+    /// Reads `Tool` or `Tool(pattern)`; `*` is every tool.
+    ///
+    /// # Errors
+    /// One sentence on what is wrong, with the nearest tool for a mistyped one.
+    pub fn parse(effect: Effect, text: &str, source: impl Into<String>) -> Result<Self, String> {
+        let text = text.trim();
+        let (tool, argument) = match text.split_once('(') {
+            None => (text, None),
+            Some((tool, rest)) => {
+                let pattern = rest
+                    .strip_suffix(')')
+                    .ok_or_else(|| format!("the rule `{text}` does not end with `)`"))?;
+                (tool, Some(pattern))
+            }
+        };
+        let name = match tool {
+            "*" => None,
+            tool => Some(tool_name(tool)?),
+        };
+        if argument.is_some_and(str::is_empty) {
+            return Err(format!(
+                "the rule `{text}` has an empty pattern; write `{tool}` for every call"
+            ));
+        }
+        Ok(Self {
+            effect,
+            id: format!("{effect} {text}"),
+            source: source.into(),
+            tool: name,
+            argument: argument
+                .map(Pattern::new)
+                .filter(|pattern| !pattern.is_anything()),
+        })
+    }
+
+    /// How much it says outright: of two rules the one that says more is the more specific.
+    pub(super) fn specificity(&self) -> (bool, usize) {
+        let chars = self.argument.as_ref().map_or(0, Pattern::literal_chars);
+        (self.tool.is_some(), chars)
+    }
+
+    /// Whether it is about this call.
+    pub(super) fn fits(&self, tool: &str, subject: Subject<'_>) -> bool {
+        if self.tool.is_some_and(|wanted| wanted != tool) {
+            return false;
+        }
+        let Some(pattern) = &self.argument else {
+            return true;
+        };
+        match subject {
+            Subject::None => false,
+            Subject::Word(word) => pattern.fits_text(word),
+            Subject::Path(path) => pattern.fits_path(&absolute(path)),
+            Subject::Command(line) if self.effect == Effect::Allow => command::plain(line)
+                .is_some_and(|commands| commands.iter().all(|one| pattern.fits_text(one))),
+            Subject::Command(line) => command::possible(line)
+                .iter()
+                .any(|one| pattern.fits_text(one)),
+        }
+    }
+}
+
+/// A tool's own name, from any of its names.
+///
+/// # Errors
+/// One sentence with the nearest name, or all of them.
+pub(super) fn tool_name(text: &str) -> Result<&'static str, String> {
+    if let Ok(tool) = find(text) {
+        return Ok(tool.name);
+    }
+    let names = || CATALOG.iter().map(|tool| tool.name);
+    Err(match nearest(text, names()) {
+        Some(name) => format!("there is no tool `{text}`; did you mean `{name}`?"),
+        None => format!(
+            "there is no tool `{text}`; the tools are {}",
+            names().collect::<Vec<_>>().join(", ")
+        ),
+    })
+}
+
+/// A path from the root, without `.`, `..` and doubled slashes, by its text alone. Links are not
+/// followed: rules on text are no wall.
+fn absolute(path: &str) -> String {
+    let whole = if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("{}/{path}", glovebox_sandbox::jail::spec::WORKSPACE)
+    };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in whole.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                let _ = parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(effect: Effect, text: &str) -> Rule {
+        Rule::parse(effect, text, "test").unwrap()
+    }
+
+    #[test]
+    fn mistyped_tools_are_errors_with_a_suggestion() {
+        let wrong = |text| Rule::parse(Effect::Deny, text, "x").unwrap_err();
+        assert!(wrong("Bsah(git *)").contains("did you mean `Bash`?"));
+        assert!(wrong("Nothing").contains("the tools are Bash, "));
+        assert!(wrong("Bash(git *").contains("does not end with `)`"));
+        assert!(wrong("Bash()").contains("empty pattern"));
+        assert_eq!(rule(Effect::Deny, "file_read").tool, Some("Read"));
+    }
+
+    #[test]
+    fn every_tool_says_what_a_call_is_about() {
+        for tool in &CATALOG {
+            let schema = tool.schema();
+            let arguments: serde_json::Map<String, Value> = schema["properties"]
+                .as_object()
+                .unwrap()
+                .keys()
+                .map(|name| (name.clone(), "x".into()))
+                .collect();
+            let arguments = Value::Object(arguments);
+            let subject = Subject::of(tool.name, &arguments);
+            assert_eq!(subject.text(), "x", "{}", tool.name);
+            assert_eq!(tool.name == "Bash", matches!(subject, Subject::Command(_)));
+        }
+    }
+
+    #[test]
+    fn paths_are_matched_however_they_are_spelled() {
+        let docs = rule(Effect::Allow, "Write(/workspace/docs/**)");
+        for path in [
+            "docs/a",
+            "./docs//a",
+            "/workspace/docs/b/c",
+            "src/../docs/a",
+        ] {
+            assert!(docs.fits("Write", Subject::Path(path)), "{path}");
+        }
+        for path in ["docs/../src/a", "/docs/a", "src/docs/a", "../docs/a"] {
+            assert!(!docs.fits("Write", Subject::Path(path)), "{path}");
+        }
+        assert!(!docs.fits("Edit", Subject::Path("docs/a")));
+    }
+
+    #[test]
+    fn what_allows_is_read_narrowly_and_what_denies_widely() {
+        let allow = rule(Effect::Allow, "Bash(git *)");
+        assert!(allow.fits("Bash", Subject::Command("git status && git diff")));
+        for line in ["git status; rm -rf x", "git log > x", "git $(rm x)", "true"] {
+            assert!(!allow.fits("Bash", Subject::Command(line)), "{line}");
+        }
+        let deny = rule(Effect::Deny, "Bash(git push *)");
+        for line in ["git push", "true && git push -f", "sh -c 'git push x'"] {
+            assert!(deny.fits("Bash", Subject::Command(line)), "{line}");
+        }
+        assert!(!deny.fits("Bash", Subject::Command("git pull")));
+    }
+}

@@ -1,0 +1,221 @@
+//! Toolsets and rules on the real binary, and what becomes of a call's own sandbox.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use testkit::{Person, Process, marker};
+
+/// `glovebox call ... --json`: its answer and exit code.
+fn call(person: &Person, tool: &str, arguments: &Value, flags: &str) -> (Value, i32) {
+    let arguments = arguments.to_string();
+    let words = ["call", tool, &arguments, "--json"];
+    let ran = person
+        .glovebox(words.into_iter().chain(flags.split_whitespace()))
+        .run();
+    let answer = serde_json::from_slice(&ran.stdout);
+    (
+        answer.unwrap_or_else(|error| panic!("{error}: {ran}")),
+        ran.code,
+    )
+}
+
+fn bash(person: &Person, line: &str, flags: &str) -> (Value, i32) {
+    call(person, "Bash", &json!({ "command": line }), flags)
+}
+
+#[test]
+fn what_a_call_changed_in_its_own_sandbox_is_kept_and_nothing_else_is() {
+    Person::each(|person| {
+        person.write("project/a.txt", "one\n");
+        let (read, code) = call(person, "Read", &json!({ "path": "a.txt" }), "");
+        assert_eq!(
+            (read["data"]["text"].as_str(), code),
+            (Some("     1\tone\n"), 0)
+        );
+        assert_eq!(read["data"]["state"], Value::Null);
+        person.assert_nothing_left();
+
+        let write = json!({ "path": "b.txt", "content": "two\n" });
+        let (wrote, code) = call(person, "Write", &write, "");
+        assert_eq!(
+            (wrote["data"]["state"].as_str(), code),
+            (Some("stopped"), 0),
+            "{wrote}"
+        );
+        assert!(!person.project().join("b.txt").exists());
+        let name = wrote["data"]["sandbox"].as_str().unwrap();
+        let list = person.line("list").run().expect_code(0).out();
+        assert!(list.contains(name) && list.contains("stopped"), "{list}");
+        let _ = person.line(&format!("pull {name}")).run().expect_code(0);
+        assert_eq!(
+            fs::read_to_string(person.project().join("b.txt")).unwrap(),
+            "two\n"
+        );
+        let _ = person.line(&format!("kill {name}")).run().expect_code(0);
+
+        // A command that still runs keeps its sandbox alive.
+        let marker = marker();
+        let long = json!({ "command": format!("sleep {marker}"), "wait_ms": 200 });
+        let (started, _) = call(person, "Bash", &long, "");
+        assert_eq!(started["data"]["state"], "ready", "{started}");
+        assert_eq!(Process::mentioning(&format!("sleep {marker}")).len(), 1);
+        let flags = format!("--sandbox {}", started["data"]["sandbox"].as_str().unwrap());
+        let kill = json!({ "action": "kill", "id": started["data"]["facts"]["job"] });
+        assert_eq!(call(person, "Job", &kill, &flags).1, 0);
+        assert!(Process::mentioning(&format!("sleep {marker}")).is_empty());
+        let name = flags.trim_start_matches("--sandbox ");
+        let _ = person.line(&format!("kill {name}")).run().expect_code(0);
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn local_calls_work_on_the_project_itself_and_say_so() {
+    Person::each(|person| {
+        let write = json!({ "path": "new", "content": "x\n" }).to_string();
+        let ran = person
+            .glovebox(["call", "Write", &write, "--local"])
+            .run()
+            .expect_code(0);
+        assert!(ran.err().contains("no walls"), "{ran}");
+        assert_eq!(
+            fs::read_to_string(person.project().join("new")).unwrap(),
+            "x\n"
+        );
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn toolsets_decide_which_tools_there_are_and_read_only_ones_have_a_read_only_workspace() {
+    Person::each(|person| {
+        person.write("project/a.txt", "one\n");
+        let (refused, code) = bash(person, "ls", "--toolset research");
+        assert_eq!(
+            (refused["error"]["code"].as_str(), code),
+            (Some("policy-refused"), 3)
+        );
+        assert_eq!(refused["error"]["class"], "refused");
+        let hint = refused["error"]["remedy"].as_str().unwrap().to_owned();
+        let id = hint.split("glovebox why ").nth(1).unwrap();
+        let id = id.split('`').next().unwrap().split(' ').next().unwrap();
+        let why = person.line(&format!("why {id}")).run().expect_code(0).out();
+        assert!(
+            why.contains("rule     toolset research\nfrom     shipped\n"),
+            "{why}"
+        );
+
+        let (tried, code) = bash(
+            person,
+            "cat a.txt; echo x > b.txt; touch ~/own",
+            "--toolset review",
+        );
+        let text = tried["data"]["text"].as_str().unwrap();
+        assert!(
+            code == 0 && text.starts_with("one\n") && text.contains("Read-only file system"),
+            "{text}"
+        );
+        let write = json!({ "path": "b", "content": "x" });
+        let (refused, code) = call(person, "Write", &write, "--toolset plan");
+        assert_eq!(
+            (refused["error"]["code"].as_str(), code),
+            (Some("policy-refused"), 3)
+        );
+        person.assert_nothing_left();
+
+        let ran = person
+            .line("call Read --toolset reserch")
+            .run()
+            .expect_code(2);
+        assert!(ran.err().contains("did you mean `research`?"), "{ran}");
+        let tools = person
+            .line("tools --toolset safe")
+            .run()
+            .expect_code(0)
+            .out();
+        assert!(tools.contains("Edit") && !tools.contains("Bash"), "{tools}");
+    });
+}
+
+#[test]
+fn rules_come_from_configuration_and_every_decision_is_explained() {
+    Person::each(|person| {
+        person.write(
+            "project/glovebox.toml",
+            "toolset = \"docs\"\n[policy]\nask = [\"Bash(git push *)\"]\ndeny = [\"Bash(rm *)\", \"Read(**/key)\"]\n\
+             [toolsets]\ndocs = [\"Bash\", \"Read\"]\n",
+        );
+        person.write("project/key", "secret\n");
+        let (made, code) = bash(person, "TOKEN=hunter2 true", "");
+        assert_eq!(code, 0, "{made}");
+        let id = made["data"]["facts"]["call"].as_str().unwrap();
+        let why = person
+            .line(&format!("why {id} --json"))
+            .run()
+            .expect_code(0);
+        let why: Value = serde_json::from_slice(&why.stdout).unwrap();
+        assert_eq!(why["data"]["rule"], "default");
+        assert_eq!(why["data"]["summary"], "TOKEN=[hidden] true");
+        for (tool, arguments, rule) in [
+            (
+                "Bash",
+                json!({ "cmd": "true; rm -rf x" }),
+                "deny Bash(rm *)",
+            ),
+            (
+                "Bash",
+                json!({ "command": "git push origin" }),
+                "ask Bash(git push *)",
+            ),
+            (
+                "file_read",
+                json!({ "file_path": "./key" }),
+                "deny Read(**/key)",
+            ),
+        ] {
+            let (refused, code) = call(person, tool, &arguments, "");
+            let message = refused["error"]["message"].as_str().unwrap();
+            assert!(code == 3 && message.contains(rule), "{refused}");
+            assert!(message.contains("glovebox.toml"), "{message}");
+        }
+        assert_eq!(call(person, "Edit", &json!({ "path": "key" }), "").1, 3);
+        let journal = person.place().state().join("decisions.jsonl");
+        let mode = fs::metadata(&journal).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(!fs::read_to_string(&journal).unwrap().contains("hunter2"));
+        assert!(
+            person
+                .line("why")
+                .run()
+                .expect_code(0)
+                .out()
+                .contains("deny Read(**/key)")
+        );
+        let _ = person.line("why call-none").run().expect_code(6);
+        person.assert_nothing_left();
+
+        for (text, part) in [
+            ("policy.deny = [\"Bsah(x)\"]", "did you mean `Bash`?"),
+            ("toolset = \"pln\"", "did you mean `plan`?"),
+            ("toolsets.x = [\"Nothing\"]", "the tools are"),
+            ("toolsets.safe = [\"Read\"]", "is a shipped one"),
+            ("toolsets = [\"Read\"]", "cannot be that"),
+            ("policy.alow = [\"Read\"]", "unknown key `policy.alow`"),
+        ] {
+            person.write("project/glovebox.toml", format!("{text}\n"));
+            let ran = person.line("call List").run().expect_code(2);
+            assert!(
+                ran.err().contains(part) && ran.err().contains("glovebox.toml:1"),
+                "{ran}"
+            );
+        }
+        // A project may forbid and not permit.
+        for text in ["policy.allow = [\"Bash\"]", "toolset = \"full\"\n"] {
+            person.write("project/glovebox.toml", text);
+            let code = person.line("call List").run().code;
+            let _ = person.line("--trust-config call List").run().expect_code(0);
+            assert!(code == 3 || text.contains("full"), "{text}: {code}");
+        }
+        person.assert_nothing_left();
+    });
+}
