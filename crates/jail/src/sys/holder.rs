@@ -19,7 +19,8 @@ const STACK_BYTES: usize = 1024;
 struct Stack([u8; STACK_BYTES]);
 
 /// A living holder. It shares the address space instead of copying it, which would take longer than
-/// all it is there for. Dropping it ends it.
+/// all it is there for. Dropping it ends it, and so does the end of the thread that started it: what
+/// holds the same descriptors must not outlive whoever is waited for at their other ends.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pid: Pid,
@@ -43,12 +44,14 @@ impl Holder {
             | libc::CLONE_FILES
             | libc::CLONE_PIDFD
             | libc::SIGCHLD;
+        let owner = std::process::id() as usize;
+        let owner = std::ptr::without_provenance::<()>(owner);
         // The kernel writes the pidfd where clone(2) has parent_tid.
         let pidfd = AtomicU32::new(0);
         // SAFETY: the stack is aligned, is this process's alone, and stays allocated until it has
-        // been waited for (in `drop`). `sleep` follows the rules of `raw`: it makes one system call
-        // over and over. Its argument is not looked at.
-        let result = unsafe { raw::clone_onto(flags, top, &pidfd, sleep, std::ptr::null::<()>()) };
+        // been waited for (in `drop`). `sleep` follows the rules of `raw`: it makes system calls and
+        // nothing else. Its argument is a number.
+        let result = unsafe { raw::clone_onto(flags, top, &pidfd, sleep, owner) };
         let pid = i32::try_from(result)
             .ok()
             .filter(|pid| *pid > 0)
@@ -79,10 +82,25 @@ impl Drop for Holder {
     }
 }
 
-unsafe extern "C" fn sleep(_: *const ()) -> ! {
-    loop {
+/// `owner` is the id of the process that started this one.
+unsafe extern "C" fn sleep(owner: *const ()) -> ! {
+    let kill = libc::SIGKILL as usize;
+    // SAFETY: prctl(2) with PR_SET_PDEATHSIG, and getppid(2), take no pointers.
+    let parent = unsafe {
+        raw::syscall(
+            libc::SYS_prctl,
+            [libc::PR_SET_PDEATHSIG as usize, kill, 0, 0, 0],
+        );
+        raw::syscall(libc::SYS_getppid, [0; 5])
+    };
+    // It may have ended before it could be asked to tell.
+    while parent as usize == owner.addr() {
         // SAFETY: ppoll(2) of nothing, without end and without a signal mask, takes no pointers.
         unsafe { raw::syscall(libc::SYS_ppoll, [0; 5]) };
+    }
+    loop {
+        // SAFETY: exit(2) takes no pointers.
+        unsafe { raw::syscall(libc::SYS_exit, [0; 5]) };
     }
 }
 
@@ -106,5 +124,29 @@ mod tests {
         assert_ne!(of(&pid), of("self"));
         drop(holder);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn a_holder_does_not_outlive_whoever_started_it() {
+        let Ok(pid) = std::thread::spawn(|| {
+            Holder::start(libc::CLONE_NEWUSER).map(|holder| {
+                let pid = holder.pid();
+                // A thread may end without its process: not before it is asked to tell.
+                let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
+                while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+                    std::thread::yield_now();
+                }
+                // As when the process is killed: nobody drops it.
+                std::mem::forget(holder);
+                pid
+            })
+        })
+        .join()
+        .unwrap() else {
+            return;
+        };
+        let wait = || rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+        while wait().err() == Some(Errno::INTR) {}
+        assert!(!std::path::Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists());
     }
 }
