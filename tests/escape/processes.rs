@@ -285,7 +285,7 @@ fn probe_61_priority() {
         r#"try('fifo', 'sched_setscheduler', 0, 1, pack('i', 10)); try('rr', 'sched_setscheduler', 0, 2, pack('i', 1));
            try('nice', 'setpriority', 0, 0, -20); try('ioprio', 'ioprio_set', 1, 0, 1 << 13);
            try('mlockall', 'mlockall', 3);
-           try('own-nice', 'setpriority', 0, 0, 5); try('own-io', 'ioprio_set', 1, 0, 3 << 13);"#,
+           try('own-nice', 'setpriority', 0, 0, 19); try('own-io', 'ioprio_set', 1, 0, 3 << 13);"#,
     );
     for name in ["fifo", "rr", "nice", "ioprio"] {
         found.refused(name, &["EPERM", "EACCES"]);
