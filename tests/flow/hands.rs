@@ -101,7 +101,7 @@ fn every_tool_works_on_a_project_and_leaves_the_host_alone() {
             failed["data"]["text"]
                 .as_str()
                 .unwrap()
-                .starts_with("\\u{1b}[2J\n")
+                .starts_with("\\x1b[2J\n")
         );
 
         // Nothing of it is on the host.
@@ -189,6 +189,198 @@ fn floods_and_wrong_arguments_have_bounded_clear_outcomes() {
             let (answer, _) = call(person, "Read", &json!({ "path": path }));
             assert_eq!(answer["error"]["code"], kind, "{answer}");
         }
+        let _ = person.line("kill box").run().expect_code(0);
+    });
+}
+
+#[test]
+fn sessions_keep_their_state_between_calls_and_terminals_are_real() {
+    Person::each(|person| {
+        let _ = person.line("start box").run().expect_code(0);
+        let bash = |command: &str| {
+            let arguments = json!({ "command": command, "session": "s" });
+            let (answer, _) = call(person, "Bash", &arguments);
+            let text = answer["data"]["text"].as_str().unwrap().to_owned();
+            text.rsplit_once('[').unwrap().0.to_owned()
+        };
+        assert_eq!(
+            bash("mkdir deep; cd deep; export X='a b'; f() { echo \"$X!\"; }"),
+            ""
+        );
+        assert_eq!(bash("pwd; f; exit 3"), "/workspace/deep\na b!\n");
+        // Whatever a command does to its shell, the next one finds the state of the last that could tell.
+        assert!(bash("if then").contains("syntax error"));
+        assert_eq!(bash("set -eu; cd /tmp; false; echo never"), "");
+        assert_eq!(bash("cd /; kill -9 $$"), "");
+        assert_eq!(bash("pwd; f; echo $# $-"), "/tmp\na b!\n0 hBc\n");
+        assert_eq!(bash("cd /; trap 'echo end' EXIT; echo x"), "x\nend\n");
+        assert_eq!(bash("pwd"), "/\n");
+        let other = json!({ "command": "pwd; f", "session": "t" });
+        assert_eq!(
+            call(person, "Bash", &other).0["data"]["facts"]["exit_code"],
+            127
+        );
+        for name in ["", "../x", "a b"] {
+            let (refused, _) = call(
+                person,
+                "Bash",
+                &json!({ "command": "pwd", "session": name }),
+            );
+            assert_eq!(refused["error"]["code"], "invalid-argument", "{refused}");
+        }
+        let terminal = json!({ "command": "test -t 0 && test -t 1 && stty size", "pty": true });
+        assert!(text(person, "Bash", &terminal).starts_with("40 120\n"));
+        let asks = json!({ "command": "read -p 'name? ' name; echo hello $name", "pty": true, "wait_ms": 300 });
+        let (answer, _) = call(person, "Bash", &asks);
+        let id = &answer["data"]["facts"]["job"];
+        assert!(
+            answer["data"]["text"]
+                .as_str()
+                .unwrap()
+                .starts_with("name? ")
+        );
+        let write = json!({ "action": "write", "id": id, "input": "you\n" });
+        let _ = text(person, "Job", &write);
+        let _ = text(
+            person,
+            "Job",
+            &json!({ "action": "wait", "id": id, "wait_ms": 5000 }),
+        );
+        let log = text(person, "Read", &json!({ "path": format!("job:{id}") }));
+        assert!(log.contains("hello you"), "{log}");
+        let (late, _) = call(person, "Job", &write);
+        assert_eq!(late["error"]["code"], "job-ended");
+        let _ = person.line("kill box").run().expect_code(0);
+        person.assert_nothing_lives();
+    });
+}
+
+#[test]
+fn programs_run_in_the_languages_there_are_and_keep_their_state() {
+    Person::each(|person| {
+        let _ = person.line("start box").run().expect_code(0);
+        let code = |language: &str, source: &str, session: Option<&str>| {
+            let arguments = json!({ "language": language, "source": source, "session": session, "wait_ms": 20_000 });
+            let (answer, _) = call(person, "Code", &arguments);
+            let text = answer["data"]["text"]
+                .as_str()
+                .unwrap_or_else(|| panic!("{answer}"));
+            text.rsplit_once('[').unwrap().0.to_owned()
+        };
+        for (language, first, again) in [
+            (
+                "python",
+                "import sys\nx = 41\nprint('out')",
+                "print(x, file=sys.stderr)\nx + 1",
+            ),
+            (
+                "javascript",
+                "let x = 41; console.log('out')",
+                "console.error(x); Promise.resolve(x + 1)",
+            ),
+        ] {
+            assert_eq!(code(language, first, Some("one")), "out\n", "{language}");
+            assert_eq!(code(language, again, Some("one")), "41\n42\n", "{language}");
+            assert!(
+                code(language, "x", Some("two")).contains("x is not defined")
+                    || language == "python"
+            );
+            assert!(
+                code(language, "(((", Some("one")).contains("SyntaxError"),
+                "{language}"
+            );
+            assert_eq!(code(language, "x", Some("one")), "41\n", "{language}");
+            assert_eq!(code(language, first, None), "out\n", "{language}");
+        }
+        assert_eq!(code("bash", "y=1; export Y=2; cd /tmp", Some("one")), "");
+        assert_eq!(code("bash", "echo $y$Y; pwd", Some("one")), "2\n/tmp\n");
+        // A cell that takes too long goes on; one that ends its session says so.
+        let slow = json!({ "language": "python", "source": "import time; time.sleep(60)", "session": "one", "wait_ms": 300 });
+        let (answer, _) = call(person, "Code", &slow);
+        assert_eq!(answer["data"]["facts"]["running"], true, "{answer}");
+        let id = &answer["data"]["facts"]["job"];
+        let _ = text(
+            person,
+            "Job",
+            &json!({ "action": "signal", "id": id, "signal": 2 }),
+        );
+        assert_eq!(code("python", "x", Some("one")), "41\n");
+        let end =
+            json!({ "language": "python", "source": "import os; os._exit(7)", "session": "one" });
+        let (answer, exit) = call(person, "Code", &end);
+        assert_eq!(
+            (&answer["data"]["facts"]["session_ended"], exit),
+            (&json!(true), 1)
+        );
+        let (fresh, _) = call(
+            person,
+            "Code",
+            &json!({ "language": "python", "source": "1", "session": "one" }),
+        );
+        assert_eq!(fresh["data"]["facts"]["is_new_session"], true);
+        let (unknown, _) = call(
+            person,
+            "Code",
+            &json!({ "language": "cobol", "source": "x" }),
+        );
+        let message = unknown["error"]["message"].as_str().unwrap();
+        assert!(
+            message.contains("cobol") && message.contains("javascript"),
+            "{message}"
+        );
+        let _ = person.line("kill box").run().expect_code(0);
+        person.assert_nothing_lives();
+    });
+}
+
+#[test]
+fn files_are_shown_for_what_they_are() {
+    Person::each(|person| {
+        let _ = person.line("start box").run().expect_code(0);
+        let png = "\\211PNG\\r\\n\\032\\n\\0\\0\\0\\rIHDR\\0\\0\\1\\0\\0\\0\\0\\200";
+        let notebook = r#"{"cells":[{"cell_type":"code","source":["1+1"],"outputs":[{"data":{"text/plain":["2"]}}]}]}"#;
+        let make = format!(
+            "printf '{png}' > small.dat; cp small.dat large.png; truncate -s 5M large.png; printf '%s' '{notebook}' > n.ipynb; \
+             printf '%%PDF-1.4' > d.pdf; printf 'a\\xffb\\342\\200\\256c\\n' > odd.txt; truncate -s 20G sparse; \
+             printf text > tail; truncate -s 20G tail; ln -s loop loop; printf 'a\\rb\\r\\n' > cr"
+        );
+        let _ = person.script("exec box", &make).run().expect_code(0);
+        let (answer, _) = call(person, "Read", &json!({ "path": "small.dat" }));
+        assert_eq!(answer["data"]["facts"]["kind"], "image/png", "{answer}");
+        assert_eq!(answer["data"]["facts"]["width"], 256);
+        let (answer, _) = call(person, "Read", &json!({ "path": "large.png" }));
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains("256 x 128, 5242880 bytes"), "{message}");
+        for (path, part) in [
+            (
+                "n.ipynb",
+                "# --- cell 1 (code) ---\n     2\t1+1\n     3\t# output:\n     4\t2\n",
+            ),
+            ("d.pdf", "is not text: a PDF document, 8 bytes"),
+            ("odd.txt", "a\\xffb\\u{202e}c\n"),
+            ("sparse", "is not text: binary data, 21474836480 bytes"),
+            ("tail", "is not text: binary data"),
+            ("cr", "a\\rb\n"),
+        ] {
+            let shown = text(person, "Read", &json!({ "path": path }));
+            assert!(shown.contains(part), "{path}: {shown}");
+        }
+        let (answer, _) = call(person, "Read", &json!({ "path": "loop" }));
+        assert!(
+            answer["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("loop"),
+            "{answer}"
+        );
+        let (answer, _) = call(person, "Read", &json!({ "path": "od.txt" }));
+        assert!(
+            answer["error"]["remedy"]
+                .as_str()
+                .unwrap()
+                .contains("`odd.txt`"),
+            "{answer}"
+        );
         let _ = person.line("kill box").run().expect_code(0);
     });
 }

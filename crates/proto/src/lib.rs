@@ -32,6 +32,7 @@ mod reply;
 mod request;
 mod search;
 pub mod tree;
+pub mod visible;
 
 pub use credit::{RecvWindow, SendWindow};
 pub use fault::{Class, Code, Fault};

@@ -49,6 +49,10 @@ pub struct Edited {
     pub is_diff_cut: bool,
     /// Size of the file now.
     pub size: u64,
+    /// BLAKE3 of its content before.
+    pub before: [u8; 32],
+    /// BLAKE3 of its content now.
+    pub after: [u8; 32],
 }
 
 /// Names to look for.

@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::call::Call;
 use crate::schedule::Lane;
-use crate::tools::{bash, edit, glob, grep, job, list, read, write};
+use crate::tools::{bash, code, edit, glob, grep, job, list, read, write};
 use glovebox_proto::{Code, Fault};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -139,7 +139,7 @@ fn parse<T: Tool>(args: Value) -> Result<T, Fault> {
 }
 
 /// Every tool.
-pub static CATALOG: [Definition; 8] = [
+pub static CATALOG: [Definition; 9] = [
     define::<bash::Bash>(),
     define::<job::Job>(),
     define::<read::Read>(),
@@ -148,6 +148,7 @@ pub static CATALOG: [Definition; 8] = [
     define::<list::List>(),
     define::<glob::Glob>(),
     define::<grep::Grep>(),
+    define::<code::Code>(),
 ];
 
 /// The tool of this name or alias, whatever the case of its letters.

@@ -1,100 +1,244 @@
-//! Cutting long output, exactly once, so that what was cut is known and can be fetched.
+//! Cutting long output, exactly once, so that what was left out is known to the byte and can be fetched.
 //!
-//! The beginning and the end stay, whole lines each; after a failure most of the room goes to the
-//! end, which is where a failure says what it is.
+//! Whole lines of the beginning and of the end stay; after a failure most of the room goes to the end,
+//! which is where a failure says what it is. A long line keeps its own beginning and end. All counts and
+//! offsets are those of the bytes as they were written, whatever they look like when they are shown.
 
+pub(crate) use glovebox_proto::visible::lines as readable;
 use std::fmt::Write as _;
 
-/// Room for the output of one call, in bytes.
+/// Room for the output of one call, in bytes of text.
 pub(crate) const OUTPUT_BYTES: usize = 30_000;
-/// Longest line shown, in characters.
-const LINE_CHARS: usize = 2000;
+/// Longest line shown whole, in bytes.
+const LINE_BYTES: usize = 2000;
+/// Of a longer line, this much of its beginning is shown.
+const LINE_HEAD_BYTES: usize = 1500;
+/// And this much of its end.
+const LINE_TAIL_BYTES: usize = 500;
 
-/// Text of which the middle may be missing.
+/// Output of which a part between its beginning and its end may not be at hand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source<'a> {
+    /// From the first byte on.
+    pub(crate) head: &'a [u8],
+    /// Bytes that are not at hand.
+    pub(crate) gap: u64,
+    /// Up to the last byte.
+    pub(crate) tail: &'a [u8],
+}
+
+/// Where the room goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lean {
+    /// As much to the beginning as to the end.
+    Even,
+    /// Mostly to the end.
+    End,
+}
+
+/// Text of which parts may be missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) text: String,
     /// Bytes that are not in the text.
-    pub(crate) missing_bytes: usize,
+    pub(crate) left_out: u64,
+    /// Offset of the first of them.
+    pub(crate) first_left_out: Option<u64>,
 }
 
-/// Bytes as text that neither a terminal nor a model mistakes for something else: what is not UTF-8
-/// is replaced, escape sequences and other control characters are shown instead of sent.
-pub(crate) fn readable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => safe.push(c),
-            // Line ends of terminals and of other systems.
-            '\r' => {}
-            c if c.is_control() => safe.extend(c.escape_default()),
-            c => safe.push(c),
+/// A line with its line feed, if it has one, and what of it is shown.
+#[derive(Debug, Clone, Copy)]
+struct Line<'a> {
+    first: &'a [u8],
+    hidden: u64,
+    last: &'a [u8],
+    /// Part of it is not at hand, so there may be more lines in it.
+    is_torn: bool,
+}
+
+impl<'a> Line<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        if bytes.len() > LINE_BYTES {
+            return Self::of(bytes, 0, bytes);
+        }
+        Self {
+            first: bytes,
+            hidden: 0,
+            last: &[],
+            is_torn: false,
         }
     }
-    safe
+
+    /// What begins with `before`, then `gap` bytes, then ends with `after`.
+    fn torn(before: &'a [u8], gap: u64, after: &'a [u8]) -> Self {
+        let line = Self::of(before, gap, after);
+        let is_torn = true;
+        let hidden =
+            gap + (before.len() - line.first.len()) as u64 + (after.len() - line.last.len()) as u64;
+        Self {
+            hidden,
+            is_torn,
+            ..line
+        }
+    }
+
+    fn of(before: &'a [u8], gap: u64, after: &'a [u8]) -> Self {
+        let first = &before[..floor(before, LINE_HEAD_BYTES)];
+        let last = &after[ceil(after, after.len().saturating_sub(LINE_TAIL_BYTES))..];
+        Self {
+            hidden: gap + before.len().saturating_sub(first.len() + last.len()) as u64,
+            first,
+            last,
+            is_torn: false,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.first.len() + self.last.len()) as u64 + self.hidden
+    }
+
+    fn shown_bytes(&self) -> usize {
+        readable(self.first).len() + readable(self.last).len()
+    }
 }
 
-/// `text` within `max_bytes`; `is_failure` says where the room goes.
-pub(crate) fn middle(text: &str, max_bytes: usize, is_failure: bool) -> Cut {
-    let text = shorten_lines(text);
-    if text.len() <= max_bytes {
-        return Cut {
-            text,
-            missing_bytes: 0,
-        };
-    }
-    let head_room = if is_failure {
-        max_bytes / 5
-    } else {
-        max_bytes / 2
-    };
-    let head = &text[..floor(&text, head_room)];
-    let head = head.rfind('\n').map_or(head, |end| &head[..=end]);
-    let tail_room = max_bytes - head.len();
-    let tail = &text[ceil(&text, text.len() - tail_room)..];
-    let tail = tail.find('\n').map_or(tail, |start| &tail[start + 1..]);
-    let missing_bytes = text.len() - head.len() - tail.len();
-    let missing_lines = text[head.len()..text.len() - tail.len()]
-        .matches('\n')
-        .count();
-    Cut {
-        text: format!(
-            "{head}[... {missing_lines} lines, {missing_bytes} bytes left out ...]\n{tail}"
-        ),
-        missing_bytes,
-    }
+/// Every byte of a source is in exactly one of these, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece<'a> {
+    Shown(&'a [u8]),
+    Hidden {
+        bytes: u64,
+        /// How many whole lines; `None` where that is not known.
+        lines: Option<usize>,
+        /// It is the middle of a line.
+        is_inside: bool,
+    },
 }
 
-fn shorten_lines(text: &str) -> String {
-    let mut short = String::with_capacity(text.len());
-    for line in text.split_inclusive('\n') {
-        match line.char_indices().nth(LINE_CHARS) {
-            Some((at, _)) if at + 1 < line.len() => {
-                short.push_str(&line[..at]);
-                let rest = line[at..].trim_end_matches('\n');
-                let _ = write!(short, "[... {} bytes of this line left out]", rest.len());
-                if line.ends_with('\n') {
-                    short.push('\n');
-                }
+/// What is shown of `source` in `room` bytes of text, marks not counted.
+pub(crate) fn cut(source: Source<'_>, room: usize, lean: Lean) -> Cut {
+    let mut text = String::new();
+    let (mut left_out, mut first_left_out, mut offset) = (0, None, 0);
+    for piece in pieces(source, room, lean) {
+        match piece {
+            Piece::Shown(bytes) => {
+                text.push_str(&readable(bytes));
+                offset += bytes.len() as u64;
             }
-            _ => short.push_str(line),
+            Piece::Hidden {
+                bytes,
+                lines,
+                is_inside,
+            } => {
+                // Writing into a string cannot fail.
+                let _ = match (is_inside, lines) {
+                    (true, Some(_)) => {
+                        write!(text, "[... {bytes} bytes of this line left out ...]")
+                    }
+                    (true, None) => write!(text, "[... {bytes} bytes left out ...]"),
+                    (false, Some(lines)) => {
+                        writeln!(text, "[... {lines} lines, {bytes} bytes left out ...]")
+                    }
+                    (false, None) => writeln!(text, "[... {bytes} bytes left out ...]"),
+                };
+                first_left_out.get_or_insert(offset);
+                left_out += bytes;
+                offset += bytes;
+            }
         }
     }
-    short
+    Cut {
+        text,
+        left_out,
+        first_left_out,
+    }
 }
 
-fn floor(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len()))
+fn pieces(source: Source<'_>, room: usize, lean: Lean) -> Vec<Piece<'_>> {
+    let lines = lines(source);
+    let (from, to) = split(&lines, room, lean);
+    let mut pieces = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        if index == from && from < to {
+            let hidden = &lines[from..to];
+            pieces.push(Piece::Hidden {
+                bytes: hidden.iter().map(Line::bytes).sum(),
+                lines: (!hidden.iter().any(|line| line.is_torn)).then_some(hidden.len()),
+                is_inside: false,
+            });
+        }
+        if (from..to).contains(&index) {
+            continue;
+        }
+        pieces.push(Piece::Shown(line.first));
+        if line.hidden > 0 {
+            pieces.push(Piece::Hidden {
+                bytes: line.hidden,
+                lines: (!line.is_torn).then_some(0),
+                is_inside: true,
+            });
+        }
+        pieces.push(Piece::Shown(line.last));
+    }
+    pieces
+}
+
+/// The lines before the first of the two and those from the second on fit into `room`.
+fn split(lines: &[Line<'_>], room: usize, lean: Lean) -> (usize, usize) {
+    let costs: Vec<usize> = lines.iter().map(Line::shown_bytes).collect();
+    if costs.iter().sum::<usize>() <= room {
+        return (lines.len(), lines.len());
+    }
+    let head_room = match lean {
+        Lean::Even => room / 2,
+        Lean::End => room / 5,
+    };
+    let (mut used, mut from, mut to) = (0, 0, lines.len());
+    while from < to && used + costs[from] <= head_room {
+        used += costs[from];
+        from += 1;
+    }
+    while to > from && used + costs[to - 1] <= room {
+        to -= 1;
+        used += costs[to];
+    }
+    (from, to)
+}
+
+fn lines(source: Source<'_>) -> Vec<Line<'_>> {
+    let split = |bytes| <[u8]>::split_inclusive(bytes, |byte: &u8| *byte == b'\n').map(Line::new);
+    if source.gap == 0 && source.tail.is_empty() {
+        return split(source.head).collect();
+    }
+    // The line that is torn reaches from the last line feed before the gap to the first one after it.
+    let before = source.head.iter().rposition(|byte| *byte == b'\n');
+    let (head, before) = source.head.split_at(before.map_or(0, |at| at + 1));
+    let after = source.tail.iter().position(|byte| *byte == b'\n');
+    let (after, tail) = source
+        .tail
+        .split_at(after.map_or(source.tail.len(), |at| at + 1));
+    let torn = Line::torn(before, source.gap, after);
+    split(head).chain([torn]).chain(split(tail)).collect()
+}
+
+/// The last place at or before `at` where no character is torn.
+pub(crate) fn floor(bytes: &[u8], at: usize) -> usize {
+    let at = at.min(bytes.len());
+    (at.saturating_sub(3)..=at)
         .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0)
+        .find(|at| is_boundary(bytes, *at))
+        .unwrap_or(at)
 }
 
-fn ceil(text: &str, at: usize) -> usize {
-    (at..=text.len())
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(text.len())
+/// The first place at or after `at` where no character is torn.
+fn ceil(bytes: &[u8], at: usize) -> usize {
+    (at..=(at + 3).min(bytes.len()))
+        .find(|at| is_boundary(bytes, *at))
+        .unwrap_or(at)
+}
+
+fn is_boundary(bytes: &[u8], at: usize) -> bool {
+    bytes.get(at).is_none_or(|byte| byte & 0xc0 != 0x80)
 }
 
 #[cfg(test)]
@@ -102,58 +246,120 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn whole(bytes: &[u8]) -> Source<'_> {
+        Source {
+            head: bytes,
+            gap: 0,
+            tail: &[],
+        }
+    }
+
+    fn even(bytes: &[u8], room: usize) -> Cut {
+        cut(whole(bytes), room, Lean::Even)
+    }
+
     #[test]
     fn what_fits_is_left_alone() {
-        let cut = middle("a\nb\n", 100, false);
-        assert_eq!((&cut.text[..], cut.missing_bytes), ("a\nb\n", 0));
+        let cut = even(b"a\nb\n", 100);
+        assert_eq!((&cut.text[..], cut.left_out), ("a\nb\n", 0));
+        assert_eq!(cut.first_left_out, None);
     }
 
     #[test]
     fn both_ends_stay_and_more_of_the_end_after_a_failure() {
         let lines: Vec<String> = (0..1000).map(|n| format!("line {n}\n")).collect();
         let text = lines.concat();
-        let cut = middle(&text, 1000, false);
-        assert!(cut.text.starts_with("line 0\n") && cut.text.ends_with("line 999\n"));
-        let failed = middle(&text, 1000, true);
-        let head = |cut: &Cut| cut.text.find("[...").unwrap();
-        assert!(head(&failed) < head(&cut));
+        let calm = even(text.as_bytes(), 1000);
+        assert!(calm.text.starts_with("line 0\n") && calm.text.ends_with("line 999\n"));
+        let failed = cut(whole(text.as_bytes()), 1000, Lean::End);
+        let mark = |cut: &Cut| cut.text.find("[...").unwrap();
+        assert!(mark(&failed) < mark(&calm));
+        assert_eq!(failed.first_left_out, Some(mark(&failed) as u64));
+        let marks: usize = failed
+            .text
+            .lines()
+            .filter(|line| line.starts_with("[..."))
+            .map(|line| line.len() + 1)
+            .sum();
         assert_eq!(
-            failed.missing_bytes + failed.text.len(),
+            failed.left_out as usize + failed.text.len() - marks,
             text.len()
-                + failed
-                    .text
-                    .lines()
-                    .find(|line| line.starts_with("[..."))
-                    .unwrap()
-                    .len()
-                + 1
         );
     }
 
     #[test]
-    fn one_endless_line_is_cut_and_counted() {
-        let cut = middle(&"x".repeat(1 << 20), 5000, false);
-        assert!(cut.text.len() < 2100, "{}", cut.text.len());
+    fn an_endless_line_keeps_both_its_ends() {
+        let mut line = vec![b'x'; 1 << 20];
+        line.extend(b"end");
+        let cut = even(&line, 5000);
+        assert_eq!(cut.left_out, (1 << 20) + 3 - 2000);
+        assert_eq!(cut.first_left_out, Some(1500));
+        assert!(cut.text.ends_with("xxend"), "{}", cut.text);
         assert!(
-            cut.text.contains("1046576 bytes of this line left out"),
-            "{}",
-            &cut.text[1990..]
+            cut.text
+                .contains("[... 1046579 bytes of this line left out ...]")
         );
     }
 
     #[test]
-    fn nothing_that_acts_on_a_terminal_gets_through() {
+    fn what_is_not_at_hand_is_counted_too() {
+        let source = Source {
+            head: b"a\nb\nbegin",
+            gap: 1_000_000,
+            tail: b"finish\ny\nz\n",
+        };
+        let cut = cut(source, 1000, Lean::Even);
         assert_eq!(
-            readable(b"a\x1b[2J\x07\tb\r\n\xff"),
-            "a\\u{1b}[2J\\u{7}\tb\n\u{fffd}"
+            cut.text,
+            "a\nb\nbegin[... 1000000 bytes left out ...]finish\ny\nz\n"
         );
+        assert_eq!((cut.left_out, cut.first_left_out), (1_000_000, Some(9)));
+    }
+
+    fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
+        let line = prop_oneof![
+            4 => proptest::collection::vec(any::<u8>(), 0..60),
+            1 => proptest::collection::vec(any::<u8>(), 1990..4100),
+        ];
+        proptest::collection::vec(line, 0..20).prop_map(|lines| lines.join(&b'\n'))
     }
 
     proptest! {
         #[test]
-        fn the_bound_holds_for_any_text(text in ".{0,400}(\n.{0,50}){0,40}", max in 50_usize..600, is_failure: bool) {
-            let cut = middle(&text, max, is_failure);
-            prop_assert!(cut.text.len() <= max + 80);
+        fn every_byte_is_shown_or_counted_once(
+            head in any_bytes(), gap in 0_u64..5000, tail in any_bytes(), room in 0_usize..20_000,
+            is_end: bool,
+        ) {
+            let source = Source { head: &head, gap, tail: &tail };
+            let lean = if is_end { Lean::End } else { Lean::Even };
+            let total = (head.len() + tail.len()) as u64 + gap;
+            // What is shown is what stands at that place.
+            let mut offset = 0_u64;
+            for piece in pieces(source, room, lean) {
+                match piece {
+                    Piece::Shown(bytes) => {
+                        let end = offset as usize + bytes.len();
+                        let place = if end <= head.len() {
+                            &head[offset as usize..end]
+                        } else {
+                            let skipped = head.len() + gap as usize;
+                            &tail[offset as usize - skipped..end - skipped]
+                        };
+                        prop_assert_eq!(bytes, place);
+                        offset = end as u64;
+                    }
+                    Piece::Hidden { bytes, .. } => offset += bytes,
+                }
+            }
+            prop_assert_eq!(offset, total);
+            let cut = cut(source, room, lean);
+            prop_assert_eq!(cut.left_out == 0, cut.first_left_out.is_none());
+            let marks = cut.text.matches("[... ").count() * 60;
+            prop_assert!(cut.text.len() <= room + marks);
+            if cut.left_out == 0 && gap == 0 {
+                let whole = [&head[..], &tail].concat();
+                prop_assert!(readable(&whole).len() <= cut.text.len());
+            }
         }
     }
 }

@@ -5,7 +5,6 @@
 //! terminal unescaped, except the output of the commands themselves.
 
 mod changes;
-mod escape;
 mod json;
 mod meter;
 mod report;
@@ -15,7 +14,7 @@ pub(crate) use changes::{
     applied, applied_summary, change_count, changes, changes_json, conflicts, flagged,
     outcome_json, refused, summary,
 };
-pub(crate) use escape::{escape, escape_text};
+pub(crate) use glovebox_proto::visible::{line as escape, line_of_text as escape_text};
 pub(crate) use json::{VERSION, envelope, failure, output_fields};
 pub(crate) use meter::Meter;
 pub(crate) use report::{limit_value, report};

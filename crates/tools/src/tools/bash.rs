@@ -1,13 +1,15 @@
 //! Bash: a command line. Every command is a job; waiting in the foreground is waiting for a job.
 
+use super::log::Ends;
 use crate::Outcome;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
-use crate::cut::{OUTPUT_BYTES, middle, readable};
-use glovebox_proto::limits::MAX_LOG_READ_BYTES;
+use crate::cut::{Lean, OUTPUT_BYTES, Source, cut};
 use glovebox_proto::{
     Background, Code, EnvVar, Exec, Exit, ExitReport, Fault, JobId, Reply, Request, Stdin,
+    WindowSize,
 };
+use glovebox_sandbox::Stream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -16,13 +18,24 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 /// How long a call waits unless told otherwise.
-const USUAL_WAIT_MS: u64 = 120_000;
+pub(super) const USUAL_WAIT_MS: u64 = 120_000;
 /// How long a call may wait.
-const MAX_WAIT_MS: u64 = 600_000;
+pub(super) const MAX_WAIT_MS: u64 = 600_000;
 /// Time between asking the job of a cancelled call to end and ending it, in milliseconds.
 const CANCEL_GRACE_MS: u64 = 500;
-/// Bytes fetched from each end of a long log.
-const END_BYTES: u64 = 64 << 10;
+/// Input that is sent without waiting for the command to read it.
+const QUICK_INPUT_BYTES: usize = 256 << 10;
+/// The terminal of a command that asks for one.
+const WINDOW: WindowSize = WindowSize {
+    rows: 40,
+    cols: 120,
+};
+/// Keeps a session's state between commands.
+const SESSION: &str = include_str!("bash/session.sh");
+/// What runs that: job lists show command lines, so they are kept short.
+pub(super) const RUN_SESSION: &str = "eval \"$GLOVEBOX_DRIVER\"";
+/// The variable with the program that keeps a session.
+pub(super) const DRIVER_VARIABLE: &str = "GLOVEBOX_DRIVER";
 
 /// Arguments.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -34,7 +47,7 @@ pub(crate) struct Bash {
     /// What it is for, in a few words; shown to people.
     #[serde(default)]
     description: Option<String>,
-    /// Working directory; the workspace unless given.
+    /// Working directory; the workspace unless given, or where the session is.
     #[serde(default, alias = "workdir")]
     cwd: Option<String>,
     /// Milliseconds to wait for the end (120000 unless given, at most 600000). A command that takes
@@ -44,9 +57,17 @@ pub(crate) struct Bash {
     /// Start it and do not wait.
     #[serde(default, alias = "run_in_background")]
     background: bool,
-    /// Text for its standard input; without it there is none.
+    /// Text for its standard input; without it there is none. It ends after the text, but with
+    /// `background` or `pty` it stays open for Job.
     #[serde(default)]
     stdin: Option<String>,
+    /// Name of a session: working directory, exported variables and functions are those that its last
+    /// command left. Without it every command starts afresh.
+    #[serde(default)]
+    session: Option<String>,
+    /// Run it on a terminal, for programs that want one.
+    #[serde(default, alias = "tty")]
+    pty: bool,
 }
 
 impl Tool for Bash {
@@ -60,56 +81,138 @@ impl Tool for Bash {
 
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let wait_ms = self.wait_ms.unwrap_or(USUAL_WAIT_MS).min(MAX_WAIT_MS);
-        let job = start(call, &self)?;
-        if let Some(text) = &self.stdin {
-            feed(call, job, text.as_bytes())?;
+        let job = self.start(call)?;
+        if let Some(text) = self.stdin {
+            let is_last = !self.background && !self.pty;
+            feed(call, job, text.into_bytes(), is_last)?;
         }
         let wait_ms = if self.background { 0 } else { wait_ms };
         let report = wait_or_end(call, job, wait_ms)?;
-        let log = Log::read(call, job)?;
-        Ok(outcome(job, report.as_ref(), &log))
+        let mut outcome = outcome(job, report.as_ref(), &Ends::read(call, job)?);
+        if let Some(session) = self.session {
+            outcome.facts.insert("session".to_owned(), session.into());
+        }
+        Ok(outcome)
     }
 }
 
-fn start(call: &Call<'_>, wanted: &Bash) -> Result<JobId, Fault> {
-    let exec = |shell: &str| Exec {
-        cwd: wanted.cwd.as_ref().map(|cwd| ByteBuf::from(cwd.as_bytes())),
-        env: [
+impl Bash {
+    /// The same with everything else as usual.
+    pub(super) fn new(command: String, session: Option<String>, wait_ms: Option<u64>) -> Self {
+        Self {
+            command,
+            description: None,
+            cwd: None,
+            wait_ms,
+            background: false,
+            stdin: None,
+            session,
+            pty: false,
+        }
+    }
+
+    fn start(&self, call: &Call<'_>) -> Result<JobId, Fault> {
+        let Some(session) = &self.session else {
+            let plain = |shell: &str| self.exec([shell, "-c", &self.command], self.cwd.as_deref());
+            return match call.sandbox().start_job(plain("bash")) {
+                Err(fault) if fault.code == Code::CommandNotFound => {
+                    call.sandbox().start_job(plain("sh"))
+                }
+                started => started,
+            };
+        };
+        check_session(session)?;
+        let info = call.sandbox().info();
+        let key = format!("{}-{}-{session}", info.name, info.created_unix_ms);
+        let go = self.cwd.as_deref().unwrap_or_default();
+        let argv = ["bash", "-c", RUN_SESSION, "bash", &self.command, &key, go];
+        let mut exec = self.exec(argv, None);
+        exec.env.push(variable(DRIVER_VARIABLE, SESSION));
+        match call.sandbox().start_job(exec) {
+            Err(fault) if fault.code == Code::CommandNotFound => {
+                Err(fault.remedy("sessions need bash in the sandbox; leave `session` out"))
+            }
+            started => started,
+        }
+    }
+
+    fn exec<const N: usize>(&self, argv: [&str; N], cwd: Option<&str>) -> Exec {
+        // Nobody is there to page through anything, unless there is a terminal.
+        let quiet = [
             ("PAGER", "cat"),
             ("GIT_PAGER", "cat"),
             ("NO_COLOR", "1"),
             ("TERM", "dumb"),
-        ]
-        .map(|(name, value)| EnvVar {
-            name: ByteBuf::from(name),
-            value: ByteBuf::from(value),
-        })
-        .to_vec(),
-        stdin: if wanted.stdin.is_some() {
-            Stdin::Stream
-        } else {
-            Stdin::Null
-        },
-        stream_output: false,
-        // What it leaves in the background on purpose belongs to its job, and ends with it.
-        background: Background::Keep,
-        ..Exec::new([shell, "-c", &wanted.command])
-    };
-    match call.sandbox().start_job(exec("bash")) {
-        Err(fault) if fault.code == Code::CommandNotFound => call.sandbox().start_job(exec("sh")),
-        started => started,
+        ];
+        let quiet = if self.pty { &quiet[..0] } else { &quiet };
+        let env = quiet.iter().map(|(name, value)| variable(name, value));
+        let has_input = self.stdin.is_some() || self.pty;
+        Exec {
+            cwd: cwd.map(ByteBuf::from),
+            env: env.collect(),
+            stdin: if has_input {
+                Stdin::Stream
+            } else {
+                Stdin::Null
+            },
+            pty: self.pty.then_some(WINDOW),
+            stream_output: false,
+            // What it leaves in the background on purpose belongs to its job, and ends with it.
+            background: Background::Keep,
+            ..Exec::new(argv)
+        }
     }
 }
 
-/// Writes all of its standard input and closes it.
-fn feed(call: &Call<'_>, job: JobId, text: &[u8]) -> Result<(), Fault> {
+pub(super) fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar {
+        name: ByteBuf::from(name),
+        value: ByteBuf::from(value),
+    }
+}
+
+/// A session's name becomes part of a file's name in the sandbox.
+pub(super) fn check_session(name: &str) -> Result<(), Fault> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err(Fault::failed(
+        Code::InvalidArgument,
+        "`session` is not a name of 1 to 64 letters, digits, `-` and `_`",
+    ))
+}
+
+/// Writes to a job's standard input, and ends it there if nothing follows.
+pub(super) fn feed(call: &Call<'_>, job: JobId, text: Vec<u8>, is_last: bool) -> Result<(), Fault> {
+    fn send(stream: &Stream, text: &[u8], is_last: bool) -> Result<(), Fault> {
+        let sent = stream.send(text);
+        let sent = sent.and_then(|()| {
+            if is_last {
+                stream.finish_input()
+            } else {
+                Ok(())
+            }
+        });
+        match sent {
+            // It has ended without reading all of it.
+            Err(fault) if fault.code == Code::JobEnded => Ok(()),
+            sent => sent,
+        }
+    }
     let request = Request::JobAttach { job, offset: None };
     let stream = call.sandbox().open(request)?;
-    match stream.send(text).and_then(|()| stream.finish_input()) {
-        // It has ended without reading all of it.
-        Err(fault) if fault.code == Code::JobEnded => Ok(()),
-        fed => fed,
+    if text.len() <= QUICK_INPUT_BYTES {
+        return send(&stream, &text, is_last);
     }
+    // The command may take its time, or never read: nobody waits for that here. The thread ends with
+    // the job or the link.
+    let fed = std::thread::Builder::new()
+        .name("input".to_owned())
+        .spawn(move || send(&stream, &text, is_last));
+    fed.map(drop).map_err(|error| {
+        Fault::failed(Code::Busy, format!("no thread for the input: {error}")).retryable()
+    })
 }
 
 /// Waits for the end of a job. `None` when it goes on.
@@ -130,121 +233,39 @@ pub(super) fn wait(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Option<E
 }
 
 /// [`wait`] of whoever started the job: it ends with the call that is given up.
-fn wait_or_end(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Option<ExitReport>, Fault> {
+pub(super) fn wait_or_end(
+    call: &Call<'_>,
+    job: JobId,
+    wait_ms: u64,
+) -> Result<Option<ExitReport>, Fault> {
     match wait(call, job, wait_ms) {
-        Err(fault) if fault.code == Code::Cancelled => {
-            call.sandbox().call(Request::JobKill {
-                job,
-                grace_ms: CANCEL_GRACE_MS,
-            })?;
-            Err(Fault::failed(
-                Code::Cancelled,
-                format!("the call was cancelled and job {job} ended"),
-            ))
-        }
+        Err(fault) if fault.code == Code::Cancelled => Err(end(call, job)?),
         waited => waited,
     }
 }
 
-/// What a job has written: all of it, or both ends.
-pub(super) struct Log {
-    text: String,
-    total: u64,
-    /// Bytes between the two ends that were not fetched or are not kept any more.
-    missing: u64,
+/// Ends the job of a call that is given up.
+pub(super) fn end(call: &Call<'_>, job: JobId) -> Result<Fault, Fault> {
+    call.sandbox().call(Request::JobKill {
+        job,
+        grace_ms: CANCEL_GRACE_MS,
+    })?;
+    Ok(Fault::failed(
+        Code::Cancelled,
+        format!("the call was cancelled and job {job} ended"),
+    ))
 }
 
-impl Log {
-    fn read(call: &Call<'_>, job: JobId) -> Result<Self, Fault> {
-        let (head, next, total) = Self::part(
-            call,
-            job,
-            0,
-            u64::from(MAX_LOG_READ_BYTES).min(2 * END_BYTES),
-        )?;
-        if next >= total {
-            return Ok(Self {
-                text: readable(&head),
-                total,
-                missing: 0,
-            });
-        }
-        let from = next.max(total.saturating_sub(END_BYTES));
-        let (tail, _, total) = Self::part(call, job, from, END_BYTES)?;
-        let missing = total - (head.len() + tail.len()).min(total as usize) as u64;
-        let mut text = readable(&head);
-        if missing > 0 {
-            let _ = write!(text, "\n[... {missing} bytes left out ...]\n");
-        }
-        text.push_str(&readable(&tail));
-        Ok(Self {
-            text,
-            total,
-            missing,
-        })
-    }
-
-    /// Bytes from `offset` on, the offset after them, and how many there are in all.
-    pub(super) fn part(
-        call: &Call<'_>,
-        job: JobId,
-        mut offset: u64,
-        max_bytes: u64,
-    ) -> Result<(Vec<u8>, u64, u64), Fault> {
-        let mut bytes = Vec::new();
-        loop {
-            let room = max_bytes - bytes.len() as u64;
-            let reply = call.ask(Request::JobRead {
-                job,
-                offset,
-                max_bytes: u32::try_from(room)
-                    .unwrap_or(MAX_LOG_READ_BYTES)
-                    .min(MAX_LOG_READ_BYTES),
-                wait_ms: 0,
-            })?;
-            let Reply::Log {
-                chunks,
-                next,
-                total,
-                is_end,
-                ..
-            } = reply
-            else {
-                return Err(unexpected(&reply));
-            };
-            let before = bytes.len();
-            for chunk in chunks {
-                bytes.extend_from_slice(&chunk.bytes);
-            }
-            offset = next;
-            if is_end || bytes.len() == before || bytes.len() as u64 >= max_bytes || next >= total {
-                return Ok((bytes, next, total));
-            }
-        }
-    }
-}
-
-fn outcome(job: JobId, report: Option<&ExitReport>, log: &Log) -> Outcome {
+pub(super) fn outcome(job: JobId, report: Option<&ExitReport>, ends: &Ends) -> Outcome {
     let is_failure = report.is_some_and(|report| report.exit != Exit::Code(0));
-    let cut = middle(&log.text, OUTPUT_BYTES, is_failure);
-    let missing = log.missing + cut.missing_bytes as u64;
-    let mut text = cut.text;
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-    if missing > 0 {
-        let _ = writeln!(
-            text,
-            "[{missing} of {} bytes left out; Job {{\"action\":\"read\",\"id\":{job},\"offset\":N}} reads them]",
-            log.total
-        );
-    }
-    text.push_str(&status(job, report));
+    let mut shown = show(job, ends, 0, is_failure);
+    shown.text.push_str(&status(job, report));
     let mut facts = json!({
         "job": job.0,
         "running": report.is_none(),
-        "output_bytes": log.total,
-        "truncated": missing > 0,
+        "output_bytes": ends.total(),
+        "truncated": shown.left_out > 0,
+        "left_out_bytes": shown.left_out,
     });
     if let (Some(report), Some(facts)) = (report, facts.as_object_mut()) {
         match report.exit {
@@ -254,8 +275,10 @@ fn outcome(job: JobId, report: Option<&ExitReport>, log: &Log) -> Outcome {
         for (name, value) in [
             ("wall_ms", report.wall_us / 1000),
             ("cpu_ms", (report.user_us + report.system_us) / 1000),
+            ("max_rss_kib", report.max_rss_kib),
             ("stdout_bytes", report.stdout_bytes),
             ("stderr_bytes", report.stderr_bytes),
+            ("left_running", report.left_running.into()),
         ] {
             facts.insert(name.to_owned(), value.into());
         }
@@ -264,7 +287,42 @@ fn outcome(job: JobId, report: Option<&ExitReport>, log: &Log) -> Outcome {
     }
     Outcome {
         is_error: is_failure,
-        ..Outcome::ok(text, facts)
+        ..Outcome::ok(shown.text, facts)
+    }
+}
+
+/// Output as it is shown, ending with a line feed if there is any.
+pub(super) struct Shown {
+    pub(super) text: String,
+    pub(super) left_out: u64,
+}
+
+/// Cuts output to the room there is, and says how to read what was left out. It begins at `base` of the
+/// job's log.
+pub(super) fn show(job: JobId, ends: &Ends, base: u64, is_failure: bool) -> Shown {
+    let source = Source {
+        head: &ends.head,
+        gap: ends.gap,
+        tail: &ends.tail,
+    };
+    let lean = if is_failure { Lean::End } else { Lean::Even };
+    let cut = cut(source, OUTPUT_BYTES, lean);
+    let mut text = cut.text;
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    if let Some(offset) = cut.first_left_out {
+        let offset = base + offset;
+        let _ = writeln!(
+            text,
+            "[{} of {} bytes left out; Job {{\"action\":\"read\",\"id\":{job},\"offset\":{offset}}} reads on there]",
+            cut.left_out,
+            ends.total()
+        );
+    }
+    Shown {
+        text,
+        left_out: cut.left_out,
     }
 }
 

@@ -65,6 +65,11 @@ impl Tool for Edit {
         let Reply::Edited(edited) = reply else {
             return Err(unexpected(&reply));
         };
+        // Who knew all of it before knows all of it now.
+        let [before, after] = [edited.before, edited.after].map(blake3::Hash::from_bytes);
+        if call.hands.ledger.has_seen(&path, before) {
+            call.hands.ledger.note(&path, after);
+        }
         let mut text = String::new();
         for made in &edited.made {
             let how = match made.how {

@@ -1,12 +1,12 @@
 //! Glob: files by name.
 
 use super::incomplete;
-use crate::Outcome;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
-use crate::cut::{OUTPUT_BYTES, middle, readable};
+use crate::cut::OUTPUT_BYTES;
+use crate::{Outcome, View};
 use glovebox_proto::limits::MAX_SEARCH_HITS;
-use glovebox_proto::{Fault, Reply, Request, SearchEnd};
+use glovebox_proto::{Fault, Reply, Request, SearchEnd, visible};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -30,6 +30,9 @@ pub(crate) struct Glob {
     /// Most files wanted (200 unless given).
     #[serde(default)]
     limit: Option<u32>,
+    /// Files to pass over, for the next part of a long answer.
+    #[serde(default)]
+    offset: u32,
     /// Also files that `.gitignore` and its like name.
     #[serde(default)]
     no_ignore: bool,
@@ -43,28 +46,40 @@ impl Tool for Glob {
     const EFFECT: Effect = Effect::Reads;
 
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+        let limit = self.limit.unwrap_or(USUAL_HITS).max(1);
         let path = self.path.unwrap_or_else(|| ".".to_owned());
         let reply = call.ask(Request::Glob(glovebox_proto::Glob {
             path: ByteBuf::from(path.as_bytes()),
             pattern: self.pattern,
             use_ignore: !self.no_ignore,
-            max_hits: self.limit.unwrap_or(USUAL_HITS).clamp(1, MAX_SEARCH_HITS),
+            max_hits: limit.saturating_add(self.offset).clamp(1, MAX_SEARCH_HITS),
             deadline_ms: DEADLINE_MS,
         }))?;
         let Reply::Globbed(found) = reply else {
             return Err(unexpected(&reply));
         };
         let mut text = String::new();
-        for hit in &found.hits {
-            text.push_str(&readable(&hit.path).replace('\n', "\\n"));
-            text.push('\n');
+        let mut rows = Vec::new();
+        for hit in found.hits.iter().skip(self.offset as usize) {
+            let name = visible::line(&hit.path);
+            if text.len() + name.len() >= OUTPUT_BYTES {
+                break;
+            }
+            let _ = writeln!(text, "{name}");
+            rows.push(vec![name, hit.size.to_string()]);
         }
-        let mut text = middle(&text, OUTPUT_BYTES, false).text;
-        let shown = found.hits.len() as u64;
+        let (shown, next) = (
+            rows.len() as u64,
+            u64::from(self.offset) + rows.len() as u64,
+        );
         if found.total == 0 {
             text.push_str("[no file fits]\n");
-        } else if shown < found.total {
-            let _ = writeln!(text, "[the newest {shown} of {}]", found.total);
+        } else if next < found.total {
+            let _ = writeln!(
+                text,
+                "[{shown} of {} files, newest first; the next ones with offset {next}]",
+                found.total
+            );
         }
         text.push_str(&incomplete(found.end, found.unreadable));
         Ok(Outcome::ok(
@@ -73,8 +88,13 @@ impl Tool for Glob {
                 "path": path,
                 "shown": shown,
                 "total": found.total,
+                "next": (shown > 0 && next < found.total).then_some(next),
                 "complete": found.end == SearchEnd::Complete,
             }),
-        ))
+        )
+        .with_view(View::Table {
+            columns: vec!["name", "bytes"],
+            rows,
+        }))
     }
 }

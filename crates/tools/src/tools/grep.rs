@@ -5,9 +5,9 @@ use super::incomplete;
 use crate::Outcome;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
-use crate::cut::{OUTPUT_BYTES, middle, readable};
+use crate::cut::{OUTPUT_BYTES, readable};
 use glovebox_proto::limits::MAX_SEARCH_HITS;
-use glovebox_proto::{Case, Fault, GrepMode, Grepped, Reply, Request, SearchEnd};
+use glovebox_proto::{Case, Fault, GrepMode, Grepped, Line, Reply, Request, SearchEnd, visible};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -108,19 +108,11 @@ impl Tool for Grep {
         let Reply::Grepped(found) = reply else {
             return Err(unexpected(&reply));
         };
-        let (shown, all) = match self.mode {
-            Mode::Lines => (
-                found
-                    .files
-                    .iter()
-                    .flat_map(|file| &file.lines)
-                    .filter(|line| line.is_match)
-                    .count() as u64,
-                found.total_matches,
-            ),
-            Mode::Files | Mode::Count => (found.files.len() as u64, found.total_files),
+        let all = match self.mode {
+            Mode::Lines => found.total_matches,
+            Mode::Files | Mode::Count => found.total_files,
         };
-        let mut text = middle(&render(&found, self.mode, &path), OUTPUT_BYTES, false).text;
+        let (mut text, shown) = render(&found, self.mode, &path);
         if all == 0 {
             text.push_str("[nothing found]\n");
         } else if shown + u64::from(self.offset) < all {
@@ -141,46 +133,92 @@ impl Tool for Grep {
                 "files": found.total_files,
                 "matches": found.total_matches,
                 "shown": shown,
+                "next": (shown > 0 && u64::from(self.offset) + shown < all).then(|| u64::from(self.offset) + shown),
                 "complete": found.end == SearchEnd::Complete,
             }),
         ))
     }
 }
 
-fn render(found: &Grepped, mode: Mode, path: &str) -> String {
+/// What was found, as far as there is room, and how many hits that is.
+fn render(found: &Grepped, mode: Mode, path: &str) -> (String, u64) {
     let mut text = String::new();
+    let mut shown = 0;
     for file in &found.files {
         let name = if file.path.is_empty() {
-            path.to_owned()
+            visible::line_of_text(path)
         } else {
-            readable(&file.path).replace('\n', "\\n")
+            visible::line(&file.path)
         };
-        match mode {
-            Mode::Files => {
-                let _ = writeln!(text, "{name}");
-            }
-            Mode::Count => {
-                let _ = writeln!(text, "{name}: {}", file.matches);
-            }
-            Mode::Lines => {
-                let _ = writeln!(text, "{name}");
-                let mut before = None;
-                for line in &file.lines {
-                    if before.is_some_and(|before| before + 1 < line.number) {
-                        text.push_str("  --\n");
-                    }
-                    before = Some(line.number);
-                    let mark = if line.is_match { ':' } else { '-' };
-                    let rest = if line.is_cut { "[...]" } else { "" };
-                    let _ = writeln!(
-                        text,
-                        "{:>6}{mark} {}{rest}",
-                        line.number,
-                        readable(&line.text)
-                    );
+        let head = match mode {
+            Mode::Files | Mode::Lines => format!("{name}\n"),
+            Mode::Count => format!("{name}: {}\n", file.matches),
+        };
+        let mut block = Block::new(head, OUTPUT_BYTES.saturating_sub(text.len()));
+        if mode == Mode::Lines {
+            for line in &file.lines {
+                if !block.add(line) {
+                    break;
                 }
             }
         }
+        if block.room < block.text.len() || (mode == Mode::Lines && block.shown == 0) {
+            break;
+        }
+        text.push_str(&block.text);
+        shown += if mode == Mode::Lines { block.shown } else { 1 };
+        if block.is_full {
+            break;
+        }
     }
-    text
+    (text, shown)
+}
+
+/// The lines of one file. Context after the last match that fits is kept, before the next one is not.
+struct Block {
+    text: String,
+    /// Context that is shown if the match after it is.
+    pending: String,
+    room: usize,
+    before: Option<u64>,
+    shown: u64,
+    is_full: bool,
+}
+
+impl Block {
+    fn new(head: String, room: usize) -> Self {
+        Self {
+            text: head,
+            pending: String::new(),
+            room,
+            before: None,
+            shown: 0,
+            is_full: false,
+        }
+    }
+
+    fn add(&mut self, line: &Line) -> bool {
+        if self.before.is_some_and(|before| before + 1 < line.number) {
+            self.pending.push_str("  --\n");
+        }
+        self.before = Some(line.number);
+        let mark = if line.is_match { ':' } else { '-' };
+        let rest = if line.is_cut { "[...]" } else { "" };
+        let _ = writeln!(
+            self.pending,
+            "{:>6}{mark} {}{rest}",
+            line.number,
+            readable(&line.text)
+        );
+        if self.text.len() + self.pending.len() > self.room {
+            self.is_full = true;
+            return false;
+        }
+        if line.is_match {
+            self.shown += 1;
+        }
+        self.text.push_str(&self.pending);
+        self.pending.clear();
+        true
+    }
 }

@@ -1,19 +1,20 @@
 //! Job: the commands that are or were running.
 
-use super::bash::{Log, status, wait};
-use crate::Outcome;
+use super::bash::{MAX_WAIT_MS, RUN_SESSION, USUAL_WAIT_MS, feed, status, wait};
+use super::code;
+use super::log::part;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
-use crate::cut::{OUTPUT_BYTES, middle, readable};
+use crate::cut::{OUTPUT_BYTES, floor, readable};
 use crate::schedule::Lane;
-use glovebox_proto::{Code, ExitReport, Fault, JobId, JobState, Reply, Request};
+use crate::{Outcome, View};
+use glovebox_proto::{Code, ExitReport, Fault, JobId, JobState, Reply, Request, visible};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// Most of a log in one answer, in bytes; the rest is for the next one.
-const READ_BYTES: u64 = 28_000;
 /// Time between asking a job to end and ending it, in milliseconds.
 const GRACE_MS: u64 = 2000;
 
@@ -21,8 +22,9 @@ const GRACE_MS: u64 = 2000;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Job {
-    /// What to do: `list` all jobs, `read` the output of one, `wait` for its end, `write` to its
-    /// standard input, send a `signal` to its processes, or `kill` it with all it started.
+    /// What to do: `list` all jobs, `read` the output of one, `wait` for its end, `write` to the
+    /// standard input of one that was started with `pty`, or with `stdin` and `background`, send a
+    /// `signal` to its processes, or `kill` it with all it started.
     action: Action,
     /// Which job; all actions but `list` need it.
     #[serde(default, alias = "job", alias = "job_id")]
@@ -30,12 +32,16 @@ pub(crate) struct Job {
     /// First byte of output wanted, for `read`.
     #[serde(default)]
     offset: u64,
-    /// Milliseconds to wait, for `wait` (120000 unless given, at most 600000).
+    /// Milliseconds to wait: for the end with `wait` (120000 unless given, at most 600000), for
+    /// something to read with `read` (0 unless given).
     #[serde(default)]
     wait_ms: Option<u64>,
     /// Text to write, for `write`.
     #[serde(default)]
     input: Option<String>,
+    /// End its standard input after the text, for `write`.
+    #[serde(default, alias = "close")]
+    eof: bool,
     /// Signal number, for `signal` (2 interrupts, 15 asks to end).
     #[serde(default)]
     signal: Option<i32>,
@@ -75,20 +81,29 @@ impl Tool for Job {
         };
         let job = JobId(self.id.ok_or_else(|| missing("id"))?);
         match self.action {
-            Action::Read => read(call, job, self.offset),
+            Action::Read => {
+                let wait_ms = self.wait_ms.unwrap_or(0).min(MAX_WAIT_MS);
+                read(call, job, self.offset, wait_ms)
+            }
             Action::Wait => {
-                let wait_ms = self.wait_ms.unwrap_or(120_000).min(600_000);
+                let wait_ms = self.wait_ms.unwrap_or(USUAL_WAIT_MS).min(MAX_WAIT_MS);
                 let report = wait(call, job, wait_ms)?;
                 Ok(stands(job, report.as_ref()))
             }
             Action::Write => {
-                let input = self.input.ok_or_else(|| missing("input"))?;
-                let stream = call
-                    .sandbox()
-                    .open(Request::JobAttach { job, offset: None })?;
-                stream.send(input.as_bytes())?;
+                let input = match self.input {
+                    Some(input) => input,
+                    None if self.eof => String::new(),
+                    None => return Err(missing("input")),
+                };
+                if wait(call, job, 0)?.is_some() {
+                    let message = format!("job {job} has ended");
+                    return Err(Fault::failed(Code::JobEnded, message));
+                }
+                let bytes = input.len();
+                feed(call, job, input.into_bytes(), self.eof)?;
                 Ok(Outcome::ok(
-                    format!("[{} bytes written to job {job}]", input.len()),
+                    format!("[{bytes} bytes written to job {job}]"),
                     json!({ "job": job.0 }),
                 ))
             }
@@ -125,10 +140,19 @@ fn stands(job: JobId, report: Option<&ExitReport>) -> Outcome {
     Outcome::ok(status(job, report), facts)
 }
 
-fn read(call: &Call<'_>, job: JobId, offset: u64) -> Result<Outcome, Fault> {
-    let (bytes, next, total) = Log::part(call, job, offset, READ_BYTES)?;
-    let cut = middle(&readable(&bytes), OUTPUT_BYTES, false);
-    let mut text = cut.text;
+fn read(call: &Call<'_>, job: JobId, offset: u64, wait_ms: u64) -> Result<Outcome, Fault> {
+    let mut part = part(call, job, offset, OUTPUT_BYTES, wait_ms)?;
+    fit(&mut part.bytes, OUTPUT_BYTES);
+    let (next, total) = (part.next(), part.total);
+    let mut text = String::new();
+    if part.start > offset {
+        let _ = writeln!(
+            text,
+            "[bytes {offset} to {} are not kept any more]",
+            part.start
+        );
+    }
+    text.push_str(&readable(&part.bytes));
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
@@ -136,14 +160,44 @@ fn read(call: &Call<'_>, job: JobId, offset: u64) -> Result<Outcome, Fault> {
     let _ = write!(text, "[{all}{total} bytes so far; next offset {next}]");
     Ok(Outcome::ok(
         text,
-        json!({ "job": job.0, "next": next, "total": total }),
+        json!({
+            "job": job.0,
+            "start": part.start,
+            "next": next,
+            "total": total,
+            "ended": part.is_end && next == total,
+        }),
     ))
+}
+
+/// Drops from the end what does not fit when it is shown: whole lines where there are any, else whole
+/// characters. Something always stays.
+fn fit(bytes: &mut Vec<u8>, room: usize) {
+    if readable(bytes).len() <= room {
+        return;
+    }
+    // A byte takes at most ten when it is shown.
+    let mut end = 0;
+    let mut used = 0;
+    while end < bytes.len() {
+        let step = (bytes.len() - end).min(256);
+        let more = readable(&bytes[end..end + step]).len();
+        if used + more > room && end > 0 {
+            break;
+        }
+        used += more;
+        end += step;
+    }
+    let line = bytes[..end].iter().rposition(|byte| *byte == b'\n');
+    let end = line.map_or_else(|| floor(bytes, end), |at| at + 1);
+    bytes.truncate(end);
 }
 
 fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
     let jobs = call.sandbox().jobs()?;
     let mut text = String::new();
     let mut facts = Vec::new();
+    let mut rows = Vec::new();
     for info in &jobs {
         let (word, report) = match &info.state {
             JobState::Running => ("running", None),
@@ -151,13 +205,7 @@ fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
             JobState::Ended(report) => ("ended", Some(report)),
         };
         let code = report.map(|report| report.exit.shell_code());
-        let command: Vec<_> = info.argv.iter().map(|word| readable(word)).collect();
-        let command: String = command
-            .join(" ")
-            .replace('\n', " ")
-            .chars()
-            .take(200)
-            .collect();
+        let command = command(&info.argv);
         let exit = code
             .map(|code| format!(", exit code {code}"))
             .unwrap_or_default();
@@ -166,10 +214,32 @@ fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
             "{}  {word}{exit}, {} bytes of output: {command}",
             info.job, info.output_bytes
         );
+        rows.push(vec![
+            info.job.to_string(),
+            format!("{word}{exit}"),
+            info.output_bytes.to_string(),
+            command,
+        ]);
         facts.push(json!({ "job": info.job.0, "state": word, "exit_code": code, "output_bytes": info.output_bytes }));
     }
     if jobs.is_empty() {
         text.push_str("[no jobs]");
     }
-    Ok(Outcome::ok(text, json!({ "jobs": facts })))
+    let columns = vec!["job", "state", "output", "command"];
+    Ok(Outcome::ok(text, json!({ "jobs": facts })).with_view(View::Table { columns, rows }))
+}
+
+/// A command line for people: what was asked for, without the words that run it.
+pub(crate) fn command(argv: &[ByteBuf]) -> String {
+    let words: Vec<&[u8]> = argv.iter().map(|word| &word[..]).collect();
+    let line = match words[..] {
+        [_, b"-c" | b"-e", command] => command.to_vec(),
+        [_, _, run, _, command, ..] if run == RUN_SESSION.as_bytes() => command.to_vec(),
+        [_, _, _, mark, session] if mark == code::MARK.as_bytes() => {
+            [&b"session "[..], session].concat()
+        }
+        _ => words.join(&b' '),
+    };
+    let line: String = visible::line(&line).chars().take(200).collect();
+    line.replace("\\n", " ")
 }

@@ -2,9 +2,8 @@
 
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
-use crate::cut::readable;
 use crate::{Outcome, View};
-use glovebox_proto::{Fault, FileKind, Reply, Request};
+use glovebox_proto::{Fault, FileKind, Reply, Request, visible};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -51,7 +50,7 @@ pub(super) fn list(call: &Call<'_>, path: &str, limit: u32) -> Result<Outcome, F
     let mut text = String::new();
     let mut rows = Vec::new();
     for entry in &entries {
-        let name = readable(&entry.name).replace('\n', "\\n");
+        let name = visible::line(&entry.name);
         let (name, what) = match entry.stat.kind {
             FileKind::Directory => (format!("{name}/"), String::new()),
             FileKind::File => (name, format!("{} bytes", entry.stat.size)),

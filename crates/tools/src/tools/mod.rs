@@ -1,11 +1,13 @@
 //! The tools, one file each.
 
 pub(crate) mod bash;
+pub(crate) mod code;
 pub(crate) mod edit;
 pub(crate) mod glob;
 pub(crate) mod grep;
 pub(crate) mod job;
 pub(crate) mod list;
+mod log;
 pub(crate) mod read;
 pub(crate) mod write;
 

@@ -74,6 +74,8 @@ pub(crate) fn edit(path: &[u8], wanted: &[Replacement]) -> Result<Reply, Fault> 
         diff: diff.into(),
         is_diff_cut,
         size: new.len() as u64,
+        before: *blake3::hash(&old).as_bytes(),
+        after: *blake3::hash(&new).as_bytes(),
     }))
 }
 

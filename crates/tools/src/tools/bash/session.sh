@@ -1,0 +1,32 @@
+# Runs a command line in a named session: working directory, exported variables and functions are taken
+# from a file and written back to it. In: the command, the session's name, where to go (or nothing).
+unset GLOVEBOX_DRIVER
+[[ ${GLOVEBOX_KEEP_DIR:=${TMPDIR:-/tmp}/.glovebox-$EUID} ]]
+if ! { mkdir -m 700 -- "$GLOVEBOX_KEEP_DIR" 2>/dev/null || { [[ -O $GLOVEBOX_KEEP_DIR && -d $GLOVEBOX_KEEP_DIR && ! -L $GLOVEBOX_KEEP_DIR ]]; }; }; then
+  echo "glovebox: $GLOVEBOX_KEEP_DIR belongs to somebody else, so the session cannot be kept" >&2
+  exit 125
+fi
+__glovebox_file=$GLOVEBOX_KEEP_DIR/$2
+unset GLOVEBOX_KEEP_DIR
+__glovebox_keep() {
+  set +eux
+  # The command may have a trap of its own, which comes after this.
+  [[ $(trap -p EXIT) != *__glovebox_keep* ]] || trap - EXIT
+  { printf 'cd -- %q 2>/dev/null\n' "$PWD"; export -p; __glovebox_functions; } >|"$__glovebox_file.$$" 2>/dev/null &&
+    command mv -f -- "$__glovebox_file.$$" "$__glovebox_file"
+}
+__glovebox_functions() {
+  local name
+  for name in $(compgen -A function); do
+    [[ $name == __glovebox_* ]] || declare -f -- "$name"
+  done
+}
+__glovebox_go=$3
+[[ -f $__glovebox_file ]] && . "$__glovebox_file"
+if [[ $__glovebox_go ]] && ! cd -- "$__glovebox_go"; then exit 125; fi
+trap '__glovebox_status=$?; __glovebox_keep; exit $__glovebox_status' EXIT
+eval "set --
+$1"
+__glovebox_status=$?
+__glovebox_keep
+exit "$__glovebox_status"

@@ -1,0 +1,337 @@
+//! Code: a program in one of the languages the sandbox has.
+//!
+//! Without a session it is a command like any other. With one, its state lives on in a job: a small
+//! driver in the language itself takes cells over its standard input and marks where the output of each
+//! begins and ends, with a token that nobody can know before.
+
+mod cell;
+
+use super::bash::{
+    Bash, DRIVER_VARIABLE, MAX_WAIT_MS, USUAL_WAIT_MS, check_session, end, feed, outcome, show,
+    variable, wait_or_end,
+};
+use super::log::{Ends, part};
+use crate::Outcome;
+use crate::call::Call;
+use crate::catalog::{Effect, Tool};
+use cell::{Cell, Word};
+use glovebox_proto::limits::MAX_ARG_BYTES;
+use glovebox_proto::{Background, Code as FaultCode, Exec, Fault, JobId, JobState, Request, Stdin};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::fmt::Write as _;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Bytes of output taken at a time.
+const STEP_BYTES: usize = 256 << 10;
+/// How long one question for output lasts, in milliseconds.
+const STEP_MS: u64 = 10_000;
+/// How long an interrupted cell has to end before its session is ended, in milliseconds.
+const INTERRUPT_MS: u64 = 2000;
+const SIGINT: i32 = 2;
+/// The last words but one of a session's command line, by which it is found again.
+pub(super) const MARK: &str = "glovebox-session";
+
+/// Arguments.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Code {
+    /// The language.
+    language: Language,
+    /// The program.
+    #[serde(alias = "code", alias = "script")]
+    source: String,
+    /// Name of a session that keeps variables, functions and imports between calls; the value of the
+    /// last expression is shown. Without it every program starts afresh.
+    #[serde(default)]
+    session: Option<String>,
+    /// Milliseconds to wait for the end (120000 unless given, at most 600000). A program that takes
+    /// longer goes on as a job.
+    #[serde(default, alias = "timeout", alias = "timeout_ms")]
+    wait_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Language {
+    #[serde(alias = "py", alias = "python3")]
+    Python,
+    #[serde(alias = "js", alias = "node")]
+    Javascript,
+    #[serde(alias = "sh", alias = "shell")]
+    Bash,
+}
+
+impl Language {
+    const ALL: [Self; 3] = [Self::Python, Self::Javascript, Self::Bash];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Javascript => "javascript",
+            Self::Bash => "bash",
+        }
+    }
+
+    /// The programs that run it, the better ones first.
+    const fn interpreters(self) -> &'static [&'static str] {
+        match self {
+            Self::Python => &["python3", "python"],
+            Self::Javascript => &["node", "nodejs"],
+            Self::Bash => &["bash"],
+        }
+    }
+
+    /// What makes the interpreter run its next argument.
+    const fn flag(self) -> &'static str {
+        match self {
+            Self::Javascript => "-e",
+            Self::Python | Self::Bash => "-c",
+        }
+    }
+
+    /// What runs the driver of a session.
+    const fn run_driver(self) -> &'static str {
+        match self {
+            Self::Python => "import os; exec(os.environ.pop('GLOVEBOX_DRIVER'))",
+            Self::Javascript => {
+                "{ const d = process.env.GLOVEBOX_DRIVER; delete process.env.GLOVEBOX_DRIVER; (0, eval)(d) }"
+            }
+            Self::Bash => "",
+        }
+    }
+
+    const fn driver(self) -> &'static str {
+        match self {
+            Self::Python => include_str!("code/python.py"),
+            Self::Javascript => include_str!("code/node.js"),
+            // Its sessions are those of the Bash tool.
+            Self::Bash => "",
+        }
+    }
+}
+
+impl Tool for Code {
+    const NAME: &'static str = "Code";
+    const ALIASES: &'static [&'static str] =
+        &["code", "code_execute", "code_execution", "run_code"];
+    const DESCRIPTION: &'static str = "Runs a program in Python, JavaScript (Node.js) or bash, if the \
+        sandbox has it, and returns what it prints. With a session its state is kept for the next call. A \
+        program that is still running when the wait is over goes on as a job.";
+    const EFFECT: Effect = Effect::Runs;
+
+    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+        let wait_ms = self.wait_ms.unwrap_or(USUAL_WAIT_MS).min(MAX_WAIT_MS);
+        match self.session {
+            Some(session) if self.language == Language::Bash => {
+                Tool::run(Bash::new(self.source, Some(session), Some(wait_ms)), call)
+            }
+            Some(session) => {
+                check_session(&session)?;
+                let session = Session::open(call, self.language, session)?;
+                session.run(call, &self.source, wait_ms)
+            }
+            None => {
+                let job = start(call, self.language, &[&self.source], "")?;
+                let report = wait_or_end(call, job, wait_ms)?;
+                let mut outcome = outcome(job, report.as_ref(), &Ends::read(call, job)?);
+                let language = self.language.name();
+                outcome.facts.insert("language".to_owned(), language.into());
+                Ok(outcome)
+            }
+        }
+    }
+}
+
+/// Starts an interpreter on a program: the words of a command, or a driver with its name.
+fn start(
+    call: &Call<'_>,
+    language: Language,
+    words: &[&str],
+    driver: &str,
+) -> Result<JobId, Fault> {
+    if words.iter().any(|word| word.len() > MAX_ARG_BYTES) {
+        let message = format!("the program has more than {MAX_ARG_BYTES} bytes");
+        return Err(Fault::failed(FaultCode::TooLarge, message)
+            .remedy("write it to a file, and run that with Bash"));
+    }
+    for interpreter in language.interpreters() {
+        let argv = [*interpreter, language.flag()].into_iter();
+        let exec = Exec {
+            env: vec![
+                // What was printed before the time is up is to be seen.
+                variable("PYTHONUNBUFFERED", "1"),
+                variable(DRIVER_VARIABLE, driver),
+            ],
+            stdin: if driver.is_empty() {
+                Stdin::Null
+            } else {
+                Stdin::Stream
+            },
+            stream_output: false,
+            background: Background::Keep,
+            ..Exec::new(argv.chain(words.iter().copied()))
+        };
+        match call.sandbox().start_job(exec) {
+            Err(fault) if fault.code == FaultCode::CommandNotFound => {}
+            started => return started,
+        }
+    }
+    let has = available(call)?;
+    let has = if has.is_empty() {
+        "none of the languages of this tool".to_owned()
+    } else {
+        has.join(", ")
+    };
+    let message = format!(
+        "the sandbox has no {}: {} was not found there",
+        language.name(),
+        language.interpreters().join(" or ")
+    );
+    Err(Fault::failed(FaultCode::Unsupported, message).remedy(format!("it has {has}")))
+}
+
+/// The languages that the sandbox has an interpreter for.
+fn available(call: &Call<'_>) -> Result<Vec<&'static str>, Fault> {
+    let all = Language::ALL.map(Language::interpreters).concat();
+    let script = "for name; do command -v \"$name\" >/dev/null && echo \"$name\"; done; :";
+    let argv = ["sh", "-c", script, "sh"].into_iter().chain(all);
+    let found = call.sandbox().exec(Exec {
+        timeout_ms: Some(5000),
+        ..Exec::new(argv)
+    })?;
+    let found = String::from_utf8_lossy(&found.stdout);
+    let has = |name: &&str| found.lines().any(|line| line == *name);
+    Ok(Language::ALL
+        .into_iter()
+        .filter(|language| language.interpreters().iter().any(has))
+        .map(Language::name)
+        .collect())
+}
+
+/// A driver at work.
+struct Session {
+    name: String,
+    language: Language,
+    job: JobId,
+    /// Bytes its log had before.
+    offset: u64,
+    is_new: bool,
+}
+
+impl Session {
+    /// The one that runs under this name, or a new one.
+    fn open(call: &Call<'_>, language: Language, name: String) -> Result<Self, Fault> {
+        let tail = [language.run_driver(), MARK, &name];
+        let known = call.sandbox().jobs()?.into_iter().find(|info| {
+            let argv: Vec<&[u8]> = info.argv.iter().map(|word| &word[..]).collect();
+            info.state == JobState::Running && argv.ends_with(&tail.map(str::as_bytes))
+        });
+        let (job, offset, is_new) = match known {
+            Some(info) => (info.job, info.output_bytes, false),
+            None => (start(call, language, &tail, language.driver())?, 0, true),
+        };
+        Ok(Self {
+            name,
+            language,
+            job,
+            offset,
+            is_new,
+        })
+    }
+
+    fn run(mut self, call: &Call<'_>, source: &str, wait_ms: u64) -> Result<Outcome, Fault> {
+        let mut cell = Cell::new();
+        let mut line = json!({ "token": cell.token(), "source": source }).to_string();
+        line.push('\n');
+        feed(call, self.job, line.into_bytes(), false)?;
+        let begin = Instant::now();
+        match self.follow(call, &mut cell, Duration::from_millis(wait_ms)) {
+            Err(fault) if fault.code == FaultCode::Cancelled => {
+                return Err(self.interrupt(call, &mut cell)?);
+            }
+            followed => followed?,
+        }
+        Ok(self.outcome(&cell, begin.elapsed()))
+    }
+
+    /// Takes output until the cell has ended, the driver has, or the time is up.
+    fn follow(&mut self, call: &Call<'_>, cell: &mut Cell, wait: Duration) -> Result<(), Fault> {
+        let until = Instant::now() + wait;
+        while cell.word().is_none() {
+            let left = until.saturating_duration_since(Instant::now()).as_millis() as u64;
+            let part = part(call, self.job, self.offset, STEP_BYTES, left.min(STEP_MS))?;
+            cell.take(self.offset, &part);
+            self.offset = part.next();
+            if part.is_end {
+                cell.lose();
+            }
+            if left == 0 && part.bytes.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops the cell of a call that is given up, and the whole session if it does not stop.
+    fn interrupt(&mut self, call: &Call<'_>, cell: &mut Cell) -> Result<Fault, Fault> {
+        let never = AtomicBool::new(false);
+        let calm = Call::new(call.hands, &never);
+        let asked = calm.ask(Request::JobSignal {
+            job: self.job,
+            signal: SIGINT,
+            whole_tree: false,
+        });
+        if asked.is_ok() {
+            self.follow(&calm, cell, Duration::from_millis(INTERRUPT_MS))?;
+        }
+        if cell.word().is_none() {
+            return end(&calm, self.job);
+        }
+        let message = format!(
+            "the call was cancelled and its cell interrupted; session {} goes on",
+            self.name
+        );
+        Ok(Fault::failed(FaultCode::Cancelled, message))
+    }
+
+    fn outcome(&self, cell: &Cell, took: Duration) -> Outcome {
+        let word = cell.word();
+        let is_failure = matches!(word, Some(Word::Failed | Word::Lost));
+        let mut shown = show(self.job, cell.ends(), cell.base(), is_failure);
+        let how = match word {
+            Some(Word::Ok) => "done",
+            Some(Word::Failed) => "failed",
+            Some(Word::Lost) => "the session has ended",
+            None if cell.has_begun() => "still running",
+            None => "waiting for the cell before it",
+        };
+        let new = if self.is_new { "new " } else { "" };
+        let _ = write!(
+            shown.text,
+            "[{how}, {:.1} s, {new}{} session {}, job {}]",
+            took.as_secs_f64(),
+            self.language.name(),
+            self.name,
+            self.job
+        );
+        let facts = json!({
+            "job": self.job.0,
+            "running": word.is_none(),
+            "language": self.language.name(),
+            "session": self.name,
+            "is_new_session": self.is_new,
+            "session_ended": word == Some(Word::Lost),
+            "wall_ms": took.as_millis() as u64,
+            "output_bytes": cell.ends().total(),
+            "truncated": shown.left_out > 0,
+            "left_out_bytes": shown.left_out,
+        });
+        Outcome {
+            is_error: is_failure,
+            ..Outcome::ok(shown.text, facts)
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What belongs to one cell, out of everything a session writes.
+
+use crate::tools::log::{Ends, Part};
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// The longest mark: a record separator, a token, a space, a word and a line feed.
+const MAX_MARK_BYTES: usize = 64;
+
+/// How a cell ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    Ok,
+    Failed,
+    /// Its session has ended before it.
+    Lost,
+}
+
+/// One cell, and what is known of it so far.
+#[derive(Debug)]
+pub(super) struct Cell {
+    token: String,
+    /// Offset of its first byte of output in the log.
+    base: Option<u64>,
+    ends: Ends,
+    word: Option<Word>,
+    /// Bytes that may be the beginning of a mark.
+    pending: Vec<u8>,
+}
+
+impl Cell {
+    pub(super) fn new() -> Self {
+        // Two hashers with keys from the system's randomness: nobody inside can know it before.
+        let half = || RandomState::new().build_hasher().finish();
+        Self::with_token(format!("{:016x}{:016x}", half(), half()))
+    }
+
+    fn with_token(token: String) -> Self {
+        Self {
+            token,
+            base: None,
+            ends: Ends::default(),
+            word: None,
+            pending: Vec::new(),
+        }
+    }
+
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+
+    pub(super) fn word(&self) -> Option<Word> {
+        self.word
+    }
+
+    pub(super) fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.base.is_some()
+    }
+
+    pub(super) fn base(&self) -> u64 {
+        self.base.unwrap_or_default()
+    }
+
+    /// The session has ended.
+    pub(super) fn lose(&mut self) {
+        if self.word.is_none() {
+            let rest = std::mem::take(&mut self.pending);
+            self.ends.take(0, &rest);
+            self.word = Some(Word::Lost);
+        }
+    }
+
+    /// Takes a part of the log; `offset` is where it should have begun.
+    pub(super) fn take(&mut self, offset: u64, part: &Part) {
+        let skipped = part.start.saturating_sub(offset);
+        if skipped > 0 {
+            // What was held back is no mark: what would complete it is gone.
+            let held = std::mem::take(&mut self.pending);
+            if self.base.is_none() {
+                // Its beginning was in there.
+                self.base = Some(offset.saturating_sub(held.len() as u64));
+            }
+            self.ends.take(0, &held);
+            self.ends.take(skipped, &[]);
+        }
+        let begin = part.start - self.pending.len() as u64;
+        let mut bytes = std::mem::take(&mut self.pending);
+        bytes.extend_from_slice(&part.bytes);
+        self.scan(begin, &bytes);
+    }
+
+    /// `bytes` begin at `offset` of the log.
+    fn scan(&mut self, offset: u64, bytes: &[u8]) {
+        let mark = format!("\x1e{} ", self.token);
+        let mut from = 0;
+        while self.word.is_none() {
+            let Some(at) = position(&bytes[from..], mark.as_bytes()).map(|at| from + at) else {
+                break;
+            };
+            let word = &bytes[at + mark.len()..];
+            let Some(end) = word.iter().position(|byte| *byte == b'\n') else {
+                // The rest of the mark is on its way, or it is none.
+                if bytes.len() - at < MAX_MARK_BYTES {
+                    self.hold(bytes, from, at);
+                    return;
+                }
+                break;
+            };
+            let (word, after) = (&word[..end], at + mark.len() + end + 1);
+            if word == b"begin" {
+                self.base = Some(offset + after as u64);
+                self.ends = Ends::default();
+            } else {
+                self.keep(&bytes[from..at]);
+                self.word = Some(if word == b"ok" {
+                    Word::Ok
+                } else {
+                    Word::Failed
+                });
+            }
+            from = after;
+        }
+        if self.word.is_some() {
+            return;
+        }
+        // A mark may have begun in the last bytes.
+        let tail = from.max(bytes.len().saturating_sub(mark.len()));
+        let at = bytes[tail..].iter().position(|byte| *byte == 0x1e);
+        self.hold(bytes, from, at.map_or(bytes.len(), |at| tail + at));
+    }
+
+    fn hold(&mut self, bytes: &[u8], from: usize, at: usize) {
+        self.keep(&bytes[from..at]);
+        self.pending = bytes[at..].to_vec();
+    }
+
+    /// Output before the first mark belongs to an earlier cell.
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.base.is_some() {
+            self.ends.take(0, bytes);
+        }
+    }
+}
+
+fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes
+        .windows(wanted.len())
+        .position(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn part(start: u64, bytes: &[u8]) -> Part {
+        Part {
+            bytes: bytes.to_vec(),
+            start,
+            total: start + bytes.len() as u64,
+            is_end: false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_cell_is_found_however_its_output_arrives(
+            before in "[a-z\x1e ]{0,80}", output in "[a-z\x1e\n ]{0,200}", step in 1_usize..90, is_ok: bool,
+        ) {
+            let mut cell = Cell::with_token("0123456789abcdef0123456789abcdef".to_owned());
+            let word = if is_ok { "ok" } else { "failed" };
+            let token = cell.token();
+            let log = format!("{before}\x1e{token} begin\n{output}\x1e{token} {word}\nlater");
+            let mut offset = 0;
+            for bytes in log.as_bytes().chunks(step) {
+                cell.take(offset, &part(offset, bytes));
+                offset += bytes.len() as u64;
+            }
+            prop_assert_eq!(cell.word(), Some(if is_ok { Word::Ok } else { Word::Failed }));
+            prop_assert_eq!(&cell.ends().head[..], output.as_bytes());
+            let base = cell.base() as usize;
+            prop_assert_eq!(&log.as_bytes()[base..base + output.len()], output.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_the_log_has_lost_is_counted() {
+        let mut cell = Cell::with_token("t".to_owned());
+        cell.take(0, &part(0, b"\x1et begin\nab"));
+        cell.take(11, &part(100, b"yz\x1et ok\n"));
+        let ends = cell.ends();
+        assert_eq!(
+            (&ends.head[..], ends.gap, &ends.tail[..]),
+            (&b"ab"[..], 89, &b"yz"[..])
+        );
+        assert_eq!(cell.word(), Some(Word::Ok));
+    }
+}

@@ -1,0 +1,167 @@
+//! What a job has written, by offset: its parts, and its two ends.
+
+use crate::call::{Call, unexpected};
+use glovebox_proto::limits::MAX_LOG_READ_BYTES;
+use glovebox_proto::{Fault, JobId, Reply, Request};
+use std::time::Duration;
+
+/// Bytes fetched from each end of a long log.
+const END_BYTES: usize = 64 << 10;
+
+/// Bytes of a log that follow each other.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) bytes: Vec<u8>,
+    /// Offset of the first byte; later than asked for when those in between are not kept.
+    pub(super) start: u64,
+    /// Bytes written so far.
+    pub(super) total: u64,
+    /// The job has ended and this is its last part.
+    pub(super) is_end: bool,
+}
+
+impl Part {
+    /// Offset after the last byte.
+    pub(super) fn next(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+/// At most `max_bytes` from `offset` on; waits up to `wait_ms` for the first of them.
+pub(super) fn part(
+    call: &Call<'_>,
+    job: JobId,
+    offset: u64,
+    max_bytes: usize,
+    wait_ms: u64,
+) -> Result<Part, Fault> {
+    let mut part: Option<Part> = None;
+    loop {
+        let (offset, had) = part
+            .as_ref()
+            .map_or((offset, 0), |part| (part.next(), part.bytes.len()));
+        let wait_ms = if part.is_none() { wait_ms } else { 0 };
+        let request = Request::JobRead {
+            job,
+            offset,
+            max_bytes: u32::try_from(max_bytes - had)
+                .unwrap_or(MAX_LOG_READ_BYTES)
+                .min(MAX_LOG_READ_BYTES),
+            wait_ms,
+        };
+        let reply = call.ask_for(request, Duration::from_millis(wait_ms))?;
+        let Reply::Log {
+            start,
+            chunks,
+            total,
+            is_end,
+            ..
+        } = reply
+        else {
+            return Err(unexpected(&reply));
+        };
+        let now = part.get_or_insert(Part {
+            bytes: Vec::new(),
+            start,
+            total,
+            is_end,
+        });
+        if now.next() != start {
+            // What follows is not kept any more; the next call begins after the gap.
+            break;
+        }
+        for chunk in chunks {
+            // TRUST: the guest may send more than was asked for.
+            let room = max_bytes - now.bytes.len();
+            now.bytes
+                .extend_from_slice(&chunk.bytes[..chunk.bytes.len().min(room)]);
+        }
+        now.total = total.max(now.next());
+        now.is_end = is_end;
+        if is_end || now.bytes.len() == had || now.bytes.len() >= max_bytes || now.next() >= total {
+            break;
+        }
+    }
+    part.ok_or_else(|| unexpected(&Reply::Done))
+}
+
+/// Both ends of what was written, and how much lies between them.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    pub(super) head: Vec<u8>,
+    pub(super) gap: u64,
+    pub(super) tail: Vec<u8>,
+}
+
+impl Ends {
+    pub(super) fn read(call: &Call<'_>, job: JobId) -> Result<Self, Fault> {
+        let head = part(call, job, 0, 2 * END_BYTES, 0)?;
+        let mut ends = Self::default();
+        let (total, next) = (head.total, head.next());
+        // Even the beginning may be gone, of a log that keeps none.
+        if head.start > 0 {
+            ends.gap = head.start;
+            ends.tail = head.bytes;
+        } else {
+            ends.head = head.bytes;
+        }
+        if next < total {
+            let from = next.max(total.saturating_sub(END_BYTES as u64));
+            let last = part(call, job, from, END_BYTES, 0)?;
+            ends.gap += last.start - next + ends.tail.len() as u64;
+            ends.tail = last.bytes;
+        }
+        Ok(ends)
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        (self.head.len() + self.tail.len()) as u64 + self.gap
+    }
+
+    /// Takes what comes next, after `skipped` bytes that are not at hand.
+    pub(super) fn take(&mut self, skipped: u64, bytes: &[u8]) {
+        if self.gap == 0 && skipped == 0 && self.tail.is_empty() {
+            let room = END_BYTES.saturating_sub(self.head.len());
+            let (head, rest) = bytes.split_at(bytes.len().min(room));
+            self.head.extend_from_slice(head);
+            self.tail.extend_from_slice(rest);
+        } else {
+            if skipped > 0 {
+                self.gap += self.tail.len() as u64 + skipped;
+                self.tail.clear();
+            }
+            self.tail.extend_from_slice(bytes);
+        }
+        if self.tail.len() > 2 * END_BYTES {
+            let old = self.tail.len() - END_BYTES;
+            self.tail.drain(..old);
+            self.gap += old as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn both_ends_are_right_however_they_arrive(
+            pieces in proptest::collection::vec((0_u64..3, 0_usize..60_000), 0..12),
+        ) {
+            let mut ends = Ends::default();
+            let mut all = Vec::new();
+            let mut seed = 0_u8;
+            for (skipped, length) in pieces {
+                let bytes: Vec<u8> = (0..length).map(|_| { seed = seed.wrapping_mul(31).wrapping_add(7); seed }).collect();
+                all.extend(std::iter::repeat_n(0, skipped as usize));
+                all.extend_from_slice(&bytes);
+                ends.take(skipped, &bytes);
+            }
+            prop_assert_eq!(ends.total(), all.len() as u64);
+            prop_assert!(all.starts_with(&ends.head) && all.ends_with(&ends.tail));
+            prop_assert!(ends.head.len() <= END_BYTES && ends.tail.len() <= 2 * END_BYTES);
+        }
+    }
+}
