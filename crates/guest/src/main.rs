@@ -3,6 +3,7 @@
 //! * `serve` speaks the protocol on descriptors 0 (in) and 1 (out) as an ordinary process;
 //! * `stage0` takes a plan from the socket that is descriptor 0, becomes the first process of a new
 //!   sandbox, and then serves on that socket;
+//! * `exchange` takes an order from there, and gives a sandbox that lives other overlays;
 //! * `probe NAME` tries one thing a sandbox needs and says how it went.
 //!
 //! It prints nothing but one line when it has to give up, and what a probe found.
@@ -31,8 +32,8 @@ mod transfers;
 mod tree;
 mod workers;
 
-use glovebox_jail::probe;
 use glovebox_jail::stage0::{self, Inside};
+use glovebox_jail::{exchange, probe};
 use glovebox_proto::Facts;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -59,10 +60,11 @@ fn main() -> ExitCode {
                 Err(ended) => return exit_code(ended.0),
             }
         }
+        (Some(exchange::MODE), None) => return exit_code(exchange::run().0),
         (Some("probe"), Some(what)) => {
             return exit_code(probe::child_main(&what.to_string_lossy()));
         }
-        _ => Err("usage: glovebox-guest serve|stage0|probe NAME".to_owned()),
+        _ => Err("usage: glovebox-guest serve|stage0|exchange|probe NAME".to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -80,10 +82,14 @@ fn exit_code(code: i32) -> ExitCode {
 /// Serves as the first process of a sandbox that is complete and checked.
 fn serve_in_sandbox(inside: Inside) -> Result<(), String> {
     let link_out = inside.link.try_clone().map_err(|error| error.to_string())?;
+    // Nothing here goes by the working directory, and in the root it is taken along when the mounts are
+    // exchanged; anywhere else it would keep the old ones alive.
+    rustix::process::chdir("/").map_err(|errno| format!("cannot enter the root: {errno}"))?;
     let found = &inside.self_test;
     let cx = serve::Cx {
         supervisor: inside.supervisor,
         landlock: inside.landlock,
+        walls: Some(inside.walls),
         base_env: inside
             .env
             .into_iter()
@@ -115,6 +121,7 @@ fn serve_on_standard_streams() -> Result<(), String> {
     let cx = serve::Cx {
         supervisor: None,
         landlock: None,
+        walls: None,
         base_env,
         default_cwd: OsString::from(cwd).into_vec(),
         is_init: rustix::process::getpid().is_init(),

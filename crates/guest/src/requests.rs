@@ -232,6 +232,10 @@ impl Server {
                 let path = at(&grep.path);
                 self.task(id, move |cancel| files::grep(&path, &grep, cancel))?;
             }
+            Request::Renew => {
+                self.renew()?;
+                self.answer(id, &Ok(Reply::Done));
+            }
             Request::Shutdown => {
                 self.answer(id, &Ok(Reply::Done));
                 self.is_shutting_down = true;
@@ -257,6 +261,29 @@ impl Server {
         self.workers
             .submit(id, Box::new(move || work(&seen).map(Outcome::Reply)))?;
         self.requests.insert(id, Open::Task(cancel));
+        Ok(())
+    }
+
+    /// Rules mean directories, not paths: after an exchange of the mounts they are built again.
+    fn renew(&mut self) -> Result<(), Fault> {
+        let Some(walls) = &self.cx.walls else {
+            return Ok(());
+        };
+        let built = walls.build().map_err(|error| {
+            Fault::failed(
+                Code::Unavailable,
+                format!("cannot build the rules: {error}"),
+            )
+        })?;
+        let copy = built
+            .fd
+            .as_ref()
+            .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3));
+        let copy = copy
+            .transpose()
+            .map_err(|errno| fault::system(errno, "cannot share the rules"))?;
+        self.workers.renew(copy);
+        self.cx.landlock = built.fd;
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::timers::Timers;
 use crate::transfers::Outcome;
 use crate::workers::Workers;
 use glovebox_jail::process::{self, Wardens};
+use glovebox_jail::stage0::Walls;
 use glovebox_proto::{Capability, Facts, Hello, JobId, RequestId, Role, WireError};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -39,6 +40,8 @@ pub(crate) struct Cx {
     pub(crate) supervisor: Option<OwnedFd>,
     /// Landlock ruleset for commands and file operations.
     pub(crate) landlock: Option<OwnedFd>,
+    /// What it is built from.
+    pub(crate) walls: Option<Walls>,
     /// Environment that commands start from.
     pub(crate) base_env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Absolute directory that relative paths and commands start from.

@@ -32,10 +32,12 @@ struct Shared<T> {
     has_rest: Condvar,
     /// Readable when there are results.
     wake: OwnedFd,
-    landlock: Option<OwnedFd>,
 }
 
 struct State<T> {
+    landlock: Option<Arc<OwnedFd>>,
+    /// Threads of an earlier one are confined to what was there then, and leave. They are not counted.
+    generation: u32,
     work: VecDeque<(RequestId, Work<T>)>,
     results: VecDeque<(RequestId, Result<T, Fault>)>,
     threads: usize,
@@ -60,6 +62,8 @@ impl<T: Send + 'static> Workers<T> {
     pub(crate) fn new(landlock: Option<OwnedFd>) -> Result<Self, Errno> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let state = State {
+            landlock: landlock.map(Arc::new),
+            generation: 0,
             work: VecDeque::new(),
             results: VecDeque::new(),
             threads: 0,
@@ -73,7 +77,6 @@ impl<T: Send + 'static> Workers<T> {
             has_room,
             has_rest,
             wake,
-            landlock,
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -108,6 +111,16 @@ impl<T: Send + 'static> Workers<T> {
         drop(state);
         self.shared.has_work.notify_one();
         Ok(())
+    }
+
+    /// Confines what is done from now on with another ruleset.
+    pub(crate) fn renew(&self, landlock: Option<OwnedFd>) {
+        let mut state = self.shared.state();
+        state.landlock = landlock.map(Arc::new);
+        state.generation = state.generation.wrapping_add(1);
+        (state.threads, state.idle) = (0, 0);
+        drop(state);
+        self.shared.has_work.notify_all();
     }
 
     /// Takes no more work, and waits until what is being done has been brought back. Work that has
@@ -153,12 +166,19 @@ impl<T: Send + 'static> Workers<T> {
 
 /// A thread's life.
 fn live<T>(shared: &Shared<T>) {
-    let confined = match &shared.landlock {
+    let mut state = shared.state();
+    let generation = state.generation;
+    let landlock = state.landlock.clone();
+    drop(state);
+    let confined = match landlock {
         Some(ruleset) => restrict_this_thread(ruleset.as_fd()),
         None => Ok(()),
     };
-    let mut state = shared.state();
+    state = shared.state();
     loop {
+        if state.generation != generation {
+            return;
+        }
         let Some((id, work)) = state.work.pop_front() else {
             state.idle += 1;
             if state.is_closed {
@@ -169,6 +189,9 @@ fn live<T>(shared: &Shared<T>) {
                 .wait_timeout(state, IDLE)
                 .unwrap_or_else(PoisonError::into_inner);
             state = again;
+            if state.generation != generation {
+                return;
+            }
             state.idle -= 1;
             if wait.timed_out() && state.work.is_empty() {
                 state.threads -= 1;

@@ -3,7 +3,7 @@
 
 use crate::channel;
 use crate::plan::Plan;
-use crate::stage0::{Broken, HOST_NETWORK, OWN_NETWORK, Outside, Report, SelfTest};
+use crate::stage0::{Broken, HOST_NETWORK, OWN_NETWORK, Outside, Report, SelfTest, Spaces};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
@@ -11,6 +11,7 @@ use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions};
 use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A sandbox that has checked itself.
@@ -33,6 +34,8 @@ pub struct Init {
     /// Pid as the host sees it.
     pub pid: i32,
     pidfd: OwnedFd,
+    /// Kept for an exchange of its layers. They keep the mounts alive, so they go when it is killed.
+    spaces: Mutex<Option<Spaces>>,
 }
 
 impl Init {
@@ -41,11 +44,33 @@ impl Init {
     /// # Errors
     /// Only when the kernel refuses, which it has no reason to.
     pub fn kill(&self) -> io::Result<()> {
+        drop(self.spaces().take());
         match rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(errno) => return Err(errno.into()),
         }
         self.reap()
+    }
+
+    /// Made from what came with the news of its birth.
+    fn new(pid: i32, fds: Vec<OwnedFd>) -> Option<Self> {
+        let mut fds = fds.into_iter();
+        let pidfd = fds.next()?;
+        let spaces = fds
+            .next()
+            .zip(fds.next())
+            .map(|(user, mount)| Spaces { user, mount });
+        Some(Self {
+            pid,
+            pidfd,
+            spaces: Mutex::new(spaces),
+        })
+    }
+
+    /// The namespaces of its mounts, while it has not been killed.
+    pub(crate) fn spaces(&self) -> MutexGuard<'_, Option<Spaces>> {
+        // Nothing is ever half changed under it.
+        self.spaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for its end.
@@ -228,8 +253,8 @@ impl Stage0 {
         while wait_readable(&self.link, begun, PATIENCE).is_ok() {
             match channel::receive::<Report>(&self.link) {
                 Ok(Some((Report::Born { pid }, fds))) => {
-                    if let Some(pidfd) = fds.into_iter().next() {
-                        let _ = Init { pid, pidfd }.kill();
+                    if let Some(init) = Init::new(pid, fds) {
+                        let _ = init.kill();
                     }
                     return;
                 }
@@ -242,7 +267,7 @@ impl Stage0 {
 
 /// A program that was just written may still be open for writing in a child which another thread is
 /// starting this moment; that ends with the child's own exec.
-fn spawn_when_closed(command: &mut Command) -> io::Result<Child> {
+pub(crate) fn spawn_when_closed(command: &mut Command) -> io::Result<Child> {
     const PATIENCE: Duration = Duration::from_secs(1);
     let begun = Instant::now();
     loop {
@@ -283,8 +308,7 @@ fn await_ready(
         // TRUST: until `Ready` the other end runs our own code; lengths are bounded all the same.
         match channel::receive::<Report>(link) {
             Ok(Some((Report::Born { pid }, fds))) => {
-                let pidfd = fds.into_iter().next().ok_or(LaunchError::Vanished)?;
-                *init = Some(Init { pid, pidfd });
+                *init = Some(Init::new(pid, fds).ok_or(LaunchError::Vanished)?);
                 if let Some(admit) = admit.take() {
                     admit(pid).map_err(LaunchError::Host)?;
                 }
@@ -298,7 +322,11 @@ fn await_ready(
     }
 }
 
-fn wait_readable(link: &OwnedFd, started: Instant, deadline: Duration) -> Result<(), LaunchError> {
+pub(crate) fn wait_readable(
+    link: &OwnedFd,
+    started: Instant,
+    deadline: Duration,
+) -> Result<(), LaunchError> {
     loop {
         let left = deadline.saturating_sub(started.elapsed());
         if left.is_zero() {

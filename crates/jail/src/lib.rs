@@ -6,6 +6,7 @@
 
 pub mod cgroup;
 mod channel;
+pub mod exchange;
 mod explain;
 pub mod facts;
 mod identity;

@@ -6,8 +6,9 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, fspick, move_mount,
+    open_tree,
 };
 use std::path::{Component, Path};
 
@@ -39,6 +40,15 @@ pub(crate) fn create(
         &context,
         FsMountFlags::FSMOUNT_CLOEXEC,
         attributes | MountAttrFlags::MOUNT_ATTR_NOSUID,
+    )
+}
+
+/// The file system that `at` is in, to be configured anew.
+pub(crate) fn pick(at: impl AsFd) -> Result<OwnedFd, Errno> {
+    fspick(
+        at,
+        "",
+        FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH,
     )
 }
 

@@ -375,6 +375,42 @@ impl Plan {
         dirs
     }
 
+    /// The part of the plan that makes the overlays of the named layers (`root`, `workspace`), for
+    /// [`crate::exchange`].
+    #[must_use]
+    pub fn overlays(&self, layers: &[&str]) -> Self {
+        let mut sources: Vec<Source> = self.sources.first().cloned().into_iter().collect();
+        let steps = self
+            .steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Overlay {
+                    target,
+                    lowers,
+                    layer,
+                    is_read_only,
+                } if layers.contains(&layer.as_str()) => {
+                    let lowers = lowers.iter().filter_map(|index| {
+                        sources.push(self.sources.get(*index)?.clone());
+                        Some(sources.len() - 1)
+                    });
+                    Some(Step::Overlay {
+                        target: target.clone(),
+                        lowers: lowers.collect(),
+                        layer: layer.clone(),
+                        is_read_only: *is_read_only,
+                    })
+                }
+                _ => None,
+            })
+            .collect();
+        Self {
+            sources,
+            steps,
+            ..self.clone()
+        }
+    }
+
     /// Host id of an id inside, where it has one.
     pub fn host_uid(&self, inside: u32) -> Option<u32> {
         translate(&self.identity.uids, inside)

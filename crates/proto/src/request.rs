@@ -178,6 +178,9 @@ pub enum Request {
     Glob(Glob),
     /// Finds lines. Answers [`crate::Reply::Grepped`].
     Grep(Grep),
+    /// What is mounted has been exchanged: what the guest has opened or worked out from it is looked
+    /// up anew. Answers [`crate::Reply::Done`].
+    Renew,
 }
 
 /// A command to run.

@@ -26,7 +26,8 @@ const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
 /// Stopped processes; dropping this lets them go.
 #[derive(Debug)]
-struct Stopped {
+#[must_use = "they go on when this is dropped"]
+pub(crate) struct Stopped {
     /// Parents before their children.
     held: Vec<OwnedFd>,
 }
@@ -194,7 +195,7 @@ pub(crate) struct Changing {
 
 impl Changing {
     /// Holds the sandbox still meanwhile.
-    pub(crate) fn freeze(&self) -> Result<impl Drop + use<>, Fault> {
+    pub(crate) fn freeze(&self) -> Result<Stopped, Fault> {
         let init = self.freezer.gate().init;
         Stopped::everything(init.ok_or_else(|| unsupported("this backend"))?)
     }
@@ -220,7 +221,7 @@ pub(crate) fn is_idle(init: ProcessRef) -> Result<bool, Fault> {
     if init.open().is_none() {
         return Err(fault::internal("the first process of the sandbox is gone"));
     }
-    Ok(below(init.pid).is_empty())
+    Ok(!process::has_children(init.pid) || below(init.pid).is_empty())
 }
 
 /// A sandbox that is held still. Dropping it lets the processes go on; so does the death of the

@@ -164,6 +164,21 @@ pub(crate) fn member(process: ProcessRef) -> Option<Below> {
         .then(|| Below::new(process.pid, &stat))
 }
 
+/// Whether a process may have children, dead ones included. When the kernel keeps no lists of them it
+/// may. Much cheaper than looking at all processes.
+pub(crate) fn has_children(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return true;
+    };
+    for thread in threads {
+        let list = thread.and_then(|thread| fs::read(thread.path().join("children")));
+        if list.map_or(true, |list| !list.is_empty()) {
+            return true;
+        }
+    }
+    false
+}
+
 /// Live processes below `root`, parents before their children, zombies left out.
 pub(crate) fn below(root: u32) -> Vec<Below> {
     let mut children: HashMap<u32, Vec<Below>> = HashMap::new();

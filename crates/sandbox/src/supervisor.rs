@@ -2,11 +2,13 @@
 //! it, and ends with it. When it dies, however it dies, the guest sees the end of its link and ends
 //! too, and the kernel lets go of the locks.
 
+mod exchange;
+
 use crate::backend::{CreateCx, Owner};
 use crate::cell::{Cell, Status, read_spec, write_json};
 use crate::checkpoint::{self, change, stack};
-use crate::control::{self, Desk, Letter, Order};
-use crate::freeze::{self, Freezer};
+use crate::control::{self, Desk, Order};
+use crate::freeze::Freezer;
 use crate::handle::Core;
 use crate::layout::{Layout, open_dir};
 use crate::link::{Greeted, set_nonblocking};
@@ -141,76 +143,6 @@ impl Life {
             }
         }
     }
-
-    /// Changes what the sandbox stands on: ends its guest and starts another.
-    ///
-    /// An error means that the sandbox is gone. What did not happen has been answered.
-    fn change(&mut self, layout: &Layout, cell: &Cell, letter: Letter) -> Result<(), Fault> {
-        let (id, held) = match self.begin(cell, &letter) {
-            Ok(begun) => begun,
-            Err(fault) => {
-                letter.answer(Err(fault));
-                return Ok(());
-            }
-        };
-        let reason = format!("the sandbox's files were changed to `{id}`, and its guest with them");
-        let raised = self.owner.kill().and_then(|()| {
-            drop(held);
-            raise(layout, cell, &self.spec, self.slot)
-        });
-        let changed = raised.and_then(|raised| {
-            self.owner = raised.owner;
-            self.desk.freezer.set_init(self.owner.process());
-            self.status.process = self.owner.process();
-            cell.write_status(&self.status)?;
-            let lost = Fault::lost(Code::LinkLost, reason);
-            self.router.replace(raised.greeted, &lost)?;
-            Ok(raised.thrown)
-        });
-        match changed {
-            Ok(thrown) => {
-                let is_new = matches!(letter.order, Order::Checkpoint { .. });
-                letter.answer(Ok(id));
-                if is_new {
-                    self.desk.flatten();
-                } else {
-                    self.desk.clear(thrown);
-                }
-                Ok(())
-            }
-            Err(fault) => {
-                letter.answer(Err(fault.clone()));
-                Err(fault)
-            }
-        }
-    }
-
-    /// Holds everything still, makes sure that it may be ended, and writes the change down.
-    fn begin(&self, cell: &Cell, letter: &Letter) -> Result<(String, impl Drop + use<>), Fault> {
-        let held = letter.changing.freeze()?;
-        let begun = match &letter.order {
-            Order::Checkpoint { comment, .. } => {
-                let init = self.owner.process();
-                if self.router.is_busy() || !init.map_or(Ok(false), freeze::is_idle)? {
-                    return Err(Fault::failed(
-                        Code::Busy,
-                        "something runs in the sandbox, and would lose its files",
-                    )
-                    .remedy(
-                        "wait for it or end it (`glovebox list`, `glovebox logs NAME`), or copy \
-                         what was written instead with --live",
-                    )
-                    .retryable());
-                }
-                change::begin_checkpoint(&cell.path, comment.as_deref())?
-            }
-            Order::Restore { id } => change::begin_restore(&cell.path, id)?,
-            Order::Freeze | Order::Delete { .. } | Order::Stop { .. } => {
-                return Err(fault::internal("an order that needs no letter"));
-            }
-        };
-        Ok((begun.id, held))
-    }
 }
 
 /// A guest that serves.
@@ -226,7 +158,7 @@ fn raise(layout: &Layout, cell: &Cell, spec: &SandboxSpec, slot: u32) -> Result<
     let begin = Instant::now();
     let thrown = change::finish(layout, &cell.path)?;
     let stack = stack::read(&cell.path)?;
-    stack::note_mounted(&cell.path, &stack)?;
+    stack::note_mounted(&cell.path, &stack, &[])?;
     let (link, owner) = {
         // Closed again as soon as the guest runs from it.
         let image = GuestImage::shared(&layout.base())?;

@@ -6,7 +6,7 @@
 
 use glovebox_jail::cgroup::Cgroup;
 use glovebox_jail::launch::Init;
-use glovebox_jail::plan::Place;
+use glovebox_jail::plan::{Frozen, Place};
 use glovebox_jail::spec::{Layers, Limits, Spec};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
@@ -29,11 +29,27 @@ pub(crate) struct Watched {
     limits: Limits,
     /// Where its layers are on disk; `None` when they are in memory.
     layers: Option<PathBuf>,
-    /// What checkpoints froze counts as well, and never changes.
-    frozen: Vec<PathBuf>,
-    frozen_bytes: OnceLock<u64>,
+    /// What checkpoints froze counts as well.
+    frozen: Mutex<Settled>,
     group: Mutex<Option<Cgroup>>,
     breach: Mutex<Option<String>>,
+}
+
+/// Layers that never change, and how large they are once that was looked at.
+#[derive(Debug, Default)]
+struct Settled {
+    paths: Vec<PathBuf>,
+    bytes: Option<u64>,
+}
+
+impl Settled {
+    fn new(frozen: Vec<Frozen>) -> Self {
+        let paths = frozen
+            .into_iter()
+            .flat_map(|layer| layer.root.into_iter().chain(layer.workspace))
+            .collect();
+        Self { paths, bytes: None }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -42,20 +58,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Watched {
     /// Takes what was started under its wing.
-    pub(crate) fn new(init: Init, spec: &Spec, place: Place, group: Option<Cgroup>) -> Self {
-        let Place { layers, frozen, .. } = place;
+    pub(crate) fn new(init: Init, spec: &Spec, place: &Place, group: Option<Cgroup>) -> Self {
         Self {
-            frozen: frozen
-                .into_iter()
-                .flat_map(|layer| layer.root.into_iter().chain(layer.workspace))
-                .collect(),
-            frozen_bytes: OnceLock::new(),
+            frozen: Mutex::new(Settled::new(place.frozen.clone())),
             init,
             limits: spec.limits.clone(),
-            layers: (spec.layers == Layers::Disk).then_some(layers),
+            layers: (spec.layers == Layers::Disk).then(|| place.layers.clone()),
             group: Mutex::new(group),
             breach: Mutex::new(None),
         }
+    }
+
+    /// Other layers are below the writable ones now.
+    pub(crate) fn set_frozen(&self, frozen: Vec<Frozen>) {
+        *lock(&self.frozen) = Settled::new(frozen);
     }
 
     /// Times the kernel ended one of its processes for want of memory.
@@ -85,17 +101,25 @@ impl Watched {
     }
 
     fn frozen_bytes(&self) -> u64 {
-        *self.frozen_bytes.get_or_init(|| {
-            let sizes = self
-                .frozen
-                .iter()
-                .map(|path| match disk_usage(path, u64::MAX) {
-                    Usage::Bytes(bytes) => bytes,
-                    // It passed these bounds when it was written.
-                    Usage::Over | Usage::TooManyEntries | Usage::TooDeep => u64::MAX,
-                });
-            sizes.fold(0, u64::saturating_add)
-        })
+        let paths = {
+            let frozen = lock(&self.frozen);
+            match frozen.bytes {
+                Some(bytes) => return bytes,
+                None => frozen.paths.clone(),
+            }
+        };
+        let sizes = paths.iter().map(|path| match disk_usage(path, u64::MAX) {
+            Usage::Bytes(bytes) => bytes,
+            // It passed these bounds when it was written.
+            Usage::Over | Usage::TooManyEntries | Usage::TooDeep => u64::MAX,
+        });
+        let bytes = sizes.fold(0, u64::saturating_add);
+        let mut frozen = lock(&self.frozen);
+        // Walked without the lock: what was exchanged meanwhile is counted next time.
+        if frozen.paths == paths {
+            frozen.bytes = Some(bytes);
+        }
+        bytes
     }
 
     /// One look. Says what was exceeded.

@@ -8,9 +8,9 @@ use clap::{Args, Subcommand};
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     long_about = "Keep the files of a named sandbox as they are now, to go back to or to fork from.\n\n\
-        It takes the same few milliseconds however much there is, but the sandbox must be idle: its \
-        guest is started anew, and the logs of ended jobs are forgotten. While jobs run, --live copies \
-        what was written since the last checkpoint instead and lets them go on.",
+        It takes the same few milliseconds however much there is, but the sandbox must be \
+        idle. The logs of ended jobs stay. While jobs run, --live copies what was written since the last \
+        checkpoint instead and lets them go on.",
     after_help = "Examples:\n  \
         glovebox checkpoint work --comment 'before the upgrade'\n  \
         glovebox checkpoint --live work\n  \

@@ -1,11 +1,11 @@
 //! The child's half: mounts, pivot, seal, self-test.
 
-use super::{Broken, Ended, Go, Inside, Report, SelfTest};
+use super::staging::{mkdir, touch};
+use super::{Broken, Context as _, Ended, Go, Inside, Report, SelfTest, Walls, staging};
 use crate::channel;
 use crate::identity;
-use crate::landlock;
 use crate::mount::{self, FsOption};
-use crate::plan::{BytePath, MapWriter, Plan, Step};
+use crate::plan::{BytePath, MapWriter, Plan, Source, Step};
 use crate::seccomp;
 use crate::sys::once;
 use crate::sys::unshare::unshare;
@@ -19,17 +19,6 @@ use rustix::thread::UnshareFlags;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
-
-/// Attaches one meaning to an errno: what could not be done.
-trait Context<T> {
-    fn cannot(self, step: &str) -> Result<T, Broken>;
-}
-
-impl<T> Context<T> for Result<T, Errno> {
-    fn cannot(self, step: &str) -> Result<T, Broken> {
-        self.map_err(|errno| Broken::new(step, errno))
-    }
-}
 
 /// Turns this process into the first process of the sandbox, or reports why not.
 pub(super) fn build(control: OwnedFd, gate: OwnedFd) -> Result<Inside, Ended> {
@@ -53,6 +42,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd) -> Result<Inside, Ended> {
                 link: control,
                 supervisor,
                 landlock,
+                walls: Walls::of(&plan),
                 env: plan.env,
                 cwd: plan.cwd.as_path().as_os_str().as_bytes().to_vec(),
                 self_test,
@@ -122,7 +112,7 @@ fn assemble(
     let mut sources = if go.has_sources {
         receive_sources(gate, plan)?
     } else {
-        open_sources(plan)?
+        open_sources(&plan.sources)?
     };
     mounts.place_layers(plan, &sources)?;
     for step in &plan.steps {
@@ -137,7 +127,7 @@ fn assemble(
     seal(plan)?;
     // Also the child of stage 0 came with the caller's stdin, stdout and stderr.
     silence_stdio()?;
-    let built = landlock::Ruleset::build(&policy(plan)).map_err(|error| {
+    let built = Walls::of(plan).build().map_err(|error| {
         Broken::new(format!("build the Landlock rules ({error})"), Errno::INVAL)
     })?;
     seccomp::install(seccomp::Profile::Default).map_err(|error| {
@@ -184,8 +174,8 @@ fn receive_sources(gate: &OwnedFd, plan: &Plan) -> Result<Vec<OwnedFd>, Broken> 
 }
 
 /// Without privilege outside, what the child may open is exactly what the caller may.
-fn open_sources(plan: &Plan) -> Result<Vec<OwnedFd>, Broken> {
-    plan.sources
+pub(crate) fn open_sources(sources: &[Source]) -> Result<Vec<OwnedFd>, Broken> {
+    sources
         .iter()
         .map(|source| {
             let path = source.path.as_path();
@@ -214,28 +204,9 @@ struct Mounts {
     proc: Option<OwnedFd>,
 }
 
-const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-
 impl Mounts {
     fn new(plan: &Plan) -> Result<Self, Broken> {
-        let size = plan.staging_bytes.to_string();
-        let staging = mount::create(
-            "tmpfs",
-            &[
-                FsOption::Value("size", &size),
-                FsOption::Value("mode", "0755"),
-            ],
-            MountAttrFlags::MOUNT_ATTR_NODEV,
-        )
-        .cannot("create the staging file system")?;
-        mount::attach_over_root(&staging).cannot("mount the staging file system")?;
-        for name in ["empty", "root", "layers"] {
-            mkdir(&staging, name, 0o755)?;
-        }
-        touch(&staging, "void")?;
-        // Overlay options are paths; with the staging file system as working directory they can
-        // be short and relative, which no caller-chosen name ever enters.
-        rustix::process::fchdir(&staging).cannot("enter the staging file system")?;
+        let staging = staging::create(plan.staging_bytes)?;
         Ok(Self {
             staging,
             root: None,
@@ -271,15 +242,9 @@ impl Mounts {
             let layers = sources
                 .first()
                 .ok_or_else(|| Broken::new("find the layers in the plan", Errno::INVAL))?;
-            self.attach_in_staging(layers, "layers")?;
+            staging::attach(&self.staging, layers, "layers")?;
         }
         Ok(())
-    }
-
-    fn attach_in_staging(&self, mount: &OwnedFd, name: &str) -> Result<(), Broken> {
-        let target = rustix::fs::openat(&self.staging, name, DIR, Mode::empty())
-            .cannot("open a staging directory")?;
-        mount::attach(mount, &target).cannot("mount a layer in the staging file system")
     }
 
     fn root(&self) -> Result<&OwnedFd, Broken> {
@@ -346,54 +311,10 @@ impl Mounts {
         is_read_only: bool,
     ) -> Result<(), Broken> {
         let step = format!("mount the overlay for {}", target.as_path().display());
-        let initial = layer.get(..1).unwrap_or("x");
-        let mut names = Vec::with_capacity(lowers.len());
-        for (index, lower) in lowers.iter().enumerate() {
-            // Short, because older kernels take all the names in one option of 255 bytes.
-            let name = format!("{initial}{index}");
-            mkdir(&self.staging, &name, 0o755)?;
-            self.attach_in_staging(lower, &name)?;
-            names.push(name);
-        }
-        if names.is_empty() {
-            names.push("empty".to_owned());
-        }
-        let (upper, work) = (
-            format!("layers/{layer}-upper"),
-            format!("layers/{layer}-work"),
-        );
-        let own = [
-            FsOption::Value("upperdir", &upper),
-            FsOption::Value("workdir", &work),
-            FsOption::Flag("userxattr"),
-            // Without it the kernel writes the whole file system below to disk whenever a sandbox
-            // ends. What was written survives the sandbox; only a crash of the machine can lose it.
-            FsOption::Flag("volatile"),
-        ];
-        let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV;
-        // Of this mount only: the layer below it is made all the same, and stays empty.
-        attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, is_read_only);
-        let mount = |lowers: &[FsOption<'_>]| {
-            let options: Vec<FsOption<'_>> = lowers.iter().chain(&own).copied().collect();
-            mount::create("overlay", &options, attributes)
-        };
-        let one_by_one: Vec<FsOption<'_>> = names
-            .iter()
-            .map(|name| FsOption::Value("lowerdir+", name))
-            .collect();
-        let joined = names.join(":");
-        let overlay = if names.len() == 1 {
-            mount(&[FsOption::Value("lowerdir", &joined)])
-        } else {
-            match mount(&one_by_one) {
-                // `lowerdir+` came with Linux 6.8.
-                Err(Errno::INVAL) => mount(&[FsOption::Value("lowerdir", &joined)]),
-                other => other,
-            }
-        }
-        .cannot(&step)?;
+        let names = staging::place(&self.staging, lowers, layer)?;
+        let overlay = staging::overlay(&names, layer, is_read_only).cannot(&step)?;
         if self.root.is_none() {
-            self.attach_in_staging(&overlay, "root")?;
+            staging::attach(&self.staging, &overlay, "root")?;
             self.root = Some(overlay);
             return Ok(());
         }
@@ -536,13 +457,18 @@ impl Mounts {
         rustix::mount::unmount(".", UnmountFlags::DETACH).cannot("detach the staging area")?;
         rustix::mount::unmount(".", UnmountFlags::DETACH).cannot("detach the old root")?;
         rustix::process::chdir("/").cannot("enter the new root")?;
-        let step = "verify that nothing lies above the new root";
-        let (own, above) = (mount_of("/").cannot(step)?, mount_of("/..").cannot(step)?);
-        if own == above && own == mount_of(".").cannot(step)? {
-            Ok(())
-        } else {
-            Err(Broken::new(step, Errno::XDEV))
-        }
+        verify_root()
+    }
+}
+
+/// Nothing may lie above the root, where `/..` would lead.
+pub(crate) fn verify_root() -> Result<(), Broken> {
+    let step = "verify that nothing lies above the new root";
+    let (own, above) = (mount_of("/").cannot(step)?, mount_of("/..").cannot(step)?);
+    if own == above && own == mount_of(".").cannot(step)? {
+        Ok(())
+    } else {
+        Err(Broken::new(step, Errno::XDEV))
     }
 }
 
@@ -556,18 +482,6 @@ fn mount_of(path: &str) -> Result<(u64, u64), Errno> {
         StatxFlags::MNT_ID | StatxFlags::INO,
     )?;
     Ok((found.stx_mnt_id, found.stx_ino))
-}
-
-fn mkdir(at: &OwnedFd, name: &str, mode: u32) -> Result<(), Broken> {
-    rustix::fs::mkdirat(at, name, Mode::from_raw_mode(mode))
-        .cannot(&format!("make the directory {name} during set-up"))
-}
-
-fn touch(at: &OwnedFd, name: &str) -> Result<(), Broken> {
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    rustix::fs::openat(at, name, flags, Mode::from_raw_mode(0o444))
-        .map(drop)
-        .cannot(&format!("make the file {name} during set-up"))
 }
 
 fn seal(plan: &Plan) -> Result<(), Broken> {
@@ -615,28 +529,6 @@ fn silence_stdio() -> Result<(), Broken> {
     rustix::stdio::dup2_stdin(&null).cannot(step)?;
     rustix::stdio::dup2_stdout(&null).cannot(step)?;
     rustix::stdio::dup2_stderr(&null).cannot(step)
-}
-
-fn policy(plan: &Plan) -> landlock::Policy {
-    let mut policy = landlock::Policy {
-        read_exec: vec!["/".into()],
-        read_write: Vec::new(),
-        devices: vec!["/dev".into()],
-        // Where the network namespace is shared, so are abstract sockets.
-        scope_abstract_sockets: !plan.own_network,
-    };
-    for path in plan.seal.writable.iter().map(BytePath::as_path) {
-        let path = if path == Path::new("/dev") {
-            Path::new("/dev/shm")
-        } else {
-            path
-        };
-        // What this root does not have needs no rule.
-        if path.exists() {
-            policy.read_write.push(path.to_owned());
-        }
-    }
-    policy
 }
 
 /// Tries what must fail, and reads back what must hold.

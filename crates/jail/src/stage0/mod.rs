@@ -18,17 +18,22 @@
 //! The child shares the host process as its parent (`CLONE_PARENT`), so the host can wait for it.
 //! Any step that fails ends the start with the step's name; nothing is skipped in silence.
 
-mod child;
-mod parent;
+pub(crate) mod child;
+pub(crate) mod parent;
+pub(crate) mod staging;
 
 use crate::channel;
-use crate::plan::{Identity, Source};
+use crate::landlock;
+use crate::plan::{BytePath, Identity, Plan, Source};
 use crate::sys::clone::{self, Side};
 use crate::sys::once;
 use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 
 /// Second argument of stage 0: the sandbox has a network namespace of its own.
 pub const OWN_NETWORK: &str = "own-network";
@@ -38,7 +43,8 @@ pub const HOST_NETWORK: &str = "host-network";
 /// What stage 0 and the child report to the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// The child exists; its pidfd comes along.
+    /// The child exists. Its pidfd comes along, and its user and mount namespaces when they can be
+    /// opened: only now, for later nobody without privilege may look at the child.
     Born {
         /// Its pid as the host sees it.
         pid: i32,
@@ -61,11 +67,23 @@ pub struct Broken {
 }
 
 impl Broken {
-    fn new(step: impl Into<String>, errno: Errno) -> Self {
+    pub(crate) fn new(step: impl Into<String>, errno: Errno) -> Self {
         Self {
             step: step.into(),
             errno: errno.raw_os_error(),
         }
+    }
+}
+
+/// Attaches one meaning to an errno: what could not be done.
+pub(crate) trait Context<T> {
+    /// `step` is a phrase that follows "cannot".
+    fn cannot(self, step: &str) -> Result<T, Broken>;
+}
+
+impl<T> Context<T> for Result<T, Errno> {
+    fn cannot(self, step: &str) -> Result<T, Broken> {
+        self.map_err(|errno| Broken::new(step, errno))
     }
 }
 
@@ -115,12 +133,55 @@ pub struct Inside {
     pub supervisor: Option<OwnedFd>,
     /// Ruleset to put on every command.
     pub landlock: Option<OwnedFd>,
+    /// What the ruleset is built from, for when the mounts are exchanged.
+    pub walls: Walls,
     /// Base environment of every command.
     pub env: Vec<(String, String)>,
     /// Working directory of every command, as bytes.
     pub cwd: Vec<u8>,
     /// What the self-test found; the host has it too.
     pub self_test: SelfTest,
+}
+
+/// What commands may reach, by path. A ruleset means the directories that were there when it was
+/// built, so one is built anew after an exchange of the mounts.
+#[derive(Debug, Clone)]
+pub struct Walls {
+    writable: Vec<PathBuf>,
+    own_network: bool,
+}
+
+impl Walls {
+    fn of(plan: &Plan) -> Self {
+        let paths = plan.seal.writable.iter().map(BytePath::as_path);
+        let writable = paths.map(|path| {
+            if path == Path::new("/dev") {
+                PathBuf::from("/dev/shm")
+            } else {
+                path.to_owned()
+            }
+        });
+        Self {
+            writable: writable.collect(),
+            own_network: plan.own_network,
+        }
+    }
+
+    /// Builds the ruleset for what is mounted now.
+    ///
+    /// # Errors
+    /// As [`landlock::Ruleset::build`].
+    pub fn build(&self) -> Result<landlock::Built, landlock::Error> {
+        // What this root does not have needs no rule.
+        let there = self.writable.iter().filter(|path| path.exists());
+        landlock::Ruleset::build(&landlock::Policy {
+            read_exec: vec!["/".into()],
+            read_write: there.cloned().collect(),
+            devices: vec!["/dev".into()],
+            // Where the network namespace is shared, so are abstract sockets.
+            scope_abstract_sockets: !self.own_network,
+        })
+    }
 }
 
 /// What the parent's half needs of a plan.
@@ -130,6 +191,26 @@ pub(crate) struct Outside {
     pub(crate) identity: Identity,
     /// [`crate::plan::Plan::sources`].
     pub(crate) sources: Vec<Source>,
+}
+
+/// The namespaces in which a sandbox's mounts are.
+#[derive(Debug)]
+pub(crate) struct Spaces {
+    pub(crate) user: OwnedFd,
+    pub(crate) mount: OwnedFd,
+}
+
+impl Spaces {
+    fn of(pid: Pid) -> Option<Self> {
+        let open = |name: &str| {
+            let path = format!("/proc/{}/ns/{name}", pid.as_raw_nonzero());
+            rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+        };
+        Some(Self {
+            user: open("user")?,
+            mount: open("mnt")?,
+        })
+    }
 }
 
 /// Runs stage 0 on the socket that is descriptor 0. Returns in the child only, complete and checked; the

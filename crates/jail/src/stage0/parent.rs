@@ -1,6 +1,6 @@
 //! The parent's half: what needs the host's authority, done from outside.
 
-use super::{BATCH, Broken, Ended, Go, Outside, Report};
+use super::{BATCH, Broken, Ended, Go, Outside, Report, Spaces};
 use crate::channel;
 use crate::mount;
 use crate::plan::{Extent, Identity, Idmap, MapWriter, Source};
@@ -20,7 +20,12 @@ pub(super) fn finish(control: &OwnedFd, gate: &OwnedFd, pid: Pid, pidfd: &OwnedF
     let born = Report::Born {
         pid: pid.as_raw_nonzero().get(),
     };
-    if channel::send(control, &born, &[pidfd.as_fd()]).is_err() {
+    let spaces = Spaces::of(pid);
+    let mut fds = vec![pidfd.as_fd()];
+    if let Some(spaces) = &spaces {
+        fds.extend([spaces.user.as_fd(), spaces.mount.as_fd()]);
+    }
+    if channel::send(control, &born, &fds).is_err() {
         return Ended(1);
     }
     // Without a plan the host has given up; with this end of the gate the child ends too.
@@ -43,18 +48,45 @@ fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Outside, pid: Pid) -> Resul
         return channel::send(gate, &Go { has_sources: false }, &[]).map_err(broken_gate);
     }
     channel::send(gate, &Go { has_sources: true }, &[]).map_err(broken_gate)?;
-    let range = user_namespace(pid)?;
-    let owner = owner_namespace(&plan.identity)?;
+    let opened = open_sources(
+        &plan.identity,
+        &plan.sources,
+        &user_namespace(pid)?,
+        |note| {
+            let _ = channel::send(control, &Report::Degraded(note), &[]);
+        },
+    )?;
+    for batch in opened.chunks(BATCH) {
+        let fds: Vec<BorrowedFd<'_>> = batch.iter().map(AsFd::as_fd).collect();
+        channel::send(gate, &(), &fds).map_err(broken_gate)?;
+    }
+    Ok(())
+}
+
+/// Opens what a sandbox is made of, with the owners translated. `range` is its user namespace.
+pub(crate) fn open_sources(
+    identity: &Identity,
+    sources: &[Source],
+    range: &OwnedFd,
+    mut degraded: impl FnMut(String),
+) -> Result<Vec<OwnedFd>, Broken> {
+    let mut owner: Option<Option<OwnedFd>> = None;
     let mut shifts: HashMap<u32, OwnedFd> = HashMap::new();
-    let mut opened = Vec::with_capacity(plan.sources.len());
-    for source in &plan.sources {
+    let mut opened = Vec::with_capacity(sources.len());
+    for source in sources {
         let idmap = match source.idmap {
             Idmap::None => None,
             Idmap::Range => Some(range.as_fd()),
-            Idmap::Owner => Some(owner.as_ref().map_or(range.as_fd(), AsFd::as_fd)),
+            Idmap::Owner => {
+                let owner = match &mut owner {
+                    Some(owner) => owner,
+                    none => none.insert(owner_namespace(identity)?),
+                };
+                Some(owner.as_ref().map_or(range.as_fd(), AsFd::as_fd))
+            }
             Idmap::Shift(first) => {
                 if let Entry::Vacant(vacant) = shifts.entry(first) {
-                    vacant.insert(shift_namespace(&plan.identity, first)?);
+                    vacant.insert(shift_namespace(identity, first)?);
                 }
                 shifts.get(&first).map(AsFd::as_fd)
             }
@@ -62,14 +94,10 @@ fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Outside, pid: Pid) -> Resul
         let (mount, note) = open_mapped(source, idmap)?;
         opened.push(mount);
         if let Some(note) = note {
-            let _ = channel::send(control, &Report::Degraded(note), &[]);
+            degraded(note);
         }
     }
-    for batch in opened.chunks(BATCH) {
-        let fds: Vec<BorrowedFd<'_>> = batch.iter().map(AsFd::as_fd).collect();
-        channel::send(gate, &(), &fds).map_err(broken_gate)?;
-    }
-    Ok(())
+    Ok(opened)
 }
 
 /// A source with its owners translated; a read-only tree on a file system that cannot translate

@@ -7,7 +7,7 @@ mod host;
 mod native;
 mod words;
 
-pub(crate) use native::{LAYERS, WORKSPACE_UPPER, sweep, sweep_base};
+pub(crate) use native::{LAYERS, Layering, WORKSPACE_UPPER, sweep, sweep_base};
 
 use crate::process::ProcessRef;
 use crate::report::wanted;
@@ -90,8 +90,26 @@ pub(crate) trait Owner: Send + Sync + Debug {
         None
     }
 
+    /// Prepares to give the sandbox other layers while it lives, with these below its writable ones.
+    /// `None` where that cannot be done.
+    fn exchange(&self, _cx: ExchangeCx<'_>) -> Option<Result<Layering, Fault>> {
+        None
+    }
+
     /// Ends everything; returns when it is gone. Ending it twice is fine.
     fn kill(&self) -> Result<(), Fault>;
+}
+
+/// What an exchange of layers is given.
+#[derive(Debug)]
+pub(crate) struct ExchangeCx<'a> {
+    /// The guest.
+    pub(crate) image: &'a GuestImage,
+    /// What is to be frozen then, newest first. Layers that are about to be frozen stand where they
+    /// are now.
+    pub(crate) frozen: Vec<Frozen>,
+    /// The parts that are exchanged.
+    pub(crate) parts: &'a [&'static str],
 }
 
 /// Brings a guest up behind the backend the spec names.

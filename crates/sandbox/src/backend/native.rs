@@ -5,12 +5,15 @@
 //! holds, notices a breached limit, and can end it all at any time.
 
 mod account;
+mod layering;
 mod prepare;
 
+use layering::Ground;
+pub(crate) use layering::Layering;
 use prepare::Skeletons;
 pub(crate) use prepare::sweep_base;
 
-use super::{Carried, CreateCx, Owner};
+use super::{Carried, CreateCx, ExchangeCx, Owner};
 use crate::process::ProcessRef;
 use crate::watch::{self, Watched};
 use crate::{Report, fault};
@@ -116,15 +119,7 @@ pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
         .limits
         .pids
         .map(|count| u64::from(count) + GUEST_THREADS);
-    let newest = place
-        .frozen
-        .iter()
-        .find_map(|frozen| frozen.workspace.as_ref());
-    let mode = newest
-        .or(spec.workspace.as_ref())
-        .and_then(|path| fs::metadata(path).ok())
-        .map_or(0o755, |meta| meta.permissions().mode());
-    skeleton::make_layers(&plan, &place.layers, mode)
+    skeleton::make_layers(&plan, &place.layers, workspace_mode(&spec, &place))
         .map_err(|error| fault::io("make the layers in", &place.layers, error))?;
     if let Some(project) = &spec.workspace
         && spec.workspace_access != WorkspaceAccess::Live
@@ -163,8 +158,17 @@ pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
     let reference = u32::try_from(launched.init.pid)
         .ok()
         .and_then(ProcessRef::of);
-    let watched = Watched::new(launched.init, &spec, place, group.0.take());
+    let watched = Watched::new(launched.init, &spec, &place, group.0.take());
     let owner = Native {
+        ground: Ground {
+            spec,
+            facts,
+            place: Place {
+                frozen: Vec::new(),
+                ..place
+            },
+            state_dir: cx.state_dir.to_owned(),
+        },
         report,
         reference,
         watched: Arc::new(watched),
@@ -177,6 +181,18 @@ pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
         .try_clone()
         .map_err(|error| fault::plain_io("cannot duplicate the guest's socket", error))?;
     Ok(Carried::new(reader, launched.link, Box::new(owner)))
+}
+
+/// What a new writable layer of the workspace looks like: the top one below it.
+fn workspace_mode(spec: &Spec, place: &Place) -> u32 {
+    let newest = place
+        .frozen
+        .iter()
+        .find_map(|frozen| frozen.workspace.as_ref());
+    newest
+        .or(spec.workspace.as_ref())
+        .and_then(|path| fs::metadata(path).ok())
+        .map_or(0o755, |meta| meta.permissions().mode())
 }
 
 fn make_cgroup(spec: &Spec, dir: &Path) -> Result<Cgroup, String> {
@@ -212,6 +228,7 @@ impl Drop for Remover {
 
 #[derive(Debug)]
 struct Native {
+    ground: Ground,
     report: Report,
     reference: Option<ProcessRef>,
     watched: Arc<Watched>,
@@ -232,6 +249,10 @@ impl Owner for Native {
 
     fn process(&self) -> Option<ProcessRef> {
         self.reference
+    }
+
+    fn exchange(&self, cx: ExchangeCx<'_>) -> Option<Result<Layering, Fault>> {
+        Some(layering::begin(self, cx))
     }
 
     fn kill(&self) -> Result<(), Fault> {

@@ -2,8 +2,8 @@
 //!
 //! A change is written down whole before anything is touched (`pending.json`). Whoever next holds
 //! the sandbox's lock finishes what it finds written, and every step of finishing can be repeated.
-//! Writable layers are never mounted while that happens, and are made anew only afterwards, so one
-//! that is found belongs to the change.
+//! Writable layers are then not mounted, or read-only by the kernel's word, and are made anew only
+//! afterwards, so one that is found belongs to the change.
 
 use super::stack::{self, MAX_CHECKPOINTS, Stack, VERSION};
 use super::{Checkpoint, Layer, store, tree, upper};
@@ -59,7 +59,7 @@ pub(crate) fn read_pending(dir: &Path) -> Result<Pending, Fault> {
 }
 
 /// Finishes the change that has begun in `dir`, if any. Precondition: the caller holds the sandbox's
-/// lock and nothing has its writable layers mounted.
+/// lock and nothing has its writable layers mounted, or can write to them.
 ///
 /// Gives what was thrown away: places in the trash that are still to be removed.
 pub(crate) fn finish(layout: &Layout, dir: &Path) -> Result<Vec<PathBuf>, Fault> {
@@ -72,7 +72,7 @@ pub(crate) fn finish(layout: &Layout, dir: &Path) -> Result<Vec<PathBuf>, Fault>
     for part in store::PARTS {
         let from = upper(dir, part);
         match &pending.frozen {
-            Some(layer) if has(layer, part) => {
+            Some(layer) if layer.has(part) => {
                 store::make_dir(&store::layer(layout, &layer.id))?;
                 let to = store::part(layout, &layer.id, part);
                 match fs::rename(&from, &to) {
@@ -96,14 +96,6 @@ pub(crate) fn finish(layout: &Layout, dir: &Path) -> Result<Vec<PathBuf>, Fault>
     Ok(thrown)
 }
 
-fn has(layer: &Layer, part: &str) -> bool {
-    if part == store::ROOT {
-        layer.has_root
-    } else {
-        layer.has_workspace
-    }
-}
-
 /// Whether anything was written to a part. A directory that is not there was not written to.
 fn is_written(dir: &Path, part: &str) -> Result<bool, Fault> {
     let path = upper(dir, part);
@@ -125,13 +117,14 @@ fn first_id(dir: &Path) -> Option<u32> {
 }
 
 /// The layer that the writable one would become; `None` when nothing was written.
-fn next_layer(dir: &Path) -> Result<Option<Layer>, Fault> {
+fn next_layer(dir: &Path, is_whole: bool) -> Result<Option<Layer>, Fault> {
+    let is_frozen = |part| Ok(is_written(dir, part)? || (is_whole && upper(dir, part).is_dir()));
     let layer = Layer {
         id: store::new_id(),
         first_id: first_id(dir),
         level: 0,
-        has_root: is_written(dir, store::ROOT)?,
-        has_workspace: is_written(dir, store::WORKSPACE)?,
+        has_root: is_frozen(store::ROOT)?,
+        has_workspace: is_frozen(store::WORKSPACE)?,
     };
     Ok((layer.has_root || layer.has_workspace).then_some(layer))
 }
@@ -172,10 +165,15 @@ fn next_checkpoint(
     })
 }
 
-/// Writes down that the writable layers become a checkpoint. [`finish`] does it.
-pub(crate) fn begin_checkpoint(dir: &Path, comment: Option<&str>) -> Result<Checkpoint, Fault> {
+/// What would make the writable layers a checkpoint. With `is_whole` both become part of it, even if
+/// nothing was written to one. Nothing is changed before [`begin`].
+pub(crate) fn plan_checkpoint(
+    dir: &Path,
+    comment: Option<&str>,
+    is_whole: bool,
+) -> Result<(Pending, Checkpoint), Fault> {
     let stack = stack::read(dir)?;
-    let frozen = next_layer(dir)?;
+    let frozen = next_layer(dir, is_whole)?;
     let checkpoint = next_checkpoint(dir, &stack, frozen.as_ref(), comment)?;
     let pending = Pending {
         version: VERSION,
@@ -189,12 +187,11 @@ pub(crate) fn begin_checkpoint(dir: &Path, comment: Option<&str>) -> Result<Chec
         is_dropping: false,
         checkpoint: Some(checkpoint.clone()),
     };
-    write_json(&pending_path(dir), &pending)?;
-    Ok(checkpoint)
+    Ok((pending, checkpoint))
 }
 
-/// Writes down that the sandbox goes back to a checkpoint. [`finish`] does it.
-pub(crate) fn begin_restore(dir: &Path, id: &str) -> Result<Checkpoint, Fault> {
+/// What would take the sandbox back to a checkpoint. Nothing is changed before [`begin`].
+pub(crate) fn plan_restore(dir: &Path, id: &str) -> Result<(Pending, Checkpoint), Fault> {
     let stack = stack::read(dir)?;
     let checkpoint = stack::checkpoint(dir, id)?;
     let pending = Pending {
@@ -208,8 +205,12 @@ pub(crate) fn begin_restore(dir: &Path, id: &str) -> Result<Checkpoint, Fault> {
         is_dropping: true,
         checkpoint: None,
     };
-    write_json(&pending_path(dir), &pending)?;
-    Ok(checkpoint)
+    Ok((pending, checkpoint))
+}
+
+/// Writes a change down. From here on it happens: [`finish`] does it, whoever calls it.
+pub(crate) fn begin(dir: &Path, pending: &Pending) -> Result<(), Fault> {
+    write_json(&pending_path(dir), pending)
 }
 
 /// Makes a checkpoint of a copy of the writable layers, which stay in use. Precondition: nothing
@@ -220,7 +221,7 @@ pub(crate) fn copy_checkpoint(
     comment: Option<&str>,
 ) -> Result<Checkpoint, Fault> {
     let stack = stack::read(dir)?;
-    let layer = next_layer(dir)?;
+    let layer = next_layer(dir, false)?;
     let checkpoint = next_checkpoint(dir, &stack, layer.as_ref(), comment)?;
     let guard = store::share(layout)?;
     if let Some(layer) = &layer {
@@ -228,7 +229,7 @@ pub(crate) fn copy_checkpoint(
         store::make_dir(&draft)?;
         let copied = store::PARTS
             .into_iter()
-            .filter(|part| has(layer, part))
+            .filter(|part| layer.has(part))
             .try_for_each(|part| {
                 let from = upper(dir, part);
                 tree::copy(&from, &draft.join(part))

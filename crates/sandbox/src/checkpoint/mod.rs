@@ -43,6 +43,17 @@ pub(crate) struct Layer {
     pub(crate) has_workspace: bool,
 }
 
+impl Layer {
+    /// Whether it has this part.
+    pub(crate) fn has(&self, part: &str) -> bool {
+        if part == store::ROOT {
+            self.has_root
+        } else {
+            self.has_workspace
+        }
+    }
+}
+
 /// One checkpoint of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

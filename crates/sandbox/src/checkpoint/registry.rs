@@ -44,8 +44,8 @@ enum Access {
 impl Registry {
     /// Makes a checkpoint of a named native sandbox, running or kept.
     ///
-    /// A running one must be idle, and its guest is started anew: ended jobs are forgotten. With
-    /// `is_live` it is copied instead, while everything in it is held still: jobs go on
+    /// A running one must be idle. Its layers are exchanged under it, or where that cannot be its
+    /// guest is started anew and forgets ended jobs. With `is_live` it is copied instead, while everything in it is held still: jobs go on
     /// afterwards, and it takes as long as copying what was written since the last checkpoint.
     ///
     /// # Errors
@@ -61,7 +61,8 @@ impl Registry {
         match self.access(name)? {
             Access::Ours(cell) => {
                 settle(self.layout(), &cell.path)?;
-                let taken = change::begin_checkpoint(&cell.path, comment)?;
+                let (pending, taken) = change::plan_checkpoint(&cell.path, comment, false)?;
+                change::begin(&cell.path, &pending)?;
                 settle(self.layout(), &cell.path)?;
                 flatten::flatten(self.layout(), &cell.path);
                 Ok(taken)
@@ -100,7 +101,8 @@ impl Registry {
         match self.access(name)? {
             Access::Ours(cell) => {
                 settle(self.layout(), &cell.path)?;
-                let found = change::begin_restore(&cell.path, id)?;
+                let (pending, found) = change::plan_restore(&cell.path, id)?;
+                change::begin(&cell.path, &pending)?;
                 settle(self.layout(), &cell.path)?;
                 store::collect_garbage(self.layout())?;
                 Ok(found)

@@ -84,8 +84,12 @@ pub(crate) fn write(dir: &Path, stack: &Stack) -> Result<(), Fault> {
 }
 
 /// Notes which layers are about to be mounted, so that they stay whatever becomes of the stack.
-pub(crate) fn note_mounted(dir: &Path, stack: &Stack) -> Result<(), Fault> {
-    let mounted: Vec<String> = stack.layers.iter().map(|layer| layer.id.clone()).collect();
+///
+/// Those in `others` are and stay mounted as well.
+pub(crate) fn note_mounted(dir: &Path, stack: &Stack, others: &[String]) -> Result<(), Fault> {
+    let mut mounted: Vec<String> = stack.layers.iter().map(|layer| layer.id.clone()).collect();
+    let old: Vec<_> = others.iter().filter(|id| !mounted.contains(id)).collect();
+    mounted.extend(old.into_iter().cloned().collect::<Vec<_>>());
     if mounted == stack.mounted {
         return Ok(());
     }
@@ -98,7 +102,7 @@ pub(crate) fn note_mounted(dir: &Path, stack: &Stack) -> Result<(), Fault> {
     )
 }
 
-fn checkpoint_path(dir: &Path, id: &str) -> PathBuf {
+pub(crate) fn checkpoint_path(dir: &Path, id: &str) -> PathBuf {
     checkpoints_dir(dir).join(format!("{id}.json"))
 }
 

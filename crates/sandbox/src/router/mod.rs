@@ -9,6 +9,7 @@
 
 mod client;
 mod memory;
+mod renew;
 mod route;
 
 use crate::backend::Owner;
@@ -405,12 +406,7 @@ impl Router {
             return Ok(true);
         }
         self.has_shutdown |= matches!(request, Request::Shutdown);
-        let id = loop {
-            self.last_id = self.last_id.wrapping_add(1);
-            if self.last_id != 0 && !self.routes.contains_key(&self.last_id) {
-                break self.last_id;
-            }
-        };
+        let RequestId(id) = self.next_id();
         client.ids.insert(client_id, id);
         self.routes
             .insert(id, Route::new(key, client_id, Flow::of(&request)));

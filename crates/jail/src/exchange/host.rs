@@ -1,0 +1,129 @@
+//! The side that asks for an exchange and waits for it.
+
+use super::{Answer, MODE, Order};
+use crate::channel;
+use crate::launch::{Init, LaunchError, spawn_when_closed, wait_readable};
+use crate::plan::Plan;
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Why there was no exchange.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// Something inside has a file open for writing; nothing has changed.
+    #[error("a file in the sandbox is open for writing")]
+    Busy,
+    /// The namespaces of the sandbox are out of reach.
+    #[error("the sandbox's mounts cannot be reached")]
+    OutOfReach,
+    /// A step failed.
+    #[error(transparent)]
+    Failed(#[from] LaunchError),
+}
+
+/// A process that is about to make an exchange. It is started before it is needed: loading a program
+/// takes as long as finding out what to do.
+#[derive(Debug)]
+pub struct Exchange {
+    process: Child,
+    link: OwnedFd,
+    started: Instant,
+}
+
+impl Exchange {
+    /// Starts the guest program at `program`, which nothing inside must be able to write to.
+    ///
+    /// # Errors
+    /// [`LaunchError::Spawn`].
+    pub fn spawn(program: &Path) -> Result<Self, LaunchError> {
+        let (link, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|errno| LaunchError::Spawn(errno.into()))?;
+        let mut command = Command::new(program);
+        command
+            .arg(MODE)
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let process = spawn_when_closed(&mut command).map_err(LaunchError::Spawn)?;
+        Ok(Self {
+            process,
+            link,
+            started: Instant::now(),
+        })
+    }
+
+    /// Makes the overlays of `plan` in the sandbox of `init` read-only for good. Their writable layers
+    /// may be moved afterwards, and the new ones made where `plan` has them.
+    ///
+    /// # Errors
+    /// [`ExchangeError`]. Unless it is `Busy` or `OutOfReach` the sandbox must be ended.
+    pub fn close(
+        self,
+        init: &Init,
+        plan: &Plan,
+        deadline: Duration,
+    ) -> Result<Closed, ExchangeError> {
+        {
+            let spaces = init.spaces();
+            let spaces = spaces.as_ref().ok_or(ExchangeError::OutOfReach)?;
+            let fds = [spaces.user.as_fd(), spaces.mount.as_fd()];
+            match channel::send(&self.link, &Order::of(plan), &fds) {
+                // It is gone; what it said before is worth more.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+                sent => sent.map_err(LaunchError::Spawn)?,
+            }
+        }
+        match self.answer(deadline)? {
+            Answer::Closed => Ok(Closed(self)),
+            Answer::Busy => Err(ExchangeError::Busy),
+            Answer::Broken(broken) => Err(LaunchError::Step(broken).into()),
+            Answer::Done => Err(LaunchError::Vanished.into()),
+        }
+    }
+
+    fn answer(&self, deadline: Duration) -> Result<Answer, LaunchError> {
+        wait_readable(&self.link, self.started, deadline)?;
+        match channel::receive::<Answer>(&self.link) {
+            Ok(Some((answer, _))) => Ok(answer),
+            Ok(None) => Err(LaunchError::Vanished),
+            Err(error) => Err(LaunchError::Malformed(error)),
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An exchange whose first step is done.
+#[derive(Debug)]
+#[must_use = "nothing inside can write until this is finished"]
+pub struct Closed(Exchange);
+
+impl Closed {
+    /// Puts the new overlays in place. What comes back is to be dropped when there is time: it waits for
+    /// the end of the process.
+    ///
+    /// # Errors
+    /// [`LaunchError`]; the sandbox must then be ended.
+    pub fn finish(self, deadline: Duration) -> Result<Exchange, LaunchError> {
+        channel::send(&self.0.link, &(), &[]).map_err(LaunchError::Malformed)?;
+        match self.0.answer(deadline)? {
+            Answer::Done => Ok(self.0),
+            Answer::Broken(broken) => Err(LaunchError::Step(broken)),
+            Answer::Closed | Answer::Busy => Err(LaunchError::Vanished),
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The process that makes an exchange: first on the host, then in the namespaces of the sandbox.
+//!
+//! It is in the sandbox's mount and user namespaces but in none of its others, so nothing inside can
+//! name it, and it looks up nothing there but mount points, following no link.
+
+use super::{Answer, Order};
+use crate::channel;
+use crate::identity;
+use crate::mount;
+use crate::plan::{MapWriter, Step};
+use crate::spec::WORKSPACE;
+use crate::stage0::staging::{self, mkdir, touch};
+use crate::stage0::{Broken, Context as _, Ended, child, parent};
+use crate::sys::{once, unshare::unshare};
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, fsconfig_reconfigure, fsconfig_set_flag};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// Most bytes of the list of mounts that are looked at.
+const MAX_MOUNTS_BYTES: usize = 4 << 20;
+/// Of the staging file system, which holds mount points only.
+const STAGING_BYTES: u64 = 1 << 20;
+
+/// Makes the exchange that is asked for on descriptor 0.
+///
+/// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
+pub fn run() -> Ended {
+    if once::close_from(3).is_err() {
+        return Ended(1);
+    }
+    let Ok(control) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
+        return Ended(1);
+    };
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    let Ok(Some((order, spaces))) = channel::receive::<Order>(&control) else {
+        return Ended(1);
+    };
+    let site = match Site::open(&order, spaces) {
+        Ok(site) => site,
+        Err(broken) => return tell(&control, &Answer::Broken(broken)),
+    };
+    match close(&order) {
+        Ok(true) => {}
+        Ok(false) => return tell(&control, &Answer::Busy),
+        Err(broken) => return tell(&control, &Answer::Broken(broken)),
+    }
+    if channel::send(&control, &Answer::Closed, &[]).is_err() {
+        return Ended(1);
+    }
+    // Whoever asked is gone, and the sandbox with it.
+    let Ok(Some(((), _))) = channel::receive::<()>(&control) else {
+        return Ended(1);
+    };
+    // The namespace of our own is left, which takes a while, only after the answer: `site` lives on.
+    match site.exchange(&order) {
+        Ok(()) => tell(&control, &Answer::Done),
+        Err(broken) => tell(&control, &Answer::Broken(broken)),
+    }
+}
+
+fn tell(control: &OwnedFd, answer: &Answer) -> Ended {
+    Ended(i32::from(channel::send(control, answer, &[]).is_err()))
+}
+
+/// The two places this process goes back and forth between.
+struct Site {
+    /// The sandbox's mounts.
+    inside: OwnedFd,
+    /// Mounts of our own, which the sandbox never sees.
+    own: OwnedFd,
+    /// In our own.
+    staging: OwnedFd,
+    /// Names of the read-only layers in there, for each step.
+    lowers: Vec<Vec<String>>,
+    /// `/proc/self` as the host has it.
+    proc: OwnedFd,
+}
+
+/// Something mounted in the old root, and where.
+struct Child {
+    mount: OwnedFd,
+    path: PathBuf,
+}
+
+impl Site {
+    /// Opens everything the new overlays need, and ends up inside.
+    fn open(order: &Order, spaces: Vec<OwnedFd>) -> Result<Self, Broken> {
+        let [user, inside] = <[OwnedFd; 2]>::try_from(spaces)
+            .map_err(|_| Broken::new("find the sandbox's namespaces", Errno::INVAL))?;
+        let writer = order.identity.writer;
+        let opened = (writer == MapWriter::Privileged)
+            // What cannot be translated was reported when the sandbox started.
+            .then(|| parent::open_sources(&order.identity, &order.sources, &user, |_| {}))
+            .transpose()?;
+        move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))
+            .cannot("enter the sandbox's user namespace")?;
+        if writer != MapWriter::Single {
+            identity::leave_groups().cannot("leave the caller's groups")?;
+        }
+        if order.identity.has_root {
+            identity::become_setup_root().cannot("become root of the sandbox")?;
+        }
+        unshare(UnshareFlags::NEWNS).cannot("create a mount namespace")?;
+        rustix::mount::mount_change(
+            "/",
+            MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+        )
+        .cannot("detach from the host's mount events")?;
+        let open = |path: &str, flags| {
+            rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+                .cannot("open the list of mounts")
+        };
+        let proc = open("/proc/self", OFlags::PATH | OFlags::DIRECTORY)?;
+        let own = open("/proc/self/ns/mnt", OFlags::RDONLY)?;
+        let sources = match opened {
+            Some(opened) => opened,
+            None => child::open_sources(&order.sources)?,
+        };
+        let staging = staging::create(STAGING_BYTES)?;
+        let malformed = || Broken::new("find a source of the plan", Errno::INVAL);
+        staging::attach(&staging, sources.first().ok_or_else(malformed)?, "layers")?;
+        let mut lowers = Vec::with_capacity(order.steps.len());
+        for step in &order.steps {
+            let Step::Overlay {
+                lowers: wanted,
+                layer,
+                ..
+            } = step
+            else {
+                return Err(Broken::new("exchange what is no overlay", Errno::INVAL));
+            };
+            let wanted = wanted
+                .iter()
+                .map(|index| sources.get(*index).ok_or_else(malformed))
+                .collect::<Result<Vec<_>, _>>()?;
+            lowers.push(staging::place(&staging, &wanted, layer)?);
+        }
+        let site = Self {
+            inside,
+            own,
+            staging,
+            lowers,
+            proc,
+        };
+        site.enter()?;
+        Ok(site)
+    }
+
+    fn enter(&self) -> Result<(), Broken> {
+        move_into_link_name_space(self.inside.as_fd(), Some(LinkNameSpaceType::Mount))
+            .cannot("enter the sandbox's mount namespace")
+    }
+
+    fn leave(&self) -> Result<(), Broken> {
+        move_into_link_name_space(self.own.as_fd(), Some(LinkNameSpaceType::Mount))
+            .cannot("leave the sandbox's mount namespace")?;
+        staging::enter(&self.staging)
+    }
+
+    fn exchange(&self, order: &Order) -> Result<(), Broken> {
+        let has_root = order
+            .steps
+            .iter()
+            .any(|step| target(step) == Path::new("/"));
+        for step in &order.steps {
+            if target(step) != Path::new("/") {
+                let (flags, path) = (UnmountFlags::DETACH | UnmountFlags::NOFOLLOW, target(step));
+                rustix::mount::unmount(path, flags).cannot("take out the old overlay")?;
+            }
+        }
+        let moved = if has_root {
+            self.empty_root()?
+        } else {
+            Vec::new()
+        };
+        self.leave()?;
+        let mut made = Vec::with_capacity(order.steps.len());
+        for (step, lowers) in order.steps.iter().zip(&self.lowers) {
+            let Step::Overlay {
+                target,
+                layer,
+                is_read_only,
+                ..
+            } = step
+            else {
+                continue;
+            };
+            let at = target.as_path();
+            let overlay = staging::overlay(lowers, layer, *is_read_only)
+                .cannot(&format!("mount the overlay for {}", at.display()))?;
+            made.push((at, overlay));
+        }
+        self.enter()?;
+        for (path, overlay) in &made {
+            if *path == Path::new("/") {
+                fill_root(overlay, &moved)?;
+            } else {
+                let at = open_mount_point(path)?;
+                mount::attach(overlay, at).cannot("put in the new overlay")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves everything that is mounted in the root to an empty file system, which becomes the root.
+    fn empty_root(&self) -> Result<Vec<Child>, Broken> {
+        let children = self.children()?;
+        let limbo = mount::create(
+            "tmpfs",
+            &[
+                mount::FsOption::Value("size", "64k"),
+                mount::FsOption::Value("mode", "0555"),
+            ],
+            rustix::mount::MountAttrFlags::MOUNT_ATTR_NODEV,
+        )
+        .cannot("create an empty root")?;
+        mount::attach_over_root(&limbo).cannot("mount an empty root")?;
+        for (index, child) in children.iter().enumerate() {
+            let name = index.to_string();
+            if mount::is_directory(&child.mount).cannot("look at a mount")? {
+                mkdir(&limbo, &name, 0o555)?;
+            } else {
+                touch(&limbo, &name)?;
+            }
+            let at = mount::open_target(&limbo, Path::new(&name)).cannot("open a mount point")?;
+            mount::attach(&child.mount, at).cannot("move a mount out of the old root")?;
+        }
+        pivot(&limbo)?;
+        Ok(children)
+    }
+
+    /// What is mounted directly in the root.
+    fn children(&self) -> Result<Vec<Child>, Broken> {
+        let step = "list the sandbox's mounts";
+        let list = rustix::fs::openat(
+            &self.proc,
+            "mountinfo",
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .cannot(step)?;
+        let mut text = Vec::new();
+        loop {
+            let mut part = [0_u8; 16 << 10];
+            match rustix::io::read(&list, &mut part) {
+                Ok(0) => break,
+                Ok(count) => text.extend_from_slice(&part[..count]),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Broken::new(step, errno)),
+            }
+            if text.len() > MAX_MOUNTS_BYTES {
+                return Err(Broken::new(step, Errno::FBIG));
+            }
+        }
+        let paths = children_of_root(&text).ok_or_else(|| Broken::new(step, Errno::INVAL))?;
+        paths
+            .into_iter()
+            .map(|path| {
+                let mount = open_mount_point(&path)?;
+                Ok(Child { mount, path })
+            })
+            .collect()
+    }
+}
+
+/// Makes the overlays read-only. False when a file is open for writing; then none is.
+fn close(order: &Order) -> Result<bool, Broken> {
+    let mut closed = Vec::new();
+    for step in &order.steps {
+        let at = overlay_at(target(step))?;
+        match set_writable(&at, false) {
+            Ok(()) => closed.push(at),
+            Err(Errno::BUSY) => {
+                for at in closed {
+                    set_writable(&at, true).cannot("make an overlay writable again")?;
+                }
+                return Ok(false);
+            }
+            Err(errno) => return Err(Broken::new("make an overlay read-only", errno)),
+        }
+    }
+    Ok(true)
+}
+
+fn target(step: &Step) -> &Path {
+    match step {
+        Step::Overlay { target, .. } => target.as_path(),
+        _ => Path::new(WORKSPACE),
+    }
+}
+
+/// What is mounted at `path`.
+fn open_mount_point(path: &Path) -> Result<OwnedFd, Broken> {
+    let root = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open("/", root, Mode::empty()).cannot("open the sandbox's root")?;
+    mount::open_target(&root, path)
+        .map_err(|errno| Broken::new(format!("open the mount point {}", path.display()), errno))
+}
+
+fn overlay_at(path: &Path) -> Result<OwnedFd, Broken> {
+    const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
+    let at = open_mount_point(path)?;
+    let kind = rustix::fs::fstatfs(&at)
+        .cannot("look at an overlay")?
+        .f_type;
+    if kind as u64 == OVERLAYFS_SUPER_MAGIC {
+        Ok(at)
+    } else {
+        let step = format!("find the overlay at {}", path.display());
+        Err(Broken::new(step, Errno::INVAL))
+    }
+}
+
+/// The whole file system, not the mount only: that holds for files opened long ago as well.
+fn set_writable(overlay: &OwnedFd, is_writable: bool) -> Result<(), Errno> {
+    let context = mount::pick(overlay)?;
+    fsconfig_set_flag(&context, if is_writable { "rw" } else { "ro" })?;
+    fsconfig_reconfigure(&context)
+}
+
+/// Makes `root` the root of this process and of all that had the same, and takes the old one out.
+fn pivot(root: &OwnedFd) -> Result<(), Broken> {
+    rustix::process::fchdir(root).cannot("enter the new root")?;
+    rustix::process::pivot_root(".", ".").cannot("exchange the roots")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH).cannot("detach the old root")?;
+    rustix::process::chdir("/").cannot("enter the new root")
+}
+
+/// Puts everything that was in the old root into the new one, and makes it the root.
+fn fill_root(overlay: &OwnedFd, moved: &[Child]) -> Result<(), Broken> {
+    mount::attach_over_root(overlay).cannot("mount the new root")?;
+    for child in moved {
+        let step = format!("move {} to the new root", child.path.display());
+        let at = mount::open_target(overlay, &child.path).cannot(&step)?;
+        mount::attach(&child.mount, at).cannot(&step)?;
+    }
+    pivot(overlay)?;
+    child::verify_root()
+}
+
+/// The mount points directly in the root, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+fn children_of_root(text: &[u8]) -> Option<Vec<PathBuf>> {
+    let lines = || {
+        text.split(|byte| *byte == b'\n').filter_map(|line| {
+            let mut words = line.split(|byte| *byte == b' ');
+            let (id, parent) = (words.next()?, words.next()?);
+            Some((id, parent, words.nth(2)?))
+        })
+    };
+    let (root, ..) = lines().find(|(_, _, at)| *at == b"/")?;
+    let children = lines().filter(|(_, parent, at)| *parent == root && *at != b"/");
+    children.map(|(_, _, at)| unescape(at)).collect()
+}
+
+/// Blanks and backslashes stand as three octal digits.
+fn unescape(text: &[u8]) -> Option<PathBuf> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first == b'\\' {
+            let digits = std::str::from_utf8(after.get(..3)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 8).ok()?);
+            rest = &after[3..];
+        } else {
+            bytes.push(*first);
+        }
+    }
+    Some(Path::new(OsStr::from_bytes(&bytes)).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_children_of_the_root_are_found_by_its_id() {
+        let text = b"40 2 0:30 / / rw - overlay glovebox rw\n\
+            41 40 8:1 /usr /usr ro - ext4 /dev/vda ro\n\
+            42 41 8:1 /x /usr/x ro - ext4 /dev/vda ro\n\
+            43 40 0:31 / /home/a\\040b\\134c rw - tmpfs none rw\n";
+        let found = children_of_root(text).unwrap();
+        assert_eq!(found, [Path::new("/usr"), Path::new("/home/a b\\c")]);
+        assert_eq!(children_of_root(b""), None);
+        assert_eq!(unescape(b"/a\\04"), None);
+        assert_eq!(unescape(b"/a\\xyz"), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! The small file system in which overlays are put together: it has a place for each layer, so that
+//! the options of an overlay are short names that no caller chose.
+
+use super::{Broken, Context as _};
+use crate::mount::{self, FsOption};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::MountAttrFlags;
+
+const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Mounts it over the root, where absolute paths do not see it, and enters it.
+pub(crate) fn create(bytes: u64) -> Result<OwnedFd, Broken> {
+    let size = bytes.to_string();
+    let staging = mount::create(
+        "tmpfs",
+        &[
+            FsOption::Value("size", &size),
+            FsOption::Value("mode", "0755"),
+        ],
+        MountAttrFlags::MOUNT_ATTR_NODEV,
+    )
+    .cannot("create the staging file system")?;
+    mount::attach_over_root(&staging).cannot("mount the staging file system")?;
+    for name in ["empty", "root", "layers"] {
+        mkdir(&staging, name, 0o755)?;
+    }
+    touch(&staging, "void")?;
+    enter(&staging)?;
+    Ok(staging)
+}
+
+/// Overlay options are paths; with this as working directory they can be short and relative, which
+/// no caller-chosen name ever enters.
+pub(crate) fn enter(staging: &OwnedFd) -> Result<(), Broken> {
+    rustix::process::fchdir(staging).cannot("enter the staging file system")
+}
+
+/// Puts a detached mount at one of its places.
+pub(crate) fn attach(staging: &OwnedFd, mount: &OwnedFd, name: &str) -> Result<(), Broken> {
+    let target =
+        rustix::fs::openat(staging, name, DIR, Mode::empty()).cannot("open a staging directory")?;
+    mount::attach(mount, &target).cannot("mount a layer in the staging file system")
+}
+
+/// Gives the read-only layers of one overlay, top first, their places. `layer` names the writable
+/// one.
+pub(crate) fn place(
+    staging: &OwnedFd,
+    lowers: &[&OwnedFd],
+    layer: &str,
+) -> Result<Vec<String>, Broken> {
+    let initial = layer.get(..1).unwrap_or("x");
+    let mut names = Vec::with_capacity(lowers.len());
+    for (index, lower) in lowers.iter().enumerate() {
+        // Short, because older kernels take all the names in one option of 255 bytes.
+        let name = format!("{initial}{index}");
+        mkdir(staging, &name, 0o755)?;
+        attach(staging, lower, &name)?;
+        names.push(name);
+    }
+    if names.is_empty() {
+        names.push("empty".to_owned());
+    }
+    Ok(names)
+}
+
+/// An overlay over layers that have their places, mounted nowhere yet. Precondition: the staging file
+/// system is the working directory, and has the writable layers in `layers`.
+pub(crate) fn overlay(names: &[String], layer: &str, is_read_only: bool) -> Result<OwnedFd, Errno> {
+    let (upper, work) = (
+        format!("layers/{layer}-upper"),
+        format!("layers/{layer}-work"),
+    );
+    let own = [
+        FsOption::Value("upperdir", &upper),
+        FsOption::Value("workdir", &work),
+        FsOption::Flag("userxattr"),
+        // Without it the kernel writes the whole file system below to disk whenever a sandbox
+        // ends. What was written survives the sandbox; only a crash of the machine can lose it.
+        FsOption::Flag("volatile"),
+    ];
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV;
+    // Of this mount only: the layer below it is made all the same, and stays empty.
+    attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, is_read_only);
+    let mount = |lowers: &[FsOption<'_>]| {
+        let options: Vec<FsOption<'_>> = lowers.iter().chain(&own).copied().collect();
+        mount::create("overlay", &options, attributes)
+    };
+    let joined = names.join(":");
+    if names.len() == 1 {
+        return mount(&[FsOption::Value("lowerdir", &joined)]);
+    }
+    let one_by_one: Vec<FsOption<'_>> = names
+        .iter()
+        .map(|name| FsOption::Value("lowerdir+", name))
+        .collect();
+    match mount(&one_by_one) {
+        // `lowerdir+` came with Linux 6.8.
+        Err(Errno::INVAL) => mount(&[FsOption::Value("lowerdir", &joined)]),
+        other => other,
+    }
+}
+
+/// Makes a directory during set-up.
+pub(crate) fn mkdir(at: &OwnedFd, name: &str, mode: u32) -> Result<(), Broken> {
+    rustix::fs::mkdirat(at, name, Mode::from_raw_mode(mode))
+        .cannot(&format!("make the directory {name} during set-up"))
+}
+
+/// Makes an empty file during set-up.
+pub(crate) fn touch(at: &OwnedFd, name: &str) -> Result<(), Broken> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::openat(at, name, flags, Mode::from_raw_mode(0o444))
+        .map(drop)
+        .cannot(&format!("make the file {name} during set-up"))
+}

@@ -1,0 +1,118 @@
+//! Other layers for a sandbox that lives: see [`glovebox_jail::exchange`].
+
+use super::{Native, launch_fault, plan_fault, workspace_mode};
+use crate::backend::ExchangeCx;
+use crate::fault;
+use crate::watch::Watched;
+use glovebox_jail::exchange::{Closed, Exchange, ExchangeError};
+use glovebox_jail::facts::HostFacts;
+use glovebox_jail::plan::{Frozen, Place, Plan};
+use glovebox_jail::skeleton;
+use glovebox_jail::spec::Spec;
+use glovebox_proto::Fault;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long each step may take.
+const STEP_WAIT: Duration = Duration::from_secs(10);
+
+/// What a plan was made from, and another can be.
+#[derive(Debug)]
+pub(super) struct Ground {
+    pub(super) spec: Spec,
+    pub(super) facts: HostFacts,
+    /// Without what is frozen, which changes.
+    pub(super) place: Place,
+    pub(super) state_dir: PathBuf,
+}
+
+/// An exchange that is prepared.
+#[derive(Debug)]
+pub(crate) struct Layering {
+    exchange: Exchange,
+    plan: Plan,
+    place: Place,
+    mode: u32,
+    state_dir: PathBuf,
+    watched: Arc<Watched>,
+}
+
+pub(super) fn begin(native: &Native, cx: ExchangeCx<'_>) -> Result<Layering, Fault> {
+    let Ground {
+        spec,
+        facts,
+        place,
+        state_dir,
+    } = &native.ground;
+    let exchange =
+        Exchange::spawn(&cx.image.path()).map_err(|error| launch_fault(&error, state_dir))?;
+    let place = Place {
+        frozen: cx.frozen,
+        ..place.clone()
+    };
+    let plan = Plan::new(spec, facts, &place)
+        .map_err(plan_fault)?
+        .overlays(cx.parts);
+    Ok(Layering {
+        exchange,
+        plan,
+        mode: workspace_mode(spec, &place),
+        place,
+        state_dir: state_dir.clone(),
+        watched: Arc::clone(&native.watched),
+    })
+}
+
+impl Layering {
+    /// Makes what is written now read-only. `None` when that cannot be while the sandbox lives, and
+    /// nothing has changed; after a fault it has to be ended.
+    pub(crate) fn close(self) -> Result<Option<ClosedLayering>, Fault> {
+        let Self {
+            exchange,
+            plan,
+            place,
+            mode,
+            state_dir,
+            watched,
+        } = self;
+        match exchange.close(&watched.init, &plan, STEP_WAIT) {
+            Ok(closed) => Ok(Some(ClosedLayering {
+                closed,
+                plan,
+                place,
+                mode,
+                state_dir,
+                watched,
+            })),
+            Err(ExchangeError::Busy | ExchangeError::OutOfReach) => Ok(None),
+            Err(ExchangeError::Failed(error)) => Err(launch_fault(&error, &state_dir)),
+        }
+    }
+}
+
+/// A sandbox that can write nothing until the exchange is finished.
+#[derive(Debug)]
+pub(crate) struct ClosedLayering {
+    closed: Closed,
+    plan: Plan,
+    place: Place,
+    mode: u32,
+    state_dir: PathBuf,
+    watched: Arc<Watched>,
+}
+
+impl ClosedLayering {
+    /// Makes new writable layers, where there are none any more, and puts everything in place. `frozen`
+    /// is where the frozen layers are by now. The result is to be dropped when there is time.
+    pub(crate) fn finish(self, frozen: Vec<Frozen>) -> Result<Exchange, Fault> {
+        skeleton::make_layers(&self.plan, &self.place.layers, self.mode)
+            .map_err(|error| fault::io("make the layers in", &self.place.layers, error))?;
+        let exchange = self
+            .closed
+            .finish(STEP_WAIT)
+            .map_err(|error| launch_fault(&error, &self.state_dir))?;
+        self.watched.set_frozen(frozen);
+        Ok(exchange)
+    }
+}

@@ -1,0 +1,237 @@
+//! Changing what a sandbox stands on while it lives.
+//!
+//! When nothing runs in it, its overlays are exchanged under the guest: jobs, logs and `/dev/shm` stay.
+//! Otherwise, or where that cannot be, the guest is ended and another one started, for what runs has
+//! the old files open and is confined to the old directories. A checkpoint refuses to do that to
+//! something that runs.
+
+use super::{Life, raise};
+use crate::backend::ExchangeCx;
+use crate::cell::Cell;
+use crate::checkpoint::change::{self, Pending};
+use crate::checkpoint::{self, Checkpoint, stack, store, upper};
+use crate::control::{Letter, Order};
+use crate::freeze::{self, Stopped};
+use crate::layout::Layout;
+use crate::{GuestImage, fault};
+use glovebox_jail::exchange::Exchange;
+use glovebox_jail::plan::Frozen;
+use glovebox_proto::{Code, Fault};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long the guest may take to look up its mounts.
+const RENEW_WAIT: Duration = Duration::from_secs(10);
+/// Layers that are mounted only because one part of a sandbox was not exchanged for long. Above this
+/// the next checkpoint takes that part as well.
+const MAX_STALE: usize = 64;
+
+/// A change that happens.
+enum Begun {
+    /// It has happened.
+    Done {
+        id: String,
+        thrown: Vec<PathBuf>,
+        /// Its end is waited for when there is time.
+        exchange: Option<Exchange>,
+    },
+    /// It is written down, and the guest is to be ended for it.
+    Written { id: String, held: Option<Stopped> },
+}
+
+/// What came of trying to exchange the overlays.
+enum Tried {
+    /// It cannot be done; nothing has changed.
+    Impossible,
+    /// It failed before anything was written down, and may have left the sandbox read-only.
+    Failed,
+    Begun(Begun),
+}
+
+impl Life {
+    /// Changes what the sandbox stands on.
+    ///
+    /// An error means that the sandbox is gone. What did not happen has been answered.
+    pub(super) fn change(
+        &mut self,
+        layout: &Layout,
+        cell: &Cell,
+        letter: Letter,
+    ) -> Result<(), Fault> {
+        let begun = match self.begin(layout, cell, &letter) {
+            Ok(begun) => begun,
+            Err(fault) => {
+                letter.answer(Err(fault));
+                return Ok(());
+            }
+        };
+        let (id, thrown, exchange) = match begun {
+            Begun::Done {
+                id,
+                thrown,
+                exchange,
+            } => (id, thrown, exchange),
+            Begun::Written { id, held } => match self.start_anew(layout, cell, &id, held) {
+                Ok(thrown) => (id, thrown, None),
+                Err(fault) => {
+                    letter.answer(Err(fault.clone()));
+                    return Err(fault);
+                }
+            },
+        };
+        let is_new = matches!(letter.order, Order::Checkpoint { .. });
+        letter.answer(Ok(id));
+        if is_new {
+            self.desk.flatten();
+        }
+        if !thrown.is_empty() || !is_new {
+            self.desk.clear(thrown);
+        }
+        drop(exchange);
+        Ok(())
+    }
+
+    /// Ends the guest and starts another on what is written down.
+    fn start_anew(
+        &mut self,
+        layout: &Layout,
+        cell: &Cell,
+        id: &str,
+        held: Option<Stopped>,
+    ) -> Result<Vec<PathBuf>, Fault> {
+        let reason = format!("the sandbox's files were changed to `{id}`, and its guest with them");
+        self.owner.kill()?;
+        drop(held);
+        let raised = raise(layout, cell, &self.spec, self.slot)?;
+        self.owner = raised.owner;
+        self.desk.freezer.set_init(self.owner.process());
+        self.status.process = self.owner.process();
+        cell.write_status(&self.status)?;
+        let lost = Fault::lost(Code::LinkLost, reason);
+        self.router.replace(raised.greeted, &lost)?;
+        Ok(raised.thrown)
+    }
+
+    fn begin(&mut self, layout: &Layout, cell: &Cell, letter: &Letter) -> Result<Begun, Fault> {
+        let mut is_broken = false;
+        if self.is_idle()? {
+            match self.exchange(layout, cell, &letter.order)? {
+                Tried::Begun(begun) => return Ok(begun),
+                Tried::Failed => is_broken = true,
+                Tried::Impossible => {}
+            }
+        }
+        let held = letter.changing.freeze()?;
+        if matches!(letter.order, Order::Checkpoint { .. }) && !is_broken && !self.is_idle()? {
+            return Err(Fault::failed(
+                Code::Busy,
+                "something runs in the sandbox, and would lose its files",
+            )
+            .remedy(
+                "wait for it or end it (`glovebox list`, `glovebox logs NAME`), or copy what was \
+                 written instead with --live",
+            )
+            .retryable());
+        }
+        let (pending, checkpoint) = plan(cell, &letter.order, false)?;
+        change::begin(&cell.path, &pending)?;
+        Ok(Begun::Written {
+            id: checkpoint.id,
+            held: Some(held),
+        })
+    }
+
+    /// Whether nothing runs but the guest, and nobody waits for it.
+    fn is_idle(&self) -> Result<bool, Fault> {
+        let init = self.owner.process();
+        Ok(!self.router.is_busy() && init.map_or(Ok(false), freeze::is_idle)?)
+    }
+
+    /// Exchanges the overlays of the idle sandbox.
+    ///
+    /// # Errors
+    /// What keeps the change itself from being made.
+    fn exchange(&mut self, layout: &Layout, cell: &Cell, order: &Order) -> Result<Tried, Fault> {
+        let dir = &cell.path;
+        let old = stack::read(dir)?;
+        let stale = old.mounted.len().saturating_sub(old.layers.len());
+        let (pending, checkpoint) = plan(cell, order, stale > MAX_STALE)?;
+        let mut parts = vec![store::ROOT, store::WORKSPACE];
+        let mut below = checkpoint::frozen(layout, &pending.stack.layers);
+        if let Order::Checkpoint { .. } = order {
+            let Some(layer) = &pending.frozen else {
+                // Nothing was written, so nothing is to be exchanged.
+                change::begin(dir, &pending)?;
+                let thrown = change::finish(layout, dir)?;
+                return Ok(Tried::Begun(Begun::Done {
+                    id: checkpoint.id,
+                    thrown,
+                    exchange: None,
+                }));
+            };
+            parts.retain(|part| layer.has(part));
+            // It is opened where it is now; that it is moved afterwards changes nothing.
+            if let Some(newest) = below.first_mut() {
+                *newest = Frozen {
+                    root: layer.has_root.then(|| upper(dir, store::ROOT)),
+                    workspace: layer.has_workspace.then(|| upper(dir, store::WORKSPACE)),
+                    first_id: layer.first_id,
+                };
+            }
+        }
+        let image = GuestImage::shared(&layout.base())?;
+        let layering = self.owner.exchange(ExchangeCx {
+            image: &image,
+            frozen: below,
+            parts: &parts,
+        });
+        let closed = match layering {
+            None | Some(Err(_)) => return Ok(Tried::Impossible),
+            Some(Ok(layering)) => match layering.close() {
+                Ok(Some(closed)) => closed,
+                Ok(None) => return Ok(Tried::Impossible),
+                Err(_) => return Ok(Tried::Failed),
+            },
+        };
+        if change::begin(dir, &pending).is_err() {
+            return Ok(Tried::Failed);
+        }
+        let done = change::finish(layout, dir).and_then(|thrown| {
+            let stack = stack::read(dir)?;
+            // What is not exchanged stays on what it was on.
+            let others = if parts.len() == store::PARTS.len() {
+                &[][..]
+            } else {
+                &old.mounted
+            };
+            stack::note_mounted(dir, &stack, others)?;
+            let exchange = closed.finish(checkpoint::frozen(layout, &stack.layers))?;
+            self.router.renew(RENEW_WAIT)?;
+            Ok((thrown, exchange))
+        });
+        Ok(Tried::Begun(match done {
+            Ok((thrown, exchange)) => Begun::Done {
+                id: checkpoint.id,
+                thrown,
+                exchange: Some(exchange),
+            },
+            // It is written down, so whoever comes next finishes it; the guest cannot stay.
+            Err(_) => Begun::Written {
+                id: checkpoint.id,
+                held: None,
+            },
+        }))
+    }
+}
+
+fn plan(cell: &Cell, order: &Order, is_whole: bool) -> Result<(Pending, Checkpoint), Fault> {
+    match order {
+        Order::Checkpoint { comment, .. } => {
+            change::plan_checkpoint(&cell.path, comment.as_deref(), is_whole)
+        }
+        Order::Restore { id } => change::plan_restore(&cell.path, id),
+        Order::Freeze | Order::Delete { .. } | Order::Stop { .. } => {
+            Err(fault::internal("an order that needs no letter"))
+        }
+    }
+}
