@@ -14,6 +14,7 @@ mod crowds;
 mod destruction;
 mod endings;
 mod flood;
+mod forks;
 mod hands;
 mod mistakes;
 mod policy;

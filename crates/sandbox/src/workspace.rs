@@ -10,12 +10,15 @@ use glovebox_proto::{Code, Fault};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// File in a sandbox's directory that is made with it and never written: its time is that of the first
 /// sight of the project.
 const SEEN: &str = "lock";
 /// File in a sandbox's directory for the index of the project at that time.
 pub(crate) const BASE: &str = "base";
+/// Beside it: what pulls have made of the project since.
+const PULLED: &str = "base.pulled";
 
 /// The layers of a native sandbox's workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,22 +77,50 @@ fn pushed(dir: &Path) -> Result<u128, Fault> {
     Ok(seconds * 1_000_000_000 + u128::from(meta.mtime_nsec().max(0).unsigned_abs()))
 }
 
-/// Gives a fork the memory of when its files saw the project: their first sight of it counts.
-pub(crate) fn inherit(from: &Path, to: &Path) -> Result<(), Fault> {
-    let (old, new) = (from.join(BASE), to.join(BASE));
-    match fs::copy(&old, &new) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(fault::io("copy", &old, error));
-        }
-        _ => {}
+/// Gives a fork the memory of when its files saw the project: their first sight of it counts, and what
+/// pulls brought back before `checkpoint`, the file of the one it begins with, was written.
+///
+/// What a later pull brought back the fork has never seen: for it that is a change of the host.
+pub(crate) fn inherit(from: &Path, to: &Path, checkpoint: &Path) -> Result<(), Fault> {
+    copy(&from.join(BASE), &to.join(BASE))?;
+    let pulled = from.join(PULLED);
+    // Both times are of the same clock. Within one tick of it nobody can tell, and then a conflict too
+    // many is better than one too few.
+    if let Some(noted) = modified(&pulled)?
+        && modified(checkpoint)?.is_some_and(|taken| noted < taken)
+    {
+        copy(&pulled, &to.join(PULLED))?;
+        set_modified(&to.join(PULLED), noted)?;
     }
-    let (old, new) = (from.join(SEEN), to.join(SEEN));
-    let seen = fs::symlink_metadata(&old)
-        .and_then(|meta| meta.modified())
-        .map_err(|error| fault::io("inspect", &old, error))?;
+    let seen = from.join(SEEN);
+    match modified(&seen)? {
+        Some(at) => set_modified(&to.join(SEEN), at),
+        None => Err(fault::io("inspect", &seen, std::io::ErrorKind::NotFound)),
+    }
+}
+
+/// Copies a file that may not be there.
+fn copy(from: &Path, to: &Path) -> Result<(), Fault> {
+    match fs::copy(from, to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(fault::io("copy", from, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn modified(path: &Path) -> Result<Option<SystemTime>, Fault> {
+    match fs::symlink_metadata(path).and_then(|meta| meta.modified()) {
+        Ok(time) => Ok(Some(time)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(fault::io("inspect", path, error)),
+    }
+}
+
+fn set_modified(path: &Path, time: SystemTime) -> Result<(), Fault> {
     fs::File::options()
         .write(true)
-        .open(&new)
-        .and_then(|file| file.set_modified(seen))
-        .map_err(|error| fault::io("write", &new, error))
+        .open(path)
+        .and_then(|file| file.set_modified(time))
+        .map_err(|error| fault::io("write", path, error))
 }

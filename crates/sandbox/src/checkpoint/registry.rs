@@ -164,7 +164,7 @@ impl Registry {
         status.state = State::Stopped;
         let comment = format!("forked from {name} {}", from.id);
         let made = Cell::make_with(layout, new, &spec, Some(&status), |staged| {
-            workspace::inherit(&dir, staged)?;
+            workspace::inherit(&dir, staged, &stack::checkpoint_path(&dir, &from.id))?;
             stack::write_checkpoint(
                 staged,
                 &Checkpoint {
