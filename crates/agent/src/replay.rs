@@ -69,6 +69,15 @@ impl Recorded {
     }
 }
 
+impl Recorded {
+    /// How many answers were not given yet.
+    pub fn left(&self) -> usize {
+        self.answers
+            .len()
+            .saturating_sub(self.next.load(Ordering::SeqCst))
+    }
+}
+
 impl Model for Recorded {
     fn label(&self) -> String {
         self.label.clone()

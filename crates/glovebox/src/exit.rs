@@ -49,7 +49,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const fn exit_code(self) -> u8 {
+    pub(crate) const fn exit_code(self) -> u8 {
         match self {
             Self::Failed => 1,
             Self::Usage => 2,

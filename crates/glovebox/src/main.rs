@@ -70,6 +70,10 @@ fn exit_code(error: &CommandError, is_stand_in: bool) -> u8 {
 
 fn dispatch(cx: &Cx, command: Command) -> CommandResult {
     match command {
+        Command::Agent(args) => cmd::agent::run(cx, &args),
+        Command::Sessions(args) => cmd::sessions::run(cx, &args),
+        Command::Replay(args) => cmd::replay::run(cx, &args),
+        Command::Init(args) => cmd::init::run(cx, &args),
         Command::Run(args) => cmd::run::run(cx, &args),
         Command::Start(args) => cmd::start::run(cx, &args),
         Command::List(args) => cmd::list::run(cx, &args),

@@ -20,6 +20,11 @@ macro_rules! help_of {
 
 help_of! {
     top: "",
+    agent: "agent",
+    sessions: "sessions",
+    sessions_resume: "sessions resume",
+    replay: "replay",
+    init: "init",
     run: "run",
     start: "start",
     list: "list",
@@ -68,7 +73,8 @@ fn completions_name_every_visible_command() {
             .expect_code(0)
             .out();
         for command in [
-            "run", "start", "list", "exec", "attach", "kill", "logs", "info", "doctor", "demo",
+            "agent", "sessions", "replay", "init", "run", "start", "list", "exec", "attach",
+            "kill", "logs", "info", "doctor", "demo",
         ] {
             assert!(script.contains(command), "{shell} misses {command}");
         }

@@ -360,6 +360,18 @@ impl Registry {
         Ok(Some(entry))
     }
 
+    /// What a sandbox was made with, whether it lives or not.
+    ///
+    /// # Errors
+    /// `sandbox-not-found`, and when its files cannot be read.
+    pub fn spec(&self, name: &Name) -> Result<SandboxSpec, Fault> {
+        let dir = self.layout.sandbox(name.as_str());
+        crate::cell::read_spec(&dir).map_err(|found| match found.code {
+            Code::NotFound => fault::not_found(name),
+            _ => found,
+        })
+    }
+
     /// Where the layers of a sandbox's workspace lie, whether it lives or not.
     ///
     /// # Errors

@@ -231,11 +231,15 @@ pub(crate) struct DoctorArgs {
 #[derive(Debug, Args)]
 #[command(
     long_about = "See it work on a sample project, with nothing at stake.\n\n\
-        Writes a tiny project to a temporary directory, runs its tests in a sandbox, lets a destructive \
-        command loose in there, and shows that the files outside did not change. Needs no network and \
-        no key."
+        Writes a tiny project with a bug to a temporary directory, lets an agent with recorded answers \
+        fix it in a sandbox, shows the change and applies it to a copy; then lets a destructive command \
+        loose in there, and shows that the files outside did not change. Needs no network and no key."
 )]
-pub(crate) struct DemoArgs {}
+pub(crate) struct DemoArgs {
+    /// Use your own model (its key in the environment) instead of recorded answers
+    #[arg(long)]
+    pub live: bool,
+}
 
 /// Print a completion script for a shell
 #[derive(Debug, Args)]
@@ -303,7 +307,7 @@ pub(crate) enum Apply {
     Never,
 }
 
-fn parse_apply(text: &str) -> Result<Apply, String> {
+pub(super) fn parse_apply(text: &str) -> Result<Apply, String> {
     match text {
         "ask" => Ok(Apply::Ask),
         "auto" => Ok(Apply::Auto),

@@ -4,12 +4,17 @@
 //! here; what they mean on this machine is decided in `config` and `host`. Nothing in this module
 //! reads a file, a variable or the terminal.
 
+mod agent;
 mod checkpoint;
 mod command;
 mod sandbox;
 mod sync;
 mod tools;
 
+pub(crate) use agent::{
+    AgentArgs, AgentLimitArgs, InitArgs, Phase, ReplayArgs, ResumeArgs, SessionArgs,
+    SessionDeleteArgs, SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
+};
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointDeleteArgs, CheckpointsArgs, ForkArgs, RestoreArgs,
 };
@@ -41,6 +46,7 @@ use std::path::PathBuf;
         untouched. It sees the machine's programs, and neither your home, your secrets nor the network.",
     after_help = "Start here:\n  glovebox demo                   see it work, with nothing at stake\n  \
         glovebox run -- make test       run a command on the project you are in\n  \
+        glovebox agent --sandbox TASK   give an agent a task in there\n  \
         glovebox doctor                 see what this machine can do\n\n\
         `glovebox COMMAND --help` explains a command with examples.",
     subcommand_required = true,
@@ -100,6 +106,10 @@ pub(crate) struct GlobalArgs {
 /// The commands. Each is described where its arguments are declared.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Agent(Box<AgentArgs>),
+    Sessions(SessionsArgs),
+    Replay(ReplayArgs),
+    Init(InitArgs),
     Run(RunArgs),
     #[command(alias = "create")]
     Start(StartArgs),

@@ -1,17 +1,27 @@
-//! `glovebox demo`: a sample project, its tests, a destructive command, and an untouched machine.
+//! `glovebox demo`: a sample project with a bug, an agent that fixes it, a destructive command, and an
+//! untouched machine.
 //!
 //! Everything shown is done and measured while you watch. The destructive command runs only in a
 //! native sandbox, and asks once more, from inside, whether it really is in there.
 
+use super::agent::{Thinker, View, find_thinker};
 use super::{Cx, destroy};
 use crate::args::{DemoArgs, SandboxArgs};
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, escape};
-use crate::session::Signals;
+use crate::session::{OnWish, Signals};
+use crate::sync::apply::{self, Answer, Applied, Goal};
+use crate::sync::{collect_own, patch_error};
 use crate::units::human_us;
 use crate::wanted;
+use glovebox_agent::{
+    Budget, Conversation, Ending, Facts, Head, Limits, NoApproval, Placement, Recorded, Secrets,
+    Stop, read_recording, system_prompt,
+};
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{Name, Sandbox};
+use glovebox_tools::Hands;
+use glovebox_workspace::{Filter, patch};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -27,8 +37,12 @@ const FILES: [(&str, &str); 4] = [
     ("tests/run.sh", include_str!("../../demo/tests/run.sh")),
 ];
 
-/// The one argument is where the project is outside. From inside that place must not exist: the last
-/// check before anything is removed.
+/// What the agent is asked to do, and what it answered once.
+const TASK: &str = "The tests fail. Find out why and fix it.";
+const ANSWERS: &str = include_str!("../../demo/fix.jsonl");
+
+/// The one argument is where the copy is outside. From inside that place must not exist: the last check
+/// before anything is removed. (The project's own path leads to the workspace inside.)
 const DESTRUCTION: &str = r#"
 [ -e "$1" ] && { echo "not in a sandbox: nothing was removed"; exit 99; }
 rm -rf /workspace/* /workspace/.[!.]* "$HOME"/* "$HOME"/.[!.]* /usr/bin /etc 2> /dev/null
@@ -39,7 +53,7 @@ echo "/workspace holds $(find /workspace -type f 2> /dev/null | wc -l) files now
 const TIMED_RUNS: usize = 50;
 
 /// Shows it.
-pub(crate) fn run(cx: &Cx, _args: &DemoArgs) -> CommandResult {
+pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
     let signals = Signals::take_over()?;
     let settings = {
         let mut settings = crate::config::Settings {
@@ -55,9 +69,12 @@ pub(crate) fn run(cx: &Cx, _args: &DemoArgs) -> CommandResult {
     // Makes the state directory, often below the home: that much of our own we do write.
     let registry = cx.registry(&settings)?;
     let project = Project::write()?;
+    // Made before the sandbox starts, as a colleague's copy would be.
+    let copy = Project::write()?;
     let before = Outside::look(cx, &project.dir)?;
+    let thinker = thinker(cx, &settings, args.live)?;
     show(format_args!(
-        "Glovebox demo: a project in a sandbox, with nothing at stake.\n\n1. A sample project\n   \
+        "Glovebox demo: an agent in a sandbox, with nothing at stake.\n\n1. A sample project with a bug\n   \
          {}: {}, fingerprint {}",
         project.dir.display(),
         render::plural(FILES.len(), "file", "files"),
@@ -75,7 +92,14 @@ pub(crate) fn run(cx: &Cx, _args: &DemoArgs) -> CommandResult {
         }
     })?);
     let started = clock.elapsed();
-    let result = inside(&sandbox, &project, started, &signals);
+    let story = Story {
+        cx,
+        sandbox: &sandbox,
+        copy: &copy,
+        thinker: &thinker,
+        signals: &signals,
+    };
+    let result = story.tell(started);
     let report = sandbox.report();
     let timed = result.as_ref().ok().and_then(|()| median_exec(&sandbox));
     let clock = Instant::now();
@@ -84,7 +108,7 @@ pub(crate) fn run(cx: &Cx, _args: &DemoArgs) -> CommandResult {
     result?;
 
     let after = Outside::look(cx, &project.dir)?;
-    show(format_args!("\n4. Outside, where your files are"))?;
+    show(format_args!("\n5. Outside, where your files are"))?;
     for (what, was, is) in [
         ("the project", &before.project, &after.project),
         ("names in your home", &before.home, &after.home),
@@ -103,11 +127,11 @@ pub(crate) fn run(cx: &Cx, _args: &DemoArgs) -> CommandResult {
         return Err(CommandError::new(Kind::Failed, fault));
     }
     if let Ok(report) = report {
-        show("\n5. What held")?;
+        show("\n6. What held")?;
         show(indented(&render::report(&report)))?;
     }
     show(format_args!(
-        "\n6. Timings\n   sandbox ready in {}, a command in it {}, gone in {}",
+        "\n7. Timings\n   sandbox ready in {}, a command in it {}, gone in {}",
         human_us(started.as_micros() as u64),
         timed.map_or_else(
             || "not measured".to_owned(),
@@ -115,52 +139,141 @@ pub(crate) fn run(cx: &Cx, _args: &DemoArgs) -> CommandResult {
         ),
         human_us(gone.as_micros() as u64),
     ))?;
-    show("\nNow yours: change to a project and type `glovebox run -- COMMAND`.")?;
+    show(
+        "\nNow yours: change to a project and type `glovebox agent --sandbox TASK`, or `glovebox run -- COMMAND`.",
+    )?;
     Ok(0)
 }
 
-/// Steps 2 and 3: the tests, then the destruction.
-fn inside(
-    sandbox: &Sandbox,
-    project: &Project,
-    started: Duration,
-    signals: &Signals,
-) -> Result<(), CommandError> {
-    show("\n2. Its tests, in a sandbox\n   $ sh tests/run.sh")?;
-    let clock = Instant::now();
-    let tests = sandbox.exec(Exec::new(["sh", "tests/run.sh"]))?;
-    show(quoted(&tests.stdout, &tests.stderr))?;
-    show(format_args!(
-        "   sandbox ready in {}, tests done in {}",
-        human_us(started.as_micros() as u64),
-        human_us(clock.elapsed().as_micros() as u64)
-    ))?;
-    if tests.report.exit != Exit::Code(0) {
-        let fault = Fault::failed(
-            Code::Internal,
-            "the sample's tests did not pass in the sandbox",
-        );
-        return Err(CommandError::new(Kind::Failed, fault));
+/// Recorded answers, or a model of the user's.
+fn thinker(
+    cx: &Cx,
+    settings: &crate::config::Settings,
+    is_live: bool,
+) -> Result<Thinker, CommandError> {
+    if is_live {
+        return find_thinker(cx, settings, None);
     }
-    signals.check()?;
+    Ok(Thinker {
+        model: Box::new(Recorded::new(&read_recording(ANSWERS)?, "recorded")),
+        secrets: Secrets::default(),
+    })
+}
 
-    show(
-        "\n3. Something destructive, in the same sandbox\n   $ rm -rf /workspace/* \"$HOME\"/* /usr/bin /etc",
-    )?;
-    let host_path = project.dir.as_os_str().as_bytes().to_vec();
-    let argv: [Vec<u8>; 5] = [
-        b"sh".into(),
-        b"-c".into(),
-        DESTRUCTION.into(),
-        b"sh".into(),
-        host_path,
-    ];
-    let gone = sandbox.exec(Exec {
-        timeout_ms: Some(60_000),
-        ..Exec::new(argv)
-    })?;
-    show(quoted(&gone.stdout, &gone.stderr))?;
-    signals.check()
+/// What happens in the sandbox.
+struct Story<'a> {
+    cx: &'a Cx,
+    sandbox: &'a Arc<Sandbox>,
+    copy: &'a Project,
+    thinker: &'a Thinker,
+    signals: &'a Signals,
+}
+
+impl Story<'_> {
+    /// Steps 2 to 4.
+    fn tell(&self, started: Duration) -> Result<(), CommandError> {
+        show(format_args!(
+            "\n2. An agent in a sandbox (ready in {}); its model: {}\n   task: {TASK}\n",
+            human_us(started.as_micros() as u64),
+            render::escape_text(&self.thinker.model.label())
+        ))?;
+        self.work()?;
+        self.signals.check()?;
+        self.take_over()?;
+        self.signals.check()?;
+        self.destroy_everything()
+    }
+
+    fn work(&self) -> Result<(), CommandError> {
+        let stop = Stop::default();
+        let wish = stop.clone();
+        self.signals.work(OnWish(Box::new(move |_| wish.ask())));
+        let tools = Hands::new(Arc::clone(self.sandbox));
+        let system = system_prompt(&Facts {
+            placement: Placement::Sandbox,
+            workspace: "/workspace".to_owned(),
+            has_network: false,
+            limits: Vec::new(),
+            programs: Vec::new(),
+            changes_come_back: true,
+            addition: None,
+        });
+        let head = Head {
+            model: self.thinker.model.as_ref(),
+            tools: &tools,
+            approve: &NoApproval,
+            system: &system,
+            limits: Limits::default(),
+            price: None,
+            budget: Budget::default(),
+            secrets: &self.thinker.secrets,
+            stop,
+        };
+        let mut view = View::new(self.cx, None, false);
+        view.tell_all_on_stdout();
+        let verdict = head.run(&mut Conversation::new(TASK), &mut view);
+        self.signals.rest();
+        match verdict.ending {
+            Ending::Completed => Ok(()),
+            Ending::Aborted => Err(CommandError::interrupted()),
+            _ => Err(verdict
+                .fault
+                .unwrap_or_else(|| Fault::failed(Code::Internal, verdict.message))
+                .into()),
+        }
+    }
+
+    /// Shows the change and applies it to the copy.
+    fn take_over(&self) -> Result<(), CommandError> {
+        show("\n3. What it changed, applied to a copy")?;
+        let filter = Filter::new(&["build/".to_owned()], &[])?;
+        let taken = collect_own(self.sandbox, &filter, false, &mut |_| {
+            std::ops::ControlFlow::Continue(())
+        })?;
+        let mut text = Vec::new();
+        patch::write(&taken.collected, self.cx.talk.patch_style(), &mut text)
+            .map_err(|error| patch_error(error, "the terminal"))?;
+        show(indented(&String::from_utf8_lossy(&text)))?;
+        let goal = Goal {
+            to: &self.copy.dir,
+            force: false,
+        };
+        let mut meter = render::Meter::new(self.cx.talk, false, self.signals);
+        let applied = apply::apply(taken, goal, &mut meter, &mut |_, _| Ok(Answer::Yes))?;
+        drop(meter);
+        if let Applied::Done(outcome) = applied {
+            show(format_args!(
+                "   applied to {}: {}",
+                self.copy.dir.display(),
+                render::applied_summary(&outcome)
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn destroy_everything(&self) -> Result<(), CommandError> {
+        show(
+            "\n4. Something destructive, in the same sandbox\n   $ rm -rf /workspace/* \"$HOME\"/* /usr/bin /etc",
+        )?;
+        let host_path = self.copy.dir.as_os_str().as_bytes().to_vec();
+        let argv: [Vec<u8>; 5] = [
+            b"sh".into(),
+            b"-c".into(),
+            DESTRUCTION.into(),
+            b"sh".into(),
+            host_path,
+        ];
+        let gone = self.sandbox.exec(Exec {
+            timeout_ms: Some(60_000),
+            ..Exec::new(argv)
+        })?;
+        show(quoted(&gone.stdout, &gone.stderr))?;
+        if gone.report.exit == Exit::Code(99) {
+            let fault = Fault::failed(Code::Internal, "the sandbox shows what is outside of it");
+            return Err(CommandError::new(Kind::Failed, fault));
+        }
+        self.signals.check()
+    }
 }
 
 /// The median time of a command that does nothing, or nothing when it cannot run any more.

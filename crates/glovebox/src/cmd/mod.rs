@@ -1,6 +1,7 @@
 //! The commands: one file each, all with the same shape. In: typed arguments and the surroundings.
 //! Out: an exit code, or an error that is rendered once, in `main`.
 
+pub(crate) mod agent;
 pub(crate) mod attach;
 pub(crate) mod checkpoint;
 pub(crate) mod commit;
@@ -11,13 +12,16 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod info;
+pub(crate) mod init;
 pub(crate) mod kill;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod pull;
 pub(crate) mod push;
+pub(crate) mod replay;
 pub(crate) mod run;
+pub(crate) mod sessions;
 pub(crate) mod start;
 pub(crate) mod supervise;
 pub(crate) mod tools;
@@ -84,7 +88,7 @@ impl Cx {
         Ok((project, settings))
     }
 
-    fn state_dir(&self, settings: &Settings) -> Result<PathBuf, CommandError> {
+    pub(crate) fn state_dir(&self, settings: &Settings) -> Result<PathBuf, CommandError> {
         host::state_dir(settings.state.value.as_deref(), &self.host)
     }
 

@@ -105,6 +105,7 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
             when,
             patch: args.patch.as_deref(),
             kept_as,
+            is_still: keep.is_none(),
             is_success: matches!(code, Ok(0)),
         };
         after::settle(cx, &sandbox, &settings, after, &signals)
@@ -213,7 +214,7 @@ fn refuse_meaningless(args: &RunArgs, settings: &Settings) -> Result<(), Command
 }
 
 /// A sandbox that stays: it runs under its own supervisor from the start.
-fn keep_under(
+pub(super) fn keep_under(
     registry: &Registry,
     spec: &glovebox_sandbox::SandboxSpec,
     name: &glovebox_sandbox::Name,

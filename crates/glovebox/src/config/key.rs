@@ -54,6 +54,13 @@ pub(crate) const KEYS: &[Key] = &[
     list("policy.allow"),
     list("policy.ask"),
     list("policy.deny"),
+    key("mode", "GLOVEBOX_EXECUTION_MODE"),
+    key("agent.model", "GLOVEBOX_MODEL"),
+    key("agent.price", "GLOVEBOX_PRICE"),
+    key("agent.max_turns", "GLOVEBOX_MAX_TURNS"),
+    key("agent.max_time", "GLOVEBOX_MAX_TIME"),
+    key("agent.max_tokens", "GLOVEBOX_MAX_TOKENS"),
+    key("agent.max_cost", "GLOVEBOX_MAX_COST"),
     key("memory", "GLOVEBOX_MEMORY"),
     key("cpus", "GLOVEBOX_CPUS"),
     key("pids", "GLOVEBOX_PIDS"),
@@ -91,7 +98,7 @@ pub(crate) enum Raw {
 }
 
 impl Raw {
-    fn one(&self) -> Result<&str, String> {
+    pub(super) fn one(&self) -> Result<&str, String> {
         match self {
             Self::One(text) => Ok(text),
             Self::Many(_) => Err("takes one value, not a list".to_owned()),
@@ -219,6 +226,7 @@ impl Settings {
             "policy.allow" => self.tools.add(Effect::Allow, &raw.patterns(), origin)?,
             "policy.ask" => self.tools.add(Effect::Ask, &raw.patterns(), origin)?,
             "policy.deny" => self.tools.add(Effect::Deny, &raw.patterns(), origin)?,
+            name if super::agent::is_key(name) => self.agent.apply(name, raw, origin)?,
             "memory" => self.memory.set(raw.one()?.parse()?, origin),
             "cpus" => self.cpus.set(raw.one()?.parse()?, origin),
             "pids" => self.pids.set(raw.one()?.parse()?, origin),
@@ -293,6 +301,7 @@ impl Settings {
             "policy.allow" => self.tools.shown(Effect::Allow),
             "policy.ask" => self.tools.shown(Effect::Ask),
             "policy.deny" => self.tools.shown(Effect::Deny),
+            name if super::agent::is_key(name) => self.agent.shown(name),
             "memory" => one(&self.memory),
             "cpus" => one(&self.cpus),
             "pids" => one(&self.pids),
@@ -364,6 +373,13 @@ mod tests {
             ("policy.allow", "Bash(git status)"),
             ("policy.ask", "Bash"),
             ("policy.deny", "Read(**/.env)"),
+            ("mode", "sandbox"),
+            ("agent.model", "openai/gpt-5"),
+            ("agent.price", "3/15"),
+            ("agent.max_turns", "7"),
+            ("agent.max_time", "10m"),
+            ("agent.max_tokens", "1000"),
+            ("agent.max_cost", "2.5"),
             ("memory", "1GiB"),
             ("cpus", "2"),
             ("pids", "64"),

@@ -7,13 +7,16 @@
 //! user's settings give, never for more, unless the user trusts it (`--trust-config`, or `trusted` in
 //! the user's own file). [`Settings::wider_than`] is the one place that decides what "more" means.
 
+mod agent;
 mod file;
 mod key;
 mod policy;
 mod resolve;
 mod sync;
 
+pub(crate) use agent::{Agent, Dollars, Mode};
 pub(crate) use key::KEYS;
+use key::Raw;
 pub(crate) use policy::Tools;
 pub(crate) use resolve::{Sources, resolve};
 pub(crate) use sync::{Sync, texts};
@@ -96,6 +99,8 @@ pub(crate) struct Settings {
     pub workspace: Sourced<Option<WorkspaceMode>>,
     /// What goes in and what comes back.
     pub sync: Sync,
+    /// The agent.
+    pub agent: Agent,
     /// Memory limit.
     pub memory: Sourced<Size>,
     /// CPU limit.
@@ -138,6 +143,7 @@ impl Default for Settings {
             env: Vec::new(),
             workspace: Sourced::default(None),
             sync: Sync::default(),
+            agent: Agent::default(),
             memory: Sourced::default(Size(Some(512 << 20))),
             cpus: Sourced::default(Cpus(Some(1000))),
             pids: Sourced::default(Count(Some(1024))),
@@ -306,6 +312,7 @@ impl Settings {
                 }
             }
             name if name.starts_with("sync.") => self.sync.wider_than(&base.sync, name),
+            name if agent::is_key(name) => self.agent.wider_than(&base.agent, name),
             name if name.starts_with("tool") || name.starts_with("policy.") => {
                 self.tools.wider_than(&base.tools, name)
             }
@@ -397,6 +404,8 @@ mod tests {
             value: None,
         }));
         wide.workspace.value = Some(WorkspaceMode::Live);
+        wide.agent.mode.value = Mode::Local;
+        wide.agent.max_turns.value = Count(None);
         wide.sync.on_success.value = true;
         wide.sync
             .push_include
@@ -411,6 +420,8 @@ mod tests {
             .pull_exclude
             .push(Sourced::default("!x".to_owned()));
         for key in [
+            "mode",
+            "agent.max_turns",
             "workspace",
             "sync.on_success",
             "sync.push.include",

@@ -13,7 +13,7 @@ mod terminal;
 
 pub(crate) use input::is_null_device;
 pub(crate) use output::{Capture, JsonLines, Passthrough, Sink};
-pub(crate) use signals::{OnSignal, Signals};
+pub(crate) use signals::{OnSignal, OnWish, Signals};
 pub(crate) use terminal::{RawMode, restore as restore_terminal, size as terminal_size};
 
 use crate::exit::{CommandError, Kind};

@@ -25,6 +25,18 @@ pub(crate) enum OnSignal {
     Leave,
 }
 
+/// Told of the wish to stop: how often it was uttered.
+pub(crate) struct OnWish(pub Box<dyn Fn(u32) + Send + Sync>);
+
+impl std::fmt::Debug for OnWish {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnWish(..)")
+    }
+}
+
+/// Signals after which we end whatever goes on.
+const LAST_WISH: u32 = 3;
+
 /// What the signal thread acts upon.
 #[derive(Debug)]
 enum Phase {
@@ -32,6 +44,12 @@ enum Phase {
     Idle {
         /// A signal that came meanwhile.
         pending: Option<i32>,
+    },
+    /// An agent works, and somebody else decides what its end is.
+    Working {
+        /// Told how many signals there were.
+        on_signal: OnWish,
+        asked: u32,
     },
     /// A command runs.
     Running {
@@ -94,6 +112,31 @@ impl Signals {
         }
     }
 
+    /// From now on `on_signal` is told of each signal; the third ends us in any case.
+    pub(crate) fn work(&self, on_signal: OnWish) {
+        let pending = {
+            let mut phase = self.lock();
+            let pending = matches!(&*phase, Phase::Idle { pending: Some(_) });
+            *phase = Phase::Working {
+                on_signal,
+                asked: 0,
+            };
+            pending
+        };
+        if pending {
+            self.on_signal(SIGINT);
+        }
+    }
+
+    /// The work is over; gives how many signals there were.
+    pub(crate) fn rest(&self) -> u32 {
+        let before = std::mem::replace(&mut *self.lock(), Phase::Idle { pending: None });
+        match before {
+            Phase::Working { asked, .. } => asked,
+            Phase::Idle { .. } | Phase::Running { .. } => 0,
+        }
+    }
+
     /// The command has ended.
     pub(super) fn end(&self) {
         *self.lock() = Phase::Idle { pending: None };
@@ -105,7 +148,9 @@ impl Signals {
     /// [`crate::exit::Kind::Interrupted`].
     pub(crate) fn check(&self) -> Result<(), CommandError> {
         match &*self.lock() {
-            Phase::Idle { pending: Some(_) } => Err(CommandError::interrupted()),
+            Phase::Idle { pending: Some(_) } | Phase::Working { asked: 1.., .. } => {
+                Err(CommandError::interrupted())
+            }
             _ => Ok(()),
         }
     }
@@ -126,7 +171,15 @@ impl Signals {
                     });
                 }
             }
-            (Phase::Idle { .. }, SIGCONT | SIGWINCH) => {}
+            (Phase::Idle { .. } | Phase::Working { .. }, SIGCONT | SIGWINCH) => {}
+            (Phase::Working { on_signal, asked }, signal) => {
+                *asked += 1;
+                if *asked >= LAST_WISH {
+                    terminal::restore();
+                    std::process::exit(128 + signal);
+                }
+                (on_signal.0)(*asked);
+            }
             (Phase::Idle { pending }, signal) => {
                 if pending.replace(signal).is_some() {
                     terminal::restore();

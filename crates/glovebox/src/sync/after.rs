@@ -24,6 +24,8 @@ pub(crate) enum When {
     Always,
     /// If the command succeeds.
     OnSuccess,
+    /// Not now: the sandbox stays if something changed.
+    Later,
     /// Not at all.
     Never,
 }
@@ -61,6 +63,8 @@ pub(crate) struct After<'a> {
     pub patch: Option<&'a Path>,
     /// Name the sandbox stays under in any case.
     pub kept_as: Option<&'a str>,
+    /// Whether nothing can change any more, because nobody else can get at the sandbox.
+    pub is_still: bool,
     /// Whether the command ended with 0.
     pub is_success: bool,
 }
@@ -82,8 +86,7 @@ pub(crate) fn settle(
         &texts(&settings.sync.pull_include),
     )?;
     let mut meter = Meter::new(cx.talk, false, signals);
-    let is_still = after.kept_as.is_none();
-    let taken = collect_own(sandbox, &filter, is_still, &mut |progress| {
+    let taken = collect_own(sandbox, &filter, after.is_still, &mut |progress| {
         meter.tick(progress)
     })?;
     meter.clear();
@@ -93,13 +96,17 @@ pub(crate) fn settle(
     let is_wanted = match after.when {
         When::Ask | When::Always => true,
         When::OnSuccess => after.is_success,
-        When::Never => false,
+        When::Later | When::Never => false,
     };
     if taken.collected.set.changes.is_empty() {
         super::tell_refused(cx.talk, &taken.collected.set.refused);
         return Ok(Settled::Done);
     }
     if !is_wanted {
+        if after.when == When::Later {
+            show_changes(cx, &taken);
+            return Ok(Settled::Keep);
+        }
         leave(cx, &taken, after, is_shown);
         return Ok(Settled::Done);
     }
@@ -140,12 +147,8 @@ pub(crate) fn settle(
     }
 }
 
-/// Says what changed and is not taken over.
-fn leave(cx: &Cx, taken: &Taken, after: After<'_>, is_shown: bool) {
+fn show_changes(cx: &Cx, taken: &Taken) {
     let set = &taken.collected.set;
-    if !is_shown {
-        return;
-    }
     cx.talk.note(format_args!(
         "{} in /workspace: {}\n{}",
         render::change_count(set),
@@ -153,6 +156,14 @@ fn leave(cx: &Cx, taken: &Taken, after: After<'_>, is_shown: bool) {
         render::changes(set).trim_end()
     ));
     super::tell_refused(cx.talk, &set.refused);
+}
+
+/// Says what changed and is not taken over.
+fn leave(cx: &Cx, taken: &Taken, after: After<'_>, is_shown: bool) {
+    if !is_shown {
+        return;
+    }
+    show_changes(cx, taken);
     match (after.kept_as, after.patch) {
         (Some(name), _) => cx.talk.note(format_args!(
             "your files are as before; `glovebox pull {name}` brings these changes back"

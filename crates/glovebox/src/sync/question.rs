@@ -41,6 +41,20 @@ pub(crate) fn ask(question: &str, letters: &[char], signals: &Signals) -> Option
     }
 }
 
+/// Asks for a line of words; `None` when the user interrupts or leaves.
+pub(crate) fn words(question: &str, signals: &Signals) -> Option<String> {
+    {
+        let mut stderr = std::io::stderr().lock();
+        let _ = write!(stderr, "glovebox: {question} ");
+        let _ = stderr.flush();
+    }
+    let answer = line(signals);
+    if answer.is_none() {
+        say("");
+    }
+    answer.map(|answer| answer.trim().to_owned())
+}
+
 /// One line from the terminal. Read by byte, so that nothing of what follows is taken.
 fn line(signals: &Signals) -> Option<String> {
     let stdin = rustix::stdio::stdin();

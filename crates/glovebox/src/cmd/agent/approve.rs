@@ -1,0 +1,70 @@
+//! The user's word on each change, where the tools work on the user's own files.
+
+use crate::render::{escape_text, say};
+use crate::session::Signals;
+use crate::sync::question;
+use glovebox_agent::{Approval, Approve, Call, Secrets};
+use serde_json::Value;
+
+/// More of a call than anybody reads before saying yes.
+const MAX_LINES: usize = 60;
+
+/// Asks at the terminal.
+#[derive(Debug)]
+pub(crate) struct AtTerminal<'a> {
+    pub signals: &'a Signals,
+    pub secrets: &'a Secrets,
+}
+
+impl Approve for AtTerminal<'_> {
+    fn approve(&self, call: &Call) -> Approval {
+        let tool = escape_text(&call.name);
+        say(format_args!("glovebox: {tool} wants to:"));
+        for line in self.shown(&call.arguments) {
+            say(format_args!("    {line}"));
+        }
+        let text = format!("allow? [y]es, [a]lways {tool} in this run, [n]o");
+        match question::ask(&text, &['y', 'a', 'n'], self.signals) {
+            Some('y') => Approval::Once,
+            Some('a') => Approval::Always,
+            Some(_) => Approval::Deny(
+                question::words(
+                    "why not? (the agent is told; empty for no reason)",
+                    self.signals,
+                )
+                .unwrap_or_default(),
+            ),
+            None => Approval::Deny("the user left the question unanswered".to_owned()),
+        }
+    }
+}
+
+impl AtTerminal<'_> {
+    /// The whole call, so that what is agreed to is what happens.
+    fn shown(&self, arguments: &Value) -> Vec<String> {
+        let Value::Object(fields) = arguments else {
+            return vec![escape_text(&arguments.to_string())];
+        };
+        let mut lines = Vec::new();
+        for (name, value) in fields {
+            let text = match value {
+                Value::String(text) => self.secrets.clean(text.clone()),
+                other => other.to_string(),
+            };
+            for (index, line) in text.lines().enumerate() {
+                let label = if index == 0 {
+                    format!("{name}: ")
+                } else {
+                    "  ".to_owned()
+                };
+                lines.push(format!("{}{}", escape_text(&label), escape_text(line)));
+            }
+        }
+        if lines.len() > MAX_LINES {
+            let more = lines.len() - MAX_LINES;
+            lines.truncate(MAX_LINES);
+            lines.push(format!("... {more} more lines"));
+        }
+        lines
+    }
+}

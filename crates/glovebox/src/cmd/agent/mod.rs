@@ -1,0 +1,575 @@
+//! `glovebox agent`: a task, a model outside, tools in one place, and the change back.
+//!
+//! ```text
+//! settle where the tools work -> find the model -> start the place -> tell the model about it
+//! -> the loop (glovebox_agent) -> collect what changed, whatever the ending -> take it over or keep it
+//! ```
+//!
+//! Nothing of the work is lost by how a run ends: a sandbox whose changes were not taken over stays
+//! under its name unless the user said they may go.
+
+mod approve;
+mod phase;
+mod place;
+mod thinker;
+mod view;
+
+pub(crate) use place::Place;
+pub(crate) use thinker::{Thinker, find as find_thinker};
+pub(crate) use view::{View, summary};
+
+use crate::args::{AgentArgs, Apply, BackendKind, Phase, SandboxArgs, WorkspaceMode};
+use crate::cmd::Cx;
+use crate::config::{Mode, Settings};
+use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
+use crate::render;
+use crate::session::{OnWish, Signals};
+use crate::sync::after::{self, After, Settled, When};
+use crate::sync::question;
+use crate::units::{Count, Size};
+use approve::AtTerminal;
+use glovebox_agent::{
+    Approve, Conversation, Ending, Event, Head, Log, Message, NoApproval, Observe, Placement,
+    SessionInfo, SessionState, Stop, Verdict, system_prompt,
+};
+use glovebox_proto::{Class, Code, Fault};
+use glovebox_sandbox::Name;
+use glovebox_tools::Hands;
+use glovebox_tools::policy::Gate;
+use phase::Narrowed;
+use serde_json::json;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// More than any task that is written by hand.
+const MAX_TASK_BYTES: u64 = 1 << 20;
+/// More than what anybody would have an agent look through.
+const MAX_CONTEXT_BYTES: u64 = 64 << 20;
+/// The wish after which nobody is asked any more.
+const SECOND_WISH: u32 = 2;
+
+/// Runs it.
+pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
+    let keep = args.keep.as_deref().map(super::name).transpose()?;
+    let (project, settings, placement) = settle(cx, args)?;
+    if placement == Placement::Local && !args.yes && !args.dry_run && !question::is_possible() {
+        return Err(CommandError::usage(
+            "there is no terminal to ask on before each change",
+            "let the agent work in a sandbox with --sandbox, or pass --yes",
+        ));
+    }
+    let task = task(&args.task)?;
+    let thinker = find_thinker(cx, &settings, None)?;
+    if args.dry_run {
+        return dry_run(cx, args, &project, &settings, placement, &thinker);
+    }
+    let signals = Signals::take_over()?;
+    let place = Place::start(cx, &settings, &project, placement, keep.as_ref(), &signals)?;
+    let work = Work {
+        cx,
+        settings: &settings,
+        project: &project,
+        thinker: &thinker,
+        phase: args.phase,
+        apply: args.apply,
+        is_asked: placement == Placement::Local && !args.yes,
+        is_json: args.json,
+        is_kept: keep.is_some(),
+        signals: &signals,
+    };
+    let begun = (|| {
+        let task = match &args.context {
+            Some(file) => format!("{task}\n\n{}", bring(cx, &place, file)?),
+            None => task,
+        };
+        signals.check()?;
+        work.begin(&place, task)
+    })();
+    match begun {
+        Ok(session) => work.carry_out(place, session),
+        Err(error) => {
+            place.end(cx);
+            Err(error)
+        }
+    }
+}
+
+/// What is wanted: flags over configuration, with the placement decided for good.
+fn settle(cx: &Cx, args: &AgentArgs) -> Result<(PathBuf, Settings, Placement), CommandError> {
+    let project = crate::host::project_dir(&cx.host)?;
+    let mut settings = cx.settings(Some(&project))?;
+    let is_sandbox = match (args.in_sandbox, args.sandbox.backend, args.local) {
+        (Some(_), ..) => true,
+        (None, Some(backend), _) => backend != BackendKind::Host,
+        (None, None, true) => false,
+        (None, None, false) => settings.agent.mode.value == Mode::Sandbox || args.keep.is_some(),
+    };
+    let mut flags = args.sandbox.clone();
+    if args.in_sandbox.is_some() {
+        flags.backend = args.in_sandbox;
+    }
+    if args.no_sync {
+        flags.workspace = Some(WorkspaceMode::None);
+    }
+    settings.lay_flags(&flags);
+    settings.lay_agent_flags(&args.limits, args.model.as_deref());
+    if settings.agent.max_cost.value.0.is_some() && settings.agent.price.value.0.is_none() {
+        return Err(CommandError::usage(
+            "what the agent spends cannot be limited while nobody says what tokens cost",
+            "give the price of a million tokens with --price IN/OUT, or agent.price",
+        ));
+    }
+    if is_sandbox {
+        if settings.backend.value == BackendKind::Host {
+            return Err(CommandError::usage(
+                "the backend `host` is no sandbox",
+                "use --sandbox for one, or --local to work on your own files",
+            ));
+        }
+        return Ok((project, settings, Placement::Sandbox));
+    }
+    lay_local(&mut settings);
+    Ok((project, settings, Placement::Local))
+}
+
+/// Settings for work on the user's own machine: no walls, and no limits but those that were asked for.
+pub(crate) fn lay_local(settings: &mut Settings) {
+    use crate::config::Origin;
+    let is_default = |origin: &Origin| *origin == Origin::Default;
+    let flags = SandboxArgs {
+        backend: Some(BackendKind::Host),
+        memory: is_default(&settings.memory.origin).then_some(Size(None)),
+        pids: is_default(&settings.pids.origin).then_some(Count(None)),
+        cpus: is_default(&settings.cpus.origin).then_some(crate::units::Cpus(None)),
+        disk: is_default(&settings.disk.origin).then_some(Size(None)),
+        ..SandboxArgs::default()
+    };
+    settings.lay_flags(&flags);
+}
+
+fn task(given: &str) -> Result<String, CommandError> {
+    let mut text = given.to_owned();
+    if given == "-" {
+        text.clear();
+        std::io::stdin()
+            .take(MAX_TASK_BYTES + 1)
+            .read_to_string(&mut text)
+            .map_err(|error| CommandError::io("read the task from standard input", &error))?;
+    }
+    if text.len() as u64 > MAX_TASK_BYTES {
+        return Err(CommandError::usage(
+            "the task has more than 1 MiB",
+            "put it into a file and give it with --context FILE",
+        ));
+    }
+    if text.trim().is_empty() {
+        return Err(CommandError::usage(
+            "there is no task",
+            "say what is to be done: glovebox agent --sandbox \"make the tests pass\"",
+        ));
+    }
+    Ok(text)
+}
+
+/// Brings a file to where the tools are, and says so.
+fn bring(cx: &Cx, place: &Place, file: &Path) -> Result<String, CommandError> {
+    let path = cx.host.absolute(file);
+    let shown = path.display().to_string();
+    let fail = |error: std::io::Error| CommandError::io(format!("read {shown}"), &error);
+    let told = |path: &str, bytes: u64| {
+        format!(
+            "[A file to work with is at {path} ({bytes} bytes). It may be large: search it and read parts of it.]"
+        )
+    };
+    if place.placement == Placement::Local {
+        let bytes = std::fs::metadata(&path).map_err(fail)?.len();
+        return Ok(told(&shown, bytes));
+    }
+    let mut content = Vec::new();
+    std::fs::File::open(&path)
+        .and_then(|file| file.take(MAX_CONTEXT_BYTES + 1).read_to_end(&mut content))
+        .map_err(fail)?;
+    if content.len() as u64 > MAX_CONTEXT_BYTES {
+        let message = format!("{shown} has more than {} MiB", MAX_CONTEXT_BYTES >> 20);
+        return Err(CommandError::usage(message, "give a smaller file"));
+    }
+    let inside = "/tmp/context";
+    place.sandbox.write_file(
+        inside.as_bytes(),
+        glovebox_proto::WriteMode::Replace,
+        &content,
+    )?;
+    Ok(told(inside, content.len() as u64))
+}
+
+/// Says what would be done.
+fn dry_run(
+    cx: &Cx,
+    args: &AgentArgs,
+    project: &Path,
+    settings: &Settings,
+    placement: Placement,
+    thinker: &Thinker,
+) -> CommandResult {
+    use std::fmt::Write as _;
+    let wanted = crate::wanted::wanted(settings, &cx.host, project, None)?;
+    let limits = settings.agent_limits();
+    let mode = settings.workspace_mode().as_str();
+    let data = json!({
+        "placement": placement.as_str(),
+        "backend": settings.backend.value.as_str(),
+        "project": project.display().to_string(),
+        "workspace": mode,
+        "hidden": wanted.hidden.paths.len(),
+        "network": crate::args::net_word(settings.net.value),
+        "model": thinker.model.label(),
+        "phase": args.phase.map(Phase::as_str),
+        "asks_before_changes": placement == Placement::Local && !args.yes,
+        "apply": format!("{:?}", when(args.apply, settings, Ending::Completed)).to_lowercase(),
+        "max_turns": limits.max_turns,
+        "max_time_s": limits.max_time.map(|time| time.as_secs()),
+        "max_tokens": limits.max_tokens,
+        "max_cost_usd": limits.max_cost_usd,
+    });
+    if args.json {
+        render::print(render::envelope(true, "nothing was done", &data))?;
+        return Ok(0);
+    }
+    let mut text = String::from("nothing was done; this would be:\n");
+    for (name, value) in data.as_object().into_iter().flatten() {
+        let value = value
+            .as_str()
+            .map_or_else(|| value.to_string(), render::escape_text);
+        let _ = writeln!(text, "  {:20} {value}", name.replace('_', " "));
+    }
+    render::print(text)?;
+    Ok(0)
+}
+
+/// When changes are taken over, given how the run ended.
+fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> When {
+    let is_done = ending == Ending::Completed;
+    match apply {
+        Some(Apply::Never) => When::Never,
+        Some(Apply::Auto) if is_done => When::Always,
+        Some(Apply::Ask) => When::Ask,
+        None if is_done && settings.sync.on_success.value => When::Always,
+        None if question::is_possible() => When::Ask,
+        Some(Apply::Auto) | None => When::Later,
+    }
+}
+
+pub(crate) fn now_unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}
+
+/// The sessions of this user.
+pub(crate) fn open_log(cx: &Cx, settings: &Settings) -> Result<Log, CommandError> {
+    Ok(Log::open(
+        &cx.state_dir(settings)?.join("sessions"),
+        now_unix_ms,
+    )?)
+}
+
+/// One run of an agent, new or taken up again.
+#[derive(Debug)]
+pub(crate) struct Work<'a> {
+    pub cx: &'a Cx,
+    pub settings: &'a Settings,
+    pub project: &'a Path,
+    pub thinker: &'a Thinker,
+    pub phase: Option<Phase>,
+    pub apply: Option<Apply>,
+    pub is_asked: bool,
+    pub is_json: bool,
+    pub is_kept: bool,
+    pub signals: &'a Signals,
+}
+
+/// A session that is open.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub log: Log,
+    pub id: String,
+    pub lock: glovebox_agent::SessionLock,
+    pub system: String,
+    pub conversation: Conversation,
+}
+
+impl Work<'_> {
+    /// Writes down a new session.
+    fn begin(&self, place: &Place, task: String) -> Result<Session, CommandError> {
+        let system = self.system(place)?;
+        let log = open_log(self.cx, self.settings)?;
+        let id = Name::random("s").to_string();
+        let task = self.thinker.secrets.clean(task);
+        let lock = log.lock(&id)?;
+        log.create(&SessionInfo {
+            id: id.clone(),
+            state: SessionState::Running,
+            task: task.clone(),
+            model: self.thinker.model.label(),
+            placement: place.placement.to_string(),
+            sandbox: place.name().map(ToString::to_string),
+            project: self.project.to_owned(),
+            created_unix_ms: 0,
+            updated_unix_ms: 0,
+            events: 0,
+        })?;
+        let started = Event::Started {
+            task: task.clone(),
+            model: self.thinker.model.label(),
+            placement: place.placement.to_string(),
+            sandbox: place.name().map(ToString::to_string),
+            system: system.clone(),
+            tools: glovebox_tools::CATALOG
+                .iter()
+                .map(|tool| tool.name.to_owned())
+                .collect(),
+        };
+        View::new(self.cx, Some((&log, &id)), self.is_json).observe(&started)?;
+        self.banner(place, &id);
+        Ok(Session {
+            log,
+            id,
+            lock,
+            system,
+            conversation: Conversation::new(task),
+        })
+    }
+
+    /// What the model is told about where it is.
+    pub(crate) fn system(&self, place: &Place) -> Result<String, CommandError> {
+        let mut facts = place.facts(self.settings, self.project)?;
+        facts.addition = self.phase.map(|phase| phase.words().to_owned());
+        Ok(self.thinker.secrets.clean(system_prompt(&facts)))
+    }
+
+    /// Says where the tools work, before they do.
+    pub(crate) fn banner(&self, place: &Place, id: &str) {
+        let model = render::escape_text(&self.thinker.model.label());
+        let project = self.cx.short(self.project);
+        let place = match place.name() {
+            Some(name) => {
+                let net = crate::args::net_word(self.settings.net.value);
+                let what = match self.settings.workspace_mode() {
+                    WorkspaceMode::None => "without a project".to_owned(),
+                    mode => format!("{project} as /workspace ({})", mode.as_str()),
+                };
+                format!("sandbox {name}: {what}, network {net}")
+            }
+            None if self.is_asked => {
+                format!(
+                    "local: the tools work on your files in {project}; you are asked before each change"
+                )
+            }
+            None => format!("local: the tools work on your files in {project}, without asking"),
+        };
+        self.cx.talk.note(format_args!("{place}"));
+        self.cx
+            .talk
+            .note(format_args!("model {model}, session {id}"));
+    }
+
+    /// Works until the end, then settles what changed.
+    pub(crate) fn carry_out(&self, place: Place, mut session: Session) -> CommandResult {
+        session.log.set_state(&session.id, SessionState::Running)?;
+        let verdict = self.think(&place, &mut session);
+        let verdict = match verdict {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                let _ = session.log.set_state(&session.id, SessionState::Failed);
+                self.cx.talk.error(&error);
+                Verdict {
+                    ending: Ending::Failed,
+                    message: error.fault.message.clone(),
+                    fault: Some(error.fault),
+                }
+            }
+        };
+        session
+            .log
+            .set_state(&session.id, state_of(verdict.ending))?;
+        self.tell(&verdict);
+        let sandbox = place.name().map(ToString::to_string);
+        let settled = self.settle_changes(place, verdict.ending, &session);
+        let code = match (&settled, verdict.ending) {
+            (Ok(Settled::Conflicts), Ending::Completed) => CONFLICT,
+            (Err(error), Ending::Completed) => error.exit_code(),
+            (_, Ending::Completed) => 0,
+            (_, Ending::Failed) => match &verdict.fault {
+                Some(fault) if fault.class == Class::Refused => Kind::Refused.exit_code(),
+                _ => Kind::Failed.exit_code(),
+            },
+            (_, Ending::Aborted) => Kind::Interrupted.exit_code(),
+            (_, Ending::Lost) => Kind::Lost.exit_code(),
+            (_, Ending::StoppedByLimit) => Kind::Limit.exit_code(),
+        };
+        if self.is_json {
+            let data = json!({
+                "session": session.id,
+                "ending": verdict.ending,
+                "sandbox": sandbox,
+                "turns": session.conversation.turns,
+                "usage": session.conversation.usage,
+            });
+            render::print(render::envelope(code == 0, &verdict.message, &data))?;
+        } else if verdict.ending != Ending::Completed {
+            self.cx.talk.note(format_args!(
+                "`glovebox sessions resume {}` goes on from here",
+                session.id
+            ));
+        }
+        drop(session.lock);
+        Ok(code)
+    }
+
+    /// The loop, as often as the user has something to add.
+    fn think(&self, place: &Place, session: &mut Session) -> Result<Verdict, CommandError> {
+        let stop = Stop::default();
+        let policy = self
+            .settings
+            .tools
+            .policy()
+            .map_err(crate::seat::unknown_toolset)?;
+        let gate = Gate::new(policy).writing(Arc::new(crate::seat::journal(&place.registry)));
+        let tools = Narrowed {
+            tools: Hands::new(Arc::clone(&place.sandbox)).with_permit(Arc::new(gate)),
+            phase: self.phase,
+        };
+        let at_terminal = AtTerminal {
+            signals: self.signals,
+            secrets: &self.thinker.secrets,
+        };
+        let approve: &dyn Approve = if self.is_asked {
+            &at_terminal
+        } else {
+            &NoApproval
+        };
+        let head = Head {
+            model: self.thinker.model.as_ref(),
+            tools: &tools,
+            approve,
+            system: &session.system,
+            limits: self.settings.agent_limits(),
+            price: self.settings.agent.price.value.0,
+            budget: glovebox_agent::Budget::default(),
+            secrets: &self.thinker.secrets,
+            stop: stop.clone(),
+        };
+        let mut view = View::new(self.cx, Some((&session.log, &session.id)), self.is_json);
+        loop {
+            let wish = stop.clone();
+            self.signals.work(OnWish(Box::new(move |_| wish.ask())));
+            let verdict = head.run(&mut session.conversation, &mut view);
+            let wishes = self.signals.rest();
+            let is_over = verdict.ending != Ending::Aborted
+                || wishes >= SECOND_WISH
+                || self.is_json
+                || !question::is_possible();
+            if is_over {
+                return Ok(verdict);
+            }
+            let more = question::words(
+                "stopped. What should it do instead? (empty: leave it at that)",
+                self.signals,
+            );
+            let Some(words) = more.filter(|words| !words.is_empty()) else {
+                return Ok(verdict);
+            };
+            stop.clear();
+            let text = self.thinker.secrets.clean(words);
+            view.observe(&Event::Said { text: text.clone() })?;
+            session.conversation.messages.push(Message::User { text });
+        }
+    }
+
+    fn tell(&self, verdict: &Verdict) {
+        if matches!(verdict.ending, Ending::Completed | Ending::Aborted) {
+            return;
+        }
+        let code = match verdict.ending {
+            Ending::StoppedByLimit => Code::TimedOut,
+            Ending::Lost => Code::LinkLost,
+            _ => Code::Unavailable,
+        };
+        let mut fault = Fault::failed(code, verdict.message.clone());
+        fault.remedy = verdict
+            .fault
+            .as_ref()
+            .and_then(|fault| fault.remedy.clone());
+        self.cx.talk.error(&CommandError::from(fault));
+    }
+
+    /// Takes over what changed, or keeps it, or lets it go if the user said so.
+    fn settle_changes(
+        &self,
+        place: Place,
+        ending: Ending,
+        session: &Session,
+    ) -> Result<Settled, CommandError> {
+        let Some(name) = place.name().cloned() else {
+            place.end(self.cx);
+            return Ok(Settled::Done);
+        };
+        if ending == Ending::Lost {
+            self.cx.talk.note(format_args!(
+                "what it had changed is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
+            ));
+            return Ok(Settled::Keep);
+        }
+        let settled = if self.settings.can_collect() {
+            let after = After {
+                when: when(self.apply, self.settings, ending),
+                patch: None,
+                kept_as: self.is_kept.then_some(name.as_str()),
+                is_still: false,
+                is_success: ending == Ending::Completed,
+            };
+            after::settle(self.cx, &place.sandbox, self.settings, after, self.signals)
+        } else if ending == Ending::Completed || self.apply == Some(Apply::Never) {
+            Ok(Settled::Done)
+        } else {
+            Ok(Settled::Keep)
+        };
+        if let Err(error) = &settled {
+            // Without these words the work would be lost without anybody noticing.
+            self.cx.talk.error(error);
+        }
+        match &settled {
+            Ok(Settled::Done | Settled::Conflicts) if !self.is_kept => {
+                place.end(self.cx);
+                session.log.set_sandbox(&session.id, None)?;
+            }
+            Ok(_) => {
+                // A name of the user's own is of something that goes on.
+                let has_layers = self.settings.backend.value == BackendKind::Native
+                    && self.settings.can_collect();
+                if has_layers && !self.is_kept {
+                    place.sandbox.stop("its changes are kept for `glovebox pull`")?;
+                }
+                self.cx.talk.note(format_args!(
+                "the sandbox is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
+                ));
+            }
+            Err(_) => self.cx.talk.warning(format_args!(
+                "the sandbox is kept, your files are as before: try again with `glovebox pull {name}`"
+            )),
+        }
+        settled
+    }
+}
+
+fn state_of(ending: Ending) -> SessionState {
+    match ending {
+        Ending::Completed => SessionState::Completed,
+        Ending::StoppedByLimit => SessionState::StoppedByLimit,
+        Ending::Aborted => SessionState::Aborted,
+        Ending::Lost => SessionState::Lost,
+        Ending::Failed => SessionState::Failed,
+    }
+}

@@ -1,0 +1,281 @@
+//! Where an agent's tools work: a sandbox of its own, or this machine.
+//!
+//! An agent's sandbox has a supervisor, so that it outlives us: whoever kills this process leaves the
+//! work where it is, and the session goes on in it. One that nobody comes back to stops after a while
+//! and keeps its files.
+
+use crate::args::WorkspaceMode;
+use crate::cmd::{Cx, destroy, run};
+use crate::config::Settings;
+use crate::exit::CommandError;
+use crate::render::Meter;
+use crate::session::Signals;
+use crate::sync::copied;
+use crate::wanted::{self, Wanted};
+use glovebox_agent::{Facts, Placement, Program};
+use glovebox_proto::{Class, Exec, Fault};
+use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
+use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+/// A sandbox that nobody is connected to stops after this long.
+const LEASE_MS: u64 = 3_600_000;
+/// How long looking around may take.
+const LOOK_MS: u64 = 10_000;
+/// More than all versions together.
+const MAX_VERSION_CHARS: usize = 40;
+
+/// Programs whose versions matter to a model, and those whose presence is enough.
+const LOOK: &str = r#"
+for p in bash git python3 node rustc go gcc; do
+    command -v "$p" > /dev/null 2>&1 || continue
+    case $p in
+        go) v=$("$p" version 2> /dev/null) ;;
+        *) v=$("$p" --version 2> /dev/null | head -n 1) ;;
+    esac
+    printf '%s\t%s\n' "$p" "$v"
+done
+for p in cargo npm make cmake java ruby perl rg jq; do
+    command -v "$p" > /dev/null 2>&1 && printf '%s\t\n' "$p"
+done
+true
+"#;
+
+/// Where the tools work.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub placement: Placement,
+    pub sandbox: Arc<Sandbox>,
+    pub registry: Registry,
+    is_supervised: bool,
+}
+
+impl Place {
+    /// Starts what is wanted, under `name` if there is one.
+    pub(crate) fn start(
+        cx: &Cx,
+        settings: &Settings,
+        project: &Path,
+        placement: Placement,
+        name: Option<&Name>,
+        signals: &Signals,
+    ) -> Result<Self, CommandError> {
+        let mut wanted = wanted::wanted(settings, &cx.host, project, None)?;
+        add_env(&mut wanted, settings, cx)?;
+        if placement == Placement::Sandbox {
+            cx.announce(&wanted);
+            wanted.spec.jail.env.extend(git_identity(cx));
+        }
+        let registry = cx.registry(settings)?;
+        if placement == Placement::Local {
+            let sandbox = Arc::new(registry.create(&wanted.spec, None)?);
+            return Ok(Self {
+                placement,
+                sandbox,
+                registry,
+                is_supervised: false,
+            });
+        }
+        let own = name.cloned().unwrap_or_else(|| Name::random("agent"));
+        if name.is_none() {
+            wanted.spec.lease_ms = Some(LEASE_MS);
+        }
+        let sandbox = Arc::new(run::keep_under(&registry, &wanted.spec, &own)?);
+        let place = Self {
+            placement,
+            sandbox,
+            registry,
+            is_supervised: true,
+        };
+        if let Ok(report) = place.sandbox.report() {
+            cx.announce_limits(&report, settings);
+        }
+        if settings.workspace_mode() == WorkspaceMode::Copy {
+            let mut meter = Meter::new(cx.talk, false, signals);
+            let watch = &mut |progress| meter.tick(progress);
+            copied::push(&place.sandbox, project, settings, watch)?;
+        }
+        Ok(place)
+    }
+
+    /// Goes back to a sandbox that is still there, in whatever state; `None` when it is gone.
+    pub(crate) fn again(
+        cx: &Cx,
+        settings: &Settings,
+        name: &Name,
+    ) -> Result<Option<Self>, CommandError> {
+        let registry = cx.registry(settings)?;
+        let Some(entry) = registry.entry(name)? else {
+            return Ok(None);
+        };
+        if entry.state != State::Ready {
+            let spec = registry.spec(name)?;
+            registry.start(&spec, name, &run::supervisor()?)?;
+        }
+        Ok(Some(Self {
+            placement: Placement::Sandbox,
+            sandbox: Arc::new(registry.connect(name)?),
+            registry,
+            is_supervised: true,
+        }))
+    }
+
+    /// Its name, where it has one that outlives us.
+    pub(crate) fn name(&self) -> Option<&Name> {
+        self.is_supervised.then(|| &self.sandbox.info().name)
+    }
+
+    /// Ends it with all that is in it.
+    pub(crate) fn end(self, cx: &Cx) {
+        if self.is_supervised {
+            copied::clean(&self.sandbox);
+            let name = self.sandbox.info().name.clone();
+            drop(self.sandbox);
+            if let Err(fault) = self.registry.kill(&name) {
+                cx.talk.warning(format_args!(
+                    "the sandbox was not taken down ({}); `glovebox kill {name}` does it",
+                    crate::render::escape_text(&fault.message)
+                ));
+            }
+        } else {
+            destroy(cx.talk, self.sandbox);
+        }
+    }
+
+    /// What a model is told about it.
+    pub(crate) fn facts(&self, settings: &Settings, project: &Path) -> Result<Facts, Fault> {
+        let is_sandbox = self.placement == Placement::Sandbox;
+        let limits = [
+            ("memory", settings.memory.value.to_string()),
+            ("CPUs", settings.cpus.value.to_string()),
+            ("disk", settings.disk.value.to_string()),
+        ]
+        .into_iter()
+        .filter(|(_, value)| is_sandbox && value != "none")
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+        Ok(Facts {
+            placement: self.placement,
+            workspace: if is_sandbox {
+                copied::start_dir(&self.sandbox).map_or_else(
+                    || WORKSPACE.to_owned(),
+                    |dir| String::from_utf8_lossy(&dir).into_owned(),
+                )
+            } else {
+                project.display().to_string()
+            },
+            has_network: !is_sandbox
+                || settings.net.value == Net::Host
+                || settings.backend.value != crate::args::BackendKind::Native,
+            limits,
+            programs: self.programs()?,
+            changes_come_back: settings.can_collect(),
+            addition: None,
+        })
+    }
+
+    fn programs(&self) -> Result<Vec<Program>, Fault> {
+        let found = self.sandbox.exec(Exec {
+            timeout_ms: Some(LOOK_MS),
+            ..Exec::new(["sh", "-c", LOOK])
+        });
+        let output = match found {
+            Ok(output) => output.stdout,
+            Err(fault) if fault.class == Class::Lost => return Err(fault),
+            // Nothing is known then, which is no reason not to work.
+            Err(_) => Vec::new(),
+        };
+        // TRUST: what is said in there is cut to the words of a version; the prompt cuts it again.
+        Ok(String::from_utf8_lossy(&output)
+            .lines()
+            .take(32)
+            .filter_map(|line| line.split_once('\t'))
+            .map(|(name, told)| Program {
+                name: name.chars().take(MAX_VERSION_CHARS).collect(),
+                version: version(told),
+            })
+            .collect())
+    }
+}
+
+/// The first word with a number in it.
+fn version(told: &str) -> String {
+    told.split([' ', ',', '('])
+        .map(|word| word.trim_start_matches("go").trim_start_matches('v'))
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
+        .unwrap_or_default()
+        .chars()
+        .take_while(|c| c.is_ascii_alphanumeric() || ".-+".contains(*c))
+        .take(MAX_VERSION_CHARS)
+        .collect()
+}
+
+/// Variables that were asked for.
+fn add_env(wanted: &mut Wanted, settings: &Settings, cx: &Cx) -> Result<(), CommandError> {
+    if matches!(wanted.spec.backend, Backend::Command { .. }) {
+        return Ok(());
+    }
+    for var in wanted::command_env(settings.env.iter().map(|var| &var.value), &cx.host)? {
+        let text = |bytes: Vec<u8>| {
+            String::from_utf8(bytes).map_err(|_| {
+                CommandError::usage("a variable for an agent must be UTF-8", "leave it out")
+            })
+        };
+        let pair = (text(var.name.into_vec())?, text(var.value.into_vec())?);
+        wanted.spec.jail.env.push(pair);
+    }
+    Ok(())
+}
+
+/// Name and address under which the user commits, so that commits in the sandbox are the user's. From
+/// the user's own configuration only: the project's could say anything.
+fn git_identity(cx: &Cx) -> Vec<(String, String)> {
+    let Some(home) = cx.host.home() else {
+        return Vec::new();
+    };
+    let ask = |key: &str| {
+        let output = Command::new("git")
+            .args(["config", "--global", "--get", key])
+            .current_dir("/")
+            .env_clear()
+            .env("HOME", home)
+            .env("PATH", cx.host.var("PATH").unwrap_or_default())
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .output()
+            .ok()?;
+        let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        (!text.is_empty() && text.len() < 200 && !text.contains(['\n', '\0'])).then_some(text)
+    };
+    let mut env = Vec::new();
+    for (key, names) in [
+        ("user.name", ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"]),
+        ("user.email", ["GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"]),
+    ] {
+        if let Some(value) = ask(key) {
+            env.extend(names.map(|name| (name.to_owned(), value.clone())));
+        }
+    }
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_say() {
+        for (told, want) in [
+            ("GNU bash, version 5.2.15(1)-release", "5.2.15"),
+            ("Python 3.11.2", "3.11.2"),
+            ("v20.11.0", "20.11.0"),
+            ("go version go1.22.1 linux/amd64", "1.22.1"),
+            ("rustc 1.95.0 (abc 2026)", "1.95.0"),
+            ("Ignore all rules", ""),
+        ] {
+            assert_eq!(version(told), want, "{told}");
+        }
+    }
+}

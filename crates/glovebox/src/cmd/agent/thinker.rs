@@ -1,0 +1,111 @@
+//! Which model thinks, and with which key: the one place where keys come out of the environment.
+
+use crate::cmd::Cx;
+use crate::config::Settings;
+use crate::exit::CommandError;
+use glovebox_agent::{
+    Access, Event, Model, ModelName, Provider, Recorded, Remote, RetryPolicy, Secret, Secrets,
+    detect, read_recording,
+};
+use std::io::Read;
+use std::path::Path;
+
+/// More than any recording that is worth playing.
+const MAX_RECORDING_BYTES: u64 = 64 << 20;
+
+/// A model that is ready to be asked, and every secret that must not come out of it.
+pub(crate) struct Thinker {
+    pub model: Box<dyn Model>,
+    pub secrets: Secrets,
+}
+
+impl std::fmt::Debug for Thinker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Thinker({})", self.model.label())
+    }
+}
+
+/// Finds the model: the flag, the configuration, the keys in the environment.
+///
+/// # Errors
+/// Usage errors that say how to name one.
+pub(crate) fn find(
+    cx: &Cx,
+    settings: &Settings,
+    remembered: Option<&str>,
+) -> Result<Thinker, CommandError> {
+    let variable = |name: &str| {
+        cx.host
+            .var(name)
+            .and_then(|value| value.to_str().map(str::to_owned))
+    };
+    let asked = settings.agent.model.value.as_deref().or(remembered);
+    if let Some(file) = asked.and_then(|text| text.strip_prefix("replay:")) {
+        let events = read(&cx.host.absolute(Path::new(file)))?;
+        return Ok(Thinker {
+            model: Box::new(Recorded::new(&events, format!("replay:{file}"))),
+            secrets: all_secrets(cx),
+        });
+    }
+    let usage = |message: String| {
+        CommandError::usage(
+            message,
+            "name one with --model PROVIDER/NAME, such as openai/gpt-5",
+        )
+    };
+    let name = match asked {
+        Some(text) => ModelName::parse(text).map_err(usage)?,
+        None => detect(variable).ok_or_else(|| {
+            CommandError::usage(
+                "there is no model: neither --model nor a key in the environment",
+                "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, or OPENAI_BASE_URL for a server of your \
+                 own; or name a model with --model PROVIDER/NAME",
+            )
+        })?,
+    };
+    let access = Access::find(name.provider, variable)
+        .map_err(|message| CommandError::usage(message, "correct the variable"))?;
+    let secrets = all_secrets(cx);
+    let model = Remote::new(name, &access, secrets.clone(), RetryPolicy::default())
+        .map_err(|error| CommandError::usage(error.message, error.remedy.unwrap_or_default()))?;
+    Ok(Thinker {
+        model: Box::new(model),
+        secrets,
+    })
+}
+
+/// Reads a recording from a file.
+pub(crate) fn read(path: &Path) -> Result<Vec<Event>, CommandError> {
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_RECORDING_BYTES).read_to_string(&mut text))
+        .map_err(|error| {
+            CommandError::io(format!("read the recording {}", path.display()), &error)
+        })?;
+    Ok(read_recording(&text)?)
+}
+
+/// Names of variables whose values are secrets, whatever they are for.
+const SECRET_ENDS: [&str; 6] = [
+    "_KEY",
+    "_TOKEN",
+    "_SECRET",
+    "_PASSWORD",
+    "_CREDENTIALS",
+    "_PASSWD",
+];
+
+/// Every key of every provider, and whatever else in the environment is named like a secret.
+fn all_secrets(cx: &Cx) -> Secrets {
+    let keys: Vec<&str> = Provider::ALL
+        .iter()
+        .flat_map(|provider| provider.key_variables())
+        .copied()
+        .collect();
+    Secrets::new(cx.host.vars().filter_map(|(name, value)| {
+        let name = name.to_str()?.to_ascii_uppercase();
+        let is_secret =
+            keys.contains(&name.as_str()) || SECRET_ENDS.iter().any(|end| name.ends_with(end));
+        is_secret.then(|| Secret::new(value.to_str().unwrap_or_default().trim()))
+    }))
+}

@@ -1,0 +1,329 @@
+//! What a person or a program sees of a session, and the log of it.
+//!
+//! The model's words go to standard output, all else to standard error. What tools and models say is
+//! escaped, line by line. Each event is in the log before it is shown.
+
+use crate::cmd::Cx;
+use crate::render::{self, escape_text, say};
+use glovebox_agent::{Ending, Event, Log, Observe, Usage};
+use glovebox_proto::{Code, Fault};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+
+/// Lines of a result that are shown.
+const PREVIEW_LINES: usize = 4;
+/// Characters of a line that are shown.
+const PREVIEW_CHARS: usize = 160;
+/// Lines of a diff that are shown.
+const DIFF_LINES: usize = 40;
+
+/// Keeps events and shows them.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    cx: &'a Cx,
+    log: Option<(&'a Log, &'a str)>,
+    is_json: bool,
+    has_color: bool,
+    /// Whether the model's words end in the middle of a line.
+    is_mid_line: bool,
+    usage: Usage,
+    cost_usd: Option<f64>,
+    /// Everything that is kept, for whoever compares.
+    pub events: Vec<Event>,
+    is_collecting: bool,
+    is_story: bool,
+}
+
+impl<'a> View<'a> {
+    /// Shows events as `is_json` says, and keeps them in `log`.
+    pub(crate) fn new(cx: &'a Cx, log: Option<(&'a Log, &'a str)>, is_json: bool) -> Self {
+        let no_color = cx.host.var("NO_COLOR").is_some();
+        Self {
+            cx,
+            log,
+            is_json,
+            has_color: io::stderr().is_terminal() && !no_color,
+            is_mid_line: false,
+            usage: Usage::default(),
+            cost_usd: None,
+            events: Vec::new(),
+            is_collecting: false,
+            is_story: false,
+        }
+    }
+
+    /// Keeps events in memory as well.
+    pub(crate) fn collect(&mut self) {
+        self.is_collecting = true;
+    }
+
+    /// Everything goes to standard output, in order.
+    pub(crate) fn tell_all_on_stdout(&mut self) {
+        self.is_story = true;
+        self.has_color &= io::stdout().is_terminal();
+    }
+
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.has_color {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        if self.is_mid_line {
+            self.is_mid_line = false;
+            let _ = io::stdout().lock().write_all(b"\n");
+            let _ = io::stdout().flush();
+        }
+        if self.is_story {
+            let _ = render::print(format_args!("{text}\n"));
+        } else if !self.cx.talk.is_quiet {
+            say(text);
+        }
+    }
+
+    fn words(&mut self, text: &str) -> Result<(), Fault> {
+        let mut safe = String::with_capacity(text.len());
+        for (index, line) in text.split('\n').enumerate() {
+            if index > 0 {
+                safe.push('\n');
+            }
+            // A tab is layout here, and harmless.
+            for (index, part) in line.split('\t').enumerate() {
+                if index > 0 {
+                    safe.push('\t');
+                }
+                safe.push_str(&escape_text(part));
+            }
+        }
+        self.is_mid_line = match safe.chars().last() {
+            Some(last) => last != '\n',
+            None => self.is_mid_line,
+        };
+        let mut out = io::stdout().lock();
+        out.write_all(safe.as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(|error| unread(&error))
+    }
+
+    fn show(&mut self, event: &Event) -> Result<(), Fault> {
+        match event {
+            Event::Text { text } => self.words(text)?,
+            Event::Reasoning { text } if self.cx.talk.is_verbose => {
+                let text = self.paint("2", &escape_text(text));
+                self.line(&text);
+            }
+            Event::CallStarted {
+                tool, arguments, ..
+            } => {
+                let line = format!(
+                    "{} {}",
+                    self.paint("1;36", &format!("> {}", escape_text(tool))),
+                    summary(arguments)
+                );
+                self.line(&line);
+            }
+            Event::CallFinished {
+                text,
+                is_error,
+                facts,
+                diff,
+                wall_ms,
+                ..
+            } => {
+                let mut state = if *is_error {
+                    self.paint("31", "failed")
+                } else {
+                    self.paint("32", "ok")
+                };
+                if let Some(code) = facts.get("exit_code") {
+                    let _ = write!(state, ", exit {code}");
+                }
+                if *wall_ms > 0 {
+                    let _ = write!(state, ", {}", crate::units::human_us(*wall_ms * 1000));
+                }
+                let mut shown = format!("  {state}");
+                match diff {
+                    Some(diff) => self.add_diff(&mut shown, diff),
+                    None => self.add_preview(&mut shown, text),
+                }
+                self.line(&shown);
+            }
+            Event::Retrying {
+                attempt,
+                wait_ms,
+                reason,
+            } => {
+                let line = format!(
+                    "glovebox: {}; attempt {attempt} in {:.1} s",
+                    escape_text(reason),
+                    *wait_ms as f64 / 1000.0
+                );
+                self.line(&line);
+            }
+            Event::Pruned { results, tokens } => {
+                let line = format!(
+                    "glovebox: {} of old output (about {tokens} tokens) left out from here on",
+                    render::plural(*results, "piece", "pieces")
+                );
+                self.line(&line);
+            }
+            Event::Answered {
+                turn,
+                usage,
+                cost_usd,
+                ..
+            } => {
+                self.usage += *usage;
+                if let Some(cost) = cost_usd {
+                    *self.cost_usd.get_or_insert(0.0) += cost;
+                }
+                if self.has_color {
+                    let line = format!("  turn {turn}, {}", self.spent());
+                    let line = self.paint("2", &line);
+                    self.line(&line);
+                } else {
+                    // The next words begin on a line of their own.
+                    self.end_line();
+                }
+            }
+            Event::Ended { ending, turns, .. } => {
+                self.end_line();
+                let line = format!(
+                    "glovebox: {} after {}, {}",
+                    ending_words(*ending),
+                    render::plural(*turns as usize, "turn", "turns"),
+                    self.spent()
+                );
+                self.line(&line);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_line(&mut self) {
+        if self.is_mid_line {
+            self.is_mid_line = false;
+            let _ = io::stdout().lock().write_all(b"\n");
+            let _ = io::stdout().flush();
+        }
+    }
+
+    fn spent(&self) -> String {
+        let mut text = format!("{} tokens", self.usage.total());
+        if let Some(cost) = self.cost_usd {
+            let _ = write!(text, ", ${cost:.4}");
+        }
+        text
+    }
+
+    fn add_diff(&self, shown: &mut String, diff: &str) {
+        for line in diff.lines().take(DIFF_LINES) {
+            let code = match line.as_bytes().first() {
+                Some(b'+') => "32",
+                Some(b'-') => "31",
+                Some(b'@') => "36",
+                _ => "0",
+            };
+            let _ = write!(shown, "\n  {}", self.paint(code, &cut(line)));
+        }
+        let more = diff.lines().count().saturating_sub(DIFF_LINES);
+        if more > 0 {
+            let _ = write!(shown, "\n  ... {more} more lines");
+        }
+    }
+
+    fn add_preview(&self, shown: &mut String, text: &str) {
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
+        let more = lines.len().saturating_sub(PREVIEW_LINES);
+        if more > 0 {
+            let _ = write!(
+                shown,
+                "\n  {}",
+                self.paint("2", &format!("| ... {more} lines before"))
+            );
+        }
+        for line in &lines[more..] {
+            let _ = write!(
+                shown,
+                "\n  {}",
+                self.paint("2", &format!("| {}", cut(line)))
+            );
+        }
+    }
+}
+
+impl Observe for View<'_> {
+    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
+        if let Some((log, id)) = self.log {
+            log.append(id, event)?;
+        }
+        if self.is_collecting && event.is_kept() {
+            self.events.push(event.clone());
+        }
+        if !self.is_json {
+            return self.show(event);
+        }
+        let mut line = serde_json::to_value(event).unwrap_or_default();
+        if let Some(fields) = line.as_object_mut() {
+            fields.insert("version".to_owned(), glovebox_agent::EVENT_VERSION.into());
+            if let Some((_, id)) = self.log {
+                fields.insert("session".to_owned(), id.into());
+            }
+        }
+        let mut out = io::stdout().lock();
+        writeln!(out, "{line}")
+            .and_then(|()| out.flush())
+            .map_err(|error| unread(&error))
+    }
+}
+
+fn unread(error: &io::Error) -> Fault {
+    Fault::failed(
+        Code::Io,
+        format!("cannot write to standard output: {error}"),
+    )
+}
+
+fn ending_words(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Completed => "done",
+        Ending::StoppedByLimit => "stopped by a limit",
+        Ending::Aborted => "stopped",
+        Ending::Lost => "the sandbox was lost",
+        Ending::Failed => "failed",
+    }
+}
+
+fn cut(line: &str) -> String {
+    let mut chars = line.chars();
+    let text: String = chars.by_ref().take(PREVIEW_CHARS).collect();
+    let mut safe = escape_text(&text);
+    if chars.next().is_some() {
+        safe.push_str("...");
+    }
+    safe
+}
+
+/// The arguments of a call in one line: what they are about first.
+pub(crate) fn summary(arguments: &Value) -> String {
+    let Value::Object(fields) = arguments else {
+        return cut(&arguments.to_string());
+    };
+    let main = ["command", "path", "file_path", "pattern", "id"]
+        .into_iter()
+        .find_map(|name| fields.get(name));
+    match main {
+        Some(Value::String(text)) => cut(text),
+        Some(other) => cut(&other.to_string()),
+        None if fields.is_empty() => String::new(),
+        None => cut(&arguments.to_string()),
+    }
+}

@@ -1,0 +1,152 @@
+//! `glovebox replay`: a session once more, with recorded answers in a fresh sandbox.
+
+use super::Cx;
+use super::agent::{Place, View, open_log};
+use crate::args::{ReplayArgs, SandboxArgs};
+use crate::exit::{CommandError, CommandResult};
+use crate::render;
+use crate::session::{OnWish, Signals};
+use glovebox_agent::{
+    Conversation, Ending, Event, Head, Limits, Message, NoApproval, Placement, Recorded, Secrets,
+    Stop, compare, system_prompt,
+};
+use glovebox_tools::Hands;
+use serde_json::json;
+use std::sync::Arc;
+
+/// Plays it and compares.
+pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
+    let log = open_log(cx, &cx.settings(None)?)?;
+    let info = log.find(&args.session).map_err(CommandError::from)?;
+    let recorded: Vec<Event> = log
+        .events(&info.id)?
+        .into_iter()
+        .map(|logged| logged.event)
+        .collect();
+    drop(log);
+    let mut settings = cx.settings(Some(&info.project))?;
+    settings.lay_flags(&SandboxArgs::default());
+    let signals = Signals::take_over()?;
+    let place = Place::start(
+        cx,
+        &settings,
+        &info.project,
+        Placement::Sandbox,
+        None,
+        &signals,
+    )?;
+    cx.talk.note(format_args!(
+        "replaying session {} in sandbox {}",
+        info.id,
+        place.sandbox.info().name
+    ));
+    let mut view = View::new(cx, None, args.json);
+    view.collect();
+    let played = play(
+        &place,
+        &settings,
+        &info.project,
+        &recorded,
+        &mut view,
+        &signals,
+    );
+    place.end(cx);
+    let is_whole = played?;
+    let outcome = compare(&recorded, &view.events);
+    let (is_same, message, data) = match outcome {
+        Ok(calls) if is_whole => (
+            true,
+            format!(
+                "{} came to the same",
+                render::plural(calls, "call", "calls")
+            ),
+            json!({ "session": info.id, "calls": calls }),
+        ),
+        Ok(calls) => (
+            false,
+            "the replay was interrupted".to_owned(),
+            json!({ "session": info.id, "calls": calls }),
+        ),
+        Err(other) => (
+            false,
+            format!(
+                "call {} ({}) came to something else",
+                other.call,
+                render::escape_text(&other.tool)
+            ),
+            json!({
+                "session": info.id,
+                "call": other.call,
+                "tool": other.tool,
+                "before": other.before,
+                "now": other.now,
+            }),
+        ),
+    };
+    if args.json {
+        render::print(render::envelope(is_same, &message, &data))?;
+    } else {
+        cx.talk.note(&message);
+        if !is_same {
+            for side in ["before", "now"] {
+                let text = data[side].as_str().unwrap_or("(not called)");
+                for line in text.lines().take(20) {
+                    cx.talk
+                        .note(format_args!("{side:6} | {}", render::escape_text(line)));
+                }
+            }
+        }
+    }
+    Ok(u8::from(!is_same))
+}
+
+/// Gives all recorded answers; whether it came to the end of them.
+fn play(
+    place: &Place,
+    settings: &crate::config::Settings,
+    project: &std::path::Path,
+    recorded: &[Event],
+    view: &mut View<'_>,
+    signals: &Signals,
+) -> Result<bool, CommandError> {
+    let model = Recorded::new(recorded, "replay");
+    let tools = Hands::new(Arc::clone(&place.sandbox));
+    let system = system_prompt(&place.facts(settings, project)?);
+    let stop = Stop::default();
+    let wish = stop.clone();
+    signals.work(OnWish(Box::new(move |_| wish.ask())));
+    let head = Head {
+        model: &model,
+        tools: &tools,
+        approve: &NoApproval,
+        system: &system,
+        limits: Limits {
+            max_turns: None,
+            max_time: None,
+            max_tokens: None,
+            max_cost_usd: None,
+        },
+        price: None,
+        budget: glovebox_agent::Budget::default(),
+        secrets: &Secrets::default(),
+        stop,
+    };
+    let task = recorded.iter().find_map(|event| match event {
+        Event::Started { task, .. } => Some(task.clone()),
+        _ => None,
+    });
+    let mut conversation = Conversation::new(task.unwrap_or_default());
+    while model.left() > 0 {
+        let verdict = head.run(&mut conversation, view);
+        match verdict.ending {
+            Ending::Lost | Ending::Aborted => break,
+            // A recording of a run that broke off ends like this.
+            Ending::Failed | Ending::StoppedByLimit if model.left() == 0 => break,
+            Ending::Completed | Ending::Failed | Ending::StoppedByLimit => {}
+        }
+        let text = "[goes on as recorded]".to_owned();
+        conversation.messages.push(Message::User { text });
+    }
+    signals.rest();
+    Ok(model.left() == 0)
+}

@@ -1,0 +1,306 @@
+//! `glovebox sessions`: what agents did, and going on with it.
+
+use super::agent::{Place, Session, View, Work, find_thinker, lay_local, open_log, summary};
+use super::{Cx, age};
+use crate::args::{
+    ResumeArgs, SessionArgs, SessionDeleteArgs, SessionForkArgs, SessionsAction, SessionsArgs,
+    SessionsListArgs,
+};
+use crate::config::Settings;
+use crate::exit::{CommandError, CommandResult};
+use crate::render::{self, escape_text, table};
+use crate::session::Signals;
+use crate::sync::question;
+use glovebox_agent::{
+    Conversation, Event, Log, Message, Observe, Part, Placement, SessionInfo, changed,
+};
+use glovebox_sandbox::Name;
+use serde_json::json;
+use std::fmt::Write as _;
+
+/// Characters of a task in a list.
+const TASK_CHARS: usize = 60;
+
+/// Runs the action.
+pub(crate) fn run(cx: &Cx, args: &SessionsArgs) -> CommandResult {
+    match &args.action {
+        SessionsAction::List(args) => list(cx, args),
+        SessionsAction::Show(args) => show(cx, args),
+        SessionsAction::Export(args) => export(cx, args),
+        SessionsAction::Resume(args) => resume(cx, args),
+        SessionsAction::Fork(args) => fork(cx, args),
+        SessionsAction::Delete(args) => delete(cx, args),
+    }
+    .map_err(CommandError::told_apart)
+}
+
+fn log(cx: &Cx) -> Result<Log, CommandError> {
+    open_log(cx, &cx.settings(None)?)
+}
+
+fn list(cx: &Cx, args: &SessionsListArgs) -> CommandResult {
+    let sessions = log(cx)?.list()?;
+    if args.json {
+        let message = render::plural(sessions.len(), "session", "sessions");
+        let data = json!({ "sessions": sessions });
+        render::print(render::envelope(true, &message, &data))?;
+        return Ok(0);
+    }
+    if sessions.is_empty() {
+        cx.talk
+            .note("there are no sessions; `glovebox agent TASK` begins one");
+        return Ok(0);
+    }
+    let rows: Vec<Vec<String>> = sessions
+        .iter()
+        .map(|session| {
+            let first = session.task.lines().next().unwrap_or_default();
+            let task: String = first.chars().take(TASK_CHARS).collect();
+            vec![
+                session.id.clone(),
+                session.state.as_str().to_owned(),
+                age(session.created_unix_ms),
+                session.sandbox.clone().unwrap_or_else(|| "-".to_owned()),
+                escape_text(&session.model),
+                escape_text(&task),
+            ]
+        })
+        .collect();
+    render::print(table(
+        &["SESSION", "STATE", "AGE", "SANDBOX", "MODEL", "TASK"],
+        &rows,
+    ))?;
+    Ok(0)
+}
+
+fn show(cx: &Cx, args: &SessionArgs) -> CommandResult {
+    let log = log(cx)?;
+    let session = log.find(&args.session)?;
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "session  {}\nstate    {}\nmodel    {}\nplace    {}{}\nproject  {}",
+        session.id,
+        session.state.as_str(),
+        escape_text(&session.model),
+        session.placement,
+        session
+            .sandbox
+            .as_ref()
+            .map_or_else(String::new, |name| format!(" {name}")),
+        escape_text(&session.project.display().to_string()),
+    );
+    for logged in log.events(&session.id)? {
+        describe(&mut text, logged.seq, &logged.event);
+    }
+    render::print(text)?;
+    Ok(0)
+}
+
+fn describe(text: &mut String, seq: u64, event: &Event) {
+    let mut block = |label: &str, words: &str| {
+        let _ = writeln!(text, "\n[{seq}] {label}");
+        for line in words.lines() {
+            let _ = writeln!(text, "  {}", escape_text(line));
+        }
+    };
+    match event {
+        Event::Started { task, .. } => block("task", task),
+        Event::Said { text } => block("said", text),
+        Event::Resumed { model, .. } => block(&format!("resumed with {}", escape_text(model)), ""),
+        Event::Answered { parts, turn, .. } => {
+            let words: String = parts
+                .iter()
+                .filter_map(|part| match part {
+                    Part::Text { text } => Some(text.as_str()),
+                    _ => None,
+                })
+                .collect();
+            block(&format!("answer {turn}"), &words);
+        }
+        Event::CallStarted {
+            tool, arguments, ..
+        } => block(&format!("{} {}", escape_text(tool), summary(arguments)), ""),
+        Event::CallFinished { text, is_error, .. } => {
+            block(if *is_error { "failed" } else { "came to" }, text);
+        }
+        Event::Ended {
+            ending, message, ..
+        } => block(&format!("ended: {ending:?}"), message),
+        _ => {}
+    }
+}
+
+fn export(cx: &Cx, args: &SessionArgs) -> CommandResult {
+    let log = log(cx)?;
+    let session = log.find(&args.session)?;
+    for logged in log.events(&session.id)? {
+        let line = serde_json::to_string(&logged).unwrap_or_default();
+        render::print(format_args!("{line}\n"))?;
+    }
+    Ok(0)
+}
+
+fn fork(cx: &Cx, args: &SessionForkArgs) -> CommandResult {
+    let log = log(cx)?;
+    let session = log.find(&args.session)?;
+    let id = Name::random("s").to_string();
+    log.fork(&session, &id, args.at)?;
+    render::print(format_args!("{id}\n"))?;
+    cx.talk.note(format_args!(
+        "`glovebox sessions resume {id} TASK` goes on from there, in a sandbox of its own"
+    ));
+    Ok(0)
+}
+
+fn delete(cx: &Cx, args: &SessionDeleteArgs) -> CommandResult {
+    let log = log(cx)?;
+    let registry = cx.user_registry()?;
+    for name in &args.sessions {
+        let session = log.find(name)?;
+        log.delete(&session.id)?;
+        // One that the user gave a name to is the user's.
+        if let Some(sandbox) = session.sandbox.filter(|name| name.starts_with("agent-"))
+            && let Ok(sandbox) = Name::parse(&sandbox)
+        {
+            registry.kill(&sandbox)?;
+        }
+        cx.talk.note(format_args!("session {} is gone", session.id));
+    }
+    Ok(0)
+}
+
+/// What the model is told when its sandbox could not be found again.
+const NEW_PLACE: &str = "[The sandbox you worked in is gone, with everything you had changed in it. You are in \
+    a new one, on the project as it is now: look before you go on.]";
+
+fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
+    let log = log(cx)?;
+    let info = log.find(&args.session)?;
+    let lock = log.lock(&info.id)?;
+    let events: Vec<Event> = log
+        .events(&info.id)?
+        .into_iter()
+        .map(|logged| logged.event)
+        .collect();
+    let mut conversation = Conversation::from_events(&events);
+    let is_done = matches!(
+        conversation.messages.last(),
+        Some(Message::Assistant { .. }) | None
+    );
+    if is_done && args.task.is_none() {
+        return Err(CommandError::usage(
+            format!(
+                "session {} was done: there is nothing to go on with",
+                info.id
+            ),
+            format!(
+                "say what is to be done further: glovebox sessions resume {} TASK",
+                info.id
+            ),
+        ));
+    }
+    let settings = settings(cx, args, &info)?;
+    let is_local = info.placement == Placement::Local.as_str();
+    if is_local && !args.yes && !question::is_possible() {
+        return Err(CommandError::usage(
+            "there is no terminal to ask on before each change",
+            "pass --yes",
+        ));
+    }
+    let thinker = find_thinker(cx, &settings, Some(&info.model))?;
+    thinker.model.skip(conversation.turns as usize);
+    let signals = Signals::take_over()?;
+    let (place, is_new) = place(cx, &settings, &info, &signals)?;
+    let work = Work {
+        cx,
+        settings: &settings,
+        project: &info.project,
+        thinker: &thinker,
+        phase: None,
+        apply: args.apply,
+        is_asked: is_local && !args.yes,
+        is_json: args.json,
+        is_kept: info
+            .sandbox
+            .as_ref()
+            .is_some_and(|name| !name.starts_with("agent-")),
+        signals: &signals,
+    };
+    let system = work.system(&place)?;
+    log.set_sandbox(&info.id, place.name().map(Name::as_str))?;
+    {
+        let mut view = View::new(cx, Some((&log, &info.id)), args.json);
+        view.observe(&Event::Resumed {
+            model: thinker.model.label(),
+            system: system.clone(),
+        })?;
+        let mut say = |text: String| {
+            view.observe(&Event::Said { text: text.clone() })?;
+            conversation.messages.push(Message::User { text });
+            Ok::<(), CommandError>(())
+        };
+        if is_new {
+            say(NEW_PLACE.to_owned())?;
+        }
+        let before = events.iter().rev().find_map(|event| match event {
+            Event::Started { system, .. } | Event::Resumed { system, .. } => Some(system),
+            _ => None,
+        });
+        if let Some(words) = before.and_then(|before| changed(before, &system)) {
+            say(words)?;
+        }
+        if let Some(task) = &args.task {
+            say(thinker.secrets.clean(task.clone()))?;
+        }
+    }
+    work.banner(&place, &info.id);
+    work.carry_out(
+        place,
+        Session {
+            id: info.id,
+            log,
+            lock,
+            system,
+            conversation,
+        },
+    )
+}
+
+/// Settings of the session's project, with the flags of now.
+fn settings(cx: &Cx, args: &ResumeArgs, info: &SessionInfo) -> Result<Settings, CommandError> {
+    if !info.project.is_dir() {
+        return Err(CommandError::usage(
+            format!(
+                "the project {} is not there any more",
+                info.project.display()
+            ),
+            "bring it back, or begin a new session",
+        ));
+    }
+    let mut settings = cx.settings(Some(&info.project))?;
+    settings.lay_agent_flags(&args.limits, args.model.as_deref());
+    if info.placement == Placement::Local.as_str() {
+        lay_local(&mut settings);
+    }
+    Ok(settings)
+}
+
+/// The place the session had, or a new one.
+fn place(
+    cx: &Cx,
+    settings: &Settings,
+    info: &SessionInfo,
+    signals: &Signals,
+) -> Result<(Place, bool), CommandError> {
+    let start = |placement| Place::start(cx, settings, &info.project, placement, None, signals);
+    if info.placement == Placement::Local.as_str() {
+        return Ok((start(Placement::Local)?, false));
+    }
+    if let Some(name) = &info.sandbox
+        && let Some(place) = Place::again(cx, settings, &super::name(name)?)?
+    {
+        return Ok((place, false));
+    }
+    Ok((start(Placement::Sandbox)?, true))
+}

@@ -1,0 +1,241 @@
+//! Settings of the agent: where its tools work, which model thinks, how far it may go.
+
+use super::{Raw, Settings, Sourced};
+use crate::args::AgentLimitArgs;
+use crate::config::Origin;
+use crate::units::{Count, Span};
+use glovebox_agent::{ModelName, Price};
+use std::fmt;
+
+/// Where tools work, as the user may say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// What the command does by itself.
+    Auto,
+    /// On this machine.
+    Local,
+    /// In a sandbox.
+    Sandbox,
+}
+
+impl Mode {
+    /// The word in files and variables.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Local => "local",
+            Self::Sandbox => "sandbox",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// US dollars; none for no limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Dollars(pub Option<f64>);
+
+impl Eq for Dollars {}
+
+impl std::str::FromStr for Dollars {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        text.trim_start_matches('$')
+            .parse::<f64>()
+            .ok()
+            .filter(|dollars| dollars.is_finite() && *dollars >= 0.0)
+            .map(|dollars| Self(Some(dollars)))
+            .ok_or_else(|| {
+                format!("`{text}` is not an amount; write dollars such as 2.50, or none")
+            })
+    }
+}
+
+impl fmt::Display for Dollars {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(dollars) => write!(f, "{dollars}"),
+            None => f.write_str("none"),
+        }
+    }
+}
+
+/// What tokens cost, as written; none when nobody said.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Tariff(pub Option<Price>);
+
+impl Eq for Tariff {}
+
+/// Settings of the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Agent {
+    /// Where tools work.
+    pub mode: Sourced<Mode>,
+    /// `PROVIDER/NAME`.
+    pub model: Sourced<Option<String>>,
+    /// What tokens cost.
+    pub price: Sourced<Tariff>,
+    /// Times the model is asked.
+    pub max_turns: Sourced<Count>,
+    /// Wall time.
+    pub max_time: Sourced<Span>,
+    /// Tokens sent and received.
+    pub max_tokens: Sourced<Count>,
+    /// What may be spent.
+    pub max_cost: Sourced<Dollars>,
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            mode: Sourced::default(Mode::Auto),
+            model: Sourced::default(None),
+            price: Sourced::default(Tariff(None)),
+            max_turns: Sourced::default(Count(Some(100))),
+            max_time: Sourced::default(Span(Some(3_600_000))),
+            max_tokens: Sourced::default(Count(Some(5_000_000))),
+            max_cost: Sourced::default(Dollars(None)),
+        }
+    }
+}
+
+impl Agent {
+    pub(super) fn apply(&mut self, key: &str, raw: &Raw, origin: &Origin) -> Result<(), String> {
+        let text = raw.one()?;
+        match key {
+            "mode" => {
+                let mode = [Mode::Auto, Mode::Local, Mode::Sandbox]
+                    .into_iter()
+                    .find(|mode| mode.as_str() == text)
+                    .ok_or_else(|| {
+                        format!("`{text}` is not a mode; use `auto`, `local` or `sandbox`")
+                    })?;
+                self.mode.set(mode, origin);
+            }
+            "agent.model" => {
+                if !text.starts_with("replay:") {
+                    ModelName::parse(text)?;
+                }
+                self.model.set(Some(text.to_owned()), origin);
+            }
+            "agent.price" => self.price.set(Tariff(Some(Price::parse(text)?)), origin),
+            "agent.max_turns" => self.max_turns.set(text.parse()?, origin),
+            "agent.max_time" => self.max_time.set(text.parse()?, origin),
+            "agent.max_tokens" => self.max_tokens.set(text.parse()?, origin),
+            "agent.max_cost" => self.max_cost.set(text.parse()?, origin),
+            other => return Err(format!("`{other}` is not a key")),
+        }
+        Ok(())
+    }
+
+    pub(super) fn shown(&self, key: &str) -> Vec<(String, &Origin)> {
+        fn one<T: ToString>(setting: &Sourced<T>) -> Vec<(String, &Origin)> {
+            vec![(setting.value.to_string(), &setting.origin)]
+        }
+        match key {
+            "mode" => one(&self.mode),
+            "agent.model" => match &self.model.value {
+                Some(model) => vec![(model.clone(), &self.model.origin)],
+                None => vec![(
+                    "by the keys in the environment".to_owned(),
+                    &self.model.origin,
+                )],
+            },
+            "agent.price" => match self.price.value.0 {
+                Some(price) => {
+                    vec![(
+                        format!("{}/{}", price.input, price.output),
+                        &self.price.origin,
+                    )]
+                }
+                None => Vec::new(),
+            },
+            "agent.max_turns" => one(&self.max_turns),
+            "agent.max_time" => one(&self.max_time),
+            "agent.max_tokens" => one(&self.max_tokens),
+            "agent.max_cost" => one(&self.max_cost),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Why `self` lets an agent do more than `base` does in the setting `key`.
+    pub(super) fn wider_than(&self, base: &Self, key: &str) -> Option<String> {
+        fn more<T: PartialOrd>(new: Option<T>, old: Option<T>) -> bool {
+            match (new, old) {
+                (_, None) => false,
+                (None, Some(_)) => true,
+                (Some(new), Some(old)) => new > old,
+            }
+        }
+        let why = match key {
+            "mode" => (self.mode.value == Mode::Local && base.mode.value != Mode::Local)
+                .then_some("lets the agent work without a sandbox"),
+            "agent.model" => (self.model.value != base.model.value)
+                .then_some("chooses who reads the project and what that costs"),
+            "agent.price" => {
+                (self.price.value != base.price.value).then_some("says what tokens cost")
+            }
+            "agent.max_turns" => more(self.max_turns.value.0, base.max_turns.value.0)
+                .then_some("lets the agent go further"),
+            "agent.max_time" => more(self.max_time.value.0, base.max_time.value.0)
+                .then_some("lets the agent go further"),
+            "agent.max_tokens" => more(self.max_tokens.value.0, base.max_tokens.value.0)
+                .then_some("lets the agent go further"),
+            "agent.max_cost" => more(self.max_cost.value.0, base.max_cost.value.0)
+                .then_some("lets the agent spend more"),
+            _ => None,
+        };
+        why.map(str::to_owned)
+    }
+}
+
+/// Whether a key is one of the agent's.
+pub(super) fn is_key(key: &str) -> bool {
+    key == "mode" || key.starts_with("agent.")
+}
+
+impl Settings {
+    /// Lays the agent's flags over what is there.
+    pub(crate) fn lay_agent_flags(&mut self, flags: &AgentLimitArgs, model: Option<&str>) {
+        let agent = &mut self.agent;
+        if let Some(model) = model {
+            agent
+                .model
+                .set(Some(model.to_owned()), &Origin::Flag("model"));
+        }
+        if let Some(price) = flags.price {
+            agent.price.set(Tariff(Some(price)), &Origin::Flag("price"));
+        }
+        if let Some(turns) = flags.max_turns {
+            agent.max_turns.set(turns, &Origin::Flag("max-turns"));
+        }
+        if let Some(time) = flags.max_time {
+            agent.max_time.set(time, &Origin::Flag("max-time"));
+        }
+        if let Some(tokens) = flags.max_tokens {
+            agent.max_tokens.set(tokens, &Origin::Flag("max-tokens"));
+        }
+        if let Some(cost) = flags.max_cost {
+            agent.max_cost.set(cost, &Origin::Flag("max-cost"));
+        }
+    }
+
+    /// How far the agent may go.
+    pub(crate) fn agent_limits(&self) -> glovebox_agent::Limits {
+        let agent = &self.agent;
+        glovebox_agent::Limits {
+            max_turns: agent.max_turns.value.0,
+            max_time: agent.max_time.value.0.map(std::time::Duration::from_millis),
+            max_tokens: agent.max_tokens.value.0.map(u64::from),
+            max_cost_usd: agent.max_cost.value.0,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Sessions: kept, taken up after a crash, forked, exported and replayed.
+
+use super::{agent, until, with};
+use serde_json::Value;
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+use testkit::{ModelServer, Person, Step};
+
+#[test]
+fn a_session_goes_on_after_the_agent_was_killed() {
+    Person::each(|person| {
+        let server = ModelServer::start([
+            Step::call(
+                "Write",
+                r#"{"path":"before.txt","content":"written before\n"}"#,
+            ),
+            Step::call("Bash", r#"{"command":"sleep 60"}"#),
+            Step::call("Bash", r#"{"command":"cat before.txt"}"#),
+            Step::text("It was still there."),
+        ]);
+        let mut child = agent(person, &server, ["--sandbox"], "work")
+            .command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("the second call", || server.asked().len() == 2);
+        std::thread::sleep(Duration::from_millis(500));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let listed = person.line("sessions list --json").run().expect_code(0);
+        let listed: Value = serde_json::from_str(&listed.out()).unwrap();
+        assert_eq!(
+            listed["data"]["sessions"][0]["state"], "interrupted",
+            "{listed}"
+        );
+
+        let ran = with(
+            person,
+            &server,
+            ["sessions", "resume", "last", "--apply", "auto"],
+        )
+        .run()
+        .expect_code(0);
+        assert!(ran.out().contains("It was still there."), "{ran}");
+        let last = server.asked().last().unwrap().body.clone();
+        assert!(last.contains("interrupted: the agent stopped"), "{last}");
+        assert!(last.contains("written before"), "{last}");
+        assert_eq!(
+            fs::read_to_string(person.project().join("before.txt")).unwrap(),
+            "written before\n"
+        );
+        person.assert_nothing_lives();
+    });
+}
+
+/// Ends the supervisor of the one sandbox that runs.
+fn kill_supervisor(person: &Person) {
+    let told = person.line("list --json").run().expect_code(0).out();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let pid = told["data"]["sandboxes"][0]["pid"].as_i64().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    until("the end of the sandbox", || {
+        person.line("list --json").run().out().contains("\"lost\"")
+    });
+}
+
+#[test]
+fn a_sandbox_that_stopped_or_was_lost_comes_back_for_its_session() {
+    let person = Person::myself();
+    for keep in [&[][..], &["--keep", "mine"]] {
+        let server = ModelServer::start([
+            Step::call("Bash", r#"{"command":"echo one > one.txt"}"#),
+            Step::call("Bash", r#"{"command":"echo two > two.txt"}"#),
+            Step::call("Bash", r#"{"command":"cat one.txt two.txt"}"#),
+            Step::text("Both."),
+        ]);
+        let args = ["--sandbox", "--max-turns", "1"]
+            .iter()
+            .chain(keep)
+            .copied();
+        let _ = agent(&person, &server, args, "work").run().expect_code(5);
+        // One of our own has stopped by now; one with a name goes on until something ends it.
+        if !keep.is_empty() {
+            kill_supervisor(&person);
+        }
+        let ran = with(
+            &person,
+            &server,
+            ["sessions", "resume", "last", "--apply", "auto"],
+        )
+        .run()
+        .expect_code(0);
+        assert!(ran.out().contains("Both."), "{ran}");
+        let last = server.asked().last().unwrap().body.clone();
+        assert!(last.contains("one\\ntwo"), "{last}");
+        for name in ["one.txt", "two.txt"] {
+            fs::remove_file(person.project().join(name)).unwrap();
+        }
+        let _ = person.line("kill --all --quiet").run();
+    }
+}
+
+#[test]
+fn a_session_is_shown_exported_replayed_forked_and_forgotten() {
+    let person = Person::myself();
+    person.write("project/data.txt", "first\n");
+    let server = ModelServer::start([
+        Step::call("Read", r#"{"path":"data.txt"}"#),
+        Step::call("Bash", r#"{"command":"wc -l < data.txt"}"#),
+        Step::text("One line."),
+        Step::text("Forked."),
+    ]);
+    let _ = agent(&person, &server, ["--sandbox"], "count")
+        .run()
+        .expect_code(0);
+    let shown = person.line("sessions show last").run().expect_code(0).out();
+    assert!(
+        shown.contains("completed") && shown.contains("One line."),
+        "{shown}"
+    );
+    let exported = person
+        .line("sessions export last")
+        .run()
+        .expect_code(0)
+        .out();
+    for line in exported.lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(event["version"], 1, "{line}");
+    }
+
+    // Offline: there is no server in these surroundings.
+    let ran = person.line("replay last").run().expect_code(0);
+    assert!(ran.err().contains("2 calls came to the same"), "{ran}");
+    person.write("project/data.txt", "second\n");
+    let ran = person.line("replay last --json").run().expect_code(1);
+    let told: Value = serde_json::from_str(ran.out().lines().last().unwrap()).unwrap();
+    assert_eq!(told["data"]["call"], 1, "{ran}");
+    assert!(told["data"]["before"].as_str().unwrap().contains("first"));
+    assert!(told["data"]["now"].as_str().unwrap().contains("second"));
+    person.assert_nothing_lives();
+
+    // The export is a recording.
+    person.write("home/recording.jsonl", &exported);
+    let recording = format!(
+        "replay:{}",
+        person.place().home().join("recording.jsonl").display()
+    );
+    let ran = person
+        .glovebox(["agent", "--sandbox", "--model", &recording, "again"])
+        .run()
+        .expect_code(0);
+    assert!(ran.out().contains("One line."), "{ran}");
+
+    let original = person
+        .line("sessions list --json")
+        .run()
+        .expect_code(0)
+        .out();
+    let original: Value = serde_json::from_str(&original).unwrap();
+    let original = original["data"]["sessions"][1]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let fork = person
+        .glovebox(["sessions", "fork", &original])
+        .run()
+        .expect_code(0)
+        .out();
+    let fork = fork.trim();
+    let nothing = with(&person, &server, ["sessions", "resume", fork])
+        .run()
+        .expect_code(2);
+    assert!(nothing.err().contains("nothing to go on with"), "{nothing}");
+    let ran = with(&person, &server, ["sessions", "resume", fork, "and now?"])
+        .run()
+        .expect_code(0);
+    assert!(ran.out().contains("Forked."), "{ran}");
+    assert!(server.asked().last().unwrap().body.contains("One line."));
+
+    let _ = person
+        .glovebox(["sessions", "delete", fork, &original])
+        .run()
+        .expect_code(0);
+    let ran = person
+        .glovebox(["sessions", "show", fork])
+        .run()
+        .expect_code(6);
+    assert!(ran.err().contains("no session"), "{ran}");
+}

@@ -1,0 +1,350 @@
+//! What an agent does, and where.
+
+use super::{agent, last_results, with};
+use serde_json::Value;
+use std::fs;
+use testkit::{ModelServer, Person, Step, Wanted};
+
+fn hello() -> Vec<Step> {
+    vec![
+        Step::Calls(
+            "I will write it.".to_owned(),
+            vec![Wanted::new(
+                "Write",
+                r#"{"path":"hello.txt","content":"hello world\n"}"#,
+            )],
+        ),
+        Step::call("Read", r#"{"path":"hello.txt"}"#),
+        Step::text("hello.txt says hello world."),
+    ]
+}
+
+/// Tool definitions as the model got them.
+fn tools(server: &ModelServer) -> Value {
+    let body: Value = serde_json::from_str(&server.asked()[0].body).unwrap();
+    assert!(body["tools"].as_array().unwrap().len() >= 8);
+    body["tools"].clone()
+}
+
+#[test]
+fn a_file_made_in_the_sandbox_is_nowhere_else_until_it_is_taken_over() {
+    Person::each(|person| {
+        let server = ModelServer::start(hello());
+        let ran = agent(
+            person,
+            &server,
+            ["--sandbox", "--apply", "never"],
+            "say hello",
+        )
+        .run()
+        .expect_code(0);
+        assert_eq!(
+            ran.out(),
+            "I will write it.\nhello.txt says hello world.\n",
+            "{ran}"
+        );
+        assert!(ran.err().contains("/workspace"), "{ran}");
+        assert!(!person.project().join("hello.txt").exists());
+        assert!(last_results(&server)[1].contains("hello world"));
+        let in_sandbox = tools(&server);
+        person.assert_nothing_lives();
+
+        // The same, taken over.
+        let server = ModelServer::start(hello());
+        let _ = agent(
+            person,
+            &server,
+            ["--sandbox", "--apply", "auto"],
+            "say hello",
+        )
+        .run()
+        .expect_code(0);
+        let path = person.project().join("hello.txt");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "hello world\n");
+        fs::remove_file(&path).unwrap();
+        person.assert_nothing_lives();
+
+        // The same without a sandbox, on the host itself, and with the same tools.
+        let server = ModelServer::start(hello());
+        let ran = agent(person, &server, ["--local", "--yes"], "say hello")
+            .run()
+            .expect_code(0);
+        assert!(
+            ran.err().contains("local: the tools work on your files"),
+            "{ran}"
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), "hello world\n");
+        assert_eq!(tools(&server), in_sandbox);
+        person.assert_nothing_lives();
+    });
+}
+
+#[test]
+fn without_a_terminal_nobody_can_be_asked_about_changes() {
+    let person = Person::myself();
+    let server = ModelServer::start([]);
+    let ran = agent(&person, &server, [], "say hello")
+        .run()
+        .expect_code(2);
+    assert!(
+        ran.err().contains("--sandbox") && ran.err().contains("--yes"),
+        "{ran}"
+    );
+    assert!(server.asked().is_empty());
+}
+
+#[test]
+fn destruction_stays_inside() {
+    Person::each(|person| {
+        person.write("project/keep.txt", "mine\n");
+        let server = ModelServer::start([
+            Step::call(
+                "Bash",
+                r#"{"command":"rm -rf /* 2>/dev/null; rm -rf /workspace/*; ls /workspace | wc -l"}"#,
+            ),
+            Step::text("Everything is gone."),
+        ]);
+        let _ = agent(
+            person,
+            &server,
+            ["--sandbox", "--apply", "never"],
+            "clean up",
+        )
+        .run()
+        .expect_code(0);
+        assert_eq!(
+            fs::read_to_string(person.project().join("keep.txt")).unwrap(),
+            "mine\n"
+        );
+        person.assert_nothing_lives();
+    });
+}
+
+#[test]
+fn every_provider_can_do_the_work() {
+    let person = Person::myself();
+    for (model, variable) in [
+        ("anthropic/scripted", "ANTHROPIC_BASE_URL"),
+        ("gemini/scripted", "GEMINI_BASE_URL"),
+        ("openai-responses/scripted", "OPENAI_BASE_URL"),
+        ("openai/scripted", "OPENAI_BASE_URL"),
+    ] {
+        let server = ModelServer::start(hello());
+        // With and without what may stand at the end of an address.
+        let url = format!("{}/", server.url());
+        let ran = person
+            .glovebox([
+                "agent",
+                "--sandbox",
+                "--apply",
+                "auto",
+                "--model",
+                model,
+                "hello",
+            ])
+            .env(variable, url)
+            .env("GLOVEBOX_TOOLCHAINS", "false")
+            .run()
+            .expect_code(0);
+        assert!(
+            ran.out().ends_with("hello.txt says hello world.\n"),
+            "{model}: {ran}"
+        );
+        fs::remove_file(person.project().join("hello.txt")).unwrap();
+    }
+}
+
+#[test]
+fn wrong_calls_are_told_and_do_not_end_the_work() {
+    let person = Person::myself();
+    let server = ModelServer::start([
+        Step::Status(429, Some(1)),
+        Step::Cut("Half a sent".to_owned()),
+        Step::Calls(
+            String::new(),
+            vec![
+                Wanted::new("Telepathy", "{}"),
+                Wanted::new("Read", "{\"path\": oops"),
+                Wanted::new("Read", r#"{"colour":1}"#),
+            ],
+        ),
+        Step::Calls(
+            String::new(),
+            vec![
+                Wanted::new(
+                    "Bash",
+                    r#"{"command":"echo one > order; sleep 0.2; echo two >> order"}"#,
+                ),
+                Wanted::new("Bash", r#"{"command":"cat order; exit 3"}"#),
+            ],
+        ),
+        Step::text("Done."),
+    ]);
+    let ran = agent(
+        &person,
+        &server,
+        ["--sandbox", "--apply", "never", "--json"],
+        "try",
+    )
+    .run()
+    .expect_code(0);
+    let results = last_results(&server);
+    assert!(results[0].contains("no tool `Telepathy`"), "{results:?}");
+    assert!(results[1].contains("not a JSON object"), "{results:?}");
+    assert!(results[2].contains("colour"), "{results:?}");
+    assert!(
+        results[4].starts_with("one\ntwo\n[exit code 3"),
+        "{results:?}"
+    );
+    let events: Vec<Value> = ran
+        .out()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let retries = events
+        .iter()
+        .filter(|event| event["type"] == "retrying")
+        .count();
+    assert_eq!(retries, 2, "{ran}");
+    assert_eq!(events.last().unwrap()["data"]["ending"], "completed");
+    assert_eq!(server.steps_left(), 0);
+}
+
+#[test]
+fn the_model_is_told_where_it_is_and_a_phase_narrows_what_it_may() {
+    let person = Person::myself();
+    let server = ModelServer::start([
+        Step::call("bash", r#"{"command":"touch x"}"#),
+        Step::text("Here is the plan."),
+    ]);
+    let _ = agent(
+        &person,
+        &server,
+        ["--sandbox", "--phase", "plan", "--memory", "300MiB"],
+        "plan it",
+    )
+    .run()
+    .expect_code(0);
+    let asked = server.asked();
+    let body: Value = serde_json::from_str(&asked[0].body).unwrap();
+    let system = body["messages"][0]["content"].as_str().unwrap();
+    for words in [
+        "/workspace",
+        "There is no network",
+        "memory 300MiB",
+        "# Phase: plan",
+    ] {
+        assert!(system.contains(words), "{system}");
+    }
+    assert!(
+        !system.contains(&person.project().display().to_string()),
+        "{system}"
+    );
+    let names: Vec<&str> = body["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["function"]["name"].as_str().unwrap())
+        .collect();
+    assert!(
+        names.contains(&"Read") && !names.contains(&"Bash"),
+        "{names:?}"
+    );
+    assert!(last_results(&server)[0].contains("phase `plan`"));
+}
+
+#[test]
+fn a_dry_run_touches_nothing() {
+    let person = Person::myself();
+    let server = ModelServer::start([]);
+    let ran = agent(&person, &server, ["--sandbox", "--dry-run", "--json"], "x")
+        .run()
+        .expect_code(0);
+    let told: Value = serde_json::from_str(&ran.out()).unwrap();
+    assert_eq!(told["data"]["placement"], "sandbox");
+    assert_eq!(told["data"]["model"], "openai/scripted");
+    assert!(server.asked().is_empty());
+    assert!(!person.place().state().join("sessions").exists());
+    assert!(person.sandboxes().is_empty());
+}
+
+#[test]
+fn a_file_of_context_is_brought_along() {
+    let person = Person::myself();
+    let file = person.write("home/big.txt", "needle in here\n");
+    let server = ModelServer::start([
+        Step::call("Grep", r#"{"pattern":"needle","path":"/tmp/context"}"#),
+        Step::text("Found."),
+    ]);
+    let file = file.display().to_string();
+    let _ = agent(
+        &person,
+        &server,
+        ["--sandbox", "--context", &file],
+        "find it",
+    )
+    .run()
+    .expect_code(0);
+    assert!(last_results(&server)[0].contains("needle in here"));
+}
+
+#[test]
+fn a_recording_needs_no_server() {
+    let person = Person::myself();
+    person.write(
+        "project/session.jsonl",
+        r#"{"type":"answered","turn":1,"parts":[{"kind":"text","text":"Recorded."}]}"#,
+    );
+    let ran = person
+        .glovebox(["agent", "--sandbox", "--model", "replay:session.jsonl", "x"])
+        .run()
+        .expect_code(0);
+    assert_eq!(ran.out(), "Recorded.\n");
+    let server = ModelServer::start([]);
+    let _ = with(&person, &server, ["sessions", "delete", "last"])
+        .run()
+        .expect_code(0);
+    person.assert_nothing_lives();
+}
+
+#[test]
+fn the_demo_fixes_the_sample_and_leaves_everything_else_alone() {
+    Person::each(|person| {
+        let begin = std::time::Instant::now();
+        let ran = person.line("demo").run().expect_code(0);
+        assert!(begin.elapsed() < std::time::Duration::from_mins(1));
+        let out = ran.out();
+        for part in [
+            "3 passed, 2 failed",
+            "5 passed, 0 failed",
+            "+tr -cs '[:alpha:]' '\\n' | tr '[:upper:]' '[:lower:]'",
+            "1 modified",
+            "/workspace holds 0 files now",
+            "unchanged",
+        ] {
+            assert!(out.contains(part), "{part}: {ran}");
+        }
+        assert!(!out.contains("CHANGED"), "{ran}");
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn init_writes_a_file_that_fits_and_is_read() {
+    let person = Person::myself();
+    person.write("project/Cargo.toml", "[package]\nname = \"x\"\n");
+    let _ = person.line("init").run().expect_code(0);
+    let text = fs::read_to_string(person.project().join("glovebox.toml")).unwrap();
+    assert!(
+        text.contains("Found here: Rust") && text.contains("\"/target/\""),
+        "{text}"
+    );
+    let ran = person.line("init").run().expect_code(3);
+    assert!(ran.err().contains("--force"), "{ran}");
+    // It is accepted without trust, and makes the sandbox the default.
+    let server = ModelServer::start([Step::text("Hello.")]);
+    let ran = agent(&person, &server, [], "say hello")
+        .run()
+        .expect_code(0);
+    assert!(ran.err().contains("sandbox agent-"), "{ran}");
+}
