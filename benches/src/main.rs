@@ -18,6 +18,7 @@ mod idle;
 mod output;
 mod parallel;
 mod promise;
+mod pull;
 mod push;
 mod race;
 mod rival;
@@ -41,7 +42,7 @@ struct Options {
     /// Fewer rounds: about half a minute in all
     #[arg(long)]
     quick: bool,
-    /// Only these benches: start, whole, exec, files, push, output, idle, parallel, filter, checkpoint
+    /// Only these benches: start, whole, exec, files, push, pull, output, idle, parallel, filter, checkpoint
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// The `glovebox` program (default: $GLOVEBOX_TEST_BIN, or the one beside this program)
@@ -54,12 +55,13 @@ struct Options {
 
 type Bench = fn(&World, &mut Table) -> Result<()>;
 
-const BENCHES: [(&str, Bench); 10] = [
+const BENCHES: [(&str, Bench); 11] = [
     ("start", start::run),
     ("whole", whole::run),
     ("exec", exec::run),
     ("files", files::run),
     ("push", push::run),
+    ("pull", pull::run),
     ("output", output::run),
     ("parallel", parallel::run),
     ("filter", filter::run),

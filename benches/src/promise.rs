@@ -1,7 +1,7 @@
 //! The numbers `SPECIFICATION.md` promises, and whether this run has seen them.
 
 use crate::table::Table;
-use crate::{checkpoint, exec, files, idle, output, push, start, whole};
+use crate::{checkpoint, exec, files, idle, output, pull, push, start, whole};
 use serde::Serialize;
 use std::fmt;
 
@@ -119,6 +119,24 @@ pub(crate) fn judge(table: &Table) -> Vec<Verdict> {
             "MiB",
         );
     }
+    at_most(
+        "project of many files in an overlay: ready within 50 ms",
+        table.p50_us(pull::READY, pull::MANY),
+        Some(50_000.0),
+        us,
+    );
+    at_most(
+        "pull of 10 changes out of many files: within 100 ms",
+        table.p50_us(pull::PULL, pull::GLOVEBOX),
+        Some(100_000.0),
+        us,
+    );
+    at_most(
+        "pull of 10 changes out of many files: peak memory within 64 MiB",
+        table.value(pull::PULL, pull::MEMORY),
+        Some(64.0),
+        "MiB",
+    );
     for operation in ["checkpoint", "fork"] {
         at_most(
             &format!("{operation} with 1 GiB written: p50 within 5 ms"),

@@ -1,129 +1,10 @@
 //! With a terminal: the real thing inside, and the user's own given back as it was.
 
-use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
-use std::fs::File;
-use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use crate::screen::Terminal;
+use rustix::termios::LocalModes;
 use std::thread;
 use std::time::Duration;
 use testkit::{Person, Process, wait_until};
-
-/// A terminal of the test's own with a program in it.
-struct Terminal {
-    keyboard: File,
-    screen: Arc<Mutex<String>>,
-    child: Child,
-}
-
-fn open_pair() -> (OwnedFd, OwnedFd) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap();
-    let theirs = rustix::fs::open(
-        &name,
-        OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .unwrap();
-    (ours, theirs)
-}
-
-impl Terminal {
-    /// Runs `glovebox ARGS` in a session whose terminal this is.
-    fn run(person: &Person, args: &[&str]) -> Self {
-        let (ours, theirs) = open_pair();
-        if testkit::is_root() && !person.is_root() {
-            rustix::fs::fchown(
-                &theirs,
-                Some(rustix::fs::Uid::from_raw(testkit::UNPRIVILEGED_ID)),
-                None,
-            )
-            .unwrap();
-        }
-        tcsetwinsize(
-            &ours,
-            Winsize {
-                ws_row: 33,
-                ws_col: 111,
-                ws_xpixel: 0,
-                ws_ypixel: 0,
-            },
-        )
-        .unwrap();
-        let mut command: Command = person.program("setsid");
-        command
-            .arg("--ctty")
-            .arg("--wait")
-            .arg(person.binary())
-            .args(args)
-            .env("TERM", "xterm");
-        let stdio = || Stdio::from(theirs.try_clone().unwrap());
-        let child = command
-            .stdin(stdio())
-            .stdout(stdio())
-            .stderr(stdio())
-            .spawn()
-            .unwrap();
-        let keyboard = File::from(ours);
-        let screen = Arc::new(Mutex::new(String::new()));
-        let (mut reader, shown) = (keyboard.try_clone().unwrap(), Arc::clone(&screen));
-        thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            // Ends with an error when the last program has closed the terminal.
-            while let Ok(read @ 1..) = reader.read(&mut buffer) {
-                shown
-                    .lock()
-                    .unwrap()
-                    .push_str(&String::from_utf8_lossy(&buffer[..read]));
-            }
-        });
-        Self {
-            keyboard,
-            screen,
-            child,
-        }
-    }
-
-    fn text(&self) -> String {
-        self.screen.lock().unwrap().clone()
-    }
-
-    fn type_keys(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).unwrap();
-    }
-
-    /// Waits until `text` is on the screen.
-    fn see(&self, text: &str) {
-        let is_there = wait_until(Duration::from_secs(15), || self.text().contains(text));
-        assert!(is_there, "no `{text}` on the screen:\n{}", self.text());
-    }
-
-    fn modes(&self) -> Termios {
-        tcgetattr(&self.keyboard).unwrap()
-    }
-
-    /// Its exit code, and whether the terminal is as it was.
-    fn end(mut self) -> i32 {
-        let is_over = wait_until(Duration::from_secs(15), || {
-            self.child.try_wait().unwrap().is_some()
-        });
-        if !is_over {
-            let _ = self.child.kill();
-        }
-        assert!(is_over, "it did not end:\n{}", self.text());
-        let local = self.modes().local_modes;
-        assert!(
-            local.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG),
-            "{local:?}"
-        );
-        self.child.wait().unwrap().code().unwrap_or(-1)
-    }
-}
 
 #[test]
 fn a_command_with_a_terminal_has_one() {
@@ -156,16 +37,7 @@ fn a_shell_is_worked_in_like_any_other() {
         terminal.type_keys("echo second-$((2 + 2))\r");
         terminal.see("second-4");
         // A new size arrives.
-        tcsetwinsize(
-            &terminal.keyboard,
-            Winsize {
-                ws_row: 44,
-                ws_col: 122,
-                ws_xpixel: 0,
-                ws_ypixel: 0,
-            },
-        )
-        .unwrap();
+        terminal.resize(44, 122);
         assert!(wait_until(Duration::from_secs(10), || {
             terminal.type_keys("stty size\r");
             thread::sleep(Duration::from_millis(200));

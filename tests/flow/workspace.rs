@@ -1,6 +1,7 @@
 //! The loop closed: what a command changes comes back, all of it or nothing, and nothing else does.
 
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -103,8 +104,18 @@ fn a_patch_does_the_same_later() {
             format!("{WORK} && printf '\\0\\377' > bin && printf x > 'a \"name\"\nof two lines'");
         args.push(patch.clone().into());
         args.extend(["--", "sh", "-c", &script].map(Into::into));
-        person.glovebox(&args).run().expect_code(0);
+        let quiet = person.glovebox(&args).run().expect_code(0);
+        assert_eq!(quiet.err(), "");
         assert_eq!(look(&person.project()), before);
+        // What it is, where it is and what to do with it is said, also without a terminal.
+        args.remove(1);
+        let told = person.glovebox(&args).run().expect_code(0);
+        for words in [
+            format!("6 changes in the patch {}", patch.display()),
+            format!("`git apply {}` takes them over", patch.display()),
+        ] {
+            assert!(told.err().contains(&words), "{words}: {told}");
+        }
         on_the_host(
             person,
             &person.project(),
@@ -464,89 +475,103 @@ fn killed(person: &Person, args: &[&str], after: Duration) -> bool {
     was_running
 }
 
+/// A moment in one of `rounds` parts of `whole`, at random within it.
+fn moment(whole: Duration, round: u32, rounds: u32) -> Duration {
+    let dice = RandomState::new().hash_one(round) as u32;
+    let part = f64::from(round) + f64::from(dice) / f64::from(u32::MAX);
+    whole.mul_f64(part / f64::from(rounds))
+}
+
+/// Kills pulls of `mib` MiB at random moments: `rounds` times.
+fn kill_pulls(person: &Person, mib: u32, rounds: u32) {
+    const FILES: u32 = 10;
+    for number in 0..64 {
+        person.write(format!("project/old/{number}"), format!("old {number}\n"));
+    }
+    person
+        .line("start -q --disk 2GiB --timeout none box")
+        .run()
+        .expect_code(0);
+    let each = mib / FILES;
+    let script = format!(
+        "head -c {each}M /dev/urandom > /tmp/seed; for i in $(seq 10 19); do (echo $i; cat /tmp/seed) > old/$i; done; \
+         rm old/5; mv old/6 moved; mkdir new; for i in $(seq 100); do echo $i > new/$i; done"
+    );
+    person.script("exec box", &script).run().expect_code(0);
+    let before = look(&person.project());
+    let destination = |number: u32| -> PathBuf {
+        let dir = person.place().root().join(format!("to{number}"));
+        let copy = format!("cp -a project {}", dir.display());
+        on_the_host(person, person.place().root(), &copy);
+        dir
+    };
+    let words =
+        |dir: &Path| ["pull", "-q", "box", "--to", &dir.display().to_string()].map(String::from);
+    let whole = destination(1000);
+    let begun = Instant::now();
+    person.glovebox(words(&whole)).run().expect_code(0);
+    let usual = begun.elapsed();
+    let after = look(&whole);
+    assert_ne!(before, after);
+    fs::remove_dir_all(&whole).unwrap();
+
+    let (mut untouched, mut complete) = (0, 0);
+    let mut dir = destination(0);
+    for round in 0..rounds {
+        let words = words(&dir);
+        let args: Vec<&str> = words.iter().map(String::as_str).collect();
+        killed(person, &args, moment(usual, round, rounds));
+        // A commit that has begun goes on by itself.
+        let mut found = Tree::new();
+        let is_settled = wait_until(Duration::from_secs(20), || {
+            found = look(&dir);
+            found == before || found == after
+        });
+        let (count, of) = (found.len(), after.len());
+        assert!(is_settled, "round {round}: {count} of {of}");
+        if found == before {
+            untouched += 1;
+            if round + 1 != rounds {
+                // The next one goes to the same place and meets what this one has left.
+                continue;
+            }
+        } else {
+            complete += 1;
+        }
+        // The next pull finishes the work and cleans up.
+        person.glovebox(args).run().expect_code(0);
+        assert_eq!(look(&dir), after, "round {round}");
+        let names: Vec<_> = fs::read_dir(&dir)
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
+        assert!(
+            !names
+                .iter()
+                .any(|name| name.as_bytes().starts_with(b".glovebox")),
+            "{names:?}"
+        );
+        fs::remove_dir_all(&dir).unwrap();
+        dir = destination(round + 1);
+    }
+    assert!(
+        untouched > 0,
+        "{untouched} untouched, {complete} complete of {rounds}"
+    );
+    person.line("kill -q box").run().expect_code(0);
+}
+
 #[test]
 fn whoever_kills_a_pull_leaves_all_of_it_or_nothing() {
-    const ROUNDS: u32 = 10;
     Person::each(|person| {
-        for number in 0..64 {
-            person.write(format!("project/old/{number}"), format!("old {number}\n"));
-        }
-        person
-            .line("start -q --disk 1GiB --timeout none box")
-            .run()
-            .expect_code(0);
-        person
-            .script(
-                "exec box",
-                "for i in $(seq 0 63); do head -c 1M /dev/urandom > old/$i; done; rm old/5; mv old/6 moved; mkdir new; \
-                 for i in $(seq 100); do echo $i > new/$i; done",
-            )
-            .run()
-            .expect_code(0);
-        let before = look(&person.project());
-        let destination = |number: u32| -> PathBuf {
-            let dir = person.place().root().join(format!("to{number}"));
-            on_the_host(
-                person,
-                person.place().root(),
-                &format!("cp -a project {}", dir.display()),
-            );
-            dir
+        // An ordinary user's pull is the same one; a smaller one shows that.
+        let (mib, rounds) = if person.is_root() {
+            (500, 20)
+        } else {
+            (60, 10)
         };
-        let whole = destination(1000);
-        let begun = Instant::now();
-        let words = |dir: &Path| {
-            ["pull", "-q", "box", "--to", &dir.display().to_string()].map(String::from)
-        };
-        person.glovebox(words(&whole)).run().expect_code(0);
-        let usual = begun.elapsed();
-        let after = look(&whole);
-        assert_ne!(before, after);
-
-        let (mut untouched, mut complete) = (0, 0);
-        for round in 0..ROUNDS {
-            let dir = destination(round);
-            let words = words(&dir);
-            let args: Vec<&str> = words.iter().map(String::as_str).collect();
-            killed(person, &args, usual * round / (ROUNDS - 1));
-            // A commit that has begun goes on by itself.
-            let mut found = Tree::new();
-            let is_settled = wait_until(Duration::from_secs(20), || {
-                found = look(&dir);
-                found == before || found == after
-            });
-            assert!(
-                is_settled,
-                "round {round}: {} of {}",
-                found.len(),
-                after.len()
-            );
-            if found == before {
-                untouched += 1;
-            } else {
-                complete += 1;
-            }
-            // The next pull finishes the work and cleans up.
-            person.glovebox(args).run().expect_code(0);
-            assert_eq!(look(&dir), after, "round {round}");
-            let names: Vec<_> = fs::read_dir(&dir)
-                .unwrap()
-                .flatten()
-                .map(|entry| entry.file_name())
-                .collect();
-            assert!(
-                !names
-                    .iter()
-                    .any(|name| name.as_bytes().starts_with(b".glovebox")),
-                "{names:?}"
-            );
-            fs::remove_dir_all(&dir).unwrap();
-        }
-        assert!(
-            untouched > 0,
-            "{untouched} untouched, {complete} complete of {ROUNDS}"
-        );
-        person.line("kill box").run().expect_code(0);
+        kill_pulls(person, mib, rounds);
     });
 }
 

@@ -30,8 +30,15 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("make", "make", "real projects"),
     ("gcc", "gcc", "real projects"),
     ("git", "git", "real projects"),
+    ("mkfs.exfat", "exfatprogs", "a file system that folds case"),
+    (
+        "mount.exfat-fuse",
+        "exfat-fuse",
+        "a file system that folds case",
+    ),
     ("bwrap", "bubblewrap", "the measurements beside it"),
     ("crun", "crun", "the measurements beside it"),
+    ("rsync", "rsync", "the measurements beside it"),
 ];
 
 /// Installs what is missing where that is possible (root on Debian or Ubuntu), and says what is

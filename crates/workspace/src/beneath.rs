@@ -5,13 +5,16 @@
 //! it is reached. Files are opened without waiting for a FIFO's other end, and looked at before they
 //! are read.
 
+use crate::Digest;
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// An open directory, and its path for messages.
@@ -61,6 +64,35 @@ impl Anchor {
         let stat = rustix::fs::fstat(&fd)?;
         require_regular(&stat)?;
         Ok((File::from(fd), stat))
+    }
+
+    /// Digest of the regular file beneath, if there is one that can be read and is that long.
+    pub(crate) fn digest(&self, path: &[u8], size: u64) -> Result<Option<Digest>, Fault> {
+        let failed = |error: std::io::Error| {
+            let path = Path::new(OsStr::from_bytes(path));
+            io("read", &self.path.join(path), error)
+        };
+        let mut file = match self.file(path) {
+            Ok((file, _)) => file,
+            // It is gone, is something else by now, or is not for us: a different version, whatever
+            // it has.
+            Err(
+                Errno::NOENT
+                | Errno::NOTDIR
+                | Errno::ISDIR
+                | Errno::LOOP
+                | Errno::NXIO
+                | Errno::ACCESS
+                | Errno::PERM,
+            ) => return Ok(None),
+            Err(errno) => return Err(failed(errno.into())),
+        };
+        match digest(&mut file, size, &mut |_| Ok(())) {
+            Ok((sum, read)) => Ok((read == size).then_some(sum)),
+            // Somebody writes it at this moment.
+            Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     /// What is at a path beneath, without following a link there.
@@ -164,7 +196,7 @@ pub(crate) fn digest(
     source: &mut dyn Read,
     max_bytes: u64,
     each: &mut dyn FnMut(&[u8]) -> std::io::Result<()>,
-) -> std::io::Result<(crate::Digest, u64)> {
+) -> std::io::Result<(Digest, u64)> {
     let mut hasher = blake3::Hasher::new();
     let mut block = vec![0; BLOCK_BYTES];
     let mut total = 0_u64;

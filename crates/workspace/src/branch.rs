@@ -4,6 +4,7 @@
 //! tree, the index and every other branch stay as they are: `git fast-import` writes objects and one
 //! reference, and no hook runs. Files that the repository ignores are left out, as `git add` would.
 
+use crate::contents::{changed, unreadable};
 use crate::patch::name;
 use crate::threads;
 use crate::{ChangeKind, Collected, Node, RelPath};
@@ -403,18 +404,6 @@ impl Tree<'_> {
         whole.extend_from_slice(path.as_bytes());
         name::quote("", &whole)
     }
-}
-
-fn changed(path: &RelPath) -> Fault {
-    Fault::failed(
-        Code::DigestMismatch,
-        format!("`{path}` changed while it was read"),
-    )
-    .remedy("try again when nothing writes to it")
-}
-
-fn unreadable(path: &RelPath, error: &io::Error) -> Fault {
-    Fault::failed(Code::Io, format!("cannot read `{path}`: {error}"))
 }
 
 fn failed(what: &str, complaint_text: &[u8]) -> Fault {

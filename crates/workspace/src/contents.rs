@@ -5,9 +5,9 @@
 //! digest in the change set, since a sandbox may have changed them meanwhile.
 
 use crate::{ChangeSet, RelPath};
-use glovebox_proto::Fault;
+use glovebox_proto::{Code, Fault};
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 
 /// Where the bytes of two sides are read.
 pub trait Contents: Send + Sync {
@@ -61,4 +61,18 @@ impl fmt::Debug for Collected {
             .field("set", &self.set)
             .finish_non_exhaustive()
     }
+}
+
+/// What is read is not what was collected.
+pub(crate) fn changed(path: &RelPath) -> Fault {
+    Fault::failed(
+        Code::DigestMismatch,
+        format!("`{path}` changed while it was read"),
+    )
+    .remedy("try again when nothing writes to it")
+}
+
+/// What was collected cannot be read.
+pub(crate) fn unreadable(path: &RelPath, error: &io::Error) -> Fault {
+    Fault::failed(Code::Io, format!("cannot read `{path}`: {error}"))
 }

@@ -57,6 +57,14 @@ impl RelPath {
         Ok(Self(bytes))
     }
 
+    /// The path as a file system that folds case sees it: two that fold to the same are one there.
+    pub(crate) fn folded(&self) -> Vec<u8> {
+        match std::str::from_utf8(self.as_bytes()) {
+            Ok(text) => text.to_lowercase().into_bytes(),
+            Err(_) => self.as_bytes().to_ascii_lowercase(),
+        }
+    }
+
     /// The path's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -435,3 +435,58 @@ fn a_staging_directory_from_elsewhere_is_not_believed() {
     assert!(forged.join("journal").exists());
     assert!(!fixture.project().join("new").exists());
 }
+
+#[test]
+fn what_a_file_of_the_host_has_beside_its_content_stays() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    let fixture = Fixture::new(1);
+    fixture.host("kept", "before\n");
+    let at = fixture.project().join("kept");
+    // Version 2; owner rwx, user 12345 rw-, group r--, mask rw-, others nothing.
+    let entry = |tag: u16, rights: u16, id: u32| {
+        [
+            &tag.to_le_bytes()[..],
+            &rights.to_le_bytes(),
+            &id.to_le_bytes(),
+        ]
+        .concat()
+    };
+    let list = [
+        2_u32.to_le_bytes().to_vec(),
+        entry(0x01, 7, u32::MAX),
+        entry(0x02, 6, 12_345),
+        entry(0x04, 4, u32::MAX),
+        entry(0x10, 6, u32::MAX),
+        entry(0x20, 0, u32::MAX),
+    ]
+    .concat();
+    let set = |name: &str, value: &[u8]| setxattr(&at, name, value, XattrFlags::empty());
+    let has_user = set("user.note", b"of the host").is_ok();
+    let has_list = set("system.posix_acl_access", &list).is_ok();
+    if !has_user && !has_list {
+        testkit::skip!("needs a file system with extended attributes");
+    }
+    fixture.push();
+    fixture.layer(0, "kept", "after\n");
+    fixture.attribute(0, "kept", "user.note", "of the sandbox");
+    fixture.attribute(0, "kept", "user.other", "of the sandbox");
+    fixture.pull(Options::default()).unwrap();
+    assert_eq!(fs::read_to_string(&at).unwrap(), "after\n");
+    let get = |name: &str| {
+        let mut value = vec![0; 256];
+        let length = getxattr(&at, name, &mut value[..]).ok()?;
+        value.truncate(length);
+        Some(value)
+    };
+    if has_user {
+        assert_eq!(get("user.note").as_deref(), Some(&b"of the host"[..]));
+    }
+    if has_list {
+        // The executable bit is the sandbox's, which had none: it is gone from the list too.
+        let now = get("system.posix_acl_access").unwrap();
+        assert_eq!(now.len(), list.len());
+        assert_eq!(now[12..20], list[12..20], "the other user's rights");
+        assert_eq!(now[4..12], entry(0x01, 6, u32::MAX), "the owner's rights");
+    }
+    assert_eq!(get("user.other"), None);
+}

@@ -14,7 +14,7 @@ mod fixture;
 
 use fixture::{Fixture, Thing, Tree};
 use glovebox_workspace::base::Signature;
-use glovebox_workspace::{Options, Outcome, RelPath};
+use glovebox_workspace::{Options, Outcome, RelPath, branch};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde::{Deserialize, Serialize};
@@ -332,6 +332,150 @@ fn pulls_do_what_three_way_comparison_says() {
             &(edits(12), edits(10), edits(5)),
             |(before, there, here)| {
                 one(&before, &there, &here);
+                Ok(())
+            },
+        )
+        .unwrap();
+}
+
+/// Git on the host, in a directory, as somebody with a name.
+fn git(dir: &Path, args: &[&str]) -> Vec<u8> {
+    let done = Command::new("git")
+        .args(["-c", "core.autocrlf=false", "-c", "core.quotePath=false"])
+        .args(args)
+        .current_dir(dir)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null")
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "git {args:?}: {complaint}");
+    done.stdout
+}
+
+/// A project with one commit of all it has; as a worktree of a repository elsewhere, if wanted.
+fn commit_all(fixture: &Fixture, is_worktree: bool) {
+    let project = fixture.project();
+    let identify = |dir: &Path| {
+        git(dir, &["config", "user.name", "A Person"]);
+        git(dir, &["config", "user.email", "person@example.org"]);
+    };
+    if is_worktree {
+        let main = fixture.root().join("main");
+        fs::create_dir(&main).unwrap();
+        git(&main, &["init", "-q", "-b", "main"]);
+        identify(&main);
+        git(&main, &["commit", "-q", "--allow-empty", "-m", "empty"]);
+        let added = fixture.root().join("added");
+        git(
+            &main,
+            &[
+                "worktree",
+                "add",
+                "-q",
+                "-b",
+                "work",
+                added.to_str().unwrap(),
+            ],
+        );
+        fs::rename(added.join(".git"), project.join(".git")).unwrap();
+        git(&project, &["worktree", "repair"]);
+    } else {
+        git(&project, &["init", "-q", "-b", "main"]);
+        identify(&project);
+    }
+    git(&project, &["add", "-A"]);
+    git(&project, &["commit", "-q", "--allow-empty", "-m", "first"]);
+}
+
+/// Files and links of a project, which is what git knows of it.
+fn tracked(mut tree: Tree) -> Tree {
+    tree.0.retain(|path, thing| {
+        *thing != Thing::Dir && path != b".git" && !path.starts_with(b".git/")
+    });
+    tree
+}
+
+fn one_branch(before: &[Edit], there: &[Edit], is_worktree: bool) {
+    const BRANCH: &str = "box/work";
+    let fixture = Fixture::new(1);
+    let project = fixture.project();
+    act_all(&project, before, "base");
+    commit_all(&fixture, is_worktree);
+    fixture.push();
+    assert!(inside(&fixture, there), "the overlay could not be edited");
+    let untouched = |fixture: &Fixture| {
+        let mut all = signatures(fixture);
+        all.retain(|path, _| !path.starts_with(b".git"));
+        let inner = git(&project, &["rev-parse", "--absolute-git-dir"]);
+        let inner = PathBuf::from(OsStr::from_bytes(inner.trim_ascii_end()));
+        let read = |name: &str| fs::read(inner.join(name)).unwrap_or_default();
+        (
+            all,
+            read("index"),
+            read("HEAD"),
+            git(&project, &["rev-parse", "HEAD"]),
+        )
+    };
+    let first = untouched(&fixture);
+    let collected = fixture.collect();
+    let is_empty = collected.set.changes.is_empty();
+    if !is_empty {
+        branch::commit(
+            &collected,
+            &project,
+            Path::new("git"),
+            BRANCH,
+            "from a sandbox\n",
+        )
+        .unwrap();
+    }
+    assert!(
+        untouched(&fixture) == first,
+        "the branch was not all that was touched"
+    );
+    // What a pull would have made of it.
+    fixture.pull(Options::default()).unwrap();
+    let wanted = tracked(fixture.tree());
+    let out = fixture.scratch().join("out");
+    fs::create_dir(&out).unwrap();
+    let tar = fixture.scratch().join("tar");
+    let which = if is_empty { "HEAD" } else { BRANCH };
+    git(&project, &["archive", "-o", tar.to_str().unwrap(), which]);
+    let unpacked = Command::new("tar")
+        .arg("-xf")
+        .arg(&tar)
+        .arg("-C")
+        .arg(&out)
+        .status();
+    assert!(unpacked.unwrap().success());
+    let (wanted, found) = (wanted.lines(), tracked(Tree::read(&out)).lines());
+    assert_eq!(wanted, found, "left: a pull, right: the branch");
+}
+
+#[test]
+fn a_branch_has_what_a_pull_would_make_of_the_project() {
+    let can_mount = ["unshare", "git", "tar"]
+        .iter()
+        .all(|name| has_program(name))
+        && {
+            let fixture = Fixture::new(1);
+            inside(&fixture, &[])
+        };
+    if !can_mount {
+        skip!("needs git, and overlays in a user namespace");
+    }
+    let config = Config {
+        cases: 24,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let edits = |count| prop::collection::vec(edit(), 0..count);
+    TestRunner::new(config)
+        .run(
+            &(edits(12), edits(10), any::<bool>()),
+            |(before, there, is_worktree)| {
+                one_branch(&before, &there, is_worktree);
                 Ok(())
             },
         )

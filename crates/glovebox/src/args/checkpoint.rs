@@ -42,9 +42,9 @@ pub(crate) enum CheckpointAction {
     Delete(CheckpointDeleteArgs),
 }
 
-/// Forget a checkpoint; the sandbox and its forks stay as they are
+/// A checkpoint of a sandbox, and how to answer.
 #[derive(Debug, Args)]
-pub(crate) struct CheckpointDeleteArgs {
+pub(crate) struct OneCheckpoint {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
@@ -54,6 +54,14 @@ pub(crate) struct CheckpointDeleteArgs {
     /// The checkpoint
     #[arg(value_name = "ID")]
     pub id: String,
+}
+
+/// Forget a checkpoint; the sandbox and its forks stay as they are
+#[derive(Debug, Args)]
+pub(crate) struct CheckpointDeleteArgs {
+    /// Which one.
+    #[command(flatten)]
+    pub one: OneCheckpoint,
 }
 
 /// List the checkpoints of a sandbox
@@ -72,15 +80,9 @@ pub(crate) struct CheckpointsArgs {
 #[command(long_about = "Take a sandbox back to a checkpoint.\n\n\
         What was written since is thrown away, and what runs inside is ended. Later checkpoints stay.")]
 pub(crate) struct RestoreArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// The sandbox
-    #[arg(value_name = "NAME")]
-    pub name: String,
-    /// The checkpoint
-    #[arg(value_name = "ID")]
-    pub id: String,
+    /// Which one.
+    #[command(flatten)]
+    pub one: OneCheckpoint,
 }
 
 /// Start another sandbox with the files of one

@@ -16,7 +16,7 @@ pub(crate) use agent::{
     SessionDeleteArgs, SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
 };
 pub(crate) use checkpoint::{
-    CheckpointAction, CheckpointArgs, CheckpointDeleteArgs, CheckpointsArgs, ForkArgs, RestoreArgs,
+    CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,
 };
 pub(crate) use command::{
     Apply, AttachArgs, CompletionsArgs, ConfigAction, ConfigArgs, ConfigExplainArgs, DemoArgs,

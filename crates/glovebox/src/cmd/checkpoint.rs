@@ -2,7 +2,7 @@
 
 use super::{Cx, age, run::supervisor};
 use crate::args::{
-    CheckpointAction, CheckpointArgs, CheckpointDeleteArgs, CheckpointsArgs, ForkArgs, RestoreArgs,
+    CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,
 };
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, plural};
@@ -21,7 +21,7 @@ fn facts(checkpoint: &Checkpoint) -> Value {
 /// Makes one, or does with one what was asked for.
 pub(crate) fn run(cx: &Cx, args: &CheckpointArgs) -> CommandResult {
     match (&args.action, &args.name) {
-        (Some(CheckpointAction::Delete(args)), _) => delete(cx, args),
+        (Some(CheckpointAction::Delete(args)), _) => delete(cx, &args.one),
         (None, Some(name)) => make(cx, args, name),
         (None, None) => Err(CommandError::usage(
             "no sandbox was named",
@@ -44,11 +44,11 @@ fn make(cx: &Cx, args: &CheckpointArgs, name: &str) -> CommandResult {
     Ok(0)
 }
 
-fn delete(cx: &Cx, args: &CheckpointDeleteArgs) -> CommandResult {
-    let name = super::name(&args.name)?;
-    let gone = cx.user_registry()?.delete_checkpoint(&name, &args.id)?;
+fn delete(cx: &Cx, one: &OneCheckpoint) -> CommandResult {
+    let name = super::name(&one.name)?;
+    let gone = cx.user_registry()?.delete_checkpoint(&name, &one.id)?;
     let message = format!("checkpoint {} of sandbox `{name}` is gone", gone.id);
-    if args.json {
+    if one.json {
         let data = json!({ "sandbox": name, "checkpoint": facts(&gone) });
         render::print(render::envelope(true, &message, &data))?;
     } else {
@@ -90,13 +90,14 @@ pub(crate) fn list(cx: &Cx, args: &CheckpointsArgs) -> CommandResult {
 
 /// Goes back to one.
 pub(crate) fn restore(cx: &Cx, args: &RestoreArgs) -> CommandResult {
-    let name = super::name(&args.name)?;
-    let found = cx.user_registry()?.restore(&name, &args.id)?;
+    let one = &args.one;
+    let name = super::name(&one.name)?;
+    let found = cx.user_registry()?.restore(&name, &one.id)?;
     let message = format!(
         "sandbox `{name}` is back at checkpoint {}; what was written since is gone, and what ran inside has ended",
         found.id
     );
-    if args.json {
+    if one.json {
         let data = json!({ "sandbox": name, "checkpoint": facts(&found) });
         render::print(render::envelope(true, &message, &data))?;
     } else {

@@ -4,7 +4,7 @@ use super::{Cx, command_words, exit_code, explain_limits, run::stand_in};
 use crate::args::ExecArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
-use crate::session::{self, Capture, Ended, InputFrom, JsonLines, OnSignal, Signals, carry};
+use crate::session::{self, Capture, Ended, InputFrom, JsonLines, OnSignal, Signals, Sink, carry};
 use crate::sync::copied;
 use crate::wanted;
 use glovebox_proto::{Background, Code, Exec, Exit, ExitReport, Fault, Request, Stdin};
@@ -90,30 +90,19 @@ fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
     let mut data = Map::new();
     data.insert("name".to_owned(), args.name.clone().into());
     data.insert("command".to_owned(), words(args).into());
-    let request = Request::Exec(exec);
+    let carry_into = |sink: &mut dyn Sink| {
+        let request = Request::Exec(exec);
+        carry(&sandbox, request, input, OnSignal::PassOn, &signals, sink)
+    };
     let ended = if args.stream {
         let mut sink = JsonLines::default();
-        let ended = carry(
-            &sandbox,
-            request,
-            input,
-            OnSignal::PassOn,
-            &signals,
-            &mut sink,
-        )?;
+        let ended = carry_into(&mut sink)?;
         sink.finish()
             .map_err(|error| CommandError::io("write to standard output", &error))?;
         ended
     } else {
         let mut sink = Capture::new(MAX_CAPTURED_BYTES);
-        let ended = carry(
-            &sandbox,
-            request,
-            input,
-            OnSignal::PassOn,
-            &signals,
-            &mut sink,
-        )?;
+        let ended = carry_into(&mut sink)?;
         render::output_fields(&mut data, "stdout", &sink.stdout);
         render::output_fields(&mut data, "stderr", &sink.stderr);
         data.insert("truncated".to_owned(), sink.is_truncated.into());

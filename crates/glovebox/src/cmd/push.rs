@@ -18,11 +18,17 @@ pub(crate) fn run(cx: &Cx, args: &PushArgs) -> CommandResult {
         Ok(pushed) => {
             if args.json {
                 merge(&mut data, &pushed);
-                render::print(render::envelope(true, &sentence(&pushed), &data))?;
             } else {
                 tell(cx, &pushed);
             }
-            return Ok(0);
+            if let Some(fault) = conflict(&pushed, &args.name) {
+                fault.into()
+            } else {
+                if args.json {
+                    render::print(render::envelope(true, &sentence(&pushed), &data))?;
+                }
+                return Ok(0);
+            }
         }
         Err(error) => sync::with_remedy(error, &format!("glovebox push {}", args.name)),
     };
@@ -68,6 +74,19 @@ fn push(cx: &Cx, args: &PushArgs) -> Result<Pushed, CommandError> {
     })
 }
 
+/// What both sides changed is the error of the command: everything else has been sent.
+fn conflict(pushed: &Pushed, name: &str) -> Option<Fault> {
+    let what = match pushed.conflicts.len() {
+        0 => return None,
+        1 => "one path changed".to_owned(),
+        count => format!("{count} paths changed"),
+    };
+    let message =
+        format!("{what} on both sides; the sandbox's version stays, everything else is sent");
+    let fault = Fault::refused(Code::Conflict, message);
+    Some(fault.remedy(format!("see the sandbox's with `glovebox diff {name}`")))
+}
+
 fn merge(data: &mut Value, pushed: &Pushed) {
     for (name, value) in [
         ("files", pushed.files),
@@ -85,6 +104,7 @@ fn merge(data: &mut Value, pushed: &Pushed) {
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .into();
+    data["skipped"] = render::refused_json(&pushed.skipped);
 }
 
 fn sentence(pushed: &Pushed) -> String {
@@ -105,6 +125,13 @@ pub(crate) fn tell(cx: &Cx, pushed: &Pushed) {
             "{} of the project {} not sent, by a name like that of a secret or by a pattern; --include PATTERN sends them",
             render::plural(pushed.hidden as usize, "path", "paths"),
             if pushed.hidden == 1 { "was" } else { "were" }
+        ));
+    }
+    for refusal in pushed.skipped.iter().take(10) {
+        cx.talk.warning(format_args!(
+            "{}: not sent, {}",
+            render::escape(&refusal.path),
+            refusal.reason
         ));
     }
     for path in pushed.conflicts.iter().take(10) {

@@ -141,8 +141,13 @@ pub(crate) fn change_count(set: &ChangeSet) -> String {
 pub(crate) fn changes_json(set: &ChangeSet) -> Value {
     json!({
         "changes": set.changes.iter().map(change_json).collect::<Vec<_>>(),
-        "refused": set.refused.iter().map(refusal_json).collect::<Vec<_>>(),
+        "refused": refused_json(&set.refused),
     })
+}
+
+/// Paths that stay where they are, for programs.
+pub(crate) fn refused_json(refused: &[Refusal]) -> Value {
+    refused.iter().map(refusal_json).collect()
 }
 
 /// What taking changes over comes to, for programs.
@@ -191,7 +196,7 @@ pub(crate) fn outcome_json(outcome: &Outcome) -> Value {
         "already_there": already_there.collect::<Vec<_>>(),
         "conflicts": conflicts.collect::<Vec<_>>(),
         "flagged": flagged.collect::<Vec<_>>(),
-        "refused": outcome.refused.iter().map(refusal_json).collect::<Vec<_>>(),
+        "refused": refused_json(&outcome.refused),
     })
 }
 

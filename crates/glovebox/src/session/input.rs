@@ -2,9 +2,9 @@
 
 use crate::exit::CommandError;
 use glovebox_sandbox::Input;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,42 +14,71 @@ const DETACH: u8 = 0x1c;
 /// How often a background process looks whether it owns the terminal again.
 const FOREGROUND_CHECK: Duration = Duration::from_millis(200);
 
-/// Whether the user asked to leave.
+/// A thread that passes standard input on. Dropped, it takes nothing more from a terminal: what is
+/// typed from then on is meant for whoever asks next.
 #[derive(Debug)]
-pub(super) struct Detach(Arc<AtomicBool>);
+pub(super) struct Pump {
+    asked: Arc<AtomicBool>,
+    /// Becomes readable when the thread is to end; where input is no terminal, nobody comes after it.
+    over: Option<Arc<OwnedFd>>,
+}
 
-impl Detach {
+impl Pump {
     /// Whether Ctrl-\ was pressed.
     pub(super) fn was_asked(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.asked.load(Ordering::Acquire)
     }
 }
 
-/// Starts passing standard input on, in a thread that ends with its input or with the process.
+impl Drop for Pump {
+    fn drop(&mut self) {
+        if let Some(over) = &self.over {
+            // Fails only when it has been told very often already.
+            let _ = rustix::io::write(over, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Starts passing standard input on, in a thread that ends with its input, on a terminal with the
+/// [`Pump`], or with the process.
 ///
 /// # Errors
 /// When no thread can be started.
-pub(super) fn pass(input: Input, has_detach: bool) -> Result<Detach, CommandError> {
+pub(super) fn pass(input: Input, has_detach: bool) -> Result<Pump, CommandError> {
     let asked = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&asked);
+    let over = if rustix::termios::isatty(rustix::stdio::stdin()) {
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Some(Arc::new(made.map_err(|errno| {
+            CommandError::io("watch the terminal", &errno.into())
+        })?))
+    } else {
+        None
+    };
+    let stop = over.clone();
     std::thread::Builder::new()
         .name("stdin".to_owned())
         .stack_size(64 << 10)
         .spawn(move || {
             // An error means that the command or its sandbox has ended: whoever waits for that says so.
-            let _ = copy(&input, has_detach.then_some(&flag));
+            let _ = copy(&input, has_detach.then_some(&flag), stop.as_deref());
         })
         .map_err(|error| CommandError::io("start a thread", &error))?;
-    Ok(Detach(asked))
+    Ok(Pump { asked, over })
 }
 
-fn copy(input: &Input, detach: Option<&Arc<AtomicBool>>) -> Result<(), glovebox_proto::Fault> {
+fn copy(
+    input: &Input,
+    detach: Option<&Arc<AtomicBool>>,
+    over: Option<&OwnedFd>,
+) -> Result<(), glovebox_proto::Fault> {
     let stdin = rustix::stdio::stdin();
-    let is_terminal = rustix::termios::isatty(stdin);
     let mut buffer = vec![0u8; 32 << 10];
     loop {
-        if is_terminal {
-            wait_for_foreground(stdin);
+        if let Some(over) = over
+            && !wait_for_keys(stdin, over)
+        {
+            return Ok(());
         }
         let read = match rustix::io::read(stdin, &mut buffer) {
             Ok(0) => return input.finish(),
@@ -71,6 +100,23 @@ fn copy(input: &Input, detach: Option<&Arc<AtomicBool>>) -> Result<(), glovebox_
             return input.cancel();
         }
         input.send(bytes)?;
+    }
+}
+
+/// Waits until something was typed on a terminal that is ours; false when nobody wants it any more.
+fn wait_for_keys(terminal: BorrowedFd<'_>, over: &OwnedFd) -> bool {
+    wait_for_foreground(terminal);
+    let mut fds = [
+        PollFd::new(over, PollFlags::IN),
+        PollFd::from_borrowed_fd(terminal, PollFlags::IN),
+    ];
+    loop {
+        match poll(&mut fds, None) {
+            Err(Errno::INTR) => {}
+            // What cannot be watched is read, as any other input.
+            Err(_) => return true,
+            Ok(_) => return fds[0].revents().is_empty(),
+        }
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn carry(
     let mut stream = sandbox.open(request)?;
     let input = stream.input();
     signals.begin(Arc::clone(sandbox), job, input.clone(), on_signal);
-    let detach = match input_from {
+    let pump = match input_from {
         InputFrom::Nothing => None,
         InputFrom::Stdin => Some(input::pass(input, false)?),
         InputFrom::StdinWithDetach => Some(input::pass(input, true)?),
@@ -87,13 +87,14 @@ pub(crate) fn carry(
             Incoming::Reply(Err(fault))
                 if fault.code == Code::Cancelled
                     && (on_signal == OnSignal::Leave
-                        || detach.as_ref().is_some_and(input::Detach::was_asked)) =>
+                        || pump.as_ref().is_some_and(input::Pump::was_asked)) =>
             {
                 break Ok(Ended::Detached);
             }
             Incoming::Reply(Err(fault)) => break Err(fault.into()),
         }
     };
+    drop(pump);
     signals.end();
     match ended {
         Err(error) if error.kind == Kind::Interrupted => Err(CommandError::interrupted()),

@@ -92,6 +92,7 @@ pub(crate) fn settle(
     meter.clear();
     if let Some(file) = after.patch {
         patch_file::write(&taken.collected, file, &cx.host)?;
+        tell_patch(cx, &taken, file);
     }
     let is_wanted = match after.when {
         When::Ask | When::Always => true,
@@ -147,6 +148,25 @@ pub(crate) fn settle(
     }
 }
 
+/// Says what is in a patch, where it is, and what to do with it.
+fn tell_patch(cx: &Cx, taken: &Taken, file: &Path) {
+    let set = &taken.collected.set;
+    // What went to standard output is in the hands of whoever reads it.
+    if file == Path::new("-") {
+        return;
+    }
+    let count = render::change_count(set);
+    let shown = super::shown_path(file);
+    if set.changes.is_empty() {
+        cx.talk
+            .note(format_args!("{count}; the patch {shown} is empty"));
+    } else {
+        cx.talk.note(format_args!(
+            "{count} in the patch {shown}; `git apply {shown}` takes them over"
+        ));
+    }
+}
+
 fn show_changes(cx: &Cx, taken: &Taken) {
     let set = &taken.collected.set;
     cx.talk.note(format_args!(
@@ -168,10 +188,8 @@ fn leave(cx: &Cx, taken: &Taken, after: After<'_>, is_shown: bool) {
         (Some(name), _) => cx.talk.note(format_args!(
             "your files are as before; `glovebox pull {name}` brings these changes back"
         )),
-        (None, Some(file)) => cx.talk.note(format_args!(
-            "your files are as before; `git apply {}` takes these changes over",
-            super::shown_path(file)
-        )),
+        // How to take over a patch has been said.
+        (None, Some(_)) => cx.talk.note("your files are as before"),
         (None, None) => cx.talk.note(
             "your files are as before and these changes are gone; `--apply ask` or `--keep NAME` saves them",
         ),

@@ -30,6 +30,27 @@ impl Signature {
     /// to have another time: file systems count in steps of up to two seconds.
     const SETTLED_NS: i64 = 2_000_000_000;
 
+    /// Puts one together from the fields of a `stat`: length, times as seconds and nanoseconds, inode
+    /// and mode.
+    pub const fn from_stat(
+        size: i64,
+        modified: (i64, i64),
+        changed: (i64, i64),
+        ino: u64,
+        mode: u32,
+    ) -> Self {
+        const fn ns((seconds, rest): (i64, i64)) -> i64 {
+            seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+        }
+        Self {
+            size: if size < 0 { 0 } else { size as u64 },
+            mtime_ns: ns(modified),
+            ctime_ns: ns(changed),
+            ino,
+            permissions: (mode & 0o7777) as u16,
+        }
+    }
+
     /// Whether the same signature, seen later, will prove the same content. `now_ns` is the time of
     /// the file's machine when its content was known, in nanoseconds since the epoch.
     pub const fn is_settled(&self, now_ns: i64) -> bool {

@@ -1,13 +1,13 @@
 //! The destination as a plan sees it: what is at each path, and whether the host changed it.
 
+use super::case;
 use crate::base::{Base, Signature};
 use crate::beneath::{Anchor, digest, io, read_names};
-use crate::collect::RESERVED_PREFIX;
 use crate::{Collected, Digest, Host, HostNode, HostState, Node, RelPath, Since};
 use glovebox_proto::Fault;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Looks at a destination and notes what it saw.
 pub(super) struct Seen<'a> {
@@ -52,20 +52,6 @@ impl<'a> Seen<'a> {
         None
     }
 
-    fn digest(&self, path: &RelPath, size: u64) -> Result<Option<Digest>, Fault> {
-        let (mut file, _) = match self.anchor.file(path.as_bytes()) {
-            Ok(opened) => opened,
-            // A version that cannot be read is a different one.
-            Err(Errno::ACCESS | Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(self.cannot_read(path, errno)),
-        };
-        match digest(&mut file, size, &mut |_| Ok(())) {
-            Ok((sum, read)) => Ok((read == size).then_some(sum)),
-            Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(None),
-            Err(error) => Err(self.cannot_read(path, error)),
-        }
-    }
-
     fn node(
         &self,
         path: &RelPath,
@@ -81,7 +67,7 @@ impl<'a> Seen<'a> {
                 let digest = match known {
                     _ if !is_compared => None,
                     Some(known) => Some(known),
-                    None => self.digest(path, size)?,
+                    None => self.anchor.digest(path.as_bytes(), size)?,
                 };
                 Node::File {
                     size,
@@ -203,37 +189,6 @@ impl Host for Seen<'_> {
     }
 
     fn folds_case(&self) -> bool {
-        let mut names = HashSet::new();
-        let Ok(dir) = self.anchor.dir(b"") else {
-            return false;
-        };
-        let read = read_names(&dir, |name, _| {
-            // A handful of names tells as much as all of them.
-            if names.len() < 1000 && !name.starts_with(RESERVED_PREFIX) {
-                names.insert(name.to_vec());
-            }
-            Ok::<(), Errno>(())
-        });
-        if read.is_err() {
-            return false;
-        }
-        let other_case = |name: &Vec<u8>| -> Vec<u8> {
-            let flip = |byte: &u8| {
-                if byte.is_ascii_lowercase() {
-                    byte.to_ascii_uppercase()
-                } else {
-                    byte.to_ascii_lowercase()
-                }
-            };
-            name.iter().map(flip).collect()
-        };
-        names
-            .iter()
-            .map(|name| (name, other_case(name)))
-            .find(|(name, other)| *name != other && !names.contains(other))
-            .is_some_and(|(name, other)| {
-                let inode = |name: &[u8]| self.anchor.stat(name).ok().map(|stat| stat.st_ino);
-                inode(&other).is_some() && inode(&other) == inode(name)
-            })
+        case::folds(self.anchor)
     }
 }

@@ -14,6 +14,8 @@
 //! interrupted. Every host path is opened beneath the destination and through no link, and is compared
 //! with what the plan saw at the last moment.
 
+mod attributes;
+mod case;
 mod commit;
 mod host;
 mod journal;

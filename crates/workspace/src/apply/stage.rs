@@ -1,8 +1,8 @@
 //! Staging: everything a commit needs is copied next to where it goes, checked, and written down.
 
-use super::Destination;
 use super::journal::{Journal, Staging};
 use super::operation::Operation;
+use super::{Destination, attributes};
 use crate::base::{Kind, Signature};
 use crate::beneath::{Anchor, digest, io, stat_at};
 use crate::progress::{Progress, Watch, report};
@@ -11,6 +11,7 @@ use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt as _;
@@ -88,12 +89,16 @@ pub(super) fn stage(
     let Some(staging) = &staged.staging else {
         return Ok(staged);
     };
+    let abilities = try_out(staging).map_err(failed)?;
+    if abilities.folds_case {
+        require_distinct(anchor, plan).map_err(failed)?;
+    }
     let mut stager = Stager {
         destination,
         collected,
         staging,
         watch,
-        can_exchange: can_exchange(staging).map_err(failed)?,
+        can_exchange: abilities.can_exchange,
         owner: owner_for_new(anchor).map_err(failed)?,
         journal: Journal::default(),
         next_slot: 0,
@@ -195,8 +200,15 @@ fn owner_for_new(anchor: &Anchor) -> Result<Option<(u32, u32)>, Fault> {
     Ok(Some((stat.st_uid, stat.st_gid)))
 }
 
-/// Whether the file system can exchange two names.
-fn can_exchange(staging: &Staging) -> Result<bool, Fault> {
+/// What the file system of a destination is found to do.
+struct Abilities {
+    /// It can exchange two names.
+    can_exchange: bool,
+    /// It takes names that differ only in case for one.
+    folds_case: bool,
+}
+
+fn try_out(staging: &Staging) -> Result<Abilities, Fault> {
     let failed = |errno| io("try out the file system in", &staging.path, errno);
     for name in ["a", "b"] {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -204,15 +216,44 @@ fn can_exchange(staging: &Staging) -> Result<bool, Fault> {
             .map_err(failed)?;
     }
     let old = &staging.old;
+    let folds_case = stat_at(old.as_fd(), b"A").is_ok();
     let exchanged = rustix::fs::renameat_with(old, "a", old, "b", RenameFlags::EXCHANGE);
     for name in ["a", "b"] {
         rustix::fs::unlinkat(old, name, AtFlags::empty()).map_err(failed)?;
     }
-    match exchanged {
-        Ok(()) => Ok(true),
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
-        Err(errno) => Err(failed(errno)),
+    let can_exchange = match exchanged {
+        Ok(()) => true,
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => false,
+        Err(errno) => return Err(failed(errno)),
+    };
+    Ok(Abilities {
+        can_exchange,
+        folds_case,
+    })
+}
+
+/// Refuses a plan that would give two things one name. The plan sees to that by itself, unless the
+/// destination has nothing yet from which it could be seen that it folds case.
+fn require_distinct(anchor: &Anchor, plan: &Plan) -> Result<(), Fault> {
+    let mut names: HashMap<Vec<u8>, &RelPath> = HashMap::new();
+    for step in &plan.steps {
+        let (Step::Write { path, .. } | Step::MakeDir { path }) = step else {
+            continue;
+        };
+        if let Some(other) = names.insert(path.folded(), path) {
+            return Err(Fault::refused(
+                Code::AlreadyExists,
+                format!(
+                    "`{other}` and `{path}` differ only in case, and {} takes them for one",
+                    anchor.path().display()
+                ),
+            )
+            .remedy(format!(
+                "leave one of them out, such as with `--exclude {path}`"
+            )));
+        }
     }
+    Ok(())
 }
 
 struct Stager<'a, 'w> {
@@ -358,6 +399,7 @@ impl Stager<'_, '_> {
                         rustix::fs::fchown(file, Some(uid), Some(gid))?;
                     }
                     if let Some(before) = replaced.and_then(mode_of) {
+                        attributes::keep(&self.destination.anchor, path, file);
                         let mode = with_x(before, *is_executable);
                         rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
                     }

@@ -349,7 +349,10 @@ impl Walk<'_, '_> {
         }) = &mut from
             && *base_size == size
         {
-            *base_digest = self.base_digest(path, size)?;
+            *base_digest = match &self.trees.project {
+                Some(project) => project.digest(path.as_bytes(), size)?,
+                None => None,
+            };
             if *base_digest == Some(sum) && *base_executable == is_executable {
                 self.bytes -= size;
                 return Ok(true);
@@ -417,22 +420,6 @@ impl Walk<'_, '_> {
             }
             Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Err(too_large()),
             Err(error) => Err(stopped.unwrap_or_else(|| io("read", path.as_path(), error))),
-        }
-    }
-
-    /// Digest of the host's version, if it can be read and is that long.
-    fn base_digest(&self, path: &RelPath, size: u64) -> Result<Option<crate::Digest>, Fault> {
-        let Some(project) = &self.trees.project else {
-            return Ok(None);
-        };
-        let Ok((mut file, _)) = project.file(path.as_bytes()) else {
-            return Ok(None);
-        };
-        match digest(&mut file, size, &mut |_| Ok(())) {
-            Ok((sum, read)) => Ok((read == size).then_some(sum)),
-            // The host writes it at this moment.
-            Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(None),
-            Err(error) => Err(io("read", &project.path().join(path.as_path()), error)),
         }
     }
 

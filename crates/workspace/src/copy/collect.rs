@@ -7,7 +7,7 @@ use super::fetch::{Fetched, Spool, Wanted, fetch};
 use super::manifest::{Line, Lines, Same, Side};
 use super::scan::{Inside, scan};
 use super::spool::Reader;
-use crate::beneath::{Anchor, digest, io};
+use crate::beneath::{Anchor, io};
 use crate::collect::{BaseTree, RESERVED_PREFIX, complete};
 use crate::progress::{Progress, Watch, report};
 use crate::{
@@ -444,7 +444,7 @@ impl CopyContents {
                     size,
                     is_executable: stat.st_mode & 0o100 != 0,
                     digest: if is_as_long {
-                        host_digest(project, path, size)?
+                        project.digest(path.as_bytes(), size)?
                     } else {
                         None
                     },
@@ -452,19 +452,6 @@ impl CopyContents {
             }
             _ => None,
         })
-    }
-}
-
-/// Digest of the host's version, if it can be read and is that long.
-fn host_digest(project: &Anchor, path: &RelPath, size: u64) -> Result<Option<Digest>, Fault> {
-    let Ok((mut file, _)) = project.file(path.as_bytes()) else {
-        return Ok(None);
-    };
-    match digest(&mut file, size, &mut |_| Ok(())) {
-        Ok((sum, read)) => Ok((read == size).then_some(sum)),
-        // The host writes it at this moment.
-        Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Ok(None),
-        Err(error) => Err(io("read", &project.path().join(path.as_path()), error)),
     }
 }
 

@@ -156,12 +156,11 @@ impl Walk<'_> {
 
 /// What a file of the host is known by.
 pub(super) fn signature(stat: &Stat) -> Signature {
-    let ns = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-    Signature {
-        size: u64::try_from(stat.st_size).unwrap_or(0),
-        mtime_ns: ns(stat.st_mtime, stat.st_mtime_nsec as i64),
-        ctime_ns: ns(stat.st_ctime, stat.st_ctime_nsec as i64),
-        ino: stat.st_ino,
-        permissions: (stat.st_mode & 0o7777) as u16,
-    }
+    Signature::from_stat(
+        stat.st_size,
+        (stat.st_mtime, stat.st_mtime_nsec as i64),
+        (stat.st_ctime, stat.st_ctime_nsec as i64),
+        stat.st_ino,
+        stat.st_mode,
+    )
 }

@@ -1,7 +1,8 @@
 //! One version of one file: read, classified, and compared with what was collected.
 
+use crate::contents::{changed, unreadable};
 use crate::{Collected, Digest, Node, RelPath};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::Fault;
 use sha1::{Digest as _, Sha1};
 use std::io::{self, Read};
 
@@ -200,16 +201,4 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
-}
-
-fn changed(path: &RelPath) -> Fault {
-    Fault::failed(
-        Code::DigestMismatch,
-        format!("`{path}` changed while it was read"),
-    )
-    .remedy("try again when nothing writes to it")
-}
-
-fn unreadable(path: &RelPath, error: &io::Error) -> Fault {
-    Fault::failed(Code::Io, format!("cannot read `{path}`: {error}"))
 }

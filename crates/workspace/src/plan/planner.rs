@@ -12,9 +12,12 @@ const MAX_NAME_BYTES: usize = 255;
 const MAX_NAMES: usize = 100;
 
 pub(super) fn plan(set: &ChangeSet, host: &mut dyn Host, options: Options) -> Result<Plan, Fault> {
+    let folds_case = host.folds_case();
     let mut planner = Planner {
         host,
         options,
+        folds_case,
+        vacated: HashSet::new(),
         taken: HashSet::new(),
         gone: HashSet::new(),
         made: BTreeSet::new(),
@@ -61,6 +64,10 @@ struct Steps {
 struct Planner<'a> {
     host: &'a mut dyn Host,
     options: Options,
+    /// Whether the destination takes names that differ only in case for one.
+    folds_case: bool,
+    /// Where it does, what is `gone`, as it sees it.
+    vacated: HashSet<Vec<u8>>,
     /// Names that this plan gives to something.
     taken: HashSet<RelPath>,
     /// What is no longer where it is.
@@ -79,7 +86,6 @@ impl Planner<'_> {
     fn halves<'a>(&mut self, set: &'a ChangeSet) -> Vec<Half<'a>> {
         let mut halves = Vec::with_capacity(set.changes.len());
         let mut folded: HashMap<Vec<u8>, &RelPath> = HashMap::new();
-        let folds_case = self.host.folds_case();
         let mut collided: Option<&RelPath> = None;
         for Change { path, kind, .. } in &set.changes {
             let (from, to) = match kind {
@@ -95,9 +101,9 @@ impl Planner<'_> {
                     (None, Some(to))
                 }
             };
-            if folds_case && to.is_some() {
+            if self.folds_case && to.is_some() {
                 let is_below = collided.is_some_and(|other| path.starts_with(other));
-                let first = *folded.entry(fold(path.as_bytes())).or_insert(path);
+                let first = *folded.entry(path.folded()).or_insert(path);
                 if is_below || first != path {
                     if !is_below {
                         collided = Some(path);
@@ -139,7 +145,7 @@ impl Planner<'_> {
                     self.steps
                         .remove_dirs
                         .push(Step::RemoveDir { path: path.clone() });
-                    self.gone.insert(path.clone());
+                    self.leaves(path);
                     self.apply(path, Effect::Deleted, None);
                 } else {
                     self.conflict(path, ConflictReason::DirectoryNotEmpty, None);
@@ -148,7 +154,7 @@ impl Planner<'_> {
             (_, Node::Dir) => self.conflict(path, ConflictReason::DeletedInSandbox, None),
             _ if state.since == Since::Same => {
                 self.steps.removes.push(Step::Remove { path: path.clone() });
-                self.gone.insert(path.clone());
+                self.leaves(path);
                 self.apply(path, Effect::Deleted, None);
             }
             _ => {
@@ -162,11 +168,31 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Notes that what is at a path will not be there any more.
+    fn leaves(&mut self, path: &RelPath) {
+        self.gone.insert(path.clone());
+        if self.folds_case {
+            self.vacated.insert(path.folded());
+        }
+    }
+
+    /// Whether what the destination finds at a path is something with another name that goes away.
+    fn is_vacated(&self, path: &RelPath) -> bool {
+        self.folds_case && !self.gone.contains(path) && self.vacated.contains(&path.folded())
+    }
+
     fn put(&mut self, half: &Half<'_>) -> Result<(), Fault> {
         let (path, Some(to)) = (half.path, half.to) else {
             return Ok(());
         };
         let mut state = self.host.state(path, half.from, half.to)?;
+        if self.is_vacated(path) {
+            // Only the case of its name changes: what is there now goes away first.
+            state = HostState {
+                node: HostNode::Absent,
+                since: Since::Same,
+            };
+        }
         if let HostNode::Blocked(at) = &state.node {
             if !self.made.contains(at) {
                 let at = at.clone();
@@ -490,7 +516,7 @@ impl Planner<'_> {
                 .host
                 .state(&dir, None, Some(&Node::Dir))
                 .is_ok_and(|state| matches!(state.node, HostNode::Present(Node::Dir)));
-            if !is_there {
+            if !is_there || self.is_vacated(&dir) {
                 self.steps.make_dirs.insert(dir);
             }
         }
@@ -528,12 +554,4 @@ fn merge_renames(set: &ChangeSet, applied: &mut Vec<Applied>) {
         }
     }
     applied.retain(|done| done.effect != Effect::Deleted || !merged.contains(&done.path));
-}
-
-/// A name as a file system that folds case sees it.
-fn fold(name: &[u8]) -> Vec<u8> {
-    match std::str::from_utf8(name) {
-        Ok(text) => text.to_lowercase().into_bytes(),
-        Err(_) => name.to_ascii_lowercase(),
-    }
 }
