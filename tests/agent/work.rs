@@ -213,8 +213,18 @@ fn wrong_calls_are_told_and_do_not_end_the_work() {
 #[test]
 fn the_model_is_told_where_it_is_and_a_phase_narrows_what_it_may() {
     let person = Person::myself();
+    person.write("project/notes.txt", "here\n");
     let server = ModelServer::start([
-        Step::call("bash", r#"{"command":"touch x"}"#),
+        Step::Calls(
+            String::new(),
+            vec![
+                Wanted::new(
+                    "bash",
+                    r#"{"command":"cat notes.txt; echo more >> notes.txt"}"#,
+                ),
+                Wanted::new("write_file", r#"{"path":"x","content":"x"}"#),
+            ],
+        ),
         Step::text("Here is the plan."),
     ]);
     let _ = agent(
@@ -247,10 +257,119 @@ fn the_model_is_told_where_it_is_and_a_phase_narrows_what_it_may() {
         .map(|tool| tool["function"]["name"].as_str().unwrap())
         .collect();
     assert!(
-        names.contains(&"Read") && !names.contains(&"Bash"),
+        names.contains(&"Bash") && !names.contains(&"Write"),
         "{names:?}"
     );
+    let results = last_results(&server);
+    assert!(
+        results[0].starts_with("here\n") && results[0].contains("Read-only"),
+        "{results:?}"
+    );
+    assert!(
+        results[1].contains("does not have the tool Write"),
+        "{results:?}"
+    );
+    person.assert_nothing_lives();
+
+    // Without a wall that keeps commands from writing, there are no commands in such a phase.
+    let server = ModelServer::start([
+        Step::call("bash", r#"{"command":"echo more >> notes.txt"}"#),
+        Step::text("Here is the plan."),
+    ]);
+    let _ = agent(
+        &person,
+        &server,
+        ["--local", "--yes", "--phase", "plan"],
+        "plan it",
+    )
+    .run()
+    .expect_code(0);
     assert!(last_results(&server)[0].contains("phase `plan`"));
+    assert_eq!(
+        fs::read_to_string(person.project().join("notes.txt")).unwrap(),
+        "here\n"
+    );
+    let ran = agent(&person, &server, ["--sandbox", "--phase", "plam"], "x")
+        .run()
+        .expect_code(2);
+    assert!(ran.err().contains("did you mean `plan`"), "{ran}");
+}
+
+#[test]
+fn commits_in_the_sandbox_are_the_users() {
+    let person = Person::myself();
+    person.write(
+        "home/.gitconfig",
+        "[user]\n\tname = Ada L\n\temail = ada@example.com\n",
+    );
+    let server = ModelServer::start([
+        Step::call(
+            "Bash",
+            r#"{"command":"echo $GIT_AUTHOR_NAME, $GIT_COMMITTER_EMAIL"}"#,
+        ),
+        Step::text("Yes."),
+    ]);
+    let _ = agent(&person, &server, ["--sandbox"], "who")
+        .run()
+        .expect_code(0);
+    if testkit::has_program("git") {
+        assert!(last_results(&server)[0].starts_with("Ada L, ada@example.com"));
+    } else {
+        testkit::skip_loudly("whose commits they are", "git is not installed");
+    }
+}
+
+#[test]
+fn a_person_is_asked_before_each_change_of_their_own_files() {
+    let person = Person::myself();
+    if !testkit::has_program("script") {
+        testkit::skip_loudly(
+            "questions at a terminal",
+            "there is no `script` to make one with",
+        );
+        return;
+    }
+    let server = ModelServer::start([
+        Step::call("Write", r#"{"path":"no.txt","content":"x"}"#),
+        Step::call("Write", r#"{"path":"yes.txt","content":"x"}"#),
+        Step::call("Read", r#"{"path":"yes.txt"}"#),
+        Step::text("Done."),
+    ]);
+    let command = format!(
+        "{} agent --model openai/scripted --local 'write two files'",
+        person.binary().display()
+    );
+    let mut child = person
+        .program("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("OPENAI_BASE_URL", server.url())
+        .env("TERM", "xterm")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keyboard = child.stdin.take().unwrap();
+    for (requests, keys) in [(1, "n\nnot this one\n"), (2, "y\n")] {
+        super::until("the question", || server.asked().len() == requests);
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        std::io::Write::write_all(&mut keyboard, keys.as_bytes()).unwrap();
+    }
+    super::until("the end", || server.steps_left() == 0);
+    let output = child.wait_with_output().unwrap();
+    drop(keyboard);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert!(
+        shown.contains("path: no.txt") && shown.contains("allow?"),
+        "{shown}"
+    );
+    assert!(!person.project().join("no.txt").exists(), "{shown}");
+    assert!(person.project().join("yes.txt").exists(), "{shown}");
+    let results = last_results(&server);
+    assert!(
+        results[0].contains("the user refused this call: not this one"),
+        "{results:?}"
+    );
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub enum Event {
         system: String,
         /// Names of the tools it was given.
         tools: Vec<String>,
+        /// What kind of work it is.
+        #[serde(default)]
+        phase: Option<String>,
     },
     /// It goes on in another process.
     Resumed {
@@ -366,6 +369,7 @@ mod tests {
             sandbox: None,
             system: String::new(),
             tools: Vec::new(),
+            phase: None,
         };
         let events = [started, answered(1, &["a", "b"]), finished("a")];
         let conversation = Conversation::from_events(&events);

@@ -3,7 +3,6 @@
 use super::sandbox::parse_backend;
 use super::{Apply, BackendKind, SandboxArgs};
 use crate::config::Dollars;
-use crate::render::one_of;
 use crate::units::{Count, Span};
 use clap::{Args, Subcommand, ValueHint};
 use glovebox_agent::{ModelName, Price};
@@ -47,9 +46,9 @@ pub(crate) struct AgentArgs {
     /// The model: PROVIDER/NAME, or replay:FILE for recorded answers
     #[arg(long, value_name = "MODEL", value_parser = parse_model)]
     pub model: Option<String>,
-    /// What kind of work: research, plan or review (nothing is changed), or implement
-    #[arg(long, value_name = "PHASE", value_parser = parse_phase)]
-    pub phase: Option<Phase>,
+    /// What kind of work: research, plan or review (nothing is changed), implement, or another toolset
+    #[arg(long, value_name = "PHASE")]
+    pub phase: Option<String>,
     /// Do not ask before changes (without a sandbox)
     #[arg(long)]
     pub yes: bool,
@@ -102,33 +101,6 @@ pub(crate) struct AgentLimitArgs {
     /// US dollars for a million tokens sent and received, such as 3/15
     #[arg(long, value_name = "IN/OUT", value_parser = Price::parse)]
     pub price: Option<Price>,
-}
-
-/// What kind of work an agent does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Finding out.
-    Research,
-    /// Deciding what to do.
-    Plan,
-    /// Doing it.
-    Implement,
-    /// Judging what was done.
-    Review,
-}
-
-impl Phase {
-    const ALL: [Self; 4] = [Self::Research, Self::Plan, Self::Implement, Self::Review];
-
-    /// The word on the command line.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Research => "research",
-            Self::Plan => "plan",
-            Self::Implement => "implement",
-            Self::Review => "review",
-        }
-    }
 }
 
 /// See and go on with what agents did
@@ -254,16 +226,4 @@ fn parse_model(text: &str) -> Result<String, String> {
         Some(_) => Ok(text.to_owned()),
         None => ModelName::parse(text).map(|_| text.to_owned()),
     }
-}
-
-fn parse_phase(text: &str) -> Result<Phase, String> {
-    Phase::ALL
-        .into_iter()
-        .find(|phase| phase.as_str() == text)
-        .ok_or_else(|| {
-            format!(
-                "`{text}` is not a phase; use {}",
-                one_of(&Phase::ALL.map(Phase::as_str))
-            )
-        })
 }

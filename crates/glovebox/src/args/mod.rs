@@ -12,8 +12,8 @@ mod sync;
 mod tools;
 
 pub(crate) use agent::{
-    AgentArgs, AgentLimitArgs, InitArgs, Phase, ReplayArgs, ResumeArgs, SessionArgs,
-    SessionDeleteArgs, SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
+    AgentArgs, AgentLimitArgs, InitArgs, ReplayArgs, ResumeArgs, SessionArgs, SessionDeleteArgs,
+    SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
 };
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,

@@ -1,6 +1,8 @@
 //! `glovebox sessions`: what agents did, and going on with it.
 
-use super::agent::{Place, Session, View, Work, find_thinker, lay_local, open_log, summary};
+use super::agent::{
+    Place, Session, View, Work, find_thinker, lay_local, lay_phase, open_log, summary,
+};
 use super::{Cx, age};
 use crate::args::{
     ResumeArgs, SessionArgs, SessionDeleteArgs, SessionForkArgs, SessionsAction, SessionsArgs,
@@ -200,7 +202,13 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
             ),
         ));
     }
-    let settings = settings(cx, args, &info)?;
+    let phase = events.iter().find_map(|event| match event {
+        Event::Started { phase, .. } => phase.clone(),
+        _ => None,
+    });
+    let mut settings = settings(cx, args, &info)?;
+    lay_phase(&mut settings, phase.as_deref())?;
+    let settings = settings;
     let is_local = info.placement == Placement::Local.as_str();
     if is_local && !args.yes && !question::is_possible() {
         return Err(CommandError::usage(
@@ -217,7 +225,7 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
         settings: &settings,
         project: &info.project,
         thinker: &thinker,
-        phase: None,
+        phase: phase.as_deref(),
         apply: args.apply,
         is_asked: is_local && !args.yes,
         is_json: args.json,

@@ -4,7 +4,10 @@ use crate::render::{escape_text, say};
 use crate::session::Signals;
 use crate::sync::question;
 use glovebox_agent::{Approval, Approve, Call, Secrets};
+use glovebox_tools::policy::{Answer, Ask, Question};
 use serde_json::Value;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 /// More of a call than anybody reads before saying yes.
 const MAX_LINES: usize = 60;
@@ -66,5 +69,48 @@ impl AtTerminal<'_> {
             lines.push(format!("... {more} more lines"));
         }
         lines
+    }
+}
+
+/// The user's word on calls that a rule asks about.
+#[derive(Debug)]
+pub(crate) struct PolicyAsker {
+    signals: Signals,
+    secrets: Secrets,
+    /// One question at a time, however many calls wait for an answer.
+    turn: Mutex<()>,
+}
+
+impl PolicyAsker {
+    pub(crate) fn new(signals: &Signals, secrets: &Secrets) -> Self {
+        Self {
+            signals: signals.clone(),
+            secrets: secrets.clone(),
+            turn: Mutex::new(()),
+        }
+    }
+}
+
+impl Ask for PolicyAsker {
+    fn ask(&self, asked: &Question<'_>) -> Answer {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let unanswered = || Answer::Deny("the user left the question unanswered".to_owned());
+        if asked.cancel.load(Ordering::Relaxed) {
+            return unanswered();
+        }
+        let summary = self.secrets.clean(asked.summary.to_owned());
+        say(format_args!(
+            "glovebox: {} wants to: {} (asked by the rule `{}`)",
+            asked.tool,
+            escape_text(&summary),
+            escape_text(&asked.verdict.rule)
+        ));
+        let text = format!("allow? [y]es, [a]lways {} in this run, [n]o", asked.tool);
+        match question::ask(&text, &['y', 'a', 'n'], &self.signals) {
+            Some('y') => Answer::Once,
+            Some('a') => Answer::Tool,
+            Some(_) => Answer::Deny("the user said no".to_owned()),
+            None => unanswered(),
+        }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) use place::Place;
 pub(crate) use thinker::{Thinker, find as find_thinker};
 pub(crate) use view::{View, summary};
 
-use crate::args::{AgentArgs, Apply, BackendKind, Phase, SandboxArgs, WorkspaceMode};
+use crate::args::{AgentArgs, Apply, BackendKind, SandboxArgs, WorkspaceMode};
 use crate::cmd::Cx;
 use crate::config::{Mode, Settings};
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
@@ -27,7 +27,7 @@ use crate::session::{OnWish, Signals};
 use crate::sync::after::{self, After, Settled, When};
 use crate::sync::question;
 use crate::units::{Count, Size};
-use approve::AtTerminal;
+use approve::{AtTerminal, PolicyAsker};
 use glovebox_agent::{
     Approve, Conversation, Ending, Event, Head, Log, Message, NoApproval, Observe, Placement,
     SessionInfo, SessionState, Stop, Verdict, system_prompt,
@@ -72,7 +72,7 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
         settings: &settings,
         project: &project,
         thinker: &thinker,
-        phase: args.phase,
+        phase: args.phase.as_deref(),
         apply: args.apply,
         is_asked: placement == Placement::Local && !args.yes,
         is_json: args.json,
@@ -115,6 +115,7 @@ fn settle(cx: &Cx, args: &AgentArgs) -> Result<(PathBuf, Settings, Placement), C
     }
     settings.lay_flags(&flags);
     settings.lay_agent_flags(&args.limits, args.model.as_deref());
+    lay_phase(&mut settings, args.phase.as_deref())?;
     if settings.agent.max_cost.value.0.is_some() && settings.agent.price.value.0.is_none() {
         return Err(CommandError::usage(
             "what the agent spends cannot be limited while nobody says what tokens cost",
@@ -132,6 +133,28 @@ fn settle(cx: &Cx, args: &AgentArgs) -> Result<(PathBuf, Settings, Placement), C
     }
     lay_local(&mut settings);
     Ok((project, settings, Placement::Local))
+}
+
+/// Chooses the tools of a phase; one that changes nothing gets a workspace that cannot be written.
+pub(crate) fn lay_phase(settings: &mut Settings, phase: Option<&str>) -> Result<(), CommandError> {
+    use crate::config::Origin;
+    if let Some(phase) = phase {
+        let chosen = settings.tools.choose(phase, &Origin::Flag("phase"));
+        chosen.map_err(crate::seat::unknown_toolset)?;
+    }
+    let toolset = settings
+        .tools
+        .toolset()
+        .map_err(crate::seat::unknown_toolset)?;
+    if toolset.is_read_only
+        && matches!(
+            settings.workspace_mode(),
+            WorkspaceMode::Overlay | WorkspaceMode::Live
+        )
+    {
+        settings.workspace.value = Some(WorkspaceMode::ReadOnly);
+    }
+    Ok(())
 }
 
 /// Settings for work on the user's own machine: no walls, and no limits but those that were asked for.
@@ -225,7 +248,7 @@ fn dry_run(
         "hidden": wanted.hidden.paths.len(),
         "network": crate::args::net_word(settings.net.value),
         "model": thinker.model.label(),
-        "phase": args.phase.map(Phase::as_str),
+        "toolset": settings.tools.toolset.value,
         "asks_before_changes": placement == Placement::Local && !args.yes,
         "apply": format!("{:?}", when(args.apply, settings, Ending::Completed)).to_lowercase(),
         "max_turns": limits.max_turns,
@@ -282,7 +305,7 @@ pub(crate) struct Work<'a> {
     pub settings: &'a Settings,
     pub project: &'a Path,
     pub thinker: &'a Thinker,
-    pub phase: Option<Phase>,
+    pub phase: Option<&'a str>,
     pub apply: Option<Apply>,
     pub is_asked: bool,
     pub is_json: bool,
@@ -326,10 +349,15 @@ impl Work<'_> {
             placement: place.placement.to_string(),
             sandbox: place.name().map(ToString::to_string),
             system: system.clone(),
-            tools: glovebox_tools::CATALOG
-                .iter()
+            tools: self
+                .settings
+                .tools
+                .toolset()
+                .map_err(crate::seat::unknown_toolset)?
+                .tools()
                 .map(|tool| tool.name.to_owned())
                 .collect(),
+            phase: self.phase.map(str::to_owned),
         };
         View::new(self.cx, Some((&log, &id)), self.is_json).observe(&started)?;
         self.banner(place, &id);
@@ -345,7 +373,7 @@ impl Work<'_> {
     /// What the model is told about where it is.
     pub(crate) fn system(&self, place: &Place) -> Result<String, CommandError> {
         let mut facts = place.facts(self.settings, self.project)?;
-        facts.addition = self.phase.map(|phase| phase.words().to_owned());
+        facts.addition = self.phase.and_then(phase::words).map(str::to_owned);
         Ok(self.thinker.secrets.clean(system_prompt(&facts)))
     }
 
@@ -436,10 +464,18 @@ impl Work<'_> {
             .tools
             .policy()
             .map_err(crate::seat::unknown_toolset)?;
+        let toolset = policy.toolset().clone();
+        let asker = PolicyAsker::new(self.signals, &self.thinker.secrets);
         let gate = Gate::new(policy).writing(Arc::new(crate::seat::journal(&place.registry)));
+        let gate = if question::is_possible() {
+            gate.asking(Arc::new(asker))
+        } else {
+            gate
+        };
         let tools = Narrowed {
             tools: Hands::new(Arc::clone(&place.sandbox)).with_permit(Arc::new(gate)),
-            phase: self.phase,
+            toolset,
+            is_local: place.placement == Placement::Local,
         };
         let at_terminal = AtTerminal {
             signals: self.signals,
@@ -531,7 +567,10 @@ impl Work<'_> {
                 is_success: ending == Ending::Completed,
             };
             after::settle(self.cx, &place.sandbox, self.settings, after, self.signals)
-        } else if ending == Ending::Completed || self.apply == Some(Apply::Never) {
+        } else if ending == Ending::Completed
+            || self.apply == Some(Apply::Never)
+            || self.settings.workspace_mode() == WorkspaceMode::ReadOnly
+        {
             Ok(Settled::Done)
         } else {
             Ok(Settled::Keep)

@@ -1,0 +1,319 @@
+//! Whatever goes wrong and whenever somebody stops it, a run ends in a documented way.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test, what must not fail may panic"
+)]
+
+use glovebox_agent::{
+    Answer, Answering, Budget, Call, Conversation, Ending, Event, Head, Limits, Message, Model,
+    ModelError, NoApproval, Observe, OnDelta, Part, Prompt, Secrets, Stop, ToolDefinition,
+    ToolOutput, Tools, Verdict,
+};
+use glovebox_proto::{Code, Fault};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What one tool call does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Act {
+    Succeed,
+    Fail,
+    Refuse,
+    /// Works until it is given up.
+    Hang,
+    /// The sandbox goes away.
+    Lose,
+}
+
+/// What one answer is.
+#[derive(Debug, Clone)]
+enum Say {
+    Words,
+    Nothing,
+    Calls(Vec<Act>),
+    /// The provider fails for good.
+    Break,
+    /// Nothing comes.
+    Silence,
+}
+
+struct Script {
+    says: Vec<Say>,
+    next: AtomicUsize,
+    prompts: Mutex<Vec<Vec<Message>>>,
+}
+
+impl Model for Script {
+    fn label(&self) -> String {
+        "test/script".to_owned()
+    }
+
+    fn answer<'a>(&'a self, prompt: Prompt<'a>, _on_delta: OnDelta<'a>) -> Answering<'a> {
+        self.prompts.lock().unwrap().push(prompt.messages.to_vec());
+        let turn = self.next.fetch_add(1, Ordering::SeqCst);
+        let say = self.says.get(turn).cloned().unwrap_or(Say::Words);
+        Box::pin(async move {
+            let parts = match say {
+                Say::Words => vec![Part::Text {
+                    text: "done".to_owned(),
+                }],
+                Say::Nothing => Vec::new(),
+                Say::Calls(acts) => acts
+                    .iter()
+                    .enumerate()
+                    .map(|(index, act)| {
+                        Part::Call(Call {
+                            // The same ids in every answer, as some servers do it.
+                            id: format!("call_{index}"),
+                            name: if index % 2 == 0 { "Look" } else { "Change" }.to_owned(),
+                            arguments: json!({ "act": format!("{act:?}"), "turn": turn }),
+                            signatures: Vec::new(),
+                        })
+                    })
+                    .collect(),
+                Say::Break => {
+                    return Err(ModelError {
+                        message: "broken".to_owned(),
+                        remedy: None,
+                        status: Some(400),
+                        is_passing: false,
+                        retry_after: None,
+                    });
+                }
+                Say::Silence => std::future::pending().await,
+            };
+            Ok(Answer {
+                parts,
+                ..Answer::default()
+            })
+        })
+    }
+}
+
+#[derive(Default)]
+struct Scene {
+    changing: AtomicUsize,
+}
+
+impl Tools for Scene {
+    fn definitions(&self) -> Vec<ToolDefinition> {
+        ["Look", "Change"]
+            .map(|name| ToolDefinition {
+                name: name.to_owned(),
+                description: String::new(),
+                schema: json!({ "type": "object" }),
+                is_read_only: name == "Look",
+            })
+            .into()
+    }
+
+    fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
+        if name == "Change" {
+            assert_eq!(self.changing.fetch_add(1, Ordering::SeqCst), 0);
+        }
+        let outcome = match arguments["act"].as_str().unwrap() {
+            "Succeed" => Ok(ToolOutput {
+                text: format!("ok {arguments}"),
+                ..ToolOutput::default()
+            }),
+            "Refuse" => Err(Fault::refused(Code::PermissionDenied, "no")),
+            "Hang" => {
+                while !cancel.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(Fault::failed(Code::Cancelled, "given up"))
+            }
+            "Lose" => Err(Fault::lost(Code::LinkLost, "gone")),
+            _ => Err(Fault::failed(Code::NotFound, "nothing there")),
+        };
+        if name == "Change" {
+            self.changing.fetch_sub(1, Ordering::SeqCst);
+        }
+        outcome
+    }
+}
+
+#[derive(Default)]
+struct Kept(Vec<Event>);
+
+impl Observe for Kept {
+    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
+        // As the log does it.
+        if event.is_kept() {
+            let line = serde_json::to_string(event).unwrap();
+            self.0.push(serde_json::from_str(&line).unwrap());
+        }
+        Ok(())
+    }
+}
+
+/// Runs a script, stopped after `stop_ms`.
+fn play(says: Vec<Say>, stop_ms: u64, limits: Limits) -> (Verdict, Conversation, Kept, Script) {
+    let model = Script {
+        says,
+        next: AtomicUsize::new(0),
+        prompts: Mutex::new(Vec::new()),
+    };
+    let stop = Stop::default();
+    let later = stop.clone();
+    let stopper = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(stop_ms));
+        later.ask();
+    });
+    let tools = Scene::default();
+    let secrets = Secrets::default();
+    let head = Head {
+        model: &model,
+        tools: &tools,
+        approve: &NoApproval,
+        system: "",
+        limits,
+        price: None,
+        budget: Budget::default(),
+        secrets: &secrets,
+        stop,
+    };
+    let mut conversation = Conversation::new("task");
+    let mut kept = Kept::default();
+    let verdict = head.run(&mut conversation, &mut kept);
+    stopper.join().unwrap();
+    (verdict, conversation, kept, model)
+}
+
+/// Every call has exactly one result, right after it.
+fn assert_whole(messages: &[Message]) {
+    let mut seen = BTreeSet::new();
+    for (at, message) in messages.iter().enumerate() {
+        let Message::Assistant { parts } = message else {
+            continue;
+        };
+        let calls: Vec<&str> = parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Call(call) => Some(call.id.as_str()),
+                _ => None,
+            })
+            .collect();
+        for id in &calls {
+            assert!(seen.insert((*id).to_owned()), "{id} twice");
+        }
+        if calls.is_empty() {
+            continue;
+        }
+        let Some(Message::Results { results }) = messages.get(at + 1) else {
+            panic!("no results after {at}: {messages:?}");
+        };
+        let answered: Vec<&str> = results.iter().map(|result| result.id.as_str()).collect();
+        assert_eq!(answered, calls);
+    }
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => Just(Act::Succeed),
+        2 => Just(Act::Fail),
+        1 => Just(Act::Refuse),
+        1 => Just(Act::Hang),
+        1 => Just(Act::Lose),
+    ]
+}
+
+fn say() -> impl Strategy<Value = Say> {
+    prop_oneof![
+        6 => prop::collection::vec(act(), 1..5).prop_map(Say::Calls),
+        1 => Just(Say::Words),
+        1 => Just(Say::Nothing),
+        1 => Just(Say::Break),
+        1 => Just(Say::Silence),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_run_ends_in_a_documented_way(says in prop::collection::vec(say(), 0..6), stop_ms in 0_u64..30) {
+        let begin = Instant::now();
+        let (verdict, conversation, kept, model) = play(says, stop_ms, Limits::default());
+        prop_assert!(begin.elapsed() < Duration::from_secs(10));
+        assert_whole(&conversation.messages);
+        for prompt in model.prompts.lock().unwrap().iter() {
+            assert_whole(prompt);
+        }
+        // The log alone gives the same conversation.
+        let from_log = Conversation::from_events(&kept.0);
+        assert_whole(&from_log.messages);
+        let is_told = matches!(kept.0.last(), Some(Event::Ended { ending, .. }) if *ending == verdict.ending);
+        prop_assert!(is_told);
+        match verdict.ending {
+            Ending::Completed => {
+                let is_last = matches!(conversation.messages.last(), Some(Message::Assistant { .. }));
+                prop_assert!(is_last);
+            }
+            Ending::Lost => prop_assert!(verdict.fault.is_some()),
+            Ending::Aborted | Ending::Failed => prop_assert!(!verdict.message.is_empty()),
+            Ending::StoppedByLimit => prop_assert!(false, "no limit was near"),
+        }
+    }
+}
+
+#[test]
+fn five_hundred_turns_need_little_memory() {
+    let model = Script {
+        says: (0..500).map(|_| Say::Calls(vec![Act::Succeed])).collect(),
+        next: AtomicUsize::new(0),
+        prompts: Mutex::new(Vec::new()),
+    };
+    let (tools, secrets) = (Scene::default(), Secrets::default());
+    let head = Head {
+        model: &Forgetful(&model),
+        tools: &tools,
+        approve: &NoApproval,
+        system: "",
+        limits: Limits {
+            max_turns: None,
+            ..Limits::default()
+        },
+        price: None,
+        budget: Budget::default(),
+        secrets: &secrets,
+        stop: Stop::default(),
+    };
+    let mut conversation = Conversation::new("task");
+    let before = resident_kib();
+    let verdict = head.run(&mut conversation, &mut Kept::default());
+    assert_eq!(verdict.ending, Ending::Completed);
+    assert_eq!(conversation.turns, 501);
+    assert_whole(&conversation.messages);
+    let grown = resident_kib().saturating_sub(before);
+    assert!(grown < 16 * 1024, "{grown} KiB");
+}
+
+/// Does not remember its prompts.
+struct Forgetful<'a>(&'a Script);
+
+impl Model for Forgetful<'_> {
+    fn label(&self) -> String {
+        self.0.label()
+    }
+
+    fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> Answering<'a> {
+        let answer = self.0.answer(prompt, on_delta);
+        self.0.prompts.lock().unwrap().clear();
+        answer
+    }
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse().ok())
+        .unwrap()
+}
