@@ -36,7 +36,12 @@ const EDGES: [(&str, &[&str]); 12] = [
     ("xtask", &[]),
     (
         "glovebox-tests",
-        &["glovebox-proto", "glovebox-sandbox", "glovebox-workspace"],
+        &[
+            "glovebox-proto",
+            "glovebox-sandbox",
+            "glovebox-tools",
+            "glovebox-workspace",
+        ],
     ),
     (
         "glovebox-benches",
@@ -44,6 +49,7 @@ const EDGES: [(&str, &[&str]); 12] = [
             "glovebox-proto",
             "glovebox-sandbox",
             "glovebox-jail",
+            "glovebox-tools",
             "glovebox-workspace",
         ],
     ),

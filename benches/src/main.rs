@@ -25,6 +25,7 @@ mod rival;
 mod start;
 mod table;
 mod timer;
+mod tools;
 mod whole;
 mod world;
 
@@ -42,7 +43,7 @@ struct Options {
     /// Fewer rounds: about half a minute in all
     #[arg(long)]
     quick: bool,
-    /// Only these benches: start, whole, exec, files, push, pull, output, idle, parallel, filter, checkpoint
+    /// Only these benches: start, whole, exec, files, push, pull, tools, output, idle, parallel, filter, checkpoint
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// The `glovebox` program (default: $GLOVEBOX_TEST_BIN, or the one beside this program)
@@ -55,13 +56,14 @@ struct Options {
 
 type Bench = fn(&World, &mut Table) -> Result<()>;
 
-const BENCHES: [(&str, Bench); 11] = [
+const BENCHES: [(&str, Bench); 12] = [
     ("start", start::run),
     ("whole", whole::run),
     ("exec", exec::run),
     ("files", files::run),
     ("push", push::run),
     ("pull", pull::run),
+    ("tools", tools::run),
     ("output", output::run),
     ("parallel", parallel::run),
     ("filter", filter::run),

@@ -68,7 +68,7 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
 }
 
 /// Runs `work` on `count` threads; the first failure is the answer.
-fn at_once(count: usize, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
+pub(crate) fn at_once(count: usize, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..count).map(|_| scope.spawn(&work)).collect();
         let mut result = Ok(());

@@ -1,7 +1,7 @@
 //! The numbers `SPECIFICATION.md` promises, and whether this run has seen them.
 
 use crate::table::Table;
-use crate::{checkpoint, exec, files, idle, output, pull, push, start, whole};
+use crate::{checkpoint, exec, files, idle, output, pull, push, start, tools, whole};
 use serde::Serialize;
 use std::fmt;
 
@@ -93,6 +93,28 @@ pub(crate) fn judge(table: &Table) -> Vec<Verdict> {
             us,
         );
     }
+    for tool in tools::FILE_TOOLS {
+        let group = tools::group(tool);
+        let taken = table.p50_us(&group, tools::TOOL);
+        at_most(
+            &format!("{tool} of a 4 KiB file through the layer: within 100 us"),
+            taken,
+            Some(100.0),
+            us,
+        );
+        at_most(
+            &format!("{tool} of a 4 KiB file through the layer: within 2x of local placement"),
+            taken,
+            table.p50_us(&group, tools::LOCAL).map(|time| time * 2.0),
+            us,
+        );
+    }
+    at_most(
+        "Grep in 100k files: within 1.3x of `rg`",
+        table.p50_us(tools::GREP, tools::TOOL),
+        table.p50_us(tools::GREP, tools::RG).map(|time| time * 1.3),
+        us,
+    );
     at_most(
         "1000 idle sandboxes: within 1 MiB each, all included",
         table.value(idle::GROUP, &idle::total(1000)),

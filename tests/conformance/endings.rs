@@ -84,7 +84,7 @@ pub(crate) fn destroying_leaves_no_process_and_no_directory(fixture: &Fixture) {
 }
 
 /// The process behind the sandbox, from its status file.
-fn process(sandbox: &Sandbox) -> u64 {
+pub(crate) fn process(sandbox: &Sandbox) -> u64 {
     let text = std::fs::read(sandbox.dir().join("status.json")).unwrap();
     let status: serde_json::Value = serde_json::from_slice(&text).unwrap();
     status["process"]["pid"].as_u64().unwrap()

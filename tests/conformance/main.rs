@@ -16,6 +16,7 @@ mod fixture;
 mod jobs;
 mod search;
 mod sshd;
+mod tools;
 mod trees;
 
 use fixture::Fixture;
@@ -74,6 +75,12 @@ suite! {
     trees::a_tree_put_is_scanned_and_got_back,
     trees::a_put_stays_beneath_its_root,
     trees::tree_requests_can_be_given_up,
+    tools::files_are_written_read_edited_and_found,
+    tools::commands_are_jobs_with_sessions,
+    tools::what_is_left_out_can_be_read,
+    tools::whatever_comes_has_a_bounded_clear_outcome,
+    tools::calls_wait_for_each_other_only_where_they_must,
+    tools::a_long_session_loses_nothing_and_leaves_nothing,
     endings::cancelling_ends_the_command,
     endings::dropping_a_stream_ends_the_command,
     endings::the_end_of_the_guest_is_a_loss,
@@ -111,6 +118,13 @@ suite! {
     trees::a_tree_put_is_scanned_and_got_back,
     trees::a_put_stays_beneath_its_root,
     trees::tree_requests_can_be_given_up,
+    tools::files_are_written_read_edited_and_found,
+    tools::commands_are_jobs_with_sessions,
+    tools::what_is_left_out_can_be_read,
+    tools::whatever_comes_has_a_bounded_clear_outcome,
+    tools::calls_wait_for_each_other_only_where_they_must,
+    tools::a_lost_call_is_never_made_twice,
+    tools::a_long_session_loses_nothing_and_leaves_nothing,
     endings::cancelling_ends_the_command,
     endings::dropping_a_stream_ends_the_command,
     endings::destroying_leaves_no_process_and_no_directory,

@@ -142,7 +142,8 @@ fn stands(job: JobId, report: Option<&ExitReport>) -> Outcome {
 
 fn read(call: &Call<'_>, job: JobId, offset: u64, wait_ms: u64) -> Result<Outcome, Fault> {
     let mut part = part(call, job, offset, OUTPUT_BYTES, wait_ms)?;
-    fit(&mut part.bytes, OUTPUT_BYTES);
+    let is_last = part.next() >= part.total;
+    fit(&mut part.bytes, OUTPUT_BYTES, is_last);
     let (next, total) = (part.next(), part.total);
     let mut text = String::new();
     if part.start > offset {
@@ -171,14 +172,14 @@ fn read(call: &Call<'_>, job: JobId, offset: u64, wait_ms: u64) -> Result<Outcom
 }
 
 /// Drops from the end what does not fit when it is shown: whole lines where there are any, else whole
-/// characters. Something always stays.
-fn fit(bytes: &mut Vec<u8>, room: usize) {
-    if readable(bytes).len() <= room {
+/// characters. Unless it is the last part, so does a line that is not whole. Something always stays.
+fn fit(bytes: &mut Vec<u8>, room: usize, is_last: bool) {
+    let fits = readable(bytes).len() <= room;
+    if fits && is_last {
         return;
     }
     // A byte takes at most ten when it is shown.
-    let mut end = 0;
-    let mut used = 0;
+    let (mut end, mut used) = if fits { (bytes.len(), 0) } else { (0, 0) };
     while end < bytes.len() {
         let step = (bytes.len() - end).min(256);
         let more = readable(&bytes[end..end + step]).len();
@@ -191,6 +192,13 @@ fn fit(bytes: &mut Vec<u8>, room: usize) {
     let line = bytes[..end].iter().rposition(|byte| *byte == b'\n');
     let end = line.map_or_else(|| floor(bytes, end), |at| at + 1);
     bytes.truncate(end);
+    // A character of which more is on its way waits for the next part.
+    if let Err(error) = std::str::from_utf8(bytes)
+        && error.error_len().is_none()
+        && error.valid_up_to() > 0
+    {
+        bytes.truncate(error.valid_up_to());
+    }
 }
 
 fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
