@@ -10,6 +10,7 @@
 )]
 
 mod bytes;
+mod copies;
 mod crowds;
 mod destruction;
 mod endings;

@@ -139,6 +139,8 @@ pub enum RefusalReason {
     TooDeep,
     /// Its name is one that Glovebox uses itself while it applies changes.
     Reserved,
+    /// It changed whenever it was read.
+    Moving,
 }
 
 impl fmt::Display for RefusalReason {
@@ -153,6 +155,7 @@ impl fmt::Display for RefusalReason {
             Self::Unreadable => "not readable",
             Self::TooDeep => "too deep",
             Self::Reserved => "a name Glovebox uses itself",
+            Self::Moving => "changed while it was collected; pull again when nothing writes to it",
         })
     }
 }

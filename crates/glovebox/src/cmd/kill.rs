@@ -4,6 +4,7 @@ use super::Cx;
 use crate::args::KillArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural};
+use crate::sync::copied::{self, Remains};
 use glovebox_sandbox::{Name, State};
 use serde_json::{Value, json};
 
@@ -27,9 +28,25 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
     let mut killed: Vec<Value> = Vec::new();
     let mut failure: Option<CommandError> = None;
     for name in names {
+        let remains = copied::clean_named(&registry, &name);
         match registry.kill(&name) {
             Ok(what) => {
-                killed.push(json!({ "name": name, "was": what.was, "forced": what.forced }));
+                let left = match &remains {
+                    Remains::Left(dir) => Some(dir),
+                    Remains::None | Remains::Removed => None,
+                };
+                killed.push(json!({
+                    "name": name,
+                    "was": what.was,
+                    "forced": what.forced,
+                    "left": left,
+                }));
+                if let Some(dir) = left {
+                    cx.talk.warning(format_args!(
+                        "the copy of the project stays where the carrier of `{name}` leads, in `{dir}`; \
+                         remove it there"
+                    ));
+                }
                 if !args.json {
                     cx.talk.note(match what.was {
                         State::Gone => format!("there is no sandbox `{name}`; nothing to do"),

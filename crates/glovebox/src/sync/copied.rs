@@ -7,9 +7,9 @@ use super::Taken;
 use crate::config::Settings;
 use crate::exit::CommandError;
 use crate::wanted::hide_rules;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, JobState, Request};
 use glovebox_sandbox::jail::spec::WORKSPACE;
-use glovebox_sandbox::{Backend, Sandbox};
+use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::copy::{self, Copied, Packing, Place, PushOptions, Pushed, Recorded};
 use glovebox_workspace::{Filter, Quota, RelPath, Stage, SyncError, Watch, find_hidden};
@@ -18,7 +18,7 @@ use serde_bytes::ByteBuf;
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Where a copy came from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ pub(crate) fn root(sandbox: &Sandbox) -> Vec<u8> {
     if sandbox.info().backend == Backend::Native.as_str() {
         WORKSPACE.into()
     } else {
-        format!("glovebox-{}", sandbox.info().name).into_bytes()
+        directory(&sandbox.info().name).into_bytes()
     }
 }
 
@@ -140,6 +140,59 @@ pub(crate) fn clean(sandbox: &Sandbox) {
             recursive: true,
         });
     }
+}
+
+/// What became of the copy of a sandbox that is about to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// There was none, or none that does not end with the sandbox.
+    None,
+    /// It has been removed.
+    Removed,
+    /// It is where it was, on the other side: its directory there.
+    Left(String),
+}
+
+/// How long removing a copy may take.
+const CLEAN_WAIT: Duration = Duration::from_mins(1);
+
+/// Removes the copy of a named sandbox that is about to be killed, with what might still write to it.
+pub(crate) fn clean_named(registry: &Registry, name: &Name) -> Remains {
+    let Ok(Some(entry)) = registry.entry(name) else {
+        return Remains::None;
+    };
+    if entry.backend == Backend::Native.as_str() || Origin::read(&entry.dir).is_none() {
+        return Remains::None;
+    }
+    let left = Remains::Left(directory(name));
+    if entry.state != State::Ready || !entry.is_supervised {
+        return left;
+    }
+    let cleaned = registry.connect(name).and_then(|sandbox| {
+        for job in sandbox.jobs()? {
+            if !matches!(job.state, JobState::Ended(_)) {
+                let (job, grace_ms) = (job.job, 0);
+                sandbox.call(Request::JobKill { job, grace_ms })?;
+            }
+        }
+        let remove = Request::Remove {
+            path: root(&sandbox).into(),
+            recursive: true,
+        };
+        match sandbox.call_for(remove, Some(CLEAN_WAIT)) {
+            Err(fault) if fault.code != Code::NotFound => Err(fault),
+            _ => Ok(()),
+        }
+    });
+    match cleaned {
+        Ok(()) => Remains::Removed,
+        Err(_) => left,
+    }
+}
+
+/// Name of the directory of a copy on the other side.
+fn directory(name: &Name) -> String {
+    format!("glovebox-{name}")
 }
 
 /// Collects what changed in a copy.

@@ -251,6 +251,7 @@ impl Get {
         let item = GotItem::End {
             signature: before,
             is_settled: is_same && before.is_settled(now_ns()),
+            is_torn: !is_same,
             size,
             digest,
             has_content,

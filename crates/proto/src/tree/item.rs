@@ -196,6 +196,8 @@ pub enum GotItem<'a> {
         signature: Signature,
         /// See [`Signature::is_settled`]; false also when it changed while it was read.
         is_settled: bool,
+        /// It changed while it was read: the content is a mixture that the file may never have had.
+        is_torn: bool,
         /// Bytes read.
         size: u64,
         /// Digest of these bytes.

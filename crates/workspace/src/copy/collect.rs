@@ -353,7 +353,8 @@ impl Builder<'_> {
                         })
                     }
                     // It went away while it was looked at: the next pull sees it gone.
-                    Fetched::Gone => return Ok(()),
+                    // One that is torn is refused before the fetched ones are handed over.
+                    Fetched::Gone | Fetched::Torn => return Ok(()),
                     Fetched::Refused(reason) => {
                         self.set.refused.push(Refusal {
                             path: path.as_bytes().to_vec(),

@@ -74,6 +74,7 @@ impl Answers for Digests<'_> {
                 size,
                 digest,
                 has_content: false,
+                ..
             } => self.told.push(&Some(Told {
                 size,
                 digest,

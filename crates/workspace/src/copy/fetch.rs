@@ -13,6 +13,9 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// How often a file that changes while it is read is read again.
+const TRIES: usize = 2;
+
 /// A private directory for contents, by digest; gone with the value.
 #[derive(Debug)]
 pub(super) struct Spool {
@@ -70,6 +73,8 @@ pub(super) enum Fetched {
     },
     /// It is not there any more.
     Gone,
+    /// It changed while it was read.
+    Torn,
     Refused(RefusalReason),
 }
 
@@ -80,6 +85,34 @@ pub(super) enum Fetched {
 pub(super) fn fetch(
     place: &Place<'_>,
     wanted: &[Wanted<'_>],
+    spool: &Spool,
+    max_bytes: u64,
+    each: &mut dyn FnMut(u64) -> Result<(), Fault>,
+) -> Result<Vec<Fetched>, Fault> {
+    let all: Vec<&Wanted<'_>> = wanted.iter().collect();
+    let mut fetched = fetch_once(place, &all, spool, max_bytes, each)?;
+    // What something writes to at this moment may be at rest at the next.
+    for _ in 0..TRIES {
+        let torn: Vec<usize> = (0..wanted.len())
+            .filter(|index| fetched[*index] == Fetched::Torn)
+            .collect();
+        let again: Vec<&Wanted<'_>> = torn.iter().map(|index| &wanted[*index]).collect();
+        let later = fetch_once(place, &again, spool, max_bytes, each)?;
+        for (index, found) in torn.into_iter().zip(later) {
+            fetched[index] = found;
+        }
+    }
+    for found in &mut fetched {
+        if *found == Fetched::Torn {
+            *found = Fetched::Refused(RefusalReason::Moving);
+        }
+    }
+    Ok(fetched)
+}
+
+fn fetch_once(
+    place: &Place<'_>,
+    wanted: &[&Wanted<'_>],
     spool: &Spool,
     max_bytes: u64,
     each: &mut dyn FnMut(u64) -> Result<(), Fault>,
@@ -112,7 +145,7 @@ pub(super) fn fetch(
 
 /// Takes what arrives.
 struct Taker<'a> {
-    wanted: &'a [Wanted<'a>],
+    wanted: &'a [&'a Wanted<'a>],
     spool: &'a Spool,
     left: u64,
     max_bytes: u64,
@@ -167,6 +200,13 @@ impl Answers for Taker<'_> {
                     .file
                     .write_all(bytes)
                     .map_err(|error| io("write", &growing.path, error))
+            }
+            GotItem::End { is_torn: true, .. } => {
+                if let Some(growing) = self.growing.take() {
+                    let _ = std::fs::remove_file(&growing.path);
+                }
+                self.fetched.push(Fetched::Torn);
+                Ok(())
             }
             GotItem::End {
                 size,
