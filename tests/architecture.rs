@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 12] = [
+const EDGES: [(&str, &[&str]); 13] = [
     ("glovebox-proto", &[]),
     ("glovebox-jail", &[]),
     ("glovebox-guest", &["glovebox-jail", "glovebox-proto"]),
@@ -26,9 +26,14 @@ const EDGES: [(&str, &[&str]); 12] = [
             "glovebox-agent",
             "glovebox-proto",
             "glovebox-sandbox",
+            "glovebox-server",
             "glovebox-tools",
             "glovebox-workspace",
         ],
+    ),
+    (
+        "glovebox-server",
+        &["glovebox-agent", "glovebox-proto", "glovebox-tools"],
     ),
     ("glovebox-tools", &["glovebox-proto", "glovebox-sandbox"]),
     ("glovebox-agent", &["glovebox-proto", "glovebox-tools"]),

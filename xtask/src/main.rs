@@ -5,6 +5,7 @@
 
 mod bench;
 mod check;
+mod clients;
 mod dist;
 mod fuzz;
 mod packages;

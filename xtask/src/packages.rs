@@ -23,7 +23,12 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("strace", "strace", "failing system calls"),
     ("setcap", "libcap2-bin", "programs with file capabilities"),
     ("keyctl", "keyutils", "keyrings"),
-    ("python3", "python3", "real projects"),
+    (
+        "python3",
+        "python3",
+        "real projects, clients of `glovebox mcp`",
+    ),
+    ("pip3", "python3-pip", "clients of `glovebox mcp`"),
     ("pytest", "python3-pytest", "real projects"),
     ("node", "nodejs", "real projects"),
     ("npm", "npm", "real projects"),

@@ -13,7 +13,7 @@
 mod program;
 
 use crate::step::{self, cargo, is_ci, is_root, say, target_dir};
-use crate::{check, packages};
+use crate::{check, clients, packages};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use program::{Program, Tally, programs};
@@ -27,7 +27,7 @@ use std::process::Command;
 const UNPRIVILEGED_ID: u32 = 65534;
 
 /// Suites that try both users by themselves, or are about no user at all.
-const BOTH_ALREADY: [&str; 3] = ["flow", "agent", "architecture"];
+const BOTH_ALREADY: [&str; 4] = ["flow", "agent", "mcp", "architecture"];
 /// Suites that start a second program from where cargo built it.
 const IN_PLACE: [&str; 1] = ["registry"];
 
@@ -51,6 +51,7 @@ pub(crate) struct TestArgs {
 pub(crate) fn run(args: &TestArgs) -> Result<()> {
     if !args.no_install {
         packages::install_missing()?;
+        clients::install_missing();
     }
     if is_ci() {
         check::run()?;
@@ -113,6 +114,7 @@ fn title(program: &Program) -> String {
 fn set_variables(command: &mut Command, binary: &Path, skip_log: &Path) {
     command
         .env("GLOVEBOX_TEST_BIN", binary)
+        .env("GLOVEBOX_TEST_CLIENTS", clients::dir())
         .env("GLOVEBOX_TEST_SKIP_LOG", skip_log);
     if is_ci() {
         command.env("GLOVEBOX_TEST_NO_SKIP", "1");

@@ -98,6 +98,7 @@ fn dispatch(cx: &Cx, command: Command) -> CommandResult {
         Command::Tools(args) => cmd::tools::list(cx, &args),
         Command::Call(args) => cmd::tools::call(cx, &args),
         Command::Why(args) => cmd::why::run(cx, &args),
+        Command::Mcp(args) => cmd::mcp::run(cx, &args),
         Command::Doctor(args) => cmd::doctor::run(cx, &args),
         Command::Demo(args) => cmd::demo::run(cx, &args),
         Command::Completions(args) => cmd::completions::run(&args),

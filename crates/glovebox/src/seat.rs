@@ -16,6 +16,7 @@ use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxSpec};
 use glovebox_tools::Hands;
 use glovebox_tools::policy::{Gate, Journal};
 use glovebox_workspace::Filter;
+use glovebox_workspace::patch::{self, Style};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -184,6 +185,11 @@ impl Seat {
         self.sandbox.info().name.to_string()
     }
 
+    /// See [`patch`].
+    pub(crate) fn patch(&self, max_bytes: usize) -> Result<Vec<u8>, CommandError> {
+        patch(&self.sandbox, max_bytes)
+    }
+
     /// Ends what is ours to end, and keeps what was changed.
     pub(crate) fn leave(&self, is_job_kept: bool) -> Result<Left, Fault> {
         let (registry, has_layers) = match &self.kind {
@@ -229,5 +235,44 @@ impl Seat {
                 Ok(Left::Kept(0))
             }
         }
+    }
+}
+
+/// What was changed in a sandbox, as a patch that `git apply` takes.
+///
+/// # Errors
+/// Where changes cannot be collected; when there is more than `max_bytes`.
+pub(crate) fn patch(sandbox: &Sandbox, max_bytes: usize) -> Result<Vec<u8>, CommandError> {
+    let watch = &mut |_| ControlFlow::Continue(());
+    let taken = collect_own(sandbox, &Filter::new(&[], &[])?, false, watch)?;
+    let mut text = Bounded {
+        bytes: Vec::new(),
+        max_bytes,
+    };
+    patch::write(&taken.collected, Style::Exact, &mut text)
+        .map_err(|error| crate::sync::patch_error(error, "the client"))?;
+    Ok(text.bytes)
+}
+
+/// A buffer that refuses to grow without end.
+struct Bounded {
+    bytes: Vec<u8>,
+    max_bytes: usize,
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.max_bytes {
+            return Err(std::io::Error::other(format!(
+                "it has more than {} bytes; use `glovebox diff`",
+                self.max_bytes
+            )));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }

@@ -48,6 +48,7 @@ help_of! {
     tools: "tools",
     call: "call",
     why: "why",
+    mcp: "mcp",
 }
 
 #[test]

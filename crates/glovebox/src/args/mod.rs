@@ -7,6 +7,7 @@
 mod agent;
 mod checkpoint;
 mod command;
+mod mcp;
 mod sandbox;
 mod sync;
 mod tools;
@@ -29,6 +30,7 @@ pub(crate) use sandbox::{
     parse_rootfs, parse_workspace, proc_word, split_words,
 };
 
+pub(crate) use mcp::McpArgs;
 pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};
 pub(crate) use tools::{CallArgs, ToolsArgs, WhyArgs};
 
@@ -132,6 +134,7 @@ pub(crate) enum Command {
     Tools(ToolsArgs),
     Call(CallArgs),
     Why(WhyArgs),
+    Mcp(McpArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),
     Completions(CompletionsArgs),

@@ -17,6 +17,7 @@ pub(crate) mod kill;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod pull;
 pub(crate) mod push;
 pub(crate) mod replay;

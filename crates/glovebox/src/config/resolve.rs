@@ -151,7 +151,7 @@ fn apply(
 }
 
 /// Names that mean something to us without being settings.
-const OTHER_VARIABLES: &[&str] = &["GLOVEBOX_CONFIG"];
+const OTHER_VARIABLES: &[&str] = &["GLOVEBOX_CONFIG", "GLOVEBOX_MCP_TOKEN"];
 
 fn lay_variables(
     settings: &mut Settings,

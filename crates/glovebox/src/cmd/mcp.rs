@@ -1,0 +1,248 @@
+//! `glovebox mcp`: the tools for agents of others.
+
+use super::Cx;
+use crate::args::McpArgs;
+use crate::config::Settings;
+use crate::exit::{CommandError, CommandResult};
+use crate::render::{Talk, escape_text, plural, say};
+use crate::seat::{self, Left, Own, Seat, Which};
+use glovebox_proto::Fault;
+use glovebox_sandbox::Registry;
+use glovebox_sandbox::jail::spec::Net;
+use glovebox_server::mcp::{self, House, HttpOptions, Room, Token};
+use glovebox_tools::Hands;
+use glovebox_tools::policy::Toolset;
+use std::fs::File;
+use std::io::Read as _;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a sandbox outlives a server that was killed.
+const LEASE_MS: u64 = 5000;
+const USUAL_CLIENTS: u16 = 16;
+const USUAL_IDLE_MS: u64 = 30 * 60 * 1000;
+const MAX_TOKEN_BYTES: u64 = 4096;
+const TOKEN_VARIABLE: &str = "GLOVEBOX_MCP_TOKEN";
+
+/// Serves until the client, or a signal, says that it is enough.
+pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
+    let (_, settings) = seat::settings(cx, &args.own, args.toolset.as_deref())?;
+    let lodge = Arc::new(Lodge::open(cx, args, settings)?);
+    let Some(addr) = args.http else {
+        mcp::serve_stdio(lodge)?;
+        return Ok(0);
+    };
+    let options = HttpOptions {
+        token: token(cx, args.token_file.as_deref())?,
+        allowed_hosts: args.allow_host.clone(),
+        allowed_origins: args.allow_origin.clone(),
+        max_sessions: usize::from(args.max_clients.unwrap_or(USUAL_CLIENTS).max(1)),
+        idle: Duration::from_millis(args.idle.and_then(|span| span.0).unwrap_or(USUAL_IDLE_MS)),
+    };
+    mcp::check_reach(addr, &options)?;
+    let listener = TcpListener::bind(addr)
+        .map_err(|error| CommandError::io(format!("listen at {addr}"), &error))?;
+    let talk = cx.talk;
+    if options.token.is_none() {
+        talk.warning(format_args!(
+            "there is no token: every program of this machine can use the tools; set ${TOKEN_VARIABLE}"
+        ));
+    }
+    mcp::serve_http(lodge, listener, &options, |addr| {
+        // Said even with --quiet: with port 0 nobody knows it otherwise.
+        say(format_args!("glovebox: serving at http://{addr}/mcp"));
+    })?;
+    Ok(0)
+}
+
+/// The token, from where it is said not to be seen by others: never from the command line.
+fn token(cx: &Cx, file: Option<&Path>) -> Result<Option<Token>, CommandError> {
+    let (text, origin) = match file {
+        Some(path) => {
+            let path = cx.host.absolute(path);
+            let mut text = String::new();
+            let read = File::open(&path)
+                .and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text));
+            read.map_err(|error| CommandError::io(format!("read {}", path.display()), &error))?;
+            (text, path.display().to_string())
+        }
+        None => match cx.host.var(TOKEN_VARIABLE) {
+            Some(text) => (
+                text.to_string_lossy().into_owned(),
+                format!("${TOKEN_VARIABLE}"),
+            ),
+            None => return Ok(None),
+        },
+    };
+    Token::parse(&text).map(Some).map_err(|error| {
+        CommandError::usage(
+            format!("{origin}: {error}"),
+            "make one with `openssl rand -hex 32`",
+        )
+    })
+}
+
+/// Where clients live: each in a sandbox of its own, or all in one.
+#[derive(Debug)]
+struct Lodge {
+    cx: Cx,
+    settings: Settings,
+    toolset: Toolset,
+    registry: Arc<Registry>,
+    /// The one sandbox of all clients, if it is one.
+    shared: Option<Hands>,
+    /// A sandbox that waits for its client.
+    ready: Mutex<Option<Guest>>,
+}
+
+impl Lodge {
+    /// Makes sure that there will be sandboxes, before any client relies on it.
+    fn open(cx: &Cx, args: &McpArgs, settings: Settings) -> Result<Self, CommandError> {
+        let registry = Arc::new(cx.registry(&settings)?);
+        let toolset = settings
+            .tools
+            .toolset()
+            .map_err(seat::unknown_toolset)?
+            .clone();
+        let mut lodge = Self {
+            cx: Cx::new(cx.global.clone()),
+            settings,
+            toolset,
+            registry,
+            shared: None,
+            ready: Mutex::new(None),
+        };
+        if let Some(name) = &args.sandbox {
+            let seat = Seat::take(
+                &lodge.cx,
+                Which::Named(name),
+                &lodge.settings,
+                &lodge.registry,
+            )?;
+            lodge.shared = Some(seat.hands());
+            if lodge.toolset.is_read_only {
+                cx.talk.warning(format_args!(
+                    "the sandbox `{}` is as it was started: the toolset `{}` is read-only, the commands in it are not",
+                    seat.name(),
+                    lodge.toolset.name
+                ));
+            }
+        } else if args.http.is_none() {
+            *lodge.ready() = Some(lodge.guest()?);
+        }
+        Ok(lodge)
+    }
+
+    fn ready(&self) -> std::sync::MutexGuard<'_, Option<Guest>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn guest(&self) -> Result<Guest, CommandError> {
+        let own = Own {
+            prefix: "mcp",
+            lease_ms: Some(LEASE_MS),
+        };
+        let seat = Seat::take(&self.cx, Which::Own(own), &self.settings, &self.registry)?;
+        self.cx.talk.note(format_args!(
+            "a client works in the sandbox {}",
+            seat.name()
+        ));
+        Ok(Guest {
+            hands: seat.hands(),
+            seat,
+            talk: self.cx.talk,
+        })
+    }
+}
+
+impl House for Lodge {
+    fn enter(&self) -> Result<Box<dyn Room>, Fault> {
+        if let Some(hands) = &self.shared {
+            return Ok(Box::new(Shared(hands.beside())));
+        }
+        let waiting = self.ready().take();
+        let guest = match waiting {
+            Some(guest) => guest,
+            None => self.guest().map_err(|error| error.fault)?,
+        };
+        Ok(Box::new(guest))
+    }
+
+    fn toolset(&self) -> &Toolset {
+        &self.toolset
+    }
+
+    fn instructions(&self) -> String {
+        let network = if self.settings.net.value == Net::Host {
+            "Commands have the network of the machine."
+        } else {
+            "Commands have no network."
+        };
+        let writing = if self.toolset.is_read_only {
+            "The project cannot be written."
+        } else if self.shared.is_some() {
+            "What you change stays in that sandbox until the user takes it over."
+        } else {
+            "What you change stays in the sandbox until the user takes it over with `glovebox pull`; the \
+             resource glovebox://changes shows it as a patch."
+        };
+        format!(
+            "These tools work in a sandbox, not on the user's machine. The user's project is in /workspace, where \
+             relative paths and commands begin. {writing} {network}"
+        )
+    }
+}
+
+/// A client in a sandbox of its own.
+#[derive(Debug)]
+struct Guest {
+    seat: Seat,
+    hands: Hands,
+    talk: Talk,
+}
+
+impl Room for Guest {
+    fn hands(&self) -> &Hands {
+        &self.hands
+    }
+
+    fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault> {
+        self.seat.patch(max_bytes).map_err(|error| error.fault)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let name = self.seat.name();
+        match self.seat.leave(false) {
+            Ok(Left::Alone | Left::Gone) => {}
+            Ok(Left::Kept(count)) => self.talk.note(format_args!(
+                "{} in the sandbox {name}: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`",
+                plural(count, "change is kept", "changes are kept")
+            )),
+            Ok(Left::Running(why)) => self.talk.note(format_args!(
+                "the sandbox {name} goes on because {why}; `glovebox kill {name}` ends it"
+            )),
+            Err(fault) => self.talk.warning(format_args!(
+                "the sandbox {name} could not be left in order ({}); look at it with `glovebox list`",
+                escape_text(&fault.message)
+            )),
+        }
+    }
+}
+
+/// A client among others.
+#[derive(Debug)]
+struct Shared(Hands);
+
+impl Room for Shared {
+    fn hands(&self) -> &Hands {
+        &self.0
+    }
+
+    fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault> {
+        seat::patch(self.0.sandbox(), max_bytes).map_err(|error| error.fault)
+    }
+}

@@ -1,0 +1,275 @@
+//! One client's door: requests of the protocol in, calls of the tools out.
+
+use super::lease::{Lease, Porter};
+use super::{Room, resource};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use glovebox_proto::{Code, Fault};
+use glovebox_tools::{Definition, Outcome};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use rmcp::{ErrorData, ServerHandler};
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Calls of one client at work at the same time; more wait.
+const MAX_CALLS: usize = 32;
+/// How often a client that wants to know hears that its call goes on.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// The connection a request came over; cancelled when it ends. Among the extensions of a request.
+#[derive(Debug, Clone)]
+pub(super) struct Presence(pub(super) CancellationToken);
+
+/// A door for one client.
+#[derive(Debug)]
+pub(super) struct Door {
+    porter: Arc<Porter>,
+    lease: Lease,
+    calls: Semaphore,
+    /// Cancelled when the client is gone for good.
+    gone: CancellationToken,
+}
+
+impl Door {
+    pub(super) fn new(porter: Arc<Porter>, gone: CancellationToken) -> Self {
+        Self {
+            lease: Lease::new(Arc::clone(&porter)),
+            porter,
+            calls: Semaphore::new(MAX_CALLS),
+            gone,
+        }
+    }
+
+    async fn call(
+        &self,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Outcome, Fault> {
+        let room = self.lease.room().await?;
+        let _turn = self
+            .calls
+            .acquire()
+            .await
+            .map_err(|error| Fault::failed(Code::Internal, error.to_string()))?;
+        // However this future ends, the call ends too.
+        let cancel = Cancel(Arc::new(AtomicBool::new(false)));
+        let flag = Arc::clone(&cancel.0);
+        let name = request.name.into_owned();
+        let arguments = request.arguments.map_or(Value::Null, Value::Object);
+        let mut call = tokio::task::spawn_blocking({
+            let room = Arc::clone(&room);
+            let name = name.clone();
+            move || room.hands().call(&name, arguments, &flag)
+        });
+        let presence = context
+            .extensions
+            .get::<http::request::Parts>()
+            .and_then(|parts| parts.extensions.get::<Presence>())
+            .map_or_else(CancellationToken::new, |presence| presence.0.clone());
+        let token = context.meta.get_progress_token();
+        let begin = Instant::now();
+        let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS, PROGRESS);
+        loop {
+            tokio::select! {
+                done = &mut call => {
+                    return done.unwrap_or_else(|error| {
+                        Err(Fault::failed(Code::Internal, format!("the call broke down: {error}")))
+                    });
+                }
+                () = context.ct.cancelled() => cancel.now(),
+                () = presence.cancelled() => cancel.now(),
+                () = self.gone.cancelled() => cancel.now(),
+                _ = tick.tick(), if token.is_some() => {
+                    if let Some(token) = token.clone() {
+                        let seconds = begin.elapsed().as_secs_f64();
+                        let note = ProgressNotificationParam::new(token, seconds)
+                            .with_message(format!("{name} has worked for {seconds:.0} s"));
+                        // A client that does not listen does not matter.
+                        let _ = context.peer.notify_progress(note).await;
+                    }
+                    continue;
+                }
+            }
+            // It was told to end, and its end is waited for: what it started is gone then.
+            return call.await.unwrap_or_else(|error| {
+                Err(Fault::failed(
+                    Code::Internal,
+                    format!("the call broke down: {error}"),
+                ))
+            });
+        }
+    }
+
+    async fn with_room<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Room) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, ErrorData> {
+        let room = self
+            .lease
+            .room()
+            .await
+            .map_err(|fault| error_data(&fault))?;
+        tokio::task::spawn_blocking(move || work(&*room))
+            .await
+            .map_err(|error| ErrorData::internal_error(error.to_string(), None))?
+            .map_err(|fault| error_data(&fault))
+    }
+}
+
+/// Gives a call up when it is dropped.
+struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    fn now(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        self.now();
+    }
+}
+
+impl ServerHandler for Door {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .build();
+        ServerConfig::new(capabilities)
+            .with_server_info(
+                Implementation::new("glovebox", env!("CARGO_PKG_VERSION")).with_title("Glovebox"),
+            )
+            .with_instructions(self.porter.house().instructions())
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        // The versions after this one know no sessions.
+        Cow::Borrowed(ProtocolVersion::known_up_to(&ProtocolVersion::V_2025_11_25))
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = self.porter.house().toolset().tools().map(tool).collect();
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let called = self.call(request, &context).await;
+        // What a tool or a rule says no to is for the model to read, so it is a result and no error of
+        // the protocol.
+        Ok(called.map_or_else(|fault| refusal(&fault), answer).into())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let found = self.with_room(|room| resource::list(room.hands())).await?;
+        Ok(ListResourcesResult::with_all_items(found))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(
+            resource::templates(),
+        ))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let uri = request.uri;
+        let read = self
+            .with_room(move |room| resource::read(room, &uri))
+            .await?;
+        Ok(read.into())
+    }
+}
+
+fn tool(definition: &Definition) -> Tool {
+    let schema = match definition.schema() {
+        Value::Object(schema) => schema,
+        _ => Map::new(),
+    };
+    let hints = ToolAnnotations::with_title(definition.name)
+        .read_only(definition.is_read_only)
+        .destructive(definition.is_destructive)
+        .idempotent(definition.is_idempotent)
+        // Everything stays in the sandbox; what a program reaches is the sandbox's to say.
+        .open_world(definition.runs_programs);
+    Tool::new(definition.name, definition.description, Arc::new(schema)).with_annotations(hints)
+}
+
+fn answer(outcome: Outcome) -> CallToolResult {
+    let mut content = vec![ContentBlock::text(outcome.text)];
+    content.extend(
+        outcome
+            .images
+            .iter()
+            .map(|image| ContentBlock::image(STANDARD.encode(&image.bytes), image.mime)),
+    );
+    let mut result = if outcome.is_error {
+        CallToolResult::error(content)
+    } else {
+        CallToolResult::success(content)
+    };
+    result.structured_content = Some(Value::Object(outcome.facts));
+    result
+}
+
+fn refusal(fault: &Fault) -> CallToolResult {
+    let mut text = fault.message.clone();
+    if let Some(remedy) = &fault.remedy {
+        text = format!("{text}\n{remedy}");
+    }
+    let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
+    result.structured_content = Some(facts(fault));
+    result
+}
+
+fn facts(fault: &Fault) -> Value {
+    json!({
+        "class": fault.class.to_string(),
+        "code": fault.code.as_str(),
+        "message": fault.message,
+        "remedy": fault.remedy,
+        "retryable": fault.is_retryable,
+    })
+}
+
+fn error_data(fault: &Fault) -> ErrorData {
+    let data = Some(facts(fault));
+    match fault.code {
+        Code::NotFound | Code::JobNotFound => {
+            ErrorData::resource_not_found(fault.message.clone(), data)
+        }
+        Code::InvalidArgument => ErrorData::invalid_params(fault.message.clone(), data),
+        _ => ErrorData::internal_error(fault.message.clone(), data),
+    }
+}

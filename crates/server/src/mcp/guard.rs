@@ -1,0 +1,110 @@
+//! Who may come in over HTTP: a bearer token, and names by which this machine may be called.
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use std::net::SocketAddr;
+
+/// A secret that clients show. It is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+/// Shortest token.
+const MIN_CHARS: usize = 16;
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// Checks that it can be a token: printable, without spaces, not too short to guess.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.len() < MIN_CHARS || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!(
+                "a token has at least {MIN_CHARS} printable characters and no spaces"
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// Whether the headers show it. Takes the same time wherever a wrong one differs.
+    pub(super) fn is_shown(&self, headers: &HeaderMap) -> bool {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        let (Some(value), None) = (values.next(), values.next()) else {
+            return false;
+        };
+        let Some((scheme, shown)) = value.to_str().ok().and_then(|text| text.split_once(' '))
+        else {
+            return false;
+        };
+        scheme.eq_ignore_ascii_case("bearer") && is_same(shown.trim().as_bytes(), self.0.as_bytes())
+    }
+}
+
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut difference = usize::from(one.len() != other.len());
+    for (at, byte) in one.iter().enumerate() {
+        // The length of what is shown may be known; that of the token is not told by it.
+        difference |= usize::from(byte ^ other[at % other.len().max(1)]);
+    }
+    std::hint::black_box(difference) == 0
+}
+
+/// The names by which a server at this address may be called.
+pub(super) fn usual_hosts(addr: SocketAddr) -> Vec<String> {
+    let port = addr.port();
+    let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "[::1]"]
+        .iter()
+        .map(|name| format!("{name}:{port}"))
+        .collect();
+    if !addr.ip().is_unspecified() && !addr.ip().is_loopback() {
+        hosts.push(addr.to_string());
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn is_shown(text: &str) -> bool {
+        let token = Token::parse("0123456789abcdef").unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_str(text).unwrap());
+        token.is_shown(&headers)
+    }
+
+    #[test]
+    fn only_the_token_itself_is_the_token() {
+        assert!(is_shown("Bearer 0123456789abcdef"));
+        assert!(is_shown("bearer  0123456789abcdef"));
+        for wrong in [
+            "Bearer 0123456789abcdeF",
+            "Bearer 0123456789abcde",
+            "Bearer 0123456789abcdef0123456789abcdef",
+            "Bearer ",
+            "Basic 0123456789abcdef",
+            "0123456789abcdef",
+        ] {
+            assert!(!is_shown(wrong), "{wrong}");
+        }
+        let token = Token::parse("0123456789abcdef").unwrap();
+        assert!(!token.is_shown(&HeaderMap::new()));
+        let mut two = HeaderMap::new();
+        for _ in 0..2 {
+            two.append(
+                AUTHORIZATION,
+                HeaderValue::from_static("Bearer 0123456789abcdef"),
+            );
+        }
+        assert!(!token.is_shown(&two));
+        assert_eq!(format!("{token:?}"), "Token(..)");
+        assert!(Token::parse("short").is_err() && Token::parse("with a space in it").is_err());
+    }
+}

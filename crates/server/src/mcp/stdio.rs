@@ -1,0 +1,100 @@
+//! One client at the other end of standard input and output: nothing but the protocol is written.
+
+use super::House;
+use super::door::Door;
+use super::lease::Porter;
+use glovebox_proto::{Code, Fault};
+use rmcp::service::serve_server_with_ct;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::io::stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Longest message of the client, in bytes.
+const MAX_MESSAGE_BYTES: usize = 8 << 20;
+/// How long giving the room back may take.
+const LEAVE_WAIT: Duration = Duration::from_mins(1);
+
+/// Serves until the client closes its end or a signal asks for the end, and returns when the room is
+/// given back.
+///
+/// # Errors
+/// When there can be no runtime, when the client does not speak the protocol.
+pub fn serve(house: Arc<dyn House>) -> Result<(), Fault> {
+    let runtime = runtime()?;
+    let (porter, closing) = Porter::new(house, 1)?;
+    let gone = CancellationToken::new();
+    let served = runtime.block_on(async {
+        let asked = until_asked_to_end()?;
+        let door = Door::new(Arc::clone(&porter), gone.clone());
+        let (input, output) = stdio();
+        let transport =
+            AsyncRwTransport::new(input, output).with_max_line_length(MAX_MESSAGE_BYTES);
+        let ct = CancellationToken::new();
+        let serving = async {
+            let running = serve_server_with_ct(door, transport, ct.clone()).await;
+            match running {
+                Ok(running) => {
+                    let _ = running.waiting().await;
+                    Ok(())
+                }
+                // A client that goes before it says anything has nothing to complain about.
+                Err(error) if error.to_string().contains("closed") => Ok(()),
+                Err(error) => Err(Fault::failed(
+                    Code::Protocol,
+                    format!("the client does not speak the protocol: {error}"),
+                )),
+            }
+        };
+        tokio::select! {
+            served = serving => served,
+            () = asked => Ok(()),
+        }
+    });
+    gone.cancel();
+    drop(porter);
+    // Reading standard input blocks a thread that nothing can wake.
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    let _ = closing.wait(LEAVE_WAIT);
+    served
+}
+
+/// A runtime for doors.
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
+    /// Calls that block, of all clients.
+    const MAX_BLOCKED: usize = 512;
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(MAX_BLOCKED)
+        .thread_stack_size(512 << 10)
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            Fault::failed(
+                Code::Busy,
+                format!("cannot start the server's threads: {error}"),
+            )
+        })
+}
+
+/// Ends with the first signal that asks for the end.
+pub(super) fn until_asked_to_end() -> Result<impl Future<Output = ()>, Fault> {
+    let heed = |kind| {
+        signal(kind)
+            .map_err(|error| Fault::failed(Code::Io, format!("cannot handle signals: {error}")))
+    };
+    let mut ends = (
+        heed(SignalKind::interrupt())?,
+        heed(SignalKind::terminate())?,
+        heed(SignalKind::hangup())?,
+    );
+    Ok(async move {
+        tokio::select! {
+            _ = ends.0.recv() => {}
+            _ = ends.1.recv() => {}
+            _ = ends.2.recv() => {}
+        }
+    })
+}

@@ -1,0 +1,254 @@
+//! The HTTP door and those who mean no good: they are told no, they cost little, and others are served.
+
+use crate::pipe::{Pipe, introduction};
+use crate::site::{Answer, Site, TOKEN, call, read};
+use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+use testkit::{Person, Process, marker, wait_until};
+
+fn hello() -> Value {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": introduction() })
+}
+
+fn list() -> Value {
+    json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" })
+}
+
+#[test]
+fn only_who_shows_the_token_and_calls_it_by_its_name_is_served() {
+    let person = Person::myself();
+    let site = Site::open(
+        &person,
+        "--allow-host box.test:1 --allow-origin https://ide.test:443",
+    );
+    let almost = format!("Bearer {}x", &TOKEN[1..]);
+    let longer = format!("Bearer {TOKEN}0");
+    let refused: [(&[(&str, &str)], u16); 9] = [
+        (&[("Authorization", "")], 401),
+        (&[("Authorization", &almost)], 401),
+        (&[("Authorization", &longer)], 401),
+        (&[("Authorization", "Basic Zm9vOmJhcg==")], 401),
+        // A page of somebody else's, whose name was made to lead here.
+        (&[("Host", "evil.test")], 403),
+        (&[("Host", "127.0.0.1:1")], 403),
+        (&[("Origin", "https://evil.test")], 403),
+        (&[("Origin", "null")], 403),
+        (&[("Content-Type", "text/plain")], 415),
+    ];
+    for (but, status) in refused {
+        let answer = site.post(&hello(), but);
+        assert_eq!(answer.status, status, "{but:?}: {answer:?}");
+        assert!(
+            !answer.head.to_ascii_lowercase().contains("mcp-session-id"),
+            "{answer:?}"
+        );
+    }
+    for but in [
+        &[][..],
+        &[("Host", "box.test:1")],
+        &[("Origin", "https://ide.test")],
+    ] {
+        let answer = site.post(&hello(), but);
+        assert_eq!(answer.status, 200, "{but:?}: {answer:?}");
+        assert!(answer.body.contains("\"name\":\"glovebox\""), "{answer:?}");
+    }
+    // A session of nobody.
+    let answer = site.post(
+        &list(),
+        &[("Mcp-Session-Id", "00000000-0000-0000-0000-000000000000")],
+    );
+    assert_eq!(answer.status, 404, "{answer:?}");
+    person.assert_nothing_left();
+}
+
+#[test]
+fn an_open_address_needs_a_token_and_a_token_needs_some_length() {
+    let person = Person::myself();
+    let ran = person.line("mcp --http 0.0.0.0:0").run().expect_code(3);
+    assert!(ran.err().contains("there is no token"), "{ran}");
+    let short = person
+        .line("mcp --http 127.0.0.1:0")
+        .env("GLOVEBOX_MCP_TOKEN", "short");
+    assert!(short.run().expect_code(2).err().contains("at least 16"));
+}
+
+#[test]
+fn bodies_and_headers_are_bounded() {
+    let person = Person::myself();
+    let site = Site::open(&person, "");
+    // More than is allowed, announced: told so, without being read.
+    let mut stream = site.connect();
+    let head = site.head("POST", 1 << 40, &[]);
+    stream.write_all(head.as_bytes()).unwrap();
+    let chunk = vec![b' '; 1 << 20];
+    for _ in 0..12 {
+        if stream.write_all(&chunk).is_err() {
+            break;
+        }
+    }
+    let answer = read(stream);
+    assert!([413, 0].contains(&answer.status), "{answer:?}");
+    // The same, not announced.
+    let mut stream = site.connect();
+    let head = site.head("POST", 0, &[("Transfer-Encoding", "chunked")]);
+    stream
+        .write_all(head.replace("Content-Length: 0\r\n", "").as_bytes())
+        .unwrap();
+    for _ in 0..12 {
+        let sent = stream
+            .write_all(b"100000\r\n")
+            .and_then(|()| stream.write_all(&chunk))
+            .and_then(|()| stream.write_all(b"\r\n"));
+        if sent.is_err() {
+            break;
+        }
+    }
+    let answer = read(stream);
+    assert!([413, 0].contains(&answer.status), "{answer:?}");
+    let mut stream = site.connect();
+    let head = format!(
+        "GET /mcp HTTP/1.1\r\nHost: {}\r\nX: {}\r\n\r\n",
+        site.addr,
+        "y".repeat(64 << 10)
+    );
+    let _ = stream.write_all(head.as_bytes());
+    let answer = read(stream);
+    assert!([431, 0].contains(&answer.status), "{answer:?}");
+    for wrong in ["", "{", "[]", "null", "{\"jsonrpc\":\"2.0\"}", "\u{0}"] {
+        let mut stream = site.connect();
+        let head = site.head("POST", wrong.len(), &[]);
+        stream.write_all((head + wrong).as_bytes()).unwrap();
+        let answer = read(stream);
+        assert!((400..500).contains(&answer.status), "{wrong:?}: {answer:?}");
+    }
+    let pid = site.child.id();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
+    let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak_kib < 128 << 10, "{peak_kib} KiB");
+    assert_eq!(site.post(&hello(), &[]).status, 200);
+}
+
+#[test]
+fn connections_that_say_nothing_end_and_keep_nobody_out() {
+    let person = Person::myself();
+    let site = Site::open(&person, "");
+    let mut silent: Vec<_> = (0..40).map(|_| site.connect()).collect();
+    for stream in &mut silent[20..] {
+        stream.write_all(b"POST /mcp HTTP/1.1\r\nHost:").unwrap();
+    }
+    let begin = Instant::now();
+    let session = site.session();
+    let answer = site.call(&session, "Bash", &json!({ "command": "echo served" }));
+    assert!(answer.body.contains("served"), "{answer:?}");
+    assert!(begin.elapsed() < Duration::from_secs(8));
+    // The server hangs up on them by itself.
+    for stream in &mut silent {
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    }
+    assert!(
+        begin.elapsed() < Duration::from_secs(45),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[test]
+fn clients_are_bounded_and_those_who_stay_silent_are_gone() {
+    let person = Person::myself();
+    let site = Site::open(&person, "--max-clients 2 --idle 2s");
+    let sessions = [site.session(), site.session()];
+    for session in &sessions {
+        let answer = site.call(session, "Bash", &json!({ "command": "echo here" }));
+        assert!(answer.body.contains("here"), "{answer:?}");
+    }
+    assert_eq!(person.sandboxes().len(), 2);
+    let third = site.post(&hello(), &[]);
+    assert_eq!(third.status, 503, "{third:?}");
+    // Nothing was changed, so nothing stays of them.
+    assert!(wait_until(Duration::from_secs(20), || person
+        .sandboxes()
+        .is_empty()));
+    let late = site.call(&sessions[0], "List", &json!({}));
+    assert_eq!(late.status, 404, "{late:?}");
+    let again = site.session();
+    assert!(
+        site.call(&again, "List", &json!({}))
+            .body
+            .contains("result")
+    );
+}
+
+#[test]
+fn a_client_that_disappears_in_the_middle_of_a_call_leaves_nothing_running() {
+    Person::each(|person| {
+        let site = Site::open(person, "");
+        let session = site.session();
+        let marker = marker();
+        let body = call(
+            "Bash",
+            &json!({ "command": format!("sleep {marker}; true") }),
+        )
+        .to_string();
+        let mut stream = site.connect();
+        let head = site.head("POST", body.len(), &[("Mcp-Session-Id", &session)]);
+        stream.write_all((head + &body).as_bytes()).unwrap();
+        let is_there = || !Process::mentioning(&format!("sleep {marker}")).is_empty();
+        assert!(wait_until(Duration::from_secs(10), is_there));
+        stream.shutdown(Shutdown::Both).unwrap();
+        drop(stream);
+        assert!(wait_until(Duration::from_secs(10), || !is_there()));
+        // The session itself is still good.
+        let answer: Answer = site.call(&session, "Bash", &json!({ "command": "echo still" }));
+        assert!(answer.body.contains("still"), "{answer:?}");
+        let mut stream = site.connect();
+        let delete = site.head("DELETE", 0, &[("Mcp-Session-Id", &session)]);
+        stream.write_all(delete.as_bytes()).unwrap();
+        assert_eq!(read(stream).status, 204);
+        assert!(wait_until(Duration::from_secs(10), || person
+            .sandboxes()
+            .is_empty()));
+    });
+}
+
+#[test]
+fn what_is_no_message_harms_no_pipe() {
+    let person = Person::myself();
+    let mut pipe = Pipe::open(&person, "");
+    pipe.write(b"nonsense\n\n{\"jsonrpc\":\"2.0\"}\n[1,2]\n\xff\xfe\n");
+    // One line of more than any message.
+    let chunk = vec![b'x'; 1 << 20];
+    for _ in 0..10 {
+        pipe.write(&chunk);
+    }
+    pipe.write(b"\n");
+    assert_eq!(
+        pipe.call("Bash", &json!({ "command": "printf fine" }))
+            .lines()
+            .next(),
+        Some("fine")
+    );
+    // As many calls at once as a client likes: each is answered.
+    let ids: Vec<u64> = (0..100)
+        .map(|n| {
+            pipe.send(
+                "tools/call",
+                &json!({ "name": "Bash", "arguments": { "command": format!("echo n{n}") } }),
+            )
+        })
+        .collect();
+    let mut answered = 0;
+    while answered < ids.len() {
+        let message = pipe.hear().unwrap();
+        answered += usize::from(ids.iter().any(|id| message["id"] == *id));
+    }
+    pipe.hang_up();
+    assert_eq!(pipe.end().0, Some(0));
+    person.assert_nothing_left();
+}

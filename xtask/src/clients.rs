@@ -1,0 +1,65 @@
+//! Clients of others that the tests of `glovebox mcp` use, each in a directory of its own below the
+//! target directory.
+
+use crate::step::{has_program, say, target_dir};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The official Python SDK.
+const PYTHON: &str = "mcp==2.3.0";
+/// The official inspector; later ones want a newer Node than distributions have.
+const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
+
+/// Where they are.
+pub(crate) fn dir() -> PathBuf {
+    target_dir().join("clients")
+}
+
+/// Installs what is missing, and says what cannot be: the tests that need it then skip and say so.
+pub(crate) fn install_missing() {
+    install("python", PYTHON, |dir| {
+        let mut venv = Command::new("python3");
+        // Without a pip of its own: distributions keep what that needs in one more package.
+        venv.args(["-m", "venv", "--clear", "--without-pip"])
+            .arg(dir);
+        let mut pip = Command::new("python3");
+        pip.args([
+            "-m",
+            "pip",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--python",
+        ])
+        .arg(dir.join("bin/python3"))
+        .args(["install", PYTHON]);
+        vec![venv, pip]
+    });
+    if has_program("npm") {
+        install("node", NODE, |dir| {
+            let mut npm = Command::new("npm");
+            npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
+                .arg(dir)
+                .arg(NODE);
+            vec![npm]
+        });
+    }
+}
+
+fn install(name: &str, version: &str, commands: impl Fn(&Path) -> Vec<Command>) {
+    let dir = dir().join(name);
+    let mark = dir.join("installed");
+    if fs::read_to_string(&mark).is_ok_and(|found| found == version) {
+        return;
+    }
+    say(&format!("==> install {version} in {}", dir.display()));
+    let is_made = fs::create_dir_all(&dir).is_ok()
+        && commands(&dir)
+            .iter_mut()
+            .all(|command| command.status().is_ok_and(|status| status.success()));
+    if !is_made || fs::write(&mark, version).is_err() {
+        say(&format!(
+            "{version} cannot be installed; the tests that need it are skipped"
+        ));
+    }
+}
