@@ -18,7 +18,7 @@ fn read(person: &Person, name: &str) -> String {
 fn what_was_pulled_before_a_fork_is_no_conflict_for_it() {
     Person::each(|person| {
         for name in ["a", "b", "gone"] {
-            person.write(&format!("project/{name}"), "0\n");
+            person.write(format!("project/{name}"), "0\n");
         }
         person.line("start box").run().expect_code(0);
         inside(person, "box", "echo 1 > a; echo 1 > new; rm gone");

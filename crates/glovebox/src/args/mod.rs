@@ -37,13 +37,13 @@ pub(crate) use tools::{CallArgs, ToolsArgs, WhyArgs};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Run any command in a sandbox that starts in a millisecond, and keep your machine as it was.
+/// Run any command in a sandbox that starts in milliseconds, and keep your machine as it was.
 #[derive(Debug, Parser)]
 #[command(
     name = "glovebox",
     version,
     about,
-    long_about = "Run any command in a sandbox that starts in a millisecond, and keep your machine as it was.\n\n\
+    long_about = "Run any command in a sandbox that starts in milliseconds, and keep your machine as it was.\n\n\
         The command sees your project at /workspace and may do anything to it; your files stay \
         untouched. It sees the machine's programs, and neither your home, your secrets nor the network.",
     after_help = "Start here:\n  glovebox demo                   see it work, with nothing at stake\n  \
