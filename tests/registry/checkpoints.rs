@@ -365,7 +365,7 @@ fn an_idle_sandbox_lives_through_a_checkpoint_and_a_restore() {
         };
         match sandbox.call(request).unwrap() {
             Reply::Log { chunks, .. } => {
-                assert_eq!(chunks[0].bytes.as_slice(), b"said\n", "{when}")
+                assert_eq!(chunks[0].bytes.as_slice(), b"said\n", "{when}");
             }
             other => panic!("{other:?}"),
         }
