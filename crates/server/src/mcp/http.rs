@@ -99,8 +99,8 @@ pub fn serve(
     });
     end.cancel();
     drop(porter);
-    runtime.shutdown_timeout(Duration::from_secs(10));
     let _ = closing.wait(LEAVE_WAIT);
+    runtime.shutdown_background();
     served
 }
 

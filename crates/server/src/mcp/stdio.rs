@@ -32,9 +32,8 @@ pub fn serve(house: Arc<dyn House>) -> Result<(), Fault> {
         let (input, output) = stdio();
         let transport =
             AsyncRwTransport::new(input, output).with_max_line_length(MAX_MESSAGE_BYTES);
-        let ct = CancellationToken::new();
         let serving = async {
-            let running = serve_server_with_ct(door, transport, ct.clone()).await;
+            let running = serve_server_with_ct(door, transport, gone.clone()).await;
             match running {
                 Ok(running) => {
                     let _ = running.waiting().await;
@@ -55,9 +54,9 @@ pub fn serve(house: Arc<dyn House>) -> Result<(), Fault> {
     });
     gone.cancel();
     drop(porter);
-    // Reading standard input blocks a thread that nothing can wake.
-    runtime.shutdown_timeout(Duration::from_secs(10));
     let _ = closing.wait(LEAVE_WAIT);
+    // Reading standard input blocks a thread that nothing can wake.
+    runtime.shutdown_background();
     served
 }
 
