@@ -56,11 +56,14 @@ impl Sshd {
         let port = listener.local_addr().map_err(say)?.port();
         drop(listener);
         let path = dir.display();
+        // Not the user's own home: what a shell reads there at every login is none of these tests', may take
+        // its time, and may be left locked where a login is cut off.
+        fs::create_dir(dir.join("home")).map_err(say)?;
         let config = format!(
             "ListenAddress 127.0.0.1\nPort {port}\nHostKey {path}/host\nPidFile none\n\
              AuthorizedKeysFile {path}/authorized\nStrictModes no\nUsePAM no\n\
              PasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100\n\
-             SetEnv XDG_CACHE_HOME={path}/cache\n"
+             SetEnv HOME={path}/home XDG_CACHE_HOME={path}/cache\n"
         );
         fs::write(dir.join("config"), config).map_err(say)?;
         let log = fs::File::create(dir.join("log")).map_err(say)?;
