@@ -152,6 +152,7 @@ impl Server {
                 Timer::Request(request) => self.wait_is_over(request),
                 Timer::Grace(id) => self.start_killing(id),
                 Timer::Deadline(id) => self.deadline_passed(id),
+                Timer::OomScore(id) => self.set_oom_score(id),
                 Timer::Round(id) => {
                     let is_gone = self.jobs.get(&id).is_none_or(|job| job.is_gone);
                     if !is_gone {

@@ -8,7 +8,7 @@ use crate::requests::Open;
 use crate::serve::{Server, Token};
 use crate::terminal;
 use crate::timers::Timer;
-use glovebox_jail::process::{Launch, SpawnError};
+use glovebox_jail::process::{self, Launch, SpawnError};
 use glovebox_proto::{
     Code, Exec, Exit, ExitReport, Fault, JobId, RecvWindow, Reply, RequestId, SendWindow, Stdin,
     limits,
@@ -27,6 +27,10 @@ const FINISHED_MEMORY_BYTES: usize = 8 << 20;
 const FINISHED_SPILL_BYTES: u64 = 256 << 20;
 /// As init, the guest is worth more than any command when memory runs out.
 const COMMAND_OOM_SCORE: i16 = 500;
+/// How long after a command's start that is tried again if it did not work at once.
+const OOM_SCORE_AGAIN_MS: u64 = 1;
+/// From this command on the next one is prepared for while one runs: who runs two runs more.
+const PREPARED_FROM_JOB: u32 = 2;
 
 /// The ends of a job's streams.
 struct Streams {
@@ -110,8 +114,6 @@ impl Server {
                 streams.stderr.as_ref().map_or(stdout, AsFd::as_fd),
             ],
             has_controlling_terminal: exec.pty.is_some(),
-            landlock: self.cx.landlock.as_ref().map(AsFd::as_fd),
-            oom_score_adj: self.cx.is_init.then_some(COMMAND_OOM_SCORE),
             limits: &[],
         });
         let started = match started {
@@ -183,7 +185,22 @@ impl Server {
         }
         self.by_warden.insert(started.warden, id);
         self.jobs.insert(id, job);
+        // While the command comes up nobody waits for us.
+        if id.0 >= PREPARED_FROM_JOB {
+            self.wardens.make_ready();
+        }
+        if self.cx.is_init && !process::set_oom_score(started.command, COMMAND_OOM_SCORE) {
+            self.timers
+                .after_ms(OOM_SCORE_AGAIN_MS, Timer::OomScore(id));
+        }
         Ok(())
+    }
+
+    /// Tries once more to make a job the kernel's choice when memory runs out.
+    pub(crate) fn set_oom_score(&self, id: JobId) {
+        if let Some(job) = self.jobs.get(&id).filter(|job| job.end.is_none()) {
+            process::set_oom_score(job.command, COMMAND_OOM_SCORE);
+        }
     }
 
     /// Answers for a command whose warden was killed before it could tell that the command runs,
@@ -211,25 +228,11 @@ impl Server {
     /// Books a job as finished, and forgets old ones.
     pub(crate) fn finish(&mut self, id: JobId) {
         self.finished.push_back(id);
-        let (mut memory, mut spill) = (0, 0);
-        for id in &self.finished {
-            if let Some(job) = self.jobs.get(id) {
-                memory += job.log.memory_bytes();
-                spill += job.log.spill_bytes();
-            }
+        if let Some(job) = self.jobs.get(&id) {
+            self.finished_memory += job.log.memory_bytes();
+            self.finished_spill += job.log.spill_bytes();
         }
-        for id in &self.finished {
-            if memory <= FINISHED_MEMORY_BYTES && spill <= FINISHED_SPILL_BYTES {
-                break;
-            }
-            if let Some(job) = self.jobs.get_mut(id)
-                && job.followers.is_empty()
-            {
-                memory -= job.log.memory_bytes();
-                spill -= job.log.spill_bytes();
-                job.log.discard();
-            }
-        }
+        self.discard_logs();
         while self.finished.len() > FINISHED_JOBS {
             let Some(oldest) = self.finished.pop_front() else {
                 return;
@@ -237,10 +240,32 @@ impl Server {
             let Some(job) = self.jobs.remove(&oldest) else {
                 continue;
             };
+            self.finished_memory = self.finished_memory.saturating_sub(job.log.memory_bytes());
+            self.finished_spill = self.finished_spill.saturating_sub(job.log.spill_bytes());
             let followers = job.followers.iter().map(|follower| follower.request);
             for request in followers.chain(job.waiters.iter().map(|waiter| waiter.request())) {
                 let message = format!("job {oldest} has ended and was forgotten");
                 self.answer(request, &Err(Fault::failed(Code::JobNotFound, message)));
+            }
+        }
+    }
+
+    /// Throws the oldest logs of finished jobs away when all together hold too much.
+    fn discard_logs(&mut self) {
+        for id in &self.finished {
+            if self.finished_memory <= FINISHED_MEMORY_BYTES
+                && self.finished_spill <= FINISHED_SPILL_BYTES
+            {
+                break;
+            }
+            if let Some(job) = self.jobs.get_mut(id)
+                && job.followers.is_empty()
+            {
+                self.finished_memory = self.finished_memory.saturating_sub(job.log.memory_bytes());
+                self.finished_spill = self.finished_spill.saturating_sub(job.log.spill_bytes());
+                job.log.discard();
+                self.finished_memory += job.log.memory_bytes();
+                self.finished_spill += job.log.spill_bytes();
             }
         }
     }

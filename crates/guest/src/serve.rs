@@ -139,6 +139,9 @@ pub(crate) struct Server {
     pub(crate) by_warden: HashMap<Pid, JobId>,
     /// Jobs that are over, oldest first.
     pub(crate) finished: VecDeque<JobId>,
+    /// What the logs of `finished` hold in memory and in files.
+    pub(crate) finished_memory: usize,
+    pub(crate) finished_spill: u64,
     pub(crate) next_job: u32,
     pub(crate) requests: HashMap<RequestId, Open>,
     /// Streams with more to read than one turn allows.
@@ -201,12 +204,10 @@ impl Server {
             Mode::empty(),
         )
         .map_err(at("open /dev/null"))?;
-        let landlock = match &cx.landlock {
-            Some(fd) => {
-                Some(rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(at("share the ruleset"))?)
-            }
-            None => None,
-        };
+        let share =
+            |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(at("share the ruleset"));
+        let for_commands = cx.landlock.take();
+        let for_workers = for_commands.as_ref().map(share).transpose()?;
         if cx.facts.open_fds.is_empty() {
             cx.facts.open_fds = crate::facts::open_fds();
         }
@@ -214,13 +215,15 @@ impl Server {
         let server = Self {
             epoll,
             link: Link::new(link_in, link_out),
-            wardens: Wardens::new().map_err(at("prepare for commands"))?,
+            wardens: Wardens::new(for_commands).map_err(at("prepare for commands"))?,
             children: process::child_signal_fd().map_err(at("watch for children"))?,
-            workers: Workers::new(landlock).map_err(at("prepare for file operations"))?,
+            workers: Workers::new(for_workers).map_err(at("prepare for file operations"))?,
             timers: Timers::default(),
             jobs: BTreeMap::new(),
             by_warden: HashMap::new(),
             finished: VecDeque::new(),
+            finished_memory: 0,
+            finished_spill: 0,
             next_job: 1,
             requests: HashMap::new(),
             again: Vec::new(),

@@ -14,6 +14,8 @@ pub(crate) enum Timer {
     Grace(JobId),
     /// Time for another round of killing a job's processes.
     Round(JobId),
+    /// A command that has just started is to be made the kernel's choice when memory runs out.
+    OomScore(JobId),
     /// A request has waited long enough.
     Request(RequestId),
 }

@@ -8,7 +8,8 @@
 //!   whose warden was killed by a hostile command. Strays are to be killed ([`Census::children_of`]).
 //! - Everything a command starts stays a descendant of its warden for as long as the warden lives.
 //!
-//! A command costs two pids while it runs: its own and its warden's.
+//! A command costs two pids while it runs: its own and its warden's. The pair for the next command
+//! can be made ready beforehand ([`Wardens::make_ready`]) and costs them as well.
 
 mod census;
 mod launch;
@@ -24,6 +25,11 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{DumpableBehavior, Pid, Signal};
 use std::collections::HashMap;
+use std::ffi::CStr;
+
+/// What the kernel shows as the name of a warden, and of what waits under one to become a command
+/// (`proc_pid_comm(5)`). A command has a name of its own from the moment it is executed.
+pub const WARDEN_NAME: &CStr = warden::NAME;
 
 /// Stacks kept for reuse; more than that many commands at once is rare.
 const SPARE_STACKS: usize = 4;
@@ -104,19 +110,23 @@ pub struct Wardens {
     /// Dead wardens whose command may still be on our memory.
     limbo: Vec<warden::Warden>,
     spare: Vec<warden::Stack>,
+    /// One of `live` that waits for its command.
+    ready: Option<Pid>,
+    ruleset: Option<OwnedFd>,
     ring: OwnedFd,
     bell: Option<OwnedFd>,
 }
 
 impl Wardens {
-    /// Prepares to start commands.
+    /// Prepares to start commands, all of which are confined by the Landlock `ruleset`; that implies
+    /// `no_new_privs`.
     ///
     /// Preconditions: [`reset_and_block_signals`] was called before any thread was started, and
     /// this process waits for no children elsewhere.
     ///
     /// # Errors
     /// No descriptors or memory.
-    pub fn new() -> Result<Self, Errno> {
+    pub fn new(ruleset: Option<OwnedFd>) -> Result<Self, Errno> {
         let (ring, bell) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // Only our end: a warden that finds the pipe full may wait, its message may not be lost.
         rustix::fs::fcntl_setfl(&ring, rustix::fs::OFlags::NONBLOCK)?;
@@ -125,6 +135,8 @@ impl Wardens {
             live: HashMap::new(),
             limbo: Vec::new(),
             spare,
+            ready: None,
+            ruleset,
             ring,
             bell: Some(bell),
         })
@@ -145,15 +157,41 @@ impl Wardens {
         self.live.is_empty()
     }
 
+    /// Makes warden and child for the next command now, confined and waiting, if there are none.
+    /// Without them that command merely takes longer to start, so a failure is none.
+    pub fn make_ready(&mut self) {
+        if self.ready.is_none()
+            && let Ok(warden) = self.fresh()
+        {
+            self.ready = Some(warden.pid());
+            self.live.insert(warden.pid(), warden);
+        }
+    }
+
+    /// Whether a warden waits for the next command.
+    pub fn has_ready(&self) -> bool {
+        self.ready.is_some()
+    }
+
+    fn fresh(&mut self) -> Result<warden::Warden, SpawnError> {
+        let Some(bell) = &self.bell else {
+            return Err(SpawnError::Other(Errno::BADF));
+        };
+        let stack = match self.spare.pop() {
+            Some(stack) => stack,
+            None => warden::Stack::new().map_err(|_| SpawnError::NoProcesses)?,
+        };
+        let ruleset = self.ruleset.as_ref().map(AsFd::as_fd);
+        warden::ready(stack, bell.as_fd(), ruleset)
+            .map_err(|errno| SpawnError::new(warden::Stage::Fork, errno))
+    }
+
     /// Starts a command and returns when it has been executed.
     ///
     /// # Errors
     /// [`SpawnError`], by the step that failed. No process is left behind, except possibly a dead
     /// one that a later [`Wardens::reap`] picks up.
     pub fn spawn(&mut self, launch: &Launch<'_>) -> Result<Started, SpawnError> {
-        let Some(bell) = &self.bell else {
-            return Err(SpawnError::Other(Errno::BADF));
-        };
         let (argv, env) = (launch.argv.pointers(), launch.env.pointers());
         let candidates = launch.candidates.pointers();
         let limits = launch.limit_entries();
@@ -166,10 +204,6 @@ impl Wardens {
                 *fd = OwnedFd::as_fd(home.insert(copy));
             }
         }
-        let stack = match self.spare.pop() {
-            Some(stack) => stack,
-            None => warden::Stack::new().map_err(|_| SpawnError::NoProcesses)?,
-        };
         let order = warden::Order {
             argv: &argv,
             env: &env,
@@ -177,30 +211,44 @@ impl Wardens {
             cwd: launch.cwd,
             stdio,
             has_terminal: launch.has_controlling_terminal,
-            landlock: launch.landlock,
             limits: &limits,
-            bell: bell.as_fd(),
         };
-        match warden::start(stack, &order) {
+        let waiting = self.ready.take().and_then(|pid| self.live.remove(&pid));
+        if let Some(warden) = waiting {
+            match warden::give(warden, &order) {
+                // A command before it may have killed whatever it found; this one has not begun.
+                Err(refusal) if refusal.is_untouched => self.keep(refusal.remains),
+                result => return self.book(result),
+            }
+        }
+        let warden = self.fresh()?;
+        self.book(warden::give(warden, &order))
+    }
+
+    fn book(
+        &mut self,
+        result: Result<warden::Warden, warden::Refusal>,
+    ) -> Result<Started, SpawnError> {
+        match result {
             Ok(warden) => {
-                let pid = warden.pid();
-                let command = warden.command();
+                let (pid, command) = (warden.pid(), warden.command());
                 self.live.insert(pid, warden);
-                let command = command.ok_or(SpawnError::Interrupted)?;
-                if let Some(score) = launch.oom_score_adj {
-                    set_oom_score(command, score);
-                }
                 Ok(Started {
                     warden: pid,
-                    command,
+                    command: command.ok_or(SpawnError::Interrupted)?,
                 })
             }
             Err(refusal) => {
-                if let Some(warden) = refusal.remains {
-                    self.live.insert(warden.pid(), warden);
-                }
+                self.keep(refusal.remains);
                 Err(SpawnError::new(refusal.stage, refusal.errno))
             }
+        }
+    }
+
+    /// Keeps a warden whose command did not begin until it has been waited for.
+    fn keep(&mut self, remains: Option<warden::Warden>) {
+        if let Some(warden) = remains {
+            self.live.insert(warden.pid(), warden);
         }
     }
 
@@ -231,6 +279,7 @@ impl Wardens {
     /// Waits for one dead child, without blocking. Children found stopped are told to go on.
     pub fn reap(&mut self) -> Option<Gone> {
         let proof = warden::reap_any()?;
+        self.ready = self.ready.filter(|pid| *pid != proof.pid());
         let gone = match self.live.remove(&proof.pid()) {
             Some(mut warden) => {
                 warden.reaped(&proof);
@@ -288,16 +337,17 @@ impl Drop for Wardens {
     }
 }
 
-/// Makes the kernel prefer `command` over others when memory runs out (`proc_pid_oom_score_adj(5)`).
+/// Makes the kernel prefer `command` over others when memory runs out (`proc_pid_oom_score_adj(5)`);
+/// only raising it is allowed. `false` when that did not work.
 ///
 /// Done from outside and after exec, for until then the process shares our memory, which is not
-/// dumpable, and the file belongs to root. Best effort: without /proc there is nothing to do.
-fn set_oom_score(command: Pid, score: i16) {
+/// dumpable, and the file belongs to root. It does for a moment longer after [`Wardens::spawn`] has
+/// returned, so a caller tries again. Without /proc there is nothing to do.
+pub fn set_oom_score(command: Pid, score: i16) -> bool {
     let path = format!("/proc/{}/oom_score_adj", command.as_raw_pid());
     let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
-    if let Ok(file) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
-        let _ = rustix::io::write(&file, score.to_string().as_bytes());
-    }
+    rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+        .is_ok_and(|file| rustix::io::write(&file, score.to_string().as_bytes()).is_ok())
 }
 
 /// Makes this process the parent of whatever its descendants leave behind (prctl(2)).

@@ -10,9 +10,9 @@ use glovebox_jail::landlock::{Policy, Ruleset};
 use glovebox_jail::process::{
     self, Census, End, EndStatus, Gone, Launch, SpawnError, Started, Strings, TreeKill, Wardens,
 };
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, Resource};
+use rustix::process::{Pid, Resource, Signal};
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
@@ -28,20 +28,13 @@ fn null() -> OwnedFd {
     rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
-#[derive(Default)]
-struct Extras<'a> {
-    landlock: Option<BorrowedFd<'a>>,
-    oom_score_adj: Option<i16>,
-    limits: &'a [(Resource, u64)],
-}
-
 fn spawn_at(
     wardens: &mut Wardens,
     argv: &[&str],
     candidates: &[&str],
     cwd: Option<&CStr>,
 ) -> Result<Started, SpawnError> {
-    spawn_with(wardens, argv, candidates, cwd, &Extras::default())
+    spawn_with(wardens, argv, candidates, cwd, &[])
 }
 
 fn spawn_with(
@@ -49,7 +42,7 @@ fn spawn_with(
     argv: &[&str],
     candidates: &[&str],
     cwd: Option<&CStr>,
-    extras: &Extras<'_>,
+    limits: &[(Resource, u64)],
 ) -> Result<Started, SpawnError> {
     let null = null();
     let (argv, candidates) = (strings(argv), strings(candidates));
@@ -60,9 +53,7 @@ fn spawn_with(
         cwd,
         stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
         has_controlling_terminal: false,
-        landlock: extras.landlock,
-        oom_score_adj: extras.oom_score_adj,
-        limits: extras.limits,
+        limits,
     })
 }
 
@@ -135,7 +126,7 @@ fn wardens() {
     process::reset_and_block_signals().unwrap();
     process::become_subreaper().unwrap();
     process::set_non_dumpable().unwrap();
-    let mut wardens = Wardens::new().unwrap();
+    let mut wardens = Wardens::new(None).unwrap();
 
     ends_are_told(&mut wardens);
     refusals_are_told_apart(&mut wardens);
@@ -146,8 +137,14 @@ fn wardens() {
     killing_the_warden_frees_nothing(&mut wardens);
     stopping_everything_during_starts(&mut wardens);
     child_state_is_clean(&mut wardens);
+    what_waits_serves_one_command_and_keeps_nothing(&mut wardens);
+    what_waits_may_be_killed_or_stopped(&mut wardens);
     walls_are_put_up(&mut wardens);
-    speed(&mut wardens);
+    dismiss(&mut wardens);
+    confinement();
+    speed(&mut wardens, false);
+    speed(&mut wardens, true);
+    dismiss(&mut wardens);
     assert!(wardens.is_empty());
 }
 
@@ -324,10 +321,114 @@ fn child_state_is_clean(wardens: &mut Wardens) {
     drop(leak);
 }
 
+/// Ends the warden that waits for a command, if there is one.
+fn dismiss(wardens: &mut Wardens) {
+    for pid in wardens.pids().collect::<Vec<_>>() {
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+        await_gone(wardens, pid);
+    }
+    assert!(!wardens.has_ready() && wardens.is_empty());
+}
+
+/// The warden that waits, and its child.
+fn waiting(wardens: &mut Wardens) -> (Pid, Pid) {
+    assert!(wardens.is_empty());
+    wardens.make_ready();
+    assert!(wardens.has_ready());
+    let warden = wardens.pids().next().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let census = Census::take().unwrap();
+        // Asleep, so past everything it does before it waits.
+        if let [child] = census.descendants_of(warden)[..]
+            && std::fs::read_to_string(format!("/proc/{}/syscall", child.pid.as_raw_pid()))
+                .is_ok_and(|line| line.starts_with(&format!("{} ", libc::SYS_futex)))
+        {
+            return (warden, child.pid);
+        }
+        assert!(Instant::now() < deadline, "nothing waits");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn what_waits_serves_one_command_and_keeps_nothing(wardens: &mut Wardens) {
+    for _ in 0..50 {
+        wardens.make_ready();
+        wardens.make_ready();
+        assert_eq!(wardens.len(), 1);
+        child_state_is_clean(wardens);
+        assert!(wardens.is_empty());
+    }
+    // What was opened after it began to wait is not handed on either, and what was sent to it is
+    // forgotten.
+    let (warden, child) = waiting(wardens);
+    let leak = rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
+    for signal in [Signal::TERM, Signal::INT, Signal::USR1, Signal::TSTP] {
+        rustix::process::kill_process(child, signal).unwrap();
+    }
+    for number in [34, 40, 40, 64] {
+        process::send_signal(child, number).unwrap();
+    }
+    let script = "for n in 3 4 5 6 7 8 9; do [ ! -e /proc/$$/fd/$n ] || exit 13; done; \
+                  grep -q '^SigPnd:[[:space:]]*0*$' /proc/self/status || exit 11; \
+                  grep -q '^ShdPnd:[[:space:]]*0*$' /proc/self/status || exit 12; exit 6";
+    let started = sh(wardens, script);
+    assert_eq!((started.warden, started.command), (warden, child));
+    assert_eq!(await_end(wardens, started).status, EndStatus::Code(6));
+    await_gone(wardens, started.warden);
+    drop(leak);
+    // A refusal is told as ever.
+    wardens.make_ready();
+    let error = spawn_at(wardens, &["x"], &["/nowhere/x"], None).unwrap_err();
+    assert_eq!(error, SpawnError::NotFound);
+    wardens.make_ready();
+    let error = spawn_at(wardens, &["sh"], &["/bin/sh"], Some(c"/nowhere")).unwrap_err();
+    assert!(matches!(error, SpawnError::Cwd(_)), "{error:?}");
+    while !wardens.is_empty() {
+        wardens.reap();
+    }
+}
+
+fn what_waits_may_be_killed_or_stopped(wardens: &mut Wardens) {
+    let victims: [fn((Pid, Pid)) -> Vec<Pid>; 3] = [
+        |(warden, _)| vec![warden],
+        |(_, child)| vec![child],
+        |(warden, child)| vec![child, warden],
+    ];
+    for victims in victims {
+        for signal in [Signal::KILL, Signal::STOP] {
+            for pid in victims(waiting(wardens)) {
+                rustix::process::kill_process(pid, signal).unwrap();
+            }
+            // Who is killed a moment later is one that has begun.
+            std::thread::sleep(Duration::from_millis(50));
+            let started = sh(wardens, "exit 7");
+            // Waiting for wardens also tells stopped ones to go on.
+            let end = loop {
+                if let Some(Gone::Warden { warden, end, .. }) = wardens.reap()
+                    && warden == started.warden
+                {
+                    break end.unwrap();
+                }
+            };
+            assert_eq!(end.status, EndStatus::Code(7));
+            while !wardens.is_empty() {
+                wardens.reap();
+            }
+            assert!(!wardens.has_ready());
+        }
+    }
+    // And when nobody wants it any more it is only one that has ended.
+    let (warden, _) = waiting(wardens);
+    rustix::process::kill_process(warden, Signal::KILL).unwrap();
+    assert!(await_gone(wardens, warden));
+    assert!(!wardens.has_ready());
+}
+
 fn walls_are_put_up(wardens: &mut Wardens) {
-    let check = |wardens: &mut Wardens, script: &str, extras: &Extras<'_>| {
+    let check = |wardens: &mut Wardens, script: &str, limits: &[(Resource, u64)]| {
         let started =
-            spawn_with(wardens, &["sh", "-c", script], &["/bin/sh"], None, extras).unwrap();
+            spawn_with(wardens, &["sh", "-c", script], &["/bin/sh"], None, limits).unwrap();
         let end = await_end(wardens, started);
         await_gone(wardens, started.warden);
         end.status
@@ -337,36 +438,32 @@ fn walls_are_put_up(wardens: &mut Wardens) {
         .maximum
         .unwrap();
     let limits = [(Resource::Nofile, 77), (Resource::Core, 0)];
-    let extras = Extras {
-        limits: &limits,
-        ..Extras::default()
-    };
     let script = "[ $(ulimit -n) = 77 ] && [ $(ulimit -Hn) = 77 ] && [ $(ulimit -c) = 0 ]";
-    assert_eq!(check(wardens, script, &extras), EndStatus::Code(0));
+    assert_eq!(check(wardens, script, &limits), EndStatus::Code(0));
+    let script = format!("[ $(ulimit -Hn) = {hard} ]");
     let limits = [(Resource::Nofile, hard + 1)];
-    let extras = Extras {
-        limits: &limits,
-        ..Extras::default()
-    };
-    assert_eq!(
-        check(wardens, &format!("[ $(ulimit -Hn) = {hard} ]"), &extras),
-        EndStatus::Code(0)
-    );
+    assert_eq!(check(wardens, &script, &limits), EndStatus::Code(0));
 
     // Written from outside, so the command may look a moment too early.
-    let extras = Extras {
-        oom_score_adj: Some(321),
-        ..Extras::default()
-    };
-    let script = "sleep 0.1; [ $(cat /proc/self/oom_score_adj) = 321 ]";
-    assert_eq!(check(wardens, script, &extras), EndStatus::Code(0));
+    let started = sh(
+        wardens,
+        "sleep 0.2; [ $(cat /proc/self/oom_score_adj) = 321 ]",
+    );
+    while !process::set_oom_score(started.command, 321) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(await_end(wardens, started).status, EndStatus::Code(0));
+    await_gone(wardens, started.warden);
     assert_eq!(
         std::fs::read_to_string("/proc/self/oom_score_adj")
             .unwrap()
             .trim(),
         "0"
     );
+}
 
+/// With rulesets, in sets of wardens of their own. Nothing else may run meanwhile.
+fn confinement() {
     let dir = tempfile::tempdir().unwrap();
     let policy = Policy {
         read_exec: vec!["/".into()],
@@ -388,28 +485,34 @@ fn walls_are_put_up(wardens: &mut Wardens) {
          : > {inside}/file || exit 12; ( : > {} ) 2>/dev/null && exit 13; exit 0",
         outside.display()
     );
-    let extras = Extras {
-        landlock: Some(ruleset.as_fd()),
-        ..Extras::default()
-    };
-    assert_eq!(check(wardens, &script, &extras), EndStatus::Code(0));
-    assert!(!outside.exists());
-    // The one that started it is as free as before, and so is the next command.
+    let mut confined = Wardens::new(Some(ruleset)).unwrap();
+    for is_ready in [false, true] {
+        if is_ready {
+            confined.make_ready();
+        }
+        let started = sh(&mut confined, &script);
+        assert_eq!(await_end(&mut confined, started).status, EndStatus::Code(0));
+        await_gone(&mut confined, started.warden);
+        assert!(!outside.exists());
+    }
+    // The one that started it is as free as before.
     std::fs::write(&outside, "").unwrap();
     std::fs::remove_file(&outside).unwrap();
     // What is not a ruleset must not be taken for one: nothing runs unconfined.
-    let null = null();
-    let extras = Extras {
-        landlock: Some(null.as_fd()),
-        ..Extras::default()
-    };
-    let refused = spawn_with(wardens, &["true"], &["/bin/true"], None, &extras).unwrap_err();
-    assert!(matches!(refused, SpawnError::Confine(_)), "{refused:?}");
-    std::thread::sleep(Duration::from_millis(20));
-    while wardens.reap().is_some() {}
+    let mut broken = Wardens::new(Some(null())).unwrap();
+    for is_ready in [false, true] {
+        if is_ready {
+            broken.make_ready();
+        }
+        let refused = spawn_at(&mut broken, &["true"], &["/bin/true"], None).unwrap_err();
+        assert!(matches!(refused, SpawnError::Confine(_)), "{refused:?}");
+        while !broken.is_empty() {
+            broken.reap();
+        }
+    }
 }
 
-fn speed(wardens: &mut Wardens) {
+fn speed(wardens: &mut Wardens, is_prepared: bool) {
     let rounds = 300;
     let median = |mut samples: Vec<u128>| {
         samples.sort_unstable();
@@ -417,6 +520,9 @@ fn speed(wardens: &mut Wardens) {
     };
     let mut ours = Vec::new();
     for _ in 0..rounds {
+        if is_prepared {
+            waiting(wardens);
+        }
         let begin = Instant::now();
         let started = spawn_at(wardens, &["true"], &["/usr/bin/true", "/bin/true"], None).unwrap();
         loop {
@@ -450,7 +556,8 @@ fn speed(wardens: &mut Wardens) {
         direct.push(begin.elapsed().as_micros());
     }
     eprintln!(
-        "spawn to end of `true`, p50: warden {} us, direct {} us",
+        "spawn to end of `true`, p50: warden{} {} us, direct {} us",
+        if is_prepared { " made ready" } else { "" },
         median(ours),
         median(direct)
     );

@@ -216,12 +216,13 @@ fn unsupported(what: &str) -> Fault {
     .remedy(format!("use the backend `{}`", Backend::Native.as_str()))
 }
 
-/// Whether nothing but the guest itself lives in the sandbox.
+/// Whether nothing but the guest itself lives in the sandbox, and what it has waiting for the next
+/// command.
 pub(crate) fn is_idle(init: ProcessRef) -> Result<bool, Fault> {
     if init.open().is_none() {
         return Err(fault::internal("the first process of the sandbox is gone"));
     }
-    Ok(!process::has_children(init.pid) || below(init.pid).is_empty())
+    Ok(process::has_only_wardens(init.pid))
 }
 
 /// A sandbox that is held still. Dropping it lets the processes go on; so does the death of the

@@ -1,6 +1,7 @@
 //! Processes of this machine that may have to be ended: named so that a recycled process id is
 //! never mistaken for the process that was meant.
 
+use glovebox_jail::process::WARDEN_NAME;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -21,6 +22,7 @@ pub(crate) struct ProcessRef {
 
 /// What proc_pid_stat(5) says about a process.
 struct Stat {
+    is_warden: bool,
     state: u8,
     parent: u32,
     start_ticks: u64,
@@ -36,18 +38,23 @@ pub(crate) struct Below {
     pub(crate) is_deaf: bool,
     /// Stopped by a signal or by whoever traces it.
     pub(crate) is_stopped: bool,
+    /// It calls itself a warden. TRUST: so may any process; who takes its word for it loses nothing
+    /// but that process.
+    pub(crate) is_warden: bool,
 }
 
 fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let text = String::from_utf8_lossy(&text);
     // The name is in parentheses and may hold any byte, parentheses included: the last one counts.
-    let (_, rest) = text.rsplit_once(')')?;
+    let (start, rest) = text.rsplit_once(')')?;
+    let (_, name) = start.split_once('(')?;
     let mut fields = rest.split_ascii_whitespace();
     let state = *fields.next()?.as_bytes().first()?;
     let parent = fields.next()?.parse().ok()?;
     let start_ticks = fields.nth(17)?.parse().ok()?;
     Some(Stat {
+        is_warden: name.as_bytes() == WARDEN_NAME.to_bytes(),
         state,
         parent,
         start_ticks,
@@ -62,6 +69,7 @@ impl Below {
             start_ticks: stat.start_ticks,
             is_deaf: stat.state == b'D',
             is_stopped: matches!(stat.state, b'T' | b't'),
+            is_warden: stat.is_warden,
         }
     }
 }
@@ -164,19 +172,52 @@ pub(crate) fn member(process: ProcessRef) -> Option<Below> {
         .then(|| Below::new(process.pid, &stat))
 }
 
-/// Whether a process may have children, dead ones included. When the kernel keeps no lists of them it
-/// may. Much cheaper than looking at all processes.
-pub(crate) fn has_children(pid: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return true;
-    };
-    for thread in threads {
-        let list = thread.and_then(|thread| fs::read(thread.path().join("children")));
-        if list.map_or(true, |list| !list.is_empty()) {
-            return true;
+/// Whether nothing lives below a guest but wardens without a command. Much cheaper than looking at all
+/// processes, where the kernel keeps lists of children.
+pub(crate) fn has_only_wardens(guest: u32) -> bool {
+    /// More than a guest ever has without a command.
+    const MAX_WARDENS: usize = 64;
+    let mut found = vec![guest];
+    let mut next = 0;
+    while let Some(&pid) = found.get(next) {
+        next += 1;
+        let Some(children) = children(pid) else {
+            return below(guest).iter().all(|member| member.is_warden);
+        };
+        for child in children {
+            match stat(child) {
+                Some(stat) if !stat.is_dead() => {
+                    if !stat.is_warden || found.len() > MAX_WARDENS {
+                        return false;
+                    }
+                    found.push(child);
+                }
+                _ => {}
+            }
         }
     }
-    false
+    true
+}
+
+/// Children of a process, dead ones included; none of one that is gone. `None` when the kernel keeps no
+/// lists of them.
+fn children(pid: u32) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Some(all);
+    };
+    for thread in threads.flatten() {
+        match fs::read_to_string(thread.path().join("children")) {
+            Ok(list) => all.extend(
+                list.split_ascii_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            ),
+            Err(_) if thread.path().exists() => return None,
+            // It has ended meanwhile.
+            Err(_) => {}
+        }
+    }
+    Some(all)
 }
 
 /// Live processes below `root`, parents before their children, zombies left out.

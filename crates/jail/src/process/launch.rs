@@ -22,11 +22,6 @@ pub struct Launch<'a> {
     pub stdio: [BorrowedFd<'a>; 3],
     /// Whether standard input is a terminal that becomes the command's own.
     pub has_controlling_terminal: bool,
-    /// Landlock ruleset for the command; implies `no_new_privs`.
-    pub landlock: Option<BorrowedFd<'a>>,
-    /// How willing the kernel is to kill the command when memory runs out; only raising it is
-    /// allowed. Best effort.
-    pub oom_score_adj: Option<i16>,
     /// Resource limits, soft and hard alike. Only ever lowered: a value above the current hard
     /// limit leaves that in place.
     pub limits: &'a [(Resource, u64)],

@@ -51,7 +51,7 @@ impl Holder {
         // SAFETY: the stack is aligned, is this process's alone, and stays allocated until it has
         // been waited for (in `drop`). `sleep` follows the rules of `raw`: it makes system calls and
         // nothing else. Its argument is a number.
-        let result = unsafe { raw::clone_onto(flags, top, &pidfd, sleep, owner) };
+        let result = unsafe { raw::clone_onto(flags, top, [&pidfd; 2], sleep, owner) };
         let pid = i32::try_from(result)
             .ok()
             .filter(|pid| *pid > 0)

@@ -2,19 +2,27 @@
 //!
 //! A warden shares the guest's address space and descriptor table (`CLONE_VM | CLONE_FILES`), so
 //! making one costs no page tables and no duplicate descriptors. It makes itself a child
-//! subreaper, starts the command as a vfork-like child, publishes how the command ended, and stays
-//! until nothing the command started is left, double forks and new sessions included. "Everything
-//! this command started" is therefore always "the descendants of this warden".
+//! subreaper, starts one child on the same memory, publishes how that ended, and stays until nothing
+//! it started is left, double forks and new sessions included. "Everything this command started" is
+//! therefore always "the descendants of this warden".
 //!
-//! Why this is sound although two processes run on our memory:
+//! The child puts up its walls (session, Landlock) and waits for an [`Order`]; with it, it rearranges
+//! its descriptors and becomes the command. So warden and child can be made ready before there is
+//! anything to run ([`ready`]), and a command then costs one wake-up ([`give`]). Nothing of one
+//! command is left to another: a child serves one order, and what reached it while it waited
+//! (signals) is thrown away.
+//!
+//! Why this is sound although several processes run on our memory:
 //! - Warden and unborn command run on stacks of their own and touch only their [`Slot`] and what
 //!   its order points to. They allocate nothing, take no lock, and make system calls as bare
 //!   instructions ([`raw`]), so neither `errno` nor any other thread-local state is touched.
 //! - A stack is reused or unmapped only when the warden has been reaped *and* the kernel has
 //!   cleared the command's `child_tid` word, which it does when the command leaves our address
 //!   space by exec or death. Killing a warden between the two therefore frees nothing early.
-//! - What an order points to is borrowed by [`start`], which returns only when the command has
+//! - What an order points to is borrowed by [`give`], which returns only when the command has
 //!   left the address space.
+//! - The unborn command shares our descriptor table until it has its order, and takes a copy before
+//!   it changes anything.
 //! - The kernel drops rseq registration, robust futex list and child_tid of `CLONE_VM` children.
 #![expect(
     unsafe_code,
@@ -25,36 +33,23 @@ mod command;
 mod life;
 pub(in crate::sys) mod raw;
 mod signals;
+mod slot;
 
 pub(crate) use signals::{child_signal_fd, keep_heap_small, reset_and_block, send};
+pub(crate) use slot::Stack;
 
-use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::mem::ManuallyDrop;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
 use rustix::thread::futex;
 use rustix::time::Timespec;
+use slot::{ENDED_EMPTY, LEFT, NOT_ENDED, ORDERED, RawOrder, Slot, TAKEN, Terms};
 
-/// Room for the code between vfork and exec; a few KiB are used, more in debug builds.
-const COMMAND_STACK_BYTES: usize = 32 << 10;
-/// Room for the warden's loop and the slot.
-const WARDEN_STACK_BYTES: usize = 32 << 10;
-
-const STARTING: u32 = 0;
-const RUNNING: u32 = 1;
-const FAILED: u32 = 2;
-
-/// `child_tid` word before there is a child; no pid has this value.
-const NOT_STARTED: u32 = u32::MAX;
-
-const NOT_ENDED: u32 = 0;
-const ENDED_OTHERS_LEFT: u32 = 1;
-const ENDED_EMPTY: u32 = 2;
+/// Name of wardens and unborn commands, as the kernel shows it.
+pub(crate) const NAME: &CStr = c"glovebox-warden";
 
 /// How long a start may take before the warden is given up; only a hostile process that keeps
 /// stopping it can make it take longer than an exec.
@@ -108,7 +103,7 @@ pub(crate) struct LimitEntry {
 }
 
 /// What to run. Each list of pointers ends with a null; every pointer is to a NUL-terminated
-/// string that outlives the call of [`start`].
+/// string that outlives the call of [`give`].
 #[derive(Debug)]
 pub(crate) struct Order<'a> {
     pub(crate) argv: &'a [*const c_char],
@@ -119,50 +114,7 @@ pub(crate) struct Order<'a> {
     /// Descriptors for 0, 1 and 2, each at least 3.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
     pub(crate) has_terminal: bool,
-    pub(crate) landlock: Option<BorrowedFd<'a>>,
     pub(crate) limits: &'a [LimitEntry],
-    /// Where the warden writes its own pid, four bytes, when the command has ended.
-    pub(crate) bell: BorrowedFd<'a>,
-}
-
-/// An [`Order`] without lifetimes, readable from the other processes.
-struct RawOrder {
-    guest: i32,
-    bell: i32,
-    argv: *const *const c_char,
-    env: *const *const c_char,
-    candidates: *const *const c_char,
-    shell_argv: *mut *const c_char,
-    cwd: *const c_char,
-    stdio: [i32; 3],
-    has_terminal: bool,
-    landlock: i32,
-    limits: *const LimitEntry,
-    limit_count: usize,
-}
-
-/// Memory shared with one warden and its command until that has left.
-struct Slot {
-    order: RawOrder,
-    command_stack_top: *mut u8,
-    /// [`STARTING`], [`RUNNING`] or [`FAILED`]; the guest waits on it.
-    phase: AtomicU32,
-    /// Kernel-written: [`NOT_STARTED`], the command's pid while it is in our memory, then 0.
-    inside: AtomicU32,
-    command: AtomicI32,
-    failed_stage: AtomicU32,
-    failed_errno: AtomicI32,
-    /// [`NOT_ENDED`], [`ENDED_OTHERS_LEFT`] or [`ENDED_EMPTY`]; `outcome` is readable after the
-    /// latter two.
-    ended: AtomicU32,
-    outcome: UnsafeCell<RawOutcome>,
-}
-
-#[derive(Clone, Copy)]
-struct RawOutcome {
-    status: i32,
-    usage: libc::rusage,
-    ended: libc::timespec,
 }
 
 /// How a command ended.
@@ -180,55 +132,6 @@ pub(crate) struct Outcome {
     pub(crate) ended_ns: u64,
     /// Nothing the command started was left at that moment.
     pub(crate) is_empty: bool,
-}
-
-/// Memory for one warden at a time: a guard page, the command's stack, the warden's stack, the slot.
-#[derive(Debug)]
-pub(crate) struct Stack {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-impl Stack {
-    pub(crate) fn new() -> Result<Self, Errno> {
-        let guard = rustix::param::page_size();
-        let bytes = guard + COMMAND_STACK_BYTES + WARDEN_STACK_BYTES;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nothing,
-        // and the guard page is its own first page.
-        let base = unsafe {
-            let base = rustix::mm::mmap_anonymous(
-                core::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK,
-            )?;
-            rustix::mm::mprotect(base, guard, MprotectFlags::empty())?;
-            base
-        };
-        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, bytes })
-    }
-
-    /// The slot at the upper end; the warden's stack grows down from it.
-    fn slot(&self) -> *mut Slot {
-        let end = self.bytes - size_of::<Slot>();
-        let offset = end & !(align_of::<Slot>().max(16) - 1);
-        // SAFETY: the offset is inside the mapping, and aligned as the base is page-aligned.
-        unsafe { self.base.as_ptr().add(offset).cast() }
-    }
-
-    fn command_stack_top(&self) -> *mut u8 {
-        // SAFETY: inside the mapping: the warden's part lies above.
-        unsafe { self.base.as_ptr().add(self.bytes - WARDEN_STACK_BYTES) }
-    }
-}
-
-impl Drop for Stack {
-    fn drop(&mut self) {
-        // SAFETY: a `Stack` that is dropped is not in use (`Warden` never drops its own), and
-        // nothing else refers to the mapping. An error would leave it mapped, which is harmless.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
-    }
 }
 
 /// Proof that a child of this process has been waited for.
@@ -264,7 +167,7 @@ pub(crate) fn reap_any() -> Option<Reaped> {
     }
 }
 
-/// A started warden. Dropping it leaks its memory, for the processes may still be using it;
+/// A warden. Dropping it leaks its memory, for the processes may still be using it;
 /// [`Warden::retire`] is the way to get that back.
 #[derive(Debug)]
 pub(crate) struct Warden {
@@ -275,8 +178,8 @@ pub(crate) struct Warden {
 
 impl Warden {
     fn slot(&self) -> &Slot {
-        // SAFETY: `start` initialised the slot, and the mapping lives as long as `self`. Fields
-        // that other processes write are atomics, or the cell read under `ended`.
+        // SAFETY: `ready` initialised the slot, and the mapping lives as long as `self`. Fields
+        // that other processes write are atomics, or the cells read and written under them.
         unsafe { &*self.stack.slot() }
     }
 
@@ -286,7 +189,13 @@ impl Warden {
 
     /// Pid of the command, which is also its process group and session.
     pub(crate) fn command(&self) -> Option<Pid> {
-        Pid::from_raw(self.slot().command.load(Ordering::Acquire))
+        Pid::from_raw(self.slot().command.load(Ordering::Acquire) as i32)
+    }
+
+    /// The command's pid while it is on our memory.
+    fn unborn(&self) -> Option<Pid> {
+        let is_inside = self.slot().inside.load(Ordering::Acquire) != LEFT;
+        self.command().filter(|_| is_inside)
     }
 
     /// How the command ended, once it has.
@@ -322,8 +231,9 @@ impl Warden {
 
     /// Takes the memory back, if warden and command have both left it.
     pub(crate) fn retire(self) -> Result<Stack, Self> {
-        let inside = self.slot().inside.load(Ordering::Acquire);
-        if self.is_reaped && (inside == 0 || inside == NOT_STARTED) {
+        // The kernel writes the command's pid before it lets it run, so a warden that is gone
+        // without one never had one.
+        if self.is_reaped && self.unborn().is_none() {
             Ok(ManuallyDrop::into_inner(self.stack))
         } else {
             Err(self)
@@ -338,154 +248,155 @@ pub(crate) struct Refusal {
     pub(crate) errno: Errno,
     /// The warden that was made for it and has yet to be reaped.
     pub(crate) remains: Option<Warden>,
+    /// Nothing of the order was done, for the warden or its child was killed before: another may
+    /// do it.
+    pub(crate) is_untouched: bool,
 }
 
-/// Starts a warden and, under it, the command of `order`. Returns when the command has been
-/// executed or has failed to.
+/// Starts a warden and its child, which then wait for an order.
 ///
 /// Preconditions: every signal is blocked in the calling thread and no handler is installed
-/// ([`reset_and_block`]); `order.bell` stays open while the warden lives.
-pub(crate) fn start(stack: Stack, order: &Order<'_>) -> Result<Warden, Refusal> {
-    let refuse = |stage, errno, remains| Refusal {
-        stage,
-        errno,
-        remains,
+/// ([`reset_and_block`]); `bell` stays open while the warden lives. The child confines itself by
+/// `landlock` now.
+pub(crate) fn ready(
+    stack: Stack,
+    bell: BorrowedFd<'_>,
+    landlock: Option<BorrowedFd<'_>>,
+) -> Result<Warden, Errno> {
+    let terms = Terms {
+        guest: rustix::process::getpid().as_raw_pid(),
+        bell: bell.as_raw_fd(),
+        landlock: landlock.map_or(-1, |fd| fd.as_raw_fd()),
     };
+    let slot = stack.slot();
+    // Not passed to the kernel for the warden itself (no *_SETTID flag), only to fill the arguments.
+    let unused = AtomicU32::new(0);
+    // SAFETY: a `Stack` that is not part of a `Warden` is used by nobody, so the slot may be
+    // written and the stack handed over. It stays mapped until the warden has been reaped: it is
+    // in a `Warden` from here on. The slot is 16-byte aligned.
+    let result = unsafe {
+        slot.write(Slot::new(terms, stack.command_stack_top()));
+        raw::clone_onto(
+            libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD,
+            slot.cast(),
+            [&unused, &unused],
+            life::warden_main,
+            slot,
+        )
+    };
+    let pid = i32::try_from(result).ok().filter(|pid| *pid > 0);
+    let pid = pid
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| Errno::from_raw_os_error(-result as i32))?;
+    Ok(Warden {
+        pid,
+        is_reaped: false,
+        stack: ManuallyDrop::new(stack),
+    })
+}
+
+/// Has the command of `order` run under a warden that has had none. Returns when the command has
+/// been executed or has failed to.
+pub(crate) fn give(warden: Warden, order: &Order<'_>) -> Result<Warden, Refusal> {
     let lists = [order.argv, order.env, order.candidates];
-    if order.argv.len() < 2
-        || lists
+    let is_whole = order.argv.len() >= 2
+        && lists
             .iter()
-            .any(|list| list.last().is_none_or(|end| !end.is_null()))
-    {
-        return Err(refuse(Stage::Exec, Errno::INVAL, None));
+            .all(|list| list.last().is_some_and(|end| end.is_null()));
+    let slot = warden.slot();
+    if !is_whole || slot.phase.load(Ordering::Acquire) != slot::WAITING {
+        return Err(Refusal {
+            stage: Stage::Exec,
+            errno: Errno::INVAL,
+            remains: Some(warden),
+            is_untouched: false,
+        });
     }
     // A script without `#!` is run as `/bin/sh PATH ARGS...`; the path is filled in when known.
     let mut shell_argv = Vec::with_capacity(order.argv.len() + 1);
     shell_argv.extend([c"/bin/sh".as_ptr(), core::ptr::null()]);
     shell_argv.extend_from_slice(&order.argv[1..]);
-
-    let slot = stack.slot();
-    let fresh = Slot {
-        order: RawOrder {
-            guest: rustix::process::getpid().as_raw_pid(),
-            bell: order.bell.as_raw_fd(),
-            argv: order.argv.as_ptr(),
-            env: order.env.as_ptr(),
-            candidates: order.candidates.as_ptr(),
-            shell_argv: shell_argv.as_mut_ptr(),
-            cwd: order.cwd.map_or(core::ptr::null(), CStr::as_ptr),
-            stdio: order.stdio.map(|fd| fd.as_raw_fd()),
-            has_terminal: order.has_terminal,
-            landlock: order.landlock.map_or(-1, |fd| fd.as_raw_fd()),
-            limits: order.limits.as_ptr(),
-            limit_count: order.limits.len(),
-        },
-        command_stack_top: stack.command_stack_top(),
-        phase: AtomicU32::new(STARTING),
-        inside: AtomicU32::new(NOT_STARTED),
-        command: AtomicI32::new(0),
-        failed_stage: AtomicU32::new(0),
-        failed_errno: AtomicI32::new(0),
-        ended: AtomicU32::new(NOT_ENDED),
-        outcome: UnsafeCell::new(RawOutcome {
-            status: 0,
-            // SAFETY: a C struct of integers, for which all zeroes is a value.
-            usage: unsafe { core::mem::zeroed() },
-            ended: libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-        }),
+    let raw = RawOrder {
+        argv: order.argv.as_ptr(),
+        env: order.env.as_ptr(),
+        candidates: order.candidates.as_ptr(),
+        shell_argv: shell_argv.as_mut_ptr(),
+        cwd: order.cwd.map_or(core::ptr::null(), CStr::as_ptr),
+        stdio: order.stdio.map(|fd| fd.as_raw_fd()),
+        has_terminal: order.has_terminal,
+        limits: order.limits.as_ptr(),
+        limit_count: order.limits.len(),
     };
-    // Not passed to the kernel for the warden itself (no *_SETTID flag), only to fill the argument.
-    let unused = AtomicU32::new(0);
-    // SAFETY: a `Stack` that is not part of a `Warden` is used by nobody, so the slot may be
-    // written and the stack handed over. It stays mapped until the warden has been reaped: every
-    // path below keeps it in a `Warden`. The slot is 16-byte aligned.
-    let result = unsafe {
-        slot.write(fresh);
-        raw::clone_onto(
-            libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD,
-            slot.cast(),
-            &unused,
-            life::warden_main,
-            slot,
-        )
-    };
-    let Some(pid) = i32::try_from(result)
-        .ok()
-        .and_then(Pid::from_raw)
-        .filter(|_| result > 0)
-    else {
-        return Err(refuse(
-            Stage::Fork,
-            Errno::from_raw_os_error(-result as i32),
-            None,
-        ));
-    };
-    let warden = Warden {
-        pid,
-        is_reaped: false,
-        stack: ManuallyDrop::new(stack),
-    };
-    let has_answered = wait_for_start(&warden);
+    // SAFETY: the command reads the cell only once `phase` says so, which only happens here, and
+    // once: the warden was waiting, and is no more.
+    unsafe { *slot.order.get() = raw };
+    slot.phase.store(ORDERED, Ordering::Release);
+    // Fails only for a bad address. Whoever does not wait yet will see the word.
+    let _ = futex::wake(&slot.phase, futex::Flags::PRIVATE, 1);
+    let was_given_up = await_departure(&warden);
     // The command borrowed `order` and `shell_argv` until here.
     drop(shell_argv);
     let slot = warden.slot();
-    if !has_answered {
-        return Err(refuse(Stage::Interrupted, Errno::INTR, Some(warden)));
-    }
-    if slot.phase.load(Ordering::Acquire) == FAILED {
-        let stage = Stage::from_word(slot.failed_stage.load(Ordering::Acquire));
-        let errno = Errno::from_raw_os_error(slot.failed_errno.load(Ordering::Acquire));
-        return Err(refuse(stage, errno, Some(warden)));
-    }
-    Ok(warden)
+    let failed = slot.failed_stage.load(Ordering::Acquire);
+    let is_taken = slot.phase.load(Ordering::Acquire) == TAKEN;
+    let (stage, errno) = if failed != 0 {
+        let errno = slot.failed_errno.load(Ordering::Acquire);
+        (Stage::from_word(failed), Errno::from_raw_os_error(errno))
+    } else if was_given_up || !is_taken {
+        (Stage::Interrupted, Errno::INTR)
+    } else {
+        return Ok(warden);
+    };
+    Err(Refusal {
+        stage,
+        errno,
+        remains: Some(warden),
+        is_untouched: stage == Stage::Interrupted && !is_taken && !was_given_up,
+    })
 }
 
-/// Waits until the warden has an answer; `false` when it has died or been given up, and its
-/// command with it.
-fn wait_for_start(warden: &Warden) -> bool {
+/// Waits until the command has left our memory: by exec, or because it failed or was killed. `true`
+/// when it took too long and was killed for that.
+fn await_departure(warden: &Warden) -> bool {
     let slot = warden.slot();
     let pause = Timespec {
         tv_sec: 0,
         tv_nsec: i64::from(LOOK_EVERY_MS) * 1_000_000,
     };
     let mut waited_ms = 0;
+    let mut is_given_up = false;
     loop {
-        if slot.phase.load(Ordering::Acquire) != STARTING {
-            return true;
+        let inside = slot.inside.load(Ordering::Acquire);
+        if inside == LEFT {
+            return is_given_up;
         }
-        match futex::wait(&slot.phase, futex::Flags::PRIVATE, STARTING, Some(&pause)) {
+        match futex::wait(&slot.inside, futex::Flags::empty(), inside, Some(&pause)) {
             Err(Errno::TIMEDOUT) => {}
             _ => continue,
         }
         // Not the ordinary course of things: the machine is very busy, or something with our user
         // id stops or kills what it finds.
         waited_ms += LOOK_EVERY_MS;
-        let is_dead = is_dead(warden.pid);
-        if !is_dead && waited_ms < START_LIMIT_MS {
-            let _ = rustix::process::kill_process(warden.pid, Signal::CONT);
-            if let Some(command) = pid_inside(slot) {
-                let _ = rustix::process::kill_process(command, Signal::CONT);
+        if !is_dead(warden.pid) {
+            let signal = if waited_ms < START_LIMIT_MS {
+                Signal::CONT
+            } else {
+                is_given_up = true;
+                Signal::KILL
+            };
+            let _ = rustix::process::kill_process(warden.pid, signal);
+            if let Some(command) = warden.unborn() {
+                let _ = rustix::process::kill_process(command, signal);
             }
             continue;
         }
-        if !is_dead {
-            let _ = rustix::process::kill_process(warden.pid, Signal::KILL);
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            while matches!(
-                rustix::process::waitid(WaitId::Pid(warden.pid), options),
-                Err(Errno::INTR)
-            ) {}
+        // With the warden dead its child is our own, so the pid cannot be another's.
+        match warden.unborn() {
+            Some(command) => {
+                let _ = rustix::process::kill_process(command, Signal::KILL);
+            }
+            None => return is_given_up,
         }
-        // With the warden dead its command is our own child, so the pid cannot be another's.
-        while let Some(command) = pid_inside(slot) {
-            let _ = rustix::process::kill_process(command, Signal::KILL);
-            let seen = command.as_raw_pid() as u32;
-            let _ = futex::wait(&slot.inside, futex::Flags::empty(), seen, Some(&pause));
-        }
-        return slot.phase.load(Ordering::Acquire) != STARTING;
     }
 }
 
@@ -495,11 +406,4 @@ fn is_dead(pid: Pid) -> bool {
         rustix::process::waitid(WaitId::Pid(pid), options),
         Ok(None) | Err(Errno::INTR)
     )
-}
-
-fn pid_inside(slot: &Slot) -> Option<Pid> {
-    match slot.inside.load(Ordering::Acquire) {
-        NOT_STARTED => None,
-        word => Pid::from_raw(word as i32),
-    }
 }

@@ -1,48 +1,70 @@
-//! From the vfork-like clone to execve(2): the last steps on shared memory.
+//! The command before it is one: walls, waiting, and the last steps to execve(2), on shared memory.
 
+use super::Stage;
 use super::raw::{self, Word};
-use super::{RawOrder, Slot, Stage};
+use super::slot::{RawOrder, Slot, TAKEN, WAITING};
 use core::ffi::c_char;
 use core::sync::atomic::Ordering;
 
 /// A failed system call: the step it belongs to and the positive errno.
 type Failure = (Stage, i32);
 
+/// Signals thrown away at most. Whoever keeps sending more can as well kill.
+const MAX_STALE_SIGNALS: usize = 4096;
+
 /// Becomes the command, or leaves the reason in the slot and exits.
 ///
 /// # Safety
-/// Only as the entry of [`raw::clone_onto`] with a slot written by [`super::start`], whose order is
-/// borrowed until this process has left the address space.
+/// Only as the entry of [`raw::clone_onto`] with a slot written by [`super::ready`], whose orders
+/// are borrowed until this process has left the address space.
 pub(super) unsafe extern "C" fn command_main(slot: *const Slot) -> ! {
-    // SAFETY: the parent is parked in vfork, and the slot outlives our stay here.
+    // SAFETY: the slot outlives our stay here.
     let slot = unsafe { &*slot };
     // SAFETY: as promised by the caller.
-    let (stage, errno) = match unsafe { prepare(&slot.order) } {
-        // SAFETY: likewise; this only returns when nothing could be executed.
-        Ok(()) => (Stage::Exec, unsafe { execute(&slot.order) }),
-        Err(failure) => failure,
-    };
+    let (stage, errno) = unsafe { become_command(slot) };
     slot.failed_errno.store(errno, Ordering::Relaxed);
     slot.failed_stage.store(stage as u32, Ordering::Release);
     raw::exit(127)
 }
 
+/// Returns only with the reason why not.
+///
 /// # Safety
 /// As for [`command_main`].
-unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
-    // SAFETY for every call below: integers, or pointers that `start` keeps alive.
-    let call = |stage: Stage, number: i64, args: [Word; 5]| {
-        // SAFETY: see above.
-        let result = unsafe { raw::syscall(number, args) };
-        if result < 0 {
-            Err((stage, -result as i32))
-        } else {
-            Ok(result)
-        }
-    };
-    // A session of its own: terminal signals and group kills reach the command and not the guest.
-    call(Stage::Stdio, libc::SYS_setsid, [0; 5])?;
-    // The command dies with its warden, so that killing wardens sets nothing free.
+unsafe fn become_command(slot: &Slot) -> Failure {
+    if let Err(failure) = confine(slot.terms.landlock) {
+        return failure;
+    }
+    while slot.phase.load(Ordering::Acquire) == WAITING {
+        raw::wait(&slot.phase, WAITING);
+    }
+    slot.phase.store(TAKEN, Ordering::Release);
+    // SAFETY: the order was written before the phase said so, and nobody writes it again.
+    let order = unsafe { &*slot.order.get() };
+    // SAFETY: as promised by the caller.
+    match unsafe { prepare(order) } {
+        // SAFETY: likewise; this only returns when nothing could be executed.
+        Ok(()) => (Stage::Exec, unsafe { execute(order) }),
+        Err(failure) => failure,
+    }
+}
+
+/// A system call whose failure belongs to `stage`.
+///
+/// # Safety
+/// As for [`raw::syscall`].
+unsafe fn call(stage: Stage, number: i64, args: [Word; 5]) -> Result<isize, Failure> {
+    // SAFETY: as promised by the caller.
+    let result = unsafe { raw::syscall(number, args) };
+    if result < 0 {
+        Err((stage, -result as i32))
+    } else {
+        Ok(result)
+    }
+}
+
+/// What can be done before it is known what to run.
+fn confine(landlock: i32) -> Result<(), Failure> {
     let death = [
         libc::PR_SET_PDEATHSIG as Word,
         libc::SIGKILL as Word,
@@ -50,7 +72,73 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
         0,
         0,
     ];
-    call(Stage::Stdio, libc::SYS_prctl, death)?;
+    // SAFETY: all arguments are integers.
+    unsafe {
+        // A session of its own: terminal signals and group kills reach the command and not the guest.
+        call(Stage::Stdio, libc::SYS_setsid, [0; 5])?;
+        // The command dies with its warden, so that killing wardens sets nothing free.
+        call(Stage::Stdio, libc::SYS_prctl, death)?;
+        if landlock >= 0 {
+            let no_new_privs = [libc::PR_SET_NO_NEW_PRIVS as Word, 1, 0, 0, 0];
+            call(Stage::Landlock, libc::SYS_prctl, no_new_privs)?;
+            let ruleset = [landlock as Word, 0, 0, 0, 0];
+            call(Stage::Landlock, libc::SYS_landlock_restrict_self, ruleset)?;
+        }
+    }
+    Ok(())
+}
+
+/// Throws away what was sent while there was nothing to send it to.
+fn drop_stale_signals() {
+    let all = u64::MAX;
+    let now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let args = [
+        &raw const all as Word,
+        0,
+        &raw const now as Word,
+        size_of::<u64>(),
+        0,
+    ];
+    for _ in 0..MAX_STALE_SIGNALS {
+        // SAFETY: the kernel reads a mask and a time that live, and writes nothing.
+        if unsafe { raw::syscall(libc::SYS_rt_sigtimedwait, args) } < 0 {
+            return;
+        }
+    }
+}
+
+/// Takes a copy of the descriptor table that was shared so far.
+fn own_descriptors() -> Result<(), Failure> {
+    /// `CLOSE_RANGE_UNSHARE` of close_range(2).
+    const UNSHARE: Word = 1 << 1;
+    let none = u32::MAX as Word;
+    // SAFETY: all arguments are integers. The range is empty in effect: there is no such number.
+    unsafe {
+        let args = [none, none, UNSHARE, 0, 0];
+        match call(Stage::Stdio, libc::SYS_close_range, args) {
+            // Before Linux 5.9; behind our own filter there is no unshare(2), but also no such kernel.
+            Err((_, libc::ENOSYS)) => {
+                let args = [libc::CLONE_FILES as Word, 0, 0, 0, 0];
+                call(Stage::Stdio, libc::SYS_unshare, args).map(|_| ())
+            }
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`command_main`].
+unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
+    // SAFETY for every call below: integers, or pointers that `give` keeps alive.
+    let call = |stage: Stage, number: i64, args: [Word; 5]| {
+        // SAFETY: see above.
+        unsafe { call(stage, number, args) }
+    };
+    drop_stale_signals();
+    own_descriptors()?;
     // All sources are 3 or above, so no step overwrites a later source.
     for (target, source) in order.stdio.iter().enumerate() {
         call(
@@ -80,12 +168,6 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
             libc::SYS_prlimit64,
             [0, resource as Word, limit as Word, 0, 0],
         )?;
-    }
-    if order.landlock >= 0 {
-        let no_new_privs = [libc::PR_SET_NO_NEW_PRIVS as Word, 1, 0, 0, 0];
-        call(Stage::Landlock, libc::SYS_prctl, no_new_privs)?;
-        let ruleset = [order.landlock as Word, 0, 0, 0, 0];
-        call(Stage::Landlock, libc::SYS_landlock_restrict_self, ruleset)?;
     }
     // Everything of ours is close-on-exec already; this is the second lock on that door. Kernels
     // before 5.9 do not have the call.
@@ -121,7 +203,7 @@ unsafe fn execute(order: &RawOrder) -> i32 {
         if path.is_null() {
             return verdict;
         }
-        // SAFETY: path, argv and env are lists and strings kept alive by `start`.
+        // SAFETY: path, argv and env are lists and strings kept alive by `give`.
         match unsafe { execve(path, order.argv, order.env) } {
             // Behind a directory of PATH that may not be searched nothing can be seen, so nothing
             // was found there; a file that is seen and refused is another matter.

@@ -1,58 +1,54 @@
 //! What a warden does from its first instruction to its last.
 
 use super::raw::{self, Word};
-use super::{ENDED_EMPTY, ENDED_OTHERS_LEFT, FAILED, RUNNING, RawOutcome, Slot, Stage, command};
+use super::slot::{ENDED_EMPTY, ENDED_OTHERS_LEFT, LEFT, RawOutcome, Slot};
+use super::{Stage, command};
 use core::sync::atomic::Ordering;
 
 /// The warden's whole life.
 ///
 /// # Safety
-/// Only as the entry of [`raw::clone_onto`] with a slot written by [`super::start`].
+/// Only as the entry of [`raw::clone_onto`] with a slot written by [`super::ready`].
 pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
-    // SAFETY: `start` keeps the slot in place until this process has been reaped.
+    // SAFETY: `ready` keeps the slot in place until this process has been reaped.
     let slot = unsafe { &*slot };
-    let order = &slot.order;
+    let terms = slot.terms;
     let prctl = |option: i32, value: Word| {
         // SAFETY: only called below, with options that take integers and one with a literal.
         unsafe { raw::syscall(libc::SYS_prctl, [option as Word, value, 0, 0, 0]) }
     };
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
     prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as Word);
-    prctl(libc::PR_SET_NAME, c"glovebox-warden".as_ptr() as Word);
+    prctl(libc::PR_SET_NAME, super::NAME.as_ptr() as Word);
     // SAFETY: getppid(2) takes nothing.
-    if unsafe { raw::syscall(libc::SYS_getppid, [0; 5]) } != order.guest as isize {
+    if unsafe { raw::syscall(libc::SYS_getppid, [0; 5]) } != terms.guest as isize {
         // The guest died before the line above could tie us to it.
         raw::exit(1);
     }
-    // CLONE_VFORK parks this process until the command has left our memory. The descriptor table
-    // is not shared with it: it gets its own copy to rearrange.
+    // The descriptor table is shared with the child as well, until it has its order.
     // SAFETY: the command's stack is the other part of our own mapping; `command_main` follows the
-    // rules; slot and word stay until the kernel has cleared the word, see `Warden::retire`.
+    // rules; slot and words stay until the kernel has cleared `inside`, see `Warden::retire`.
     let result = unsafe {
         raw::clone_onto(
             libc::CLONE_VM
-                | libc::CLONE_VFORK
+                | libc::CLONE_FILES
                 | libc::CLONE_PARENT_SETTID
                 | libc::CLONE_CHILD_CLEARTID
                 | libc::SIGCHLD,
             slot.command_stack_top,
-            &slot.inside,
+            [&slot.command, &slot.inside],
             command::command_main,
             slot,
         )
     };
     if result < 0 {
+        slot.failed_errno.store(-result as i32, Ordering::Relaxed);
         slot.failed_stage
             .store(Stage::Fork as u32, Ordering::Relaxed);
-        slot.failed_errno.store(-result as i32, Ordering::Relaxed);
+        slot.inside.store(LEFT, Ordering::Release);
+        raw::wake(&slot.inside);
+        raw::exit(0);
     }
-    let has_failed = slot.failed_stage.load(Ordering::Acquire) != 0;
-    if !has_failed {
-        slot.command.store(result as i32, Ordering::Release);
-    }
-    slot.phase
-        .store(if has_failed { FAILED } else { RUNNING }, Ordering::Release);
-    raw::wake(&slot.phase);
 
     let mut status = 0_i32;
     // SAFETY: a C struct of integers, for which all zeroes is a value.
@@ -78,7 +74,7 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
         if pid == -(libc::ECHILD as isize) {
             raw::exit(0);
         }
-        if pid != result || pid < 0 || has_failed {
+        if pid != result || slot.failed_stage.load(Ordering::Acquire) != 0 {
             continue;
         }
         // The command has ended. Say in the same breath whether it left anything behind, so that
@@ -123,7 +119,7 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
             let pid = (raw::syscall(libc::SYS_getpid, [0; 5]) as u32).to_ne_bytes();
             raw::syscall(
                 libc::SYS_write,
-                [order.bell as Word, pid.as_ptr() as Word, 4, 0, 0],
+                [terms.bell as Word, pid.as_ptr() as Word, 4, 0, 0],
             );
         }
         if is_empty {

@@ -51,21 +51,21 @@ pub(in crate::sys) unsafe fn syscall(number: i64, args: [Word; 5]) -> isize {
 }
 
 /// Starts a process that shares this address space at `entry(slot)` on the stack that ends at
-/// `stack_top`. Returns its pid, or `-errno`. `tid` is passed as parent_tid and child_tid.
+/// `stack_top`. Returns its pid, or `-errno`. `tids` are passed as parent_tid and child_tid.
 ///
 /// # Safety
 /// `stack_top` must be 16-byte aligned and the end of memory that nothing else uses until the
 /// process has left the address space. `entry` must follow the rules of this module and must not
-/// return. `slot` and `tid` must outlive the process's stay in the address space. `flags` must
+/// return. `slot` and `tids` must outlive the process's stay in the address space. `flags` must
 /// contain `CLONE_VM` and neither `CLONE_SETTLS` nor `CLONE_THREAD`.
 pub(in crate::sys) unsafe fn clone_onto<S>(
     flags: i32,
     stack_top: *mut u8,
-    tid: &AtomicU32,
+    tids: [&AtomicU32; 2],
     entry: unsafe extern "C" fn(*const S) -> !,
     slot: *const S,
 ) -> isize {
-    let tid = tid.as_ptr();
+    let [parent_tid, child_tid] = tids.map(AtomicU32::as_ptr);
     let result: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: in the parent this is an ordinary system call. In the child rsp is the fresh stack
@@ -82,7 +82,8 @@ pub(in crate::sys) unsafe fn clone_onto<S>(
             "ud2",
             "2:",
             inlateout("rax") libc::SYS_clone as isize => result,
-            in("rdi") flags as usize, in("rsi") stack_top, in("rdx") tid, in("r10") tid,
+            in("rdi") flags as usize, in("rsi") stack_top, in("rdx") parent_tid,
+            in("r10") child_tid,
             in("r8") 0_usize, in("r12") entry, in("r13") slot,
             lateout("rcx") _, lateout("r11") _,
         );
@@ -102,7 +103,7 @@ pub(in crate::sys) unsafe fn clone_onto<S>(
             "2:",
             in("x8") libc::SYS_clone as usize,
             inlateout("x0") flags as isize => result,
-            in("x1") stack_top, in("x2") tid, in("x3") 0_usize, in("x4") tid,
+            in("x1") stack_top, in("x2") parent_tid, in("x3") 0_usize, in("x4") child_tid,
             in("x20") entry, in("x21") slot,
             lateout("x30") _,
         );
@@ -118,14 +119,31 @@ pub(super) fn exit(code: i32) -> ! {
     }
 }
 
-/// Wakes everybody who waits on `word` within this address space.
+/// Wakes everybody who waits on `word`, as the kernel does when it clears one.
 pub(super) fn wake(word: &AtomicU32) {
-    const PRIVATE_WAKE: Word = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as Word;
     // SAFETY: FUTEX_WAKE only uses the address as a key.
     unsafe {
         syscall(
             libc::SYS_futex,
-            [word.as_ptr() as Word, PRIVATE_WAKE, i32::MAX as Word, 0, 0],
+            [
+                word.as_ptr() as Word,
+                libc::FUTEX_WAKE as Word,
+                i32::MAX as Word,
+                0,
+                0,
+            ],
+        );
+    }
+}
+
+/// Waits, within this address space, while `word` is `value`; may return early.
+pub(super) fn wait(word: &AtomicU32, value: u32) {
+    const PRIVATE_WAIT: Word = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as Word;
+    // SAFETY: the kernel reads the word, which lives as long as the reference; no timeout is given.
+    unsafe {
+        syscall(
+            libc::SYS_futex,
+            [word.as_ptr() as Word, PRIVATE_WAIT, value as Word, 0, 0],
         );
     }
 }
