@@ -30,7 +30,6 @@ mod usage;
 mod wanted;
 
 use args::{Cli, Command};
-use clap::Parser;
 use cmd::Cx;
 use exit::{CommandError, CommandResult, Kind};
 use std::ffi::OsString;
@@ -39,7 +38,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     give_back_terminal_on_panic();
     let argv: Vec<OsString> = std::env::args_os().collect();
-    let code = match Cli::try_parse_from(&argv) {
+    let code = match Cli::read(&argv) {
         Ok(cli) => run(cli),
         Err(error) => usage::explain(&error, &argv),
     };

@@ -2,10 +2,11 @@
 
 use glovebox_proto::{
     Channel, Decoder, Fault, FrameKind, HEADER_BYTES, Header, Hello, Reply, RequestId, WireError,
-    encode, encode_header,
+    encode, encode_header, limits,
 };
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use std::io::IoSlice;
 
 /// Outgoing bytes from which on no stream data is produced until the host has read some.
 const CONGESTED_BYTES: usize = 256 << 10;
@@ -140,6 +141,24 @@ impl Link {
     /// Queues stream bytes; at most `limits::MAX_DATA_BYTES` of them.
     pub(crate) fn data(&mut self, id: RequestId, channel: Channel, bytes: &[u8]) {
         self.frame(Header::data(id, channel, bytes.len() as u32, false), bytes);
+    }
+
+    /// Sends stream bytes as far as the descriptor takes them at once, without copying, and queues
+    /// the rest; for many of them. An error shows again when the rest is flushed.
+    pub(crate) fn data_now(&mut self, id: RequestId, channel: Channel, bytes: &[u8]) {
+        for bytes in bytes.chunks(limits::MAX_DATA_BYTES as usize) {
+            let header = Header::data(id, channel, bytes.len() as u32, false);
+            let head = encode_header(header);
+            let mut written = 0;
+            if self.pending() == 0 {
+                let parts = [IoSlice::new(&head), IoSlice::new(bytes)];
+                written = rustix::io::writev(&self.output, &parts).unwrap_or(0);
+            }
+            let head = head.get(written..).unwrap_or_default();
+            let rest = bytes.get(written.saturating_sub(HEADER_BYTES)..);
+            self.out.extend_from_slice(head);
+            self.out.extend_from_slice(rest.unwrap_or_default());
+        }
     }
 
     /// Queues room for the host to send more.

@@ -148,6 +148,8 @@ pub(crate) struct Server {
     pub(crate) again: Vec<(JobId, usize)>,
     /// Transfers that may have a step to do.
     pub(crate) kicks: Vec<RequestId>,
+    /// Buffers for transfers, with anything in them.
+    pub(crate) buffers: Vec<Vec<u8>>,
     /// Where output is read to before it is logged and sent.
     pub(crate) scratch: Vec<u8>,
     pub(crate) dev_null: OwnedFd,
@@ -228,6 +230,7 @@ impl Server {
             requests: HashMap::new(),
             again: Vec::new(),
             kicks: Vec::new(),
+            buffers: Vec::new(),
             scratch: Vec::new(),
             dev_null,
             has_greeted: false,
@@ -345,7 +348,7 @@ impl Server {
         let mut decoder = std::mem::take(&mut self.link.decoder);
         let mut result = Ok(());
         while result.is_ok() && !self.link.is_full() && !self.is_shutting_down {
-            result = match decoder.next_frame() {
+            result = match decoder.next_piece() {
                 Ok(None) => break,
                 Ok(Some(frame)) if self.has_greeted => self.handle(frame),
                 Ok(Some(frame)) => self.greet(frame),

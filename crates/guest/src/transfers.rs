@@ -11,15 +11,18 @@ use crate::serve::Server;
 use crate::tree::Stepped;
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError};
 
+/// Buffers kept for the next transfer.
+const KEPT_BUFFERS: usize = 2;
+
 /// What a worker brings back.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The answer.
     Reply(Reply),
-    /// Part of a file.
+    /// Part of a file, at the beginning of a buffer.
     Read(Source, Vec<u8>),
-    /// Bytes that were written.
-    Wrote(Sink, usize),
+    /// The bytes in a buffer were written.
+    Wrote(Sink, Vec<u8>),
     /// A step of a tree request.
     Tree(Box<Stepped>),
 }
@@ -115,9 +118,10 @@ impl Server {
                 let Some(source) = reading.source.take() else {
                     return;
                 };
+                let buffer = self.buffers.pop().unwrap_or_default();
                 let step = move || {
-                    files::read_step(source, room)
-                        .map(|(source, bytes)| Outcome::Read(source, bytes))
+                    files::read_step(source, room, buffer)
+                        .map(|(source, buffer)| Outcome::Read(source, buffer))
                 };
                 self.workers.submit(id, Box::new(step))
             }
@@ -131,9 +135,11 @@ impl Server {
                     Stage::Busy => return,
                     stage => stage,
                 };
-                let bytes = std::mem::take(&mut writing.pending);
+                let mut fresh = self.buffers.pop().unwrap_or_default();
+                fresh.clear();
+                let bytes = std::mem::replace(&mut writing.pending, fresh);
                 let is_complete = writing.is_complete;
-                let step = move || write_step(stage, &bytes, is_complete);
+                let step = move || write_step(stage, bytes, is_complete);
                 self.workers.submit(id, Box::new(step))
             }
             Some(Open::Tree(_)) => return self.kick_tree(id),
@@ -152,24 +158,38 @@ impl Server {
             };
             match result {
                 Ok(Outcome::Reply(reply)) => self.answer(id, &Ok(reply)),
-                Ok(Outcome::Read(source, bytes)) => self.was_read(id, source, &bytes),
-                Ok(Outcome::Wrote(sink, count)) => self.was_written(id, sink, count),
+                Ok(Outcome::Read(source, buffer)) => {
+                    self.was_read(id, source, &buffer);
+                    self.keep(buffer);
+                }
+                Ok(Outcome::Wrote(sink, buffer)) => {
+                    self.was_written(id, sink, buffer.len());
+                    self.keep(buffer);
+                }
                 Ok(Outcome::Tree(stepped)) => self.tree_stepped(id, *stepped),
                 Err(fault) => self.answer(id, &Err(fault)),
             }
         }
     }
 
-    fn was_read(&mut self, id: RequestId, source: Source, bytes: &[u8]) {
+    /// Keeps a few buffers of moderate size: making one anew costs more than filling it.
+    fn keep(&mut self, buffer: Vec<u8>) {
+        if self.buffers.len() < KEPT_BUFFERS && buffer.capacity() <= 2 * files::STEP_BYTES {
+            self.buffers.push(buffer);
+        }
+    }
+
+    fn was_read(&mut self, id: RequestId, source: Source, buffer: &[u8]) {
         let Some(Open::Read(reading)) = self.requests.get_mut(&id) else {
             return;
         };
         if reading.is_cancelled {
             return self.answer(id, &Err(fault::cancelled()));
         }
+        let bytes = buffer.get(..source.read).unwrap_or_default();
         if !bytes.is_empty() {
             reading.window.spend(bytes.len() as u32);
-            self.link.data(id, Channel::Content, bytes);
+            self.link.data_now(id, Channel::Content, bytes);
         }
         if source.is_end {
             let reply = Reply::Read {
@@ -199,15 +219,15 @@ impl Server {
 }
 
 /// Opens, writes, and puts in place, as far as the bytes go.
-fn write_step(stage: Stage, bytes: &[u8], is_complete: bool) -> Result<Outcome, Fault> {
+fn write_step(stage: Stage, bytes: Vec<u8>, is_complete: bool) -> Result<Outcome, Fault> {
     let mut sink = match stage {
         Stage::Wanted(spec) => Sink::open(spec)?,
         Stage::Open(sink) => sink,
         Stage::Busy => return Err(fault::cancelled()),
     };
-    sink.write(bytes)?;
+    sink.write(&bytes)?;
     if is_complete {
         return sink.commit().map(Outcome::Reply);
     }
-    Ok(Outcome::Wrote(sink, bytes.len()))
+    Ok(Outcome::Wrote(sink, bytes))
 }

@@ -229,17 +229,24 @@ impl FrameRef<'_> {
 /// Turns a byte stream into frames.
 ///
 /// The caller reads from its stream into [`Decoder::space`], tells how much arrived with
-/// [`Decoder::filled`], and takes frames with [`Decoder::next_frame`] until there are none. The
-/// buffer never holds more than one frame of the largest legal size plus one read.
+/// [`Decoder::filled`], and takes frames with [`Decoder::next_frame`], or with
+/// [`Decoder::next_piece`], until there are none. The buffer never holds more than one frame of the
+/// largest legal size plus one read.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// What is still to come of a data frame that is given in pieces.
+    rest: Option<Header>,
+    /// The last read filled all the room it was given.
+    is_flooded: bool,
 }
 
 /// Room offered to one read.
 const READ_BYTES: usize = 64 << 10;
+/// The same while reads fill it.
+const FLOOD_BYTES: usize = 4 * READ_BYTES;
 
 impl Decoder {
     /// An empty decoder; it allocates on first use.
@@ -253,9 +260,16 @@ impl Decoder {
             self.start = 0;
             self.end = 0;
             // A single large frame must not pin its buffer for the life of the connection.
-            if self.buffer.len() > 4 * READ_BYTES {
-                self.buffer.truncate(READ_BYTES);
+            let kept = if self.is_flooded {
+                FLOOD_BYTES
+            } else {
+                READ_BYTES
+            };
+            if self.buffer.len() > kept {
+                self.buffer.truncate(kept);
                 self.buffer.shrink_to_fit();
+            } else if self.is_flooded {
+                self.buffer.resize(kept, 0);
             }
         }
         let wanted = self.wanted();
@@ -279,7 +293,7 @@ impl Decoder {
     fn wanted(&self) -> usize {
         let have = self.end - self.start;
         let frame = match self.peek_header() {
-            Some(Ok(header)) => HEADER_BYTES + header.len as usize,
+            Some(Ok(header)) if self.rest.is_none() => HEADER_BYTES + header.len as usize,
             _ => HEADER_BYTES,
         };
         frame.min(2 * have).max(READ_BYTES)
@@ -287,12 +301,15 @@ impl Decoder {
 
     /// Books `count` bytes that were read into [`Decoder::space`].
     pub fn filled(&mut self, count: usize) {
-        self.end = (self.end + count).min(self.buffer.len());
+        let room = self.buffer.len() - self.end;
+        self.end += count.min(room);
+        // A short read is the end of a flood; a single full one of the ordinary room its beginning.
+        self.is_flooded = count >= room && room >= READ_BYTES;
     }
 
     /// Whether a partial frame is waiting: an end of stream now would cut it.
     pub fn is_mid_frame(&self) -> bool {
-        self.start != self.end
+        self.start != self.end || self.rest.is_some()
     }
 
     fn peek_header(&self) -> Option<Result<Header, WireError>> {
@@ -308,6 +325,9 @@ impl Decoder {
     /// # Errors
     /// Any [`WireError`] of the header; the stream cannot be used afterwards.
     pub fn next_frame(&mut self) -> Result<Option<FrameRef<'_>>, WireError> {
+        if self.rest.is_some() {
+            return self.next_piece();
+        }
         let Some(header) = self.peek_header().transpose()? else {
             return Ok(None);
         };
@@ -320,6 +340,42 @@ impl Decoder {
         Ok(Some(FrameRef {
             header,
             payload: &self.buffer[from..to],
+        }))
+    }
+}
+
+impl Decoder {
+    /// Like [`Decoder::next_frame`], for who takes stream bytes as they arrive: a data frame may be
+    /// given in several pieces, each a whole frame by its looks, and only the last has its end mark.
+    ///
+    /// # Errors
+    /// As [`Decoder::next_frame`].
+    pub fn next_piece(&mut self) -> Result<Option<FrameRef<'_>>, WireError> {
+        let have = self.end - self.start;
+        let (skip, whole) = match self.rest.take() {
+            Some(rest) => (0, rest),
+            None => match self.peek_header().transpose()? {
+                Some(header) if header.kind == FrameKind::Data => (HEADER_BYTES, header),
+                _ => return self.next_frame(),
+            },
+        };
+        let len = (whole.len as usize).min(have - skip);
+        let from = self.start + skip;
+        self.start = from + len;
+        let left = whole.len - len as u32;
+        if left > 0 {
+            self.rest = Some(Header { len: left, ..whole });
+            if len == 0 {
+                return Ok(None);
+            }
+        }
+        Ok(Some(FrameRef {
+            header: Header {
+                len: len as u32,
+                is_last: whole.is_last && left == 0,
+                ..whole
+            },
+            payload: &self.buffer[from..from + len],
         }))
     }
 }
@@ -400,6 +456,45 @@ mod tests {
             }
             let mut decoder = Decoder::new();
             prop_assert_eq!(feed(&mut decoder, &bytes, step).unwrap(), frames);
+            prop_assert!(!decoder.is_mid_frame());
+        }
+
+        /// Data frames in pieces are the same bytes with the same end, and everything else is as
+        /// it was.
+        #[test]
+        fn pieces_add_up(frames in proptest::collection::vec(any_frame(), 0..12), step in 1_usize..70_000) {
+            let mut bytes = Vec::new();
+            for (header, payload) in &frames {
+                bytes.extend_from_slice(&encode_header(*header));
+                bytes.extend_from_slice(payload);
+            }
+            let mut decoder = Decoder::new();
+            let mut wanted = frames.iter();
+            let mut gathered = Vec::new();
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() {
+                let space = decoder.space();
+                let count = space.len().min(step).min(rest.len());
+                space[..count].copy_from_slice(&rest[..count]);
+                decoder.filled(count);
+                rest = &rest[count..];
+                while let Some(piece) = decoder.next_piece().unwrap() {
+                    gathered.extend_from_slice(piece.payload);
+                    let (header, payload) = wanted.as_slice().first().unwrap();
+                    let is_whole = gathered.len() == payload.len();
+                    prop_assert_eq!(piece.header, Header {
+                        len: piece.payload.len() as u32,
+                        is_last: header.is_last && is_whole,
+                        ..*header
+                    });
+                    if is_whole {
+                        prop_assert_eq!(&gathered, payload);
+                        gathered.clear();
+                        wanted.next();
+                    }
+                }
+            }
+            prop_assert!(wanted.next().is_none());
             prop_assert!(!decoder.is_mid_frame());
         }
 

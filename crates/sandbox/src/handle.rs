@@ -387,24 +387,28 @@ impl Sandbox {
     /// # Errors
     /// `too-large` when there is more than `max_bytes`.
     pub fn read_file(&self, path: &[u8], max_bytes: u64) -> Result<Vec<u8>, Fault> {
-        let mut stream = self.open(Request::FileRead {
+        // One more than wanted tells a file that is too large from one that just fits.
+        let asked = max_bytes.saturating_add(1);
+        let request = Request::FileRead {
             path: ByteBuf::from(path),
             offset: 0,
-            // One more than wanted tells a file that is too large from one that just fits.
-            max_bytes: Some(max_bytes.saturating_add(1)),
-        })?;
-        let mut content = Vec::new();
-        loop {
+            max_bytes: Some(asked),
+        };
+        let core = &self.core;
+        let id = core
+            .link
+            .open_gathering(&request, asked)
+            .map_err(|fault| core.explain(fault))?;
+        let mut stream = Stream::new(Arc::clone(core), id);
+        let content = loop {
             match stream.recv() {
-                Incoming::Data { bytes, .. } => content.extend_from_slice(&bytes),
-                Incoming::Reply(Ok(Reply::Read { .. })) => break,
+                // All of it is gathered.
+                Incoming::Data { .. } => {}
+                Incoming::Reply(Ok(Reply::Read { .. })) => break core.link.gathered(id),
                 Incoming::Reply(Ok(_)) => return Err(unexpected("the end of a file")),
                 Incoming::Reply(Err(fault)) => return Err(fault),
             }
-            if content.len() as u64 > max_bytes {
-                break;
-            }
-        }
+        };
         if content.len() as u64 > max_bytes {
             let path = String::from_utf8_lossy(path);
             return Err(Fault::failed(

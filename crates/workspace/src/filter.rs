@@ -64,6 +64,9 @@ pub(crate) fn compile(lines: &[String]) -> Result<Gitignore, Fault> {
         )
         .remedy("write patterns as in a .gitignore file, such as `*.log` or `/build/`")
     };
+    if lines.is_empty() {
+        return Ok(Gitignore::empty());
+    }
     let mut builder = GitignoreBuilder::new("");
     for line in lines {
         builder

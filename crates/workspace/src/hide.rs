@@ -46,6 +46,8 @@ const MAX_HIDDEN: usize = 100_000;
 const MAX_DEPTH: usize = 64;
 /// Most threads that list directories.
 const MAX_THREADS: usize = 4;
+/// Directories that one thread lists before it gets help.
+const ALONE_DIRS: usize = 32;
 
 /// What is hidden.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -98,15 +100,19 @@ pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<Hidden, Fault> {
         }),
         wake: Condvar::new(),
     };
-    let threads =
-        std::thread::available_parallelism().map_or(1, |count| count.get().min(MAX_THREADS));
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            // One thread is enough where there can be no more.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, || scan.work());
-        }
-        scan.work();
-    });
+    // Most projects are through before another thread would have begun.
+    scan.work(Some(ALONE_DIRS));
+    if scan.is_unfinished() {
+        let threads =
+            std::thread::available_parallelism().map_or(1, |count| count.get().min(MAX_THREADS));
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                // One thread is enough where there can be no more.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, || scan.work(None));
+            }
+            scan.work(None);
+        });
+    }
     let queue = scan
         .queue
         .into_inner()
@@ -169,9 +175,19 @@ struct Found {
 }
 
 impl Scan {
-    fn work(&self) {
+    fn is_unfinished(&self) -> bool {
+        !self.lock().dirs.is_empty()
+    }
+
+    /// Lists directories until there are no more, or so many.
+    fn work(&self, mut limit: Option<usize>) {
         let mut queue = self.lock();
         loop {
+            match &mut limit {
+                Some(0) => return,
+                Some(left) => *left -= 1,
+                None => {}
+            }
             let Some(dir) = queue.dirs.pop() else {
                 if queue.busy == 0 {
                     self.wake.notify_all();

@@ -35,6 +35,7 @@ pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};
 pub(crate) use tools::{CallArgs, ToolsArgs, WhyArgs};
 
 use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Run any command in a sandbox that starts in milliseconds, and keep your machine as it was.
@@ -63,6 +64,54 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The commands that stand in for others and are run over and over.
+///
+/// Declaring every command takes about as long as the rest of a short run. What these declarations
+/// accept, those of [`Cli`] accept alike, being the same; what they do not, [`Cli`] explains.
+#[derive(Debug, Parser)]
+#[command(
+    name = "glovebox",
+    disable_help_subcommand = true,
+    disable_help_flag = true,
+    disable_version_flag = true
+)]
+struct Frequent {
+    #[command(flatten)]
+    global: GlobalArgs,
+    #[command(subcommand)]
+    command: FrequentCommand,
+}
+
+#[derive(Debug, Subcommand)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one, and it is moved on"
+)]
+enum FrequentCommand {
+    Run(RunArgs),
+    Exec(ExecArgs),
+}
+
+impl Cli {
+    /// What `argv` means.
+    ///
+    /// # Errors
+    /// When it means nothing, or asks for help.
+    pub(crate) fn read(argv: &[OsString]) -> Result<Self, clap::Error> {
+        let is_frequent = argv
+            .get(1)
+            .is_some_and(|word| word == "run" || word == "exec");
+        if is_frequent && let Ok(Frequent { global, command }) = Frequent::try_parse_from(argv) {
+            let command = match command {
+                FrequentCommand::Run(args) => Command::Run(args),
+                FrequentCommand::Exec(args) => Command::Exec(args),
+            };
+            return Ok(Self { global, command });
+        }
+        Self::try_parse_from(argv)
+    }
 }
 
 /// Flags of every command.
@@ -152,17 +201,32 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
+    /// As the program reads it, and as all declarations together do.
+    fn read(command: &str, args: &[&str]) -> Result<Cli, clap::Error> {
+        let argv: Vec<OsString> = ["glovebox", command]
+            .iter()
+            .chain(args)
+            .map(OsString::from)
+            .collect();
+        let read = Cli::read(&argv);
+        let whole = Cli::try_parse_from(&argv);
+        match (&read, &whole) {
+            (Ok(read), Ok(whole)) => assert_eq!(format!("{read:?}"), format!("{whole:?}")),
+            (Err(read), Err(whole)) => assert_eq!(read.to_string(), whole.to_string()),
+            _ => panic!("{argv:?}: {read:?} is not {whole:?}"),
+        }
+        read
+    }
+
     fn exec(args: &[&str]) -> ExecArgs {
-        let args = ["glovebox", "exec"].iter().chain(args);
-        match Cli::try_parse_from(args).unwrap().command {
+        match read("exec", args).unwrap().command {
             Command::Exec(exec) => exec,
             other => panic!("{other:?}"),
         }
     }
 
     fn run(args: &[&str]) -> RunArgs {
-        let args = ["glovebox", "run"].iter().chain(args);
-        match Cli::try_parse_from(args).unwrap().command {
+        match read("run", args).unwrap().command {
             Command::Run(run) => run,
             other => panic!("{other:?}"),
         }
@@ -180,6 +244,32 @@ mod tests {
         assert!(!args.json);
         let args = run(&["ls", "--memory", "-v"]);
         assert_eq!(args.command, ["ls", "--memory", "-v"]);
+    }
+
+    #[test]
+    fn frequent_commands_are_read_as_the_others_are() {
+        for args in [
+            &["-q", "--memory", "1GiB", "--", "x", "-h"][..],
+            &["-C", "/tmp", "--config", "f", "-v", "ls"],
+            &["--tty", "--keep", "a", "--apply", "auto", "x"],
+            &["-e", "A=1", "--env", "B", "--timeout", "5s", "x"],
+        ] {
+            run(args);
+        }
+        for (command, args) in [
+            ("run", &["--help"][..]),
+            ("run", &["-h", "x"]),
+            ("run", &["--version"]),
+            ("run", &["--memroy", "1GiB", "x"]),
+            ("run", &["--quiet", "--verbose", "x"]),
+            ("run", &["--apply", "auto", "--sync-on-success", "x"]),
+            ("exec", &[]),
+            ("exec", &["-h"]),
+            ("exec", &["--stream", "box", "x"]),
+            ("rum", &["x"]),
+        ] {
+            read(command, args).unwrap_err();
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod tree;
 mod write;
 
 pub(crate) use edit::edit;
-pub(crate) use read::{Source, read_step};
+pub(crate) use read::{STEP_BYTES, Source, read_step};
 pub(crate) use search::{glob, grep};
 pub(crate) use tree::remove;
 pub(crate) use write::{Sink, WriteSpec, temporary_in, temporary_name};

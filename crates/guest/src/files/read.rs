@@ -7,6 +7,10 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+/// Most bytes of one step: few hand-overs between threads, and half a window, so that the host takes
+/// one half while the other is read.
+pub(crate) const STEP_BYTES: usize = limits::WINDOW_BYTES as usize / 2;
+
 /// An open file and where reading it stands.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -19,6 +23,8 @@ pub(crate) struct Source {
     pub(crate) size: u64,
     /// Bytes read so far.
     pub(crate) bytes: u64,
+    /// Bytes read by the last step.
+    pub(crate) read: usize,
     /// Nothing more comes.
     pub(crate) is_end: bool,
 }
@@ -34,6 +40,7 @@ impl Source {
             left,
             size: 0,
             bytes: 0,
+            read: 0,
             is_end: false,
         }
     }
@@ -56,8 +63,13 @@ impl Source {
     }
 }
 
-/// Opens the file if that is still to be done, then reads up to `room` bytes.
-pub(crate) fn read_step(mut source: Source, room: usize) -> Result<(Source, Vec<u8>), Fault> {
+/// Opens the file if that is still to be done, then reads up to `room` bytes into `buffer`, which is
+/// filled from its beginning; `source.read` tells how far.
+pub(crate) fn read_step(
+    mut source: Source,
+    room: usize,
+    mut buffer: Vec<u8>,
+) -> Result<(Source, Vec<u8>), Fault> {
     let file = if let Some(file) = source.file.take() {
         file
     } else {
@@ -65,18 +77,21 @@ pub(crate) fn read_step(mut source: Source, room: usize) -> Result<(Source, Vec<
         source.size = size;
         file
     };
-    let mut wanted = room.min(limits::MAX_DATA_BYTES as usize);
+    let mut wanted = room.min(STEP_BYTES);
     wanted = usize::try_from(source.left)
         .unwrap_or(usize::MAX)
         .min(wanted);
     // A small file needs no large buffer; one byte more than it has shows its end.
     let rest = source.size.saturating_sub(source.at).saturating_add(1);
     let first = usize::try_from(rest).unwrap_or(usize::MAX).max(4096);
-    let mut bytes = vec![0; wanted.min(first)];
+    wanted = wanted.min(first);
+    if buffer.len() < wanted {
+        buffer.resize(wanted, 0);
+    }
     let mut done = 0;
     source.is_end = source.left == 0;
-    while done < bytes.len() {
-        match rustix::io::pread(&file, &mut bytes[done..], source.at) {
+    while done < wanted {
+        match rustix::io::pread(&file, &mut buffer[done..wanted], source.at) {
             Ok(0) => {
                 source.is_end = true;
                 break;
@@ -89,12 +104,12 @@ pub(crate) fn read_step(mut source: Source, room: usize) -> Result<(Source, Vec<
             Err(errno) => return Err(source.failed(errno)),
         }
     }
-    bytes.truncate(done);
+    source.read = done;
     source.bytes += done as u64;
     if source.left != u64::MAX {
         source.left -= done as u64;
         source.is_end |= source.left == 0;
     }
     source.file = Some(file);
-    Ok((source, bytes))
+    Ok((source, buffer))
 }

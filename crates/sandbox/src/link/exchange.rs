@@ -74,10 +74,18 @@ struct Inbound {
     has_ended: bool,
 }
 
+/// Where the content that a request brings is gathered as a whole.
+#[derive(Debug)]
+struct Gathering {
+    bytes: Vec<u8>,
+    max_bytes: u64,
+}
+
 /// An open request.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     flow: Flow,
+    gathering: Option<Gathering>,
     events: VecDeque<Incoming>,
     inbound: [Inbound; 3],
     outbound: SendWindow,
@@ -106,6 +114,7 @@ impl Exchange {
     pub(crate) fn new(flow: Flow) -> Self {
         Self {
             flow,
+            gathering: None,
             events: VecDeque::new(),
             inbound: [Inbound::default(); 3],
             outbound: SendWindow::new(),
@@ -115,7 +124,20 @@ impl Exchange {
         }
     }
 
-    /// Takes in stream bytes. For an abandoned request, returns the credit to give at once.
+    /// Has all content gathered instead of delivered; more than `max_bytes` breaks the protocol.
+    pub(crate) fn gather(&mut self, max_bytes: u64) {
+        let bytes = Vec::new();
+        self.gathering = Some(Gathering { bytes, max_bytes });
+    }
+
+    /// What was gathered.
+    pub(crate) fn gathered(&mut self) -> Vec<u8> {
+        let gathering = self.gathering.take();
+        gathering.map_or_else(Vec::new, |gathering| gathering.bytes)
+    }
+
+    /// Takes in stream bytes. For a request that is abandoned or gathers them, returns the credit to
+    /// give at once.
     pub(crate) fn data(
         &mut self,
         channel: Channel,
@@ -134,6 +156,13 @@ impl Exchange {
         inbound.window.arrived(bytes.len() as u32)?;
         inbound.has_ended = is_last;
         if self.is_abandoned {
+            return Ok(inbound.window.consumed(bytes.len() as u32));
+        }
+        if let (Some(gathering), Channel::Content) = (&mut self.gathering, channel) {
+            if gathering.bytes.len() as u64 + bytes.len() as u64 > gathering.max_bytes {
+                return Err(violation("more content than was asked for"));
+            }
+            gathering.bytes.extend_from_slice(bytes);
             return Ok(inbound.window.consumed(bytes.len() as u32));
         }
         if bytes.is_empty() && !is_last {

@@ -158,6 +158,24 @@ impl Link {
 
     /// Sends a request. The caller owns the id until it calls [`Self::release`].
     pub(crate) fn open(&self, request: &Request) -> Result<u32, Fault> {
+        self.open_as(request, Exchange::new(Flow::of(request)))
+    }
+
+    /// [`Self::open`], with its content gathered for [`Self::gathered`] instead of delivered.
+    pub(crate) fn open_gathering(&self, request: &Request, max_bytes: u64) -> Result<u32, Fault> {
+        let mut exchange = Exchange::new(Flow::of(request));
+        exchange.gather(max_bytes);
+        self.open_as(request, exchange)
+    }
+
+    /// The content of a request whose reply has arrived.
+    pub(crate) fn gathered(&self, id: u32) -> Vec<u8> {
+        let mut shared = lock(&self.shared);
+        let exchange = shared.exchanges.get_mut(&id);
+        exchange.map_or_else(Vec::new, Exchange::gathered)
+    }
+
+    fn open_as(&self, request: &Request, exchange: Exchange) -> Result<u32, Fault> {
         request.validate()?;
         let payload = encode(request)?;
         let id = {
@@ -173,9 +191,7 @@ impl Link {
                 .retryable());
             }
             let id = shared.free_id();
-            shared
-                .exchanges
-                .insert(id, Exchange::new(Flow::of(request)));
+            shared.exchanges.insert(id, exchange);
             id
         };
         let header = Header::control(FrameKind::Request, RequestId(id), payload.len() as u32);
@@ -449,7 +465,7 @@ impl Link {
         let Ok(left) = until(deadline) else {
             return Ok(());
         };
-        // Credit for abandoned requests may still wait to leave; the leader sees to it.
+        // Credit given while reading may still wait to leave; the leader sees to it.
         let is_writing = is_writing || !lock(&self.outgoing).is_empty();
         let read = PollFd::new(&self.reader, PollFlags::IN);
         let write = PollFd::new(&self.writer, PollFlags::OUT);
@@ -486,7 +502,7 @@ impl Link {
         let mut shared = lock(&self.shared);
         let shared_ref = &mut *shared;
         loop {
-            match decoder.next_frame() {
+            match decoder.next_piece() {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
                     shared_ref
@@ -499,7 +515,8 @@ impl Link {
         drop(shared);
         drop(decoder);
         if !credits.is_empty() {
-            // Abandoned requests only. Not waited for: the leader must go on reading.
+            // Of requests whose data nobody takes one by one. Not waited for: the leader must go on
+            // reading.
             let mut outgoing = lock(&self.outgoing);
             for (id, channel, bytes) in credits {
                 let header = Header::credit(RequestId(id), channel);

@@ -32,7 +32,7 @@ pub(super) unsafe extern "C" fn command_main(slot: *const Slot) -> ! {
 /// # Safety
 /// As for [`command_main`].
 unsafe fn become_command(slot: &Slot) -> Failure {
-    if let Err(failure) = confine(slot.terms.landlock) {
+    if let Err(failure) = confine(slot.terms.landlock, slot.warden.load(Ordering::Acquire)) {
         return failure;
     }
     while slot.phase.load(Ordering::Acquire) == WAITING {
@@ -64,7 +64,7 @@ unsafe fn call(stage: Stage, number: i64, args: [Word; 5]) -> Result<isize, Fail
 }
 
 /// What can be done before it is known what to run.
-fn confine(landlock: i32) -> Result<(), Failure> {
+fn confine(landlock: i32, warden: i32) -> Result<(), Failure> {
     let death = [
         libc::PR_SET_PDEATHSIG as Word,
         libc::SIGKILL as Word,
@@ -78,6 +78,10 @@ fn confine(landlock: i32) -> Result<(), Failure> {
         call(Stage::Stdio, libc::SYS_setsid, [0; 5])?;
         // The command dies with its warden, so that killing wardens sets nothing free.
         call(Stage::Stdio, libc::SYS_prctl, death)?;
+        if call(Stage::Stdio, libc::SYS_getppid, [0; 5])? != warden as isize {
+            // It died before the line above could tie us to it, and nobody would end our waiting.
+            return Err((Stage::Interrupted, libc::EINTR));
+        }
         if landlock >= 0 {
             let no_new_privs = [libc::PR_SET_NO_NEW_PRIVS as Word, 1, 0, 0, 0];
             call(Stage::Landlock, libc::SYS_prctl, no_new_privs)?;

@@ -25,6 +25,9 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
         // The guest died before the line above could tie us to it.
         raw::exit(1);
     }
+    // SAFETY: getpid(2) takes nothing.
+    let own_pid = unsafe { raw::syscall(libc::SYS_getpid, [0; 5]) } as i32;
+    slot.warden.store(own_pid, Ordering::Release);
     // The descriptor table is shared with the child as well, until it has its order.
     // SAFETY: the command's stack is the other part of our own mapping; `command_main` follows the
     // rules; slot and words stay until the kernel has cleared `inside`, see `Warden::retire`.
@@ -114,9 +117,9 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
             ENDED_OTHERS_LEFT
         };
         slot.ended.store(word, Ordering::Release);
-        // SAFETY: getpid(2) takes nothing; write(2) reads four bytes of a live local.
+        // SAFETY: write(2) reads four bytes of a live local.
         unsafe {
-            let pid = (raw::syscall(libc::SYS_getpid, [0; 5]) as u32).to_ne_bytes();
+            let pid = own_pid.to_ne_bytes();
             raw::syscall(
                 libc::SYS_write,
                 [terms.bell as Word, pid.as_ptr() as Word, 4, 0, 0],

@@ -81,6 +81,8 @@ pub(super) struct Slot {
     pub(super) phase: AtomicU32,
     /// Written by the guest before [`ORDERED`], read by the command after.
     pub(super) order: UnsafeCell<RawOrder>,
+    /// Pid of the warden, before it has a child.
+    pub(super) warden: AtomicI32,
     /// Kernel-written before the command runs: its pid.
     pub(super) command: AtomicU32,
     /// [`INSIDE`], then, kernel-written, [`LEFT`]; the guest waits on it.
@@ -100,6 +102,7 @@ impl Slot {
             command_stack_top,
             phase: AtomicU32::new(WAITING),
             order: UnsafeCell::new(RawOrder::none()),
+            warden: AtomicI32::new(0),
             command: AtomicU32::new(0),
             inside: AtomicU32::new(INSIDE),
             failed_stage: AtomicU32::new(0),
