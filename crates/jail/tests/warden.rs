@@ -336,17 +336,23 @@ fn waiting(wardens: &mut Wardens) -> (Pid, Pid) {
     wardens.make_ready();
     assert!(wardens.has_ready());
     let warden = wardens.pids().next().unwrap();
+    let is_asleep = |pid: Pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
+        stat.is_ok_and(|stat| stat.contains(") S "))
+    };
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        let census = Census::take().unwrap();
-        // Asleep, so past everything it does before it waits.
-        if let [child] = census.descendants_of(warden)[..]
-            && std::fs::read_to_string(format!("/proc/{}/syscall", child.pid.as_raw_pid()))
-                .is_ok_and(|line| line.starts_with(&format!("{} ", libc::SYS_futex)))
-        {
-            return (warden, child.pid);
-        }
         assert!(Instant::now() < deadline, "nothing waits");
+        let census = Census::take().unwrap();
+        if let [child] = census.descendants_of(warden)[..]
+            && is_asleep(child.pid)
+        {
+            // It does not sleep before for any length of time.
+            std::thread::sleep(Duration::from_millis(2));
+            if is_asleep(child.pid) {
+                return (warden, child.pid);
+            }
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -390,15 +396,13 @@ fn what_waits_serves_one_command_and_keeps_nothing(wardens: &mut Wardens) {
 }
 
 fn what_waits_may_be_killed_or_stopped(wardens: &mut Wardens) {
-    let victims: [fn((Pid, Pid)) -> Vec<Pid>; 3] = [
-        |(warden, _)| vec![warden],
-        |(_, child)| vec![child],
-        |(warden, child)| vec![child, warden],
-    ];
-    for victims in victims {
+    for (hits_warden, hits_child) in [(true, false), (false, true), (true, true)] {
         for signal in [Signal::KILL, Signal::STOP] {
-            for pid in victims(waiting(wardens)) {
-                rustix::process::kill_process(pid, signal).unwrap();
+            let (warden, child) = waiting(wardens);
+            for (pid, is_hit) in [(child, hits_child), (warden, hits_warden)] {
+                if is_hit {
+                    rustix::process::kill_process(pid, signal).unwrap();
+                }
             }
             // Who is killed a moment later is one that has begun.
             std::thread::sleep(Duration::from_millis(50));
