@@ -283,7 +283,7 @@ impl Server {
             .transpose()
             .map_err(|errno| fault::system(errno, "cannot share the rules"))?;
         self.workers.renew(copy);
-        self.cx.landlock = built.fd;
+        self.wardens.renew(built.fd);
         Ok(())
     }
 

@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 
 /// What the kernel shows as the name of a warden, and of what waits under one to become a command
-/// (`proc_pid_comm(5)`). A command has a name of its own from the moment it is executed.
+/// (`proc_pid_comm(5)`). From the moment it has a command to become, that has another name.
 pub const WARDEN_NAME: &CStr = warden::NAME;
 
 /// Stacks kept for reuse; more than that many commands at once is rare.
@@ -165,6 +165,15 @@ impl Wardens {
         {
             self.ready = Some(warden.pid());
             self.live.insert(warden.pid(), warden);
+        }
+    }
+
+    /// Confines every command that starts from now on by another ruleset.
+    pub fn renew(&mut self, ruleset: Option<OwnedFd>) {
+        self.ruleset = ruleset;
+        if let Some(warden) = self.ready.take() {
+            // It is confined by the old one. Its child goes with it, and both are waited for as ever.
+            let _ = rustix::process::kill_process(warden, Signal::KILL);
         }
     }
 

@@ -502,6 +502,25 @@ fn confinement() {
     // The one that started it is as free as before.
     std::fs::write(&outside, "").unwrap();
     std::fs::remove_file(&outside).unwrap();
+    // Another ruleset counts at once, whatever waits already.
+    let other = tempfile::tempdir().unwrap();
+    let policy = Policy {
+        read_write: vec![other.path().into()],
+        ..policy
+    };
+    let ruleset = Ruleset::build(&policy).unwrap().fd;
+    confined.make_ready();
+    confined.renew(ruleset);
+    assert!(!confined.has_ready());
+    let script = format!(
+        "( : > {inside}/file ) 2>/dev/null && exit 14; : > {}/file || exit 15; exit 0",
+        other.path().display()
+    );
+    let started = sh(&mut confined, &script);
+    assert_eq!(await_end(&mut confined, started).status, EndStatus::Code(0));
+    while !confined.is_empty() {
+        confined.reap();
+    }
     // What is not a ruleset must not be taken for one: nothing runs unconfined.
     let mut broken = Wardens::new(Some(null())).unwrap();
     for is_ready in [false, true] {

@@ -141,6 +141,15 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
         // SAFETY: see above.
         unsafe { call(stage, number, args) }
     };
+    // Whoever looks from outside can tell what waits from what runs.
+    let name = [
+        libc::PR_SET_NAME as Word,
+        c"glovebox-start".as_ptr() as Word,
+        0,
+        0,
+        0,
+    ];
+    call(Stage::Stdio, libc::SYS_prctl, name)?;
     drop_stale_signals();
     own_descriptors()?;
     // All sources are 3 or above, so no step overwrites a later source.
