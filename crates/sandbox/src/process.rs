@@ -177,6 +177,9 @@ pub(crate) fn member(process: ProcessRef) -> Option<Below> {
 pub(crate) fn has_only_wardens(guest: u32) -> bool {
     /// More than a guest ever has without a command.
     const MAX_WARDENS: usize = 64;
+    // A warden that has only just been made is still called as the guest is.
+    let own_name = name(guest);
+    let is_own = |child: u32, stat: &Stat| stat.is_warden || name(child) == own_name;
     let mut found = vec![guest];
     let mut next = 0;
     while let Some(&pid) = found.get(next) {
@@ -187,7 +190,7 @@ pub(crate) fn has_only_wardens(guest: u32) -> bool {
         for child in children {
             match stat(child) {
                 Some(stat) if !stat.is_dead() => {
-                    if !stat.is_warden || found.len() > MAX_WARDENS {
+                    if !is_own(child, &stat) || found.len() > MAX_WARDENS {
                         return false;
                     }
                     found.push(child);
@@ -197,6 +200,11 @@ pub(crate) fn has_only_wardens(guest: u32) -> bool {
         }
     }
     true
+}
+
+/// What the kernel shows as the name of a process.
+fn name(pid: u32) -> Option<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/comm")).ok()
 }
 
 /// Children of a process, dead ones included; none of one that is gone. `None` when the kernel keeps no
