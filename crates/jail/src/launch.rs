@@ -1,16 +1,16 @@
 //! The host's half of a start: runs the guest program as stage 0, hands it the plan, and waits
 //! until the sandbox has checked itself.
 
-use crate::channel;
 use crate::plan::Plan;
 use crate::stage0::{Broken, HOST_NETWORK, OWN_NETWORK, Outside, Report, SelfTest, Spaces};
+use crate::{channel, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
+use rustix::net::Shutdown;
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions};
 use std::io;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -138,26 +138,12 @@ impl Stage0 {
     /// [`LaunchError::Spawn`].
     pub fn spawn(program: &Path, own_network: bool) -> Result<Self, LaunchError> {
         let started = Instant::now();
-        let (link, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(|errno| LaunchError::Spawn(errno.into()))?;
-        let mut command = Command::new(program);
-        command
-            .arg("stage0")
-            .arg(if own_network {
-                OWN_NETWORK
-            } else {
-                HOST_NETWORK
-            })
-            .env_clear()
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let process = spawn_when_closed(&mut command).map_err(LaunchError::Spawn)?;
+        let network = if own_network {
+            OWN_NETWORK
+        } else {
+            HOST_NETWORK
+        };
+        let (process, link) = program::spawn(program, &["stage0", network])?;
         Ok(Self {
             process,
             link,
@@ -261,24 +247,6 @@ impl Stage0 {
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return,
             }
-        }
-    }
-}
-
-/// A program that was just written may still be open for writing in a child which another thread is
-/// starting this moment; that ends with the child's own exec.
-pub(crate) fn spawn_when_closed(command: &mut Command) -> io::Result<Child> {
-    const PATIENCE: Duration = Duration::from_secs(1);
-    let begun = Instant::now();
-    loop {
-        match command.spawn() {
-            Err(error)
-                if error.kind() == io::ErrorKind::ExecutableFileBusy
-                    && begun.elapsed() < PATIENCE =>
-            {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            spawned => return spawned,
         }
     }
 }

@@ -17,6 +17,7 @@ mod mount;
 pub mod plan;
 pub mod probe;
 pub mod process;
+pub mod program;
 pub mod seccomp;
 pub mod skeleton;
 pub mod spec;

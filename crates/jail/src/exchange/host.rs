@@ -1,13 +1,12 @@
 //! The side that asks for an exchange and waits for it.
 
 use super::{Answer, MODE, Order};
-use crate::channel;
-use crate::launch::{Init, LaunchError, spawn_when_closed, wait_readable};
+use crate::launch::{Init, LaunchError, wait_readable};
 use crate::plan::Plan;
+use crate::{channel, program};
 use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// Why there was no exchange.
@@ -39,21 +38,7 @@ impl Exchange {
     /// # Errors
     /// [`LaunchError::Spawn`].
     pub fn spawn(program: &Path) -> Result<Self, LaunchError> {
-        let (link, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(|errno| LaunchError::Spawn(errno.into()))?;
-        let mut command = Command::new(program);
-        command
-            .arg(MODE)
-            .env_clear()
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let process = spawn_when_closed(&mut command).map_err(LaunchError::Spawn)?;
+        let (process, link) = program::spawn(program, &[MODE])?;
         Ok(Self {
             process,
             link,

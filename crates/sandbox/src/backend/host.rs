@@ -6,9 +6,10 @@ use super::{Carried, CreateCx, Owner, unheld_limits};
 use crate::process::{self, ProcessRef};
 use crate::report::Identity;
 use crate::{Report, fault};
+use glovebox_jail::program;
 use glovebox_jail::spec::LimitState;
 use glovebox_proto::{Code, Fault};
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::net::{Shutdown, shutdown};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -70,20 +71,12 @@ pub(super) fn spawn(
     report: Report,
     what: &'static str,
 ) -> Result<Carried, Fault> {
-    let pair = || {
-        socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-    };
     let copy = |fd: &OwnedFd| {
         fd.try_clone()
             .map_err(|error| fault::plain_io("cannot copy a file descriptor", error))
     };
-    let (ours, theirs) =
-        pair().map_err(|errno| fault::plain_io("cannot make a socket pair", errno))?;
+    let (ours, theirs) = program::socket_pair()
+        .map_err(|error| fault::plain_io("cannot make a socket pair", error))?;
     let words = Words::new()?;
     command
         .env_clear()
@@ -94,10 +87,10 @@ pub(super) fn spawn(
         .stderr(words.stdio()?);
     // Ctrl-C at the caller's terminal is for the caller.
     command.process_group(0);
-    let program = command.get_program().to_string_lossy().into_owned();
-    let child = command
-        .spawn()
-        .map_err(|error| spawn_fault(&error, cx, what, &program))?;
+    let child = program::spawn_when_closed(&mut command).map_err(|error| {
+        let program = command.get_program().to_string_lossy();
+        spawn_fault(&error, cx, what, &program)
+    })?;
     // A handle is opened while the child cannot have been reaped, so the id is its own.
     let reference = ProcessRef::of(child.id());
     let (reader, writer) = (copy(&ours)?, copy(&ours)?);

@@ -1,0 +1,84 @@
+//! Starting the guest program as a process of this machine. Every start passes here, whatever the
+//! guest is to be.
+//!
+//! In: the program, which nothing inside must be able to write to (CVE-2019-5736). Out: a child, and
+//! for those that speak with stage 0, the other end of its standard input.
+
+use crate::launch::LaunchError;
+use rustix::fd::OwnedFd;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Starts the program with an empty environment and a socket as its standard input; gives the other
+/// end of that.
+pub(crate) fn spawn(program: &Path, args: &[&str]) -> Result<(Child, OwnedFd), LaunchError> {
+    let (link, theirs) = socket_pair().map_err(LaunchError::Spawn)?;
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .env_clear()
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let process = spawn_when_closed(&mut command).map_err(LaunchError::Spawn)?;
+    Ok((process, link))
+}
+
+/// Two connected stream sockets that no other child gets.
+///
+/// # Errors
+/// Of socketpair(2).
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(pair)
+}
+
+/// Starts a command whose program may have been written a moment ago: it may still be open for
+/// writing in a child which another thread is starting (`ETXTBSY`), until that child's own exec.
+///
+/// # Errors
+/// Of [`Command::spawn`].
+pub fn spawn_when_closed(command: &mut Command) -> io::Result<Child> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let begun = Instant::now();
+    loop {
+        match command.spawn() {
+            Err(error)
+                if error.kind() == io::ErrorKind::ExecutableFileBusy
+                    && begun.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            spawned => return spawned,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_program_that_is_still_open_for_writing_is_waited_for() {
+        let temp = tempfile::tempdir().unwrap();
+        let program = temp.path().join("program");
+        fs::copy("/bin/true", &program).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        let writer = File::options().write(true).open(&program).unwrap();
+        let busy = Command::new(&program).spawn().unwrap_err();
+        assert_eq!(busy.kind(), io::ErrorKind::ExecutableFileBusy);
+        let closing = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(writer);
+        });
+        let mut child = spawn_when_closed(&mut Command::new(&program)).unwrap();
+        assert!(child.wait().unwrap().success());
+        closing.join().unwrap();
+    }
+}
