@@ -42,4 +42,4 @@ pub use prompt::{Facts, Placement, Program, changed, system_prompt};
 pub use replay::{Divergence, Recorded, compare, read_recording};
 pub use secret::{Secret, Secrets};
 pub use stop::Stop;
-pub use tools::{ToolDefinition, ToolOutput, Tools};
+pub use tools::{ToolDefinition, ToolOutput, Toolbox, Tools};

@@ -1,11 +1,14 @@
-//! The tools as the head sees them: definitions, and a call.
+//! The tools as the head sees them: definitions, and a call. They come from several sources, each of
+//! which implements [`Tools`]; a [`Toolbox`] is all of them.
 
 use crate::Image;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use glovebox_proto::Fault;
+use glovebox_proto::{Code, Fault};
 use glovebox_tools::{CATALOG, Hands, View};
 use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// A tool as a model is told of it.
@@ -41,11 +44,84 @@ pub trait Tools: Send + Sync {
     /// All of them, in a fixed order.
     fn definitions(&self) -> Vec<ToolDefinition>;
 
+    /// The own name of the tool that `name` means, if it is one of these.
+    fn own_name(&self, name: &str) -> Option<String> {
+        let mut tools = self.definitions().into_iter();
+        tools.find(|tool| tool.name == name).map(|tool| tool.name)
+    }
+
     /// Calls one. `cancel` ends what it started.
     ///
     /// # Errors
     /// As the tool; class `lost` when there is nothing left to call.
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault>;
+}
+
+impl<T: Tools + ?Sized> Tools for Arc<T> {
+    fn definitions(&self) -> Vec<ToolDefinition> {
+        (**self).definitions()
+    }
+
+    fn own_name(&self, name: &str) -> Option<String> {
+        (**self).own_name(name)
+    }
+
+    fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
+        (**self).call(name, arguments, cancel)
+    }
+}
+
+/// Several sources as one. Where two have a tool of the same name, it is the earlier one's.
+#[derive(Default)]
+pub struct Toolbox {
+    sources: Vec<Arc<dyn Tools>>,
+}
+
+impl Toolbox {
+    /// With another source behind those that are there.
+    #[must_use]
+    pub fn with(mut self, source: Arc<dyn Tools>) -> Self {
+        self.sources.push(source);
+        self
+    }
+}
+
+impl fmt::Debug for Toolbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Toolbox({} sources)", self.sources.len())
+    }
+}
+
+impl Tools for Toolbox {
+    fn definitions(&self) -> Vec<ToolDefinition> {
+        let mut tools: Vec<ToolDefinition> = Vec::new();
+        for tool in self.sources.iter().flat_map(Tools::definitions) {
+            if tools.iter().all(|known| known.name != tool.name) {
+                tools.push(tool);
+            }
+        }
+        tools
+    }
+
+    fn own_name(&self, name: &str) -> Option<String> {
+        self.sources.iter().find_map(|source| source.own_name(name))
+    }
+
+    fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
+        let found = self
+            .sources
+            .iter()
+            .find_map(|source| Some((source, source.own_name(name)?)));
+        let Some((source, name)) = found else {
+            let tools = self.definitions();
+            let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+            return Err(
+                Fault::failed(Code::NotFound, format!("there is no tool `{name}`"))
+                    .remedy(format!("the tools are {}", names.join(", "))),
+            );
+        };
+        source.call(&name, arguments, cancel)
+    }
 }
 
 impl Tools for Hands {
@@ -59,6 +135,11 @@ impl Tools for Hands {
                 is_read_only: tool.is_read_only,
             })
             .collect()
+    }
+
+    fn own_name(&self, name: &str) -> Option<String> {
+        let tool = glovebox_tools::find(name).ok()?;
+        Some(tool.name.to_owned())
     }
 
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
@@ -80,5 +161,47 @@ impl Tools for Hands {
                 View::Text | View::Table { .. } | View::Image => None,
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    struct Source(&'static [&'static str], &'static str);
+
+    impl Tools for Source {
+        fn definitions(&self) -> Vec<ToolDefinition> {
+            let one = |name: &&str| ToolDefinition {
+                name: (*name).to_owned(),
+                description: self.1.to_owned(),
+                schema: json!({}),
+                is_read_only: false,
+            };
+            self.0.iter().map(one).collect()
+        }
+
+        fn call(&self, name: &str, _: Value, _: &AtomicBool) -> Result<ToolOutput, Fault> {
+            Ok(ToolOutput {
+                text: format!("{}:{name}", self.1),
+                ..ToolOutput::default()
+            })
+        }
+    }
+
+    #[test]
+    fn a_call_goes_to_the_first_source_that_has_the_tool() {
+        let tools = Toolbox::default()
+            .with(Arc::new(Source(&["A", "B"], "one")))
+            .with(Arc::new(Source(&["B", "C"], "two")));
+        let names: Vec<_> = tools.definitions().into_iter().map(|t| t.name).collect();
+        assert_eq!(names, ["A", "B", "C"]);
+        let call = |name| tools.call(name, json!({}), &AtomicBool::new(false));
+        assert_eq!(call("B").unwrap().text, "one:B");
+        assert_eq!(call("C").unwrap().text, "two:C");
+        let fault = call("D").unwrap_err();
+        assert_eq!(fault.code, Code::NotFound);
+        assert_eq!(fault.remedy.unwrap(), "the tools are A, B, C");
     }
 }

@@ -30,7 +30,7 @@ use crate::units::{Count, Size};
 use approve::{AtTerminal, PolicyAsker};
 use glovebox_agent::{
     Approve, Conversation, Ending, Event, Head, Log, Message, NoApproval, Observe, Placement,
-    SessionInfo, SessionState, Stop, Verdict, system_prompt,
+    SessionInfo, SessionState, Stop, Toolbox, Verdict, system_prompt,
 };
 use glovebox_proto::{Class, Code, Fault};
 use glovebox_sandbox::Name;
@@ -472,8 +472,9 @@ impl Work<'_> {
         } else {
             gate
         };
+        let hands = Hands::new(Arc::clone(&place.sandbox)).with_permit(Arc::new(gate));
         let tools = Narrowed {
-            tools: Hands::new(Arc::clone(&place.sandbox)).with_permit(Arc::new(gate)),
+            tools: Toolbox::default().with(Arc::new(hands)),
             toolset,
             is_local: place.placement == Placement::Local,
         };

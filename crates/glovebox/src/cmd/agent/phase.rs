@@ -53,11 +53,19 @@ impl<T: Tools> Tools for Narrowed<T> {
         tools
     }
 
+    fn own_name(&self, name: &str) -> Option<String> {
+        self.tools.own_name(name)
+    }
+
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
         // Aliases lead to the same tool, so the tool is asked and not its name. Whether the toolset has
         // it is decided where all calls are permitted.
-        let tool = glovebox_tools::find(name)?;
-        if self.is_shut(tool.is_read_only) {
+        let own = self.tools.own_name(name);
+        let tools = self.tools.definitions();
+        let tool = tools.iter().find(|tool| Some(&tool.name) == own.as_ref());
+        if let Some(tool) = tool
+            && self.is_shut(tool.is_read_only)
+        {
             let phase = &self.toolset.name;
             return Err(Fault::refused(
                 Code::PermissionDenied,
