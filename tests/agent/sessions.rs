@@ -191,3 +191,52 @@ fn a_session_is_shown_exported_replayed_forked_and_forgotten() {
         .expect_code(6);
     assert!(ran.err().contains("no session"), "{ran}");
 }
+
+#[test]
+fn a_sandbox_the_user_named_outlives_its_session_and_conflicts_are_told() {
+    let person = Person::myself();
+    person.write("project/data.txt", "first\n");
+    let server = ModelServer::start([
+        Step::call("Bash", r#"{"command":"echo inside > data.txt"}"#),
+        Step::text("Changed."),
+        Step::text("Again."),
+    ]);
+    // A name that looks like one of ours is the user's all the same.
+    let args = ["--sandbox", "--keep", "agent-mine", "--apply", "never"];
+    let _ = agent(&person, &server, args, "change").run().expect_code(0);
+    person.write("project/data.txt", "outside\n");
+    let resume = ["sessions", "resume", "last", "--apply", "auto", "again"];
+    let ran = with(&person, &server, resume).run().expect_code(3);
+    assert!(ran.out().contains("Again."), "{ran}");
+    let data = person.project().join("data.txt");
+    assert_eq!(fs::read_to_string(data).unwrap(), "outside\n");
+
+    let ran = person.line("sessions delete last").run().expect_code(0);
+    assert!(ran.err().contains("the sandbox agent-mine stays"), "{ran}");
+    let ran = person
+        .line("exec agent-mine -- cat data.txt")
+        .run()
+        .expect_code(0);
+    assert_eq!(ran.out(), "inside\n", "{ran}");
+    let _ = person.line("kill agent-mine").run().expect_code(0);
+    person.assert_nothing_lives();
+}
+
+#[test]
+fn a_sandbox_that_was_made_for_a_session_goes_with_it() {
+    let person = Person::myself();
+    person.write("project/data.txt", "first\n");
+    let server = ModelServer::start([
+        Step::call("Bash", r#"{"command":"echo inside > data.txt"}"#),
+        Step::text("Changed."),
+    ]);
+    // Nobody is asked, so the changes wait in the sandbox.
+    let _ = agent(&person, &server, ["--sandbox"], "change")
+        .run()
+        .expect_code(0);
+    let sandboxes = || person.line("list --json").run().expect_code(0).out();
+    assert!(sandboxes().contains("agent-"), "{}", sandboxes());
+    let _ = person.line("sessions delete last").run().expect_code(0);
+    assert!(!sandboxes().contains("agent-"), "{}", sandboxes());
+    person.assert_nothing_lives();
+}

@@ -26,6 +26,9 @@ pub enum Event {
         /// Name of the sandbox, where it has one that outlives us.
         #[serde(default)]
         sandbox: Option<String>,
+        /// The same, where it was made for this session and nobody else named it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        own_sandbox: Option<String>,
         /// What the model was told about its surroundings.
         system: String,
         /// Names of the tools it was given.
@@ -40,6 +43,9 @@ pub enum Event {
         model: String,
         /// What the model is told about its surroundings now.
         system: String,
+        /// Name of the sandbox that was made anew for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        own_sandbox: Option<String>,
     },
     /// The user, or we in the user's place, said something.
     Said {
@@ -154,6 +160,16 @@ impl Event {
             self,
             Self::Text { .. } | Self::Reasoning { .. } | Self::CallWritten { .. }
         )
+    }
+
+    /// The sandbox that was made for the session here, under a name that nobody chose.
+    pub fn own_sandbox(&self) -> Option<&str> {
+        match self {
+            Self::Started { own_sandbox, .. } | Self::Resumed { own_sandbox, .. } => {
+                own_sandbox.as_deref()
+            }
+            _ => None,
+        }
     }
 
     /// The word under `type`.
@@ -367,6 +383,7 @@ mod tests {
             model: "m/n".to_owned(),
             placement: "sandbox".to_owned(),
             sandbox: None,
+            own_sandbox: None,
             system: String::new(),
             tools: Vec::new(),
             phase: None,

@@ -93,7 +93,7 @@ pub trait Observe {
 }
 
 /// All that one run needs besides its conversation.
-#[allow(missing_debug_implementations, reason = "holds what others implement")]
+#[expect(missing_debug_implementations, reason = "holds what others implement")]
 pub struct Head<'a> {
     /// Answers.
     pub model: &'a dyn Model,

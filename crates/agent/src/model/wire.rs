@@ -7,8 +7,9 @@ use genai::chat::{
     StopReason as WireStop, StreamEnd, Tool, ToolCall, ToolResponse, Usage as WireUsage,
 };
 use genai::{Error, ModelIden};
+use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Most of what a server says in a failure that is passed on.
 const MAX_ERROR_CHARS: usize = 300;
@@ -198,18 +199,7 @@ pub(super) fn error(error: Error) -> ModelError {
             body,
             headers,
             ..
-        } => {
-            let after = headers
-                .get("retry-after-ms")
-                .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-                .map(Duration::from_millis)
-                .or_else(|| {
-                    let value = headers.get("retry-after")?.to_str().ok()?;
-                    // TRUST: whatever the number is, the policy bounds it.
-                    Some(Duration::from_secs(value.trim().parse().ok()?))
-                });
-            http(status.as_u16(), &body, after)
-        }
+        } => http(status.as_u16(), &body, retry_after(&headers)),
         other => {
             let status = other.status().map(|status| status.as_u16());
             match status {
@@ -221,6 +211,26 @@ pub(super) fn error(error: Error) -> ModelError {
             }
         }
     }
+}
+
+/// How long a server wants to be left alone: in seconds, or until a date (RFC 9110, 10.2.3).
+// TRUST: whatever it says, the policy bounds it.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
+    if let Some(ms) = text("retry-after-ms").and_then(|text| text.parse().ok()) {
+        return Some(Duration::from_millis(ms));
+    }
+    let asked = text("retry-after")?;
+    if let Ok(secs) = asked.parse() {
+        return Some(Duration::from_secs(secs));
+    }
+    let date = httpdate::parse_http_date(asked).ok()?;
+    // By the server's own clock where it tells it: ours may go wrong.
+    let now = text("date")
+        .and_then(|text| httpdate::parse_http_date(text).ok())
+        .unwrap_or_else(SystemTime::now);
+    // A date that has passed means now.
+    Some(date.duration_since(now).unwrap_or_default())
 }
 
 fn http(status: u16, body: &str, retry_after: Option<Duration>) -> ModelError {
@@ -289,4 +299,38 @@ fn chain(error: &dyn std::error::Error, cause: &str) -> String {
     }
     let text = deepest.to_string();
     told(if text.is_empty() { cause } else { &text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reqwest::header::{HeaderName, HeaderValue};
+
+    fn asked(pairs: &[(&'static str, &'static str)]) -> Option<Duration> {
+        let header = |(name, value): &(&'static str, &'static str)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        };
+        retry_after(&pairs.iter().map(header).collect())
+    }
+
+    #[test]
+    fn a_server_names_its_wait_in_seconds_or_as_a_date() {
+        let now = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        let until = |date| asked(&[now, ("retry-after", date)]);
+        let secs = |secs| Some(Duration::from_secs(secs));
+        assert_eq!(until("7"), secs(7));
+        assert_eq!(until("Sun, 06 Nov 1994 08:50:07 GMT"), secs(30));
+        assert_eq!(until("Sunday, 06-Nov-94 08:50:07 GMT"), secs(30));
+        assert_eq!(until("Sun, 06 Nov 1994 08:00:00 GMT"), secs(0));
+        assert_eq!(until("tomorrow"), None);
+        assert_eq!(asked(&[now]), None);
+        // Without a clock of the server's it is ours that counts: the date has long passed.
+        let past = "Sun, 06 Nov 1994 08:50:07 GMT";
+        assert_eq!(asked(&[("retry-after", past)]), secs(0));
+        let ms = asked(&[("retry-after-ms", "250"), ("retry-after", "9")]);
+        assert_eq!(ms, Some(Duration::from_millis(250)));
+    }
 }

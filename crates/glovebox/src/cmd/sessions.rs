@@ -160,16 +160,32 @@ fn delete(cx: &Cx, args: &SessionDeleteArgs) -> CommandResult {
     let registry = cx.user_registry()?;
     for name in &args.sessions {
         let session = log.find(name)?;
+        let events = log.events(&session.id)?;
+        let is_own = is_own(&session, events.iter().map(|logged| &logged.event));
         log.delete(&session.id)?;
-        // One that the user gave a name to is the user's.
-        if let Some(sandbox) = session.sandbox.filter(|name| name.starts_with("agent-"))
+        if let Some(sandbox) = session.sandbox
             && let Ok(sandbox) = Name::parse(&sandbox)
         {
-            registry.kill(&sandbox)?;
+            if is_own {
+                registry.kill(&sandbox)?;
+            } else if registry.entry(&sandbox)?.is_some() {
+                cx.talk.note(format_args!(
+                    "the sandbox {sandbox} stays; `glovebox kill {sandbox}` removes it"
+                ));
+            }
         }
         cx.talk.note(format_args!("session {} is gone", session.id));
     }
     Ok(0)
+}
+
+/// Whether the sandbox was made for the session alone. One that the user gave a name to is the user's,
+/// whatever the name looks like.
+fn is_own<'a>(session: &SessionInfo, events: impl IntoIterator<Item = &'a Event>) -> bool {
+    session.sandbox.is_some()
+        && events
+            .into_iter()
+            .any(|event| event.own_sandbox() == session.sandbox.as_deref())
 }
 
 /// What the model is told when its sandbox could not be found again.
@@ -229,10 +245,7 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
         apply: args.apply,
         is_asked: is_local && !args.yes,
         is_json: args.json,
-        is_kept: info
-            .sandbox
-            .as_ref()
-            .is_some_and(|name| !name.starts_with("agent-")),
+        is_kept: !is_new && info.sandbox.is_some() && !is_own(&info, &events),
         signals: &signals,
     };
     let system = work.system(&place)?;
@@ -242,6 +255,7 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
         view.observe(&Event::Resumed {
             model: thinker.model.label(),
             system: system.clone(),
+            own_sandbox: place.name().filter(|_| is_new).map(ToString::to_string),
         })?;
         let mut say = |text: String| {
             view.observe(&Event::Said { text: text.clone() })?;

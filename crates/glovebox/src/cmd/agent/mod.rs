@@ -348,6 +348,10 @@ impl Work<'_> {
             model: self.thinker.model.label(),
             placement: place.placement.to_string(),
             sandbox: place.name().map(ToString::to_string),
+            own_sandbox: place
+                .name()
+                .filter(|_| !self.is_kept)
+                .map(ToString::to_string),
             system: system.clone(),
             tools: self
                 .settings
