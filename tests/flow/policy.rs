@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use testkit::{Person, Process, marker};
+use std::time::Duration;
+use testkit::{Person, Process, marker, wait_until};
 
 /// `glovebox call ... --json`: its answer and exit code.
 fn call(person: &Person, tool: &str, arguments: &Value, flags: &str) -> (Value, i32) {
@@ -216,6 +217,84 @@ fn rules_come_from_configuration_and_every_decision_is_explained() {
             let _ = person.line("--trust-config call List").run().expect_code(0);
             assert!(code == 3 || text.contains("full"), "{text}: {code}");
         }
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn sandboxes_are_made_beside_a_session_only_where_allowed_never_wider_and_end_with_it() {
+    Person::each(|person| {
+        person.write("project/a.txt", "one\n");
+        let _ = person
+            .line("start work --memory 512MiB")
+            .run()
+            .expect_code(0);
+        let _ = person.line("start other").run().expect_code(0);
+        let full = "--sandbox work --toolset full";
+        let refusal = |arguments: Value, flags: &str, exit: i32| {
+            let (refused, code) = call(person, "Spawn", &arguments, flags);
+            assert_eq!(
+                (&refused["error"]["class"], code),
+                (&json!("refused"), exit)
+            );
+            refused["error"]["message"].as_str().unwrap().to_owned()
+        };
+        refusal(json!({}), "--sandbox work", 3);
+        assert!(refusal(json!({ "network": true }), full, 3).contains("network"));
+        assert!(refusal(json!({ "memory_mib": 513 }), full, 3).contains("memory_mib"));
+
+        let spawn = |arguments: Value| {
+            let (made, code) = call(person, "Spawn", &arguments, full);
+            assert_eq!(code, 0, "{made}");
+            made["data"]["facts"]["sandbox"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        let child = spawn(json!({ "memory_mib": 256 }));
+        let run = |name: &str, line: &str| {
+            let arguments = json!({ "name": name, "command": line });
+            call(person, "SandboxExec", &arguments, full)
+        };
+        let (ran, code) = run(&child, "cat a.txt; echo two > b.txt; ls");
+        assert_eq!(code, 0, "{ran}");
+        let text = ran["data"]["text"].as_str().unwrap();
+        assert!(text.starts_with("one\na.txt\nb.txt\n"), "{text}");
+        assert!(!person.project().join("b.txt").exists());
+        assert_eq!(bash(person, "test ! -e b.txt", full).1, 0);
+
+        // Nothing but its own children: not itself, not the user's.
+        for name in ["work", "other", "../other", "nobody"] {
+            assert_eq!(run(name, "true").1, 4, "{name}");
+            let kill = json!({ "name": name });
+            assert_eq!(call(person, "SandboxKill", &kill, full).1, 4, "{name}");
+        }
+        let list = call(person, "Sandboxes", &json!({}), full).0;
+        let listed = list["data"]["facts"]["sandboxes"].as_array().unwrap();
+        assert_eq!(listed.len(), 1, "{list}");
+        assert_eq!(listed[0]["sandbox"], json!(child));
+
+        // Four at a time; killing one makes room.
+        let more: Vec<String> = (0..3)
+            .map(|_| spawn(json!({ "workspace": "empty" })))
+            .collect();
+        assert!(refusal(json!({}), full, 5).contains("has 4 sandboxes"));
+        let kill = json!({ "name": more[0] });
+        assert_eq!(call(person, "SandboxKill", &kill, full).1, 0);
+        let kept = spawn(json!({ "keep": true, "workspace": "read-only" }));
+        assert_eq!(run(&kept, "echo x > a.txt").1, 1);
+
+        // With the session all of them end, except what is to be kept.
+        let _ = person.line("kill work").run().expect_code(0);
+        let names = || {
+            let list = person.line("list").run().expect_code(0).out();
+            let first = |line: &str| line.split_whitespace().next().unwrap().to_owned();
+            list.lines().skip(1).map(first).collect::<Vec<_>>()
+        };
+        let have_ended = wait_until(Duration::from_secs(10), || names().len() == 2);
+        assert!(have_ended, "{:?}", names());
+        assert!(names().contains(&kept), "{:?}", names());
+        let _ = person.line("kill --all").run().expect_code(0);
         person.assert_nothing_left();
     });
 }

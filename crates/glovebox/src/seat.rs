@@ -13,8 +13,8 @@ use crate::sync::{collect_own, copied};
 use glovebox_proto::{Fault, JobInfo, JobState};
 use glovebox_sandbox::jail::spec::Layers;
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxSpec};
-use glovebox_tools::Hands;
 use glovebox_tools::policy::{Gate, Journal};
+use glovebox_tools::{Children, Hands};
 use glovebox_workspace::Filter;
 use glovebox_workspace::patch::{self, Style};
 use std::ops::ControlFlow;
@@ -46,6 +46,8 @@ pub(crate) struct Own {
 pub(crate) struct Seat {
     sandbox: Arc<Sandbox>,
     gate: Arc<Gate>,
+    /// What can be made beside the sandbox; there is nothing beside the project itself.
+    children: Option<Arc<Children>>,
     kind: Kind,
 }
 
@@ -124,9 +126,14 @@ impl Seat {
                 (registry.create(&spec, None)?, Kind::Local)
             }
         };
+        let children = match kind {
+            Kind::Local => None,
+            _ => Some(Arc::new(Children::new(Arc::clone(registry), supervisor()?))),
+        };
         Ok(Self {
             sandbox: Arc::new(sandbox),
             gate,
+            children,
             kind,
         })
     }
@@ -177,7 +184,11 @@ impl Seat {
     /// Hands that work here, under the policy of the settings.
     pub(crate) fn hands(&self) -> Hands {
         let gate: Arc<Gate> = Arc::clone(&self.gate);
-        Hands::new(Arc::clone(&self.sandbox)).with_permit(gate)
+        let hands = Hands::new(Arc::clone(&self.sandbox)).with_permit(gate);
+        match &self.children {
+            Some(children) => hands.with_children(Arc::clone(children)),
+            None => hands,
+        }
     }
 
     /// The name of the sandbox.
@@ -206,6 +217,11 @@ impl Seat {
         };
         if is_job_kept && self.sandbox.jobs().is_ok_and(is_running) {
             return Ok(Left::Running("a job runs in it".to_owned()));
+        }
+        let has_child =
+            |children: &Arc<Children>| children.count(&self.sandbox).is_ok_and(|count| count > 0);
+        if is_job_kept && self.children.as_ref().is_some_and(has_child) {
+            return Ok(Left::Running("sandboxes were made beside it".to_owned()));
         }
         // Read-only and empty workspaces have nothing to collect; anything else that cannot be
         // collected now may hold work.

@@ -157,7 +157,7 @@ impl Desk {
         letter
     }
 
-    fn post(&self, order: Order) -> Answer {
+    pub(crate) fn post(&self, order: Order) -> Answer {
         let changing = self.freezer.change()?;
         let (reply, answer) = mpsc::channel();
         let letter = Letter {
@@ -235,7 +235,8 @@ fn open_socket(dir_path: &Path) -> Result<OwnedFd, Fault> {
     Ok(listener)
 }
 
-fn spawn(body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+/// Runs it on a thread of its own.
+pub(crate) fn spawn(body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
     builder.spawn(body).map(|_| ())
 }

@@ -12,6 +12,7 @@
 //! as the Rust runtime does.
 
 mod backend;
+mod bond;
 mod cell;
 mod checkpoint;
 mod client;
@@ -51,7 +52,7 @@ pub use image::{GUEST_HASH, GUEST_SHA256, GuestImage};
 pub use name::{Name, NameError};
 pub use registry::{Entry, Registry, RegistryConfig, Started, State, Supervisor};
 pub use report::{Identity, LimitFact, REPORT_VERSION, Report, WallFact};
-pub use spec::{Backend, SandboxSpec};
+pub use spec::{Backend, Parent, SandboxSpec};
 pub use stream::{Incoming, Input, Stream};
 pub use supervisor::supervise;
 pub use sweep::Orphan;

@@ -7,7 +7,7 @@
 mod describe;
 
 use crate::backend::{self, CreateCx};
-use crate::cell::{Cell, Found, Status, read_status};
+use crate::cell::{Cell, Found, Status, read_spec, read_status};
 use crate::handle::{Core, Info, Owned, Sandbox};
 use crate::janitor::Janitor;
 use crate::launch::{self, Ready};
@@ -366,7 +366,7 @@ impl Registry {
     /// `sandbox-not-found`, and when its files cannot be read.
     pub fn spec(&self, name: &Name) -> Result<SandboxSpec, Fault> {
         let dir = self.layout.sandbox(name.as_str());
-        crate::cell::read_spec(&dir).map_err(|found| match found.code {
+        read_spec(&dir).map_err(|found| match found.code {
             Code::NotFound => fault::not_found(name),
             _ => found,
         })
@@ -543,9 +543,12 @@ pub(crate) fn bring_up(cx: &CreateCx<'_>) -> Result<(Link, Box<dyn backend::Owne
     }
 }
 
-/// Whether a dead owner's sandbox is worth keeping: it is supervised and has layers.
+/// Whether a dead owner's sandbox is worth keeping: it is supervised, has layers, and does not end with
+/// another one.
 pub(crate) fn is_kept(cell: &Cell) -> bool {
-    read_status(&cell.path).is_ok_and(|status| status.is_supervised) && cell.has_layers()
+    read_status(&cell.path).is_ok_and(|status| status.is_supervised)
+        && cell.has_layers()
+        && !read_spec(&cell.path).is_ok_and(|spec| spec.is_bound())
 }
 
 fn taken(name: &Name, how: &str) -> Fault {

@@ -1,5 +1,6 @@
 //! What is wanted of a sandbox, whatever stands behind it: declared and serialisable.
 
+use crate::Name;
 use glovebox_jail::spec::Spec;
 use glovebox_proto::{Code, Fault, limits::MAX_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,21 @@ pub struct SandboxSpec {
     pub start_ms: u64,
     /// Ends a supervised sandbox after this many milliseconds without any connected client.
     pub lease_ms: Option<u64>,
+    /// The sandbox on whose behalf this one is made, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+}
+
+/// A supervised sandbox on whose behalf another one is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parent {
+    /// Its name.
+    pub name: Name,
+    /// When it was made: a later sandbox of that name is another one.
+    pub created_unix_ms: u64,
+    /// Whether the one that is made outlives it. Otherwise it ends with it, and its files go.
+    pub is_survived: bool,
 }
 
 /// Deadline for coming up unless the caller says otherwise.
@@ -71,7 +87,15 @@ impl SandboxSpec {
             cwd: None,
             start_ms: DEFAULT_START_MS,
             lease_ms: None,
+            parent: None,
         }
+    }
+
+    /// Whether it ends with the one on whose behalf it was made.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.parent
+            .as_ref()
+            .is_some_and(|parent| !parent.is_survived)
     }
 
     /// Checks what can be checked without touching the system.

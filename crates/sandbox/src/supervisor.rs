@@ -5,6 +5,7 @@
 mod exchange;
 
 use crate::backend::{CreateCx, Owner};
+use crate::bond;
 use crate::cell::{Cell, Status, read_spec, write_json};
 use crate::checkpoint::{self, change, stack};
 use crate::control::{self, Desk, Order};
@@ -12,7 +13,7 @@ use crate::freeze::Freezer;
 use crate::handle::Core;
 use crate::layout::{Layout, open_dir};
 use crate::link::{Greeted, set_nonblocking};
-use crate::registry::{State, bring_up};
+use crate::registry::{State, bring_up, is_kept};
 use crate::router::{End, Router};
 use crate::{
     GuestImage, Name, SandboxSpec, WorkspaceLayers, client, fault, launch, wall, workspace,
@@ -203,6 +204,7 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Life, Faul
     let listener = open_socket(&cell.path)?;
     let freezer = Freezer::new(owner.process());
     let desk = Arc::new(Desk::new(layout.clone(), cell.path.clone(), freezer)?);
+    bond::tie(layout, &spec, &desk)?;
     let router = Router::new(greeted, listener)?;
     if !launch::is_awaited(starter) {
         return Err(Fault::failed(
@@ -277,7 +279,7 @@ fn clean_up(
         End::Lost(fault) => Some(owner.limit_breach().unwrap_or(fault.message)),
     };
     match reason {
-        Some(reason) if cell.has_layers() => {
+        Some(reason) if is_kept(&cell) => {
             status.state = State::Stopped;
             status.process = None;
             status.reason = Some(reason);

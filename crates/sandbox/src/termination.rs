@@ -128,7 +128,7 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<Killed, Fault> {
 }
 
 /// The process that listens on the sandbox's socket.
-fn supervisor(dir: &Path) -> Option<OwnedFd> {
+pub(crate) fn supervisor(dir: &Path) -> Option<OwnedFd> {
     let socket = dial(dir).ok()?;
     let peer = socket_peercred(&socket).ok()?;
     let pidfd = process::open(u32::try_from(peer.pid.as_raw_nonzero().get()).ok()?)?;

@@ -25,6 +25,14 @@ impl<'a> Call<'a> {
         Self { hands, cancel }
     }
 
+    /// The same call's business elsewhere: it is given up with this one.
+    pub(crate) fn on<'b>(&self, hands: &'b Hands) -> Call<'b>
+    where
+        'a: 'b,
+    {
+        Call::new(hands, self.cancel)
+    }
+
     pub(crate) fn sandbox(&self) -> &Sandbox {
         self.hands.sandbox()
     }

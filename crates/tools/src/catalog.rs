@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::call::Call;
 use crate::schedule::Lane;
+use crate::tools::sandboxes::{exec, kill, list as children, spawn};
 use crate::tools::{bash, code, edit, glob, grep, job, list, read, write};
 use glovebox_proto::{Code, Fault};
 use schemars::JsonSchema;
@@ -139,7 +140,7 @@ fn parse<T: Tool>(args: Value) -> Result<T, Fault> {
 }
 
 /// Every tool.
-pub static CATALOG: [Definition; 9] = [
+pub static CATALOG: [Definition; 13] = [
     define::<bash::Bash>(),
     define::<job::Job>(),
     define::<read::Read>(),
@@ -149,6 +150,10 @@ pub static CATALOG: [Definition; 9] = [
     define::<glob::Glob>(),
     define::<grep::Grep>(),
     define::<code::Code>(),
+    define::<spawn::Spawn>(),
+    define::<children::Sandboxes>(),
+    define::<exec::SandboxExec>(),
+    define::<kill::SandboxKill>(),
 ];
 
 /// The tool of this name or alias, whatever the case of its letters.

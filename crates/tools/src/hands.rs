@@ -1,11 +1,11 @@
 //! One conversation's use of the tools on one sandbox.
 
-use crate::Outcome;
 use crate::call::Call;
 use crate::catalog::find;
 use crate::ledger::Ledger;
 use crate::policy::{Asked, CallId, Permit};
 use crate::schedule::Schedule;
+use crate::{Children, Outcome};
 use glovebox_proto::Fault;
 use glovebox_sandbox::Sandbox;
 use serde_json::Value;
@@ -18,6 +18,7 @@ pub struct Hands {
     sandbox: Arc<Sandbox>,
     schedule: Arc<Schedule>,
     permit: Option<Arc<dyn Permit>>,
+    children: Option<Arc<Children>>,
     pub(crate) ledger: Ledger,
 }
 
@@ -29,6 +30,7 @@ impl Hands {
             sandbox,
             schedule: Arc::new(Schedule::new()),
             permit: None,
+            children: None,
             ledger: Ledger::default(),
         }
     }
@@ -40,6 +42,7 @@ impl Hands {
             sandbox: Arc::clone(&self.sandbox),
             schedule: Arc::clone(&self.schedule),
             permit: self.permit.clone(),
+            children: self.children.clone(),
             ledger: Ledger::default(),
         }
     }
@@ -49,6 +52,17 @@ impl Hands {
     pub fn with_permit(mut self, permit: Arc<dyn Permit>) -> Self {
         self.permit = Some(permit);
         self
+    }
+
+    /// From now on sandboxes can be made beside this one, where the permit lets it.
+    #[must_use]
+    pub fn with_children(mut self, children: Arc<Children>) -> Self {
+        self.children = Some(children);
+        self
+    }
+
+    pub(crate) fn children(&self) -> Option<&Children> {
+        self.children.as_deref()
     }
 
     /// Calls a tool by its name or an alias: its arguments are checked, the call is permitted, it waits

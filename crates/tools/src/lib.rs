@@ -15,6 +15,7 @@
 
 mod call;
 mod catalog;
+mod children;
 mod cut;
 mod hands;
 mod ledger;
@@ -25,6 +26,7 @@ mod schedule;
 mod tools;
 
 pub use catalog::{CATALOG, Definition, definitions, find};
+pub use children::Children;
 pub use hands::Hands;
 pub use nearest::nearest;
 pub use outcome::{Image, Outcome, View};

@@ -10,9 +10,7 @@ use glovebox_agent::{
     Conversation, Ending, Event, Head, Limits, Message, NoApproval, Placement, Recorded, Secrets,
     Stop, compare, system_prompt,
 };
-use glovebox_tools::Hands;
 use serde_json::json;
-use std::sync::Arc;
 
 /// Plays it and compares.
 pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
@@ -110,7 +108,7 @@ fn play(
     signals: &Signals,
 ) -> Result<bool, CommandError> {
     let model = Recorded::new(recorded, "replay");
-    let tools = Hands::new(Arc::clone(&place.sandbox));
+    let tools = place.hands()?;
     let system = system_prompt(&place.facts(settings, project)?);
     let stop = Stop::default();
     let wish = stop.clone();

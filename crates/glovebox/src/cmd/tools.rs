@@ -90,7 +90,7 @@ fn toolsets(text: &mut String, tools: &Tools) {
 fn describe(text: &mut String, tool: &Definition, is_whole: bool) {
     if !is_whole {
         let first = tool.description.split(". ").next().unwrap_or_default();
-        let _ = writeln!(text, "{:6} {}", tool.name, first.trim_end_matches('.'));
+        let _ = writeln!(text, "{:11} {}", tool.name, first.trim_end_matches('.'));
         return;
     }
     let _ = writeln!(

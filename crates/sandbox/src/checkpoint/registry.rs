@@ -159,7 +159,11 @@ impl Registry {
         let guard = store::share(layout)?;
         // It may have been deleted before its layers were safe.
         let from = stack::checkpoint(&dir, &from.id)?;
-        let spec = read_spec(&dir)?;
+        let spec = SandboxSpec {
+            // It is the user's own, whoever the one it comes from was made for.
+            parent: None,
+            ..read_spec(&dir)?
+        };
         let mut status = Status::starting(true);
         status.state = State::Stopped;
         let comment = format!("forked from {name} {}", from.id);

@@ -224,7 +224,8 @@ mod tests {
             let arguments = Value::Object(arguments);
             let subject = Subject::of(tool.name, &arguments);
             assert_eq!(subject.text(), "x", "{}", tool.name);
-            assert_eq!(tool.name == "Bash", matches!(subject, Subject::Command(_)));
+            let is_command = matches!(tool.name, "Bash" | "SandboxExec");
+            assert_eq!(is_command, matches!(subject, Subject::Command(_)));
         }
     }
 

@@ -88,7 +88,8 @@ impl Tool for Bash {
         }
         let wait_ms = if self.background { 0 } else { wait_ms };
         let report = wait_or_end(call, job, wait_ms)?;
-        let mut outcome = outcome(job, report.as_ref(), &Ends::read(call, job)?);
+        let rest = |offset| reads_on(job, offset);
+        let mut outcome = outcome(job, report.as_ref(), &Ends::read(call, job)?, rest);
         if let Some(session) = self.session {
             outcome.facts.insert("session".to_owned(), session.into());
         }
@@ -109,6 +110,45 @@ impl Bash {
             session,
             pty: false,
         }
+    }
+
+    /// A command line with nothing but input.
+    pub(super) fn within(command: String, cwd: Option<String>, stdin: Option<String>) -> Self {
+        Self {
+            cwd,
+            stdin,
+            ..Self::new(command, None, None)
+        }
+    }
+
+    /// Runs it where nobody can come back to it: it ends when the wait is over.
+    pub(super) fn run_to_end(self, call: &Call<'_>, wait_ms: u64) -> Result<Outcome, Fault> {
+        let job = self.start(call)?;
+        if let Some(text) = self.stdin {
+            feed(call, job, text.into_bytes(), true)?;
+        }
+        let waited = wait_or_end(call, job, wait_ms)?;
+        let is_late = waited.is_none();
+        let report = match waited {
+            Some(report) => report,
+            None => match call.ask(Request::JobKill {
+                job,
+                grace_ms: CANCEL_GRACE_MS,
+            })? {
+                Reply::Exited(report) => report,
+                other => return Err(unexpected(&other)),
+            },
+        };
+        let rest = |_| "let it write to a file, and show parts of that".to_owned();
+        let mut outcome = outcome(job, Some(&report), &Ends::read(call, job)?, rest);
+        if is_late {
+            let _ = write!(
+                outcome.text,
+                "\n[ended because it took more than {wait_ms} ms]"
+            );
+            outcome.facts.insert("timed_out".to_owned(), true.into());
+        }
+        Ok(outcome)
     }
 
     fn start(&self, call: &Call<'_>) -> Result<JobId, Fault> {
@@ -256,9 +296,15 @@ pub(super) fn end(call: &Call<'_>, job: JobId) -> Result<Fault, Fault> {
     ))
 }
 
-pub(super) fn outcome(job: JobId, report: Option<&ExitReport>, ends: &Ends) -> Outcome {
+/// What a command came to. `rest` says how to get at what is left out from an offset on.
+pub(super) fn outcome(
+    job: JobId,
+    report: Option<&ExitReport>,
+    ends: &Ends,
+    rest: impl FnOnce(u64) -> String,
+) -> Outcome {
     let is_failure = report.is_some_and(|report| report.exit != Exit::Code(0));
-    let mut shown = show(job, ends, 0, is_failure);
+    let mut shown = show(ends, is_failure, rest);
     shown.text.push_str(&status(job, report));
     let mut facts = json!({
         "job": job.0,
@@ -297,9 +343,13 @@ pub(super) struct Shown {
     pub(super) left_out: u64,
 }
 
-/// Cuts output to the room there is, and says how to read what was left out. It begins at `base` of the
-/// job's log.
-pub(super) fn show(job: JobId, ends: &Ends, base: u64, is_failure: bool) -> Shown {
+/// The call that reads a job's output from this offset on.
+pub(super) fn reads_on(job: JobId, offset: u64) -> String {
+    format!("Job {{\"action\":\"read\",\"id\":{job},\"offset\":{offset}}} reads on there")
+}
+
+/// Cuts output to the room there is, and says how to read what was left out.
+pub(super) fn show(ends: &Ends, is_failure: bool, rest: impl FnOnce(u64) -> String) -> Shown {
     let source = Source {
         head: &ends.head,
         gap: ends.gap,
@@ -312,12 +362,12 @@ pub(super) fn show(job: JobId, ends: &Ends, base: u64, is_failure: bool) -> Show
         text.push('\n');
     }
     if let Some(offset) = cut.first_left_out {
-        let offset = base + offset;
         let _ = writeln!(
             text,
-            "[{} of {} bytes left out; Job {{\"action\":\"read\",\"id\":{job},\"offset\":{offset}}} reads on there]",
+            "[{} of {} bytes left out; {}]",
             cut.left_out,
-            ends.total()
+            ends.total(),
+            rest(offset)
         );
     }
     Shown {

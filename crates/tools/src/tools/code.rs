@@ -7,8 +7,8 @@
 mod cell;
 
 use super::bash::{
-    Bash, DRIVER_VARIABLE, MAX_WAIT_MS, USUAL_WAIT_MS, check_session, end, feed, outcome, show,
-    variable, wait_or_end,
+    Bash, DRIVER_VARIABLE, MAX_WAIT_MS, USUAL_WAIT_MS, check_session, end, feed, outcome, reads_on,
+    show, variable, wait_or_end,
 };
 use super::log::{Ends, part};
 use crate::Outcome;
@@ -136,7 +136,8 @@ impl Tool for Code {
             None => {
                 let job = start(call, self.language, &[&self.source], "")?;
                 let report = wait_or_end(call, job, wait_ms)?;
-                let mut outcome = outcome(job, report.as_ref(), &Ends::read(call, job)?);
+                let rest = |offset| reads_on(job, offset);
+                let mut outcome = outcome(job, report.as_ref(), &Ends::read(call, job)?, rest);
                 let language = self.language.name();
                 outcome.facts.insert("language".to_owned(), language.into());
                 Ok(outcome)
@@ -300,7 +301,8 @@ impl Session {
     fn outcome(&self, cell: &Cell, took: Duration) -> Outcome {
         let word = cell.word();
         let is_failure = matches!(word, Some(Word::Failed | Word::Lost));
-        let mut shown = show(self.job, cell.ends(), cell.base(), is_failure);
+        let rest = |offset| reads_on(self.job, cell.base() + offset);
+        let mut shown = show(cell.ends(), is_failure, rest);
         let how = match word {
             Some(Word::Ok) => "done",
             Some(Word::Failed) => "failed",

@@ -9,6 +9,7 @@ pub(crate) mod job;
 pub(crate) mod list;
 mod log;
 pub(crate) mod read;
+pub(crate) mod sandboxes;
 pub(crate) mod write;
 
 use glovebox_proto::SearchEnd;

@@ -34,7 +34,6 @@ use glovebox_agent::{
 };
 use glovebox_proto::{Class, Code, Fault};
 use glovebox_sandbox::Name;
-use glovebox_tools::Hands;
 use glovebox_tools::policy::Gate;
 use phase::Narrowed;
 use serde_json::json;
@@ -476,7 +475,7 @@ impl Work<'_> {
         } else {
             gate
         };
-        let hands = Hands::new(Arc::clone(&place.sandbox)).with_permit(Arc::new(gate));
+        let hands = place.hands()?.with_permit(Arc::new(gate));
         let tools = Narrowed {
             tools: Toolbox::default().with(Arc::new(hands)),
             toolset,

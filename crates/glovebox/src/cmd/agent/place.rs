@@ -16,6 +16,7 @@ use glovebox_agent::{Facts, Placement, Program};
 use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
+use glovebox_tools::{Children, Hands};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -48,7 +49,7 @@ true
 pub(crate) struct Place {
     pub placement: Placement,
     pub sandbox: Arc<Sandbox>,
-    pub registry: Registry,
+    pub registry: Arc<Registry>,
     is_supervised: bool,
 }
 
@@ -68,7 +69,7 @@ impl Place {
             cx.announce(&wanted);
             wanted.spec.jail.env.extend(git_identity(cx));
         }
-        let registry = cx.registry(settings)?;
+        let registry = Arc::new(cx.registry(settings)?);
         if placement == Placement::Local {
             let sandbox = Arc::new(registry.create(&wanted.spec, None)?);
             return Ok(Self {
@@ -106,7 +107,7 @@ impl Place {
         settings: &Settings,
         name: &Name,
     ) -> Result<Option<Self>, CommandError> {
-        let registry = cx.registry(settings)?;
+        let registry = Arc::new(cx.registry(settings)?);
         let Some(entry) = registry.entry(name)? else {
             return Ok(None);
         };
@@ -125,6 +126,16 @@ impl Place {
     /// Its name, where it has one that outlives us.
     pub(crate) fn name(&self) -> Option<&Name> {
         self.is_supervised.then(|| &self.sandbox.info().name)
+    }
+
+    /// The tools, working here.
+    pub(crate) fn hands(&self) -> Result<Hands, CommandError> {
+        let hands = Hands::new(Arc::clone(&self.sandbox));
+        if !self.is_supervised {
+            return Ok(hands);
+        }
+        let children = Children::new(Arc::clone(&self.registry), run::supervisor()?);
+        Ok(hands.with_children(Arc::new(children)))
     }
 
     /// Ends it with all that is in it.

@@ -1,0 +1,41 @@
+//! SandboxKill: the end of a sandbox that the session has made.
+
+use super::children;
+use crate::Outcome;
+use crate::call::Call;
+use crate::catalog::{Effect, Tool};
+use crate::schedule::Lane;
+use glovebox_proto::Fault;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// Arguments.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SandboxKill {
+    /// Which one.
+    #[serde(alias = "sandbox")]
+    name: String,
+}
+
+impl Tool for SandboxKill {
+    const NAME: &'static str = "SandboxKill";
+    const ALIASES: &'static [&'static str] = &["sandbox_kill"];
+    const DESCRIPTION: &'static str =
+        "Ends a sandbox that this session has made, with all that runs in it and all its files.";
+    const EFFECT: Effect = Effect::Writes;
+
+    fn lane(&self) -> Lane {
+        // Also while something in it is waited for.
+        Lane::Beside
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+        let name = children(call)?.kill(call.sandbox(), &self.name)?;
+        Ok(Outcome::ok(
+            format!("[sandbox {name} is gone]"),
+            json!({ "sandbox": name.as_str() }),
+        ))
+    }
+}
