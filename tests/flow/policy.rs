@@ -144,7 +144,7 @@ fn rules_come_from_configuration_and_every_decision_is_explained() {
         person.write(
             "project/glovebox.toml",
             "toolset = \"docs\"\n[policy]\nask = [\"Bash(git push *)\"]\ndeny = [\"Bash(rm *)\", \"Read(**/key)\"]\n\
-             [toolsets]\ndocs = [\"Bash\", \"Read\"]\n",
+             [toolsets]\ndocs = [\"Bash\", \"Code\", \"Read\"]\n",
         );
         person.write("project/key", "secret\n");
         let (made, code) = bash(person, "TOKEN=hunter2 true", "");
@@ -169,6 +169,16 @@ fn rules_come_from_configuration_and_every_decision_is_explained() {
                 "ask Bash(git push *)",
             ),
             (
+                "Code",
+                json!({ "language": "sh", "script": "cd src\nrm -rf x" }),
+                "deny Bash(rm *)",
+            ),
+            (
+                "Code",
+                json!({ "language": "bash", "source": "git push", "session": "s" }),
+                "ask Bash(git push *)",
+            ),
+            (
                 "file_read",
                 json!({ "file_path": "./key" }),
                 "deny Read(**/key)",
@@ -184,14 +194,10 @@ fn rules_come_from_configuration_and_every_decision_is_explained() {
         let mode = fs::metadata(&journal).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert!(!fs::read_to_string(&journal).unwrap().contains("hunter2"));
-        assert!(
-            person
-                .line("why")
-                .run()
-                .expect_code(0)
-                .out()
-                .contains("deny Read(**/key)")
-        );
+        let why = person.line("why").run().expect_code(0).out();
+        assert!(why.contains("deny Read(**/key)"), "{why}");
+        let is_code = |line: &str| line.contains("Code") && line.contains("deny Bash(rm *)");
+        assert!(why.lines().any(is_code), "{why}");
         let _ = person.line("why call-none").run().expect_code(6);
         person.assert_nothing_left();
 

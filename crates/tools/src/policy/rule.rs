@@ -54,6 +54,10 @@ impl<'a> Subject<'a> {
         let text = |name| arguments.get(name).and_then(Value::as_str);
         match tool {
             "Bash" | "SandboxExec" => text("command").map_or(Self::None, Self::Command),
+            // What it gives a shell is a command line by another name.
+            "Code" if text("language") == Some("bash") => {
+                text("source").map_or(Self::None, Self::Command)
+            }
             "Code" => text("source").map_or(Self::None, Self::Word),
             "Job" => text("action").map_or(Self::None, Self::Word),
             // Without a path they look at the whole workspace.
@@ -135,7 +139,12 @@ impl Rule {
 
     /// Whether it is about this call.
     pub(super) fn fits(&self, tool: &str, subject: Subject<'_>) -> bool {
-        if self.tool.is_some_and(|wanted| wanted != tool) {
+        // What is said against commands of Bash is said against those of Code too; nothing is allowed
+        // under a name that its rule does not have.
+        let is_by_other_name = self.effect != Effect::Allow
+            && self.tool == Some("Bash")
+            && matches!(subject, Subject::Command(_));
+        if !is_by_other_name && self.tool.is_some_and(|wanted| wanted != tool) {
             return false;
         }
         let Some(pattern) = &self.argument else {
@@ -258,5 +267,39 @@ mod tests {
             assert!(deny.fits("Bash", Subject::Command(line)), "{line}");
         }
         assert!(!deny.fits("Bash", Subject::Command("git pull")));
+    }
+
+    #[test]
+    fn what_denies_or_asks_about_bash_holds_for_code_in_bash_and_what_allows_does_not() {
+        let fits = |effect, text, language: &str, source: &str| {
+            let arguments = serde_json::json!({ "language": language, "source": source });
+            rule(effect, text).fits("Code", Subject::of("Code", &arguments))
+        };
+        for effect in [Effect::Deny, Effect::Ask] {
+            for (text, source) in [
+                ("Bash(git push *)", "cd x\nsh -c 'git push y'"),
+                ("Code(git push *)", "cd x\nsh -c 'git push y'"),
+                ("Bash", "true"),
+                ("Code", "true"),
+            ] {
+                assert!(fits(effect, text, "bash", source), "{effect} {text}");
+            }
+            for (text, language) in [("Bash(git push *)", "python"), ("Bash", "javascript")] {
+                assert!(!fits(effect, text, language, "git push"), "{effect} {text}");
+            }
+            assert!(!fits(effect, "Bash(git push *)", "bash", "git pull"));
+            assert!(!fits(effect, "Job", "bash", "git push"));
+            assert!(fits(effect, "Code(*push*)", "python", "git push"));
+        }
+        for (text, source, is_allowed) in [
+            ("Bash", "git log", false),
+            ("Bash(git *)", "git log", false),
+            ("Code(git *)", "git log && git status", true),
+            ("Code(git *)", "git log; rm -rf x", false),
+            ("Code", "git log; rm -rf x", true),
+        ] {
+            let allowed = fits(Effect::Allow, text, "bash", source);
+            assert_eq!(allowed, is_allowed, "{text} {source}");
+        }
     }
 }
