@@ -148,6 +148,36 @@ fn a_long_command_becomes_a_job() {
 }
 
 #[test]
+fn what_nobody_can_read_is_not_written_to_a_job() {
+    Person::each(|person| {
+        let _ = person.line("start box").run().expect_code(0);
+        let start = |arguments| call(person, "Bash", &arguments).0["data"]["facts"]["job"].clone();
+        let write = |id: &Value, eof: bool| {
+            let arguments = json!({ "action": "write", "id": id, "input": "word\n", "eof": eof });
+            call(person, "Job", &arguments)
+        };
+        let deaf = start(json!({ "command": "sleep 60", "background": true }));
+        let open = start(json!({ "command": "cat; sleep 60", "background": true, "stdin": "" }));
+        for (id, code) in [(&deaf, 2), (&open, 0), (&open, 2)] {
+            let (answer, found) = write(id, true);
+            assert_eq!(found, code, "{answer}");
+            if code == 0 {
+                continue;
+            }
+            assert_eq!(answer["error"]["code"], "invalid-argument", "{answer}");
+            assert_eq!(answer["error"]["class"], "failed", "{answer}");
+            let (message, remedy) = (&answer["error"]["message"], &answer["error"]["remedy"]);
+            assert!(message.as_str().unwrap().contains("no open standard input"));
+            assert!(remedy.as_str().unwrap().contains("`stdin`"), "{answer}");
+        }
+        let wait = json!({ "action": "read", "id": open, "wait_ms": 10_000 });
+        assert!(text(person, "Job", &wait).starts_with("word\n"));
+        let _ = person.line("kill box").run().expect_code(0);
+        person.assert_nothing_lives();
+    });
+}
+
+#[test]
 fn floods_and_wrong_arguments_have_bounded_clear_outcomes() {
     Person::each(|person| {
         let _ = person.line("start box").run().expect_code(0);

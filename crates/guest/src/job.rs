@@ -261,6 +261,7 @@ impl Job {
             argv: self.argv.clone(),
             age_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
             has_pty: self.has_pty,
+            has_input: self.input.as_ref().is_some_and(|input| !input.is_closing),
             state: match &self.report {
                 None => JobState::Running,
                 Some(report) if self.is_over => JobState::Ended(report.clone()),

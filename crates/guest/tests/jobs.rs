@@ -394,6 +394,35 @@ fn attaching_replays_and_follows() {
 }
 
 #[test]
+fn the_list_says_whose_input_is_open() {
+    let mut guest = Guest::start();
+    let without = guest.start_job(sh("exec sleep 30"));
+    let mut exec = sh("cat; exec sleep 30");
+    exec.stdin = Stdin::Stream;
+    let with = guest.start_job(exec);
+    let terminal = guest.start_job(terminal("exec sleep 30", 24, 80));
+    let open = |guest: &mut Guest| match guest.call(&Request::JobList) {
+        Ok(Reply::Jobs(jobs)) => jobs
+            .iter()
+            .filter(|info| info.has_input)
+            .map(|info| info.job)
+            .collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(open(&mut guest), [with, terminal]);
+    let feed = guest.ask(&Request::JobAttach {
+        job: with,
+        offset: None,
+    });
+    guest.send(feed, b"x\n", true);
+    assert_eq!(open(&mut guest), [terminal]);
+    for job in [without, with, terminal] {
+        kill(&mut guest, job, 0);
+    }
+    assert_eq!(open(&mut guest), []);
+}
+
+#[test]
 fn a_hanging_follower_does_not_hold_the_owner() {
     let mut guest = Guest::start();
     guest.gives_credit = false;

@@ -129,6 +129,8 @@ pub struct JobInfo {
     pub age_ms: u64,
     /// Whether it has a terminal.
     pub has_pty: bool,
+    /// Whether its standard input is open: what is sent there otherwise is read by nobody.
+    pub has_input: bool,
     /// Where it stands.
     pub state: JobState,
     /// Bytes of output so far.

@@ -78,6 +78,7 @@ mod tests {
             argv: Exec::new([command]).argv,
             age_ms,
             has_pty: false,
+            has_input: false,
             state: JobState::Running,
             output_bytes: 0,
         }

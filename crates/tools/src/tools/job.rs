@@ -100,6 +100,10 @@ impl Tool for Job {
                     let message = format!("job {job} has ended");
                     return Err(Fault::failed(Code::JobEnded, message));
                 }
+                let jobs = call.sandbox().jobs()?;
+                if jobs.iter().any(|info| info.job == job && !info.has_input) {
+                    return Err(no_input(job));
+                }
                 let bytes = input.len();
                 feed(call, job, input.into_bytes(), self.eof)?;
                 Ok(Outcome::ok(
@@ -129,6 +133,12 @@ impl Tool for Job {
             Action::List => list(call),
         }
     }
+}
+
+fn no_input(job: JobId) -> Fault {
+    let message = format!("job {job} has no open standard input: nothing was written");
+    Fault::failed(Code::InvalidArgument, message)
+        .remedy("start it again with Bash's `stdin` and `background`, or with `pty`")
 }
 
 fn stands(job: JobId, report: Option<&ExitReport>) -> Outcome {
