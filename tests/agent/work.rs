@@ -2,6 +2,7 @@
 
 use super::{agent, last_results, with};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use testkit::{ModelServer, Person, Step, Wanted};
 
@@ -19,11 +20,23 @@ fn hello() -> Vec<Step> {
     ]
 }
 
-/// Tool definitions as the model got them.
-fn tools(server: &ModelServer) -> Value {
-    let body: Value = serde_json::from_str(&server.asked()[0].body).unwrap();
-    assert!(body["tools"].as_array().unwrap().len() >= 8);
-    body["tools"].clone()
+/// Tool definitions as the model got them, byte for byte.
+fn tools(server: &ModelServer) -> String {
+    let asked = server.asked();
+    let texts: BTreeSet<&str> = asked.iter().map(|asked| tools_of(&asked.body)).collect();
+    assert_eq!(texts.len(), 1, "not the same with every request: {texts:?}");
+    let text = tools_of(&asked[0].body);
+    let tools: Vec<Value> = serde_json::from_str(text).unwrap();
+    assert!(tools.len() >= 8);
+    text.to_owned()
+}
+
+/// The `tools` of a request as they were written.
+fn tools_of(body: &str) -> &str {
+    let (_, rest) = body.split_once("\"tools\":").unwrap();
+    let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+    let _ = values.next().unwrap().unwrap();
+    &rest[..values.byte_offset()]
 }
 
 #[test]

@@ -219,6 +219,18 @@ mod tests {
     }
 
     #[test]
+    fn definitions_are_those_that_were_agreed_on() {
+        let kept: Value = serde_json::from_str(include_str!("catalog/definitions.json")).unwrap();
+        let found = definitions();
+        assert_eq!(
+            found,
+            kept,
+            "a change that is meant goes into catalog/definitions.json:\n{}",
+            serde_json::to_string_pretty(&found).unwrap()
+        );
+    }
+
+    #[test]
     fn every_argument_is_described() {
         for tool in &CATALOG {
             let schema = tool.schema();
