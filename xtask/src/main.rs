@@ -31,7 +31,7 @@ enum Task {
     Check,
     /// Measure against plain spawn, bubblewrap and crun, and store the result
     Bench(bench::BenchArgs),
-    /// Fuzz the decoders for a while (needs a nightly toolchain and cargo-fuzz)
+    /// Fuzz the decoders for a while (needs cargo-fuzz; takes a nightly toolchain where there is one)
     Fuzz(fuzz::FuzzArgs),
     /// Release binary, manual pages and completions in target/dist
     Dist,

@@ -55,8 +55,8 @@ pub enum Request {
         grace_ms: u64,
     },
     /// Follows a job live: output from `offset` on arrives as `Data`; `Data` on the input channel
-    /// goes to its standard input while that is open ([`crate::JobInfo::has_input`]). Answers [`crate::Reply::Exited`] when the job
-    /// ends; `Cancel` detaches and leaves the job running.
+    /// goes to its standard input while that is open ([`crate::JobInfo::has_input`]). Answers
+    /// [`crate::Reply::Exited`] when the job ends; `Cancel` detaches and leaves the job running.
     JobAttach {
         /// The job.
         job: JobId,
