@@ -139,7 +139,7 @@ impl Rule {
 
     /// Whether it is about this call.
     pub(super) fn fits(&self, tool: &str, subject: Subject<'_>) -> bool {
-        // What is said against commands of Bash is said against those of Code too; nothing is allowed
+        // What is said against commands of Bash is said against those of every tool; nothing is allowed
         // under a name that its rule does not have.
         let is_by_other_name = self.effect != Effect::Allow
             && self.tool == Some("Bash")
@@ -290,6 +290,8 @@ mod tests {
             assert!(!fits(effect, "Bash(git push *)", "bash", "git pull"));
             assert!(!fits(effect, "Job", "bash", "git push"));
             assert!(fits(effect, "Code(*push*)", "python", "git push"));
+            let elsewhere = Subject::Command("true; git push");
+            assert!(rule(effect, "Bash(git push *)").fits("SandboxExec", elsewhere));
         }
         for (text, source, is_allowed) in [
             ("Bash", "git log", false),
