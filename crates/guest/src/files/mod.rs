@@ -47,9 +47,12 @@ pub(crate) fn kind_of(kind: FileType) -> FileKind {
     }
 }
 
-#[allow(
-    clippy::unnecessary_cast,
-    reason = "the link count has 32 bits on aarch64"
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        clippy::unnecessary_cast,
+        reason = "the link count has 64 bits here and 32 on aarch64"
+    )
 )]
 fn describe(stat: &rustix::fs::Stat) -> Stat {
     Stat {
