@@ -184,7 +184,12 @@ impl Cell {
                 Err(Errno::NOENT) => return Ok(Found::Absent),
                 Err(errno) => return Err(broken(errno)),
             };
-            let lock = open_lock(&dir).map_err(broken)?;
+            let lock = match open_lock(&dir) {
+                Ok(lock) => lock,
+                // Nothing can be made in a directory that was removed since it was opened.
+                Err(Errno::NOENT) => continue,
+                Err(errno) => return Err(broken(errno)),
+            };
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(Found::Held),
@@ -388,6 +393,30 @@ mod tests {
         cell.discard(&layout).unwrap();
         assert!(matches!(Cell::find(&layout, &name).unwrap(), Found::Absent));
         assert!(make(&layout, &name).is_some());
+    }
+
+    #[test]
+    fn looking_at_what_is_just_removed_is_no_fault() {
+        let temp = tempfile::tempdir().unwrap();
+        let layout = Layout::open(&temp.path().join("state")).unwrap();
+        let name = Name::parse("one").unwrap();
+        std::thread::scope(|scope| {
+            let remover = scope.spawn(|| {
+                for turn in 0..4_000 {
+                    let path = layout.sandbox("one");
+                    let grave = temp.path().join(turn.to_string());
+                    fs::create_dir(&path).unwrap();
+                    fs::rename(&path, &grave).unwrap();
+                    // A look may put its lock there meanwhile.
+                    while fs::remove_dir_all(&grave).is_err() {}
+                }
+            });
+            while !remover.is_finished() {
+                if let Found::Free(cell) = Cell::find(&layout, &name).unwrap() {
+                    unlock(&cell.lock);
+                }
+            }
+        });
     }
 
     #[test]

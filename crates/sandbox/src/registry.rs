@@ -281,16 +281,21 @@ impl Registry {
                 }
                 continue;
             };
+            let is_resumed = started == Started::Resumed;
             let old_slot = read_status(&cell.path).ok().and_then(|status| status.slot);
-            if started == Started::Resumed {
+            if is_resumed {
                 status.slot = old_slot;
-                cell.write_spec(spec)?;
-                cell.write_status(&status)?;
             }
-            let slot = match old_slot.filter(|_| started == Started::Resumed) {
+            let written = if is_resumed {
+                cell.write_spec(spec)
+                    .and_then(|()| cell.write_status(&status))
+            } else {
+                Ok(())
+            };
+            let slot = written.and_then(|()| match old_slot.filter(|_| is_resumed) {
                 Some(number) => Slot::lease_again(&self.layout, number),
                 None => self.lease_slot(),
-            };
+            });
             let ready = slot.and_then(|slot| {
                 status.slot = Some(slot.number);
                 cell.write_status(&status)?;
