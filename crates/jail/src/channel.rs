@@ -116,19 +116,12 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType};
     use std::fs::File;
     use std::io::Read as _;
 
     #[test]
     fn messages_and_descriptors_arrive_in_order() {
-        let (a, b) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
+        let (a, b) = crate::program::socket_pair().unwrap();
         let file = File::open("/proc/self/comm").unwrap();
         send(&a, &"first".to_owned(), &[file.as_fd()]).unwrap();
         send(&a, &vec![7_u8; 100_000], &[]).unwrap();

@@ -6,6 +6,7 @@
 
 use crate::launch::LaunchError;
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
 use std::path::Path;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Starts the program with an empty environment and a socket as its standard input; gives the other
 /// end of that.
 pub(crate) fn spawn(program: &Path, args: &[&str]) -> Result<(Child, OwnedFd), LaunchError> {
-    let (link, theirs) = socket_pair().map_err(LaunchError::Spawn)?;
+    let (link, theirs) = socket_pair().map_err(|errno| LaunchError::Spawn(errno.into()))?;
     let mut command = Command::new(program);
     command
         .args(args)
@@ -31,10 +32,9 @@ pub(crate) fn spawn(program: &Path, args: &[&str]) -> Result<(Child, OwnedFd), L
 ///
 /// # Errors
 /// Of socketpair(2).
-pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SocketFlags::CLOEXEC;
-    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    Ok(pair)
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
 /// Starts a command whose program may have been written a moment ago: it may still be open for

@@ -25,12 +25,12 @@ pub(crate) mod staging;
 use crate::channel;
 use crate::landlock;
 use crate::plan::{BytePath, Identity, Plan, Source};
+use crate::program;
 use crate::sys::clone::{self, Side};
 use crate::sys::once;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -243,13 +243,8 @@ pub fn enter(own_network: bool) -> Result<Inside, Ended> {
 pub struct Ended(pub i32);
 
 fn split(own_network: bool) -> Result<(Side, OwnedFd), Broken> {
-    let (ours, theirs) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|errno| Broken::new("make a socket pair", errno))?;
+    let (ours, theirs) =
+        program::socket_pair().map_err(|errno| Broken::new("make a socket pair", errno))?;
     // The control-group namespace comes later: its root is the group the process is in by then.
     let mut flags = libc::CLONE_NEWUSER
         | libc::CLONE_NEWNS

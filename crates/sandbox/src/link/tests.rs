@@ -1,10 +1,10 @@
 //! The link against a peer made of threads: order, credit, cancel, loss, and broken promises.
 
 use super::*;
+use glovebox_jail::program::socket_pair;
 use glovebox_proto::limits::WINDOW_BYTES;
 use glovebox_proto::{Exec, HEADER_BYTES, JobId, Reply, Role, decode, encode_header};
 use proptest::prelude::*;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_bytes::ByteBuf;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -65,13 +65,7 @@ impl Peer {
 }
 
 fn sockets() -> (OwnedFd, OwnedFd) {
-    socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap()
+    socket_pair().unwrap()
 }
 
 fn soon() -> Instant {
