@@ -5,83 +5,28 @@
 //! each have an ending of their own. Whenever the loop ends, every call has a result, so that the
 //! conversation can go on.
 
+mod calls;
+mod verdict;
+
+pub use calls::{Approval, Approve, NoApproval};
+pub use verdict::{Ending, Verdict};
+
 use crate::context::{Budget, Pruned};
 use crate::conversation::text;
 use crate::event::Conversation;
 use crate::model::ModelError;
 use crate::repetition::{Circle, Repetition};
 use crate::{
-    Answer, Call, CallResult, Delta, Event, Limits, Message, Model, Part, Price, Prompt, Secrets,
-    Stop, StopReason, ToolDefinition, ToolOutput, Tools,
+    Answer, Call, Delta, Event, Limits, Message, Model, Part, Price, Prompt, Secrets, Stop,
+    StopReason, ToolDefinition, Tools,
 };
-use glovebox_proto::{Class, Code, Fault};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use glovebox_proto::{Code, Fault};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use verdict::{Leave, finished};
 
-/// Calls made at the same time.
-const MAX_PARALLEL: usize = 8;
 /// Answers in a row that were cut for their length before the run ends.
 const MAX_CUT_ANSWERS: u32 = 3;
-/// How often a deadline is looked at while tools work.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ending {
-    /// The model said it is done.
-    Completed,
-    /// A limit was reached first.
-    StoppedByLimit,
-    /// The user stopped it.
-    Aborted,
-    /// The sandbox is gone.
-    Lost,
-    /// It could not go on.
-    Failed,
-}
-
-/// How a run ended, and why.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
-    /// How.
-    pub ending: Ending,
-    /// The model's last words when it is done; otherwise why it ended.
-    pub message: String,
-    /// What went wrong, when something did.
-    pub fault: Option<Fault>,
-}
-
-/// What the user says to a call that changes something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Approval {
-    /// This once.
-    Once,
-    /// Every call of this tool in this run.
-    Always,
-    /// No, and why; the reason may be empty.
-    Deny(String),
-}
-
-/// Whoever says whether a call may change something.
-pub trait Approve {
-    /// Asked before each call of a tool that is not read-only.
-    fn approve(&self, call: &Call) -> Approval;
-}
-
-/// Lets everything pass: there is a wall, or the user said `--yes`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoApproval;
-
-impl Approve for NoApproval {
-    fn approve(&self, _call: &Call) -> Approval {
-        Approval::Once
-    }
-}
 
 /// Whoever is told what happens.
 pub trait Observe {
@@ -113,29 +58,6 @@ pub struct Head<'a> {
     pub secrets: &'a Secrets,
     /// The user's wish to stop.
     pub stop: Stop,
-}
-
-/// Why the loop leaves before the model is done.
-struct Leave(Verdict);
-
-impl From<Fault> for Leave {
-    fn from(fault: Fault) -> Self {
-        Self(Verdict {
-            ending: Ending::Failed,
-            message: fault.message.clone(),
-            fault: Some(fault),
-        })
-    }
-}
-
-impl Leave {
-    fn because(ending: Ending, message: impl Into<String>) -> Self {
-        Self(Verdict {
-            ending,
-            message: message.into(),
-            fault: None,
-        })
-    }
 }
 
 impl Head<'_> {
@@ -350,202 +272,6 @@ impl Head<'_> {
         Leave::because(Ending::StoppedByLimit, sentence.unwrap_or_default())
     }
 
-    /// Makes all calls of one answer: those that only read at the same time, the others one by one, in
-    /// the order of the answer.
-    fn call_all(
-        &self,
-        calls: &[Call],
-        tools: &[ToolDefinition],
-        approved: &mut BTreeSet<String>,
-        deadline: Option<Instant>,
-        conversation: &mut Conversation,
-        observe: &mut dyn Observe,
-    ) -> Result<(Vec<CallResult>, bool), Leave> {
-        let reads = |call: &Call| {
-            tools
-                .iter()
-                .any(|tool| tool.name.eq_ignore_ascii_case(&call.name) && tool.is_read_only)
-        };
-        let mut results = Vec::with_capacity(calls.len());
-        let mut is_waiting = false;
-        let mut rest = calls;
-        while let Some(first) = rest.first() {
-            let count = if reads(first) {
-                rest.iter()
-                    .take(MAX_PARALLEL)
-                    .take_while(|call| reads(call))
-                    .count()
-            } else {
-                1
-            };
-            let (group, later) = rest.split_at(count);
-            rest = later;
-            self.check_stop()?;
-            let refused = if reads(first) {
-                None
-            } else {
-                self.refusal(first, approved)
-            };
-            for call in group {
-                observe.observe(&Event::CallStarted {
-                    id: call.id.clone(),
-                    tool: call.name.clone(),
-                    arguments: call.arguments.clone(),
-                })?;
-            }
-            let done = match refused {
-                Some(fault) => vec![(Err(fault), Duration::ZERO)],
-                None => self.call_group(group, deadline),
-            };
-            let mut lost = None;
-            for (call, (outcome, wall)) in group.iter().zip(done) {
-                let (output, fault) = self.told(outcome);
-                is_waiting |= output.facts.get("running").is_some_and(|fact| fact == true);
-                let result = CallResult {
-                    id: call.id.clone(),
-                    name: call.name.clone(),
-                    text: output.text,
-                    is_error: output.is_error,
-                    images: output.images,
-                };
-                observe.observe(&Event::CallFinished {
-                    id: result.id.clone(),
-                    tool: result.name.clone(),
-                    text: result.text.clone(),
-                    is_error: result.is_error,
-                    facts: output.facts,
-                    images: result.images.clone(),
-                    diff: output.diff.map(|diff| self.secrets.clean(diff)),
-                    wall_ms: wall.as_millis() as u64,
-                })?;
-                conversation.add_result(result.clone());
-                results.push(result);
-                lost = lost.or(fault.filter(|fault| fault.class == Class::Lost));
-            }
-            if let Some(fault) = lost {
-                return Err(Leave(Verdict {
-                    ending: Ending::Lost,
-                    message: format!("the sandbox is gone: {}", fault.message),
-                    fault: Some(fault),
-                }));
-            }
-            if deadline.is_some_and(|at| Instant::now() >= at) {
-                return Err(self.too_late());
-            }
-        }
-        self.check_stop()?;
-        Ok((results, is_waiting))
-    }
-
-    /// Asks whether a call may change something; the refusal if not.
-    fn refusal(&self, call: &Call, approved: &mut BTreeSet<String>) -> Option<Fault> {
-        let tool = call.name.to_ascii_lowercase();
-        if approved.contains(&tool) || !call.arguments.is_object() {
-            return None;
-        }
-        match self.approve.approve(call) {
-            Approval::Once => None,
-            Approval::Always => {
-                approved.insert(tool);
-                None
-            }
-            Approval::Deny(reason) => Some(Fault::refused(
-                Code::PermissionDenied,
-                if reason.is_empty() {
-                    "the user refused this call".to_owned()
-                } else {
-                    format!("the user refused this call: {reason}")
-                },
-            )),
-        }
-    }
-
-    /// Makes these calls at the same time, each on a thread of its own, and waits for all of them. When
-    /// time is up or the user stops, they are asked to end and still waited for.
-    fn call_group(
-        &self,
-        group: &[Call],
-        deadline: Option<Instant>,
-    ) -> Vec<(Result<ToolOutput, Fault>, Duration)> {
-        let (tools, cancel) = (self.tools, self.stop.flag());
-        let one = |call: &Call| {
-            let began = Instant::now();
-            (call_one(tools, call, cancel), began.elapsed())
-        };
-        let (send, receive) = channel();
-        let mut done: Vec<Option<(Result<ToolOutput, Fault>, Duration)>> =
-            group.iter().map(|_| None).collect();
-        std::thread::scope(|scope| {
-            for (index, call) in group.iter().enumerate() {
-                let send = send.clone();
-                let spawned = std::thread::Builder::new()
-                    .name("tool".to_owned())
-                    .spawn_scoped(scope, move || {
-                        let _ = send.send((index, one(call)));
-                    });
-                // Where there can be no more threads, this one does the work.
-                if spawned.is_err() {
-                    done[index] = Some(one(call));
-                }
-            }
-            drop(send);
-            loop {
-                match receive.recv_timeout(LOOK_AGAIN) {
-                    Ok((index, outcome)) => done[index] = Some(outcome),
-                    Err(RecvTimeoutError::Timeout) => {
-                        if deadline.is_some_and(|at| Instant::now() >= at) {
-                            self.stop.flag().store(true, Ordering::SeqCst);
-                        }
-                    }
-                    Err(RecvTimeoutError::Disconnected) => break,
-                }
-            }
-        });
-        if deadline.is_some_and(|at| Instant::now() >= at) {
-            // Time was up, which is not the user's wish to stop; what follows tells it apart.
-            self.stop.clear();
-        }
-        done.into_iter()
-            .map(|outcome| {
-                outcome.unwrap_or_else(|| {
-                    let fault = Fault::failed(Code::Internal, "the tool ended without an outcome");
-                    (Err(fault), Duration::ZERO)
-                })
-            })
-            .collect()
-    }
-
-    /// What the model is told, and the failure if there was one.
-    // TRUST: tools bound and escape their texts; what is left to do is to take our own secrets out.
-    fn told(&self, outcome: Result<ToolOutput, Fault>) -> (ToolOutput, Option<Fault>) {
-        match outcome {
-            Ok(mut output) => {
-                output.text = self.secrets.clean(output.text);
-                for fact in output.facts.values_mut() {
-                    self.secrets.clean_json(fact);
-                }
-                (output, None)
-            }
-            Err(fault) => {
-                let mut text = format!("[{}: {}] {}", fault.class, fault.code, fault.message);
-                if let Some(remedy) = &fault.remedy {
-                    text.push_str("\n[hint] ");
-                    text.push_str(remedy);
-                }
-                let mut facts = Map::new();
-                facts.insert("fault".to_owned(), fault.code.as_str().into());
-                let output = ToolOutput {
-                    text: self.secrets.clean(text),
-                    facts,
-                    is_error: true,
-                    images: Vec::new(),
-                    diff: None,
-                };
-                (output, Some(fault))
-            }
-        }
-    }
-
     fn clean(&self, answer: &mut Answer) {
         for part in &mut answer.parts {
             match part {
@@ -555,17 +281,6 @@ impl Head<'_> {
                 Part::Reasoning { .. } | Part::Signature { .. } | Part::Opaque { .. } => {}
             }
         }
-    }
-}
-
-fn call_one(tools: &dyn Tools, call: &Call, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
-    match &call.arguments {
-        Value::Object(_) | Value::Null => tools.call(&call.name, call.arguments.clone(), cancel),
-        _ => Err(Fault::failed(
-            Code::InvalidArgument,
-            format!("the arguments of {} are not a JSON object", call.name),
-        )
-        .remedy("make the call again, with all of its arguments as one JSON object")),
     }
 }
 
@@ -579,29 +294,6 @@ fn say(
     observe.observe(&Event::Said { text: text.clone() })?;
     conversation.messages.push(Message::User { text });
     Ok(())
-}
-
-/// An answer without calls: done, unless the provider cut it.
-fn finished(said: &str, stop: &StopReason) -> Result<Verdict, Leave> {
-    match stop {
-        StopReason::Length => Err(Leave::because(
-            Ending::StoppedByLimit,
-            "the model's answers were cut for their length, again and again",
-        )),
-        StopReason::Filtered => Err(Leave::because(
-            Ending::Failed,
-            "the provider did not let the model answer (its filter refused)",
-        )),
-        StopReason::Done | StopReason::Other(_) if said.trim().is_empty() => Err(Leave::because(
-            Ending::Failed,
-            "the model said nothing and called nothing",
-        )),
-        StopReason::Done | StopReason::Other(_) => Ok(Verdict {
-            ending: Ending::Completed,
-            message: said.to_owned(),
-            fault: None,
-        }),
-    }
 }
 
 /// Some servers number calls anew in every answer, or not at all; results would go astray.

@@ -1,0 +1,78 @@
+//! How a run ends: the word for it, and the loop's way out.
+
+use crate::StopReason;
+use glovebox_proto::Fault;
+use serde::{Deserialize, Serialize};
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// The model said it is done.
+    Completed,
+    /// A limit was reached first.
+    StoppedByLimit,
+    /// The user stopped it.
+    Aborted,
+    /// The sandbox is gone.
+    Lost,
+    /// It could not go on.
+    Failed,
+}
+
+/// How a run ended, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// How.
+    pub ending: Ending,
+    /// The model's last words when it is done; otherwise why it ended.
+    pub message: String,
+    /// What went wrong, when something did.
+    pub fault: Option<Fault>,
+}
+
+/// Why the loop leaves before the model is done.
+pub(super) struct Leave(pub(super) Verdict);
+
+impl From<Fault> for Leave {
+    fn from(fault: Fault) -> Self {
+        Self(Verdict {
+            ending: Ending::Failed,
+            message: fault.message.clone(),
+            fault: Some(fault),
+        })
+    }
+}
+
+impl Leave {
+    pub(super) fn because(ending: Ending, message: impl Into<String>) -> Self {
+        Self(Verdict {
+            ending,
+            message: message.into(),
+            fault: None,
+        })
+    }
+}
+
+/// An answer without calls: done, unless the provider cut it.
+pub(super) fn finished(said: &str, stop: &StopReason) -> Result<Verdict, Leave> {
+    match stop {
+        StopReason::Length => Err(Leave::because(
+            Ending::StoppedByLimit,
+            "the model's answers were cut for their length, again and again",
+        )),
+        StopReason::Filtered => Err(Leave::because(
+            Ending::Failed,
+            "the provider did not let the model answer (its filter refused)",
+        )),
+        StopReason::Done | StopReason::Other(_) if said.trim().is_empty() => Err(Leave::because(
+            Ending::Failed,
+            "the model said nothing and called nothing",
+        )),
+        StopReason::Done | StopReason::Other(_) => Ok(Verdict {
+            ending: Ending::Completed,
+            message: said.to_owned(),
+            fault: None,
+        }),
+    }
+}
