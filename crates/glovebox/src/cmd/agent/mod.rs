@@ -9,36 +9,40 @@
 //! under its name unless the user said they may go.
 
 mod approve;
+mod ending;
 mod phase;
 mod place;
+mod settle;
 mod thinker;
 mod view;
 
 pub(crate) use place::Place;
+pub(crate) use settle::{lay_local, lay_phase};
 pub(crate) use thinker::{Thinker, find as find_thinker};
 pub(crate) use view::{View, summary};
 
-use crate::args::{AgentArgs, Apply, BackendKind, SandboxArgs, WorkspaceMode};
+use crate::args::{AgentArgs, Apply, WorkspaceMode};
 use crate::cmd::Cx;
-use crate::config::{Mode, Settings};
+use crate::config::Settings;
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
 use crate::render;
 use crate::session::{OnWish, Signals};
-use crate::sync::after::{self, After, Settled, When};
+use crate::sync::after::Settled;
 use crate::sync::question;
-use crate::units::{Count, Size};
 use approve::{AtTerminal, PolicyAsker};
+use ending::{state_of, when};
 use glovebox_agent::{
     Approve, Conversation, Ending, Event, Head, Log, Message, NoApproval, Observe, Placement,
     SessionInfo, SessionState, Stop, Toolbox, Verdict, system_prompt,
 };
-use glovebox_proto::{Class, Code, Fault};
+use glovebox_proto::Class;
 use glovebox_sandbox::Name;
 use glovebox_tools::policy::Gate;
 use phase::Narrowed;
 use serde_json::json;
+use settle::settle;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -93,82 +97,6 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
             Err(error)
         }
     }
-}
-
-/// What is wanted: flags over configuration, with the placement decided for good.
-fn settle(cx: &Cx, args: &AgentArgs) -> Result<(PathBuf, Settings, Placement), CommandError> {
-    let project = crate::host::project_dir(&cx.host)?;
-    let mut settings = cx.settings(Some(&project))?;
-    let is_sandbox = match (args.in_sandbox, args.sandbox.backend, args.local) {
-        (Some(_), ..) => true,
-        (None, Some(backend), _) => backend != BackendKind::Host,
-        (None, None, true) => false,
-        (None, None, false) => settings.agent.mode.value == Mode::Sandbox || args.keep.is_some(),
-    };
-    let mut flags = args.sandbox.clone();
-    if args.in_sandbox.is_some() {
-        flags.backend = args.in_sandbox;
-    }
-    if args.no_sync {
-        flags.workspace = Some(WorkspaceMode::None);
-    }
-    settings.lay_flags(&flags);
-    settings.lay_agent_flags(&args.limits, args.model.as_deref());
-    lay_phase(&mut settings, args.phase.as_deref())?;
-    if settings.agent.max_cost.value.0.is_some() && settings.agent.price.value.0.is_none() {
-        return Err(CommandError::usage(
-            "what the agent spends cannot be limited while nobody says what tokens cost",
-            "give the price of a million tokens with --price IN/OUT, or agent.price",
-        ));
-    }
-    if is_sandbox {
-        if settings.backend.value == BackendKind::Host {
-            return Err(CommandError::usage(
-                "the backend `host` is no sandbox",
-                "use --sandbox for one, or --local to work on your own files",
-            ));
-        }
-        return Ok((project, settings, Placement::Sandbox));
-    }
-    lay_local(&mut settings);
-    Ok((project, settings, Placement::Local))
-}
-
-/// Chooses the tools of a phase; one that changes nothing gets a workspace that cannot be written.
-pub(crate) fn lay_phase(settings: &mut Settings, phase: Option<&str>) -> Result<(), CommandError> {
-    use crate::config::Origin;
-    if let Some(phase) = phase {
-        let chosen = settings.tools.choose(phase, &Origin::Flag("phase"));
-        chosen.map_err(crate::seat::unknown_toolset)?;
-    }
-    let toolset = settings
-        .tools
-        .toolset()
-        .map_err(crate::seat::unknown_toolset)?;
-    if toolset.is_read_only
-        && matches!(
-            settings.workspace_mode(),
-            WorkspaceMode::Overlay | WorkspaceMode::Live
-        )
-    {
-        settings.workspace.value = Some(WorkspaceMode::ReadOnly);
-    }
-    Ok(())
-}
-
-/// Settings for work on the user's own machine: no walls, and no limits but those that were asked for.
-pub(crate) fn lay_local(settings: &mut Settings) {
-    use crate::config::Origin;
-    let is_default = |origin: &Origin| *origin == Origin::Default;
-    let flags = SandboxArgs {
-        backend: Some(BackendKind::Host),
-        memory: is_default(&settings.memory.origin).then_some(Size(None)),
-        pids: is_default(&settings.pids.origin).then_some(Count(None)),
-        cpus: is_default(&settings.cpus.origin).then_some(crate::units::Cpus(None)),
-        disk: is_default(&settings.disk.origin).then_some(Size(None)),
-        ..SandboxArgs::default()
-    };
-    settings.lay_flags(&flags);
 }
 
 fn task(given: &str) -> Result<String, CommandError> {
@@ -268,19 +196,6 @@ fn dry_run(
     }
     render::print(text)?;
     Ok(0)
-}
-
-/// When changes are taken over, given how the run ended.
-fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> When {
-    let is_done = ending == Ending::Completed;
-    match apply {
-        Some(Apply::Never) => When::Never,
-        Some(Apply::Auto) if is_done => When::Always,
-        Some(Apply::Ask) => When::Ask,
-        None if is_done && settings.sync.on_success.value => When::Always,
-        None if question::is_possible() => When::Ask,
-        Some(Apply::Auto) | None => When::Later,
-    }
 }
 
 pub(crate) fn now_unix_ms() -> u64 {
@@ -526,93 +441,5 @@ impl Work<'_> {
             view.observe(&Event::Said { text: text.clone() })?;
             session.conversation.messages.push(Message::User { text });
         }
-    }
-
-    fn tell(&self, verdict: &Verdict) {
-        if matches!(verdict.ending, Ending::Completed | Ending::Aborted) {
-            return;
-        }
-        let code = match verdict.ending {
-            Ending::StoppedByLimit => Code::TimedOut,
-            Ending::Lost => Code::LinkLost,
-            _ => Code::Unavailable,
-        };
-        let mut fault = Fault::failed(code, verdict.message.clone());
-        fault.remedy = verdict
-            .fault
-            .as_ref()
-            .and_then(|fault| fault.remedy.clone());
-        self.cx.talk.error(&CommandError::from(fault));
-    }
-
-    /// Takes over what changed, or keeps it, or lets it go if the user said so.
-    fn settle_changes(
-        &self,
-        place: Place,
-        ending: Ending,
-        session: &Session,
-    ) -> Result<Settled, CommandError> {
-        let Some(name) = place.name().cloned() else {
-            place.end(self.cx);
-            return Ok(Settled::Done);
-        };
-        if ending == Ending::Lost {
-            self.cx.talk.note(format_args!(
-                "what it had changed is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
-            ));
-            return Ok(Settled::Keep);
-        }
-        let settled = if self.settings.can_collect() {
-            let after = After {
-                when: when(self.apply, self.settings, ending),
-                patch: None,
-                kept_as: self.is_kept.then_some(name.as_str()),
-                is_still: false,
-                is_success: ending == Ending::Completed,
-            };
-            after::settle(self.cx, &place.sandbox, self.settings, after, self.signals)
-        } else if ending == Ending::Completed
-            || self.apply == Some(Apply::Never)
-            || self.settings.workspace_mode() == WorkspaceMode::ReadOnly
-        {
-            Ok(Settled::Done)
-        } else {
-            Ok(Settled::Keep)
-        };
-        if let Err(error) = &settled {
-            // Without these words the work would be lost without anybody noticing.
-            self.cx.talk.error(error);
-        }
-        match &settled {
-            Ok(Settled::Done | Settled::Conflicts) if !self.is_kept => {
-                place.end(self.cx);
-                session.log.set_sandbox(&session.id, None)?;
-            }
-            Ok(_) => {
-                // A name of the user's own is of something that goes on.
-                let has_layers = self.settings.backend.value == BackendKind::Native
-                    && self.settings.can_collect();
-                if has_layers && !self.is_kept {
-                    place.sandbox.stop("its changes are kept for `glovebox pull`")?;
-                }
-                self.cx.talk.note(format_args!(
-                "the sandbox is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
-                ));
-            }
-            Err(_) => self.cx.talk.warning(format_args!(
-                "the sandbox is kept, your files are as before: try again with `glovebox pull {name}`"
-            )),
-        }
-        settled
-    }
-}
-
-fn state_of(ending: Ending) -> SessionState {
-    match ending {
-        Ending::Completed => SessionState::Completed,
-        Ending::StoppedByLimit => SessionState::StoppedByLimit,
-        Ending::Aborted => SessionState::Aborted,
-        Ending::Lost => SessionState::Lost,
-        Ending::Failed => SessionState::Failed,
     }
 }

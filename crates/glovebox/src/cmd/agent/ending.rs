@@ -1,0 +1,113 @@
+//! After the loop: what is said about how it ended, and what becomes of the changes.
+
+use super::{Place, Session, Work};
+use crate::args::{Apply, BackendKind, WorkspaceMode};
+use crate::config::Settings;
+use crate::exit::CommandError;
+use crate::sync::after::{self, After, Settled, When};
+use crate::sync::question;
+use glovebox_agent::{Ending, SessionState, Verdict};
+use glovebox_proto::{Code, Fault};
+
+/// When changes are taken over, given how the run ended.
+pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> When {
+    let is_done = ending == Ending::Completed;
+    match apply {
+        Some(Apply::Never) => When::Never,
+        Some(Apply::Auto) if is_done => When::Always,
+        Some(Apply::Ask) => When::Ask,
+        None if is_done && settings.sync.on_success.value => When::Always,
+        None if question::is_possible() => When::Ask,
+        Some(Apply::Auto) | None => When::Later,
+    }
+}
+
+impl Work<'_> {
+    pub(super) fn tell(&self, verdict: &Verdict) {
+        if matches!(verdict.ending, Ending::Completed | Ending::Aborted) {
+            return;
+        }
+        let code = match verdict.ending {
+            Ending::StoppedByLimit => Code::TimedOut,
+            Ending::Lost => Code::LinkLost,
+            _ => Code::Unavailable,
+        };
+        let mut fault = Fault::failed(code, verdict.message.clone());
+        fault.remedy = verdict
+            .fault
+            .as_ref()
+            .and_then(|fault| fault.remedy.clone());
+        self.cx.talk.error(&CommandError::from(fault));
+    }
+
+    /// Takes over what changed, or keeps it, or lets it go if the user said so.
+    pub(super) fn settle_changes(
+        &self,
+        place: Place,
+        ending: Ending,
+        session: &Session,
+    ) -> Result<Settled, CommandError> {
+        let Some(name) = place.name().cloned() else {
+            place.end(self.cx);
+            return Ok(Settled::Done);
+        };
+        if ending == Ending::Lost {
+            self.cx.talk.note(format_args!(
+                "what it had changed is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
+            ));
+            return Ok(Settled::Keep);
+        }
+        let settled = if self.settings.can_collect() {
+            let after = After {
+                when: when(self.apply, self.settings, ending),
+                patch: None,
+                kept_as: self.is_kept.then_some(name.as_str()),
+                is_still: false,
+                is_success: ending == Ending::Completed,
+            };
+            after::settle(self.cx, &place.sandbox, self.settings, after, self.signals)
+        } else if ending == Ending::Completed
+            || self.apply == Some(Apply::Never)
+            || self.settings.workspace_mode() == WorkspaceMode::ReadOnly
+        {
+            Ok(Settled::Done)
+        } else {
+            Ok(Settled::Keep)
+        };
+        if let Err(error) = &settled {
+            // Without these words the work would be lost without anybody noticing.
+            self.cx.talk.error(error);
+        }
+        match &settled {
+            Ok(Settled::Done | Settled::Conflicts) if !self.is_kept => {
+                place.end(self.cx);
+                session.log.set_sandbox(&session.id, None)?;
+            }
+            Ok(_) => {
+                // A name of the user's own is of something that goes on.
+                let has_layers = self.settings.backend.value == BackendKind::Native
+                    && self.settings.can_collect();
+                if has_layers && !self.is_kept {
+                    place.sandbox.stop("its changes are kept for `glovebox pull`")?;
+                }
+                self.cx.talk.note(format_args!(
+                "the sandbox is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
+                ));
+            }
+            Err(_) => self.cx.talk.warning(format_args!(
+                "the sandbox is kept, your files are as before: try again with `glovebox pull {name}`"
+            )),
+        }
+        settled
+    }
+}
+
+pub(super) fn state_of(ending: Ending) -> SessionState {
+    match ending {
+        Ending::Completed => SessionState::Completed,
+        Ending::StoppedByLimit => SessionState::StoppedByLimit,
+        Ending::Aborted => SessionState::Aborted,
+        Ending::Lost => SessionState::Lost,
+        Ending::Failed => SessionState::Failed,
+    }
+}

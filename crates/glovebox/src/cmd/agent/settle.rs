@@ -1,0 +1,88 @@
+//! What one run is to be: flags over configuration, with the placement decided for good.
+
+use crate::args::{AgentArgs, BackendKind, SandboxArgs, WorkspaceMode};
+use crate::cmd::Cx;
+use crate::config::{Mode, Settings};
+use crate::exit::CommandError;
+use crate::units::{Count, Size};
+use glovebox_agent::Placement;
+use std::path::PathBuf;
+
+/// What is wanted: flags over configuration, with the placement decided for good.
+pub(super) fn settle(
+    cx: &Cx,
+    args: &AgentArgs,
+) -> Result<(PathBuf, Settings, Placement), CommandError> {
+    let project = crate::host::project_dir(&cx.host)?;
+    let mut settings = cx.settings(Some(&project))?;
+    let is_sandbox = match (args.in_sandbox, args.sandbox.backend, args.local) {
+        (Some(_), ..) => true,
+        (None, Some(backend), _) => backend != BackendKind::Host,
+        (None, None, true) => false,
+        (None, None, false) => settings.agent.mode.value == Mode::Sandbox || args.keep.is_some(),
+    };
+    let mut flags = args.sandbox.clone();
+    if args.in_sandbox.is_some() {
+        flags.backend = args.in_sandbox;
+    }
+    if args.no_sync {
+        flags.workspace = Some(WorkspaceMode::None);
+    }
+    settings.lay_flags(&flags);
+    settings.lay_agent_flags(&args.limits, args.model.as_deref());
+    lay_phase(&mut settings, args.phase.as_deref())?;
+    if settings.agent.max_cost.value.0.is_some() && settings.agent.price.value.0.is_none() {
+        return Err(CommandError::usage(
+            "what the agent spends cannot be limited while nobody says what tokens cost",
+            "give the price of a million tokens with --price IN/OUT, or agent.price",
+        ));
+    }
+    if is_sandbox {
+        if settings.backend.value == BackendKind::Host {
+            return Err(CommandError::usage(
+                "the backend `host` is no sandbox",
+                "use --sandbox for one, or --local to work on your own files",
+            ));
+        }
+        return Ok((project, settings, Placement::Sandbox));
+    }
+    lay_local(&mut settings);
+    Ok((project, settings, Placement::Local))
+}
+
+/// Chooses the tools of a phase; one that changes nothing gets a workspace that cannot be written.
+pub(crate) fn lay_phase(settings: &mut Settings, phase: Option<&str>) -> Result<(), CommandError> {
+    use crate::config::Origin;
+    if let Some(phase) = phase {
+        let chosen = settings.tools.choose(phase, &Origin::Flag("phase"));
+        chosen.map_err(crate::seat::unknown_toolset)?;
+    }
+    let toolset = settings
+        .tools
+        .toolset()
+        .map_err(crate::seat::unknown_toolset)?;
+    if toolset.is_read_only
+        && matches!(
+            settings.workspace_mode(),
+            WorkspaceMode::Overlay | WorkspaceMode::Live
+        )
+    {
+        settings.workspace.value = Some(WorkspaceMode::ReadOnly);
+    }
+    Ok(())
+}
+
+/// Settings for work on the user's own machine: no walls, and no limits but those that were asked for.
+pub(crate) fn lay_local(settings: &mut Settings) {
+    use crate::config::Origin;
+    let is_default = |origin: &Origin| *origin == Origin::Default;
+    let flags = SandboxArgs {
+        backend: Some(BackendKind::Host),
+        memory: is_default(&settings.memory.origin).then_some(Size(None)),
+        pids: is_default(&settings.pids.origin).then_some(Count(None)),
+        cpus: is_default(&settings.cpus.origin).then_some(crate::units::Cpus(None)),
+        disk: is_default(&settings.disk.origin).then_some(Size(None)),
+        ..SandboxArgs::default()
+    };
+    settings.lay_flags(&flags);
+}
