@@ -50,6 +50,15 @@ pub trait Tools: Send + Sync {
         tools.find(|tool| tool.name == name).map(|tool| tool.name)
     }
 
+    /// Whether the tool that `name` means leaves everything as it is; `None` when it is none of these.
+    fn is_read_only(&self, name: &str) -> Option<bool> {
+        let own = self.own_name(name)?;
+        let mut tools = self.definitions().into_iter();
+        tools
+            .find(|tool| tool.name == own)
+            .map(|tool| tool.is_read_only)
+    }
+
     /// Calls one. `cancel` ends what it started.
     ///
     /// # Errors
@@ -64,6 +73,10 @@ impl<T: Tools + ?Sized> Tools for Arc<T> {
 
     fn own_name(&self, name: &str) -> Option<String> {
         (**self).own_name(name)
+    }
+
+    fn is_read_only(&self, name: &str) -> Option<bool> {
+        (**self).is_read_only(name)
     }
 
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
@@ -107,6 +120,12 @@ impl Tools for Toolbox {
         self.sources.iter().find_map(|source| source.own_name(name))
     }
 
+    fn is_read_only(&self, name: &str) -> Option<bool> {
+        self.sources
+            .iter()
+            .find_map(|source| source.is_read_only(name))
+    }
+
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
         let found = self
             .sources
@@ -140,6 +159,11 @@ impl Tools for Hands {
     fn own_name(&self, name: &str) -> Option<String> {
         let tool = glovebox_tools::find(name).ok()?;
         Some(tool.name.to_owned())
+    }
+
+    fn is_read_only(&self, name: &str) -> Option<bool> {
+        let tool = glovebox_tools::find(name).ok()?;
+        Some(tool.is_read_only)
     }
 
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {

@@ -60,19 +60,14 @@ impl<T: Tools> Tools for Narrowed<T> {
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
         // Aliases lead to the same tool, so the tool is asked and not its name. Whether the toolset has
         // it is decided where all calls are permitted.
-        let own = self.tools.own_name(name);
-        let tools = self.tools.definitions();
-        let tool = tools.iter().find(|tool| Some(&tool.name) == own.as_ref());
-        if let Some(tool) = tool
-            && self.is_shut(tool.is_read_only)
+        if let Some(is_read_only) = self.tools.is_read_only(name)
+            && self.is_shut(is_read_only)
         {
+            let own = self.tools.own_name(name).unwrap_or_default();
             let phase = &self.toolset.name;
             return Err(Fault::refused(
                 Code::PermissionDenied,
-                format!(
-                    "{} may change things, which the phase `{phase}` does not",
-                    tool.name
-                ),
+                format!("{own} may change things, which the phase `{phase}` does not"),
             )
             .remedy(
                 "say what would have to be done; with --sandbox commands can run in this phase",
