@@ -80,7 +80,7 @@ impl Hands {
             let arguments = ready.arguments()?;
             permit.permit(&Asked {
                 call: id.insert(CallId::random()),
-                tool,
+                tool: tool.name,
                 arguments: &arguments,
                 cancel,
             })?;

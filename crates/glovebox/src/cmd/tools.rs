@@ -44,7 +44,7 @@ pub(crate) fn list(cx: &Cx, args: &ToolsArgs) -> CommandResult {
                 json!({
                     "name": toolset.name,
                     "read_only": toolset.is_read_only,
-                    "tools": toolset.tools().map(|tool| tool.name).collect::<Vec<_>>(),
+                    "tools": toolset.names().collect::<Vec<_>>(),
                     "source": toolset.source,
                 })
             })
@@ -67,7 +67,7 @@ pub(crate) fn list(cx: &Cx, args: &ToolsArgs) -> CommandResult {
 fn toolsets(text: &mut String, tools: &Tools) {
     text.push_str("\nToolsets:\n");
     for toolset in &tools.toolsets {
-        let names: Vec<&str> = toolset.tools().map(|tool| tool.name).collect();
+        let names: Vec<String> = toolset.names().collect();
         let mark = if toolset.name == tools.toolset.value {
             " *"
         } else {

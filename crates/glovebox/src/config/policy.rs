@@ -55,6 +55,34 @@ impl Tools {
         Ok(())
     }
 
+    /// Whether every server that is named in rules and toolsets is one of `known`.
+    ///
+    /// # Errors
+    /// One sentence with the first that is not, and where it stands.
+    pub(super) fn check_servers(&self, known: &[&str]) -> Result<(), String> {
+        let of_rules = self.rules.iter().filter_map(|rule| {
+            let what = format!("the rule `{}`", rule.value.id);
+            Some((rule.value.server()?, what, &rule.value.source))
+        });
+        let of_toolsets = self.toolsets.iter().flat_map(|toolset| {
+            toolset.servers().map(|server| {
+                let what = format!("the toolset `{}`", toolset.name);
+                (server, what, &toolset.source)
+            })
+        });
+        let unknown = of_rules
+            .chain(of_toolsets)
+            .find(|(server, ..)| !known.contains(server));
+        let Some((server, what, source)) = unknown else {
+            return Ok(());
+        };
+        let near = glovebox_tools::nearest(server, known.iter().copied());
+        let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        Err(format!(
+            "{source}: {what} names the MCP server `{server}`, and there is none{hint}"
+        ))
+    }
+
     /// Adds a toolset: its name, then its words.
     pub(super) fn define(&mut self, words: &[&str], origin: &Origin) -> Result<(), String> {
         let (name, words) = words

@@ -38,6 +38,10 @@ pub(crate) fn resolve(
         }
     }
     let warnings = lay_variables(&mut settings, host)?;
+    // Only now: what one file says may be about a server of another.
+    settings.tools.check_servers(&[]).map_err(|message| {
+        CommandError::usage(message, "correct the name, or take the line out")
+    })?;
     Ok((settings, warnings))
 }
 
@@ -307,6 +311,22 @@ mod tests {
             "max_sandboxes = 1",
         ] {
             assert!(Tree::new("", text).resolve(&[], true).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rule_on_a_server_that_is_not_there_is_an_error() {
+        for text in [
+            "policy.deny = [\"hub__push\"]",
+            "toolsets.mine = [\"Read\", \"hub__*\"]",
+        ] {
+            let error = Tree::new(text, "").resolve(&[], false).unwrap_err();
+            let message = &error.fault.message;
+            assert!(
+                message.contains("names the MCP server `hub`, and there is none"),
+                "{message}"
+            );
+            assert!(message.contains("glovebox.toml: "), "{message}");
         }
     }
 

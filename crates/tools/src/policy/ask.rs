@@ -10,7 +10,7 @@ pub struct Question<'a> {
     /// The call.
     pub call: &'a CallId,
     /// The tool's own name.
-    pub tool: &'static str,
+    pub tool: &'a str,
     /// What it is about, in one bounded line.
     // TRUST: a model chose these words; whoever shows them escapes them for the place they go to.
     pub summary: &'a str,

@@ -1,5 +1,6 @@
 //! The one place every call passes before it is made.
 
+use super::name::parts;
 use super::{
     Answer, Ask, Asked, Effect, Entry, Journal, Permit, Policy, Question, Subject, Verdict, summary,
 };
@@ -38,7 +39,7 @@ pub struct Gate {
     asker: Option<Arc<dyn Ask>>,
     journal: Option<Arc<Journal>>,
     /// Tools that may be used from now on although a rule asks about them.
-    granted: Mutex<BTreeSet<&'static str>>,
+    granted: Mutex<BTreeSet<String>>,
 }
 
 impl Gate {
@@ -72,7 +73,7 @@ impl Gate {
     fn admit(
         &self,
         call: &CallId,
-        tool: &'static str,
+        tool: &str,
         subject: Subject<'_>,
         cancel: &AtomicBool,
     ) -> Result<(), Fault> {
@@ -103,7 +104,7 @@ impl Gate {
 
     fn denied(&self, call: &CallId, tool: &str, verdict: &Verdict) -> Fault {
         let toolset = &self.policy.toolset().name;
-        if !self.policy.toolset().has(tool) {
+        if !self.policy.has(tool) {
             return refused(
                 format!("the toolset `{toolset}` does not have the tool {tool}"),
                 format!(
@@ -123,7 +124,7 @@ impl Gate {
     fn question(
         &self,
         call: &CallId,
-        tool: &'static str,
+        tool: &str,
         summary: &str,
         verdict: &Verdict,
         cancel: &AtomicBool,
@@ -154,7 +155,7 @@ impl Gate {
         match asker.ask(&question) {
             Answer::Once => (Some("allowed once".to_owned()), Ok(())),
             Answer::Tool => {
-                let _ = granted().insert(tool);
+                let _ = granted().insert(tool.to_owned());
                 (Some("allowed from now on".to_owned()), Ok(()))
             }
             Answer::Deny(reason) => {
@@ -175,8 +176,17 @@ impl Gate {
 impl Permit for Gate {
     /// `policy-refused`, with the rule and what would change it.
     fn permit(&self, asked: &Asked<'_>) -> Result<(), Fault> {
-        let subject = Subject::of(asked.tool.name, asked.arguments);
-        self.admit(asked.call, asked.tool.name, subject, asked.cancel)
+        if parts(asked.tool).is_some() {
+            let text = asked.arguments.to_string();
+            return self.admit(
+                asked.call,
+                asked.tool,
+                Subject::Arguments(&text),
+                asked.cancel,
+            );
+        }
+        let subject = Subject::of(asked.tool, asked.arguments);
+        self.admit(asked.call, asked.tool, subject, asked.cancel)
     }
 }
 

@@ -5,7 +5,7 @@
 //! 2  any deny rule that fits                       refused
 //! 3  of the ask and allow rules that fit, the one that says most outright; of two that say as much,
 //!    the one that asks                             asked, or made
-//! 4  no rule fits                                  made
+//! 4  no rule fits                                  made; a server's tool: asked, unless it is known to be harmless
 //! ```
 //!
 //! The order in which rules are written means nothing, so rules of several files can be put together.
@@ -17,6 +17,7 @@ mod ask;
 mod command;
 mod gate;
 mod journal;
+mod name;
 mod pattern;
 mod rule;
 mod summary;
@@ -25,10 +26,10 @@ mod toolset;
 pub use ask::{Answer, Ask, Question};
 pub use gate::{CallId, Gate};
 pub use journal::{Entry, Journal};
+pub use name::{check_server_name, parts as served_parts, served_name};
 pub use rule::{Effect, Rule, Subject};
 pub use toolset::{Toolset, USUAL_TOOLSET};
 
-use crate::Definition;
 use glovebox_proto::Fault;
 use serde_json::Value;
 use std::fmt::Debug;
@@ -39,8 +40,8 @@ use std::sync::atomic::AtomicBool;
 pub struct Asked<'a> {
     /// Its name for as long as anybody speaks of it.
     pub call: &'a CallId,
-    /// The tool.
-    pub tool: &'static Definition,
+    /// The tool's own name.
+    pub tool: &'a str,
     /// Its arguments under their own names, whichever names they came under.
     pub arguments: &'a Value,
     /// Set when the caller gives up.
@@ -62,6 +63,18 @@ pub trait Permit: Debug + Send + Sync {
 pub struct Policy {
     toolset: Toolset,
     rules: Vec<Rule>,
+    served: Vec<Served>,
+}
+
+/// A tool of a server, as far as rules need to know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// `server__tool`.
+    pub name: String,
+    /// Whether it changes nothing, by somebody whose word counts.
+    pub is_read_only: bool,
+    /// Whether somebody is asked where no rule says anything.
+    pub is_asked: bool,
 }
 
 /// What becomes of a call, and why.
@@ -84,6 +97,7 @@ impl Default for Policy {
         Self {
             toolset: toolset.unwrap_or_else(Toolset::nothing),
             rules: Vec::new(),
+            served: Vec::new(),
         }
     }
 }
@@ -91,7 +105,33 @@ impl Default for Policy {
 impl Policy {
     /// Rules over a toolset.
     pub const fn new(toolset: Toolset, rules: Vec<Rule>) -> Self {
-        Self { toolset, rules }
+        Self {
+            toolset,
+            rules,
+            served: Vec::new(),
+        }
+    }
+
+    /// With these tools of servers; no other is ever called.
+    #[must_use]
+    pub fn with_served(mut self, served: Vec<Served>) -> Self {
+        self.served = served;
+        self
+    }
+
+    /// Whether there is the tool of this own name: the toolset has it and, where nothing may be written,
+    /// it is not one of a server that might.
+    pub fn has(&self, tool: &str) -> bool {
+        let is_there = match (name::parts(tool), self.served(tool)) {
+            (None, _) => true,
+            (Some(_), Some(served)) => served.is_read_only || !self.toolset.is_read_only,
+            (Some(_), None) => false,
+        };
+        is_there && self.toolset.has(tool)
+    }
+
+    fn served(&self, tool: &str) -> Option<&Served> {
+        self.served.iter().find(|served| served.name == tool)
     }
 
     /// The tools there are.
@@ -106,7 +146,7 @@ impl Policy {
 
     /// What becomes of a call of the tool with this own name.
     pub fn decide(&self, tool: &str, subject: Subject<'_>) -> Verdict {
-        if !self.toolset.has(tool) {
+        if !self.has(tool) {
             return Verdict {
                 effect: Effect::Deny,
                 rule: format!("toolset {}", self.toolset.name),
@@ -123,6 +163,11 @@ impl Policy {
                 effect: rule.effect,
                 rule: rule.id.clone(),
                 source: rule.source.clone(),
+            },
+            None if self.served(tool).is_some_and(|served| served.is_asked) => Verdict {
+                effect: Effect::Ask,
+                rule: "default".to_owned(),
+                source: "no rule fits, and it is a server's".to_owned(),
             },
             None => Verdict {
                 effect: Effect::Allow,
@@ -194,6 +239,54 @@ mod tests {
             policy.decide("Read", Subject::Path("x")).effect,
             Effect::Allow
         );
+    }
+
+    #[test]
+    fn tools_of_servers_ask_unless_it_is_said_otherwise() {
+        use Effect::{Allow, Ask, Deny};
+        let served = || {
+            let tool = |name: &str, is_read_only, is_asked| Served {
+                name: format!("hub__{name}"),
+                is_read_only,
+                is_asked,
+            };
+            vec![
+                tool("search", true, false),
+                tool("delete", false, true),
+                tool("push", false, true),
+                tool("merge", false, true),
+            ]
+        };
+        let rules = [(Allow, "hub__*"), (Ask, "hub__merge"), (Deny, "hub__push")];
+        let decide = |policy: &Policy, tool: &str| {
+            let verdict = policy.decide(tool, Subject::Arguments("{}"));
+            (verdict.effect, verdict.rule)
+        };
+        let plain = policy("implement", &[]).with_served(served());
+        assert_eq!(decide(&plain, "hub__search").0, Allow);
+        assert_eq!(decide(&plain, "hub__delete"), (Ask, "default".to_owned()));
+        assert_eq!(
+            decide(&plain, "hub__other"),
+            (Deny, "toolset implement".to_owned())
+        );
+        let ruled = policy("implement", &rules).with_served(served());
+        assert_eq!(
+            decide(&ruled, "hub__delete"),
+            (Allow, "allow hub__*".to_owned())
+        );
+        assert_eq!(
+            decide(&ruled, "hub__merge"),
+            (Ask, "ask hub__merge".to_owned())
+        );
+        assert_eq!(decide(&ruled, "hub__push").0, Deny);
+        let reading = policy("review", &rules).with_served(served());
+        assert_eq!(decide(&reading, "hub__search").0, Allow);
+        assert_eq!(
+            decide(&reading, "hub__delete"),
+            (Deny, "toolset review".to_owned())
+        );
+        let safe = policy("safe", &rules).with_served(served());
+        assert_eq!(decide(&safe, "hub__search").0, Deny);
     }
 
     proptest! {

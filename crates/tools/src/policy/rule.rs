@@ -1,9 +1,8 @@
 //! One rule: `Tool` or `Tool(pattern)`, what it means, and where it was written.
 
 use super::command;
+use super::name::ToolName;
 use super::pattern::Pattern;
-use crate::catalog::{CATALOG, find};
-use crate::nearest::nearest;
 use serde_json::Value;
 use std::fmt;
 
@@ -46,6 +45,8 @@ pub enum Subject<'a> {
     Path(&'a str),
     /// Another word: an action, a name.
     Word(&'a str),
+    /// The arguments of a server's tool, as JSON. What they mean is the server's own.
+    Arguments(&'a str),
 }
 
 impl<'a> Subject<'a> {
@@ -76,7 +77,9 @@ impl Subject<'_> {
     pub const fn text(&self) -> &str {
         match self {
             Self::None => "",
-            Self::Command(text) | Self::Path(text) | Self::Word(text) => text,
+            Self::Command(text) | Self::Path(text) | Self::Word(text) | Self::Arguments(text) => {
+                text
+            }
         }
     }
 }
@@ -91,12 +94,13 @@ pub struct Rule {
     /// Where it was written.
     pub source: String,
     /// `None` for every tool.
-    tool: Option<&'static str>,
+    tool: Option<ToolName>,
     argument: Option<Pattern>,
 }
 
 impl Rule {
-    /// Reads `Tool` or `Tool(pattern)`; `*` is every tool.
+    /// Reads `Tool` or `Tool(pattern)`; `*` is every tool, `server__tool` one of a server and
+    /// `server__*` all of it.
     ///
     /// # Errors
     /// One sentence on what is wrong, with the nearest tool for a mistyped one.
@@ -113,8 +117,14 @@ impl Rule {
         };
         let name = match tool {
             "*" => None,
-            tool => Some(tool_name(tool)?),
+            tool => Some(ToolName::parse(tool)?),
         };
+        if argument.is_some() && name.as_ref().is_some_and(|name| name.server().is_some()) {
+            return Err(format!(
+                "the rule `{text}` has a pattern; what the arguments of a server's tool mean is the server's own, \
+                 so write `{tool}`"
+            ));
+        }
         if argument.is_some_and(str::is_empty) {
             return Err(format!(
                 "the rule `{text}` has an empty pattern; write `{tool}` for every call"
@@ -131,10 +141,16 @@ impl Rule {
         })
     }
 
+    /// The server whose tools it is about, if it is about one's.
+    pub fn server(&self) -> Option<&str> {
+        self.tool.as_ref()?.server()
+    }
+
     /// How much it says outright: of two rules the one that says more is the more specific.
-    pub(super) fn specificity(&self) -> (bool, usize) {
+    pub(super) fn specificity(&self) -> (bool, bool, usize) {
         let chars = self.argument.as_ref().map_or(0, Pattern::literal_chars);
-        (self.tool.is_some(), chars)
+        let is_one = self.tool.as_ref().is_some_and(ToolName::is_one);
+        (self.tool.is_some(), is_one, chars)
     }
 
     /// Whether it is about this call.
@@ -142,9 +158,9 @@ impl Rule {
         // What is said against commands of Bash is said against those of every tool; nothing is allowed
         // under a name that its rule does not have.
         let is_by_other_name = self.effect != Effect::Allow
-            && self.tool == Some("Bash")
+            && self.tool == Some(ToolName::Own("Bash"))
             && matches!(subject, Subject::Command(_));
-        if !is_by_other_name && self.tool.is_some_and(|wanted| wanted != tool) {
+        if !is_by_other_name && self.tool.as_ref().is_some_and(|wanted| !wanted.means(tool)) {
             return false;
         }
         let Some(pattern) = &self.argument else {
@@ -153,6 +169,8 @@ impl Rule {
         match subject {
             Subject::None => false,
             Subject::Word(word) => pattern.fits_text(word),
+            // Any text can stand anywhere in there.
+            Subject::Arguments(text) => self.effect != Effect::Allow && pattern.fits_text(text),
             Subject::Path(path) => pattern.fits_path(&absolute(path)),
             Subject::Command(line) if self.effect == Effect::Allow => command::plain(line)
                 .is_some_and(|commands| commands.iter().all(|one| pattern.fits_text(one))),
@@ -161,24 +179,6 @@ impl Rule {
                 .any(|one| pattern.fits_text(one)),
         }
     }
-}
-
-/// A tool's own name, from any of its names.
-///
-/// # Errors
-/// One sentence with the nearest name, or all of them.
-pub(super) fn tool_name(text: &str) -> Result<&'static str, String> {
-    if let Ok(tool) = find(text) {
-        return Ok(tool.name);
-    }
-    let names = || CATALOG.iter().map(|tool| tool.name);
-    Err(match nearest(text, names()) {
-        Some(name) => format!("there is no tool `{text}`; did you mean `{name}`?"),
-        None => format!(
-            "there is no tool `{text}`; the tools are {}",
-            names().collect::<Vec<_>>().join(", ")
-        ),
-    })
 }
 
 /// A path from the root, without `.`, `..` and doubled slashes, by its text alone. Links are not
@@ -205,6 +205,7 @@ fn absolute(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::CATALOG;
 
     fn rule(effect: Effect, text: &str) -> Rule {
         Rule::parse(effect, text, "test").unwrap()
@@ -217,7 +218,30 @@ mod tests {
         assert!(wrong("Nothing").contains("the tools are Bash, "));
         assert!(wrong("Bash(git *").contains("does not end with `)`"));
         assert!(wrong("Bash()").contains("empty pattern"));
-        assert_eq!(rule(Effect::Deny, "file_read").tool, Some("Read"));
+        assert_eq!(
+            rule(Effect::Deny, "file_read").tool,
+            Some(ToolName::Own("Read"))
+        );
+    }
+
+    #[test]
+    fn rules_on_servers_are_about_their_names_only() {
+        let fits = |effect, text, tool| rule(effect, text).fits(tool, Subject::Arguments("{}"));
+        for effect in [Effect::Allow, Effect::Ask, Effect::Deny] {
+            assert!(fits(effect, "hub__search", "hub__search"));
+            assert!(fits(effect, "hub__*", "hub__search"));
+            assert!(fits(effect, "*", "hub__search"));
+            assert!(!fits(effect, "hub__search", "hub__delete"));
+            assert!(!fits(effect, "hub__*", "hubs__search") && !fits(effect, "hub__*", "Bash"));
+            let wrong = Rule::parse(effect, "hub__search(x*)", "x").unwrap_err();
+            assert!(wrong.contains("so write `hub__search`"), "{wrong}");
+        }
+        let said = Subject::Arguments(r#"{"q":"x; git push"}"#);
+        assert!(rule(Effect::Deny, "*(*git push*)").fits("hub__run", said));
+        assert!(!rule(Effect::Allow, "*(*git push*)").fits("hub__run", said));
+        assert!(!rule(Effect::Deny, "Bash(git push *)").fits("hub__run", said));
+        assert_eq!(rule(Effect::Ask, "hub__*").server(), Some("hub"));
+        assert!(Rule::parse(Effect::Ask, "hub.x__y", "x").is_err());
     }
 
     #[test]

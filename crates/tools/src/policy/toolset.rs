@@ -1,6 +1,6 @@
 //! Toolsets: which tools a phase of work has, and whether it may write to the workspace.
 
-use super::rule::tool_name;
+use super::name::{ToolName, parts};
 use crate::catalog::{CATALOG, Definition, find};
 use crate::nearest::nearest;
 
@@ -13,7 +13,9 @@ pub struct Toolset {
     pub source: String,
     /// Whether a sandbox that is made for it shows the workspace read-only.
     pub is_read_only: bool,
-    tools: Vec<&'static str>,
+    tools: Vec<ToolName>,
+    /// Whether it has the tools of every server. With a read-only one those that only read.
+    has_servers: bool,
 }
 
 /// The toolset of whoever names none.
@@ -27,7 +29,8 @@ const COMMANDS: [&str; 2] = ["Bash", "Job"];
 const RUNNING: [&str; 3] = ["Bash", "Job", "Code"];
 const WRITING: [&str; 2] = ["Write", "Edit"];
 
-/// Name, tools, and whether the workspace is read-only.
+/// Name, tools, and whether the workspace is read-only. All but `safe`, which runs nothing, have the
+/// tools of servers.
 type Shipped = (&'static str, &'static [&'static [&'static str]], bool);
 
 const SHIPPED: [Shipped; 6] = [
@@ -50,7 +53,12 @@ impl Toolset {
                     name: (*name).to_owned(),
                     source: "shipped".to_owned(),
                     is_read_only: *is_read_only,
-                    tools: CATALOG.iter().filter(is_in).map(|tool| tool.name).collect(),
+                    tools: CATALOG
+                        .iter()
+                        .filter(is_in)
+                        .map(|tool| ToolName::Own(tool.name))
+                        .collect(),
+                    has_servers: *name != "safe",
                 }
             })
             .collect()
@@ -63,6 +71,7 @@ impl Toolset {
             source: "shipped".to_owned(),
             is_read_only: true,
             tools: Vec::new(),
+            has_servers: false,
         }
     }
 
@@ -86,7 +95,7 @@ impl Toolset {
         let is_read_only = words.contains(&READ_ONLY);
         let mut tools = Vec::new();
         for word in words.iter().filter(|word| **word != READ_ONLY) {
-            let tool = tool_name(word)?;
+            let tool = ToolName::parse(word)?;
             if !tools.contains(&tool) {
                 tools.push(tool);
             }
@@ -99,6 +108,7 @@ impl Toolset {
             source: source.into(),
             is_read_only,
             tools,
+            has_servers: false,
         })
     }
 
@@ -121,14 +131,37 @@ impl Toolset {
         })
     }
 
-    /// Whether it has the tool of this name.
+    /// Whether it has the tool of this name. Which of a server's tools change nothing is not known here.
     pub fn has(&self, tool: &str) -> bool {
-        self.tools.contains(&tool)
+        self.tools.iter().any(|name| name.means(tool)) || self.has_servers && parts(tool).is_some()
     }
 
-    /// Its tools.
+    /// Its tools of the catalog.
     pub fn tools(&self) -> impl Iterator<Item = &'static Definition> + '_ {
-        self.tools.iter().filter_map(|name| find(name).ok())
+        self.tools.iter().filter_map(|name| match name {
+            ToolName::Own(name) => find(name).ok(),
+            ToolName::Served { .. } => None,
+        })
+    }
+
+    /// Every server it names.
+    pub fn servers(&self) -> impl Iterator<Item = &str> {
+        self.tools.iter().filter_map(ToolName::server)
+    }
+
+    /// Its tools as they are named in it.
+    pub fn names(&self) -> impl Iterator<Item = String> + '_ {
+        self.tools.iter().map(ToString::to_string)
+    }
+
+    fn covers(&self, name: &ToolName) -> bool {
+        match name {
+            ToolName::Own(name) => self.has(name),
+            ToolName::Served { server, .. } => {
+                let is_whole = |own: &ToolName| !own.is_one() && own.server() == Some(server);
+                self.has_servers || self.tools.iter().any(|own| own == name || is_whole(own))
+            }
+        }
     }
 
     /// Why it can do more than `other`; `None` when it cannot.
@@ -139,7 +172,13 @@ impl Toolset {
                 other.name
             ));
         }
-        let more = self.tools.iter().find(|tool| !other.has(tool))?;
+        if self.has_servers && !other.has_servers {
+            return Some(format!(
+                "has the tools of servers, which the toolset `{}` does not have",
+                other.name
+            ));
+        }
+        let more = self.tools.iter().find(|tool| !other.covers(tool))?;
         Some(format!(
             "has the tool {more}, which the toolset `{}` does not have",
             other.name
@@ -190,6 +229,19 @@ mod tests {
             docs.wider_than(Toolset::find(&shipped, "research").unwrap()),
             None
         );
+        let served = Toolset::parse("hub", &["read-only", "hub__*", "tea__make"], "x").unwrap();
+        assert!(served.has("hub__search") && served.has("tea__make") && !served.has("tea__spill"));
+        assert_eq!(served.servers().collect::<Vec<_>>(), ["hub", "tea"]);
+        let (safe, plan) = (
+            Toolset::find(&shipped, "safe").unwrap(),
+            Toolset::find(&shipped, "plan").unwrap(),
+        );
+        assert!(!safe.has("hub__search") && plan.has("hub__search"));
+        assert_eq!(served.wider_than(plan), None);
+        assert!(served.wider_than(safe).unwrap().contains("hub__*"));
+        let one = Toolset::parse("one", &["read-only", "hub__search"], "x").unwrap();
+        assert_eq!(one.wider_than(&served), None);
+        assert!(served.wider_than(&one).is_some() && plan.wider_than(&served).is_some());
         assert!(
             Toolset::find(&shipped, "safe")
                 .unwrap()
