@@ -111,3 +111,60 @@ fn a_file_that_never_holds_still_is_named_and_not_taken() {
     writer.wait().unwrap();
     person.assert_nothing_lives();
 }
+
+#[test]
+fn what_lies_outside_the_workspace_comes_back_to_where_it_is_wanted() {
+    Person::each(|person| {
+        person.write("project/dist/a.js", "0\n");
+        person.line("start box").run().expect_code(0);
+        let made = "mkdir -p /tmp/out/deep/.git && cd /tmp/out && echo one > deep/one && echo x > '*' && \
+                    mkfifo pipe && ln -s /etc/passwd away && ln -s deep/one near && echo 1 > deep/.git/x && \
+                    chmod +x deep/one && echo 1 > /workspace/dist/a.js && echo 2 > /workspace/dist/b.js";
+        person.script("exec box", made).run().expect_code(0);
+
+        let ran = person.line("pull box --from /tmp/out").run().expect_code(2);
+        assert!(ran.err().contains("--to DIR"), "{ran}");
+        let to = person.place().home().join("to");
+        fs::create_dir(&to).unwrap();
+        person.own(&to);
+        let pull = |from: &str| {
+            person.glovebox(["pull", "box", "--from", from, "--to", to.to_str().unwrap()])
+        };
+        let ran = pull("/tmp/out").run().expect_code(0);
+        for stays in ["pipe", "away", "deep/.git"] {
+            assert!(ran.err().contains(stays), "{ran}");
+            assert!(fs::symlink_metadata(to.join(stays)).is_err(), "{stays}");
+        }
+        assert_eq!(fs::read(to.join("deep/one")).unwrap(), b"one\n");
+        assert_eq!(fs::read(to.join("near")).unwrap(), b"one\n");
+        let mode = fs::metadata(to.join("deep/one")).unwrap().permissions();
+        assert_eq!(
+            std::os::unix::fs::PermissionsExt::mode(&mode) & 0o100,
+            0o100
+        );
+
+        // One file, by a name that is a pattern; what is there already and differs stays.
+        fs::remove_dir_all(to.join("deep")).unwrap();
+        pull("/tmp/out/*").run().expect_code(0);
+        assert!(!to.join("deep").exists());
+        fs::write(to.join("*"), "mine\n").unwrap();
+        pull("/tmp/out/*").run().expect_code(3);
+        assert_eq!(fs::read(to.join("*")).unwrap(), b"mine\n");
+        assert_eq!(fs::read(to.join("*.theirs")).unwrap(), b"x\n");
+
+        // One file of the workspace.
+        pull("/workspace/dist/b.js").run().expect_code(0);
+        assert_eq!(fs::read(to.join("b.js")).unwrap(), b"2\n");
+        assert!(!to.join("a.js").exists());
+
+        let ran = pull("/tmp/nowhere").run();
+        assert!(ran.err().contains("/tmp/nowhere"), "{ran}");
+        let ran = pull("/tmp/out/pipe").run();
+        assert!(
+            ran.err().contains("neither a directory nor a file"),
+            "{ran}"
+        );
+        person.line("kill box").run().expect_code(0);
+        person.assert_nothing_lives();
+    });
+}

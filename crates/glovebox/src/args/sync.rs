@@ -53,10 +53,11 @@ pub(crate) struct DiffArgs {
         glovebox pull work --exclude '*.log' --include dist/\n  \
         glovebox pull work --patch work.patch && git apply work.patch\n  \
         glovebox pull work --branch sandbox/work\n  \
-        glovebox pull work --from /workspace/dist --to ./dist"
+        glovebox pull work --from /workspace/dist --to ./dist\n  \
+        glovebox pull work --from /tmp/report --to ."
 )]
 pub(crate) struct PullArgs {
-    /// Directory inside whose changes come back [default: /workspace]
+    /// Directory or file inside whose changes come back; outside the workspace all of it does, and needs --to [default: /workspace]
     #[arg(long, value_name = "PATH", alias = "vm-path")]
     pub from: Option<PathBuf>,
     /// Directory they are applied to [default: the project the sandbox came from]

@@ -6,7 +6,7 @@ use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
 use crate::sync::apply::{self, Answer, Applied, Goal};
-use crate::sync::{self, Asked, Taken, patch_file, question};
+use crate::sync::{self, Asked, Source, Taken, patch_file, question};
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::{Outcome, Stage, SyncError, branch};
 use serde_json::{Map, Value};
@@ -43,23 +43,26 @@ pub(crate) fn run(cx: &Cx, args: &PullArgs) -> CommandResult {
 
 fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<String, CommandError> {
     let signals = Signals::take_over()?;
-    let from = args
-        .from
-        .as_deref()
-        .map(sync::inside)
-        .transpose()?
-        .flatten();
+    let from = match &args.from {
+        Some(from) => sync::source(from)?,
+        None => Source::Workspace,
+    };
     let asked = Asked {
         name: &args.name,
         exclude: &args.exclude,
         include: &args.include,
     };
     let mut meter = Meter::new(cx.talk, args.json, &signals);
-    let mut taken = sync::collect(cx, &asked, &mut |progress| meter.tick(progress))?;
+    let mut watch = |progress| meter.tick(progress);
+    let mut taken = match (&from, &args.to) {
+        (Source::Outside(path), None) => return Err(nowhere(path)),
+        (Source::Outside(path), Some(_)) => sync::outside::collect(cx, &asked, path, &mut watch)?,
+        _ => sync::collect(cx, &asked, &mut watch)?,
+    };
     meter.clear();
     let to = match (&args.to, &from) {
         (Some(to), from) => {
-            if let Some(from) = from {
+            if let Source::Inside(from) = from {
                 taken.rebase(from);
             }
             let to = cx.host.absolute(to);
@@ -69,7 +72,9 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
             })?
         }
         (None, from) => {
-            taken.retain(from.as_slice());
+            if let Source::Inside(from) = from {
+                taken.retain(std::slice::from_ref(from));
+            }
             sync::destination(&taken)?
         }
     };
@@ -100,6 +105,14 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
             Err(CommandError::new(Kind::Interrupted, fault))
         }
     }
+}
+
+/// What does not lie in the workspace has no place in the project.
+fn nowhere(from: &Path) -> CommandError {
+    CommandError::usage(
+        format!("{} does not lie in the workspace", from.display()),
+        "name the directory that it goes to with --to DIR",
+    )
 }
 
 /// Asks about what the host would execute, when there is somebody to ask.

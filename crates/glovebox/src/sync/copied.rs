@@ -65,7 +65,8 @@ pub(crate) fn start_dir(sandbox: &Sandbox) -> Option<ByteBuf> {
     (is_elsewhere && Origin::read(sandbox.dir()).is_some()).then(|| root(sandbox).into())
 }
 
-fn packing(sandbox: &Sandbox) -> Packing {
+/// What comes over a carrier is compressed.
+pub(super) fn packing(sandbox: &Sandbox) -> Packing {
     if sandbox.info().backend == Backend::Native.as_str() {
         Packing::Stored
     } else {

@@ -9,6 +9,7 @@ pub(crate) mod apply;
 mod base;
 mod below;
 pub(crate) mod copied;
+pub(crate) mod outside;
 pub(crate) mod patch_file;
 pub(crate) mod question;
 
@@ -26,7 +27,7 @@ use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::collect::{Layered, from_layers};
 use glovebox_workspace::patch::{self, PatchError};
 use glovebox_workspace::{
-    ChangeKind, Collected, Filter, Quota, Refusal, RelPath, Stage, SyncError, Watch,
+    ChangeKind, Collected, Filter, Node, Quota, Refusal, RelPath, Stage, SyncError, Watch,
 };
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -75,15 +76,28 @@ impl Taken {
         });
     }
 
-    /// Makes every path relative to `dir`, leaving out what lies elsewhere.
+    /// Makes every path relative to `dir`, leaving out what lies elsewhere. If it is a file, that is all
+    /// that stays, by its name.
     pub(crate) fn rebase(&mut self, dir: &RelPath) {
+        self.is_whole = false;
+        let mut changes = self.collected.set.changes.iter();
+        let is_file = changes
+            .any(|change| change.path == *dir && change.to().or(change.from()) != Some(&Node::Dir));
+        let dir = if is_file {
+            self.retain(std::slice::from_ref(dir));
+            match dir.parent() {
+                Some(parent) => parent,
+                None => return,
+            }
+        } else {
+            dir.clone()
+        };
         let empty = Collected::new(
             glovebox_workspace::ChangeSet::default(),
             Box::new(below::Nothing),
         );
         let whole = std::mem::replace(&mut self.collected, empty);
-        self.collected = Below::rebase(whole, dir);
-        self.is_whole = false;
+        self.collected = Below::rebase(whole, &dir);
     }
 }
 
@@ -204,6 +218,29 @@ pub(crate) fn paths(typed: &[OsString]) -> Result<Vec<RelPath>, CommandError> {
     Ok(parsed.unwrap_or_default())
 }
 
+/// A path in a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The workspace.
+    Workspace,
+    /// A path in it.
+    Inside(RelPath),
+    /// An absolute path elsewhere.
+    Outside(PathBuf),
+}
+
+/// Where to pull from, as typed: relative to the workspace, or absolute.
+pub(crate) fn source(typed: &Path) -> Result<Source, CommandError> {
+    let is_clean = |path: &Path| {
+        path.components()
+            .all(|part| part != std::path::Component::ParentDir)
+    };
+    if typed.is_absolute() && !typed.starts_with(WORKSPACE) && is_clean(typed) {
+        return Ok(Source::Outside(typed.components().collect()));
+    }
+    Ok(inside(typed)?.map_or(Source::Workspace, Source::Inside))
+}
+
 /// A path in the workspace as typed; `None` for the workspace itself.
 pub(crate) fn inside(typed: &Path) -> Result<Option<RelPath>, CommandError> {
     let wrong = || {
@@ -315,6 +352,12 @@ mod tests {
         assert_eq!(name("/workspace/src").as_deref(), Some("src"));
         assert_eq!(name("/workspace"), None);
         assert_eq!(name("."), None);
+        for typed in ["/tmp/out", "/tmp//out/", "/tmp/./out"] {
+            let outside = Source::Outside(PathBuf::from("/tmp/out"));
+            assert_eq!(source(Path::new(typed)).unwrap(), outside, "{typed}");
+        }
+        assert_eq!(source(Path::new("/workspace/")).unwrap(), Source::Workspace);
+        assert!(source(Path::new("/tmp/../etc")).is_err());
         for wrong in ["/etc", "../x", "a/../../x", "/workspacex"] {
             assert!(inside(Path::new(wrong)).is_err(), "{wrong}");
         }
