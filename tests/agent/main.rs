@@ -10,6 +10,7 @@
 )]
 
 mod endings;
+mod room;
 mod secrets;
 mod sessions;
 mod work;

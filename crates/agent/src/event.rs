@@ -7,6 +7,7 @@ use crate::conversation::calls;
 use crate::{CallResult, Ending, Image, Message, Part, StopReason, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// Version of the shape of events.
 pub const EVENT_VERSION: u32 = 1;
@@ -137,6 +138,38 @@ pub enum Event {
         results: usize,
         /// About how many tokens that saves.
         tokens: u64,
+        /// The calls whose outputs they were.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        calls: Vec<String>,
+    },
+    /// All that is old is told as a summary from here on.
+    Compacted {
+        /// The model's own words for it.
+        summary: String,
+        /// The call with which the part begins that is told as it was; without one, nothing is.
+        #[serde(default)]
+        first_kept: Option<String>,
+        /// How many messages the summary stands for.
+        messages: usize,
+        /// About how many tokens that saves.
+        tokens: u64,
+        /// What the summary cost.
+        #[serde(default)]
+        usage: Usage,
+        /// The same in US dollars, if the price is known.
+        #[serde(default)]
+        cost_usd: Option<f64>,
+    },
+    /// There was to be a summary, and there is none.
+    NotCompacted {
+        /// Why.
+        reason: String,
+        /// What the attempt cost.
+        #[serde(default)]
+        usage: Usage,
+        /// The same in US dollars, if the price is known.
+        #[serde(default)]
+        cost_usd: Option<f64>,
     },
     /// It ended, for now.
     Ended {
@@ -187,6 +220,8 @@ impl Event {
             Self::CallStarted { .. } => "call_started",
             Self::CallFinished { .. } => "call_finished",
             Self::Pruned { .. } => "pruned",
+            Self::Compacted { .. } => "compacted",
+            Self::NotCompacted { .. } => "not_compacted",
             Self::Ended { .. } => "ended",
         }
     }
@@ -224,8 +259,14 @@ pub struct Conversation {
     pub usage: Usage,
     /// What they cost, as far as prices were known.
     pub cost_usd: f64,
+    /// Calls whose outputs are told no more.
+    cut: BTreeSet<String>,
+    /// What stands for all that was said between the task and the second message.
+    pub(crate) summary: Option<String>,
 }
 
+/// What the model is told about a call that was not made any more.
+const NOT_DONE: &str = "[not done: the run ended before this call]";
 /// What the model is told about a call whose end nobody saw.
 const UNKNOWN_END: &str = "[interrupted: the agent stopped while this call ran. It may have had its \
     effect, in part or in full; look before you repeat it]";
@@ -249,7 +290,8 @@ impl Conversation {
         conversation
     }
 
-    fn take(&mut self, event: &Event) {
+    /// What `event` changes in what the model is told.
+    pub(crate) fn take(&mut self, event: &Event) {
         match event {
             Event::Started { task: text, .. } | Event::Said { text } => {
                 self.close_open_calls(UNKNOWN_END);
@@ -267,8 +309,7 @@ impl Conversation {
                     parts: parts.clone(),
                 });
                 self.turns = (*turn).max(self.turns);
-                self.usage += *usage;
-                self.cost_usd += cost_usd.unwrap_or(0.0);
+                self.spend(*usage, *cost_usd);
             }
             Event::CallFinished {
                 id,
@@ -284,8 +325,86 @@ impl Conversation {
                 is_error: *is_error,
                 images: images.clone(),
             }),
+            Event::Pruned { calls, .. } => self.cut.extend(calls.iter().cloned()),
+            Event::Compacted {
+                summary,
+                first_kept,
+                usage,
+                cost_usd,
+                ..
+            } => {
+                self.spend(*usage, *cost_usd);
+                self.summarize(summary, first_kept.as_deref());
+            }
+            Event::NotCompacted {
+                usage, cost_usd, ..
+            } => self.spend(*usage, *cost_usd),
+            Event::Ended { .. } => self.close_open_calls(NOT_DONE),
             _ => {}
         }
+    }
+
+    fn spend(&mut self, usage: Usage, cost_usd: Option<f64>) {
+        self.usage += usage;
+        self.cost_usd += cost_usd.unwrap_or(0.0);
+    }
+
+    /// Lets `summary` stand for everything between the task and the call `first_kept`. In a conversation
+    /// without that call nothing changes.
+    fn summarize(&mut self, summary: &str, first_kept: Option<&str>) {
+        let begin = match first_kept {
+            None => Some(self.messages.len()),
+            Some(id) => self.messages.iter().position(|message| {
+                matches!(message, Message::Assistant { parts }
+                    if calls(parts).iter().any(|call| call.id == id))
+            }),
+        };
+        let Some(begin) = begin.filter(|&begin| begin >= 1) else {
+            return;
+        };
+        self.messages.drain(1..begin);
+        self.summary = Some(summary.to_owned());
+        let there: BTreeSet<&str> = self
+            .messages
+            .iter()
+            .filter_map(|message| match message {
+                Message::Results { results } => Some(results),
+                _ => None,
+            })
+            .flatten()
+            .map(|result| result.id.as_str())
+            .collect();
+        self.cut.retain(|id| there.contains(id.as_str()));
+    }
+
+    /// Whether the output of this call is told no more.
+    pub(crate) fn is_cut(&self, call: &str) -> bool {
+        self.cut.contains(call)
+    }
+
+    /// The messages as the model is told them.
+    pub fn told(&self) -> Vec<Message> {
+        let mut told = self.messages.clone();
+        for message in &mut told {
+            let Message::Results { results } = message else {
+                continue;
+            };
+            for result in results.iter_mut().filter(|result| self.is_cut(&result.id)) {
+                result.text = format!(
+                    "[{} bytes of output were taken out to make room; call the tool again if they matter]",
+                    result.text.len()
+                );
+                result.images.clear();
+            }
+        }
+        if let (Some(summary), Some(Message::User { text })) = (&self.summary, told.first_mut()) {
+            // In the same message: not every provider takes two of the user's in a row.
+            *text = format!(
+                "{text}\n\n[What was said and done since then became too long to be told again. Your own \
+                 summary of it follows, and after it whatever is newer.]\n\n{summary}"
+            );
+        }
+        told
     }
 
     pub(crate) fn add_result(&mut self, result: CallResult) {
@@ -297,8 +416,13 @@ impl Conversation {
         }
     }
 
+    /// The run is over: calls that were not made any more have a result that says so.
+    pub(crate) fn close(&mut self) {
+        self.close_open_calls(NOT_DONE);
+    }
+
     /// Every call needs a result before the model can be asked again: those without get `text`.
-    pub(crate) fn close_open_calls(&mut self, text: &str) {
+    fn close_open_calls(&mut self, text: &str) {
         let (asked, answered): (Vec<(String, String)>, Vec<String>) = match self.messages.as_slice()
         {
             [.., Message::Assistant { parts }] => (named(parts), Vec::new()),

@@ -37,10 +37,13 @@ pub fn read_recording(text: &str) -> Result<Vec<Event>, Fault> {
     Ok(events)
 }
 
-/// Gives recorded answers in their order, whatever it is asked.
+/// Gives recorded answers in their order, whatever it is asked. What was left out of the prompts then is
+/// left out again.
 #[derive(Debug)]
 pub struct Recorded {
     answers: Vec<Answer>,
+    /// What was done to make room, before each answer.
+    room_made: Vec<Vec<Event>>,
     next: AtomicUsize,
     label: String,
 }
@@ -48,21 +51,30 @@ pub struct Recorded {
 impl Recorded {
     /// Plays the answers among `events`. `label` is what it is called in events.
     pub fn new(events: &[Event], label: impl Into<String>) -> Self {
-        let answers = events
-            .iter()
-            .filter_map(|event| match event {
+        let (mut answers, mut room_made) = (Vec::new(), vec![Vec::new()]);
+        for event in events {
+            match event {
                 Event::Answered {
                     parts, stop, usage, ..
-                } => Some(Answer {
-                    parts: parts.clone(),
-                    stop: stop.clone(),
-                    usage: *usage,
-                }),
-                _ => None,
-            })
-            .collect();
+                } => {
+                    answers.push(Answer {
+                        parts: parts.clone(),
+                        stop: stop.clone(),
+                        usage: *usage,
+                    });
+                    room_made.push(Vec::new());
+                }
+                Event::Pruned { .. } | Event::Compacted { .. } | Event::NotCompacted { .. } => {
+                    if let Some(before) = room_made.last_mut() {
+                        before.push(event.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
         Self {
             answers,
+            room_made,
             next: AtomicUsize::new(0),
             label: label.into(),
         }
@@ -103,6 +115,11 @@ impl Model for Recorded {
 
     fn skip(&self, answers: usize) {
         self.next.fetch_add(answers, Ordering::SeqCst);
+    }
+
+    fn room_made(&self) -> Option<Vec<Event>> {
+        let next = self.next.load(Ordering::SeqCst);
+        Some(self.room_made.get(next).cloned().unwrap_or_default())
     }
 }
 

@@ -5,15 +5,17 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod scene;
+
 use glovebox_agent::{
     Answer, Answering, Budget, Call, Conversation, Ending, Event, Head, Limits, Message, Model,
-    ModelError, NoApproval, Observe, OnDelta, Part, Prompt, Secrets, Stop, ToolDefinition,
-    ToolOutput, Tools, Verdict,
+    ModelError, NoApproval, OnDelta, Part, Prompt, Secrets, Stop, ToolDefinition, ToolOutput,
+    Tools, Verdict,
 };
 use glovebox_proto::{Code, Fault};
 use proptest::prelude::*;
+use scene::{Kept, assert_whole};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -82,6 +84,7 @@ impl Model for Script {
                         remedy: None,
                         status: Some(400),
                         is_passing: false,
+                        is_too_long: false,
                         retry_after: None,
                     });
                 }
@@ -138,22 +141,8 @@ impl Tools for Scene {
     }
 }
 
-#[derive(Default)]
-struct Kept(Vec<Event>);
-
-impl Observe for Kept {
-    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
-        // As the log does it.
-        if event.is_kept() {
-            let line = serde_json::to_string(event).unwrap();
-            self.0.push(serde_json::from_str(&line).unwrap());
-        }
-        Ok(())
-    }
-}
-
 /// Runs a script, stopped after `stop_ms`.
-fn play(says: Vec<Say>, stop_ms: u64, limits: Limits) -> (Verdict, Conversation, Kept, Script) {
+fn play(says: Vec<Say>, stop_ms: u64, budget: Budget) -> (Verdict, Conversation, Kept, Script) {
     let model = Script {
         says,
         next: AtomicUsize::new(0),
@@ -172,45 +161,17 @@ fn play(says: Vec<Say>, stop_ms: u64, limits: Limits) -> (Verdict, Conversation,
         tools: &tools,
         approve: &NoApproval,
         system: "",
-        limits,
+        limits: Limits::default(),
         price: None,
-        budget: Budget::default(),
+        budget,
         secrets: &secrets,
         stop,
     };
     let mut conversation = Conversation::new("task");
-    let mut kept = Kept::default();
+    let mut kept = Kept::begun("task");
     let verdict = head.run(&mut conversation, &mut kept);
     stopper.join().unwrap();
     (verdict, conversation, kept, model)
-}
-
-/// Every call has exactly one result, right after it.
-fn assert_whole(messages: &[Message]) {
-    let mut seen = BTreeSet::new();
-    for (at, message) in messages.iter().enumerate() {
-        let Message::Assistant { parts } = message else {
-            continue;
-        };
-        let calls: Vec<&str> = parts
-            .iter()
-            .filter_map(|part| match part {
-                Part::Call(call) => Some(call.id.as_str()),
-                _ => None,
-            })
-            .collect();
-        for id in &calls {
-            assert!(seen.insert((*id).to_owned()), "{id} twice");
-        }
-        if calls.is_empty() {
-            continue;
-        }
-        let Some(Message::Results { results }) = messages.get(at + 1) else {
-            panic!("no results after {at}: {messages:?}");
-        };
-        let answered: Vec<&str> = results.iter().map(|result| result.id.as_str()).collect();
-        assert_eq!(answered, calls);
-    }
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -237,17 +198,20 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_run_ends_in_a_documented_way(says in prop::collection::vec(say(), 0..6), stop_ms in 0_u64..30) {
+    fn every_run_ends_in_a_documented_way(says in prop::collection::vec(say(), 0..6), stop_ms in 0_u64..30,
+        window in prop_oneof![Just(200_000), Just(100), Just(200)]) {
         let begin = Instant::now();
-        let (verdict, conversation, kept, model) = play(says, stop_ms, Limits::default());
+        let (verdict, conversation, kept, model) = play(says, stop_ms, Budget::of_window(window));
         prop_assert!(begin.elapsed() < Duration::from_secs(10));
         assert_whole(&conversation.messages);
         for prompt in model.prompts.lock().unwrap().iter() {
             assert_whole(prompt);
         }
         // The log alone gives the same conversation.
-        let from_log = Conversation::from_events(&kept.0);
-        assert_whole(&from_log.messages);
+        let from_log = kept.conversation();
+        prop_assert_eq!(&from_log.messages, &conversation.messages);
+        prop_assert_eq!(from_log.told(), conversation.told());
+        prop_assert_eq!(from_log.usage, conversation.usage);
         let is_told = matches!(kept.0.last(), Some(Event::Ended { ending, .. }) if *ending == verdict.ending);
         prop_assert!(is_told);
         match verdict.ending {
@@ -257,7 +221,9 @@ proptest! {
             }
             Ending::Lost => prop_assert!(verdict.fault.is_some()),
             Ending::Aborted | Ending::Failed => prop_assert!(!verdict.message.is_empty()),
-            Ending::StoppedByLimit => prop_assert!(false, "no limit was near"),
+            Ending::StoppedByLimit => {
+                prop_assert!(window < 1000 && verdict.message.contains("agent.window"), "{}", verdict.message);
+            }
         }
     }
 }

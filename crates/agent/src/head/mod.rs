@@ -6,19 +6,20 @@
 //! conversation can go on.
 
 mod calls;
+mod room;
 mod verdict;
 
 pub use calls::{Approval, Approve, NoApproval};
 pub use verdict::{Ending, Verdict};
 
-use crate::context::{Budget, Pruned};
+use crate::context::{Budget, Gauge};
 use crate::conversation::text;
 use crate::event::Conversation;
 use crate::model::ModelError;
 use crate::repetition::{Circle, Repetition};
 use crate::{
     Answer, Call, Delta, Event, Limits, Message, Model, Part, Price, Prompt, Secrets, Stop,
-    StopReason, ToolDefinition, Tools,
+    StopReason, ToolDefinition, Tools, Usage,
 };
 use glovebox_proto::{Code, Fault};
 use std::collections::BTreeSet;
@@ -60,6 +61,18 @@ pub struct Head<'a> {
     pub stop: Stop,
 }
 
+/// What one run knows besides its conversation.
+struct Run<'a> {
+    began: Instant,
+    deadline: Option<Instant>,
+    runtime: &'a tokio::runtime::Runtime,
+    tools: Vec<ToolDefinition>,
+    gauge: Gauge,
+    /// As it was given, or less once a server has refused a prompt that fits.
+    budget: Budget,
+    failed_summaries: u32,
+}
+
 impl Head<'_> {
     /// Goes on with `conversation` until something ends it. The ending is told to `observe` as well.
     pub fn run(&self, conversation: &mut Conversation, observe: &mut dyn Observe) -> Verdict {
@@ -78,7 +91,7 @@ impl Head<'_> {
                 Leave::from(fault).0
             }
         };
-        conversation.close_open_calls("[not done: the run ended before this call]");
+        conversation.close();
         let ended = Event::Ended {
             ending: verdict.ending,
             message: verdict.message.clone(),
@@ -98,38 +111,31 @@ impl Head<'_> {
         observe: &mut dyn Observe,
         runtime: &tokio::runtime::Runtime,
     ) -> Result<Verdict, Leave> {
-        let began = Instant::now();
-        let deadline = self.limits.max_time.map(|time| began + time);
         let tools = self.tools.definitions();
-        let mut pruned = Pruned::default();
+        let mut run = Run {
+            began: Instant::now(),
+            deadline: self.limits.max_time.map(|time| Instant::now() + time),
+            runtime,
+            gauge: Gauge::new(self.system, &tools),
+            budget: self.budget,
+            failed_summaries: 0,
+            tools,
+        };
         let mut repetition = Repetition::default();
         let mut approved = BTreeSet::new();
         let mut cut_answers = 0;
-        let mut last_prompt_tokens = 0;
         loop {
-            self.check_stop()?;
-            let reached = self.limits.reached(
-                conversation.turns,
-                conversation.usage,
-                conversation.cost_usd,
-                began.elapsed(),
-            );
-            if let Some(sentence) = reached {
-                return Err(Leave::because(Ending::StoppedByLimit, sentence));
+            self.check_limits(&run, conversation)?;
+            if self.make_room(&mut run, conversation, observe)? {
+                self.check_limits(&run, conversation)?;
             }
             conversation.turns += 1;
             let turn = conversation.turns;
             observe.observe(&Event::TurnStarted { turn })?;
-            let gain = pruned.decide(&conversation.messages, last_prompt_tokens, self.budget);
-            if let Some((results, tokens)) = gain {
-                observe.observe(&Event::Pruned { results, tokens })?;
-            }
-            let told = pruned.apply(&conversation.messages);
-            let mut answer = self.ask(&told, &tools, deadline, observe, runtime)?;
-            last_prompt_tokens = answer.usage.input;
+            let mut answer = self.ask_in_room(&mut run, conversation, observe)?;
             make_ids_unique(&mut answer, conversation, turn);
             self.clean(&mut answer);
-            let cost_usd = self.price.map(|price| price.of(answer.usage));
+            let cost_usd = self.cost(answer.usage);
             conversation.usage += answer.usage;
             conversation.cost_usd += cost_usd.unwrap_or(0.0);
             observe.observe(&Event::Answered {
@@ -166,9 +172,9 @@ impl Head<'_> {
             cut_answers = 0;
             let (results, is_waiting) = self.call_all(
                 &calls,
-                &tools,
+                &run.tools,
                 &mut approved,
-                deadline,
+                run.deadline,
                 conversation,
                 observe,
             )?;
@@ -190,6 +196,20 @@ impl Head<'_> {
         }
     }
 
+    fn check_limits(&self, run: &Run<'_>, conversation: &Conversation) -> Result<(), Leave> {
+        self.check_stop()?;
+        let reached = self.limits.reached(
+            conversation.turns,
+            conversation.usage,
+            conversation.cost_usd,
+            run.began.elapsed(),
+        );
+        match reached {
+            Some(sentence) => Err(Leave::because(Ending::StoppedByLimit, sentence)),
+            None => Ok(()),
+        }
+    }
+
     fn check_stop(&self) -> Result<(), Leave> {
         if self.stop.is_asked() {
             return Err(Leave::because(Ending::Aborted, "stopped by the user"));
@@ -197,36 +217,29 @@ impl Head<'_> {
         Ok(())
     }
 
-    /// One answer, or the reason why there is none.
+    /// One answer, or the reason why there is none. What comes of it before its end goes to `on_delta`.
     fn ask(
         &self,
-        messages: &[Message],
-        tools: &[ToolDefinition],
-        deadline: Option<Instant>,
-        observe: &mut dyn Observe,
-        runtime: &tokio::runtime::Runtime,
-    ) -> Result<Answer, Leave> {
+        run: &Run<'_>,
+        prompt: Prompt<'_>,
+        on_piece: &mut dyn FnMut(Delta) -> Result<(), Fault>,
+    ) -> Result<Result<Answer, ModelError>, Leave> {
         enum Came {
             Answer(Result<Answer, ModelError>),
             Stop,
             Deadline,
         }
-        let prompt = Prompt {
-            system: self.system,
-            messages,
-            tools,
-        };
         // Pieces go through a queue: whoever is told may be slow or fail, and the connection is read on.
         let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
         let mut on_delta = move |delta| {
             let _ = send.send(delta);
         };
         let mut kept = Ok(());
-        let came = runtime.block_on(async {
+        let came = run.runtime.block_on(async {
             let answering = self.model.answer(prompt, &mut on_delta);
             tokio::pin!(answering);
             let late = async {
-                match deadline {
+                match run.deadline {
                     Some(at) => tokio::time::sleep_until(at.into()).await,
                     None => std::future::pending().await,
                 }
@@ -238,7 +251,7 @@ impl Head<'_> {
                     () = self.stop.asked() => break Came::Stop,
                     () = &mut late => break Came::Deadline,
                     Some(delta) = receive.recv() => {
-                        kept = observe.observe(&delta_event(delta));
+                        kept = on_piece(delta);
                         if kept.is_err() {
                             break Came::Stop;
                         }
@@ -248,12 +261,11 @@ impl Head<'_> {
             }
         });
         while let Ok(delta) = receive.try_recv() {
-            kept = kept.and(observe.observe(&delta_event(delta)));
+            kept = kept.and(on_piece(delta));
         }
         kept?;
         match came {
-            Came::Answer(Ok(answer)) => Ok(answer),
-            Came::Answer(Err(error)) => Err(Fault::from(error).into()),
+            Came::Answer(answer) => Ok(answer),
             Came::Stop => {
                 self.check_stop()?;
                 Err(Leave::because(Ending::Aborted, "stopped"))
@@ -265,11 +277,15 @@ impl Head<'_> {
     fn too_late(&self) -> Leave {
         let sentence = self.limits.reached(
             0,
-            crate::Usage::default(),
+            Usage::default(),
             0.0,
             self.limits.max_time.unwrap_or_default(),
         );
         Leave::because(Ending::StoppedByLimit, sentence.unwrap_or_default())
+    }
+
+    fn cost(&self, usage: Usage) -> Option<f64> {
+        self.price.map(|price| price.of(usage))
     }
 
     fn clean(&self, answer: &mut Answer) {

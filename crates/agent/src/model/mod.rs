@@ -12,7 +12,7 @@ pub use name::{Access, ModelName, Provider, detect};
 pub use remote::Remote;
 pub use retry::RetryPolicy;
 
-use crate::{Answer, Message, ToolDefinition};
+use crate::{Answer, Event, Message, ToolDefinition};
 use glovebox_proto::{Code, Fault};
 use std::future::Future;
 use std::pin::Pin;
@@ -70,6 +70,12 @@ pub trait Model: Send + Sync {
 
     /// Tells it how many answers of an earlier run it has given already.
     fn skip(&self, _answers: usize) {}
+
+    /// What was done to make room before its next answer, where it is a recording; `None` where that is
+    /// to be decided.
+    fn room_made(&self) -> Option<Vec<Event>> {
+        None
+    }
 }
 
 /// Why there is no answer.
@@ -84,6 +90,8 @@ pub struct ModelError {
     pub status: Option<u16>,
     /// Whether the same request may succeed later.
     pub is_passing: bool,
+    /// Whether it was refused because more was told than the model can be told at once.
+    pub is_too_long: bool,
     /// How long the provider wants to be left alone.
     pub retry_after: Option<Duration>,
 }
@@ -95,6 +103,7 @@ impl ModelError {
             remedy: None,
             status: None,
             is_passing: false,
+            is_too_long: false,
             retry_after: None,
         }
     }

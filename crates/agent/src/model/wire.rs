@@ -56,9 +56,12 @@ pub(super) fn request(prompt: &Prompt<'_>, model: &ModelIden) -> ChatRequest {
             .with_description(tool.description.as_str())
             .with_schema(tool.schema.clone())
     });
-    ChatRequest::new(messages)
-        .with_system(prompt.system)
-        .with_tools(tools)
+    let request = ChatRequest::new(messages).with_system(prompt.system);
+    // Some servers refuse a list of no tools.
+    if prompt.tools.is_empty() {
+        return request;
+    }
+    request.with_tools(tools)
 }
 
 fn content(part: &Part, model: &ModelIden) -> ContentPart {
@@ -185,6 +188,7 @@ pub(super) fn error(error: Error) -> ModelError {
             });
             ModelError {
                 is_passing,
+                is_too_long: says_too_long(&body.to_string()),
                 ..ModelError::lasting(format!(
                     "the model server broke the answer off: {}",
                     told(&body.to_string())
@@ -265,8 +269,26 @@ fn http(status: u16, body: &str, retry_after: Option<Duration>) -> ModelError {
         remedy: remedy.map(str::to_owned),
         status: Some(status),
         is_passing: matches!(status, 408 | 409 | 425 | 429 | 500..),
+        is_too_long: status == 413 || (matches!(status, 400 | 422) && says_too_long(body)),
         retry_after,
     }
+}
+
+/// Words with which servers refuse a prompt that is longer than what their model can be told at once:
+/// Anthropic's, OpenAI's and those of compatible servers, Gemini's, llama.cpp's.
+const TOO_LONG: [&str; 7] = [
+    "prompt is too long",
+    "exceed context limit",
+    "context_length_exceeded",
+    "maximum context length",
+    "context window",
+    "exceeds the maximum number of tokens",
+    "available context size",
+];
+
+fn says_too_long(body: &str) -> bool {
+    let body = body.to_ascii_lowercase();
+    TOO_LONG.iter().any(|words| body.contains(words))
 }
 
 /// What a server wrote into its refusal, found where the providers put it.
@@ -314,6 +336,24 @@ mod tests {
             )
         };
         retry_after(&pairs.iter().map(header).collect())
+    }
+
+    #[test]
+    fn a_prompt_that_is_too_long_is_told_apart_from_other_refusals() {
+        for words in [
+            "prompt is too long: 208310 tokens > 200000 maximum",
+            "This model's maximum context length is 8192 tokens. However, you requested 9000",
+            "Your input exceeds the context window of this model.",
+            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            "the request exceeds the available context size",
+        ] {
+            let body = json!({ "error": { "message": words } }).to_string();
+            assert!(http(400, &body, None).is_too_long, "{words}");
+            // The same words in a failure of another kind mean something else.
+            assert!(!http(429, &body, None).is_too_long, "{words}");
+        }
+        assert!(!http(400, "{\"error\":{\"message\":\"no such tool\"}}", None).is_too_long);
+        assert!(http(413, "", None).is_too_long);
     }
 
     #[test]

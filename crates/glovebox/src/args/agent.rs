@@ -86,6 +86,10 @@ pub(crate) struct AgentArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Agent limits")]
 pub(crate) struct AgentLimitArgs {
+    /// Tokens the model can be told at once: when they are nearly used up, a summary stands for what is old
+    /// [default: 200000]
+    #[arg(long, value_name = "N", value_parser = crate::config::window)]
+    pub window: Option<Count>,
     /// Times the model is asked [default: 100]
     #[arg(long, value_name = "N")]
     pub max_turns: Option<Count>,

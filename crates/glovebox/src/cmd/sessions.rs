@@ -126,6 +126,15 @@ fn describe(text: &mut String, seq: u64, event: &Event) {
         Event::CallFinished { text, is_error, .. } => {
             block(if *is_error { "failed" } else { "came to" }, text);
         }
+        Event::Compacted {
+            summary, messages, ..
+        } => block(
+            &format!(
+                "a summary stands for {}",
+                render::plural(*messages, "message", "messages")
+            ),
+            summary,
+        ),
         Event::Ended {
             ending, message, ..
         } => block(&format!("ended: {ending:?}"), message),

@@ -83,6 +83,8 @@ pub(crate) struct Agent {
     pub model: Sourced<Option<String>>,
     /// What tokens cost.
     pub price: Sourced<Tariff>,
+    /// Tokens the model can be told at once.
+    pub window: Sourced<Count>,
     /// Times the model is asked.
     pub max_turns: Sourced<Count>,
     /// Wall time.
@@ -99,6 +101,7 @@ impl Default for Agent {
             mode: Sourced::default(Mode::Auto),
             model: Sourced::default(None),
             price: Sourced::default(Tariff(None)),
+            window: Sourced::default(Count(None)),
             max_turns: Sourced::default(Count(Some(100))),
             max_time: Sourced::default(Span(Some(3_600_000))),
             max_tokens: Sourced::default(Count(Some(5_000_000))),
@@ -127,6 +130,7 @@ impl Agent {
                 self.model.set(Some(text.to_owned()), origin);
             }
             "agent.price" => self.price.set(Tariff(Some(Price::parse(text)?)), origin),
+            "agent.window" => self.window.set(window(text)?, origin),
             "agent.max_turns" => self.max_turns.set(text.parse()?, origin),
             "agent.max_time" => self.max_time.set(text.parse()?, origin),
             "agent.max_tokens" => self.max_tokens.set(text.parse()?, origin),
@@ -158,6 +162,10 @@ impl Agent {
                 }
                 None => Vec::new(),
             },
+            "agent.window" => match self.window.value.0 {
+                Some(_) => one(&self.window),
+                None => vec![("200000".to_owned(), &self.window.origin)],
+            },
             "agent.max_turns" => one(&self.max_turns),
             "agent.max_time" => one(&self.max_time),
             "agent.max_tokens" => one(&self.max_tokens),
@@ -183,6 +191,8 @@ impl Agent {
             "agent.price" => {
                 (self.price.value != base.price.value).then_some("says what tokens cost")
             }
+            "agent.window" => (self.window.value != base.window.value)
+                .then_some("says how much the model is told, and so what that costs"),
             "agent.max_turns" => more(self.max_turns.value.0, base.max_turns.value.0)
                 .then_some("lets the agent go further"),
             "agent.max_time" => more(self.max_time.value.0, base.max_time.value.0)
@@ -194,6 +204,23 @@ impl Agent {
             _ => None,
         };
         why.map(str::to_owned)
+    }
+}
+
+/// Less leaves no room for the prompt and one answer.
+const MIN_WINDOW: u32 = 4000;
+
+/// Reads how many tokens a model can be told at once.
+///
+/// # Errors
+/// One sentence.
+pub(crate) fn window(text: &str) -> Result<Count, String> {
+    let window: Count = text.parse()?;
+    match window.0 {
+        Some(tokens) if tokens >= MIN_WINDOW => Ok(window),
+        _ => Err(format!(
+            "`{text}` is no window; write {MIN_WINDOW} tokens or more"
+        )),
     }
 }
 
@@ -214,6 +241,9 @@ impl Settings {
         if let Some(price) = flags.price {
             agent.price.set(Tariff(Some(price)), &Origin::Flag("price"));
         }
+        if let Some(window) = flags.window {
+            agent.window.set(window, &Origin::Flag("window"));
+        }
         if let Some(turns) = flags.max_turns {
             agent.max_turns.set(turns, &Origin::Flag("max-turns"));
         }
@@ -225,6 +255,14 @@ impl Settings {
         }
         if let Some(cost) = flags.max_cost {
             agent.max_cost.set(cost, &Origin::Flag("max-cost"));
+        }
+    }
+
+    /// How much the agent's model is told at once.
+    pub(crate) fn agent_budget(&self) -> glovebox_agent::Budget {
+        match self.agent.window.value.0 {
+            Some(tokens) => glovebox_agent::Budget::of_window(u64::from(tokens)),
+            None => glovebox_agent::Budget::default(),
         }
     }
 

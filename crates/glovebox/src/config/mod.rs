@@ -14,7 +14,7 @@ mod policy;
 mod resolve;
 mod sync;
 
-pub(crate) use agent::{Agent, Dollars, Mode};
+pub(crate) use agent::{Agent, Dollars, Mode, window};
 pub(crate) use key::KEYS;
 use key::Raw;
 pub(crate) use policy::Tools;

@@ -178,6 +178,7 @@ fn dry_run(
         "toolset": settings.tools.toolset.value,
         "asks_before_changes": placement == Placement::Local && !args.yes,
         "apply": format!("{:?}", when(args.apply, settings, Ending::Completed)).to_lowercase(),
+        "window": settings.agent_budget().window_tokens,
         "max_turns": limits.max_turns,
         "max_time_s": limits.max_time.map(|time| time.as_secs()),
         "max_tokens": limits.max_tokens,
@@ -412,7 +413,7 @@ impl Work<'_> {
             system: &session.system,
             limits: self.settings.agent_limits(),
             price: self.settings.agent.price.value.0,
-            budget: glovebox_agent::Budget::default(),
+            budget: self.settings.agent_budget(),
             secrets: &self.thinker.secrets,
             stop: stop.clone(),
         };

@@ -164,11 +164,36 @@ impl<'a> View<'a> {
                 );
                 self.line(&line);
             }
-            Event::Pruned { results, tokens } => {
+            Event::Pruned {
+                results, tokens, ..
+            } => {
                 let line = format!(
                     "glovebox: {} of old output (about {tokens} tokens) left out from here on",
                     render::plural(*results, "piece", "pieces")
                 );
+                self.line(&line);
+            }
+            Event::Compacted {
+                messages,
+                tokens,
+                usage,
+                cost_usd,
+                ..
+            } => {
+                self.spend(*usage, *cost_usd);
+                let line = format!(
+                    "glovebox: a summary stands for {} from here on (about {tokens} tokens less)",
+                    render::plural(*messages, "message", "messages")
+                );
+                self.line(&line);
+            }
+            Event::NotCompacted {
+                reason,
+                usage,
+                cost_usd,
+            } => {
+                self.spend(*usage, *cost_usd);
+                let line = format!("glovebox: there is no summary: {}", escape_text(reason));
                 self.line(&line);
             }
             Event::Answered {
@@ -177,10 +202,7 @@ impl<'a> View<'a> {
                 cost_usd,
                 ..
             } => {
-                self.usage += *usage;
-                if let Some(cost) = cost_usd {
-                    *self.cost_usd.get_or_insert(0.0) += cost;
-                }
+                self.spend(*usage, *cost_usd);
                 if self.has_color {
                     let line = format!("  turn {turn}, {}", self.spent());
                     let line = self.paint("2", &line);
@@ -210,6 +232,13 @@ impl<'a> View<'a> {
             self.is_mid_line = false;
             let _ = io::stdout().lock().write_all(b"\n");
             let _ = io::stdout().flush();
+        }
+    }
+
+    fn spend(&mut self, usage: Usage, cost_usd: Option<f64>) {
+        self.usage += usage;
+        if let Some(cost) = cost_usd {
+            *self.cost_usd.get_or_insert(0.0) += cost;
         }
     }
 

@@ -1,0 +1,342 @@
+//! Long conversations: what is left out, the summary that stands for it, and that a log, a resumed session
+//! and a recording all give the model the same bytes.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test, what must not fail may panic"
+)]
+
+mod scene;
+
+use glovebox_agent::{
+    Answer, Answering, Budget, Call, Conversation, Ending, Event, Head, Limits, Model, ModelError,
+    NoApproval, OnDelta, Part, Price, Prompt, Recorded, Secrets, Stop, ToolDefinition, ToolOutput,
+    Tools, Usage, Verdict,
+};
+use glovebox_proto::Fault;
+use scene::{Kept, assert_whole};
+use serde_json::{Value, json};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+/// What the writer of a model says when it is asked for a summary.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Summary {
+    Good,
+    Empty,
+    Broken,
+}
+
+/// Thinks aloud and calls a tool until it has done so often enough. Refuses what is too long for it.
+struct Talker {
+    turns: u32,
+    bytes: usize,
+    summary: Summary,
+    /// More bytes than this are refused.
+    window_bytes: usize,
+    /// Every prompt for an answer, and every one for a summary.
+    asked: Mutex<Vec<String>>,
+    summed_up: Mutex<Vec<String>>,
+}
+
+impl Talker {
+    fn new(turns: u32, bytes: usize, summary: Summary) -> Self {
+        Self {
+            turns,
+            bytes,
+            summary,
+            window_bytes: usize::MAX,
+            asked: Mutex::default(),
+            summed_up: Mutex::default(),
+        }
+    }
+
+    fn say(&self, prompt: &Prompt<'_>) -> Result<Answer, ModelError> {
+        let usage = Usage {
+            input: 100,
+            output: 10,
+            ..Usage::default()
+        };
+        let text = |text: String| Answer {
+            parts: vec![Part::Text { text }],
+            usage,
+            ..Answer::default()
+        };
+        assert_whole(prompt.messages);
+        let told = format!("{:?}", prompt.messages);
+        if prompt.tools.is_empty() {
+            let mut summed_up = self.summed_up.lock().unwrap();
+            summed_up.push(told);
+            return match self.summary {
+                Summary::Good => Ok(text(format!("SUMMARY {}", summed_up.len()))),
+                Summary::Empty => Ok(text(" \n".to_owned())),
+                Summary::Broken => Err(error(false)),
+            };
+        }
+        let mut asked = self.asked.lock().unwrap();
+        if told.len() > self.window_bytes {
+            return Err(error(true));
+        }
+        asked.push(told);
+        let turn = asked.len() as u32;
+        if turn > self.turns {
+            return Ok(text("done".to_owned()));
+        }
+        Ok(Answer {
+            parts: vec![
+                Part::Text {
+                    text: format!("thought {turn} {}", "t".repeat(self.bytes)),
+                },
+                Part::Call(Call {
+                    id: format!("c{turn}"),
+                    name: "Look".to_owned(),
+                    arguments: json!({ "turn": turn }),
+                    signatures: Vec::new(),
+                }),
+            ],
+            // Not counted: what is estimated counts.
+            usage: Usage { input: 0, ..usage },
+            ..Answer::default()
+        })
+    }
+}
+
+fn error(is_too_long: bool) -> ModelError {
+    ModelError {
+        message: "refused".to_owned(),
+        remedy: None,
+        status: Some(400),
+        is_passing: false,
+        is_too_long,
+        retry_after: None,
+    }
+}
+
+impl Model for Talker {
+    fn label(&self) -> String {
+        "test/talker".to_owned()
+    }
+
+    fn answer<'a>(&'a self, prompt: Prompt<'a>, _on_delta: OnDelta<'a>) -> Answering<'a> {
+        Box::pin(async move { self.say(&prompt) })
+    }
+}
+
+/// Plays a recording, and notes what it is told.
+struct Noted(Recorded, Mutex<Vec<String>>);
+
+impl Model for Noted {
+    fn label(&self) -> String {
+        self.0.label()
+    }
+
+    fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> Answering<'a> {
+        let told = format!("{:?}", prompt.messages);
+        self.1.lock().unwrap().push(told);
+        self.0.answer(prompt, on_delta)
+    }
+
+    fn room_made(&self) -> Option<Vec<Event>> {
+        self.0.room_made()
+    }
+}
+
+struct Look;
+
+impl Tools for Look {
+    fn definitions(&self) -> Vec<ToolDefinition> {
+        vec![ToolDefinition {
+            name: "Look".to_owned(),
+            description: String::new(),
+            schema: json!({}),
+            is_read_only: true,
+        }]
+    }
+
+    fn call(&self, _: &str, arguments: Value, _: &AtomicBool) -> Result<ToolOutput, Fault> {
+        Ok(ToolOutput {
+            text: format!("result of {arguments} {}", "r".repeat(1000)),
+            ..ToolOutput::default()
+        })
+    }
+}
+
+fn run(
+    model: &dyn Model,
+    window: u64,
+    limits: Limits,
+    conversation: &mut Conversation,
+    kept: &mut Kept,
+) -> Verdict {
+    let secrets = Secrets::default();
+    let head = Head {
+        model,
+        tools: &Look,
+        approve: &NoApproval,
+        system: "",
+        limits,
+        price: Some(Price::parse("1000/1000").unwrap()),
+        budget: Budget::of_window(window),
+        secrets: &secrets,
+        stop: Stop::default(),
+    };
+    head.run(conversation, kept)
+}
+
+fn count(kept: &Kept, kind: &str) -> usize {
+    kept.0.iter().filter(|event| event.kind() == kind).count()
+}
+
+#[test]
+fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
+    let model = Talker::new(40, 2000, Summary::Good);
+    let mut conversation = Conversation::new("the task itself");
+    let mut kept = Kept::begun("the task itself");
+    let verdict = run(
+        &model,
+        10_000,
+        Limits::default(),
+        &mut conversation,
+        &mut kept,
+    );
+    assert_eq!(verdict.ending, Ending::Completed, "{verdict:?}");
+    assert!(count(&kept, "compacted") > 1 && count(&kept, "pruned") > 0);
+    assert_eq!(conversation.turns, 41);
+
+    let asked = model.asked.into_inner().unwrap();
+    let summed_up = model.summed_up.into_inner().unwrap();
+    // Never more than the window, always with the task, and with the summary of the last time.
+    assert!(
+        asked
+            .iter()
+            .all(|told| told.len() < 40_000 && told.contains("the task itself"))
+    );
+    assert!(
+        asked
+            .last()
+            .unwrap()
+            .contains(&format!("SUMMARY {}", summed_up.len()))
+    );
+    assert!(!asked.last().unwrap().contains("thought 1 "));
+    // A summary is made of the one before and what came since, calls and outcomes included.
+    assert!(summed_up[1].contains("SUMMARY 1") && summed_up[1].contains("the task itself"));
+    assert!(summed_up[0].contains("thought 1 ") && summed_up[0].contains("result of"));
+
+    // What summaries cost is counted.
+    let summaries = summed_up.len() as u64;
+    assert_eq!(conversation.usage.input, 100 * summaries + 100);
+    let spent = conversation.usage.total() as f64 / 1000.0;
+    assert!((conversation.cost_usd - spent).abs() < 1e-6);
+
+    // The log gives the same conversation.
+    let from_log = kept.conversation();
+    assert_eq!(from_log, conversation);
+
+    // Whoever goes on after any event is told the same as whoever never stopped.
+    for (at, event) in kept.0.iter().enumerate() {
+        let Event::TurnStarted { turn } = event else {
+            continue;
+        };
+        let resumed = Conversation::from_events(&kept.0[..at]);
+        let told = format!("{:?}", resumed.told());
+        assert_eq!(told, asked[*turn as usize - 1], "turn {turn}");
+    }
+
+    // A recording makes the same prompts, with any window, and asks for no summary.
+    let recorded = Noted(Recorded::new(&kept.0, "recorded"), Mutex::default());
+    let mut again = Conversation::new("the task itself");
+    let mut kept_again = Kept::begun("the task itself");
+    let verdict = run(
+        &recorded,
+        1_000,
+        Limits::default(),
+        &mut again,
+        &mut kept_again,
+    );
+    assert_eq!(verdict.ending, Ending::Completed, "{verdict:?}");
+    assert_eq!(recorded.1.into_inner().unwrap(), asked);
+    assert_eq!(again, conversation);
+    assert_eq!(count(&kept_again, "compacted"), count(&kept, "compacted"));
+}
+
+#[test]
+fn a_summary_that_fails_ends_no_run() {
+    for summary in [Summary::Empty, Summary::Broken] {
+        // Thoughts are short, so that leaving out outputs is enough.
+        let model = Talker::new(60, 20, summary);
+        let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
+        let verdict = run(
+            &model,
+            6_000,
+            Limits::default(),
+            &mut conversation,
+            &mut kept,
+        );
+        assert_eq!(verdict.ending, Ending::Completed, "{summary:?} {verdict:?}");
+        assert_eq!(kept.conversation(), conversation);
+
+        // They are long, so that nothing is enough.
+        let model = Talker::new(60, 2000, summary);
+        let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
+        let verdict = run(
+            &model,
+            10_000,
+            Limits::default(),
+            &mut conversation,
+            &mut kept,
+        );
+        assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
+        assert!(verdict.message.contains("agent.window"), "{verdict:?}");
+        assert_eq!(count(&kept, "not_compacted"), 2, "it is not tried for ever");
+        assert_eq!(kept.conversation(), conversation);
+    }
+}
+
+#[test]
+fn a_server_that_says_it_was_told_too_much_is_believed_once() {
+    // Its window is smaller than what is known of it.
+    let mut model = Talker::new(12, 2000, Summary::Good);
+    model.window_bytes = 20_000;
+    let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
+    let verdict = run(
+        &model,
+        200_000,
+        Limits::default(),
+        &mut conversation,
+        &mut kept,
+    );
+    assert_eq!(verdict.ending, Ending::Completed, "{verdict:?}");
+    assert!(count(&kept, "compacted") > 0);
+    assert_eq!(conversation.turns, 13);
+    assert_eq!(kept.conversation(), conversation);
+
+    // It refuses whatever it is told.
+    let mut model = Talker::new(12, 2000, Summary::Good);
+    model.window_bytes = 1;
+    let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
+    let verdict = run(
+        &model,
+        200_000,
+        Limits::default(),
+        &mut conversation,
+        &mut kept,
+    );
+    assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
+    assert!(verdict.message.contains("agent.window"), "{verdict:?}");
+}
+
+#[test]
+fn what_a_summary_costs_counts_against_the_limits() {
+    let model = Talker::new(40, 2000, Summary::Good);
+    let limits = Limits {
+        // Answers come to 10 each, a summary to 110.
+        max_tokens: Some(200),
+        ..Limits::default()
+    };
+    let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
+    let verdict = run(&model, 10_000, limits, &mut conversation, &mut kept);
+    assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
+    assert!(verdict.message.contains("--max-tokens"), "{verdict:?}");
+    assert_eq!(count(&kept, "compacted"), 1);
+    assert!(conversation.turns < 20, "{}", conversation.turns);
+}

@@ -1,0 +1,74 @@
+//! What tests of the loop share: an observer that keeps what a log would keep, and what must hold for
+//! every conversation.
+
+use glovebox_agent::{Conversation, Event, Message, Observe, Part};
+use glovebox_proto::Fault;
+use std::collections::BTreeSet;
+
+/// Keeps events as the log does.
+#[derive(Default)]
+pub(crate) struct Kept(pub(crate) Vec<Event>);
+
+impl Kept {
+    /// With the event that begins a session.
+    pub(crate) fn begun(task: &str) -> Self {
+        Self(vec![Event::Started {
+            task: task.to_owned(),
+            model: "test/script".to_owned(),
+            placement: "sandbox".to_owned(),
+            sandbox: None,
+            own_sandbox: None,
+            system: String::new(),
+            tools: Vec::new(),
+            phase: None,
+        }])
+    }
+
+    /// The conversation that a log of these events tells of.
+    pub(crate) fn conversation(&self) -> Conversation {
+        Conversation::from_events(&self.0)
+    }
+}
+
+impl Observe for Kept {
+    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
+        if event.is_kept() {
+            let line = serde_json::to_string(event).unwrap();
+            self.0.push(serde_json::from_str(&line).unwrap());
+        }
+        Ok(())
+    }
+}
+
+/// Every call has exactly one result, right after it, and every result its call.
+pub(crate) fn assert_whole(messages: &[Message]) {
+    let mut seen = BTreeSet::new();
+    for (at, message) in messages.iter().enumerate() {
+        if matches!(message, Message::Results { .. }) {
+            let before = at.checked_sub(1).map(|before| &messages[before]);
+            let is_answer = matches!(before, Some(Message::Assistant { .. }));
+            assert!(is_answer, "results of nothing at {at}: {messages:?}");
+        }
+        let Message::Assistant { parts } = message else {
+            continue;
+        };
+        let calls: Vec<&str> = parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Call(call) => Some(call.id.as_str()),
+                _ => None,
+            })
+            .collect();
+        for id in &calls {
+            assert!(seen.insert((*id).to_owned()), "{id} twice");
+        }
+        if calls.is_empty() {
+            continue;
+        }
+        let Some(Message::Results { results }) = messages.get(at + 1) else {
+            panic!("no results after {at}: {messages:?}");
+        };
+        let answered: Vec<&str> = results.iter().map(|result| result.id.as_str()).collect();
+        assert_eq!(answered, calls);
+    }
+}
