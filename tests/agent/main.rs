@@ -9,6 +9,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod costs;
 mod endings;
 mod room;
 mod secrets;

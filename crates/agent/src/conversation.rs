@@ -163,6 +163,9 @@ pub struct Usage {
     /// Of `input`: read from the provider's cache.
     #[serde(default)]
     pub cached: u64,
+    /// Of `input`: written to the provider's cache.
+    #[serde(default)]
+    pub cache_written: u64,
     /// Of `output`: thoughts.
     #[serde(default)]
     pub reasoning: u64,
@@ -180,6 +183,7 @@ impl std::ops::AddAssign for Usage {
         self.input = self.input.saturating_add(other.input);
         self.output = self.output.saturating_add(other.output);
         self.cached = self.cached.saturating_add(other.cached);
+        self.cache_written = self.cache_written.saturating_add(other.cache_written);
         self.reasoning = self.reasoning.saturating_add(other.reasoning);
     }
 }

@@ -259,6 +259,8 @@ pub struct Conversation {
     pub usage: Usage,
     /// What they cost, as far as prices were known.
     pub cost_usd: f64,
+    /// Whether the price of some of them was not.
+    has_unknown_cost: bool,
     /// Calls whose outputs are told no more.
     cut: BTreeSet<String>,
     /// What stands for all that was said between the task and the second message.
@@ -344,8 +346,14 @@ impl Conversation {
         }
     }
 
-    fn spend(&mut self, usage: Usage, cost_usd: Option<f64>) {
+    /// What everything cost; `None` when that of some answer is not known.
+    pub fn cost(&self) -> Option<f64> {
+        (!self.has_unknown_cost).then_some(self.cost_usd)
+    }
+
+    pub(crate) fn spend(&mut self, usage: Usage, cost_usd: Option<f64>) {
         self.usage += usage;
+        self.has_unknown_cost |= cost_usd.is_none();
         self.cost_usd += cost_usd.unwrap_or(0.0);
     }
 

@@ -21,6 +21,7 @@ mod head;
 mod limits;
 mod log;
 mod model;
+mod price;
 mod prompt;
 mod repetition;
 mod replay;
@@ -32,12 +33,13 @@ pub use context::Budget;
 pub use conversation::{Answer, Call, CallResult, Image, Message, Part, StopReason, Usage};
 pub use event::{Conversation, EVENT_VERSION, Event, Logged};
 pub use head::{Approval, Approve, Ending, Head, NoApproval, Observe, Verdict};
-pub use limits::{Limits, Price};
+pub use limits::Limits;
 pub use log::{Log, SessionInfo, SessionLock, SessionState};
 pub use model::{
     Access, Answering, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, Remote,
     RetryPolicy, detect,
 };
+pub use price::{Known, Price, Tariff, known};
 pub use prompt::{Facts, Placement, Program, changed, system_prompt};
 pub use replay::{Divergence, Recorded, compare, read_recording};
 pub use secret::{Secret, Secrets};

@@ -3,45 +3,6 @@
 use crate::Usage;
 use std::time::Duration;
 
-/// US dollars for a million tokens. Prices change, so none is built in.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Price {
-    /// Of what is sent.
-    pub input: f64,
-    /// Of what comes back.
-    pub output: f64,
-}
-
-impl Price {
-    /// Reads `IN/OUT`, such as `3/15`.
-    ///
-    /// # Errors
-    /// One sentence.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let number = |part: &str| {
-            part.trim()
-                .parse::<f64>()
-                .ok()
-                .filter(|price| price.is_finite() && *price >= 0.0)
-        };
-        text.split_once('/')
-            .and_then(|(input, output)| {
-                Some(Self {
-                    input: number(input)?,
-                    output: number(output)?,
-                })
-            })
-            .ok_or_else(|| {
-                format!("`{text}` is not a price; write dollars for a million tokens in and out, such as 3/15")
-            })
-    }
-
-    /// What `usage` costs.
-    pub fn of(&self, usage: Usage) -> f64 {
-        (usage.input as f64 * self.input + usage.output as f64 * self.output) / 1e6
-    }
-}
-
 /// How far one run may go. What an earlier process of the same session used is counted, except time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
@@ -131,8 +92,5 @@ mod tests {
         assert!(reached(0, none, 0.0, 5).unwrap().contains("agent.max_time"));
         assert!(reached(0, usage, 0.0, 0).unwrap().contains("--max-tokens"));
         assert!(reached(0, none, 1.0, 0).unwrap().contains("--max-cost"));
-        let price = Price::parse("3/15").unwrap();
-        assert!((price.of(usage) - 0.0042).abs() < 1e-9);
-        assert!(Price::parse("3").is_err() && Price::parse("-1/2").is_err());
     }
 }

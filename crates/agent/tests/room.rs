@@ -175,7 +175,7 @@ fn run(
         approve: &NoApproval,
         system: "",
         limits,
-        price: Some(Price::parse("1000/1000").unwrap()),
+        price: Some(Price::parse("1000/1000").unwrap().into()),
         budget: Budget::of_window(window),
         secrets: &secrets,
         stop: Stop::default(),

@@ -18,8 +18,8 @@ use crate::event::Conversation;
 use crate::model::ModelError;
 use crate::repetition::{Circle, Repetition};
 use crate::{
-    Answer, Call, Delta, Event, Limits, Message, Model, Part, Price, Prompt, Secrets, Stop,
-    StopReason, ToolDefinition, Tools, Usage,
+    Answer, Call, Delta, Event, Limits, Message, Model, Part, Prompt, Secrets, Stop, StopReason,
+    Tariff, ToolDefinition, Tools, Usage,
 };
 use glovebox_proto::{Code, Fault};
 use std::collections::BTreeSet;
@@ -51,8 +51,8 @@ pub struct Head<'a> {
     pub system: &'a str,
     /// How far it may go.
     pub limits: Limits,
-    /// What tokens cost.
-    pub price: Option<Price>,
+    /// What tokens cost, if that is known.
+    pub price: Option<Tariff>,
     /// How much the model is told at once.
     pub budget: Budget,
     /// What is taken out of every text.
@@ -97,7 +97,7 @@ impl Head<'_> {
             message: verdict.message.clone(),
             turns: conversation.turns,
             usage: conversation.usage,
-            cost_usd: self.price.map(|_| conversation.cost_usd),
+            cost_usd: conversation.cost(),
         };
         match observe.observe(&ended) {
             Ok(()) => verdict,
@@ -136,8 +136,7 @@ impl Head<'_> {
             make_ids_unique(&mut answer, conversation, turn);
             self.clean(&mut answer);
             let cost_usd = self.cost(answer.usage);
-            conversation.usage += answer.usage;
-            conversation.cost_usd += cost_usd.unwrap_or(0.0);
+            conversation.spend(answer.usage, cost_usd);
             observe.observe(&Event::Answered {
                 turn,
                 parts: answer.parts.clone(),
@@ -204,6 +203,13 @@ impl Head<'_> {
             conversation.cost_usd,
             run.began.elapsed(),
         );
+        if self.limits.max_cost_usd.is_some() && conversation.cost().is_none() {
+            let message = "what was spent so far is not known, so that it cannot be limited";
+            return Err(Fault::failed(Code::Unsupported, message)
+                .remedy("go on without --max-cost: its server does not say how many tokens an answer had, or \
+                         an earlier part of the session had no price")
+                .into());
+        }
         match reached {
             Some(sentence) => Err(Leave::because(Ending::StoppedByLimit, sentence)),
             None => Ok(()),
@@ -284,8 +290,11 @@ impl Head<'_> {
         Leave::because(Ending::StoppedByLimit, sentence.unwrap_or_default())
     }
 
+    /// What an answer cost; `None` without a price, or when the server does not say what it counted.
     fn cost(&self, usage: Usage) -> Option<f64> {
-        self.price.map(|price| price.of(usage))
+        self.price
+            .filter(|_| usage.total() > 0)
+            .map(|price| price.of(usage))
     }
 
     fn clean(&self, answer: &mut Answer) {

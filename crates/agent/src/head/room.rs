@@ -154,9 +154,10 @@ impl Head<'_> {
             Delta::Text(_) | Delta::Reasoning(_) | Delta::Call { .. } => Ok(()),
         })?;
         let before = run.gauge.tokens(conversation);
-        let (usage, why) = match came {
+        let (usage, cost_usd, why) = match came {
             Ok(answer) => {
                 let usage = answer.usage;
+                let cost_usd = self.cost(usage);
                 match self.summary(answer) {
                     Ok(summary) => {
                         let event = Event::Compacted {
@@ -164,7 +165,7 @@ impl Head<'_> {
                             messages: begin - 1,
                             tokens: 0,
                             usage,
-                            cost_usd: self.cost(usage),
+                            cost_usd,
                             summary,
                         };
                         let mut after = conversation.clone();
@@ -177,19 +178,20 @@ impl Head<'_> {
                         }
                         (
                             usage,
+                            cost_usd,
                             "the summary is no shorter than what it stands for".to_owned(),
                         )
                     }
-                    Err(why) => (usage, why),
+                    Err(why) => (usage, cost_usd, why),
                 }
             }
-            Err(error) => (Usage::default(), error.message),
+            Err(error) => (Usage::default(), self.price.map(|_| 0.0), error.message),
         };
         run.failed_summaries += 1;
         let event = Event::NotCompacted {
             reason: why,
             usage,
-            cost_usd: self.cost(usage),
+            cost_usd,
         };
         happen(&event, conversation, observe)?;
         Ok(true)

@@ -151,6 +151,12 @@ fn usage(usage: &WireUsage) -> Usage {
                 .as_ref()
                 .and_then(|details| details.cached_tokens),
         ),
+        cache_written: count(
+            usage
+                .prompt_tokens_details
+                .as_ref()
+                .and_then(|details| details.cache_creation_tokens),
+        ),
         reasoning: count(
             usage
                 .completion_tokens_details

@@ -87,7 +87,7 @@ pub(crate) struct AgentArgs {
 #[command(next_help_heading = "Agent limits")]
 pub(crate) struct AgentLimitArgs {
     /// Tokens the model can be told at once: when they are nearly used up, a summary stands for what is old
-    /// [default: 200000]
+    /// [default: by the model; 200000 for one that is not known]
     #[arg(long, value_name = "N", value_parser = crate::config::window)]
     pub window: Option<Count>,
     /// Times the model is asked [default: 100]
@@ -99,10 +99,11 @@ pub(crate) struct AgentLimitArgs {
     /// Tokens sent and received [default: 5000000]
     #[arg(long, value_name = "N")]
     pub max_tokens: Option<Count>,
-    /// US dollars; needs --price [default: none]
+    /// US dollars; needs a model whose price is known, or --price [default: none]
     #[arg(long, value_name = "DOLLARS")]
     pub max_cost: Option<Dollars>,
-    /// US dollars for a million tokens sent and received, such as 3/15
+    /// US dollars for a million tokens sent and received, such as 3/15, and read from and written to a cache,
+    /// such as 3/15/0.3/3.75 [default: by the model]
     #[arg(long, value_name = "IN/OUT", value_parser = Price::parse)]
     pub price: Option<Price>,
 }

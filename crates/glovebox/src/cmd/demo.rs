@@ -157,6 +157,8 @@ fn thinker(
     Ok(Thinker {
         model: Box::new(Recorded::new(&read_recording(ANSWERS)?, "recorded")),
         secrets: Secrets::default(),
+        price: None,
+        budget: Budget::default(),
     })
 }
 
@@ -204,8 +206,8 @@ impl Story<'_> {
             approve: &NoApproval,
             system: &system,
             limits: Limits::default(),
-            price: None,
-            budget: Budget::default(),
+            price: self.thinker.price,
+            budget: self.thinker.budget,
             secrets: &self.thinker.secrets,
             stop,
         };

@@ -68,7 +68,7 @@ impl fmt::Display for Dollars {
     }
 }
 
-/// What tokens cost, as written; none when nobody said.
+/// What tokens cost, as written; none for what is known about the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tariff(pub Option<Price>);
 
@@ -154,17 +154,12 @@ impl Agent {
                 )],
             },
             "agent.price" => match self.price.value.0 {
-                Some(price) => {
-                    vec![(
-                        format!("{}/{}", price.input, price.output),
-                        &self.price.origin,
-                    )]
-                }
-                None => Vec::new(),
+                Some(price) => vec![(price.to_string(), &self.price.origin)],
+                None => vec![("by the model".to_owned(), &self.price.origin)],
             },
             "agent.window" => match self.window.value.0 {
                 Some(_) => one(&self.window),
-                None => vec![("200000".to_owned(), &self.window.origin)],
+                None => vec![("by the model".to_owned(), &self.window.origin)],
             },
             "agent.max_turns" => one(&self.max_turns),
             "agent.max_time" => one(&self.max_time),
@@ -255,14 +250,6 @@ impl Settings {
         }
         if let Some(cost) = flags.max_cost {
             agent.max_cost.set(cost, &Origin::Flag("max-cost"));
-        }
-    }
-
-    /// How much the agent's model is told at once.
-    pub(crate) fn agent_budget(&self) -> glovebox_agent::Budget {
-        match self.agent.window.value.0 {
-            Some(tokens) => glovebox_agent::Budget::of_window(u64::from(tokens)),
-            None => glovebox_agent::Budget::default(),
         }
     }
 

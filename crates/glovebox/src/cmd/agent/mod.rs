@@ -178,7 +178,8 @@ fn dry_run(
         "toolset": settings.tools.toolset.value,
         "asks_before_changes": placement == Placement::Local && !args.yes,
         "apply": format!("{:?}", when(args.apply, settings, Ending::Completed)).to_lowercase(),
-        "window": settings.agent_budget().window_tokens,
+        "window": thinker.budget.window_tokens,
+        "price": thinker.price.map_or_else(|| "unknown".to_owned(), |price| price.usual.to_string()),
         "max_turns": limits.max_turns,
         "max_time_s": limits.max_time.map(|time| time.as_secs()),
         "max_tokens": limits.max_tokens,
@@ -363,6 +364,7 @@ impl Work<'_> {
                 "sandbox": sandbox,
                 "turns": session.conversation.turns,
                 "usage": session.conversation.usage,
+                "cost_usd": session.conversation.cost(),
             });
             render::print(render::envelope(code == 0, &verdict.message, &data))?;
         } else if verdict.ending != Ending::Completed {
@@ -412,8 +414,8 @@ impl Work<'_> {
             approve,
             system: &session.system,
             limits: self.settings.agent_limits(),
-            price: self.settings.agent.price.value.0,
-            budget: self.settings.agent_budget(),
+            price: self.thinker.price,
+            budget: self.thinker.budget,
             secrets: &self.thinker.secrets,
             stop: stop.clone(),
         };

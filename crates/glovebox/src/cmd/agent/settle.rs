@@ -31,12 +31,6 @@ pub(super) fn settle(
     settings.lay_flags(&flags);
     settings.lay_agent_flags(&args.limits, args.model.as_deref());
     lay_phase(&mut settings, args.phase.as_deref())?;
-    if settings.agent.max_cost.value.0.is_some() && settings.agent.price.value.0.is_none() {
-        return Err(CommandError::usage(
-            "what the agent spends cannot be limited while nobody says what tokens cost",
-            "give the price of a million tokens with --price IN/OUT, or agent.price",
-        ));
-    }
     if is_sandbox {
         if settings.backend.value == BackendKind::Host {
             return Err(CommandError::usage(

@@ -4,8 +4,8 @@ use crate::cmd::Cx;
 use crate::config::Settings;
 use crate::exit::CommandError;
 use glovebox_agent::{
-    Access, Event, Model, ModelName, Provider, Recorded, Remote, RetryPolicy, Secret, Secrets,
-    detect, read_recording,
+    Access, Budget, Event, Known, Model, ModelName, Provider, Recorded, Remote, RetryPolicy,
+    Secret, Secrets, Tariff, detect, known, read_recording,
 };
 use std::io::Read;
 use std::path::Path;
@@ -17,11 +17,49 @@ const MAX_RECORDING_BYTES: u64 = 64 << 20;
 pub(crate) struct Thinker {
     pub model: Box<dyn Model>,
     pub secrets: Secrets,
+    /// What it costs, if that is known.
+    pub price: Option<Tariff>,
+    /// How much it is told at once.
+    pub budget: Budget,
 }
 
 impl std::fmt::Debug for Thinker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Thinker({})", self.model.label())
+    }
+}
+
+impl Thinker {
+    /// A model with what is known about it, where the user does not say otherwise.
+    fn new(
+        settings: &Settings,
+        model: Box<dyn Model>,
+        secrets: Secrets,
+        known: Option<Known>,
+        is_elsewhere: bool,
+    ) -> Result<Self, CommandError> {
+        // What another server takes for a model of the same name is its own affair.
+        let listed = known.filter(|_| !is_elsewhere).map(|known| known.tariff);
+        let price = settings.agent.price.value.0.map(Tariff::from).or(listed);
+        let max_cost = settings.agent.max_cost.value.0;
+        if let (Some(_), None) = (max_cost, price) {
+            return Err(CommandError::usage(
+                format!(
+                    "what the agent spends cannot be limited: what {} costs is unknown{}",
+                    crate::render::escape_text(&model.label()),
+                    if is_elsewhere { " at that server" } else { "" }
+                ),
+                "give the price of a million tokens with --price IN/OUT, or agent.price",
+            ));
+        }
+        let window = settings.agent.window.value.0.map(u64::from);
+        let window = window.or_else(|| known.map(|known| known.window_tokens));
+        Ok(Self {
+            model,
+            secrets,
+            price,
+            budget: window.map_or_else(Budget::default, Budget::of_window),
+        })
     }
 }
 
@@ -42,10 +80,8 @@ pub(crate) fn find(
     let asked = settings.agent.model.value.as_deref().or(remembered);
     if let Some(file) = asked.and_then(|text| text.strip_prefix("replay:")) {
         let events = read(&cx.host.absolute(Path::new(file)))?;
-        return Ok(Thinker {
-            model: Box::new(Recorded::new(&events, format!("replay:{file}"))),
-            secrets: all_secrets(cx),
-        });
+        let model = Box::new(Recorded::new(&events, format!("replay:{file}")));
+        return Thinker::new(settings, model, all_secrets(cx), None, false);
     }
     let usage = |message: String| {
         CommandError::usage(
@@ -66,12 +102,10 @@ pub(crate) fn find(
     let access = Access::find(name.provider, variable)
         .map_err(|message| CommandError::usage(message, "correct the variable"))?;
     let secrets = all_secrets(cx);
+    let (known, is_elsewhere) = (known(&name), access.is_custom);
     let model = Remote::new(name, &access, secrets.clone(), RetryPolicy::default())
         .map_err(|error| CommandError::usage(error.message, error.remedy.unwrap_or_default()))?;
-    Ok(Thinker {
-        model: Box::new(model),
-        secrets,
-    })
+    Thinker::new(settings, Box::new(model), secrets, known, is_elsewhere)
 }
 
 /// Reads a recording from a file.

@@ -28,7 +28,8 @@ pub(crate) struct View<'a> {
     /// Whether the model's words end in the middle of a line.
     is_mid_line: bool,
     usage: Usage,
-    cost_usd: Option<f64>,
+    cost_usd: f64,
+    has_unknown_cost: bool,
     /// Everything that is kept, for whoever compares.
     pub events: Vec<Event>,
     is_collecting: bool,
@@ -46,7 +47,8 @@ impl<'a> View<'a> {
             has_color: io::stderr().is_terminal() && !no_color,
             is_mid_line: false,
             usage: Usage::default(),
-            cost_usd: None,
+            cost_usd: 0.0,
+            has_unknown_cost: false,
             events: Vec::new(),
             is_collecting: false,
             is_story: false,
@@ -237,15 +239,18 @@ impl<'a> View<'a> {
 
     fn spend(&mut self, usage: Usage, cost_usd: Option<f64>) {
         self.usage += usage;
-        if let Some(cost) = cost_usd {
-            *self.cost_usd.get_or_insert(0.0) += cost;
+        match cost_usd {
+            Some(cost) => self.cost_usd += cost,
+            None => self.has_unknown_cost = true,
         }
     }
 
     fn spent(&self) -> String {
         let mut text = format!("{} tokens", self.usage.total());
-        if let Some(cost) = self.cost_usd {
-            let _ = write!(text, ", ${cost:.4}");
+        if self.has_unknown_cost {
+            text.push_str(", cost unknown");
+        } else {
+            let _ = write!(text, ", ${:.4}", self.cost_usd);
         }
         text
     }

@@ -1,0 +1,267 @@
+//! What tokens cost, and how much a model can be told at once: a table of well-known models, taken from
+//! a named source on a named day, and what the user says in its place.
+//!
+//! A model that is not in the table has no price. It is never taken for free.
+
+use crate::{ModelName, Provider, Usage};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// The table; `source` and `taken` in it say where it is from.
+const MODELS: &str = include_str!("models.json");
+
+/// US dollars for a million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub struct Price {
+    /// Of what is sent.
+    pub input: f64,
+    /// Of what comes back.
+    pub output: f64,
+    /// Of what is sent and was in the provider's cache; as `input` where it is not known.
+    #[serde(default)]
+    pub cache_read: Option<f64>,
+    /// Of what is sent and put into the provider's cache; as `input` where it is not known.
+    #[serde(default)]
+    pub cache_write: Option<f64>,
+}
+
+impl Price {
+    /// Reads `IN/OUT` or `IN/OUT/CACHE_READ/CACHE_WRITE`, such as `3/15` or `3/15/0.3/3.75`.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let numbers: Option<Vec<f64>> = text
+            .split('/')
+            .map(|part| {
+                part.trim()
+                    .parse::<f64>()
+                    .ok()
+                    .filter(|price| price.is_finite() && *price >= 0.0)
+            })
+            .collect();
+        let (input, output, cache_read, cache_write) = match numbers.as_deref() {
+            Some(&[input, output]) => (input, output, None, None),
+            Some(&[input, output, read, write]) => (input, output, Some(read), Some(write)),
+            _ => {
+                return Err(format!(
+                    "`{text}` is not a price; write dollars for a million tokens in and out, such as 3/15, or \
+                     those read from and written to a cache as well, such as 3/15/0.3/3.75"
+                ));
+            }
+        };
+        Ok(Self {
+            input,
+            output,
+            cache_read,
+            cache_write,
+        })
+    }
+
+    fn of(&self, usage: Usage) -> f64 {
+        let plain = usage
+            .input
+            .saturating_sub(usage.cached)
+            .saturating_sub(usage.cache_written);
+        let dollars = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+        dollars(plain, self.input)
+            + dollars(usage.cached, self.cache_read.unwrap_or(self.input))
+            + dollars(usage.cache_written, self.cache_write.unwrap_or(self.input))
+            + dollars(usage.output, self.output)
+    }
+}
+
+impl std::fmt::Display for Price {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.input, self.output)?;
+        if self.cache_read.is_some() || self.cache_write.is_some() {
+            let read = self.cache_read.unwrap_or(self.input);
+            let write = self.cache_write.unwrap_or(self.input);
+            write!(f, "/{read}/{write}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What the answers of one model cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tariff {
+    /// Usually.
+    pub usual: Price,
+    /// Of prompts with more tokens than this.
+    pub long: Option<(u64, Price)>,
+}
+
+impl Tariff {
+    /// What one answer costs.
+    pub fn of(&self, usage: Usage) -> f64 {
+        match self.long {
+            Some((above, price)) if usage.input > above => price.of(usage),
+            _ => self.usual.of(usage),
+        }
+    }
+}
+
+impl From<Price> for Tariff {
+    fn from(usual: Price) -> Self {
+        Self { usual, long: None }
+    }
+}
+
+/// What is known about a model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Known {
+    /// What its own provider takes.
+    pub tariff: Tariff,
+    /// What it can be told at once, in tokens.
+    pub window_tokens: u64,
+}
+
+/// What is known about the model of this name; one with a date at its end is the one without, unless it
+/// is there itself.
+pub fn known(name: &ModelName) -> Option<Known> {
+    let provider = match name.provider {
+        Provider::Anthropic => "anthropic",
+        Provider::OpenAi | Provider::OpenAiResponses => "openai",
+        Provider::Gemini => "gemini",
+        Provider::Ollama => return None,
+    };
+    let find = |name: &str| TABLE.models.get(&format!("{provider}/{name}"));
+    let entry = find(&name.name).or_else(|| find(undated(&name.name)))?;
+    Some(Known {
+        tariff: Tariff {
+            usual: entry.price,
+            long: entry.long.map(|long| (long.above, long.price)),
+        },
+        window_tokens: entry.window,
+    })
+}
+
+/// A name without `-20251001` or `-2025-10-01` at its end.
+fn undated(name: &str) -> &str {
+    let is_date = |text: &str| text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit());
+    for bytes in [9, 11] {
+        if let Some((front, end)) = name
+            .len()
+            .checked_sub(bytes)
+            .and_then(|at| name.split_at_checked(at))
+            && let Some(date) = end.strip_prefix('-')
+            && is_date(&date.replace('-', ""))
+        {
+            return front;
+        }
+    }
+    name
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Table {
+    models: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Entry {
+    #[serde(flatten)]
+    price: Price,
+    window: u64,
+    long: Option<Long>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Long {
+    above: u64,
+    #[serde(flatten)]
+    price: Price,
+}
+
+/// Without a table that can be read every price is unknown; a test reads the one that is built in.
+static TABLE: LazyLock<Table> = LazyLock::new(|| serde_json::from_str(MODELS).unwrap_or_default());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(name: &str) -> Option<Known> {
+        super::known(&ModelName::parse(name).unwrap())
+    }
+
+    #[test]
+    fn the_table_can_be_read_and_says_where_it_is_from() {
+        let table: serde_json::Value = serde_json::from_str(MODELS).unwrap();
+        for field in ["source", "taken", "unit"] {
+            assert!(!table[field].as_str().unwrap().is_empty(), "{field}");
+        }
+        let table: Table = serde_json::from_str(MODELS).unwrap();
+        assert!(table.models.len() > 50);
+        for (name, entry) in &table.models {
+            assert!(ModelName::parse(name).is_ok(), "{name}");
+            assert!(entry.window > 4000, "{name}");
+            for price in [Some(entry.price), entry.long.map(|long| long.price)]
+                .into_iter()
+                .flatten()
+            {
+                assert!(
+                    price.input > 0.0 && price.output > 0.0,
+                    "{name} is not free"
+                );
+                assert!(
+                    price.cache_read.unwrap_or(price.input) <= price.input,
+                    "{name}"
+                );
+            }
+        }
+        // What is used when only a key is known has a price.
+        for key in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"] {
+            let name = crate::detect(|name| (name == key).then(|| "x".to_owned())).unwrap();
+            assert!(super::known(&name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_with_dates_are_known_and_others_are_not_free() {
+        let sonnet = known("anthropic/claude-sonnet-4-5").unwrap();
+        assert_eq!(sonnet.window_tokens, 200_000);
+        assert_eq!(known("anthropic/claude-sonnet-4-5-20250929"), Some(sonnet));
+        assert_eq!(
+            known("openai-responses/gpt-5-2025-08-07"),
+            known("openai/gpt-5")
+        );
+        assert!(known("openai/gpt-5").is_some());
+        for unknown in ["openai/gpt-5-of-my-own", "anthropic/gpt-5", "ollama/gpt-5"] {
+            assert_eq!(known(unknown), None, "{unknown}");
+        }
+        assert_eq!(undated("é-2025-01-01"), "é");
+        assert_eq!(undated("é2025-01-01"), "é2025-01-01");
+    }
+
+    #[test]
+    fn caches_and_long_prompts_have_prices_of_their_own() {
+        let price = Price::parse("3/15/0.3/3.75").unwrap();
+        assert_eq!(price.to_string(), "3/15/0.3/3.75");
+        assert_eq!(Price::parse("3/15").unwrap().to_string(), "3/15");
+        for wrong in ["3", "3/15/1", "-1/2", "a/b", "1/inf", "1/2/3/4/5"] {
+            assert!(Price::parse(wrong).is_err(), "{wrong}");
+        }
+        let usage = Usage {
+            input: 1_000_000,
+            output: 100_000,
+            cached: 500_000,
+            cache_written: 100_000,
+            ..Usage::default()
+        };
+        let tariff = Tariff::from(price);
+        // 400k plain, 500k read, 100k written, 100k out.
+        assert!((tariff.of(usage) - (1.2 + 0.15 + 0.375 + 1.5)).abs() < 1e-9);
+        assert!((Tariff::from(Price::parse("3/15").unwrap()).of(usage) - 4.5).abs() < 1e-9);
+        let pro = known("gemini/gemini-2.5-pro").unwrap().tariff;
+        let of = |input| {
+            pro.of(Usage {
+                input,
+                ..Usage::default()
+            })
+        };
+        assert!((of(200_000) - 0.25).abs() < 1e-9, "{}", of(200_000));
+        assert!((of(200_001) - 0.500_002_5).abs() < 1e-9, "{}", of(200_001));
+    }
+}

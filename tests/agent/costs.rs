@@ -1,0 +1,90 @@
+//! What a run costs, where that is known.
+
+use super::agent;
+use serde_json::Value;
+use testkit::{ModelServer, Person, Ran, Step};
+
+fn last_line(ran: &Ran) -> Value {
+    serde_json::from_str(ran.out().lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn a_price_is_known_at_the_provider_itself_and_nowhere_else() {
+    let person = Person::myself();
+    let dry = |model: &str| {
+        let args = [
+            "agent",
+            "--sandbox",
+            "--dry-run",
+            "--json",
+            "--model",
+            model,
+            "x",
+        ];
+        let ran = person
+            .glovebox(args)
+            .env("OPENAI_API_KEY", "sk-not-a-key")
+            .run()
+            .expect_code(0);
+        last_line(&ran)["data"].clone()
+    };
+    let known = dry("openai/gpt-5");
+    assert!(known["price"].as_str().unwrap().contains('/'), "{known}");
+    assert!(known["window"].as_u64().unwrap() > 200_000, "{known}");
+    let unknown = dry("openai/gpt-of-my-own");
+    assert_eq!(unknown["price"], "unknown");
+    assert_eq!(unknown["window"], 200_000);
+
+    let server = ModelServer::start([Step::text("Done.")]);
+    for model in ["openai/gpt-5", "openai/scripted"] {
+        let args = ["--sandbox", "--max-cost", "1", "--model", model];
+        let ran = person
+            .glovebox(["agent"].into_iter().chain(args).chain(["x"]))
+            .env("OPENAI_BASE_URL", server.url())
+            .run()
+            .expect_code(2);
+        assert!(ran.err().contains("unknown at that server"), "{ran}");
+        assert!(ran.err().contains("--price IN/OUT"), "{ran}");
+    }
+    assert!(server.asked().is_empty());
+    assert!(person.sandboxes().is_empty());
+
+    let args = ["--sandbox", "--apply", "never"];
+    let ran = agent(&person, &server, args, "x").run().expect_code(0);
+    assert!(ran.err().contains("cost unknown"), "{ran}");
+    assert!(!ran.err().contains('$'), "{ran}");
+}
+
+#[test]
+fn what_was_spent_is_told_and_limited() {
+    let person = Person::myself();
+    let call = || Step::call("Bash", r#"{"command":"date +%N"}"#);
+    // Each answer has 100 tokens in and 10 out.
+    let server = ModelServer::start([call(), call(), Step::text("Done.")]);
+    let args = [
+        "--sandbox",
+        "--apply",
+        "never",
+        "--json",
+        "--price",
+        "10/20",
+    ];
+    let ran = agent(&person, &server, args, "x").run().expect_code(0);
+    let cost = last_line(&ran)["data"]["cost_usd"].as_f64().unwrap();
+    assert!((cost - 3.0 * 0.0012).abs() < 1e-9, "{cost}");
+
+    let server = ModelServer::start([call(), call(), Step::text("Done.")]);
+    let args = [
+        "--sandbox",
+        "--apply",
+        "never",
+        "--price",
+        "10/20",
+        "--max-cost",
+        "0.002",
+    ];
+    let ran = agent(&person, &server, args, "x").run().expect_code(5);
+    assert!(ran.err().contains("--max-cost"), "{ran}");
+    assert!(ran.err().contains("$0.0024"), "{ran}");
+    assert_eq!(server.steps_left(), 1);
+}
