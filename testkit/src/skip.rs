@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 /// Ends the test here because something it needs is missing.
 ///
@@ -49,6 +50,14 @@ pub fn has_program(name: &str) -> bool {
                 .metadata()
                 .is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
         })
+}
+
+/// A program in the directory where `cargo xtask test` installs clients and servers of others.
+pub fn installed(path: &str) -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let near = own.ancestors().nth(3)?.join("clients");
+    let dir = std::env::var_os("GLOVEBOX_TEST_CLIENTS").map_or(near, PathBuf::from);
+    Some(dir.join(path)).filter(|program| program.is_file())
 }
 
 /// Whether this process is root.

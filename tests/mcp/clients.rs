@@ -5,15 +5,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use testkit::Person;
-
-/// Where `cargo xtask test` installs clients.
-fn installed(path: &str) -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    let near = own.ancestors().nth(3)?.join("clients");
-    let dir = std::env::var_os("GLOVEBOX_TEST_CLIENTS").map_or(near, PathBuf::from);
-    Some(dir.join(path)).filter(|program| program.is_file())
-}
+use testkit::{Person, installed};
 
 macro_rules! client {
     ($path:literal) => {

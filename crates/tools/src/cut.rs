@@ -8,7 +8,7 @@ pub(crate) use glovebox_proto::visible::lines as readable;
 use std::fmt::Write as _;
 
 /// Room for the output of one call, in bytes of text.
-pub(crate) const OUTPUT_BYTES: usize = 30_000;
+pub const OUTPUT_BYTES: usize = 30_000;
 /// Longest line shown whole, in bytes.
 const LINE_BYTES: usize = 2000;
 /// Of a longer line, this much of its beginning is shown.
@@ -18,18 +18,18 @@ const LINE_TAIL_BYTES: usize = 500;
 
 /// Output of which a part between its beginning and its end may not be at hand.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Source<'a> {
+pub struct Source<'a> {
     /// From the first byte on.
-    pub(crate) head: &'a [u8],
+    pub head: &'a [u8],
     /// Bytes that are not at hand.
-    pub(crate) gap: u64,
+    pub gap: u64,
     /// Up to the last byte.
-    pub(crate) tail: &'a [u8],
+    pub tail: &'a [u8],
 }
 
 /// Where the room goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lean {
+pub enum Lean {
     /// As much to the beginning as to the end.
     Even,
     /// Mostly to the end.
@@ -38,12 +38,13 @@ pub(crate) enum Lean {
 
 /// Text of which parts may be missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cut {
-    pub(crate) text: String,
+pub struct Cut {
+    /// The text.
+    pub text: String,
     /// Bytes that are not in the text.
-    pub(crate) left_out: u64,
+    pub left_out: u64,
     /// Offset of the first of them.
-    pub(crate) first_left_out: Option<u64>,
+    pub first_left_out: Option<u64>,
 }
 
 /// A line with its line feed, if it has one, and what of it is shown.
@@ -116,7 +117,7 @@ enum Piece<'a> {
 }
 
 /// What is shown of `source` in `room` bytes of text, marks not counted.
-pub(crate) fn cut(source: Source<'_>, room: usize, lean: Lean) -> Cut {
+pub fn cut(source: Source<'_>, room: usize, lean: Lean) -> Cut {
     let mut text = String::new();
     let (mut left_out, mut first_left_out, mut offset) = (0, None, 0);
     for piece in pieces(source, room, lean) {

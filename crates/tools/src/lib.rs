@@ -16,7 +16,7 @@
 mod call;
 mod catalog;
 mod children;
-mod cut;
+pub mod cut;
 mod hands;
 mod ledger;
 mod nearest;
@@ -31,3 +31,4 @@ pub use hands::Hands;
 pub use nearest::nearest;
 pub use outcome::{Image, Outcome, View};
 pub use policy::{Asked, Permit};
+pub use tools::read::picture;

@@ -36,6 +36,19 @@ const MAX_PASSED_BYTES: u64 = 512 << 20;
 /// Bytes of a job's log taken at a time.
 const LOG_BYTES: usize = 512 << 10;
 
+/// The media type of a picture that models take, known by its first bytes; `None` for anything else, and
+/// for one that is too large.
+pub fn picture(bytes: &[u8]) -> Option<&'static str> {
+    let picture = Picture::of(bytes)?;
+    (!is_large(picture, bytes, bytes.len() as u64)).then(|| picture.mime())
+}
+
+fn is_large(picture: Picture, bytes: &[u8], size: u64) -> bool {
+    let pixels = picture.size(bytes);
+    size > MAX_IMAGE_BYTES
+        || pixels.is_some_and(|(width, height)| width.max(height) > MAX_IMAGE_SIDE)
+}
+
 /// Arguments.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -189,8 +202,7 @@ impl Read {
         let dimensions = pixels.map_or_else(String::new, |(width, height)| {
             format!(", {width} x {height}")
         });
-        let is_large = pixels.is_some_and(|(width, height)| width.max(height) > MAX_IMAGE_SIDE);
-        if size > MAX_IMAGE_BYTES || is_large {
+        if is_large(picture, &bytes, size) {
             let message = format!(
                 "{path} is a picture ({mime}{dimensions}, {size} bytes) too large to be shown"
             );
