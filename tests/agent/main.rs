@@ -13,6 +13,7 @@ mod costs;
 mod endings;
 mod room;
 mod secrets;
+mod servers;
 mod sessions;
 mod work;
 

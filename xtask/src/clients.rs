@@ -1,4 +1,4 @@
-//! Clients of others that the tests of `glovebox mcp` use, each in a directory of its own below the
+//! Clients and servers of others that the tests use, each in a directory of its own below the
 //! target directory.
 
 use crate::step::{has_program, say, target_dir};

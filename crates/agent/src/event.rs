@@ -4,7 +4,7 @@
 //! else. Kinds and fields are only ever added; anything else changes [`EVENT_VERSION`].
 
 use crate::conversation::calls;
-use crate::{CallResult, Ending, Image, Message, Part, StopReason, Usage};
+use crate::{CallResult, Ending, Image, Message, Part, StopReason, ToolServer, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -108,6 +108,9 @@ pub enum Event {
         tool: String,
         /// Its arguments.
         arguments: Value,
+        /// Whose it is, if it is a server's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        server: Option<ToolServer>,
     },
     /// A tool has been called, or the call was refused.
     CallFinished {

@@ -37,11 +37,11 @@ pub use limits::Limits;
 pub use log::{Log, SessionInfo, SessionLock, SessionState};
 pub use model::{
     Access, Answering, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, Remote,
-    RetryPolicy, detect,
+    RetryPolicy, detect, http_client,
 };
 pub use price::{Known, Price, Tariff, known};
 pub use prompt::{Facts, Placement, Program, changed, system_prompt};
 pub use replay::{Divergence, Recorded, compare, read_recording};
 pub use secret::{Secret, Secrets};
 pub use stop::Stop;
-pub use tools::{ToolDefinition, ToolOutput, Toolbox, Tools};
+pub use tools::{ServerPlace, ToolDefinition, ToolOutput, ToolServer, Toolbox, Tools};

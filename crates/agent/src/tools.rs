@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_proto::{Code, Fault};
 use glovebox_tools::{CATALOG, Hands, View};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -22,6 +23,40 @@ pub struct ToolDefinition {
     pub schema: Value,
     /// Whether it leaves everything as it is.
     pub is_read_only: bool,
+    /// Whose it is, if it is not one of our own.
+    pub server: Option<ToolServer>,
+}
+
+/// A server that has tools.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolServer {
+    /// Its name; with `__` behind, it begins the names of its tools.
+    pub name: String,
+    /// Where it works.
+    pub place: ServerPlace,
+}
+
+/// Where a server works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerPlace {
+    /// In the sandbox, with the other tools.
+    Sandbox,
+    /// On the user's machine.
+    Host,
+    /// At the other end of a network.
+    Remote,
+}
+
+impl ServerPlace {
+    /// The word in events and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sandbox => "sandbox",
+            Self::Host => "host",
+            Self::Remote => "remote",
+        }
+    }
 }
 
 /// What a tool gave back.
@@ -152,6 +187,7 @@ impl Tools for Hands {
                 description: tool.description.to_owned(),
                 schema: tool.schema(),
                 is_read_only: tool.is_read_only,
+                server: None,
             })
             .collect()
     }
@@ -202,6 +238,7 @@ mod tests {
                 description: self.1.to_owned(),
                 schema: json!({}),
                 is_read_only: false,
+                server: None,
             };
             self.0.iter().map(one).collect()
         }

@@ -111,6 +111,7 @@ impl Tools for Scene {
                 description: String::new(),
                 schema: json!({ "type": "object" }),
                 is_read_only: name == "Look",
+                server: None,
             })
             .into()
     }

@@ -150,6 +150,7 @@ impl Tools for Look {
             description: String::new(),
             schema: json!({}),
             is_read_only: true,
+            server: None,
         }]
     }
 

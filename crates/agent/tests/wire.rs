@@ -49,6 +49,7 @@ fn tools() -> Vec<ToolDefinition> {
         description: "Reads a file.".to_owned(),
         schema: json!({ "type": "object", "properties": { "path": { "type": "string" } }, "required": ["path"] }),
         is_read_only: true,
+        server: None,
     }]
 }
 

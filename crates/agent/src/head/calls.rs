@@ -86,6 +86,10 @@ impl Head<'_> {
                     id: call.id.clone(),
                     tool: call.name.clone(),
                     arguments: call.arguments.clone(),
+                    server: tools
+                        .iter()
+                        .find(|tool| tool.name == call.name)
+                        .and_then(|tool| tool.server.clone()),
                 })?;
             }
             let done = match refused {

@@ -9,7 +9,7 @@ mod retry;
 mod wire;
 
 pub use name::{Access, ModelName, Provider, detect};
-pub use remote::Remote;
+pub use remote::{Remote, http_client};
 pub use retry::RetryPolicy;
 
 use crate::{Answer, Event, Message, ToolDefinition};

@@ -184,7 +184,11 @@ impl Model for Remote {
     }
 }
 
-fn http_client(base_url: &str) -> Result<reqwest::Client, ModelError> {
+/// Connections to the server at this address, and to nowhere else.
+///
+/// # Errors
+/// When none can be made at all.
+pub fn http_client(base_url: &str) -> Result<reqwest::Client, ModelError> {
     // Whoever was first has made the same choice.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let host = base_url.split("//").nth(1).unwrap_or_default();
@@ -198,8 +202,6 @@ fn http_client(base_url: &str) -> Result<reqwest::Client, ModelError> {
         .pool_max_idle_per_host(1);
     let builder = if is_here { builder.no_proxy() } else { builder };
     builder.build().map_err(|error| {
-        ModelError::lasting(format!(
-            "connections to model servers cannot be made: {error}"
-        ))
+        ModelError::lasting(format!("connections to servers cannot be made: {error}"))
     })
 }

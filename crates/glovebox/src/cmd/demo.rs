@@ -198,6 +198,7 @@ impl Story<'_> {
             limits: Vec::new(),
             programs: Vec::new(),
             changes_come_back: true,
+            servers: Vec::new(),
             addition: None,
         });
         let head = Head {

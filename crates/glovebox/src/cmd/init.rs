@@ -147,7 +147,9 @@ fn fitted(project: &Path) -> String {
         "\n[agent]\n# How far an agent may go. A project may lower these.\n\
          max_turns = 100\nmax_time = \"1h\"\n\
          # Choosing a model widens: it decides who reads the project.\n\
-         # model = \"anthropic/claude-sonnet-4-6\"\n",
+         # model = \"anthropic/claude-sonnet-4-6\"\n\
+         \n# Servers whose tools an agent has (widens). A command works in the sandbox.\n\
+         # [mcp.NAME]\n# command = \"...\"\n",
     );
     text
 }

@@ -121,8 +121,15 @@ fn describe(text: &mut String, seq: u64, event: &Event) {
             block(&format!("answer {turn}"), &words);
         }
         Event::CallStarted {
-            tool, arguments, ..
-        } => block(&format!("{} {}", escape_text(tool), summary(arguments)), ""),
+            tool,
+            arguments,
+            server,
+            ..
+        } => {
+            let place = super::agent::placed(server.as_ref());
+            let tool = escape_text(tool);
+            block(&format!("{tool}{place} {}", summary(arguments)), "");
+        }
         Event::CallFinished { text, is_error, .. } => {
             block(if *is_error { "failed" } else { "came to" }, text);
         }
@@ -244,7 +251,7 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
     let thinker = find_thinker(cx, &settings, Some(&info.model))?;
     thinker.model.skip(conversation.turns as usize);
     let signals = Signals::take_over()?;
-    let (place, is_new) = place(cx, &settings, &info, &signals)?;
+    let (mut place, is_new) = place(cx, &settings, &info, &signals)?;
     let work = Work {
         cx,
         settings: &settings,
@@ -253,10 +260,12 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
         phase: phase.as_deref(),
         apply: args.apply,
         is_asked: is_local && !args.yes,
+        is_yes: args.yes,
         is_json: args.json,
         is_kept: !is_new && info.sandbox.is_some() && !is_own(&info, &events),
         signals: &signals,
     };
+    place.start_servers(cx, &settings, &info.project, &signals)?;
     let system = work.system(&place)?;
     log.set_sandbox(&info.id, place.name().map(Name::as_str))?;
     {

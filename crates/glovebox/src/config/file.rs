@@ -11,8 +11,9 @@ use std::path::Path;
 /// Name of a configuration file.
 pub(super) const FILE_NAME: &str = "glovebox.toml";
 
-/// The table whose keys are names of the user's choice.
+/// Tables whose keys are names of the user's choice.
 const TOOLSETS: &str = "toolsets";
+const SERVERS: &str = "mcp";
 
 /// More than any real configuration; keeps a hostile project from making us read without end.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -63,7 +64,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<Entry>>, CommandError> {
     parse(&text, path).map(Some)
 }
 
-fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, CommandError> {
+pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, CommandError> {
     let shown = path.display();
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
@@ -96,7 +97,11 @@ fn collect(
         let line = key_line(text, &name);
         let below = format!("{name}.");
         let value = match value {
-            // The names in this table are the user's own.
+            // The names in these tables are the user's own.
+            toml::Value::Table(table) if name == SERVERS => {
+                serve(text, path, table, entries)?;
+                continue;
+            }
             toml::Value::Table(table) if name == TOOLSETS => {
                 define(text, path, table, entries)?;
                 continue;
@@ -105,6 +110,12 @@ fn collect(
                 return Err(CommandError::usage(
                     format!("{shown}:{line}: `{TOOLSETS}` cannot be {}", article(&value)),
                     "write a table: `[toolsets]`, and below it `docs = [\"Read\", \"Grep\"]`",
+                ));
+            }
+            value if name == SERVERS => {
+                return Err(CommandError::usage(
+                    format!("{shown}:{line}: `{SERVERS}` cannot be {}", article(&value)),
+                    "write a table for each server: `[mcp.NAME]`, and below it `command = \"...\"`",
                 ));
             }
             // TRUST: only tables that hold keys are entered, so that depth is bounded.
@@ -158,6 +169,50 @@ fn define(
             ));
         };
         let raw = Raw::Many(std::iter::once(name).chain(words).collect());
+        entries.push(Entry { key, raw, line });
+    }
+    Ok(())
+}
+
+/// Takes the servers: each becomes a table of its name and its fields.
+fn serve(
+    text: &str,
+    path: &Path,
+    table: toml::Table,
+    entries: &mut Vec<Entry>,
+) -> Result<(), CommandError> {
+    let key = KEYS.iter().find(|key| key.name == SERVERS);
+    for (name, value) in table {
+        let line = key_line(text, &format!("{SERVERS}.{name}"));
+        let wrong = |what: &str| {
+            CommandError::usage(
+                format!(
+                    "{}:{line}: {what} of the MCP server `{}` cannot be that",
+                    path.display(),
+                    name.escape_debug()
+                ),
+                "write a table `[mcp.NAME]` of strings, lists of strings, and `headers_env = { Header = \"VARIABLE\" }`",
+            )
+        };
+        let (Some(key), toml::Value::Table(fields)) = (key, value) else {
+            return Err(wrong("the settings"));
+        };
+        let mut found = Vec::new();
+        for (field, value) in fields {
+            let value = match &value {
+                toml::Value::Table(pairs) => pairs
+                    .iter()
+                    .map(|(name, value)| Some(format!("{name}={}", value.as_str()?)))
+                    .collect::<Option<Vec<_>>>()
+                    .map(Raw::Many),
+                value => raw(value),
+            };
+            let Some(value) = value else {
+                return Err(wrong(&format!("`{}`", field.escape_debug())));
+            };
+            found.push((field, value));
+        }
+        let raw = Raw::Table(name, found);
         entries.push(Entry { key, raw, line });
     }
     Ok(())
@@ -278,6 +333,31 @@ mod tests {
             text,
             "/p/glovebox.toml:1: `sync.pull.include` cannot be a table"
         );
+    }
+
+    #[test]
+    fn servers_are_tables_of_the_users_naming() {
+        let text = "[mcp.hub]\nurl = \"https://a/\"\nheaders_env = { X-Key = \"HUB_KEY\" }\n[mcp.lint]\ncommand = \"x\"";
+        let entries = parse(text, Path::new("x")).unwrap();
+        assert_eq!(entries.len(), 2);
+        let Raw::Table(name, fields) = &entries[0].raw else {
+            panic!("{entries:?}");
+        };
+        assert_eq!((name.as_str(), entries[0].line), ("hub", 1));
+        let header = (
+            "headers_env".to_owned(),
+            Raw::Many(vec!["X-Key=HUB_KEY".to_owned()]),
+        );
+        assert!(fields.contains(&header), "{fields:?}");
+        for text in [
+            "mcp = 1",
+            "[mcp]\nhub = 1",
+            "[mcp.hub]\nargs = [[1]]",
+            "[mcp.hub]\nx = { a = 1 }",
+        ] {
+            let (message, remedy) = message(text);
+            assert!(remedy.contains("[mcp.NAME]"), "{message}: {remedy}");
+        }
     }
 
     #[test]

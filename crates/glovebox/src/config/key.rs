@@ -49,6 +49,7 @@ pub(crate) const KEYS: &[Key] = &[
     list("sync.pull.exclude"),
     list("sync.pull.include"),
     key("sync.on_success", "GLOVEBOX_SYNC_ON_SUCCESS"),
+    list("mcp"),
     list("toolsets"),
     key("toolset", "GLOVEBOX_TOOLSET"),
     list("policy.allow"),
@@ -96,6 +97,8 @@ pub(crate) enum Raw {
     One(String),
     /// An array of those.
     Many(Vec<String>),
+    /// A table of the user's own naming.
+    Table(String, Vec<(String, Raw)>),
 }
 
 impl Raw {
@@ -103,13 +106,15 @@ impl Raw {
         match self {
             Self::One(text) => Ok(text),
             Self::Many(_) => Err("takes one value, not a list".to_owned()),
+            Self::Table(..) => Err("takes one value, not a table".to_owned()),
         }
     }
 
     /// Patterns may contain commas.
-    fn patterns(&self) -> Vec<&str> {
+    pub(super) fn patterns(&self) -> Vec<&str> {
         match self {
             Self::One(text) => vec![text],
+            Self::Table(..) => Vec::new(),
             Self::Many(texts) => texts.iter().map(String::as_str).collect(),
         }
     }
@@ -122,6 +127,7 @@ impl Raw {
                 .filter(|part| !part.is_empty())
                 .collect(),
             Self::Many(texts) => texts.iter().map(String::as_str).collect(),
+            Self::Table(..) => Vec::new(),
         }
     }
 }
@@ -172,6 +178,7 @@ impl Settings {
                 let words = match raw {
                     Raw::One(text) => args::split_words(text)?,
                     Raw::Many(words) => words.clone(),
+                    Raw::Table(..) => Vec::new(),
                 };
                 self.carrier.set(words, origin);
             }
@@ -222,6 +229,7 @@ impl Settings {
                         origin: origin.clone(),
                     }));
             }
+            "mcp" => super::servers::add(&mut self.servers, raw, origin)?,
             "toolsets" => self.tools.define(&raw.patterns(), origin)?,
             "toolset" => self.tools.choose(raw.one()?, origin)?,
             "policy.allow" => self.tools.add(Effect::Allow, &raw.patterns(), origin)?,
@@ -297,6 +305,7 @@ impl Settings {
                 .sync
                 .patterns(name)
                 .map_or_else(Vec::new, |list| many(list, ToString::to_string)),
+            "mcp" => many(&self.servers, super::McpServer::shown),
             "toolsets" => many(&self.tools.own, ToString::to_string),
             "toolset" => one(&self.tools.toolset),
             "policy.allow" => self.tools.shown(Effect::Allow),
@@ -336,7 +345,7 @@ impl Settings {
     }
 }
 
-fn switch(text: &str) -> Result<bool, String> {
+pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" | "yes" | "on" => Ok(true),
         "false" | "0" | "no" | "off" => Ok(false),
@@ -369,6 +378,7 @@ mod tests {
             ("sync.pull.exclude", "*.{log,tmp}"),
             ("sync.pull.include", "dist/"),
             ("sync.on_success", "true"),
+            ("mcp", "hub; npx"),
             ("toolsets", "docs; Read"),
             ("toolset", "plan"),
             ("policy.allow", "Bash(git status)"),
@@ -404,6 +414,10 @@ mod tests {
         for (name, text) in samples {
             let mut settings = Settings::default();
             let raw = match text.split_once("; ") {
+                Some((one, two)) if name == "mcp" => {
+                    let command = ("command".to_owned(), Raw::One(two.to_owned()));
+                    Raw::Table(one.to_owned(), vec![command])
+                }
                 Some((one, two)) => Raw::Many(vec![one.to_owned(), two.to_owned()]),
                 None => Raw::One(text.to_owned()),
             };

@@ -12,6 +12,7 @@ mod file;
 mod key;
 mod policy;
 mod resolve;
+mod servers;
 mod sync;
 
 pub(crate) use agent::{Agent, Dollars, Mode, window};
@@ -19,6 +20,7 @@ pub(crate) use key::KEYS;
 use key::Raw;
 pub(crate) use policy::Tools;
 pub(crate) use resolve::{Sources, resolve};
+pub(crate) use servers::{McpServer, McpWay};
 pub(crate) use sync::{Sync, texts};
 
 use crate::args::{BackendKind, EnvArg, GrantArg, SandboxArgs, WorkspaceMode};
@@ -127,6 +129,8 @@ pub(crate) struct Settings {
     pub state: Sourced<Option<PathBuf>>,
     /// Project directories whose own file may widen.
     pub trusted: Vec<Sourced<PathBuf>>,
+    /// MCP servers whose tools an agent has.
+    pub servers: Vec<Sourced<McpServer>>,
     /// Which tools there are, and the rules of their use.
     pub tools: Tools,
 }
@@ -157,6 +161,7 @@ impl Default for Settings {
             max_sandboxes: Sourced::default(Count(Some(64))),
             state: Sourced::default(None),
             trusted: Vec::new(),
+            servers: Vec::new(),
             tools: Tools::default(),
         }
     }
@@ -287,6 +292,10 @@ impl Settings {
                     .skip(base.env.len())
                     .any(|var| var.value.value.is_none()),
                 "passes on variables of your environment",
+            ),
+            "mcp" => wide(
+                self.servers.len() > base.servers.len(),
+                "starts a server of its own choice, or sends what it is given there",
             ),
             "toolchains" => wide(
                 self.toolchains.value && !base.toolchains.value,

@@ -39,7 +39,9 @@ pub(crate) fn resolve(
     }
     let warnings = lay_variables(&mut settings, host)?;
     // Only now: what one file says may be about a server of another.
-    settings.tools.check_servers(&[]).map_err(|message| {
+    let servers = settings.servers.iter();
+    let servers: Vec<&str> = servers.map(|server| server.value.name.as_str()).collect();
+    settings.tools.check_servers(&servers).map_err(|message| {
         CommandError::usage(message, "correct the name, or take the line out")
     })?;
     Ok((settings, warnings))
@@ -261,6 +263,7 @@ mod tests {
             "sync.push.include = [\".env\"]",
             "sync.pull.include = [\"dist/\"]",
             "sync.push.exclude = [\"!.env\"]",
+            "[mcp.hub]\ncommand = \"npx\"",
         ] {
             let error = Tree::new("", text).resolve(&[], false).unwrap_err();
             assert_eq!(error.exit_code(), 3, "{text}: {error:?}");

@@ -113,7 +113,7 @@ impl Lease {
             let entered = tokio::task::spawn_blocking(move || house.enter()).await;
             let room = entered
                 .unwrap_or_else(|error| Err(Fault::failed(Code::Internal, error.to_string())))?;
-            Ok((Arc::from(room), place))
+            Ok::<_, Fault>((Arc::from(room), place))
         };
         let (room, _) = self.room.get_or_try_init(take).await?;
         Ok(Arc::clone(room))

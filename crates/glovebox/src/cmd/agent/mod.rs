@@ -12,6 +12,7 @@ mod approve;
 mod ending;
 mod phase;
 mod place;
+mod servers;
 mod settle;
 mod thinker;
 mod view;
@@ -19,7 +20,7 @@ mod view;
 pub(crate) use place::Place;
 pub(crate) use settle::{lay_local, lay_phase};
 pub(crate) use thinker::{Thinker, find as find_thinker};
-pub(crate) use view::{View, summary};
+pub(crate) use view::{View, placed, summary};
 
 use crate::args::{AgentArgs, Apply, WorkspaceMode};
 use crate::cmd::Cx;
@@ -33,11 +34,12 @@ use approve::{AtTerminal, PolicyAsker};
 use ending::{state_of, when};
 use glovebox_agent::{
     Approve, Conversation, Ending, Event, Head, Log, Message, NoApproval, Observe, Placement,
-    SessionInfo, SessionState, Stop, Toolbox, Verdict, system_prompt,
+    SessionInfo, SessionState, Stop, Toolbox, Tools as _, Verdict, system_prompt,
 };
 use glovebox_proto::Class;
 use glovebox_sandbox::Name;
-use glovebox_tools::policy::Gate;
+use glovebox_server::client::Servers;
+use glovebox_tools::policy::{Gate, Permit, Policy, Served};
 use phase::Narrowed;
 use serde_json::json;
 use settle::settle;
@@ -69,7 +71,7 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
         return dry_run(cx, args, &project, &settings, placement, &thinker);
     }
     let signals = Signals::take_over()?;
-    let place = Place::start(cx, &settings, &project, placement, keep.as_ref(), &signals)?;
+    let mut place = Place::start(cx, &settings, &project, placement, keep.as_ref(), &signals)?;
     let work = Work {
         cx,
         settings: &settings,
@@ -78,6 +80,7 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
         phase: args.phase.as_deref(),
         apply: args.apply,
         is_asked: placement == Placement::Local && !args.yes,
+        is_yes: args.yes,
         is_json: args.json,
         is_kept: keep.is_some(),
         signals: &signals,
@@ -88,6 +91,7 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
             None => task,
         };
         signals.check()?;
+        place.start_servers(cx, &settings, &project, &signals)?;
         work.begin(&place, task)
     })();
     match begun {
@@ -176,6 +180,14 @@ fn dry_run(
         "network": crate::args::net_word(settings.net.value),
         "model": thinker.model.label(),
         "toolset": settings.tools.toolset.value,
+        "mcp_servers": settings
+            .servers
+            .iter()
+            .map(|server| {
+                let place = server.value.place(placement == Placement::Local);
+                format!("{} ({})", server.value.name, place.as_str())
+            })
+            .collect::<Vec<_>>(),
         "asks_before_changes": placement == Placement::Local && !args.yes,
         "apply": format!("{:?}", when(args.apply, settings, Ending::Completed)).to_lowercase(),
         "window": thinker.budget.window_tokens,
@@ -224,6 +236,7 @@ pub(crate) struct Work<'a> {
     pub phase: Option<&'a str>,
     pub apply: Option<Apply>,
     pub is_asked: bool,
+    pub is_yes: bool,
     pub is_json: bool,
     pub is_kept: bool,
     pub signals: &'a Signals,
@@ -269,14 +282,7 @@ impl Work<'_> {
                 .filter(|_| !self.is_kept)
                 .map(ToString::to_string),
             system: system.clone(),
-            tools: self
-                .settings
-                .tools
-                .toolset()
-                .map_err(crate::seat::unknown_toolset)?
-                .tools()
-                .map(|tool| tool.name.to_owned())
-                .collect(),
+            tools: self.tools(place)?,
             phase: self.phase.map(str::to_owned),
         };
         View::new(self.cx, Some((&log, &id)), self.is_json).observe(&started)?;
@@ -288,6 +294,31 @@ impl Work<'_> {
             system,
             conversation: Conversation::new(task),
         })
+    }
+
+    /// The rules of this run, with the tools of its servers.
+    fn policy(&self, place: &Place) -> Result<Policy, CommandError> {
+        let policy = self.settings.tools.policy();
+        let policy = policy.map_err(crate::seat::unknown_toolset)?;
+        // Where each change is asked about anyway, or the user said yes to all, no second question.
+        let is_asked = place.placement == Placement::Sandbox && !self.is_yes;
+        let served = place.servers().map(Servers::definitions);
+        let served = served.unwrap_or_default().into_iter().map(|tool| Served {
+            is_asked: is_asked && !tool.is_read_only,
+            is_read_only: tool.is_read_only,
+            name: tool.name,
+        });
+        Ok(policy.with_served(served.collect()))
+    }
+
+    /// Names of the tools of this run.
+    fn tools(&self, place: &Place) -> Result<Vec<String>, CommandError> {
+        let policy = self.policy(place)?;
+        let own = policy.toolset().tools().map(|tool| tool.name.to_owned());
+        let served = place.servers().map(Servers::definitions);
+        let served = served.unwrap_or_default().into_iter().map(|tool| tool.name);
+        let served = served.filter(|name| policy.has(name));
+        Ok(own.chain(served).collect())
     }
 
     /// What the model is told about where it is.
@@ -324,9 +355,10 @@ impl Work<'_> {
     }
 
     /// Works until the end, then settles what changed.
-    pub(crate) fn carry_out(&self, place: Place, mut session: Session) -> CommandResult {
+    pub(crate) fn carry_out(&self, mut place: Place, mut session: Session) -> CommandResult {
         session.log.set_state(&session.id, SessionState::Running)?;
         let verdict = self.think(&place, &mut session);
+        place.end_servers(self.cx);
         let verdict = match verdict {
             Ok(verdict) => verdict,
             Err(error) => {
@@ -380,23 +412,26 @@ impl Work<'_> {
     /// The loop, as often as the user has something to add.
     fn think(&self, place: &Place, session: &mut Session) -> Result<Verdict, CommandError> {
         let stop = Stop::default();
-        let policy = self
-            .settings
-            .tools
-            .policy()
-            .map_err(crate::seat::unknown_toolset)?;
-        let toolset = policy.toolset().clone();
+        let policy = self.policy(place)?;
         let asker = PolicyAsker::new(self.signals, &self.thinker.secrets);
-        let gate = Gate::new(policy).writing(Arc::new(crate::seat::journal(&place.registry)));
+        let gate =
+            Gate::new(policy.clone()).writing(Arc::new(crate::seat::journal(&place.registry)));
         let gate = if question::is_possible() {
             gate.asking(Arc::new(asker))
         } else {
             gate
         };
-        let hands = place.hands()?.with_permit(Arc::new(gate));
+        let gate = Arc::new(gate);
+        let hands = place
+            .hands()?
+            .with_permit(Arc::clone(&gate) as Arc<dyn Permit>);
+        let mut toolbox = Toolbox::default().with(Arc::new(hands));
+        if let Some(servers) = place.servers() {
+            toolbox = toolbox.with(Arc::new(servers.with_permit(gate)));
+        }
         let tools = Narrowed {
-            tools: Toolbox::default().with(Arc::new(hands)),
-            toolset,
+            tools: toolbox,
+            policy,
             is_local: place.placement == Placement::Local,
         };
         let at_terminal = AtTerminal {

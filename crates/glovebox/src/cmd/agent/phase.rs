@@ -2,7 +2,7 @@
 
 use glovebox_agent::{ToolDefinition, ToolOutput, Tools};
 use glovebox_proto::{Code, Fault};
-use glovebox_tools::policy::Toolset;
+use glovebox_tools::policy::Policy;
 use serde_json::Value;
 use std::sync::atomic::AtomicBool;
 
@@ -29,27 +29,27 @@ pub(crate) fn words(phase: &str) -> Option<&'static str> {
 /// The tools of a toolset.
 pub(crate) struct Narrowed<T> {
     pub tools: T,
-    pub toolset: Toolset,
+    pub policy: Policy,
     /// There is no wall that keeps a command from writing, so a phase that changes nothing has none.
     pub is_local: bool,
 }
 
 impl<T> std::fmt::Debug for Narrowed<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Narrowed({})", self.toolset.name)
+        write!(f, "Narrowed({})", self.policy.toolset().name)
     }
 }
 
 impl<T> Narrowed<T> {
     fn is_shut(&self, is_read_only: bool) -> bool {
-        self.is_local && self.toolset.is_read_only && !is_read_only
+        self.is_local && self.policy.toolset().is_read_only && !is_read_only
     }
 }
 
 impl<T: Tools> Tools for Narrowed<T> {
     fn definitions(&self) -> Vec<ToolDefinition> {
         let mut tools = self.tools.definitions();
-        tools.retain(|tool| self.toolset.has(&tool.name) && !self.is_shut(tool.is_read_only));
+        tools.retain(|tool| self.policy.has(&tool.name) && !self.is_shut(tool.is_read_only));
         tools
     }
 
@@ -64,7 +64,7 @@ impl<T: Tools> Tools for Narrowed<T> {
             && self.is_shut(is_read_only)
         {
             let own = self.tools.own_name(name).unwrap_or_default();
-            let phase = &self.toolset.name;
+            let phase = &self.policy.toolset().name;
             return Err(Fault::refused(
                 Code::PermissionDenied,
                 format!("{own} may change things, which the phase `{phase}` does not"),

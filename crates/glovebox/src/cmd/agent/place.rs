@@ -4,22 +4,25 @@
 //! work where it is, and the session goes on in it. One that nobody comes back to stops after a while
 //! and keeps its files.
 
+use super::servers;
 use crate::args::WorkspaceMode;
 use crate::cmd::{Cx, destroy, run};
 use crate::config::Settings;
 use crate::exit::CommandError;
 use crate::render::Meter;
-use crate::session::Signals;
+use crate::session::{OnWish, Signals};
 use crate::sync::copied;
 use crate::wanted::{self, Wanted};
-use glovebox_agent::{Facts, Placement, Program};
+use glovebox_agent::{Facts, Placement, Program, ServerPlace};
 use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
+use glovebox_server::client::Servers;
 use glovebox_tools::{Children, Hands};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A sandbox that nobody is connected to stops after this long.
 const LEASE_MS: u64 = 3_600_000;
@@ -51,6 +54,9 @@ pub(crate) struct Place {
     pub sandbox: Arc<Sandbox>,
     pub registry: Arc<Registry>,
     is_supervised: bool,
+    servers: Option<Servers>,
+    /// Where servers work that are not to work with the other tools.
+    beside: Option<Arc<Sandbox>>,
 }
 
 impl Place {
@@ -77,6 +83,8 @@ impl Place {
                 sandbox,
                 registry,
                 is_supervised: false,
+                servers: None,
+                beside: None,
             });
         }
         let own = name.cloned().unwrap_or_else(|| Name::random("agent"));
@@ -89,6 +97,8 @@ impl Place {
             sandbox,
             registry,
             is_supervised: true,
+            servers: None,
+            beside: None,
         };
         if let Ok(report) = place.sandbox.report() {
             cx.announce_limits(&report, settings);
@@ -120,6 +130,8 @@ impl Place {
             sandbox: Arc::new(registry.connect(name)?),
             registry,
             is_supervised: true,
+            servers: None,
+            beside: None,
         }))
     }
 
@@ -138,8 +150,78 @@ impl Place {
         Ok(hands.with_children(Arc::new(children)))
     }
 
+    /// Starts the MCP servers of the settings. From here on their tools are what they are.
+    ///
+    /// # Errors
+    /// The first that cannot be started: a run begins with all its tools or not at all.
+    pub(crate) fn start_servers(
+        &mut self,
+        cx: &Cx,
+        settings: &Settings,
+        project: &Path,
+        signals: &Signals,
+    ) -> Result<(), CommandError> {
+        if settings.servers.is_empty() {
+            return Ok(());
+        }
+        let wanted = servers::wanted(
+            cx,
+            settings,
+            project,
+            self.placement,
+            &self.sandbox,
+            &self.registry,
+        )?;
+        self.beside = wanted.host;
+        let cancel = Arc::new(AtomicBool::new(false));
+        let wish = Arc::clone(&cancel);
+        signals.work(OnWish(Box::new(move |_| {
+            wish.store(true, Ordering::Relaxed);
+        })));
+        let started = Servers::start(wanted.specs, &cancel);
+        signals.rest();
+        signals.check()?;
+        let (servers, notes) = started.map_err(|mut fault| {
+            fault.remedy.get_or_insert_with(|| {
+                "correct its table in glovebox.toml, or take it out; a server in the sandbox finds only what is in \
+                 there, and the network only with --net host"
+                    .to_owned()
+            });
+            CommandError::from(fault)
+        })?;
+        for note in notes {
+            cx.talk
+                .warning(format_args!("{}", crate::render::escape_text(&note)));
+        }
+        for server in servers.labels() {
+            let place = match server.place {
+                ServerPlace::Sandbox => "in the sandbox",
+                ServerPlace::Host => "on this machine, outside any sandbox",
+                ServerPlace::Remote => "elsewhere, over the network",
+            };
+            cx.talk
+                .note(format_args!("MCP server {} works {place}", server.name));
+        }
+        self.servers = Some(servers);
+        Ok(())
+    }
+
+    /// The tools of MCP servers.
+    pub(crate) const fn servers(&self) -> Option<&Servers> {
+        self.servers.as_ref()
+    }
+
+    /// Ends the MCP servers.
+    pub(crate) fn end_servers(&mut self, cx: &Cx) {
+        self.servers = None;
+        if let Some(beside) = self.beside.take() {
+            destroy(cx.talk, beside);
+        }
+    }
+
     /// Ends it with all that is in it.
-    pub(crate) fn end(self, cx: &Cx) {
+    pub(crate) fn end(mut self, cx: &Cx) {
+        self.end_servers(cx);
         if self.is_supervised {
             copied::clean(&self.sandbox);
             let name = self.sandbox.info().name.clone();
@@ -183,6 +265,11 @@ impl Place {
             limits,
             programs: self.programs()?,
             changes_come_back: settings.can_collect(),
+            servers: self
+                .servers
+                .as_ref()
+                .map(Servers::labels)
+                .unwrap_or_default(),
             addition: None,
         })
     }

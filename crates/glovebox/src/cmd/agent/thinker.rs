@@ -81,7 +81,7 @@ pub(crate) fn find(
     if let Some(file) = asked.and_then(|text| text.strip_prefix("replay:")) {
         let events = read(&cx.host.absolute(Path::new(file)))?;
         let model = Box::new(Recorded::new(&events, format!("replay:{file}")));
-        return Thinker::new(settings, model, all_secrets(cx), None, false);
+        return Thinker::new(settings, model, all_secrets(cx, settings), None, false);
     }
     let usage = |message: String| {
         CommandError::usage(
@@ -101,7 +101,7 @@ pub(crate) fn find(
     };
     let access = Access::find(name.provider, variable)
         .map_err(|message| CommandError::usage(message, "correct the variable"))?;
-    let secrets = all_secrets(cx);
+    let secrets = all_secrets(cx, settings);
     let (known, is_elsewhere) = (known(&name), access.is_custom);
     let model = Remote::new(name, &access, secrets.clone(), RetryPolicy::default())
         .map_err(|error| CommandError::usage(error.message, error.remedy.unwrap_or_default()))?;
@@ -129,12 +129,19 @@ const SECRET_ENDS: [&str; 6] = [
     "_PASSWD",
 ];
 
-/// Every key of every provider, and whatever else in the environment is named like a secret.
-fn all_secrets(cx: &Cx) -> Secrets {
+/// Every key of every provider, what MCP servers are given, and whatever else in the environment is named
+/// like a secret.
+fn all_secrets(cx: &Cx, settings: &Settings) -> Secrets {
     let keys: Vec<&str> = Provider::ALL
         .iter()
         .flat_map(|provider| provider.key_variables())
         .copied()
+        .chain(
+            settings
+                .servers
+                .iter()
+                .flat_map(|server| server.value.variables()),
+        )
         .collect();
     Secrets::new(cx.host.vars().filter_map(|(name, value)| {
         let name = name.to_str()?.to_ascii_uppercase();

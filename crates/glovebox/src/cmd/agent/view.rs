@@ -5,7 +5,7 @@
 
 use crate::cmd::Cx;
 use crate::render::{self, escape_text, say};
-use glovebox_agent::{Ending, Event, Log, Observe, Usage};
+use glovebox_agent::{Ending, Event, Log, Observe, ServerPlace, ToolServer, Usage};
 use glovebox_proto::{Code, Fault};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -119,11 +119,15 @@ impl<'a> View<'a> {
                 self.line(&text);
             }
             Event::CallStarted {
-                tool, arguments, ..
+                tool,
+                arguments,
+                server,
+                ..
             } => {
                 let line = format!(
-                    "{} {}",
+                    "{}{} {}",
                     self.paint("1;36", &format!("> {}", escape_text(tool))),
+                    placed(server.as_ref()),
                     summary(arguments)
                 );
                 self.line(&line);
@@ -344,6 +348,15 @@ fn cut(line: &str) -> String {
         safe.push_str("...");
     }
     safe
+}
+
+/// Where a call is made, if not with the other tools.
+pub(crate) fn placed(server: Option<&ToolServer>) -> &'static str {
+    match server.map(|server| server.place) {
+        None | Some(ServerPlace::Sandbox) => "",
+        Some(ServerPlace::Host) => " (on this machine)",
+        Some(ServerPlace::Remote) => " (elsewhere)",
+    }
 }
 
 /// The arguments of a call in one line: what they are about first.

@@ -1,0 +1,302 @@
+//! MCP servers of a run: programs as jobs where they are to work, and addresses with their headers.
+//!
+//! A server's program is a job of a guest like any other command: of the sandbox's, or of one without
+//! walls on this machine. So it ends with all that it started, whatever becomes of us.
+
+use crate::cmd::Cx;
+use crate::config::{McpServer, McpWay, Settings};
+use crate::exit::CommandError;
+use crate::host;
+use crate::wanted;
+use glovebox_agent::{Placement, ServerPlace};
+use glovebox_proto::{Channel, Exec, Exit, Fault, LogCaps, Reply, Request, Stdin};
+use glovebox_sandbox::{Backend, Incoming, Input, Registry, Sandbox, SandboxSpec, Stream};
+use glovebox_server::client::{Address, Ends, Launch, Life, ServerSpec, Way};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Of what a server writes to standard error.
+const KEPT_BYTES: usize = 2048;
+/// Between asking a server to end and ending it.
+const GRACE_MS: u64 = 500;
+/// How long its end is waited for.
+const END_WAIT: Duration = Duration::from_secs(3);
+
+/// What is to be started, with the guest on this machine that some of it needs.
+pub(super) struct Wanted {
+    pub(super) specs: Vec<ServerSpec>,
+    pub(super) host: Option<Arc<Sandbox>>,
+}
+
+/// Puts together what the settings ask for.
+///
+/// # Errors
+/// A variable that is not there, a header that is none.
+pub(super) fn wanted(
+    cx: &Cx,
+    settings: &Settings,
+    project: &Path,
+    placement: Placement,
+    sandbox: &Arc<Sandbox>,
+    registry: &Registry,
+) -> Result<Wanted, CommandError> {
+    let is_local = placement == Placement::Local;
+    let mut host = None;
+    let mut specs = Vec::new();
+    for server in settings.servers.iter().map(|server| &server.value) {
+        let place = server.place(is_local);
+        let way = match &server.way {
+            McpWay::Http { .. } => Way::Http(address(cx, server)?),
+            McpWay::Program { argv, env, .. } => {
+                let guest = match place {
+                    ServerPlace::Host if !is_local => {
+                        if host.is_none() {
+                            host = Some(Arc::new(without_walls(cx, project, registry)?));
+                        }
+                        host.as_ref().unwrap_or(sandbox)
+                    }
+                    _ => sandbox,
+                };
+                Way::Program(Arc::new(Job {
+                    sandbox: Arc::clone(guest),
+                    exec: Exec {
+                        env: wanted::command_env(env, &cx.host)?,
+                        stdin: Stdin::Stream,
+                        grace_ms: GRACE_MS,
+                        // It is read as it comes.
+                        log: LogCaps {
+                            head_bytes: 0,
+                            tail_bytes: 0,
+                            spill_bytes: 0,
+                        },
+                        ..Exec::new(argv.iter().map(String::as_str))
+                    },
+                }))
+            }
+        };
+        specs.push(ServerSpec {
+            name: server.name.clone(),
+            place,
+            way,
+            tools: server.tools.clone(),
+            timeout: Duration::from_millis(server.timeout_ms),
+            output_bytes: server.max_output_bytes,
+            is_trusted: server.trust_annotations,
+        });
+    }
+    Ok(Wanted { specs, host })
+}
+
+fn without_walls(cx: &Cx, project: &Path, registry: &Registry) -> Result<Sandbox, CommandError> {
+    let mut spec = SandboxSpec::new(Backend::Host);
+    spec.jail.env = host::host_environment(&cx.host);
+    spec.cwd = Some(project.to_owned());
+    Ok(registry.create(&spec, None)?)
+}
+
+fn address(cx: &Cx, server: &McpServer) -> Result<Address, CommandError> {
+    let McpWay::Http {
+        url,
+        headers,
+        bearer,
+    } = &server.way
+    else {
+        return Err(CommandError::usage(
+            "the server has no address",
+            "give it a url",
+        ));
+    };
+    let wrong = |message: String| {
+        CommandError::usage(
+            format!("the MCP server `{}`: {message}", server.name),
+            format!("correct [mcp.{}], or the variable", server.name),
+        )
+    };
+    let value = |header: &str, variable: &str| {
+        let value = cx.host.var(variable).and_then(|value| value.to_str());
+        // The variable is not named: what stands in its place may be a secret.
+        value.map(str::to_owned).ok_or_else(|| {
+            wrong(format!(
+                "the variable that the header `{header}` comes from is not set"
+            ))
+        })
+    };
+    let mut found = Vec::new();
+    for (header, variable) in headers {
+        found.push((header.clone(), value(header, variable)?));
+    }
+    if let Some(variable) = bearer {
+        let token = value("Authorization", variable)?;
+        found.push((
+            "Authorization".to_owned(),
+            format!("Bearer {}", token.trim()),
+        ));
+    }
+    Address::new(url, &found).map_err(wrong)
+}
+
+/// A server's program as a job of a guest.
+#[derive(Debug)]
+struct Job {
+    sandbox: Arc<Sandbox>,
+    exec: Exec,
+}
+
+impl Launch for Job {
+    fn launch(&self) -> Result<Ends, Fault> {
+        let stream = self.sandbox.open(Request::Exec(self.exec.clone()))?;
+        let told = Arc::new(Told::default());
+        Ok(Ends {
+            input: Box::new(ToJob(stream.input())),
+            life: Box::new(JobLife {
+                input: stream.input(),
+                told: Arc::clone(&told),
+            }),
+            output: Box::new(FromJob {
+                stream,
+                told,
+                rest: VecDeque::new(),
+            }),
+        })
+    }
+}
+
+/// What is known of a job that is being read.
+#[derive(Debug, Default)]
+struct Told {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    errors: VecDeque<u8>,
+    ending: Option<String>,
+}
+
+impl Told {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, ending: String) {
+        self.state().ending.get_or_insert(ending);
+        self.changed.notify_all();
+    }
+}
+
+struct ToJob(Input);
+
+impl Write for ToJob {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.0.send(bytes);
+        sent.map_err(|fault| io::Error::other(fault.message))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for ToJob {
+    fn drop(&mut self) {
+        let _ = self.0.finish();
+    }
+}
+
+struct FromJob {
+    stream: Stream,
+    told: Arc<Told>,
+    rest: VecDeque<u8>,
+}
+
+impl Read for FromJob {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.rest.is_empty() {
+            match self.stream.recv() {
+                Incoming::Data {
+                    channel: Channel::Stderr,
+                    bytes,
+                    ..
+                } => {
+                    // TRUST: only the end is kept.
+                    let mut state = self.told.state();
+                    state.errors.extend(bytes);
+                    let more = state.errors.len().saturating_sub(KEPT_BYTES);
+                    state.errors.drain(..more);
+                }
+                Incoming::Data { bytes, .. } => self.rest.extend(bytes),
+                Incoming::Reply(reply) => {
+                    self.told.end(ending(reply));
+                    return Ok(0);
+                }
+            }
+        }
+        self.rest.read(buffer)
+    }
+}
+
+impl Drop for FromJob {
+    fn drop(&mut self) {
+        // Nobody reads on, and dropping the stream ends the job.
+        self.told.end(String::new());
+    }
+}
+
+fn ending(reply: Result<Reply, Fault>) -> String {
+    match reply {
+        Ok(Reply::Exited(exited)) => match exited.exit {
+            Exit::Code(code) => format!("it exited with {code}"),
+            Exit::Signal(signal) => format!("it was ended by signal {signal}"),
+        },
+        Ok(_) => "it ended".to_owned(),
+        Err(fault) => fault.message,
+    }
+}
+
+struct JobLife {
+    input: Input,
+    told: Arc<Told>,
+}
+
+impl JobLife {
+    fn wait(&self, wait: Duration) -> MutexGuard<'_, State> {
+        let state = self.told.state();
+        let waited = self
+            .told
+            .changed
+            .wait_timeout_while(state, wait, |state| state.ending.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Life for JobLife {
+    fn last_words(&mut self) -> String {
+        let state = self.wait(Duration::from_millis(200));
+        let errors: Vec<u8> = state.errors.iter().copied().collect();
+        let errors = String::from_utf8_lossy(&errors);
+        // The end says most; what comes before is often where it came from.
+        let last = errors
+            .lines()
+            .rev()
+            .map(str::trim)
+            .find(|line| !line.is_empty());
+        match (&state.ending, last) {
+            (Some(ending), Some(last)) => format!("{ending}: {last}"),
+            (Some(ending), None) => ending.clone(),
+            (None, Some(last)) => last.to_owned(),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+impl Drop for JobLife {
+    fn drop(&mut self) {
+        let _ = self.input.cancel();
+        drop(self.wait(END_WAIT));
+    }
+}

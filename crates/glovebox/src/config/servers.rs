@@ -1,0 +1,313 @@
+//! Settings of MCP servers: `[mcp.NAME]` tables.
+//!
+//! A value that may be a secret is never written here: headers name the variables they come from.
+
+use super::{Origin, Raw, Sourced};
+use crate::args::EnvArg;
+use crate::units::{Size, Span};
+use glovebox_server::client::check_url;
+use glovebox_tools::nearest;
+use glovebox_tools::policy::check_server_name;
+use std::ffi::OsStr;
+
+/// Until a server answers.
+const USUAL_TIMEOUT_MS: u64 = 60_000;
+/// More would be a call that nobody waits for.
+const MAX_TIMEOUT_MS: u64 = 3_600_000;
+/// More would fill a model's context with one answer.
+const MAX_OUTPUT_BYTES: u64 = 1 << 20;
+/// Every key of a server's table.
+const FIELDS: [&str; 11] = [
+    "command",
+    "args",
+    "env",
+    "placement",
+    "url",
+    "headers_env",
+    "bearer_env",
+    "tools",
+    "timeout",
+    "max_output",
+    "trust_annotations",
+];
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct McpServer {
+    /// What its tools' names begin with.
+    pub name: String,
+    /// How it is reached.
+    pub way: McpWay,
+    /// Those of its tools that are wanted; `None` for all.
+    pub tools: Option<Vec<String>>,
+    /// Until it answers.
+    pub timeout_ms: u64,
+    /// Room for one answer.
+    pub max_output_bytes: usize,
+    /// Whether its word counts for which tools change nothing.
+    pub trust_annotations: bool,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum McpWay {
+    /// A program: where the other tools are, or on this machine whatever they do.
+    Program {
+        argv: Vec<String>,
+        env: Vec<EnvArg>,
+        is_on_host: bool,
+    },
+    /// Streamable HTTP.
+    Http {
+        url: String,
+        /// Header, and the variable its value comes from.
+        headers: Vec<(String, String)>,
+        /// The variable with a bearer token.
+        bearer: Option<String>,
+    },
+}
+
+impl McpServer {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// One sentence on what is wrong, without a value that may be a secret.
+    pub(super) fn parse(name: &str, fields: &[(String, Raw)]) -> Result<Self, String> {
+        check_server_name(name)?;
+        for (field, _) in fields {
+            if !FIELDS.contains(&field.as_str()) {
+                let shown = field.escape_debug();
+                return Err(match nearest(field, FIELDS.iter().copied()) {
+                    Some(known) => format!("unknown key `{shown}`; did you mean `{known}`?"),
+                    None => format!("unknown key `{shown}`; the keys are {}", FIELDS.join(", ")),
+                });
+            }
+        }
+        let find = |field: &str| {
+            let mut fields = fields.iter();
+            fields.find(|(name, _)| name == field).map(|(_, raw)| raw)
+        };
+        let one = |field: &str| {
+            let text = find(field).map(Raw::one).transpose();
+            text.map_err(|error| format!("`{field}` {error}"))
+        };
+        let list = |field: &str| -> Option<Vec<String>> {
+            let words = find(field)?.patterns();
+            Some(words.into_iter().map(str::to_owned).collect())
+        };
+        let way = match (one("command")?, one("url")?) {
+            (Some(_), Some(_)) | (None, None) => {
+                return Err("a server has either a `command` or a `url`".to_owned());
+            }
+            (Some(command), None) => {
+                refuse(&find, &["headers_env", "bearer_env"], "a `url`")?;
+                let argv: Vec<String> = std::iter::once(command.to_owned())
+                    .chain(list("args").unwrap_or_default())
+                    .collect();
+                if command.is_empty() || argv.iter().any(|word| word.contains('\0')) {
+                    return Err("`command` is no command".to_owned());
+                }
+                let env = list("env").unwrap_or_default();
+                let env = env.iter().map(|text| EnvArg::parse(OsStr::new(text)));
+                McpWay::Program {
+                    argv,
+                    env: env.collect::<Result<_, _>>()?,
+                    is_on_host: match one("placement")? {
+                        None | Some("sandbox") => false,
+                        Some("host") => true,
+                        Some(_) => return Err("`placement` is `sandbox` or `host`".to_owned()),
+                    },
+                }
+            }
+            (None, Some(url)) => {
+                refuse(&find, &["args", "env", "placement"], "a `command`")?;
+                check_url(url).map_err(|error| format!("`url`: {error}"))?;
+                let headers = list("headers_env").unwrap_or_default();
+                let headers = headers.iter().map(|pair| {
+                    let (header, variable) = pair.split_once('=').unwrap_or((pair, ""));
+                    Ok((header.to_owned(), variable_name("headers_env", variable)?))
+                });
+                let bearer = one("bearer_env")?;
+                McpWay::Http {
+                    url: url.to_owned(),
+                    headers: headers.collect::<Result<_, String>>()?,
+                    bearer: bearer
+                        .map(|variable| variable_name("bearer_env", variable))
+                        .transpose()?,
+                }
+            }
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            way,
+            tools: list("tools"),
+            timeout_ms: match one("timeout")? {
+                None => USUAL_TIMEOUT_MS,
+                Some(text) => {
+                    let Span(ms) = text.parse()?;
+                    ms.filter(|ms| (1..=MAX_TIMEOUT_MS).contains(ms))
+                        .ok_or("`timeout` is a time of up to 1h")?
+                }
+            },
+            max_output_bytes: match one("max_output")? {
+                None => glovebox_tools::cut::OUTPUT_BYTES,
+                Some(text) => {
+                    let Size(bytes) = text.parse()?;
+                    let bytes = bytes.filter(|bytes| (1..=MAX_OUTPUT_BYTES).contains(bytes));
+                    bytes.ok_or("`max_output` is a size of up to 1MiB")? as usize
+                }
+            },
+            trust_annotations: one("trust_annotations")?
+                .map(super::key::switch)
+                .transpose()?
+                .unwrap_or(false),
+        })
+    }
+
+    /// Where it works, in a word; `is_local` when there is no sandbox.
+    pub(crate) fn place(&self, is_local: bool) -> glovebox_agent::ServerPlace {
+        use glovebox_agent::ServerPlace;
+        match &self.way {
+            McpWay::Http { .. } => ServerPlace::Remote,
+            McpWay::Program { is_on_host, .. } if *is_on_host || is_local => ServerPlace::Host,
+            McpWay::Program { .. } => ServerPlace::Sandbox,
+        }
+    }
+
+    /// Names of variables whose values go to it.
+    pub(crate) fn variables(&self) -> Vec<&str> {
+        match &self.way {
+            McpWay::Http {
+                headers, bearer, ..
+            } => headers
+                .iter()
+                .map(|(_, variable)| variable)
+                .chain(bearer)
+                .map(String::as_str)
+                .collect(),
+            McpWay::Program { env, .. } => env
+                .iter()
+                .filter(|var| var.value.is_none())
+                .filter_map(|var| var.name.to_str())
+                .collect(),
+        }
+    }
+
+    /// In one line, without values.
+    pub(super) fn shown(&self) -> String {
+        match &self.way {
+            McpWay::Http { url, .. } => format!("{}: {url}", self.name),
+            McpWay::Program {
+                argv, is_on_host, ..
+            } => {
+                let place = if *is_on_host { " (on the host)" } else { "" };
+                // Arguments may be secrets.
+                let command = argv.first().map_or("", String::as_str);
+                format!("{}: {command}{place}", self.name)
+            }
+        }
+    }
+}
+
+/// Adds a server to those that are there.
+pub(super) fn add(
+    servers: &mut Vec<Sourced<McpServer>>,
+    raw: &Raw,
+    origin: &Origin,
+) -> Result<(), String> {
+    let Raw::Table(name, fields) = raw else {
+        return Err("takes tables, such as [mcp.NAME]".to_owned());
+    };
+    if let Some(known) = servers.iter().find(|known| known.value.name == *name) {
+        return Err(format!(
+            "the server `{name}` is defined already, in {}",
+            known.origin
+        ));
+    }
+    let value = McpServer::parse(name, fields).map_err(|error| format!("{name}: {error}"))?;
+    servers.push(Sourced {
+        value,
+        origin: origin.clone(),
+    });
+    Ok(())
+}
+
+fn refuse<'a>(
+    find: &impl Fn(&str) -> Option<&'a Raw>,
+    fields: &[&str],
+    needs: &str,
+) -> Result<(), String> {
+    match fields.iter().find(|field| find(field).is_some()) {
+        Some(field) => Err(format!("`{field}` is for servers with {needs}")),
+        None => Ok(()),
+    }
+}
+
+/// What stands where a variable's name should is not repeated: it may be a secret.
+fn variable_name(field: &str, text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    if !text.is_empty() && text.chars().all(is_plain) && !text.starts_with(char::is_numeric) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "`{field}` names variables (capital letters, digits, `_`), never values"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file;
+    use super::*;
+    use std::path::Path;
+
+    fn parse(fields: &str) -> Result<McpServer, String> {
+        let text = format!("[mcp.hub]\n{fields}");
+        let entries = file::parse(&text, Path::new("x")).unwrap();
+        let Raw::Table(name, fields) = &entries[0].raw else {
+            panic!("{entries:?}");
+        };
+        McpServer::parse(name, fields)
+    }
+
+    #[test]
+    fn mistakes_are_named_and_secrets_are_not() {
+        for (fields, part) in [
+            ("comand = 'x'", "`command`"),
+            ("timeout = '1s'", "either"),
+            ("command = 'x'\nurl = 'https://a/'", "either"),
+            ("command = ['x']", "one value"),
+            ("command = 'x'\nbearer_env = 'X'", "`url`"),
+            ("url = 'https://a/'\nenv = ['X']", "`command`"),
+            ("command = 'x'\nplacement = 'moon'", "`host`"),
+            ("command = 'x'\ntimeout = 'none'", "1h"),
+            ("command = 'x'\nmax_output = '2GiB'", "1MiB"),
+            ("url = 'https://me:sesame@a/'", "bearer_env"),
+            (
+                "url = 'https://a/'\nbearer_env = 'sesame-123'",
+                "never values",
+            ),
+            (
+                "url = 'https://a/'\nheaders_env = { X-Key = 'sesame' }",
+                "never values",
+            ),
+        ] {
+            let error = parse(fields).unwrap_err();
+            assert!(error.contains(part), "{fields}: {error}");
+            assert!(!error.contains("sesame"), "{error}");
+        }
+        let fields = [("command".to_owned(), Raw::One("x".to_owned()))];
+        assert!(McpServer::parse("a__b", &fields).is_err());
+    }
+
+    #[test]
+    fn values_are_not_shown() {
+        let server = parse(
+            "command = 'npx'\nargs = ['--token', 'sesame']\nenv = ['A=sesame', 'B']\nplacement = 'host'",
+        )
+        .unwrap();
+        assert_eq!(server.shown(), "hub: npx (on the host)");
+        assert_eq!(server.variables(), ["B"]);
+        let server = parse("url = 'https://a/'\nheaders_env = { X-Key = 'HUB' }\nbearer_env = 'T'");
+        assert_eq!(server.unwrap().variables(), ["HUB", "T"]);
+    }
+}

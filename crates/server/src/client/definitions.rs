@@ -1,0 +1,234 @@
+//! What a server offers, as far as a model is told of it.
+//!
+//! TRUST: names, descriptions and schemas are the server's. They are bounded in number and size, nothing
+//! in them acts on a terminal, and what does not fit is left out and counted.
+
+use super::ServerSpec;
+use glovebox_agent::ToolDefinition;
+use glovebox_proto::visible;
+use glovebox_tools::policy::served_name;
+use rmcp::model::Tool;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// Tools of one server.
+const MAX_TOOLS: usize = 128;
+/// Characters of a description.
+const MAX_DESCRIPTION_CHARS: usize = 4096;
+/// Bytes of one schema.
+const MAX_SCHEMA_BYTES: usize = 16 << 10;
+/// Bytes of all definitions of one server.
+const MAX_TOTAL_BYTES: usize = 256 << 10;
+/// Levels of a schema.
+const MAX_DEPTH: usize = 24;
+
+/// A tool that is offered.
+#[derive(Debug)]
+pub(super) struct Offered {
+    /// Its name there.
+    pub(super) name: String,
+    pub(super) definition: ToolDefinition,
+}
+
+/// Those that are wanted and fit, sorted by name, and a sentence on those that do not.
+pub(super) fn take(spec: &ServerSpec, listed: Vec<Tool>) -> (Vec<Offered>, Vec<String>) {
+    let is_wanted = |name: &str| {
+        let mut wanted = spec.tools.iter().flatten();
+        spec.tools.is_none() || wanted.any(|wanted| wanted == name)
+    };
+    let mut listed: Vec<Tool> = listed
+        .into_iter()
+        .filter(|tool| is_wanted(&tool.name))
+        .collect();
+    // What the model is told must not depend on the order of today.
+    listed.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut notes = Vec::new();
+    let missing: Vec<&str> = spec
+        .tools
+        .iter()
+        .flatten()
+        .map(String::as_str)
+        .filter(|wanted| listed.iter().all(|tool| tool.name != *wanted))
+        .collect();
+    if !missing.is_empty() {
+        notes.push(format!(
+            "the MCP server `{}` has no tool {}",
+            spec.name,
+            missing.join(", ")
+        ));
+    }
+    let (mut offered, mut taken, mut bytes, mut unfit) = (Vec::new(), BTreeSet::new(), 0, 0);
+    for tool in listed {
+        let fitting = definition(spec, &tool).filter(|definition| {
+            bytes += definition.description.len() + definition.schema.to_string().len();
+            bytes <= MAX_TOTAL_BYTES && offered.len() < MAX_TOOLS
+        });
+        match fitting {
+            Some(definition) if taken.insert(definition.name.clone()) => offered.push(Offered {
+                name: tool.name.into_owned(),
+                definition,
+            }),
+            _ => unfit += 1,
+        }
+    }
+    if unfit > 0 {
+        notes.push(format!(
+            "{unfit} of the tools of the MCP server `{}` cannot be used: their names or definitions are too long, \
+             malformed or double, or there are too many",
+            spec.name
+        ));
+    }
+    (offered, notes)
+}
+
+fn definition(spec: &ServerSpec, tool: &Tool) -> Option<ToolDefinition> {
+    // Dots and slashes are allowed there, and nowhere else.
+    let name = served_name(&spec.name, &tool.name.replace(['.', '/'], "_"))?;
+    let said = tool.description.as_deref().unwrap_or_default();
+    let said: String = said.chars().take(MAX_DESCRIPTION_CHARS).collect();
+    let schema = schema(&tool.input_schema)?;
+    let hints = tool.annotations.as_ref();
+    let is_read_only = hints.and_then(|hints| hints.read_only_hint) == Some(true);
+    Some(ToolDefinition {
+        name,
+        description: visible::lines(said.trim().as_bytes()),
+        schema,
+        is_read_only: spec.is_trusted && is_read_only,
+        server: Some(spec.label()),
+    })
+}
+
+fn schema(given: &Map<String, Value>) -> Option<Value> {
+    let mut schema = clean(&Value::Object(given.clone()), MAX_DEPTH)?;
+    let fields = schema.as_object_mut()?;
+    let kind = fields.entry("type").or_insert_with(|| "object".into());
+    let is_object = kind == "object";
+    (is_object && schema.to_string().len() <= MAX_SCHEMA_BYTES).then_some(schema)
+}
+
+/// The same with all texts made safe; `None` when it is too deep or names something unspeakable.
+fn clean(value: &Value, depth: usize) -> Option<Value> {
+    let deeper = depth.checked_sub(1)?;
+    Some(match value {
+        Value::String(text) => visible::lines(text.as_bytes()).into(),
+        Value::Array(items) => items
+            .iter()
+            .map(|item| clean(item, deeper))
+            .collect::<Option<Vec<_>>>()?
+            .into(),
+        Value::Object(fields) => fields
+            .iter()
+            // An argument of another name would not be the server's.
+            .map(|(name, value)| {
+                let is_plain = visible::line_of_text(name) == *name;
+                is_plain.then_some(())?;
+                Some((name.clone(), clean(value, deeper)?))
+            })
+            .collect::<Option<Map<_, _>>>()?
+            .into(),
+        other => other.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Address, Way};
+    use super::*;
+    use glovebox_agent::ServerPlace;
+    use rmcp::model::ToolAnnotations;
+    use serde_json::json;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn spec() -> ServerSpec {
+        ServerSpec {
+            name: "hub".to_owned(),
+            place: ServerPlace::Remote,
+            way: Way::Http(Address::new("https://example.com/mcp", &[]).unwrap()),
+            tools: None,
+            timeout: Duration::from_secs(1),
+            output_bytes: 1000,
+            is_trusted: false,
+        }
+    }
+
+    fn tool(name: &str, description: &str, schema: Value) -> Tool {
+        let Value::Object(schema) = schema else {
+            panic!("not an object");
+        };
+        Tool::new(name.to_owned(), description.to_owned(), Arc::new(schema))
+            .with_annotations(ToolAnnotations::new().read_only(true))
+    }
+
+    #[test]
+    fn what_is_hostile_is_made_harmless_or_left_out() {
+        let mut deep = json!({});
+        for _ in 0..100 {
+            deep = json!({ "properties": { "x": deep } });
+        }
+        let listed = vec![
+            tool(
+                "b.c",
+                "says \u{1b}[2J\u{202e}this",
+                json!({ "title": "\u{7}x" }),
+            ),
+            tool("b/c", "the same name", json!({})),
+            tool("bad name", "", json!({})),
+            tool("esc\u{1b}", "", json!({})),
+            tool(&"n".repeat(100), "", json!({})),
+            tool("deep", "", deep),
+            tool("wide", "", json!({ "description": "x".repeat(20_000) })),
+            tool("key", "", json!({ "properties": { "a\u{1b}": {} } })),
+            tool("array", "", json!({ "type": "array" })),
+            tool("long", &"y".repeat(100_000), json!({ "type": "object" })),
+        ];
+        let (offered, notes) = take(&spec(), listed);
+        let names: Vec<&str> = offered
+            .iter()
+            .map(|tool| tool.definition.name.as_str())
+            .collect();
+        assert_eq!(names, ["hub__b_c", "hub__long"]);
+        let first = &offered[0].definition;
+        assert_eq!(first.description, "says \\x1b[2J\\u{202e}this");
+        assert_eq!(first.schema["title"], "\\x07x");
+        assert_eq!(first.schema["type"], "object");
+        assert_eq!(offered[0].name, "b.c");
+        assert_eq!(
+            offered[1].definition.description.len(),
+            MAX_DESCRIPTION_CHARS
+        );
+        assert!(notes[0].starts_with("8 of the tools"), "{notes:?}");
+        assert!(!offered.iter().any(|tool| tool.definition.is_read_only));
+    }
+
+    #[test]
+    fn number_and_size_are_bounded() {
+        let many = |count: usize, text: &str| {
+            (0..count)
+                .map(|index| tool(&format!("t{index:04}"), text, json!({})))
+                .collect()
+        };
+        assert_eq!(take(&spec(), many(500, "")).0.len(), MAX_TOOLS);
+        let (offered, notes) = take(&spec(), many(100, &"x".repeat(4000)));
+        assert!(
+            offered.len() > 50 && offered.len() < 70,
+            "{}",
+            offered.len()
+        );
+        assert_eq!(notes.len(), 1);
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_offered_and_its_word_counts_where_it_is_trusted() {
+        let spec = ServerSpec {
+            tools: Some(vec!["a".to_owned(), "gone".to_owned()]),
+            is_trusted: true,
+            ..spec()
+        };
+        let listed = vec![tool("b", "", json!({})), tool("a", "", json!({}))];
+        let (offered, notes) = take(&spec, listed);
+        assert_eq!(offered.len(), 1);
+        assert!(offered[0].definition.is_read_only);
+        assert_eq!(notes, ["the MCP server `hub` has no tool gone"]);
+    }
+}

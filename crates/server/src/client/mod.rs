@@ -1,0 +1,379 @@
+//! The way out: tools of MCP servers of others, as one more source of an agent's tools.
+//!
+//! ```text
+//! specs     where each server is: a program that somebody starts for us, or an address
+//! start     connect, ask for its tools, keep those that are allowed and fit     once, at the start of a run
+//! call      permit -> the server, within a time -> text and pictures, cut once
+//! death     noticed at the next call, which connects once more; a call is never made twice
+//! ```
+//!
+//! TRUST: whatever a server says is bounded before it is kept: its messages ([`MAX_MESSAGE_BYTES`]), its
+//! definitions (`definitions`), its answers (`answer`). It is asked for nothing but tools, and is offered
+//! nothing: no files, no model, no questions to the user.
+
+mod answer;
+mod definitions;
+mod link;
+mod remote;
+
+pub use link::{Ends, Launch, Life};
+pub use remote::{Address, check_url};
+
+use definitions::Offered;
+use glovebox_agent::{ServerPlace, ToolDefinition, ToolOutput, ToolServer, Tools};
+use glovebox_proto::{Code, Fault};
+use glovebox_tools::policy::{Asked, CallId, Permit};
+use link::Link;
+use rmcp::model::CallToolRequestParams;
+use rmcp::service::ServiceError;
+use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::Mutex;
+
+/// Longest message of a server.
+const MAX_MESSAGE_BYTES: usize = 32 << 20;
+/// How often a call looks whether it is still wanted.
+const WATCH: Duration = Duration::from_millis(25);
+/// How long all servers together may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// A server, as it was asked for.
+#[derive(Debug)]
+pub struct ServerSpec {
+    /// Its name, which its tools' names begin with ([`glovebox_tools::policy::check_server_name`]).
+    pub name: String,
+    /// Where it works.
+    pub place: ServerPlace,
+    /// How it is reached.
+    pub way: Way,
+    /// Those of its tools that are wanted, by their names there; `None` for all.
+    pub tools: Option<Vec<String>>,
+    /// Until it answers: the start and each call.
+    pub timeout: Duration,
+    /// Room for the text of one answer.
+    pub output_bytes: usize,
+    /// Whether its own word counts for which of its tools change nothing.
+    pub is_trusted: bool,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// A program, on its standard input and output.
+    Program(Arc<dyn Launch>),
+    /// Streamable HTTP.
+    Http(Address),
+}
+
+/// Every server of one run. Dropping it ends them.
+pub struct Servers {
+    servers: Vec<Arc<Server>>,
+    permit: Option<Arc<dyn Permit>>,
+    runtime: Arc<Waiting>,
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.servers.iter().map(|server| &server.spec.name);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+/// One that has been started once.
+#[derive(Debug)]
+struct Server {
+    spec: ServerSpec,
+    tools: Vec<Offered>,
+    link: Mutex<Option<Link>>,
+}
+
+/// The threads on which servers are waited for.
+#[derive(Debug)]
+struct Waiting(Option<Runtime>);
+
+impl Waiting {
+    fn handle(&self) -> Result<&Handle, Fault> {
+        let runtime = self.0.as_ref().map(Runtime::handle);
+        runtime.ok_or_else(|| Fault::failed(Code::Internal, "the servers have been left"))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Servers {
+    /// Starts all of them, at the same time. The second value says what was left out of their offers,
+    /// in sentences for people.
+    ///
+    /// # Errors
+    /// The first that cannot be started, with its last words.
+    pub fn start(
+        specs: Vec<ServerSpec>,
+        cancel: &AtomicBool,
+    ) -> Result<(Self, Vec<String>), Fault> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(|error| {
+                Fault::failed(
+                    Code::Busy,
+                    format!("MCP servers cannot be waited for: {error}"),
+                )
+            })?;
+        let starting: Vec<_> = specs
+            .into_iter()
+            .map(|spec| runtime.spawn(Server::start(spec)))
+            .collect();
+        let mut all = Self {
+            servers: Vec::new(),
+            permit: None,
+            runtime: Arc::new(Waiting(Some(runtime))),
+        };
+        let mut notes = Vec::new();
+        let handle = all.runtime.handle()?.clone();
+        handle.block_on(async {
+            for start in starting {
+                let started = tokio::select! {
+                    started = start => started,
+                    () = until(cancel) => return Err(cancelled()),
+                };
+                let (server, left_out) = started.map_err(|error| {
+                    Fault::failed(
+                        Code::Internal,
+                        format!("a server's start broke down: {error}"),
+                    )
+                })??;
+                notes.extend(left_out);
+                all.servers.push(Arc::new(server));
+            }
+            Ok(())
+        })?;
+        Ok((all, notes))
+    }
+
+    /// The same servers, with `permit` asked before every call.
+    #[must_use]
+    pub fn with_permit(&self, permit: Arc<dyn Permit>) -> Self {
+        Self {
+            servers: self.servers.clone(),
+            permit: Some(permit),
+            runtime: Arc::clone(&self.runtime),
+        }
+    }
+
+    /// Every server, with where it works.
+    pub fn labels(&self) -> Vec<ToolServer> {
+        self.servers.iter().map(|server| server.label()).collect()
+    }
+
+    fn find(&self, name: &str) -> Option<(&Arc<Server>, &Offered)> {
+        self.servers.iter().find_map(|server| {
+            let mut tools = server.tools.iter();
+            let tool = tools.find(|tool| tool.definition.name == name)?;
+            Some((server, tool))
+        })
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        let Ok(handle) = self.runtime.handle() else {
+            return;
+        };
+        let last: Vec<Server> = std::mem::take(&mut self.servers)
+            .into_iter()
+            .filter_map(Arc::into_inner)
+            .collect();
+        let links: Vec<Link> = last
+            .into_iter()
+            .filter_map(|server| server.link.into_inner())
+            .collect();
+        if links.is_empty() {
+            return;
+        }
+        let leaving: Vec<_> = links
+            .into_iter()
+            .map(|link| handle.spawn(link.close()))
+            .collect();
+        let all = async {
+            for leave in leaving {
+                let _ = leave.await;
+            }
+        };
+        // Time can only be waited for in there.
+        let _ = handle.block_on(async { tokio::time::timeout(GOODBYE, all).await });
+    }
+}
+
+impl Tools for Servers {
+    fn definitions(&self) -> Vec<ToolDefinition> {
+        self.servers
+            .iter()
+            .flat_map(|server| &server.tools)
+            .map(|tool| tool.definition.clone())
+            .collect()
+    }
+
+    fn own_name(&self, name: &str) -> Option<String> {
+        self.find(name)
+            .map(|(_, tool)| tool.definition.name.clone())
+    }
+
+    fn is_read_only(&self, name: &str) -> Option<bool> {
+        self.find(name)
+            .map(|(_, tool)| tool.definition.is_read_only)
+    }
+
+    fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
+        let (server, tool) = self.find(name).ok_or_else(|| {
+            Fault::failed(Code::NotFound, format!("no server has a tool `{name}`"))
+        })?;
+        let arguments = match arguments {
+            Value::Null => Map::new(),
+            Value::Object(arguments) => arguments,
+            _ => {
+                let message = format!("the arguments of {name} are no JSON object");
+                return Err(Fault::failed(Code::InvalidArgument, message));
+            }
+        };
+        let mut id = None;
+        if let Some(permit) = &self.permit {
+            permit.permit(&Asked {
+                call: id.insert(CallId::random()),
+                tool: &tool.definition.name,
+                arguments: &Value::Object(arguments.clone()),
+                cancel,
+            })?;
+        }
+        let params = CallToolRequestParams::new(tool.name.clone()).with_arguments(arguments);
+        let handle = self.runtime.handle()?;
+        let answer = handle.block_on(async {
+            tokio::select! {
+                answer = server.call(params) => answer,
+                // The server is told when the waiting ends.
+                () = until(cancel) => Err(cancelled()),
+            }
+        })?;
+        let mut output = answer::output(answer, server.spec.output_bytes);
+        let label = server.label();
+        output.facts.insert("server".to_owned(), label.name.into());
+        let place = label.place.as_str();
+        output.facts.insert("placement".to_owned(), place.into());
+        if let Some(id) = id {
+            // What `glovebox why` knows the call by.
+            output.facts.insert("call".to_owned(), id.as_str().into());
+        }
+        Ok(output)
+    }
+}
+
+impl Server {
+    async fn start(spec: ServerSpec) -> Result<(Self, Vec<String>), Fault> {
+        let mut link = Link::open(&spec).await?;
+        let listed = tokio::time::timeout(spec.timeout, link.tools()).await;
+        let listed = match listed {
+            Ok(Ok(listed)) => listed,
+            Ok(Err(error)) => return Err(link.failed(&spec, "did not tell its tools", &error)),
+            Err(_) => return Err(spec.too_late("was asked for its tools")),
+        };
+        let (tools, left_out) = definitions::take(&spec, listed);
+        let server = Self {
+            tools,
+            link: Mutex::new(Some(link)),
+            spec,
+        };
+        Ok((server, left_out))
+    }
+
+    fn label(&self) -> ToolServer {
+        self.spec.label()
+    }
+
+    async fn call(&self, params: CallToolRequestParams) -> Result<answer::Answer, Fault> {
+        let spec = &self.spec;
+        let peer = {
+            let mut held = self.link.lock().await;
+            if let Some(link) = held.take_if(|link| !link.is_alive()) {
+                link.close().await;
+            }
+            match &mut *held {
+                Some(link) => link.peer(),
+                // It died since the last call, so nothing of this one has happened yet.
+                none => none.insert(Link::open(spec).await?).peer(),
+            }
+        };
+        let called = tokio::time::timeout(spec.timeout, peer.call_tool_once(params)).await;
+        match called {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(ServiceError::McpError(error))) => Err(Fault::failed(
+                Code::InvalidArgument,
+                format!(
+                    "the MCP server `{}` refused the call: {}",
+                    spec.name,
+                    link::quote(&error.message)
+                ),
+            )),
+            Ok(Err(error)) => {
+                let link = self.link.lock().await.take();
+                let Some(mut link) = link else {
+                    return Err(spec.broken("is gone", &error.to_string()));
+                };
+                let fault = link.failed(spec, "was lost during this call", &error);
+                link.close().await;
+                Err(fault.remedy(
+                    "whether the call had an effect is not known: look before you make it again; the next call \
+                     starts the server anew",
+                ))
+            }
+            Err(_) => Err(spec.too_late("was called")),
+        }
+    }
+}
+
+impl ServerSpec {
+    fn label(&self) -> ToolServer {
+        ToolServer {
+            name: self.name.clone(),
+            place: self.place,
+        }
+    }
+
+    // TRUST: `why` may quote the server.
+    fn broken(&self, what: &str, why: &str) -> Fault {
+        let message = format!(
+            "the MCP server `{}` {what}: {}",
+            self.name,
+            link::quote(why)
+        );
+        // Never `lost`: that is the sandbox, and the end of a run.
+        Fault::failed(Code::Unavailable, message)
+    }
+
+    fn too_late(&self, what: &str) -> Fault {
+        let (name, seconds) = (&self.name, self.timeout.as_secs_f32());
+        let message = format!("the MCP server `{name}` {what} and did not answer in {seconds} s");
+        Fault::failed(Code::TimedOut, message).remedy(format!(
+            "if it needs longer, the user can raise `timeout` in [mcp.{name}]"
+        ))
+    }
+}
+
+async fn until(cancel: &AtomicBool) {
+    while !cancel.load(Ordering::Relaxed) {
+        tokio::time::sleep(WATCH).await;
+    }
+}
+
+fn cancelled() -> Fault {
+    Fault::failed(Code::Cancelled, "the call was given up")
+}
