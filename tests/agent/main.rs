@@ -16,6 +16,7 @@ mod secrets;
 mod servers;
 mod sessions;
 mod work;
+mod workflows;
 
 use testkit::{Glovebox, ModelServer, Person};
 

@@ -37,6 +37,9 @@ pub enum Event {
         /// What kind of work it is.
         #[serde(default)]
         phase: Option<String>,
+        /// What the model was told in addition, where a workflow says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        addition: Option<String>,
     },
     /// It goes on in another process.
     Resumed {
@@ -349,6 +352,14 @@ impl Conversation {
         }
     }
 
+    /// Counts what `earlier` used, as if it were a part of this one.
+    pub fn count(&mut self, earlier: &Self) {
+        self.turns += earlier.turns;
+        self.usage += earlier.usage;
+        self.cost_usd += earlier.cost_usd;
+        self.has_unknown_cost |= earlier.has_unknown_cost;
+    }
+
     /// What everything cost; `None` when that of some answer is not known.
     pub fn cost(&self) -> Option<f64> {
         (!self.has_unknown_cost).then_some(self.cost_usd)
@@ -522,6 +533,7 @@ mod tests {
             system: String::new(),
             tools: Vec::new(),
             phase: None,
+            addition: None,
         };
         let events = [started, answered(1, &["a", "b"]), finished("a")];
         let conversation = Conversation::from_events(&events);

@@ -21,6 +21,7 @@ impl Kept {
             system: String::new(),
             tools: Vec::new(),
             phase: None,
+            addition: None,
         }])
     }
 

@@ -26,6 +26,7 @@ use std::path::PathBuf;
         glovebox agent --sandbox --apply auto --max-turns 30 \"update the changelog\"\n  \
         glovebox agent --local \"rename the function parse to read\"\n  \
         glovebox agent --sandbox --phase plan - < task.md\n  \
+        glovebox agent --sandbox --workflow change \"add a flag for colours\"\n  \
         OPENAI_BASE_URL=http://localhost:8000 glovebox agent --sandbox --model openai/qwen3 \"...\""
 )]
 pub(crate) struct AgentArgs {
@@ -49,6 +50,9 @@ pub(crate) struct AgentArgs {
     /// What kind of work: research, plan or review (nothing is changed), implement, or another toolset
     #[arg(long, value_name = "PHASE")]
     pub phase: Option<String>,
+    /// Phases one after the other, as [[workflow]] in glovebox.toml defines them
+    #[arg(long, value_name = "NAME", conflicts_with = "phase")]
+    pub workflow: Option<String>,
     /// Do not ask before changes (without a sandbox)
     #[arg(long)]
     pub yes: bool,

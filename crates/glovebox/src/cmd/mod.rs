@@ -78,6 +78,11 @@ impl Cx {
         Ok(settings)
     }
 
+    /// Whether the user trusts the project's file for this once.
+    pub(crate) const fn trusts_config(&self) -> bool {
+        self.global.trust_config
+    }
+
     /// The project directory and everything that is wanted for it.
     pub(crate) fn project_settings(
         &self,

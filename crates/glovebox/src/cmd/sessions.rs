@@ -238,6 +238,10 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
         Event::Started { phase, .. } => phase.clone(),
         _ => None,
     });
+    let addition = events.iter().find_map(|event| match event {
+        Event::Started { addition, .. } => addition.clone(),
+        _ => None,
+    });
     let mut settings = settings(cx, args, &info)?;
     lay_phase(&mut settings, phase.as_deref())?;
     let settings = settings;
@@ -258,6 +262,7 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
         project: &info.project,
         thinker: &thinker,
         phase: phase.as_deref(),
+        addition,
         apply: args.apply,
         is_asked: is_local && !args.yes,
         is_yes: args.yes,

@@ -1,6 +1,7 @@
 //! Reading `glovebox.toml`: strict, bounded, with the line of what is wrong.
 
 use super::key::{KEYS, Raw};
+use super::workflow;
 use crate::exit::CommandError;
 use glovebox_tools::nearest;
 use rustix::fs::{Mode, OFlags};
@@ -106,6 +107,10 @@ fn collect(
                 define(text, path, table, entries)?;
                 continue;
             }
+            toml::Value::Array(list) if name == workflow::KEY => {
+                chain(text, path, list, entries)?;
+                continue;
+            }
             value if name == TOOLSETS => {
                 return Err(CommandError::usage(
                     format!("{shown}:{line}: `{TOOLSETS}` cannot be {}", article(&value)),
@@ -174,6 +179,34 @@ fn define(
     Ok(())
 }
 
+/// Takes the workflows: each becomes a list of words.
+fn chain(
+    text: &str,
+    path: &Path,
+    list: Vec<toml::Value>,
+    entries: &mut Vec<Entry>,
+) -> Result<(), CommandError> {
+    let key = KEYS.iter().find(|key| key.name == workflow::KEY);
+    let line = key_line(text, workflow::KEY);
+    for value in list {
+        let words = match value {
+            toml::Value::Table(table) => workflow::words(table),
+            _ => Err("write a table `[[workflow]]`".to_owned()),
+        };
+        let words = words.map_err(|error| {
+            CommandError::usage(
+                format!("{}:{line}: `{}`: {error}", path.display(), workflow::KEY),
+                "correct the file, or pass --no-config to go without it",
+            )
+        })?;
+        if let Some(key) = key {
+            let raw = Raw::Many(words);
+            entries.push(Entry { key, raw, line });
+        }
+    }
+    Ok(())
+}
+
 /// Takes the servers: each becomes a table of its name and its fields.
 fn serve(
     text: &str,
@@ -229,7 +262,7 @@ fn raw(value: &toml::Value) -> Option<Raw> {
     }
 }
 
-fn scalar(value: &toml::Value) -> Option<String> {
+pub(super) fn scalar(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),
         toml::Value::Integer(number) => Some(number.to_string()),

@@ -14,6 +14,7 @@ mod policy;
 mod resolve;
 mod servers;
 mod sync;
+mod workflow;
 
 pub(crate) use agent::{Agent, Dollars, Mode, window};
 pub(crate) use key::KEYS;
@@ -22,6 +23,7 @@ pub(crate) use policy::Tools;
 pub(crate) use resolve::{Sources, resolve};
 pub(crate) use servers::{McpServer, McpWay};
 pub(crate) use sync::{Sync, texts};
+pub(crate) use workflow::{Phase, Workflow};
 
 use crate::args::{BackendKind, EnvArg, GrantArg, SandboxArgs, WorkspaceMode};
 use crate::units::{Count, Cpus, Size, Span};
@@ -133,6 +135,8 @@ pub(crate) struct Settings {
     pub servers: Vec<Sourced<McpServer>>,
     /// Which tools there are, and the rules of their use.
     pub tools: Tools,
+    /// Phases of work that are called by one name.
+    pub workflows: Vec<Sourced<Workflow>>,
 }
 
 impl Default for Settings {
@@ -163,6 +167,7 @@ impl Default for Settings {
             trusted: Vec::new(),
             servers: Vec::new(),
             tools: Tools::default(),
+            workflows: Vec::new(),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! under its name unless the user said they may go.
 
 mod approve;
+mod dry_run;
 mod ending;
 mod phase;
 mod place;
@@ -16,6 +17,7 @@ mod servers;
 mod settle;
 mod thinker;
 mod view;
+mod workflow;
 
 pub(crate) use place::Place;
 pub(crate) use settle::{lay_local, lay_phase};
@@ -31,7 +33,8 @@ use crate::session::{OnWish, Signals};
 use crate::sync::after::Settled;
 use crate::sync::question;
 use approve::{AtTerminal, PolicyAsker};
-use ending::{state_of, when};
+use dry_run::dry_run;
+use ending::state_of;
 use glovebox_agent::{
     Approve, Conversation, Ending, Event, Head, Log, Message, NoApproval, Observe, Placement,
     SessionInfo, SessionState, Stop, Toolbox, Tools as _, Verdict, system_prompt,
@@ -42,7 +45,7 @@ use glovebox_server::client::Servers;
 use glovebox_tools::policy::{Gate, Permit, Policy, Served};
 use phase::Narrowed;
 use serde_json::json;
-use settle::settle;
+use settle::{refuse_unasked, settle};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,14 +60,12 @@ const SECOND_WISH: u32 = 2;
 
 /// Runs it.
 pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
-    let keep = args.keep.as_deref().map(super::name).transpose()?;
-    let (project, settings, placement) = settle(cx, args)?;
-    if placement == Placement::Local && !args.yes && !args.dry_run && !question::is_possible() {
-        return Err(CommandError::usage(
-            "there is no terminal to ask on before each change",
-            "let the agent work in a sandbox with --sandbox, or pass --yes",
-        ));
+    if let Some(name) = &args.workflow {
+        return workflow::run(cx, args, name);
     }
+    let keep = args.keep.as_deref().map(super::name).transpose()?;
+    let (project, settings, placement) = settle(cx, args, None)?;
+    refuse_unasked(args, placement)?;
     let task = task(&args.task)?;
     let thinker = find_thinker(cx, &settings, None)?;
     if args.dry_run {
@@ -78,6 +79,7 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
         project: &project,
         thinker: &thinker,
         phase: args.phase.as_deref(),
+        addition: None,
         apply: args.apply,
         is_asked: placement == Placement::Local && !args.yes,
         is_yes: args.yes,
@@ -158,60 +160,6 @@ fn bring(cx: &Cx, place: &Place, file: &Path) -> Result<String, CommandError> {
     Ok(told(inside, content.len() as u64))
 }
 
-/// Says what would be done.
-fn dry_run(
-    cx: &Cx,
-    args: &AgentArgs,
-    project: &Path,
-    settings: &Settings,
-    placement: Placement,
-    thinker: &Thinker,
-) -> CommandResult {
-    use std::fmt::Write as _;
-    let wanted = crate::wanted::wanted(settings, &cx.host, project, None)?;
-    let limits = settings.agent_limits();
-    let mode = settings.workspace_mode().as_str();
-    let data = json!({
-        "placement": placement.as_str(),
-        "backend": settings.backend.value.as_str(),
-        "project": project.display().to_string(),
-        "workspace": mode,
-        "hidden": wanted.hidden.paths.len(),
-        "network": crate::args::net_word(settings.net.value),
-        "model": thinker.model.label(),
-        "toolset": settings.tools.toolset.value,
-        "mcp_servers": settings
-            .servers
-            .iter()
-            .map(|server| {
-                let place = server.value.place(placement == Placement::Local);
-                format!("{} ({})", server.value.name, place.as_str())
-            })
-            .collect::<Vec<_>>(),
-        "asks_before_changes": placement == Placement::Local && !args.yes,
-        "apply": format!("{:?}", when(args.apply, settings, Ending::Completed)).to_lowercase(),
-        "window": thinker.budget.window_tokens,
-        "price": thinker.price.map_or_else(|| "unknown".to_owned(), |price| price.usual.to_string()),
-        "max_turns": limits.max_turns,
-        "max_time_s": limits.max_time.map(|time| time.as_secs()),
-        "max_tokens": limits.max_tokens,
-        "max_cost_usd": limits.max_cost_usd,
-    });
-    if args.json {
-        render::print(render::envelope(true, "nothing was done", &data))?;
-        return Ok(0);
-    }
-    let mut text = String::from("nothing was done; this would be:\n");
-    for (name, value) in data.as_object().into_iter().flatten() {
-        let value = value
-            .as_str()
-            .map_or_else(|| value.to_string(), render::escape_text);
-        let _ = writeln!(text, "  {:20} {value}", name.replace('_', " "));
-    }
-    render::print(text)?;
-    Ok(0)
-}
-
 pub(crate) fn now_unix_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -234,6 +182,8 @@ pub(crate) struct Work<'a> {
     pub project: &'a Path,
     pub thinker: &'a Thinker,
     pub phase: Option<&'a str>,
+    /// What the model is told in addition.
+    pub addition: Option<String>,
     pub apply: Option<Apply>,
     pub is_asked: bool,
     pub is_yes: bool,
@@ -284,6 +234,7 @@ impl Work<'_> {
             system: system.clone(),
             tools: self.tools(place)?,
             phase: self.phase.map(str::to_owned),
+            addition: self.addition.clone(),
         };
         View::new(self.cx, Some((&log, &id)), self.is_json).observe(&started)?;
         self.banner(place, &id);
@@ -324,7 +275,9 @@ impl Work<'_> {
     /// What the model is told about where it is.
     pub(crate) fn system(&self, place: &Place) -> Result<String, CommandError> {
         let mut facts = place.facts(self.settings, self.project)?;
-        facts.addition = self.phase.and_then(phase::words).map(str::to_owned);
+        let words = self.phase.and_then(phase::words).map(str::to_owned);
+        let additions: Vec<String> = words.into_iter().chain(self.addition.clone()).collect();
+        facts.addition = (!additions.is_empty()).then(|| additions.join("\n\n"));
         Ok(self.thinker.secrets.clean(system_prompt(&facts)))
     }
 
@@ -356,25 +309,32 @@ impl Work<'_> {
 
     /// Works until the end, then settles what changed.
     pub(crate) fn carry_out(&self, mut place: Place, mut session: Session) -> CommandResult {
+        let verdict = self.perform(&mut place, &mut session)?;
+        self.finish(place, session, &verdict)
+    }
+
+    /// Works until the end.
+    fn perform(&self, place: &mut Place, session: &mut Session) -> Result<Verdict, CommandError> {
         session.log.set_state(&session.id, SessionState::Running)?;
-        let verdict = self.think(&place, &mut session);
+        let verdict = self.think(place, session);
         place.end_servers(self.cx);
-        let verdict = match verdict {
-            Ok(verdict) => verdict,
-            Err(error) => {
-                let _ = session.log.set_state(&session.id, SessionState::Failed);
-                self.cx.talk.error(&error);
-                Verdict {
-                    ending: Ending::Failed,
-                    message: error.fault.message.clone(),
-                    fault: Some(error.fault),
-                }
+        Ok(verdict.unwrap_or_else(|error| {
+            let _ = session.log.set_state(&session.id, SessionState::Failed);
+            self.cx.talk.error(&error);
+            Verdict {
+                ending: Ending::Failed,
+                message: error.fault.message.clone(),
+                fault: Some(error.fault),
             }
-        };
+        }))
+    }
+
+    /// Says how it ended, and settles what changed.
+    fn finish(&self, place: Place, session: Session, verdict: &Verdict) -> CommandResult {
         session
             .log
             .set_state(&session.id, state_of(verdict.ending))?;
-        self.tell(&verdict);
+        self.tell(verdict);
         let sandbox = place.name().map(ToString::to_string);
         let settled = self.settle_changes(place, verdict.ending, &session);
         let code = match (&settled, verdict.ending) {
@@ -392,6 +352,7 @@ impl Work<'_> {
         if self.is_json {
             let data = json!({
                 "session": session.id,
+                "phase": self.phase,
                 "ending": verdict.ending,
                 "sandbox": sandbox,
                 "turns": session.conversation.turns,

@@ -74,6 +74,7 @@ impl Place {
         if placement == Placement::Sandbox {
             cx.announce(&wanted);
             wanted.spec.jail.env.extend(git_identity(cx));
+            wanted.spec.lease_ms = name.is_none().then_some(LEASE_MS);
         }
         let registry = Arc::new(cx.registry(settings)?);
         if placement == Placement::Local {
@@ -88,9 +89,6 @@ impl Place {
             });
         }
         let own = name.cloned().unwrap_or_else(|| Name::random("agent"));
-        if name.is_none() {
-            wanted.spec.lease_ms = Some(LEASE_MS);
-        }
         let sandbox = Arc::new(run::keep_under(&registry, &wanted.spec, &own)?);
         let place = Self {
             placement,
@@ -133,6 +131,40 @@ impl Place {
             servers: None,
             beside: None,
         }))
+    }
+
+    /// Its sandbox as `settings` want it, with the files as they are: stopped, and started again. Without
+    /// one, everything stays.
+    pub(crate) fn renew(
+        self,
+        cx: &Cx,
+        settings: &Settings,
+        project: &Path,
+    ) -> Result<Self, CommandError> {
+        if !self.is_supervised {
+            return Ok(self);
+        }
+        let name = self.sandbox.info().name.clone();
+        let mut wanted = wanted::wanted(settings, &cx.host, project, None)?;
+        add_env(&mut wanted, settings, cx)?;
+        wanted.spec.jail.env.extend(git_identity(cx));
+        let was = self.registry.spec(&name)?;
+        wanted.spec.lease_ms = was.lease_ms;
+        if was == wanted.spec {
+            return Ok(self);
+        }
+        self.sandbox.stop("the next phase wants another one")?;
+        drop(self.sandbox);
+        self.registry
+            .start(&wanted.spec, &name, &run::supervisor()?)?;
+        let place = Self {
+            sandbox: Arc::new(self.registry.connect(&name)?),
+            ..self
+        };
+        if let Ok(report) = place.sandbox.report() {
+            cx.announce_limits(&report, settings);
+        }
+        Ok(place)
     }
 
     /// Its name, where it has one that outlives us.

@@ -2,19 +2,44 @@
 
 use crate::args::{AgentArgs, BackendKind, SandboxArgs, WorkspaceMode};
 use crate::cmd::Cx;
-use crate::config::{Mode, Settings};
+use crate::config::{Mode, Origin, Phase, Settings};
 use crate::exit::CommandError;
+use crate::sync::question;
 use crate::units::{Count, Size};
 use glovebox_agent::Placement;
 use std::path::PathBuf;
 
-/// What is wanted: flags over configuration, with the placement decided for good.
+/// One phase of a workflow, and where it is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step<'a> {
+    pub phase: &'a Phase,
+    pub origin: &'a Origin,
+}
+
+/// Without a sandbox somebody has to be there to be asked.
+pub(super) fn refuse_unasked(args: &AgentArgs, placement: Placement) -> Result<(), CommandError> {
+    if placement == Placement::Local && !args.yes && !args.dry_run && !question::is_possible() {
+        return Err(CommandError::usage(
+            "there is no terminal to ask on before each change",
+            "let the agent work in a sandbox with --sandbox, or pass --yes",
+        ));
+    }
+    Ok(())
+}
+
+/// What is wanted: flags over configuration, with the placement decided for good. What a phase of a
+/// workflow says is part of the configuration.
 pub(super) fn settle(
     cx: &Cx,
     args: &AgentArgs,
+    step: Option<Step<'_>>,
 ) -> Result<(PathBuf, Settings, Placement), CommandError> {
     let project = crate::host::project_dir(&cx.host)?;
     let mut settings = cx.settings(Some(&project))?;
+    if let Some(Step { phase, origin }) = step {
+        let is_trusted = cx.trusts_config();
+        settings.lay_workflow_phase(phase, origin, cx.host.home(), is_trusted)?;
+    }
     let is_sandbox = match (args.in_sandbox, args.sandbox.backend, args.local) {
         (Some(_), ..) => true,
         (None, Some(backend), _) => backend != BackendKind::Host,
@@ -46,7 +71,6 @@ pub(super) fn settle(
 
 /// Chooses the tools of a phase; one that changes nothing gets a workspace that cannot be written.
 pub(crate) fn lay_phase(settings: &mut Settings, phase: Option<&str>) -> Result<(), CommandError> {
-    use crate::config::Origin;
     if let Some(phase) = phase {
         let chosen = settings.tools.choose(phase, &Origin::Flag("phase"));
         chosen.map_err(crate::seat::unknown_toolset)?;
@@ -68,7 +92,6 @@ pub(crate) fn lay_phase(settings: &mut Settings, phase: Option<&str>) -> Result<
 
 /// Settings for work on the user's own machine: no walls, and no limits but those that were asked for.
 pub(crate) fn lay_local(settings: &mut Settings) {
-    use crate::config::Origin;
     let is_default = |origin: &Origin| *origin == Origin::Default;
     let flags = SandboxArgs {
         backend: Some(BackendKind::Host),

@@ -1,0 +1,89 @@
+//! `--dry-run`: what would be synced, started and allowed.
+
+use super::Thinker;
+use super::ending::when;
+use crate::args::AgentArgs;
+use crate::cmd::Cx;
+use crate::config::Settings;
+use crate::exit::{CommandError, CommandResult};
+use crate::render;
+use glovebox_agent::{Ending, Placement};
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Says what would be done.
+pub(super) fn dry_run(
+    cx: &Cx,
+    args: &AgentArgs,
+    project: &Path,
+    settings: &Settings,
+    placement: Placement,
+    thinker: &Thinker,
+) -> CommandResult {
+    let facts = facts(cx, args, project, settings, placement, thinker)?;
+    if args.json {
+        let data = Value::Object(facts);
+        render::print(render::envelope(true, "nothing was done", &data))?;
+    } else {
+        let lines = lines(&facts);
+        render::print(format_args!("nothing was done; this would be:\n{lines}"))?;
+    }
+    Ok(0)
+}
+
+/// One line for each.
+pub(super) fn lines(facts: &Map<String, Value>) -> String {
+    let mut text = String::new();
+    for (name, value) in facts {
+        let value = value
+            .as_str()
+            .map_or_else(|| value.to_string(), render::escape_text);
+        let _ = writeln!(text, "  {:20} {value}", name.replace('_', " "));
+    }
+    text
+}
+
+/// What would be.
+pub(super) fn facts(
+    cx: &Cx,
+    args: &AgentArgs,
+    project: &Path,
+    settings: &Settings,
+    placement: Placement,
+    thinker: &Thinker,
+) -> Result<Map<String, Value>, CommandError> {
+    let wanted = crate::wanted::wanted(settings, &cx.host, project, None)?;
+    let limits = settings.agent_limits();
+    let mode = settings.workspace_mode().as_str();
+    let facts = json!({
+        "placement": placement.as_str(),
+        "backend": settings.backend.value.as_str(),
+        "project": project.display().to_string(),
+        "workspace": mode,
+        "hidden": wanted.hidden.paths.len(),
+        "network": crate::args::net_word(settings.net.value),
+        "model": thinker.model.label(),
+        "toolset": settings.tools.toolset.value,
+        "mcp_servers": settings
+            .servers
+            .iter()
+            .map(|server| {
+                let place = server.value.place(placement == Placement::Local);
+                format!("{} ({})", server.value.name, place.as_str())
+            })
+            .collect::<Vec<_>>(),
+        "asks_before_changes": placement == Placement::Local && !args.yes,
+        "apply": format!("{:?}", when(args.apply, settings, Ending::Completed)).to_lowercase(),
+        "window": thinker.budget.window_tokens,
+        "price": thinker.price.map_or_else(|| "unknown".to_owned(), |price| price.usual.to_string()),
+        "max_turns": limits.max_turns,
+        "max_time_s": limits.max_time.map(|time| time.as_secs()),
+        "max_tokens": limits.max_tokens,
+        "max_cost_usd": limits.max_cost_usd,
+    });
+    match facts {
+        Value::Object(facts) => Ok(facts),
+        _ => Ok(Map::new()),
+    }
+}

@@ -1,0 +1,429 @@
+//! Workflows: phases of an agent's work, one after the other, each with its tools, its words and its
+//! sandbox.
+//!
+//! ```toml
+//! [[workflow]]
+//! name = "change"
+//!
+//! [[workflow.phase]]
+//! name = "plan"
+//! leaves = ["/tmp/plan.md"]
+//!
+//! [[workflow.phase]]
+//! name = "implement"
+//! memory = "1GiB"
+//! ```
+//!
+//! What a file says becomes words (`change`, `phase=plan`, `leaves=/tmp/plan.md`, ...), as a list of any
+//! other key does, and those a [`Workflow`].
+
+use super::key::{Place, Raw};
+use super::{Origin, Settings, Sourced};
+use crate::exit::CommandError;
+use glovebox_tools::nearest;
+
+/// The key.
+pub(super) const KEY: &str = "workflow";
+/// Keys of a phase that are settings of its sandbox.
+const SANDBOX_KEYS: [&str; 13] = [
+    "rootfs",
+    "net",
+    "grants",
+    "toolchains",
+    "env",
+    "workspace",
+    "memory",
+    "cpus",
+    "pids",
+    "disk",
+    "file_size",
+    "require",
+    "proc",
+];
+/// Keys of a phase that are none.
+const OWN_KEYS: [&str; 4] = ["name", "toolset", "prompt", "leaves"];
+/// More than anybody lines up.
+const MAX_PHASES: usize = 16;
+/// Files one phase leaves.
+const MAX_FILES: usize = 16;
+/// More than what is said in addition by hand.
+const MAX_PROMPT_BYTES: usize = 16 << 10;
+
+/// Phases, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Workflow {
+    /// By which it is called.
+    pub name: String,
+    /// In order; at least one.
+    pub phases: Vec<Phase>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Phase {
+    /// What it is called.
+    pub name: String,
+    /// What the model is told in addition.
+    pub prompt: Option<String>,
+    /// Files that have to be there at its end, for the phases that follow.
+    pub leaves: Vec<String>,
+    /// Settings, its toolset first, as they were written.
+    settings: Vec<(&'static str, Raw)>,
+}
+
+/// The words of one `[[workflow]]`.
+///
+/// # Errors
+/// One sentence.
+pub(super) fn words(table: toml::Table) -> Result<Vec<String>, String> {
+    let mut name = None;
+    let mut phases = Vec::new();
+    for (key, value) in table {
+        match (key.as_str(), value) {
+            ("name", toml::Value::String(text)) => name = Some(text),
+            ("phase", toml::Value::Array(list)) => phases = list,
+            (other, _) => {
+                return Err(format!(
+                    "`{}` does not belong in a workflow; write `name`, and `[[workflow.phase]]` for each phase",
+                    other.escape_debug()
+                ));
+            }
+        }
+    }
+    let mut words = vec![name.ok_or("a workflow needs a `name`")?];
+    for phase in phases {
+        let toml::Value::Table(mut phase) = phase else {
+            return Err("a phase is a table: write `[[workflow.phase]]`".to_owned());
+        };
+        let Some(toml::Value::String(name)) = phase.remove("name") else {
+            return Err("a phase needs a `name`".to_owned());
+        };
+        words.push(format!("phase={name}"));
+        for (key, value) in phase {
+            let mut push = |value: &toml::Value| {
+                let text = super::file::scalar(value)
+                    .ok_or_else(|| format!("`{}` of a phase cannot be that", key.escape_debug()))?;
+                words.push(format!("{key}={text}"));
+                Ok::<(), String>(())
+            };
+            match &value {
+                toml::Value::Array(items) => items.iter().try_for_each(&mut push)?,
+                one => push(one)?,
+            }
+        }
+    }
+    Ok(words)
+}
+
+impl std::fmt::Display for Workflow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self
+            .phases
+            .iter()
+            .map(|phase| phase.name.as_str())
+            .collect();
+        write!(f, "{}: {}", self.name, names.join(", "))
+    }
+}
+
+impl Workflow {
+    /// Reads the words of one.
+    ///
+    /// # Errors
+    /// One sentence.
+    // TRUST: a project's file may say anything: everything is bounded here, and what a phase would give a
+    // sandbox is compared with the user's own settings when it is laid over them.
+    pub(super) fn parse(words: &[&str]) -> Result<Self, String> {
+        let (name, words) = words.split_first().ok_or("a workflow needs a `name`")?;
+        let mut phases: Vec<Phase> = Vec::new();
+        for word in words {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            if key == "phase" {
+                phases.push(Phase {
+                    name: plain(value)?.to_owned(),
+                    prompt: None,
+                    leaves: Vec::new(),
+                    settings: vec![("toolset", Raw::One(value.to_owned()))],
+                });
+                continue;
+            }
+            let phase = phases.last_mut().ok_or("a workflow needs a phase")?;
+            phase.set(key, value)?;
+        }
+        if phases.is_empty() || phases.len() > MAX_PHASES {
+            return Err(format!("a workflow has 1 to {MAX_PHASES} phases"));
+        }
+        for (at, phase) in phases.iter().enumerate() {
+            if phases.iter().take(at).any(|other| other.name == phase.name) {
+                return Err(format!("two phases are called `{}`", phase.name));
+            }
+        }
+        Ok(Self {
+            name: plain(name)?.to_owned(),
+            phases,
+        })
+    }
+}
+
+impl Phase {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "toolset" => {
+                if let Some(first) = self.settings.first_mut() {
+                    first.1 = Raw::One(value.to_owned());
+                }
+            }
+            "prompt" if value.len() > MAX_PROMPT_BYTES => {
+                return Err(format!(
+                    "the prompt of `{}` has more than {MAX_PROMPT_BYTES} bytes",
+                    self.name
+                ));
+            }
+            "prompt" => self.prompt = Some(value.to_owned()),
+            "leaves" => {
+                let is_path =
+                    !value.is_empty() && !value.contains('\0') && !value.ends_with(['/', '.']);
+                if !is_path || self.leaves.len() >= MAX_FILES {
+                    return Err(format!(
+                        "`leaves` of `{}` is a list of at most {MAX_FILES} paths of files",
+                        self.name
+                    ));
+                }
+                self.leaves.push(value.to_owned());
+            }
+            other => {
+                let Some(known) = SANDBOX_KEYS.iter().find(|known| **known == other) else {
+                    let keys = OWN_KEYS.iter().chain(&SANDBOX_KEYS).copied();
+                    let near = nearest(other, keys.clone()).map_or_else(
+                        || format!("the keys are {}", keys.collect::<Vec<_>>().join(", ")),
+                        |known| format!("did you mean `{known}`?"),
+                    );
+                    return Err(format!(
+                        "`{}` is not a key of a phase; {near}",
+                        other.escape_debug()
+                    ));
+                };
+                match self.settings.iter_mut().find(|(key, _)| key == known) {
+                    Some((_, Raw::Many(values))) => values.push(value.to_owned()),
+                    Some((_, raw)) => {
+                        let first = raw.one()?.to_owned();
+                        *raw = Raw::Many(vec![first, value.to_owned()]);
+                    }
+                    None => self.settings.push((known, Raw::One(value.to_owned()))),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn plain(name: &str) -> Result<&str, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
+        return Err(format!(
+            "`{}` is not a name; use letters, digits, `-` and `_`",
+            name.escape_debug()
+        ));
+    }
+    Ok(name)
+}
+
+impl Settings {
+    /// Adds a workflow.
+    pub(super) fn add_workflow(&mut self, words: &[&str], origin: &Origin) -> Result<(), String> {
+        let value = Workflow::parse(words)?;
+        if let Some(other) = self
+            .workflows
+            .iter()
+            .find(|known| known.value.name == value.name)
+        {
+            return Err(format!(
+                "the workflow `{}` is defined already, in {}",
+                value.name, other.origin
+            ));
+        }
+        self.workflows.push(Sourced {
+            value,
+            origin: origin.clone(),
+        });
+        Ok(())
+    }
+
+    /// The workflow of this name.
+    ///
+    /// # Errors
+    /// A usage error that names those there are.
+    pub(crate) fn workflow(&self, name: &str) -> Result<&Sourced<Workflow>, CommandError> {
+        let names = || self.workflows.iter().map(|known| known.value.name.as_str());
+        self.workflows
+            .iter()
+            .find(|known| known.value.name == name)
+            .ok_or_else(|| {
+                let remedy = match nearest(name, names()) {
+                    Some(known) => format!("did you mean `{known}`?"),
+                    None if self.workflows.is_empty() => {
+                        "define it in glovebox.toml with [[workflow]]".to_owned()
+                    }
+                    None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+                };
+                CommandError::usage(
+                    format!("there is no workflow `{}`", name.escape_debug()),
+                    remedy,
+                )
+            })
+    }
+
+    /// Lays what a phase says over what is there.
+    ///
+    /// # Errors
+    /// Usage errors for wrong values; a refusal when the workflow came with the project, which is not
+    /// trusted, and its phase would have more than the user gives.
+    pub(crate) fn lay_workflow_phase(
+        &mut self,
+        phase: &Phase,
+        origin: &Origin,
+        home: Option<&std::path::Path>,
+        trust_config: bool,
+    ) -> Result<(), CommandError> {
+        let (dir, is_projects) = match origin {
+            Origin::ProjectFile(path) => (path.parent(), true),
+            Origin::UserFile(path) => (path.parent(), false),
+            Origin::Default | Origin::Variable(_) | Origin::Flag(_) => (None, false),
+        };
+        let base = dir.unwrap_or(std::path::Path::new("/"));
+        let is_trusted = !is_projects
+            || trust_config
+            || self
+                .trusted
+                .iter()
+                .any(|trusted| base.starts_with(&trusted.value));
+        for (key, raw) in &phase.settings {
+            let before = self.clone();
+            self.apply(key, raw, Place { base, home }, origin)
+                .map_err(|error| {
+                    CommandError::usage(
+                        format!("{origin}: the phase `{}`: `{key}`: {error}", phase.name),
+                        "correct the file",
+                    )
+                })?;
+            // TRUST: the file came with the project. Its phases may only have less than the user gives.
+            if !is_trusted && let Some(why) = self.wider_than(&before, key) {
+                return Err(CommandError::refused(
+                    format!(
+                        "{origin}: the phase `{}`: `{key}` {why}, and a project may not do that by itself",
+                        phase.name
+                    ),
+                    "if you trust this project, pass --trust-config, or add it to `trusted` in your own \
+                     configuration",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+        [[workflow]]
+        name = "change"
+        [[workflow.phase]]
+        name = "look"
+        toolset = "research"
+        leaves = ["/tmp/a.md", "b.md"]
+        [[workflow.phase]]
+        name = "implement"
+        prompt = "Keep it short."
+        net = "none"
+        grants = ["/opt/a", "/opt/b"]
+        pids = 64
+    "#;
+
+    fn read(text: &str) -> Result<Workflow, String> {
+        let mut table: toml::Table = text.parse().unwrap();
+        let Some(toml::Value::Array(mut list)) = table.remove("workflow") else {
+            panic!("{table}");
+        };
+        let Some(toml::Value::Table(first)) = list.pop() else {
+            panic!("{list:?}");
+        };
+        let words = words(first)?;
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        Workflow::parse(&words)
+    }
+
+    #[test]
+    fn phases_are_read_with_what_is_their_own() {
+        let workflow = read(TEXT).unwrap();
+        assert_eq!(workflow.name, "change");
+        let [look, implement] = workflow.phases.as_slice() else {
+            panic!("{workflow:?}");
+        };
+        assert_eq!(look.leaves, ["/tmp/a.md", "b.md"]);
+        assert_eq!(
+            look.settings,
+            [("toolset", Raw::One("research".to_owned()))]
+        );
+        assert_eq!(implement.prompt.as_deref(), Some("Keep it short."));
+        let mut settings = Settings::default();
+        settings
+            .lay_workflow_phase(implement, &Origin::UserFile("/c/x".into()), None, false)
+            .unwrap();
+        assert_eq!(settings.pids.value.0, Some(64));
+        assert_eq!(settings.grants.len(), 2);
+    }
+
+    #[test]
+    fn what_does_not_belong_is_named() {
+        for (text, words) in [
+            ("name = \"x\"", "1 to 16 phases"),
+            ("[[workflow.phase]]\nname = \"plan\"", "needs a `name`"),
+            (
+                "name = \"x\"\n[[workflow.phase]]\npids = 1",
+                "phase needs a `name`",
+            ),
+            (
+                "name = \"x\"\n[[workflow.phase]]\nname = \"plan\"\nmemroy = 1",
+                "did you mean `memory`?",
+            ),
+            (
+                "name = \"x\"\n[[workflow.phase]]\nname = \"plan\"\nstate = \"/x\"",
+                "`state` is not a key of a phase",
+            ),
+            (
+                "name = \"x\"\n[[workflow.phase]]\nname = \"a\"\n[[workflow.phase]]\nname = \"a\"",
+                "two phases",
+            ),
+            (
+                "name = \"../x\"\n[[workflow.phase]]\nname = \"a\"",
+                "not a name",
+            ),
+            ("name = \"x\"\nnet = \"host\"", "does not belong"),
+        ] {
+            let error = read(&format!("[[workflow]]\n{text}\n")).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_projects_phase_has_no_more_than_the_user_gives() {
+        let phase = |words: &[&str]| Workflow::parse(words).unwrap().phases.remove(0);
+        let project = Origin::ProjectFile("/p/glovebox.toml".into());
+        for wide in ["net=host", "memory=none", "toolset=full", "grants=/etc"] {
+            let phase = phase(&["x", "phase=plan", wide]);
+            let lay = |origin: &Origin, trust| {
+                Settings::default().lay_workflow_phase(&phase, origin, None, trust)
+            };
+            let error = lay(&project, false).unwrap_err();
+            assert_eq!(error.exit_code(), 3, "{wide}: {error:?}");
+            lay(&project, true).unwrap();
+            lay(&Origin::UserFile("/c/x".into()), false).unwrap();
+        }
+        let narrow = phase(&["x", "phase=plan", "memory=64MiB"]);
+        Settings::default()
+            .lay_workflow_phase(&narrow, &project, None, false)
+            .unwrap();
+    }
+}
