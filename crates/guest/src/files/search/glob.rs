@@ -2,6 +2,7 @@
 
 use super::{Bounds, Scope, bad_pattern, mtime_ns};
 use glovebox_proto::{Fault, Found, Glob, Globbed, Reply};
+use ignore::DirEntry;
 use ignore::overrides::OverrideBuilder;
 use rustix::fs::{AtFlags, CWD};
 use serde_bytes::ByteBuf;
@@ -39,7 +40,7 @@ pub(crate) fn glob(root: &[u8], wanted: &Glob, cancel: &AtomicBool) -> Result<Re
     scope.check()?;
     let max = wanted.max_hits as usize;
     let newest: Mutex<(BinaryHeap<Rank>, u64)> = Mutex::default();
-    let walked = scope.walk(&bounds, &|entry| {
+    let look = |entry: &DirEntry| {
         // Removed since it was listed.
         let Ok(stat) = rustix::fs::statat(CWD, entry.path(), AtFlags::SYMLINK_NOFOLLOW) else {
             return;
@@ -52,7 +53,8 @@ pub(crate) fn glob(root: &[u8], wanted: &Glob, cancel: &AtomicBool) -> Result<Re
         if newest.0.len() > max {
             newest.0.pop();
         }
-    });
+    };
+    let walked = scope.walk(&bounds, || look);
     let (heap, total) = newest.into_inner().unwrap_or_else(PoisonError::into_inner);
     let hits = heap
         .into_sorted_vec()

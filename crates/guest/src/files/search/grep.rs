@@ -1,6 +1,6 @@
 //! Lines by pattern, in the newest files first.
 
-use super::{Bounds, Scope, bad_pattern, mtime_ns, open_regular};
+use super::{Bounds, Scope, bad_pattern, mtime_ns, open_file, regular};
 use glovebox_proto::limits::MAX_LINE_BYTES;
 use glovebox_proto::{Case, Code, Fault, FileHits, Grep, GrepMode, Grepped, Line, Reply};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -8,12 +8,14 @@ use grep_searcher::{
     BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish,
     SinkMatch,
 };
+use ignore::DirEntry;
 use ignore::overrides::OverrideBuilder;
 use ignore::types::TypesBuilder;
 use rustix::fs::FileType;
 use serde_bytes::ByteBuf;
 use std::cmp::Reverse;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -48,16 +50,18 @@ pub(crate) fn grep(root: &[u8], wanted: &Grep, cancel: &AtomicBool) -> Result<Re
     let mut was_stopped = false;
     match kind {
         FileType::Directory => {
-            let walked = scope.walk(&bounds, &|entry| {
-                hits.search(&matcher, &bounds, entry.path(), || {
-                    scope.relative(entry.path())
-                });
+            let walked = scope.walk(&bounds, || {
+                let mut search = hits.start(&matcher);
+                let (scope, bounds) = (&scope, &bounds);
+                move |entry: &DirEntry| {
+                    search.file(bounds, entry.path(), || scope.relative(entry.path()));
+                }
             });
             walked_unreadable = walked.unreadable;
             was_stopped = walked.was_stopped;
         }
         FileType::RegularFile => {
-            hits.search(&matcher, &bounds, scope.root(), Vec::new);
+            hits.start(&matcher).file(&bounds, scope.root(), Vec::new);
             walked_unreadable = 0;
         }
         _ => {
@@ -143,20 +147,41 @@ struct Kept {
     bytes: usize,
 }
 
-impl Hits<'_> {
-    fn search(
-        &self,
-        matcher: &RegexMatcher,
-        bounds: &Bounds<'_>,
-        path: &Path,
-        name: impl FnOnce() -> Vec<u8>,
-    ) {
-        let Some((file, stat)) = open_regular(path) else {
-            self.unreadable.fetch_add(1, Ordering::Relaxed);
+/// One thread's search: its buffers serve all files it looks into.
+struct Search<'a> {
+    hits: &'a Hits<'a>,
+    matcher: RegexMatcher,
+    searcher: Searcher,
+}
+
+impl Search<'_> {
+    fn file(&mut self, bounds: &Bounds<'_>, path: &Path, name: impl FnOnce() -> Vec<u8>) {
+        let hits = self.hits;
+        let Some(file) = open_file(path) else {
+            hits.unreadable.fetch_add(1, Ordering::Relaxed);
             return;
         };
+        let mut found = Collector {
+            bounds,
+            mode: hits.wanted.mode,
+            most: hits.wanted.offset as usize + hits.wanted.max_hits as usize,
+            matches: 0,
+            lines: Vec::new(),
+            is_binary: false,
+            is_stopped: false,
+        };
+        let searched = self.searcher.search_file(&self.matcher, &file, &mut found);
+        if searched.is_err() {
+            hits.unreadable.fetch_add(1, Ordering::Relaxed);
+        }
+        hits.add(found, &file, name);
+    }
+}
+
+impl Hits<'_> {
+    fn start(&self, matcher: &RegexMatcher) -> Search<'_> {
         let wants_lines = self.wanted.mode == GrepMode::Lines;
-        let mut searcher = SearcherBuilder::new()
+        let searcher = SearcherBuilder::new()
             .binary_detection(BinaryDetection::quit(0))
             .memory_map(MmapChoice::never())
             .heap_limit(Some(MAX_SEARCHED_BYTES))
@@ -173,18 +198,14 @@ impl Hits<'_> {
                 0
             })
             .build();
-        let mut found = Collector {
-            bounds,
-            mode: self.wanted.mode,
-            most: self.wanted.offset as usize + self.wanted.max_hits as usize,
-            matches: 0,
-            lines: Vec::new(),
-            is_binary: false,
-            is_stopped: false,
-        };
-        if searcher.search_file(matcher, &file, &mut found).is_err() {
-            self.unreadable.fetch_add(1, Ordering::Relaxed);
+        Search {
+            hits: self,
+            matcher: matcher.clone(),
+            searcher,
         }
+    }
+
+    fn add(&self, found: Collector<'_>, file: &File, name: impl FnOnce() -> Vec<u8>) {
         if found.is_stopped {
             self.was_stopped.store(true, Ordering::Relaxed);
         }
@@ -195,6 +216,10 @@ impl Hits<'_> {
         if found.matches == 0 {
             return;
         }
+        let Some(stat) = regular(file) else {
+            self.unreadable.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
         self.files.fetch_add(1, Ordering::Relaxed);
         self.matches.fetch_add(found.matches, Ordering::Relaxed);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

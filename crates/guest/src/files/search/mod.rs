@@ -84,8 +84,12 @@ impl Scope<'_> {
             .map_err(|errno| fault::file(errno, &format!("cannot search in {}", shown(self.root))))
     }
 
-    /// Shows every regular file to `visit`, on several threads.
-    fn walk(&self, bounds: &Bounds<'_>, visit: &(dyn Fn(&DirEntry) + Sync)) -> Walked {
+    /// Shows every regular file to a visitor, on several threads, each of which makes its own.
+    fn walk<V: FnMut(&DirEntry) + Send>(
+        &self,
+        bounds: &Bounds<'_>,
+        visitor: impl Fn() -> V,
+    ) -> Walked {
         let mut builder = WalkBuilder::new(self.root());
         builder
             .standard_filters(false)
@@ -107,10 +111,12 @@ impl Scope<'_> {
         }
         let unreadable = AtomicU64::new(0);
         let was_stopped = AtomicBool::new(false);
+        let (unreadable_seen, stopped_seen) = (&unreadable, &was_stopped);
         builder.build_parallel().run(|| {
-            Box::new(|entry| {
+            let mut visit = visitor();
+            Box::new(move |entry| {
                 if bounds.is_over() {
-                    was_stopped.store(true, Ordering::Relaxed);
+                    stopped_seen.store(true, Ordering::Relaxed);
                     return WalkState::Quit;
                 }
                 match entry {
@@ -119,7 +125,7 @@ impl Scope<'_> {
                     }
                     Ok(_) => {}
                     Err(_) => {
-                        unreadable.fetch_add(1, Ordering::Relaxed);
+                        unreadable_seen.fetch_add(1, Ordering::Relaxed);
                     }
                 }
                 WalkState::Continue
@@ -141,15 +147,20 @@ impl Scope<'_> {
     }
 }
 
-/// Opens a regular file for searching; what it turned into meanwhile is not waited for.
-fn open_regular(path: &Path) -> Option<(std::fs::File, Stat)> {
+/// Opens what was a regular file when its directory was read. What it turned into meanwhile is neither
+/// followed nor waited for; whether it still is one tells [`regular`].
+fn open_file(path: &Path) -> Option<std::fs::File> {
     let flags =
         OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    let stat = rustix::fs::fstat(&file).ok()?;
-    let is_regular =
-        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
-    is_regular.then(|| (file.into(), stat))
+    Some(file.into())
+}
+
+/// Facts of an open file, if it is a regular one. Most files of a search have no hits, and nobody asks.
+fn regular(file: &std::fs::File) -> Option<Stat> {
+    let stat = rustix::fs::fstat(file).ok()?;
+    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    (kind == rustix::fs::FileType::RegularFile).then_some(stat)
 }
 
 fn mtime_ns(stat: &Stat) -> i128 {
