@@ -11,10 +11,12 @@
 
 mod costs;
 mod endings;
+mod interrupts;
 mod room;
 mod secrets;
 mod servers;
 mod sessions;
+mod soak;
 mod work;
 mod workflows;
 

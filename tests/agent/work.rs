@@ -461,6 +461,67 @@ fn the_demo_fixes_the_sample_and_leaves_everything_else_alone() {
     });
 }
 
+/// What the demonstration's own recording answered, as a server says it.
+fn recorded_fix() -> Vec<Step> {
+    let recording = include_str!("../../crates/glovebox/demo/fix.jsonl");
+    let answers = recording.lines().map(|line| {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let (mut said, mut calls) = (String::new(), Vec::new());
+        for part in event["parts"].as_array().unwrap() {
+            match part["kind"].as_str().unwrap() {
+                "text" => said.push_str(part["text"].as_str().unwrap()),
+                _ => calls.push(Wanted::new(
+                    part["name"].as_str().unwrap(),
+                    &part["arguments"].to_string(),
+                )),
+            }
+        }
+        if calls.is_empty() {
+            Step::Text(said)
+        } else {
+            Step::Calls(said, calls)
+        }
+    });
+    answers.collect()
+}
+
+#[test]
+fn the_demo_asks_the_users_own_model_when_told_to() {
+    let person = Person::myself();
+    let server = ModelServer::start(recorded_fix());
+    let ran = with(&person, &server, ["demo", "--live"])
+        .env("OPENAI_API_KEY", "sk-not-a-real-key-at-all")
+        .run()
+        .expect_code(0);
+    let out = ran.out();
+    for part in [
+        "its model: openai/",
+        "3 passed, 2 failed",
+        "5 passed, 0 failed",
+        "1 modified",
+        "unchanged",
+    ] {
+        assert!(out.contains(part), "{part}: {ran}");
+    }
+    assert!(!out.contains("CHANGED"), "{ran}");
+    let asked = server.asked();
+    assert_eq!((asked.len(), server.steps_left()), (5, 0));
+    assert!(asked[0].body.contains("The tests fail"));
+    let key = "authorization: bearer sk-not-a-real-key-at-all";
+    assert!(
+        asked[0]
+            .headers
+            .iter()
+            .any(|line| line.eq_ignore_ascii_case(key))
+    );
+    person.assert_nothing_left();
+
+    // Without any model there is a word about what to set.
+    let ran = person.line("demo --live").run().expect_code(2);
+    assert!(ran.err().contains("OPENAI_API_KEY"), "{ran}");
+    person.assert_nothing_left();
+}
+
 #[test]
 fn init_writes_a_file_that_fits_and_is_read() {
     let person = Person::myself();

@@ -149,6 +149,11 @@ impl ModelServer {
         self.shared.lock_asked().clone()
     }
 
+    /// How many requests there were so far.
+    pub fn asked_count(&self) -> usize {
+        self.shared.lock_asked().len()
+    }
+
     /// How many steps were not asked for yet.
     pub fn steps_left(&self) -> usize {
         self.shared.lock_steps().len()

@@ -418,7 +418,15 @@ impl Work<'_> {
         let mut view = View::new(self.cx, Some((&session.log, &session.id)), self.is_json);
         loop {
             let wish = stop.clone();
-            self.signals.work(OnWish(Box::new(move |_| wish.ask())));
+            let (id, is_quiet) = (session.id.clone(), self.cx.talk.is_quiet);
+            self.signals.work(OnWish(Box::new(move |count| {
+                wish.ask();
+                if count == SECOND_WISH && !is_quiet {
+                    render::say(format_args!(
+                        "glovebox: once more ends the program at once; `glovebox sessions resume {id}` goes on then"
+                    ));
+                }
+            })));
             let verdict = head.run(&mut session.conversation, &mut view);
             let wishes = self.signals.rest();
             let is_over = verdict.ending != Ending::Aborted
