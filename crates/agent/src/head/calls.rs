@@ -7,7 +7,6 @@ use super::{Head, Observe};
 use crate::{Call, CallResult, Conversation, Event, ToolDefinition, ToolOutput, Tools};
 use glovebox_proto::{Class, Code, Fault};
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -20,17 +19,31 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// What the user says to a call that changes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Approval {
-    /// This once.
-    Once,
-    /// Every call of this tool in this run.
-    Always,
+    /// Yes.
+    Yes,
     /// No, and why; the reason may be empty.
-    Deny(String),
+    No(String),
+}
+
+impl Approval {
+    /// The call's right to be made.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn permit(self) -> Result<(), Fault> {
+        let message = match self {
+            Self::Yes => return Ok(()),
+            Self::No(reason) if reason.is_empty() => "the user refused this call".to_owned(),
+            Self::No(reason) => format!("the user refused this call: {reason}"),
+        };
+        Err(Fault::refused(Code::PermissionDenied, message))
+    }
 }
 
 /// Whoever says whether a call may change something.
 pub trait Approve {
-    /// Asked before each call of a tool that is not read-only.
+    /// Asked before each call of a tool that is not read-only; a lasting yes is remembered by whoever
+    /// gives it.
     fn approve(&self, call: &Call) -> Approval;
 }
 
@@ -40,7 +53,7 @@ pub struct NoApproval;
 
 impl Approve for NoApproval {
     fn approve(&self, _call: &Call) -> Approval {
-        Approval::Once
+        Approval::Yes
     }
 }
 
@@ -51,7 +64,6 @@ impl Head<'_> {
         &self,
         calls: &[Call],
         tools: &[ToolDefinition],
-        approved: &mut BTreeSet<String>,
         deadline: Option<Instant>,
         conversation: &mut Conversation,
         observe: &mut dyn Observe,
@@ -79,7 +91,7 @@ impl Head<'_> {
             let refused = if reads(first) {
                 None
             } else {
-                self.refusal(first, approved)
+                self.refusal(first)
             };
             for call in group {
                 observe.observe(&Event::CallStarted {
@@ -137,26 +149,11 @@ impl Head<'_> {
     }
 
     /// Asks whether a call may change something; the refusal if not.
-    fn refusal(&self, call: &Call, approved: &mut BTreeSet<String>) -> Option<Fault> {
-        let tool = call.name.to_ascii_lowercase();
-        if approved.contains(&tool) || !call.arguments.is_object() {
+    fn refusal(&self, call: &Call) -> Option<Fault> {
+        if !call.arguments.is_object() {
             return None;
         }
-        match self.approve.approve(call) {
-            Approval::Once => None,
-            Approval::Always => {
-                approved.insert(tool);
-                None
-            }
-            Approval::Deny(reason) => Some(Fault::refused(
-                Code::PermissionDenied,
-                if reason.is_empty() {
-                    "the user refused this call".to_owned()
-                } else {
-                    format!("the user refused this call: {reason}")
-                },
-            )),
-        }
+        self.approve.approve(call).permit().err()
     }
 
     /// Makes these calls at the same time, each on a thread of its own, and waits for all of them. When

@@ -122,7 +122,6 @@ impl Head<'_> {
             tools,
         };
         let mut repetition = Repetition::default();
-        let mut approved = BTreeSet::new();
         let mut cut_answers = 0;
         loop {
             self.check_limits(&run, conversation)?;
@@ -172,7 +171,6 @@ impl Head<'_> {
             let (results, is_waiting) = self.call_all(
                 &calls,
                 &run.tools,
-                &mut approved,
                 run.deadline,
                 conversation,
                 observe,

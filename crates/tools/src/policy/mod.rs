@@ -134,6 +134,15 @@ impl Policy {
         self.served.iter().find(|served| served.name == tool)
     }
 
+    /// The same rules over what of the toolset only reads.
+    #[must_use]
+    pub fn only_reading(self) -> Self {
+        Self {
+            toolset: self.toolset.only_reading(),
+            ..self
+        }
+    }
+
     /// The tools there are.
     pub const fn toolset(&self) -> &Toolset {
         &self.toolset

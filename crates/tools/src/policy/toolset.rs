@@ -131,6 +131,17 @@ impl Toolset {
         })
     }
 
+    /// The same without those of the catalog that may change something: for where no wall keeps a command
+    /// from writing.
+    #[must_use]
+    pub fn only_reading(mut self) -> Self {
+        self.tools.retain(|name| match name {
+            ToolName::Own(name) => find(name).is_ok_and(|tool| tool.is_read_only),
+            ToolName::Served { .. } => true,
+        });
+        self
+    }
+
     /// Whether it has the tool of this name. Which of a server's tools change nothing is not known here.
     pub fn has(&self, tool: &str) -> bool {
         self.tools.iter().any(|name| name.means(tool)) || self.has_servers && parts(tool).is_some()
@@ -203,6 +214,10 @@ mod tests {
         let shipped = Toolset::shipped();
         let research = Toolset::find(&shipped, "research").unwrap();
         assert!(research.tools().all(|tool| tool.is_read_only));
+        assert_eq!(research.clone().only_reading(), *research);
+        let plan = Toolset::find(&shipped, "plan").unwrap();
+        let reading = plan.clone().only_reading();
+        assert!(plan.has("Bash") && !reading.has("Bash") && reading.has("Grep"));
         let full = Toolset::find(&shipped, "full").unwrap();
         assert_eq!(full.tools().count(), CATALOG.len());
     }

@@ -1,4 +1,5 @@
-//! The user's word on each change, where the tools work on the user's own files.
+//! The user's word: on each change, where the tools work on the user's own files, and on what a rule asks
+//! about. One question at a time, however many calls wait for an answer.
 
 use crate::render::{escape_text, say};
 use crate::session::Signals;
@@ -6,43 +7,40 @@ use crate::sync::question;
 use glovebox_agent::{Approval, Approve, Call, Secrets};
 use glovebox_tools::policy::{Answer, Ask, Question};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// More of a call than anybody reads before saying yes.
 const MAX_LINES: usize = 60;
 
 /// Asks at the terminal.
 #[derive(Debug)]
-pub(crate) struct AtTerminal<'a> {
-    pub signals: &'a Signals,
-    pub secrets: &'a Secrets,
+pub(crate) struct AtTerminal {
+    signals: Signals,
+    secrets: Secrets,
+    /// The tools that may change things in this run without another question. Held while asking.
+    always: Mutex<BTreeSet<String>>,
 }
 
-impl Approve for AtTerminal<'_> {
-    fn approve(&self, call: &Call) -> Approval {
-        let tool = escape_text(&call.name);
-        say(format_args!("glovebox: {tool} wants to:"));
-        for line in self.shown(&call.arguments) {
-            say(format_args!("    {line}"));
-        }
-        let text = format!("allow? [y]es, [a]lways {tool} in this run, [n]o");
-        match question::ask(&text, &['y', 'a', 'n'], self.signals) {
-            Some('y') => Approval::Once,
-            Some('a') => Approval::Always,
-            Some(_) => Approval::Deny(
-                question::words(
-                    "why not? (the agent is told; empty for no reason)",
-                    self.signals,
-                )
-                .unwrap_or_default(),
-            ),
-            None => Approval::Deny("the user left the question unanswered".to_owned()),
+impl AtTerminal {
+    pub(crate) fn new(signals: &Signals, secrets: &Secrets) -> Self {
+        Self {
+            signals: signals.clone(),
+            secrets: secrets.clone(),
+            always: Mutex::default(),
         }
     }
-}
 
-impl AtTerminal<'_> {
+    fn turn(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.always.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, tool: &str) -> Option<char> {
+        let text = format!("allow? [y]es, [a]lways {tool} in this run, [n]o");
+        question::ask(&text, &['y', 'a', 'n'], &self.signals)
+    }
+
     /// The whole call, so that what is agreed to is what happens.
     fn shown(&self, arguments: &Value) -> Vec<String> {
         let Value::Object(fields) = arguments else {
@@ -72,29 +70,47 @@ impl AtTerminal<'_> {
     }
 }
 
-/// The user's word on calls that a rule asks about.
-#[derive(Debug)]
-pub(crate) struct PolicyAsker {
-    signals: Signals,
-    secrets: Secrets,
-    /// One question at a time, however many calls wait for an answer.
-    turn: Mutex<()>,
-}
+/// What a question is left with.
+const UNANSWERED: &str = "the user left the question unanswered";
 
-impl PolicyAsker {
-    pub(crate) fn new(signals: &Signals, secrets: &Secrets) -> Self {
-        Self {
-            signals: signals.clone(),
-            secrets: secrets.clone(),
-            turn: Mutex::new(()),
+impl Approve for AtTerminal {
+    fn approve(&self, call: &Call) -> Approval {
+        let mut always = self.turn();
+        // Aliases lead to the same tool.
+        let name = match glovebox_tools::find(&call.name) {
+            Ok(tool) => tool.name.to_owned(),
+            Err(_) => call.name.clone(),
+        };
+        if always.contains(&name) {
+            return Approval::Yes;
+        }
+        let tool = escape_text(&name);
+        say(format_args!("glovebox: {tool} wants to:"));
+        for line in self.shown(&call.arguments) {
+            say(format_args!("    {line}"));
+        }
+        match self.answer(&tool) {
+            Some('y') => Approval::Yes,
+            Some('a') => {
+                always.insert(name);
+                Approval::Yes
+            }
+            Some(_) => Approval::No(
+                question::words(
+                    "why not? (the agent is told; empty for no reason)",
+                    &self.signals,
+                )
+                .unwrap_or_default(),
+            ),
+            None => Approval::No(UNANSWERED.to_owned()),
         }
     }
 }
 
-impl Ask for PolicyAsker {
+impl Ask for AtTerminal {
     fn ask(&self, asked: &Question<'_>) -> Answer {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let unanswered = || Answer::Deny("the user left the question unanswered".to_owned());
+        let _turn = self.turn();
+        let unanswered = || Answer::Deny(UNANSWERED.to_owned());
         if asked.cancel.load(Ordering::Relaxed) {
             return unanswered();
         }
@@ -105,8 +121,7 @@ impl Ask for PolicyAsker {
             escape_text(&summary),
             escape_text(&asked.verdict.rule)
         ));
-        let text = format!("allow? [y]es, [a]lways {} in this run, [n]o", asked.tool);
-        match question::ask(&text, &['y', 'a', 'n'], &self.signals) {
+        match self.answer(asked.tool) {
             Some('y') => Answer::Once,
             Some('a') => Answer::Tool,
             Some(_) => Answer::Deny("the user said no".to_owned()),

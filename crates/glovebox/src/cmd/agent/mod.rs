@@ -32,7 +32,7 @@ use crate::render;
 use crate::session::{OnWish, Signals};
 use crate::sync::after::Settled;
 use crate::sync::question;
-use approve::{AtTerminal, PolicyAsker};
+use approve::AtTerminal;
 use dry_run::dry_run;
 use ending::state_of;
 use glovebox_agent::{
@@ -250,7 +250,11 @@ impl Work<'_> {
     /// The rules of this run, with the tools of its servers.
     fn policy(&self, place: &Place) -> Result<Policy, CommandError> {
         let policy = self.settings.tools.policy();
-        let policy = policy.map_err(crate::seat::unknown_toolset)?;
+        let mut policy = policy.map_err(crate::seat::unknown_toolset)?;
+        if place.placement == Placement::Local && policy.toolset().is_read_only {
+            // There is no wall that keeps a command from writing.
+            policy = policy.only_reading();
+        }
         // Where each change is asked about anyway, or the user said yes to all, no second question.
         let is_asked = place.placement == Placement::Sandbox && !self.is_yes;
         let served = place.servers().map(Servers::definitions);
@@ -374,11 +378,11 @@ impl Work<'_> {
     fn think(&self, place: &Place, session: &mut Session) -> Result<Verdict, CommandError> {
         let stop = Stop::default();
         let policy = self.policy(place)?;
-        let asker = PolicyAsker::new(self.signals, &self.thinker.secrets);
+        let user = Arc::new(AtTerminal::new(self.signals, &self.thinker.secrets));
         let gate =
             Gate::new(policy.clone()).writing(Arc::new(crate::seat::journal(&place.registry)));
         let gate = if question::is_possible() {
-            gate.asking(Arc::new(asker))
+            gate.asking(Arc::<AtTerminal>::clone(&user))
         } else {
             gate
         };
@@ -395,12 +399,8 @@ impl Work<'_> {
             policy,
             is_local: place.placement == Placement::Local,
         };
-        let at_terminal = AtTerminal {
-            signals: self.signals,
-            secrets: &self.thinker.secrets,
-        };
         let approve: &dyn Approve = if self.is_asked {
-            &at_terminal
+            user.as_ref()
         } else {
             &NoApproval
         };
