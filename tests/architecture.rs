@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 13] = [
+const EDGES: [(&str, &[&str]); 14] = [
     ("glovebox-proto", &[]),
     ("glovebox-jail", &[]),
+    ("glovebox-js", &[]),
     ("glovebox-guest", &["glovebox-jail", "glovebox-proto"]),
     ("glovebox-sandbox", &["glovebox-jail", "glovebox-proto"]),
     (
@@ -35,7 +36,10 @@ const EDGES: [(&str, &[&str]); 13] = [
         "glovebox-server",
         &["glovebox-agent", "glovebox-proto", "glovebox-tools"],
     ),
-    ("glovebox-tools", &["glovebox-proto", "glovebox-sandbox"]),
+    (
+        "glovebox-tools",
+        &["glovebox-js", "glovebox-proto", "glovebox-sandbox"],
+    ),
     ("glovebox-agent", &["glovebox-proto", "glovebox-tools"]),
     ("testkit", &[]),
     ("xtask", &[]),

@@ -1,5 +1,5 @@
-//! Builds the static guest with its own profile and flags, and leaves it in `OUT_DIR` with its
-//! hashes, for `src/image.rs` to embed.
+//! Builds the static programs for the inside, the guest and the one that runs scripts, with profiles and
+//! flags of their own, and leaves them in `OUT_DIR` with their hashes, for `src/image.rs` to embed.
 //!
 //! The nested cargo has a target directory of its own, so it never waits for the lock the outer one
 //! holds on its build directory. It sees none of the outer flags and wrappers (coverage, clippy,
@@ -16,6 +16,21 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// A program for the inside: its package, which is also its name, and its profile.
+struct Program {
+    package: &'static str,
+    profile: &'static str,
+}
+
+const GUEST: Program = Program {
+    package: "glovebox-guest",
+    profile: "guest",
+};
+const SCRIPTS: Program = Program {
+    package: "glovebox-js",
+    profile: "scripts",
+};
 
 /// Printed by the runtime with `{:?}` when `main` fails; a person reads it, so no quotes or escapes.
 struct Failure(String);
@@ -38,6 +53,7 @@ fn main() -> Result<(), Failure> {
     let lock = root.join("Cargo.lock");
     for input in [
         "crates/guest",
+        "crates/js",
         "crates/jail",
         "crates/proto",
         "Cargo.toml",
@@ -47,22 +63,26 @@ fn main() -> Result<(), Failure> {
     }
 
     let target = musl_sibling(&target).unwrap_or(target);
-    let built = build_guest(root, &out_dir.join("guest-target"), &target, lock.exists())?;
-    let bytes = fs::read(&built).map_err(|error| {
-        Failure(format!(
-            "cannot read the guest {}: {error}",
-            built.display()
-        ))
-    })?;
-    write_if_new(&out_dir.join("glovebox-guest"), &bytes)?;
-    println!(
-        "cargo::rustc-env=GLOVEBOX_GUEST_BLAKE3={}",
-        blake3::hash(&bytes).to_hex()
-    );
-    println!(
-        "cargo::rustc-env=GLOVEBOX_GUEST_SHA256={}",
-        sha256_hex(&bytes)
-    );
+    let built = |program: &Program| -> Result<Vec<u8>, Failure> {
+        let dir = out_dir.join("guest-target");
+        let path = build(program, root, &dir, &target, lock.exists())?;
+        let bytes = fs::read(&path)
+            .map_err(|error| Failure(format!("cannot read {}: {error}", path.display())))?;
+        write_if_new(&out_dir.join(program.package), &bytes)?;
+        Ok(bytes)
+    };
+    let guest = built(&GUEST)?;
+    let scripts = built(&SCRIPTS)?;
+    for (name, hash) in [
+        ("GUEST_BLAKE3", blake3::hash(&guest).to_hex().to_string()),
+        ("GUEST_SHA256", sha256_hex(&guest)),
+        (
+            "SCRIPTS_BLAKE3",
+            blake3::hash(&scripts).to_hex().to_string(),
+        ),
+    ] {
+        println!("cargo::rustc-env=GLOVEBOX_{name}={hash}");
+    }
     Ok(())
 }
 
@@ -90,7 +110,8 @@ fn musl_sibling(target: &OsStr) -> Option<OsString> {
     (asked.status.success() && libdir.is_dir()).then_some(musl)
 }
 
-fn build_guest(
+fn build(
+    program: &Program,
     root: &Path,
     dir: &Path,
     target: &OsStr,
@@ -100,14 +121,14 @@ fn build_guest(
     cargo.args([
         "build",
         "--package",
-        "glovebox-guest",
+        program.package,
         "--bin",
-        "glovebox-guest",
+        program.package,
     ]);
     cargo
         .args([
             "--profile",
-            "guest",
+            program.profile,
             "--quiet",
             "--color",
             "never",
@@ -140,16 +161,17 @@ fn build_guest(
         }
     }
     cargo.current_dir(root);
+    let package = program.package;
     let output = cargo
         .output()
-        .map_err(|error| Failure(format!("cannot run cargo for the guest: {error}")))?;
+        .map_err(|error| Failure(format!("cannot run cargo for {package}: {error}")))?;
     if !output.status.success() {
         return Err(Failure(format!(
-            "the guest (crates/guest) does not build:\n\n{}\nTo see it alone: cargo build -p glovebox-guest",
+            "{package} does not build:\n\n{}\nTo see it alone: cargo build -p {package}",
             String::from_utf8_lossy(&output.stderr)
         )));
     }
-    Ok(dir.join(target).join("guest").join("glovebox-guest"))
+    Ok(dir.join(target).join(program.profile).join(package))
 }
 
 /// Whether the nested cargo sees a variable: everything that tells where crates and tools are, and

@@ -13,6 +13,7 @@ mod costs;
 mod endings;
 mod interrupts;
 mod room;
+mod scripts;
 mod secrets;
 mod servers;
 mod sessions;
@@ -20,6 +21,9 @@ mod soak;
 mod work;
 mod workflows;
 
+use std::io::{Read as _, Write as _};
+use std::process::Stdio;
+use std::sync::mpsc;
 use testkit::{Glovebox, ModelServer, Person};
 
 /// `glovebox ARGS...` with the server as an OpenAI-compatible one.
@@ -46,6 +50,64 @@ fn agent<'a>(
         .chain(args)
         .chain([task]);
     with(person, server, args)
+}
+
+/// `glovebox agent --local TASK` with a person at a terminal, who types an answer when its question has been
+/// shown. What was shown in the end; `None` where there is no terminal to be had.
+fn at_terminal(
+    person: &Person,
+    server: &ModelServer,
+    task: &str,
+    answers: &[(&str, &str)],
+) -> Option<String> {
+    if !testkit::has_program("script") {
+        testkit::skip_loudly(
+            "questions at a terminal",
+            "there is no `script` to make one with",
+        );
+        return None;
+    }
+    let command = format!(
+        "{} agent --model openai/scripted --local '{task}'",
+        person.binary().display()
+    );
+    let mut child = person
+        .program("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("OPENAI_BASE_URL", server.url())
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keyboard = child.stdin.take().unwrap();
+    let mut screen = child.stdout.take().unwrap();
+    let (send, shows) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(count @ 1..) = screen.read(&mut piece) {
+            let _ = send.send(String::from_utf8_lossy(&piece[..count]).into_owned());
+        }
+    });
+    let mut shown = String::new();
+    let mut seen = 0;
+    for (question, answer) in answers {
+        until(question, || {
+            shown.extend(shows.try_iter());
+            let asked = shown[seen..].find(question).map(|at| seen + at);
+            let prompt = asked.and_then(|at| Some(at + shown[at..].find("[n]o")?));
+            seen = prompt.unwrap_or(seen);
+            prompt.is_some()
+        });
+        keyboard.write_all(answer.as_bytes()).unwrap();
+    }
+    until("the end", || server.steps_left() == 0);
+    let status = child.wait().unwrap();
+    drop(keyboard);
+    reader.join().unwrap();
+    shown.extend(shows.try_iter());
+    assert_eq!(status.code(), Some(0), "{shown}");
+    Some(shown)
 }
 
 /// The tool results the model was sent with its last request.

@@ -335,47 +335,20 @@ fn commits_in_the_sandbox_are_the_users() {
 #[test]
 fn a_person_is_asked_before_each_change_of_their_own_files() {
     let person = Person::myself();
-    if !testkit::has_program("script") {
-        testkit::skip_loudly(
-            "questions at a terminal",
-            "there is no `script` to make one with",
-        );
-        return;
-    }
     let server = ModelServer::start([
         Step::call("Write", r#"{"path":"no.txt","content":"x"}"#),
         Step::call("Write", r#"{"path":"yes.txt","content":"x"}"#),
         Step::call("Read", r#"{"path":"yes.txt"}"#),
         Step::text("Done."),
     ]);
-    let command = format!(
-        "{} agent --model openai/scripted --local 'write two files'",
-        person.binary().display()
-    );
-    let mut child = person
-        .program("script")
-        .args(["-qec", &command, "/dev/null"])
-        .env("OPENAI_BASE_URL", server.url())
-        .env("TERM", "xterm")
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut keyboard = child.stdin.take().unwrap();
-    for (requests, keys) in [(1, "n\nnot this one\n"), (2, "y\n")] {
-        super::until("the question", || server.asked().len() == requests);
-        std::thread::sleep(std::time::Duration::from_millis(700));
-        std::io::Write::write_all(&mut keyboard, keys.as_bytes()).unwrap();
-    }
-    super::until("the end", || server.steps_left() == 0);
-    let output = child.wait_with_output().unwrap();
-    drop(keyboard);
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{shown}");
-    assert!(
-        shown.contains("path: no.txt") && shown.contains("allow?"),
-        "{shown}"
-    );
+    let answers = [
+        ("path: no.txt", "n\nnot this one\n"),
+        ("path: yes.txt", "y\n"),
+    ];
+    let Some(shown) = super::at_terminal(&person, &server, "write two files", &answers) else {
+        return;
+    };
+    assert!(shown.contains("allow?"), "{shown}");
     assert!(!person.project().join("no.txt").exists(), "{shown}");
     assert!(person.project().join("yes.txt").exists(), "{shown}");
     let results = last_results(&server);

@@ -5,6 +5,7 @@
 
 use crate::conversation::calls;
 use crate::{CallResult, Ending, Image, Message, Part, StopReason, ToolServer, Usage};
+use glovebox_tools::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -40,6 +41,9 @@ pub enum Event {
         /// What the model was told in addition, where a workflow says so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         addition: Option<String>,
+        /// The file that came along with the task, as the tools see it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        context: Option<Context>,
     },
     /// It goes on in another process.
     Resumed {
@@ -534,6 +538,7 @@ mod tests {
             tools: Vec::new(),
             phase: None,
             addition: None,
+            context: None,
         };
         let events = [started, answered(1, &["a", "b"]), finished("a")];
         let conversation = Conversation::from_events(&events);

@@ -1,6 +1,7 @@
 //! What a model is told about where it is: facts of this very run, each from an allow-list.
 
 use crate::{ServerPlace, ToolServer};
+use glovebox_tools::Context;
 use std::fmt::{self, Write as _};
 
 /// Where the tools work. Decided once for a run.
@@ -54,6 +55,10 @@ pub struct Facts {
     pub changes_come_back: bool,
     /// Servers that have tools.
     pub servers: Vec<ToolServer>,
+    /// A file that came along with the task.
+    pub context: Option<Context>,
+    /// Whether scripts can be run, which have its text.
+    pub can_run_scripts: bool,
     /// More to say, by the user's own choice.
     pub addition: Option<String>,
 }
@@ -136,6 +141,21 @@ pub fn system_prompt(facts: &Facts) -> String {
             "- Tools whose names begin with {name}__ are those of the MCP server {name}, which {place}.",
         );
     }
+    if let Some(context) = &facts.context {
+        let path = plain(&context.path);
+        let _ = write!(
+            text,
+            "- A file came along with the task: {path} ({} bytes). It may be far too large to be read whole: \
+             find what matters in it with Grep, and Read parts of it.",
+            context.bytes
+        );
+        text.push_str(if facts.can_run_scripts {
+            " Better still, look through it with scripts: in RunJS its text is CONTEXT_DATA, search(pattern) \
+             finds places in it, lines(first, count) gives lines; print only what you need.\n"
+        } else {
+            "\n"
+        });
+    }
     text.push_str(
         "\n# How to work\n\
          - Look before you change: read what you edit. Paths are relative to the project directory.\n\
@@ -200,6 +220,8 @@ mod tests {
             }],
             changes_come_back: true,
             servers: Vec::new(),
+            context: None,
+            can_run_scripts: true,
             addition: None,
         }
     }
@@ -225,6 +247,24 @@ mod tests {
         ] {
             assert!(text.contains(line), "{text}");
         }
+    }
+
+    #[test]
+    fn a_file_that_came_along_is_named_and_not_told() {
+        let with = |can_run_scripts| {
+            system_prompt(&Facts {
+                context: Some(Context {
+                    path: "/tmp/context".to_owned(),
+                    bytes: 20_000_000,
+                }),
+                can_run_scripts,
+                ..facts()
+            })
+        };
+        assert!(with(true).contains("/tmp/context (20000000 bytes)"));
+        assert!(with(true).contains("CONTEXT_DATA"));
+        assert!(with(false).contains("/tmp/context") && !with(false).contains("CONTEXT_DATA"));
+        assert!(!system_prompt(&facts()).contains("CONTEXT_DATA"));
     }
 
     #[test]

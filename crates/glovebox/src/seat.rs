@@ -14,7 +14,7 @@ use glovebox_proto::{Fault, JobInfo, JobState};
 use glovebox_sandbox::jail::spec::Layers;
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxSpec};
 use glovebox_tools::policy::{Gate, Journal};
-use glovebox_tools::{Children, Hands};
+use glovebox_tools::{Children, Hands, is_script_session};
 use glovebox_workspace::Filter;
 use glovebox_workspace::patch::{self, Style};
 use std::ops::ControlFlow;
@@ -212,8 +212,9 @@ impl Seat {
             } => (registry, *has_layers),
         };
         let is_running = |jobs: Vec<JobInfo>| {
-            jobs.iter()
-                .any(|job| !matches!(job.state, JobState::Ended(_)))
+            // A session of scripts that nobody will come back to is no work.
+            let mut jobs = jobs.iter().filter(|job| !is_script_session(job));
+            jobs.any(|job| !matches!(job.state, JobState::Ended(_)))
         };
         if is_job_kept && self.sandbox.jobs().is_ok_and(is_running) {
             return Ok(Left::Running("a job runs in it".to_owned()));

@@ -1,4 +1,5 @@
-//! The guest: embedded in this library, handed to the kernel as a file of its own.
+//! The guest: embedded in this library, handed to the kernel as a file of its own. Beside it the program
+//! that runs scripts, which is only carried.
 //!
 //! `/proc/PID/exe` of a guest is a way back to the file it runs from, and nothing inside may ever
 //! write to it, now or after the guest has ended (the class of CVE-2019-5736). Usually that file is
@@ -24,6 +25,10 @@ pub(crate) static GUEST_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 pub const GUEST_HASH: &str = env!("GLOVEBOX_GUEST_BLAKE3");
 /// SHA-256 of the embedded guest, in hex: what remote machines can compute.
 pub const GUEST_SHA256: &str = env!("GLOVEBOX_GUEST_SHA256");
+/// The static program that runs scripts (`crates/js`), to be put into a sandbox that wants it.
+pub static SCRIPTS_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/glovebox-js"));
+/// BLAKE3 of it, in hex.
+pub const SCRIPTS_HASH: &str = env!("GLOVEBOX_SCRIPTS_BLAKE3");
 /// Name of the memory file, and so of the guest in process lists.
 const NAME: &str = "glovebox-guest";
 /// How often sealing is tried again, and how long after; each try waits a while in the kernel too.
@@ -108,6 +113,8 @@ mod tests {
     fn the_hash_is_that_of_the_bytes() {
         assert_eq!(blake3::hash(GUEST_BYTES).to_hex().as_str(), GUEST_HASH);
         assert_eq!(&GUEST_BYTES[..4], b"\x7fELF");
+        assert_eq!(blake3::hash(SCRIPTS_BYTES).to_hex().as_str(), SCRIPTS_HASH);
+        assert_eq!(&SCRIPTS_BYTES[..4], b"\x7fELF");
     }
 
     #[test]

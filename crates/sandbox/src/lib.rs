@@ -48,7 +48,7 @@ pub use backend::explain;
 pub use checkpoint::{Checkpoint, Checkpoints, Forked};
 pub use freeze::Frozen;
 pub use handle::{Info, Output, Sandbox};
-pub use image::{GUEST_HASH, GUEST_SHA256, GuestImage};
+pub use image::{GUEST_HASH, GUEST_SHA256, GuestImage, SCRIPTS_BYTES, SCRIPTS_HASH};
 pub use name::{Name, NameError};
 pub use registry::{Entry, Registry, RegistryConfig, Started, State, Supervisor};
 pub use report::{Identity, LimitFact, REPORT_VERSION, Report, WallFact};

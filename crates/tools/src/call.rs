@@ -99,11 +99,17 @@ impl<'a> Call<'a> {
     }
 
     /// Writes a file, with its parents; true when it is new.
-    pub(crate) fn write(&self, path: &str, mode: WriteMode, content: &[u8]) -> Result<bool, Fault> {
+    pub(crate) fn write(
+        &self,
+        path: &str,
+        mode: WriteMode,
+        permissions: u32,
+        content: &[u8],
+    ) -> Result<bool, Fault> {
         let mut stream = self.sandbox().open(Request::FileWrite {
             path: ByteBuf::from(path.as_bytes()),
             mode,
-            permissions: 0o644,
+            permissions,
             make_parents: true,
         })?;
         // A refused input means that the answer says why; only a lost link ends it here.

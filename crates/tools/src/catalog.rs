@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::call::Call;
 use crate::schedule::Lane;
 use crate::tools::sandboxes::{exec, kill, list as children, spawn};
-use crate::tools::{bash, code, edit, glob, grep, job, list, read, write};
+use crate::tools::{bash, code, edit, glob, grep, job, list, read, run_js, write};
 use glovebox_proto::{Code, Fault};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -28,6 +28,8 @@ pub struct Definition {
     pub is_idempotent: bool,
     /// Whether it runs programs, which can do whatever the sandbox lets them.
     pub runs_programs: bool,
+    /// Whether a script that RunJS runs may call it.
+    pub is_for_scripts: bool,
     schema: fn() -> Value,
     ready: fn(Value) -> Result<Box<dyn Ready>, Fault>,
 }
@@ -62,6 +64,7 @@ pub(crate) trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
     const DESCRIPTION: &'static str;
     const EFFECT: Effect;
     const IS_IDEMPOTENT: bool = matches!(Self::EFFECT, Effect::Reads);
+    const IS_FOR_SCRIPTS: bool = true;
 
     fn lane(&self) -> Lane {
         match Self::EFFECT {
@@ -110,6 +113,7 @@ const fn define<T: Tool>() -> Definition {
         is_destructive: !matches!(T::EFFECT, Effect::Reads),
         is_idempotent: T::IS_IDEMPOTENT,
         runs_programs: matches!(T::EFFECT, Effect::Runs),
+        is_for_scripts: T::IS_FOR_SCRIPTS,
         schema: || {
             let mut schema = schemars::schema_for!(T).to_value();
             // The type's name and its inner documentation are no part of the contract.
@@ -140,7 +144,7 @@ fn parse<T: Tool>(args: Value) -> Result<T, Fault> {
 }
 
 /// Every tool.
-pub static CATALOG: [Definition; 13] = [
+pub static CATALOG: [Definition; 14] = [
     define::<bash::Bash>(),
     define::<job::Job>(),
     define::<read::Read>(),
@@ -150,6 +154,7 @@ pub static CATALOG: [Definition; 13] = [
     define::<glob::Glob>(),
     define::<grep::Grep>(),
     define::<code::Code>(),
+    define::<run_js::RunJs>(),
     define::<spawn::Spawn>(),
     define::<children::Sandboxes>(),
     define::<exec::SandboxExec>(),

@@ -1,12 +1,12 @@
 //! One conversation's use of the tools on one sandbox.
 
 use crate::call::Call;
-use crate::catalog::find;
+use crate::catalog::{Definition, find};
 use crate::ledger::Ledger;
 use crate::policy::{Asked, CallId, Permit};
 use crate::schedule::Schedule;
-use crate::{Children, Outcome};
-use glovebox_proto::Fault;
+use crate::{Children, Context, Outcome};
+use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Sandbox;
 use serde_json::Value;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ pub struct Hands {
     schedule: Arc<Schedule>,
     permit: Option<Arc<dyn Permit>>,
     children: Option<Arc<Children>>,
+    context: Option<Arc<Context>>,
     pub(crate) ledger: Ledger,
 }
 
@@ -31,6 +32,7 @@ impl Hands {
             schedule: Arc::new(Schedule::new()),
             permit: None,
             children: None,
+            context: None,
             ledger: Ledger::default(),
         }
     }
@@ -43,6 +45,7 @@ impl Hands {
             schedule: Arc::clone(&self.schedule),
             permit: self.permit.clone(),
             children: self.children.clone(),
+            context: self.context.clone(),
             ledger: Ledger::default(),
         }
     }
@@ -61,6 +64,17 @@ impl Hands {
         self
     }
 
+    /// From now on scripts have this file as `CONTEXT_DATA`.
+    #[must_use]
+    pub fn with_context(mut self, context: Context) -> Self {
+        self.context = Some(Arc::new(context));
+        self
+    }
+
+    pub(crate) fn context(&self) -> Option<&Context> {
+        self.context.as_deref()
+    }
+
     pub(crate) fn children(&self) -> Option<&Children> {
         self.children.as_deref()
     }
@@ -73,7 +87,33 @@ impl Hands {
     /// guest's own faults, and the loss of the sandbox. A call that was lost is never made a second
     /// time.
     pub fn call(&self, name: &str, args: Value, cancel: &AtomicBool) -> Result<Outcome, Fault> {
+        self.make(find(name)?, args, false, cancel)
+    }
+
+    /// [`Self::call`] for a script: permitted as any other call, by somebody who knows that it is one.
+    pub(crate) fn call_nested(
+        &self,
+        name: &str,
+        args: Value,
+        cancel: &AtomicBool,
+    ) -> Result<Outcome, Fault> {
         let tool = find(name)?;
+        if !tool.is_for_scripts {
+            let message = format!("{} cannot be called from a script", tool.name);
+            return Err(
+                Fault::refused(Code::PermissionDenied, message).remedy("call it without a script")
+            );
+        }
+        self.make(tool, args, true, cancel)
+    }
+
+    fn make(
+        &self,
+        tool: &'static Definition,
+        args: Value,
+        is_nested: bool,
+        cancel: &AtomicBool,
+    ) -> Result<Outcome, Fault> {
         let ready = tool.ready(args)?;
         let mut id = None;
         if let Some(permit) = &self.permit {
@@ -82,6 +122,7 @@ impl Hands {
                 call: id.insert(CallId::random()),
                 tool: tool.name,
                 arguments: &arguments,
+                is_nested,
                 cancel,
             })?;
         }

@@ -16,6 +16,7 @@
 mod call;
 mod catalog;
 mod children;
+mod context;
 pub mod cut;
 mod hands;
 mod ledger;
@@ -27,8 +28,10 @@ mod tools;
 
 pub use catalog::{CATALOG, Definition, definitions, find};
 pub use children::Children;
+pub use context::Context;
 pub use hands::Hands;
 pub use nearest::nearest;
 pub use outcome::{Image, Outcome, View};
 pub use policy::{Asked, Permit};
 pub use tools::read::picture;
+pub use tools::run_js::is_script_session;

@@ -4,9 +4,10 @@
 //! reading    at once
 //! changing   one after the other per sandbox, in the order in which the calls came
 //! beside     jobs are looked at, written to and ended at any time, also while a command runs
+//! script     one after the other, beside all others: what it calls comes here on its own account
 //! ```
 //!
-//! Everything but what is beside counts against two limits: one for the sandbox, one for the process.
+//! Everything but what is beside, and scripts, counts against two limits: one for the sandbox, one for the process.
 //! All queues are first in, first out, and whoever waits in one can give up.
 
 use crate::call::given_up;
@@ -36,12 +37,15 @@ pub(crate) enum Lane {
     Change,
     /// It has to do with one job only.
     Beside,
+    /// It makes calls itself.
+    Script,
 }
 
 /// The order of calls on one sandbox, shared by all who use it.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     turn: Gate,
+    script: Gate,
     room: Gate,
 }
 
@@ -56,6 +60,7 @@ impl Schedule {
     pub(crate) const fn new() -> Self {
         Self {
             turn: Gate::new(1),
+            script: Gate::new(1),
             room: Gate::new(MAX_PER_SANDBOX),
         }
     }
@@ -69,6 +74,7 @@ impl Schedule {
         let gate = |gate: &'static Gate| gate.enter(cancel, until).map(Some);
         let passes = match lane {
             Lane::Beside => [None, None, None],
+            Lane::Script => [Some(self.script.enter(cancel, until)?), None, None],
             Lane::Read => {
                 let room = self.room.enter(cancel, until)?;
                 [gate(&PROCESS)?, Some(room), None]
@@ -181,6 +187,10 @@ mod tests {
         let first = schedule.enter(Lane::Change, &NEVER).unwrap();
         drop(schedule.enter(Lane::Read, &NEVER).unwrap());
         drop(schedule.enter(Lane::Beside, &NEVER).unwrap());
+        let script = schedule.enter(Lane::Script, &NEVER).unwrap();
+        let gone = AtomicBool::new(true);
+        assert!(schedule.enter(Lane::Script, &gone).is_err());
+        drop(script);
         let (done, order) = mpsc::channel();
         std::thread::scope(|scope| {
             for number in 0..8 {

@@ -168,13 +168,8 @@ impl Head<'_> {
                 return finished(&said, &answer.stop);
             }
             cut_answers = 0;
-            let (results, is_waiting) = self.call_all(
-                &calls,
-                &run.tools,
-                run.deadline,
-                conversation,
-                observe,
-            )?;
+            let (results, is_waiting) =
+                self.call_all(&calls, &run.tools, run.deadline, conversation, observe)?;
             match repetition.note(&assistant, &results, is_waiting) {
                 Circle::No => {}
                 Circle::Tell => say(

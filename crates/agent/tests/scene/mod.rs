@@ -22,6 +22,7 @@ impl Kept {
             tools: Vec::new(),
             phase: None,
             addition: None,
+            context: None,
         }])
     }
 

@@ -199,6 +199,8 @@ impl Story<'_> {
             programs: Vec::new(),
             changes_come_back: true,
             servers: Vec::new(),
+            context: None,
+            can_run_scripts: true,
             addition: None,
         });
         let head = Head {

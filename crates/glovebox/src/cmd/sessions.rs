@@ -256,6 +256,10 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
     thinker.model.skip(conversation.turns as usize);
     let signals = Signals::take_over()?;
     let (mut place, is_new) = place(cx, &settings, &info, &signals)?;
+    place.find_again(events.iter().find_map(|event| match event {
+        Event::Started { context, .. } => context.as_ref(),
+        _ => None,
+    }));
     let work = Work {
         cx,
         settings: &settings,

@@ -252,6 +252,7 @@ impl Tools for Servers {
                 call: id.insert(CallId::random()),
                 tool: &tool.definition.name,
                 arguments: &Value::Object(arguments.clone()),
+                is_nested: false,
                 cancel,
             })?;
         }

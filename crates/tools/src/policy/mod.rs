@@ -44,6 +44,8 @@ pub struct Asked<'a> {
     pub tool: &'a str,
     /// Its arguments under their own names, whichever names they came under.
     pub arguments: &'a Value,
+    /// A script makes it. Whoever asks about a model's calls before they come here has not seen it.
+    pub is_nested: bool,
     /// Set when the caller gives up.
     pub cancel: &'a AtomicBool,
 }

@@ -59,7 +59,7 @@ impl<'a> Subject<'a> {
             "Code" if text("language") == Some("bash") => {
                 text("source").map_or(Self::None, Self::Command)
             }
-            "Code" => text("source").map_or(Self::None, Self::Word),
+            "Code" | "RunJS" => text("source").map_or(Self::None, Self::Word),
             "Job" => text("action").map_or(Self::None, Self::Word),
             // Without a path they look at the whole workspace.
             "List" | "Glob" | "Grep" => Self::Path(text("path").unwrap_or(".")),

@@ -26,7 +26,7 @@ const READ_ONLY: &str = "read-only";
 const MANAGEMENT: [&str; 4] = ["Spawn", "Sandboxes", "SandboxExec", "SandboxKill"];
 const READING: [&str; 4] = ["Read", "List", "Glob", "Grep"];
 const COMMANDS: [&str; 2] = ["Bash", "Job"];
-const RUNNING: [&str; 3] = ["Bash", "Job", "Code"];
+const RUNNING: [&str; 4] = ["Bash", "Job", "Code", "RunJS"];
 const WRITING: [&str; 2] = ["Write", "Edit"];
 
 /// Name, tools, and whether the workspace is read-only. All but `safe`, which runs nothing, have the

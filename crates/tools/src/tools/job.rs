@@ -1,8 +1,8 @@
 //! Job: the commands that are or were running.
 
 use super::bash::{MAX_WAIT_MS, RUN_SESSION, USUAL_WAIT_MS, feed, status, wait};
-use super::code;
 use super::log::part;
+use super::{code, run_js};
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, floor, readable};
@@ -255,6 +255,9 @@ pub(crate) fn command(argv: &[ByteBuf]) -> String {
         [_, _, run, _, command, ..] if run == RUN_SESSION.as_bytes() => command.to_vec(),
         [_, _, _, mark, session] if mark == code::MARK.as_bytes() => {
             [&b"session "[..], session].concat()
+        }
+        [_, mark, _, session] if mark == run_js::MARK.as_bytes() => {
+            [&b"JavaScript session "[..], session].concat()
         }
         _ => words.join(&b' '),
     };

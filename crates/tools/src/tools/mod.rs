@@ -9,11 +9,19 @@ pub(crate) mod job;
 pub(crate) mod list;
 mod log;
 pub(crate) mod read;
+pub(crate) mod run_js;
 pub(crate) mod sandboxes;
 pub(crate) mod write;
 
 use glovebox_proto::SearchEnd;
 use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
+/// A word that nobody inside can know before: two hashers with keys from the system's randomness.
+fn token() -> String {
+    let half = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", half(), half())
+}
 
 /// What to say when a search did not look at everything.
 fn incomplete(end: SearchEnd, unreadable: u64) -> String {

@@ -49,7 +49,7 @@ impl Tool for Write {
             There::Nothing => WriteMode::CreateNew,
             There::Text(_) | There::Unknown => WriteMode::Replace,
         };
-        let is_new = match call.write(&self.path, mode, content) {
+        let is_new = match call.write(&self.path, mode, 0o644, content) {
             Err(fault) if fault.code == Code::AlreadyExists && mode == WriteMode::CreateNew => {
                 return Err(self.unseen());
             }

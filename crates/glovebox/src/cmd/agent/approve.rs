@@ -5,11 +5,12 @@ use crate::render::{escape_text, say};
 use crate::session::Signals;
 use crate::sync::question;
 use glovebox_agent::{Approval, Approve, Call, Secrets};
-use glovebox_tools::policy::{Answer, Ask, Question};
+use glovebox_proto::Fault;
+use glovebox_tools::policy::{Answer, Ask, Asked, Gate, Permit, Question};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// More of a call than anybody reads before saying yes.
 const MAX_LINES: usize = 60;
@@ -73,26 +74,22 @@ impl AtTerminal {
 /// What a question is left with.
 const UNANSWERED: &str = "the user left the question unanswered";
 
-impl Approve for AtTerminal {
-    fn approve(&self, call: &Call) -> Approval {
+impl AtTerminal {
+    /// `by` is who makes the call, where it is not the model itself.
+    fn approve_call(&self, name: &str, arguments: &Value, by: &str) -> Approval {
         let mut always = self.turn();
-        // Aliases lead to the same tool.
-        let name = match glovebox_tools::find(&call.name) {
-            Ok(tool) => tool.name.to_owned(),
-            Err(_) => call.name.clone(),
-        };
-        if always.contains(&name) {
+        if always.contains(name) {
             return Approval::Yes;
         }
-        let tool = escape_text(&name);
-        say(format_args!("glovebox: {tool} wants to:"));
-        for line in self.shown(&call.arguments) {
+        let tool = escape_text(name);
+        say(format_args!("glovebox: {tool}{by} wants to:"));
+        for line in self.shown(arguments) {
             say(format_args!("    {line}"));
         }
         match self.answer(&tool) {
             Some('y') => Approval::Yes,
             Some('a') => {
-                always.insert(name);
+                always.insert(name.to_owned());
                 Approval::Yes
             }
             Some(_) => Approval::No(
@@ -104,6 +101,38 @@ impl Approve for AtTerminal {
             ),
             None => Approval::No(UNANSWERED.to_owned()),
         }
+    }
+}
+
+impl Approve for AtTerminal {
+    fn approve(&self, call: &Call) -> Approval {
+        // Aliases lead to the same tool.
+        let name = glovebox_tools::find(&call.name).map_or(call.name.as_str(), |tool| tool.name);
+        self.approve_call(name, &call.arguments, "")
+    }
+}
+
+/// The gate where the user is asked before each change: the loop asks about what the model calls, this about
+/// what a script calls.
+#[derive(Debug)]
+pub(crate) struct AskedGate {
+    pub gate: Arc<Gate>,
+    pub user: Arc<AtTerminal>,
+}
+
+impl Permit for AskedGate {
+    fn permit(&self, asked: &Asked<'_>) -> Result<(), Fault> {
+        self.gate.permit(asked)?;
+        let is_read_only = glovebox_tools::find(asked.tool).is_ok_and(|tool| tool.is_read_only);
+        if !asked.is_nested || is_read_only {
+            return Ok(());
+        }
+        if asked.cancel.load(Ordering::Relaxed) {
+            return Approval::No(UNANSWERED.to_owned()).permit();
+        }
+        let user = &self.user;
+        user.approve_call(asked.tool, asked.arguments, ", called by the script,")
+            .permit()
     }
 }
 

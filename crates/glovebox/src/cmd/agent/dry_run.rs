@@ -1,6 +1,7 @@
 //! `--dry-run`: what would be synced, started and allowed.
 
 use super::Thinker;
+use super::context::Given;
 use super::ending::when;
 use crate::args::AgentArgs;
 use crate::cmd::Cx;
@@ -56,7 +57,8 @@ pub(super) fn facts(
     let wanted = crate::wanted::wanted(settings, &cx.host, project, None)?;
     let limits = settings.agent_limits();
     let mode = settings.workspace_mode().as_str();
-    let facts = json!({
+    let given = Given::load(cx, args)?;
+    let mut facts = json!({
         "placement": placement.as_str(),
         "backend": settings.backend.value.as_str(),
         "project": project.display().to_string(),
@@ -82,6 +84,9 @@ pub(super) fn facts(
         "max_tokens": limits.max_tokens,
         "max_cost_usd": limits.max_cost_usd,
     });
+    if let Some(given) = given {
+        facts["context"] = given.to_string().into();
+    }
     match facts {
         Value::Object(facts) => Ok(facts),
         _ => Ok(Map::new()),

@@ -9,6 +9,7 @@
 //! under its name unless the user said they may go.
 
 mod approve;
+mod context;
 mod dry_run;
 mod ending;
 mod phase;
@@ -32,7 +33,8 @@ use crate::render;
 use crate::session::{OnWish, Signals};
 use crate::sync::after::Settled;
 use crate::sync::question;
-use approve::AtTerminal;
+use approve::{AskedGate, AtTerminal};
+use context::Given;
 use dry_run::dry_run;
 use ending::state_of;
 use glovebox_agent::{
@@ -53,8 +55,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// More than any task that is written by hand.
 const MAX_TASK_BYTES: u64 = 1 << 20;
-/// More than what anybody would have an agent look through.
-const MAX_CONTEXT_BYTES: u64 = 64 << 20;
 /// The wish after which nobody is asked any more.
 const SECOND_WISH: u32 = 2;
 
@@ -71,6 +71,7 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
     if args.dry_run {
         return dry_run(cx, args, &project, &settings, placement, &thinker);
     }
+    let given = Given::load(cx, args)?;
     let signals = Signals::take_over()?;
     let mut place = Place::start(cx, &settings, &project, placement, keep.as_ref(), &signals)?;
     let work = Work {
@@ -88,10 +89,9 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
         signals: &signals,
     };
     let begun = (|| {
-        let task = match &args.context {
-            Some(file) => format!("{task}\n\n{}", bring(cx, &place, file)?),
-            None => task,
-        };
+        if let Some(given) = &given {
+            place.bring(given)?;
+        }
         signals.check()?;
         place.start_servers(cx, &settings, &project, &signals)?;
         work.begin(&place, task)
@@ -127,37 +127,6 @@ fn task(given: &str) -> Result<String, CommandError> {
         ));
     }
     Ok(text)
-}
-
-/// Brings a file to where the tools are, and says so.
-fn bring(cx: &Cx, place: &Place, file: &Path) -> Result<String, CommandError> {
-    let path = cx.host.absolute(file);
-    let shown = path.display().to_string();
-    let fail = |error: std::io::Error| CommandError::io(format!("read {shown}"), &error);
-    let told = |path: &str, bytes: u64| {
-        format!(
-            "[A file to work with is at {path} ({bytes} bytes). It may be large: search it and read parts of it.]"
-        )
-    };
-    if place.placement == Placement::Local {
-        let bytes = std::fs::metadata(&path).map_err(fail)?.len();
-        return Ok(told(&shown, bytes));
-    }
-    let mut content = Vec::new();
-    std::fs::File::open(&path)
-        .and_then(|file| file.take(MAX_CONTEXT_BYTES + 1).read_to_end(&mut content))
-        .map_err(fail)?;
-    if content.len() as u64 > MAX_CONTEXT_BYTES {
-        let message = format!("{shown} has more than {} MiB", MAX_CONTEXT_BYTES >> 20);
-        return Err(CommandError::usage(message, "give a smaller file"));
-    }
-    let inside = "/tmp/context";
-    place.sandbox.write_file(
-        inside.as_bytes(),
-        glovebox_proto::WriteMode::Replace,
-        &content,
-    )?;
-    Ok(told(inside, content.len() as u64))
 }
 
 pub(crate) fn now_unix_ms() -> u64 {
@@ -235,6 +204,7 @@ impl Work<'_> {
             tools: self.tools(place)?,
             phase: self.phase.map(str::to_owned),
             addition: self.addition.clone(),
+            context: place.context.clone(),
         };
         View::new(self.cx, Some((&log, &id)), self.is_json).observe(&started)?;
         self.banner(place, &id);
@@ -279,6 +249,7 @@ impl Work<'_> {
     /// What the model is told about where it is.
     pub(crate) fn system(&self, place: &Place) -> Result<String, CommandError> {
         let mut facts = place.facts(self.settings, self.project)?;
+        facts.can_run_scripts = self.policy(place)?.toolset().has("RunJS");
         let words = self.phase.and_then(phase::words).map(str::to_owned);
         let additions: Vec<String> = words.into_iter().chain(self.addition.clone()).collect();
         facts.addition = (!additions.is_empty()).then(|| additions.join("\n\n"));
@@ -387,9 +358,15 @@ impl Work<'_> {
             gate
         };
         let gate = Arc::new(gate);
-        let hands = place
-            .hands()?
-            .with_permit(Arc::clone(&gate) as Arc<dyn Permit>);
+        let permit: Arc<dyn Permit> = if self.is_asked {
+            Arc::new(AskedGate {
+                gate: Arc::clone(&gate),
+                user: Arc::clone(&user),
+            })
+        } else {
+            Arc::<Gate>::clone(&gate)
+        };
+        let hands = place.hands()?.with_permit(permit);
         let mut toolbox = Toolbox::default().with(Arc::new(hands));
         if let Some(servers) = place.servers() {
             toolbox = toolbox.with(Arc::new(servers.with_permit(gate)));

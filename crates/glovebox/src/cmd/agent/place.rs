@@ -18,7 +18,7 @@ use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
 use glovebox_server::client::Servers;
-use glovebox_tools::{Children, Hands};
+use glovebox_tools::{Children, Context, Hands};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -53,6 +53,8 @@ pub(crate) struct Place {
     pub placement: Placement,
     pub sandbox: Arc<Sandbox>,
     pub registry: Arc<Registry>,
+    /// The file that came along with the task.
+    pub context: Option<Context>,
     is_supervised: bool,
     servers: Option<Servers>,
     /// Where servers work that are not to work with the other tools.
@@ -83,6 +85,7 @@ impl Place {
                 placement,
                 sandbox,
                 registry,
+                context: None,
                 is_supervised: false,
                 servers: None,
                 beside: None,
@@ -94,6 +97,7 @@ impl Place {
             placement,
             sandbox,
             registry,
+            context: None,
             is_supervised: true,
             servers: None,
             beside: None,
@@ -127,6 +131,7 @@ impl Place {
             placement: Placement::Sandbox,
             sandbox: Arc::new(registry.connect(name)?),
             registry,
+            context: None,
             is_supervised: true,
             servers: None,
             beside: None,
@@ -174,7 +179,10 @@ impl Place {
 
     /// The tools, working here.
     pub(crate) fn hands(&self) -> Result<Hands, CommandError> {
-        let hands = Hands::new(Arc::clone(&self.sandbox));
+        let mut hands = Hands::new(Arc::clone(&self.sandbox));
+        if let Some(context) = &self.context {
+            hands = hands.with_context(context.clone());
+        }
         if !self.is_supervised {
             return Ok(hands);
         }
@@ -256,6 +264,7 @@ impl Place {
         self.end_servers(cx);
         if self.is_supervised {
             copied::clean(&self.sandbox);
+            self.take_away();
             let name = self.sandbox.info().name.clone();
             drop(self.sandbox);
             if let Err(fault) = self.registry.kill(&name) {
@@ -302,6 +311,8 @@ impl Place {
                 .as_ref()
                 .map(Servers::labels)
                 .unwrap_or_default(),
+            context: self.context.clone(),
+            can_run_scripts: false,
             addition: None,
         })
     }

@@ -9,8 +9,9 @@
 //! phase is a session of its own. The first that does not end well, or does not leave what it should, is
 //! the end of the workflow: its ending is the workflow's, and what was changed by then is settled as ever.
 
+use super::context::Given;
 use super::settle::{Step, refuse_unasked, settle};
-use super::{Place, Session, Thinker, Work, bring, dry_run, find_thinker, task};
+use super::{Place, Session, Thinker, Work, dry_run, find_thinker, task};
 use crate::args::{AgentArgs, BackendKind, WorkspaceMode};
 use crate::cmd::Cx;
 use crate::config::{Phase, Settings};
@@ -66,6 +67,7 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
     if args.dry_run {
         return tell_plan(cx, args, &project, &planned, placement, &thinker);
     }
+    let given = Given::load(cx, args)?;
     let signals = Signals::take_over()?;
     let chain = Chain {
         cx,
@@ -73,6 +75,7 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
         project: &project,
         planned: &planned,
         thinker: &thinker,
+        given,
         is_kept: keep.is_some(),
         signals: &signals,
     };
@@ -140,6 +143,7 @@ struct Chain<'a> {
     project: &'a Path,
     planned: &'a [Planned<'a>],
     thinker: &'a Thinker,
+    given: Option<Given>,
     is_kept: bool,
     signals: &'a Signals,
 }
@@ -247,8 +251,8 @@ impl Chain<'_> {
         left: &[Left],
     ) -> Result<Session, CommandError> {
         let mut text = task.to_owned();
-        if let Some(file) = &self.args.context {
-            let _ = write!(text, "\n\n{}", bring(self.cx, place, file)?);
+        if let Some(given) = &self.given {
+            place.bring(given)?;
         }
         for done in left {
             let _ = write!(

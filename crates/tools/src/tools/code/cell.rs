@@ -1,7 +1,6 @@
 //! What belongs to one cell, out of everything a session writes.
 
 use crate::tools::log::{Ends, Part};
-use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The longest mark: a record separator, a token, a space, a word and a line feed.
 const MAX_MARK_BYTES: usize = 64;
@@ -29,9 +28,7 @@ pub(super) struct Cell {
 
 impl Cell {
     pub(super) fn new() -> Self {
-        // Two hashers with keys from the system's randomness: nobody inside can know it before.
-        let half = || RandomState::new().build_hasher().finish();
-        Self::with_token(format!("{:016x}{:016x}", half(), half()))
+        Self::with_token(crate::tools::token())
     }
 
     fn with_token(token: String) -> Self {

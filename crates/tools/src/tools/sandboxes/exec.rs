@@ -39,6 +39,7 @@ impl Tool for SandboxExec {
     const DESCRIPTION: &'static str = "Runs a command line with bash in a sandbox that this session has made, \
         and returns its output (the middle is left out when it is long) and its exit code.";
     const EFFECT: Effect = Effect::Runs;
+    const IS_FOR_SCRIPTS: bool = false;
 
     fn lane(&self) -> Lane {
         // It changes nothing in the session's own sandbox.

@@ -25,6 +25,7 @@ impl Tool for SandboxKill {
     const DESCRIPTION: &'static str =
         "Ends a sandbox that this session has made, with all that runs in it and all its files.";
     const EFFECT: Effect = Effect::Writes;
+    const IS_FOR_SCRIPTS: bool = false;
 
     fn lane(&self) -> Lane {
         // Also while something in it is waited for.

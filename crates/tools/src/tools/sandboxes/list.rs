@@ -26,6 +26,7 @@ impl Tool for Sandboxes {
     const DESCRIPTION: &'static str =
         "Lists the sandboxes that this session has made with Spawn, and how they are.";
     const EFFECT: Effect = Effect::Reads;
+    const IS_FOR_SCRIPTS: bool = false;
 
     fn lane(&self) -> Lane {
         Lane::Beside

@@ -66,6 +66,7 @@ impl Tool for Spawn {
         processes, to try something out in. It begins with the project as it was, without this session's \
         changes, and can do nothing this session cannot. Use SandboxExec to run commands in it.";
     const EFFECT: Effect = Effect::Runs;
+    const IS_FOR_SCRIPTS: bool = false;
 
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let children = children(call)?;

@@ -1,0 +1,123 @@
+//! `--context FILE`: a file for the agent that is no part of the project and too large to be told. It is
+//! read out here, put where the tools work, and only its place and size are told.
+
+use super::place::Place;
+use crate::args::AgentArgs;
+use crate::cmd::Cx;
+use crate::exit::CommandError;
+use crate::render::escape_text;
+use glovebox_agent::Placement;
+use glovebox_proto::{Request, WriteMode};
+use glovebox_sandbox::Backend;
+use glovebox_tools::Context;
+use std::fmt;
+use std::fs::{File, metadata};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// The file as it was when the command began.
+#[derive(Debug)]
+pub(crate) struct Given {
+    path: PathBuf,
+    content: Vec<u8>,
+}
+
+impl fmt::Display for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} bytes)", self.path.display(), self.content.len())
+    }
+}
+
+impl Given {
+    /// Reads it, if there is to be one.
+    ///
+    /// # Errors
+    /// Usage, when it is no regular file or too large; whatever keeps it from being read.
+    pub(super) fn load(cx: &Cx, args: &AgentArgs) -> Result<Option<Self>, CommandError> {
+        args.context
+            .as_deref()
+            .map(|file| Self::read(cx, file))
+            .transpose()
+    }
+
+    fn read(cx: &Cx, file: &Path) -> Result<Self, CommandError> {
+        let path = cx.host.absolute(file);
+        let shown = escape_text(&path.display().to_string());
+        let fail = |error: std::io::Error| CommandError::io(format!("read {shown}"), &error);
+        // Opening a pipe would wait for whoever writes to it.
+        if !metadata(&path).map_err(fail)?.is_file() {
+            return Err(CommandError::usage(
+                format!("the context {shown} is not a regular file"),
+                "give a file of text with --context",
+            ));
+        }
+        let mut content = Vec::new();
+        let limit = Context::MAX_BYTES;
+        File::open(&path)
+            .and_then(|file| file.take(limit + 1).read_to_end(&mut content))
+            .map_err(fail)?;
+        if content.len() as u64 > limit {
+            return Err(CommandError::usage(
+                format!("the context {shown} has more than {} MiB", limit >> 20),
+                "give a smaller file, or put it into the project",
+            ));
+        }
+        Ok(Self { path, content })
+    }
+}
+
+impl Place {
+    /// Puts the file where the tools are. On the user's own machine it stays where it is.
+    pub(super) fn bring(&mut self, given: &Given) -> Result<(), CommandError> {
+        let path = if self.placement == Placement::Local {
+            given.path.display().to_string()
+        } else {
+            let inside = self.context_path();
+            let mode = WriteMode::Replace;
+            self.sandbox
+                .write_file(inside.as_bytes(), mode, &given.content)?;
+            inside
+        };
+        self.context = Some(Context {
+            path,
+            bytes: given.content.len() as u64,
+        });
+        Ok(())
+    }
+
+    /// The file of an earlier run, if it is still as large as it was.
+    pub(crate) fn find_again(&mut self, context: Option<&Context>) {
+        self.context = context
+            .filter(|context| {
+                let stat = self.sandbox.stat(context.path.as_bytes(), true);
+                stat.is_ok_and(|stat| stat.size == context.bytes)
+            })
+            .cloned();
+    }
+
+    /// Elsewhere others have files under `/tmp` as well.
+    fn context_path(&self) -> String {
+        if self.has_own_root() {
+            return "/tmp/context".to_owned();
+        }
+        format!("/tmp/glovebox-context-{}", self.sandbox.info().name)
+    }
+
+    /// Removes it from where it would stay.
+    pub(super) fn take_away(&self) {
+        if let Some(context) = &self.context
+            && self.placement == Placement::Sandbox
+            && !self.has_own_root()
+        {
+            // A sandbox that does not answer any more has taken it along or never had it.
+            let _ = self.sandbox.call(Request::Remove {
+                path: serde_bytes::ByteBuf::from(context.path.as_bytes()),
+                recursive: false,
+            });
+        }
+    }
+
+    fn has_own_root(&self) -> bool {
+        self.sandbox.info().backend == Backend::Native.as_str()
+    }
+}

@@ -1,0 +1,563 @@
+//! The JavaScript runtime: scripts run in one global scope, within limits of time, memory and stack.
+//!
+//! Asynchronous work is a loop of our own: jobs of the engine, answers to calls and timers, until the script
+//! is settled and nothing is left to wait for. A runtime that ran out of memory, or that cannot be brought
+//! to rest, is thrown away with everything in it, and the next script is told so.
+
+use crate::console::Console;
+use crate::desk::{Desk, Incoming};
+use crate::outlet::Outlet;
+use glovebox_js::{
+    Ending, MAX_ARGUMENT_BYTES, MAX_CALLS, MAX_CONTEXT_BYTES, MEMORY_BYTES, Run, Thrown, Word,
+};
+use rquickjs::context::EvalOptions;
+use rquickjs::promise::PromiseState;
+use rquickjs::{
+    CatchResultExt as _, CaughtError, Context, Ctx, Exception, Function, Object, Persistent,
+    Promise, Runtime, Value,
+};
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+const PRELUDE: &str = include_str!("prelude.js");
+/// What stacks call it: a name without that of a script in it.
+const PRELUDE_NAME: &str = "<glovebox>";
+/// More of a stack than anybody reads.
+const MAX_STACK_CHARS: usize = 4000;
+/// More of a message than anybody reads.
+const MAX_MESSAGE_CHARS: usize = 8000;
+/// Timers at a time.
+const MAX_TIMERS: usize = 10_000;
+/// Longest wait in one piece.
+const LONG: Duration = Duration::from_mins(1);
+
+/// What the functions given to scripts share with the engine.
+#[derive(Debug)]
+struct Shared {
+    desk: Arc<Desk>,
+    outlet: Outlet,
+    token: RefCell<String>,
+    until: Cell<Instant>,
+    /// Whether a script runs, which may be interrupted.
+    is_armed: Cell<bool>,
+    console: RefCell<Console>,
+    next_id: Cell<u32>,
+    calls: Cell<u32>,
+    /// Scripts begun so far: the number of this one is part of its name.
+    scripts: Cell<u64>,
+    open: RefCell<BTreeSet<u32>>,
+    timers: RefCell<BinaryHeap<Reverse<(Instant, u32)>>>,
+    context: RefCell<Option<(String, u64)>>,
+}
+
+/// A runtime and what it is used through. Fields are dropped in this order.
+struct Machine {
+    api: Persistent<Object<'static>>,
+    context: Context,
+    runtime: Runtime,
+}
+
+/// Runs scripts.
+pub(crate) struct Engine {
+    shared: Rc<Shared>,
+    machine: Option<Machine>,
+    stack_bytes: usize,
+    queue: VecDeque<Run>,
+}
+
+/// What came of a script.
+struct Outcome {
+    ending: Ending,
+    error: Option<Thrown>,
+    /// It threw `null`, which may be what is left of an error there was no memory for.
+    is_null: bool,
+}
+
+impl Outcome {
+    fn of(ending: Ending, message: &str) -> Self {
+        let error = Thrown {
+            message: message.to_owned(),
+            ..Thrown::default()
+        };
+        Self {
+            ending,
+            error: Some(error),
+            is_null: false,
+        }
+    }
+}
+
+impl Engine {
+    /// One that has run nothing yet.
+    pub(crate) fn new(desk: Arc<Desk>, outlet: Outlet, stack_bytes: usize) -> Self {
+        let shared = Shared {
+            desk,
+            outlet,
+            token: RefCell::default(),
+            until: Cell::new(Instant::now()),
+            is_armed: Cell::new(false),
+            console: RefCell::default(),
+            next_id: Cell::new(1),
+            calls: Cell::new(0),
+            scripts: Cell::new(0),
+            open: RefCell::default(),
+            timers: RefCell::default(),
+            context: RefCell::default(),
+        };
+        Self {
+            shared: Rc::new(shared),
+            machine: None,
+            stack_bytes,
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Runs what comes, until nothing can come any more.
+    pub(crate) fn work(&mut self, incoming: &Receiver<Incoming>) {
+        loop {
+            let run = match self.queue.pop_front() {
+                Some(run) => run,
+                None => match incoming.recv() {
+                    Ok(Incoming::Run(run)) => run,
+                    // Of a script that has ended.
+                    Ok(Incoming::Answer { .. } | Incoming::Cancel) => continue,
+                    Err(_) => return,
+                },
+            };
+            self.run(&run, incoming);
+        }
+    }
+
+    fn run(&mut self, run: &Run, incoming: &Receiver<Incoming>) {
+        let until = Instant::now() + Duration::from_millis(run.limit_ms);
+        let shared = Rc::clone(&self.shared);
+        let end = |outcome: Outcome, is_fresh| {
+            let Outcome { ending, error, .. } = outcome;
+            shared.outlet.say(
+                &run.token,
+                Word::End {
+                    ending,
+                    error,
+                    is_fresh,
+                },
+            );
+        };
+        if !shared.desk.begin(&run.token, until) {
+            return end(
+                Outcome::of(Ending::Cancelled, "given up before it began"),
+                false,
+            );
+        }
+        shared.outlet.say(&run.token, Word::Begin);
+        shared.begin(run, until);
+        let outcome = match self.machine(run) {
+            Ok(()) => self.execute(run, incoming),
+            Err(error) => Outcome::of(Ending::OutOfMemory, &format!("no runtime: {error}")),
+        };
+        shared.is_armed.set(false);
+        shared.desk.end();
+        shared.flush();
+        if let Some((text, skipped)) = shared.console.borrow_mut().finish() {
+            shared
+                .outlet
+                .say(&run.token, Word::Output { text, skipped });
+        }
+        let outcome = self.judge(outcome);
+        let is_fresh = !self.is_sound(outcome.ending);
+        if is_fresh {
+            self.machine = None;
+        }
+        end(outcome, is_fresh);
+    }
+
+    /// Makes a runtime if there is none, with the room this script needs.
+    fn machine(&mut self, run: &Run) -> rquickjs::Result<()> {
+        if self.machine.is_none() {
+            self.machine = Some(Machine::new(&self.shared, self.stack_bytes)?);
+        }
+        if let Some(machine) = &self.machine {
+            // As text it may take two bytes a character.
+            let limit = MEMORY_BYTES + 2 * run.context_bytes.min(MAX_CONTEXT_BYTES);
+            machine.runtime.set_memory_limit(limit as usize);
+        }
+        let wanted = run.context.clone().map(|path| (path, run.context_bytes));
+        if *self.shared.context.borrow() != wanted {
+            *self.shared.context.borrow_mut() = wanted;
+            self.with_api(|_, api| api.get::<_, Function>("forget")?.call::<_, ()>(()))?;
+        }
+        Ok(())
+    }
+
+    fn with_api<T>(
+        &self,
+        work: impl for<'js> FnOnce(&Ctx<'js>, Object<'js>) -> rquickjs::Result<T>,
+    ) -> rquickjs::Result<T> {
+        let machine = self.machine.as_ref().ok_or(rquickjs::Error::Unknown)?;
+        machine.context.with(|ctx| {
+            let api = machine.api.clone().restore(&ctx)?;
+            work(&ctx, api)
+        })
+    }
+
+    fn execute(&mut self, run: &Run, incoming: &Receiver<Incoming>) -> Outcome {
+        self.shared.scripts.set(self.shared.scripts.get() + 1);
+        let mut options = EvalOptions::default();
+        options.strict = false;
+        options.promise = true;
+        options.backtrace_barrier = true;
+        options.filename = Some(format!("script{}", self.shared.scripts.get()));
+        let shared = Rc::clone(&self.shared);
+        let mut later = VecDeque::new();
+        let done = self.with_api(|ctx, api| {
+            shared.is_armed.set(true);
+            let settle: Function = api.get("settle")?;
+            let promise: Promise = match ctx.eval_with_options(run.code.as_str(), options) {
+                Ok(promise) => promise,
+                Err(error) => return Ok(shared.failed(ctx, &api, error)),
+            };
+            loop {
+                while shared.stopped().is_none() && ctx.execute_pending_job() {}
+                if let Some(outcome) = shared.stopped() {
+                    return Ok(outcome);
+                }
+                let state = promise.state();
+                if state == PromiseState::Rejected || shared.is_idle() {
+                    break;
+                }
+                shared.flush();
+                if let Some((call, is_fault, json)) = shared.wait(incoming, &mut later)
+                    && let Err(error) = settle.call::<_, ()>((call, is_fault, json))
+                {
+                    return Ok(shared.failed(ctx, &api, error));
+                }
+            }
+            Ok(match promise.result::<Object>() {
+                None => Outcome::of(
+                    Ending::Stuck,
+                    "the script waits for a promise that nothing will settle",
+                ),
+                Some(Err(error)) => shared.failed(ctx, &api, error),
+                Some(Ok(result)) => match shared.show(&api, &result) {
+                    Ok(()) => Outcome {
+                        ending: Ending::Done,
+                        error: None,
+                        is_null: false,
+                    },
+                    Err(error) => shared.failed(ctx, &api, error),
+                },
+            })
+        });
+        self.queue.append(&mut later);
+        done.unwrap_or_else(|error| Outcome::of(Ending::OutOfMemory, &error.to_string()))
+    }
+
+    /// Tells a lack of memory from other failures.
+    fn judge(&self, outcome: Outcome) -> Outcome {
+        let is_near_limit = || {
+            self.machine.as_ref().is_some_and(|machine| {
+                let usage = machine.runtime.memory_usage();
+                usage.malloc_size > usage.malloc_limit / 2
+            })
+        };
+        let says_so = outcome
+            .error
+            .as_ref()
+            .is_some_and(|error| error.message.contains("out of memory"));
+        let is_lack =
+            outcome.ending == Ending::Failed && (says_so || outcome.is_null && is_near_limit());
+        if is_lack {
+            return Outcome::of(
+                Ending::OutOfMemory,
+                "the script wanted more memory than there is for it",
+            );
+        }
+        outcome
+    }
+
+    /// Whether the runtime can be used again.
+    fn is_sound(&self, ending: Ending) -> bool {
+        let Some(machine) = &self.machine else {
+            return false;
+        };
+        ending != Ending::OutOfMemory
+            // What cannot be brought to rest would go on in the next script.
+            && !machine.runtime.is_job_pending()
+            && machine.context.with(|ctx| ctx.eval::<i32, _>("1+1").is_ok_and(|two| two == 2))
+    }
+}
+
+impl Machine {
+    fn new(shared: &Rc<Shared>, stack_bytes: usize) -> rquickjs::Result<Self> {
+        let runtime = Runtime::new()?;
+        runtime.set_memory_limit(MEMORY_BYTES as usize);
+        runtime.set_max_stack_size(stack_bytes);
+        let watched = Rc::clone(shared);
+        runtime.set_interrupt_handler(Some(Box::new(move || {
+            watched.is_armed.get() && watched.stopped().is_some()
+        })));
+        let context = Context::full(&runtime)?;
+        let api = context.with(|ctx| {
+            let mut options = EvalOptions::default();
+            options.filename = Some(PRELUDE_NAME.to_owned());
+            let make: Function = ctx.eval_with_options(PRELUDE, options)?;
+            let api: Object = make.call((shared.host(&ctx)?,))?;
+            Ok::<_, rquickjs::Error>(Persistent::save(&ctx, api))
+        })?;
+        Ok(Self {
+            api,
+            context,
+            runtime,
+        })
+    }
+}
+
+impl Shared {
+    fn begin(&self, run: &Run, until: Instant) {
+        self.token.borrow_mut().clone_from(&run.token);
+        self.until.set(until);
+        self.calls.set(0);
+        self.console.take();
+        self.open.take();
+        self.timers.take();
+    }
+
+    /// What a script's surroundings are built from.
+    fn host<'js>(self: &Rc<Self>, ctx: &Ctx<'js>) -> rquickjs::Result<Object<'js>> {
+        let host = Object::new(ctx.clone())?;
+        let own = Rc::clone(self);
+        host.set(
+            "print",
+            Function::new(ctx.clone(), move |text: String| own.print(&text)),
+        )?;
+        let own = Rc::clone(self);
+        host.set(
+            "call",
+            Function::new(
+                ctx.clone(),
+                move |ctx: Ctx<'_>, name: String, arguments: String| {
+                    own.call(name, arguments)
+                        .map_err(|why| Exception::throw_range(&ctx, &why))
+                },
+            ),
+        )?;
+        let own = Rc::clone(self);
+        host.set(
+            "timer",
+            Function::new(ctx.clone(), move |ctx: Ctx<'_>, ms: f64| {
+                own.timer(ms)
+                    .map_err(|why| Exception::throw_range(&ctx, why))
+            }),
+        )?;
+        let own = Rc::clone(self);
+        host.set(
+            "forget",
+            Function::new(ctx.clone(), move |id: u32| own.forget(id)),
+        )?;
+        let own = Rc::clone(self);
+        host.set(
+            "context",
+            Function::new(ctx.clone(), move |ctx: Ctx<'_>| {
+                own.read_context()
+                    .map_err(|why| Exception::throw_message(&ctx, &why))
+            }),
+        )?;
+        Ok(host)
+    }
+
+    fn print(&self, text: &str) {
+        let piece = self.console.borrow_mut().print(text);
+        self.output(piece);
+    }
+
+    fn flush(&self) {
+        let piece = self.console.borrow_mut().flush();
+        self.output(piece);
+    }
+
+    fn output(&self, piece: Option<String>) {
+        if let Some(text) = piece {
+            self.outlet
+                .say(&self.token.borrow(), Word::Output { text, skipped: 0 });
+        }
+    }
+
+    fn id(&self) -> u32 {
+        let id = self.next_id.get();
+        self.next_id.set(id.wrapping_add(1).max(1));
+        self.open.borrow_mut().insert(id);
+        id
+    }
+
+    fn call(&self, name: String, arguments: String) -> Result<u32, String> {
+        if self.calls.get() >= MAX_CALLS {
+            return Err(format!("a script may make {MAX_CALLS} calls, no more"));
+        }
+        if name.len() > 100 || arguments.len() > MAX_ARGUMENT_BYTES {
+            return Err(format!(
+                "the arguments of a call take more than {MAX_ARGUMENT_BYTES} bytes"
+            ));
+        }
+        self.calls.set(self.calls.get() + 1);
+        self.flush();
+        let call = self.id();
+        self.outlet.say(
+            &self.token.borrow(),
+            Word::Call {
+                call,
+                name,
+                arguments,
+            },
+        );
+        Ok(call)
+    }
+
+    fn timer(&self, ms: f64) -> Result<u32, &'static str> {
+        if self.timers.borrow().len() >= MAX_TIMERS {
+            return Err("there are too many timers");
+        }
+        let at = Instant::now() + Duration::from_millis(ms as u64);
+        let id = self.id();
+        self.timers.borrow_mut().push(Reverse((at, id)));
+        Ok(id)
+    }
+
+    fn forget(&self, id: u32) {
+        self.open.borrow_mut().remove(&id);
+    }
+
+    fn read_context(&self) -> Result<Option<String>, String> {
+        let Some((path, _)) = self.context.borrow().clone() else {
+            return Ok(None);
+        };
+        let fail =
+            |error: std::io::Error| format!("CONTEXT_DATA cannot be read from {path}: {error}");
+        let bytes = std::fs::metadata(&path).map_err(fail)?.len();
+        if bytes > MAX_CONTEXT_BYTES {
+            return Err(format!(
+                "{path} has {bytes} bytes, which is more than a context may have"
+            ));
+        }
+        let content = std::fs::read(&path).map_err(fail)?;
+        Ok(Some(String::from_utf8(content).unwrap_or_else(|error| {
+            String::from_utf8_lossy(error.as_bytes()).into_owned()
+        })))
+    }
+
+    /// Nothing is left to wait for.
+    fn is_idle(&self) -> bool {
+        self.open.borrow().is_empty()
+    }
+
+    /// Why the script has to end now.
+    fn stopped(&self) -> Option<Outcome> {
+        if self.desk.is_stopped() {
+            return Some(Outcome::of(Ending::Cancelled, "the script was given up"));
+        }
+        (Instant::now() >= self.until.get())
+            .then(|| Outcome::of(Ending::TimedOut, "the script took longer than it may"))
+    }
+
+    /// Waits for an answer, a timer, or the end: the call or timer, whether it is a fault, and JSON text.
+    fn wait(
+        &self,
+        incoming: &Receiver<Incoming>,
+        later: &mut VecDeque<Run>,
+    ) -> Option<(u32, bool, String)> {
+        let now = Instant::now();
+        let due = self.timers.borrow().peek().map(|Reverse((at, _))| *at);
+        if due.is_some_and(|at| at <= now) {
+            let Reverse((_, id)) = self.timers.borrow_mut().pop()?;
+            return self
+                .open
+                .borrow_mut()
+                .remove(&id)
+                .then(|| (id, false, String::new()));
+        }
+        let until = due.map_or(self.until.get(), |at| at.min(self.until.get()));
+        match incoming.recv_timeout(until.saturating_duration_since(now).min(LONG)) {
+            Ok(Incoming::Run(run)) => later.push_back(run),
+            Ok(Incoming::Answer {
+                token,
+                call,
+                is_fault,
+                json,
+            }) => {
+                let is_awaited =
+                    token == *self.token.borrow() && self.open.borrow_mut().remove(&call);
+                return is_awaited.then_some((call, is_fault, json));
+            }
+            Ok(Incoming::Cancel) | Err(RecvTimeoutError::Timeout) => {}
+            // Nobody listens any more.
+            Err(RecvTimeoutError::Disconnected) => self.outlet.leave(),
+        }
+        None
+    }
+
+    /// Prints the value of a script.
+    fn show<'js>(&self, api: &Object<'js>, result: &Object<'js>) -> rquickjs::Result<()> {
+        let value: Value = result.get("value")?;
+        if !value.is_undefined() {
+            let text: String = api.get::<_, Function>("show")?.call((value,))?;
+            self.print(&text);
+            if !text.ends_with('\n') {
+                self.print("\n");
+            }
+        }
+        Ok(())
+    }
+
+    fn failed<'js>(&self, ctx: &Ctx<'js>, api: &Object<'js>, error: rquickjs::Error) -> Outcome {
+        let caught = Err::<(), _>(error).catch(ctx).err();
+        // What an interrupted script left behind is of no interest.
+        if let Some(outcome) = self.stopped() {
+            return outcome;
+        }
+        let (value, plain) = match caught {
+            Some(CaughtError::Exception(exception)) => {
+                (Some(exception.into_value()), String::new())
+            }
+            Some(CaughtError::Value(value)) => (Some(value), String::new()),
+            Some(CaughtError::Error(rquickjs::Error::InvalidString(_))) => (
+                None,
+                "SyntaxError: the script has a NUL character".to_owned(),
+            ),
+            Some(CaughtError::Error(error)) => (None, error.to_string()),
+            None => (None, String::new()),
+        };
+        let is_null = value.as_ref().is_some_and(Value::is_null);
+        let told = value.and_then(|value| {
+            let describe: Function = api.get("describe").ok()?;
+            describe.call::<_, Vec<String>>((value,)).ok()
+        });
+        if let Some(outcome) = self.stopped() {
+            return outcome;
+        }
+        let mut told = told.unwrap_or_default().into_iter();
+        let message = told.next().unwrap_or(plain);
+        let stack = told.next().unwrap_or_default();
+        Outcome {
+            ending: Ending::Failed,
+            error: Some(Thrown {
+                line: line_of(&stack, &format!("script{}:", self.scripts.get())),
+                message: cut(&message, MAX_MESSAGE_CHARS),
+                stack: cut(stack.trim_end(), MAX_STACK_CHARS),
+            }),
+            is_null,
+        }
+    }
+}
+
+/// The first line of this script that a stack names: `script3:LINE:COLUMN`.
+fn line_of(stack: &str, script: &str) -> Option<u32> {
+    let (_, place) = stack.split_once(script)?;
+    place.split(':').next()?.parse().ok()
+}
+
+fn cut(text: &str, max_chars: usize) -> String {
+    text.chars().take(max_chars).collect()
+}

@@ -1,0 +1,125 @@
+//! `glovebox-js`: runs scripts in the sandbox, one after the other, with what they leave behind.
+//!
+//! ```text
+//! reader     lines from standard input: scripts, answers to calls, scripts that are given up
+//! engine     the JavaScript runtime, on a stack of its own
+//! watchdog   ends the program when a script cannot be interrupted
+//! ```
+//!
+//! A script reaches nothing but what the prelude gives it: no files, no network, no modules. What it wants
+//! done it asks for; the other end decides. The end of the input ends the program.
+
+mod console;
+mod desk;
+mod engine;
+mod outlet;
+
+use desk::{Desk, Incoming};
+use engine::Engine;
+use glovebox_js::{Ending, MAX_LINE_BYTES, Thrown, Told, Word};
+use outlet::Outlet;
+use rustix::process::DumpableBehavior;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+/// Stack of the engine. Scripts get a quarter of it; regular expressions and parsers count against that.
+const STACK_BYTES: usize = 8 << 20;
+/// How long a script may take to notice that its time is up.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often the watchdog looks.
+const LOOK: Duration = Duration::from_millis(250);
+
+fn main() -> ExitCode {
+    // Nobody else may look into this program or write to its output, whoever it is started for.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // It was brought for this one time.
+    if let Ok(own) = std::env::current_exe() {
+        let _ = std::fs::remove_file(own);
+    }
+    let desk = Arc::new(Desk::default());
+    let outlet = Outlet::default();
+    let (send, receive) = channel();
+    let watched = {
+        let (desk, outlet) = (Arc::clone(&desk), outlet.clone());
+        Builder::new()
+            .name("watchdog".to_owned())
+            .spawn(move || watch(&desk, &outlet))
+    };
+    let working = {
+        let desk = Arc::clone(&desk);
+        Builder::new()
+            .name("engine".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || Engine::new(desk, outlet, STACK_BYTES / 4).work(&receive))
+    };
+    if watched.is_err() || working.is_err() {
+        return ExitCode::FAILURE;
+    }
+    read(&desk, &send);
+    ExitCode::SUCCESS
+}
+
+/// Takes lines until there are no more.
+fn read(desk: &Desk, send: &Sender<Incoming>) {
+    let mut input = BufReader::new(std::io::stdin());
+    loop {
+        let mut line = Vec::new();
+        let read = input
+            .by_ref()
+            .take(MAX_LINE_BYTES as u64)
+            .read_until(b'\n', &mut line);
+        if !matches!(read, Ok(bytes) if bytes > 0) || line.last() != Some(&b'\n') {
+            return;
+        }
+        let incoming = match serde_json::from_slice(&line) {
+            Ok(Told::Run(run)) => Incoming::Run(run),
+            Ok(Told::Answer {
+                token,
+                call,
+                is_fault,
+                json,
+            }) => Incoming::Answer {
+                token,
+                call,
+                is_fault,
+                json,
+            },
+            Ok(Told::Cancel { token }) => {
+                desk.cancel(&token);
+                Incoming::Cancel
+            }
+            Err(_) => return,
+        };
+        if send.send(incoming).is_err() {
+            return;
+        }
+    }
+}
+
+/// Ends the program when a script goes on after its time: some loops within the engine do not look.
+fn watch(desk: &Desk, outlet: &Outlet) {
+    loop {
+        std::thread::sleep(LOOK);
+        let Some((token, until)) = desk.deadline() else {
+            continue;
+        };
+        if Instant::now() > until + GRACE {
+            outlet.say(
+                &token,
+                Word::End {
+                    ending: Ending::TimedOut,
+                    error: Some(Thrown {
+                        message: "the script could not be interrupted".to_owned(),
+                        ..Thrown::default()
+                    }),
+                    is_fresh: true,
+                },
+            );
+            outlet.leave();
+        }
+    }
+}

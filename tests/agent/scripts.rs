@@ -1,0 +1,234 @@
+//! Scripts of the model's: what they see, what they may do, and what they cannot get away with.
+
+use super::{agent, at_terminal, last_results};
+use serde_json::json;
+use testkit::{ModelServer, Person, Step};
+
+fn script(source: &str) -> Step {
+    Step::call("RunJS", &json!({ "source": source }).to_string())
+}
+
+#[test]
+fn a_large_file_is_looked_through_and_never_told() {
+    Person::each(|person| {
+        let mut content = String::new();
+        while content.len() < 20 << 20 {
+            content.push_str("an uninteresting line of filling, to be found nowhere else\n");
+        }
+        let lines = content.lines().count();
+        content.push_str("the needle: 4711\n");
+        content.push_str(&"and so on\n".repeat(1000));
+        let file = person.write("home/big.txt", &content);
+        let server = ModelServer::start([
+            script("CONTEXT_DATA.length"),
+            script(
+                "var hits = search(/needle: (\\d+)/); hits.length + ' ' + hits[0].line + ' ' + hits[0].text",
+            ),
+            script("lines(hits[0].line, 2)"),
+            // The programs of the sandbox have it as well, and nothing of what runs scripts has stayed.
+            Step::call(
+                "Bash",
+                r#"{"command":"wc -c < /tmp/context; ls -A /tmp | grep -c glovebox-js; true"}"#,
+            ),
+            Step::text("4711."),
+        ]);
+        let file = file.display().to_string();
+        let args = ["--sandbox", "--context", &file];
+        let _ = agent(person, &server, args, "find the number")
+            .run()
+            .expect_code(0);
+        let results = last_results(&server);
+        let bytes = content.len();
+        assert!(
+            results[0].starts_with(&format!("{bytes}\n[done")),
+            "{results:?}"
+        );
+        let hit = format!("1 {} the needle: 4711\n", lines + 1);
+        assert!(results[1].starts_with(&hit), "{results:?}");
+        assert!(
+            results[2].starts_with("the needle: 4711\nand so on\n["),
+            "{results:?}"
+        );
+        assert!(
+            results[3].starts_with(&format!("{bytes}\n0\n")),
+            "{results:?}"
+        );
+        let asked = server.asked();
+        assert!(
+            asked[0].body.contains(&format!("({bytes} bytes)"))
+                && asked[0].body.contains("CONTEXT_DATA")
+        );
+        assert!(
+            asked
+                .iter()
+                .all(|asked| !asked.body.contains("uninteresting"))
+        );
+        person.assert_nothing_lives();
+    });
+}
+
+#[test]
+fn what_cannot_be_a_context_is_said_before_anything_begins() {
+    let person = Person::myself();
+    let server = ModelServer::start([]);
+    let large = person.write("home/large", "");
+    std::fs::File::options()
+        .write(true)
+        .open(&large)
+        .unwrap()
+        .set_len((64 << 20) + 1)
+        .unwrap();
+    for (file, words) in [
+        (large.display().to_string(), "more than 64 MiB"),
+        ("/dev/zero".to_owned(), "not a regular file"),
+        ("/nowhere/at/all".to_owned(), "/nowhere/at/all"),
+    ] {
+        for more in ["--yes", "--dry-run"] {
+            let ran = agent(
+                &person,
+                &server,
+                ["--sandbox", "--context", &file, more],
+                "x",
+            )
+            .run();
+            assert!(ran.code != 0 && ran.err().contains(words), "{file}: {ran}");
+        }
+    }
+    assert!(server.asked().is_empty() && person.sandboxes().is_empty());
+    let file = person.write("home/small", "12345").display().to_string();
+    let ran = agent(
+        &person,
+        &server,
+        ["--sandbox", "--context", &file, "--dry-run"],
+        "x",
+    )
+    .run()
+    .expect_code(0);
+    assert!(ran.out().contains("small (5 bytes)"), "{ran}");
+}
+
+#[test]
+fn a_script_may_do_what_its_caller_may() {
+    Person::each(|person| {
+        person.write(
+            "project/glovebox.toml",
+            "[policy]\ndeny = [\"Bash(rm *)\"]\nask = [\"Write\"]\n",
+        );
+        let server = ModelServer::start([
+            script(
+                "for (const [tool, args] of [['Bash', { command: 'rm -rf x' }],
+                                             ['Write', { path: 'x', content: '' }],
+                                             ['Bash', { command: 'echo fine' }]]) {
+                   try { print((await callTool(tool, args)).text) } catch (e) { print(e.class, e.code) }
+                 }",
+            ),
+            Step::text("Done."),
+        ]);
+        let args = ["--sandbox", "--apply", "never"];
+        let _ = agent(person, &server, args, "try").run().expect_code(0);
+        let results = last_results(&server);
+        assert!(
+            results[0].starts_with("refused policy-refused\nrefused policy-refused\nfine\n"),
+            "{results:?}"
+        );
+
+        // In a phase without commands there are no scripts, and where there is no wall none that change
+        // nothing.
+        for (args, words) in [
+            (
+                ["--sandbox", "--phase", "research", "--yes"],
+                "does not have the tool RunJS",
+            ),
+            (
+                ["--local", "--phase", "review", "--yes"],
+                "RunJS may change things",
+            ),
+        ] {
+            let server = ModelServer::start([script("1"), Step::text("Done.")]);
+            let _ = agent(person, &server, args, "try").run().expect_code(0);
+            assert!(!server.asked()[0].body.contains("RunJS"), "{args:?}");
+            let results = last_results(&server);
+            assert!(results[0].contains(words), "{args:?}: {results:?}");
+        }
+        person.assert_nothing_lives();
+    });
+}
+
+#[test]
+fn a_script_that_wants_too_much_ends_and_the_run_goes_on() {
+    Person::each(|person| {
+        let server = ModelServer::start([
+            script("var kept = 1; for (let i = 0; i < 1000000; i++) console.log('line', i)"),
+            script("var all = []; for (;;) all.push(new Array(100000).fill(7))"),
+            script("typeof kept"),
+            Step::call(
+                "RunJS",
+                r#"{"source":"/(a+)+$/.test('a'.repeat(40) + 'b')","timeout_ms":500}"#,
+            ),
+            script("await new Promise(() => {})"),
+            script("(() => { function deep() { return deep() + 1 } return deep() })()"),
+            script("1 + 1"),
+            Step::text("Done."),
+        ]);
+        let _ = agent(person, &server, ["--sandbox"], "try")
+            .run()
+            .expect_code(0);
+        let results = last_results(&server);
+        assert!(
+            results[0].starts_with("line 0\nline 1\n") && results[0].contains("line 999999\n[")
+        );
+        assert!(results[0].len() < 40_000 && results[0].contains(" bytes left out; print less"));
+        assert!(
+            results[1].contains("out of memory") && results[1].contains("whose variables are gone")
+        );
+        assert!(results[2].starts_with("undefined\n[done"), "{}", results[2]);
+        assert!(
+            results[3].contains("[ended: its time was up"),
+            "{}",
+            results[3]
+        );
+        assert!(
+            results[4].contains("[ended: it waits for nothing"),
+            "{}",
+            results[4]
+        );
+        assert!(results[5].contains("[failed"), "{}", results[5]);
+        assert!(results[6].starts_with("2\n[done"), "{}", results[6]);
+        person.assert_nothing_lives();
+    });
+}
+
+#[test]
+fn what_a_script_changes_on_the_users_files_is_asked_about_too() {
+    let person = Person::myself();
+    let server = ModelServer::start([
+        script(
+            "for (const path of ['no.txt', 'yes.txt']) {
+               try { print((await tools.Write({ path, content: 'x' })).text) } catch (e) { print(e.message) }
+             }
+             (await tools.Read({ path: 'yes.txt' })).text",
+        ),
+        Step::text("Done."),
+    ]);
+    // The script itself, and each of its changes; what it reads is not asked about.
+    let answers = [
+        ("RunJS wants to:", "y\n"),
+        (
+            "Write, called by the script, wants to:",
+            "n\nnot this one\n",
+        ),
+        ("path: yes.txt", "y\n"),
+    ];
+    let Some(shown) = at_terminal(&person, &server, "write two files", &answers) else {
+        return;
+    };
+    assert!(!person.project().join("no.txt").exists(), "{shown}");
+    assert!(person.project().join("yes.txt").exists(), "{shown}");
+    assert!(!shown.contains("Read, called"), "{shown}");
+    let results = last_results(&server);
+    assert!(
+        results[0].starts_with("the user refused this call: not this one\n")
+            && results[0].contains("\tx\n[done"),
+        "{results:?}"
+    );
+}
