@@ -68,10 +68,40 @@ fn an_open_address_needs_a_token_and_a_token_needs_some_length() {
     let person = Person::myself();
     let ran = person.line("mcp --http 0.0.0.0:0").run().expect_code(3);
     assert!(ran.err().contains("there is no token"), "{ran}");
+    let ran = person.line("mcp --http 0.0.0.0:0 --no-token").run();
+    assert!(ran.expect_code(3).err().contains("there is no token"));
     let short = person
         .line("mcp --http 127.0.0.1:0")
         .env("GLOVEBOX_MCP_TOKEN", "short");
     assert!(short.run().expect_code(2).err().contains("at least 16"));
+}
+
+#[test]
+fn without_a_token_the_server_makes_one_for_the_run() {
+    let person = Person::myself();
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let site = Site::open_with(&person, "", None);
+        let line = site.told("Authorization: Bearer ");
+        let token = line
+            .split("Bearer ")
+            .nth(1)
+            .unwrap()
+            .split('`')
+            .next()
+            .unwrap();
+        assert_eq!(token.len(), 64, "{line}");
+        let none = site.post(&list(), &[("Authorization", "")]);
+        assert_eq!(none.status, 401, "{none:?}");
+        let bearer = format!("Bearer {token}");
+        let shown = site.post(&hello(), &[("Authorization", &bearer)]);
+        assert_eq!(shown.status, 200, "{shown:?}");
+        tokens.push(token.to_owned());
+    }
+    assert_ne!(tokens[0], tokens[1]);
+    let open = Site::open_with(&person, "--no-token", None);
+    let answer = open.post(&hello(), &[("Authorization", "")]);
+    assert_eq!(answer.status, 200, "{answer:?}");
 }
 
 #[test]

@@ -31,9 +31,14 @@ pub(crate) struct Answer {
 
 impl Site {
     pub(crate) fn open(person: &Person, args: &str) -> Self {
-        let mut call = person
-            .line(&format!("mcp --http 127.0.0.1:0 {args}"))
-            .env("GLOVEBOX_MCP_TOKEN", TOKEN);
+        Self::open_with(person, args, Some(TOKEN))
+    }
+
+    pub(crate) fn open_with(person: &Person, args: &str, token: Option<&str>) -> Self {
+        let mut call = person.line(&format!("mcp --http 127.0.0.1:0 {args}"));
+        if let Some(token) = token {
+            call = call.env("GLOVEBOX_MCP_TOKEN", token);
+        }
         call.command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -26,9 +26,17 @@ pub(crate) struct McpArgs {
     /// Serve many clients over HTTP at http://ADDR/mcp; port 0 takes a free one
     #[arg(long, value_name = "ADDR", help_heading = "HTTP")]
     pub http: Option<SocketAddr>,
-    /// Read the token clients must show from a file; else it is $GLOVEBOX_MCP_TOKEN
+    /// Read the token clients must show from a file; else it is $GLOVEBOX_MCP_TOKEN, or one made for this run
     #[arg(long, value_name = "FILE", requires = "http", help_heading = "HTTP")]
     pub token_file: Option<PathBuf>,
+    /// Let every program of this machine in, without a token
+    #[arg(
+        long,
+        requires = "http",
+        conflicts_with = "token_file",
+        help_heading = "HTTP"
+    )]
+    pub no_token: bool,
     /// Another name the server may be called by, such as example.com:443
     #[arg(long, value_name = "HOST", requires = "http", help_heading = "HTTP")]
     pub allow_host: Vec<String>,

@@ -6,7 +6,7 @@ use crate::config::Settings;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{Talk, escape_text, plural, say};
 use crate::seat::{self, Left, Own, Seat, Which};
-use glovebox_proto::Fault;
+use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Registry;
 use glovebox_sandbox::jail::spec::Net;
 use glovebox_server::mcp::{self, House, HttpOptions, Room, Token};
@@ -34,8 +34,14 @@ pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
         mcp::serve_stdio(lodge)?;
         return Ok(0);
     };
+    let given = token(cx, args.token_file.as_deref())?;
+    let made = if given.is_none() && addr.ip().is_loopback() && !args.no_token {
+        Some(make_token()?)
+    } else {
+        None
+    };
     let options = HttpOptions {
-        token: token(cx, args.token_file.as_deref())?,
+        token: given.or(made.as_ref().map(|(_, token)| token.clone())),
         allowed_hosts: args.allow_host.clone(),
         allowed_origins: args.allow_origin.clone(),
         max_sessions: usize::from(args.max_clients.unwrap_or(USUAL_CLIENTS).max(1)),
@@ -47,12 +53,18 @@ pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
     let talk = cx.talk;
     if options.token.is_none() {
         talk.warning(format_args!(
-            "there is no token: every program of this machine can use the tools; set ${TOKEN_VARIABLE}"
+            "there is no token: every program of this machine can use the tools"
         ));
     }
     mcp::serve_http(lodge, listener, &options, |addr| {
         // Said even with --quiet: with port 0 nobody knows it otherwise.
         say(format_args!("glovebox: serving at http://{addr}/mcp"));
+        if let Some((text, _)) = &made {
+            say(format_args!(
+                "glovebox: clients show `Authorization: Bearer {text}`, made for this run; set \
+                 ${TOKEN_VARIABLE} for one that stays"
+            ));
+        }
     })?;
     Ok(0)
 }
@@ -82,6 +94,23 @@ fn token(cx: &Cx, file: Option<&Path>) -> Result<Option<Token>, CommandError> {
             "make one with `openssl rand -hex 32`",
         )
     })
+}
+
+/// A token that nobody can guess, and its text for the one who started the server.
+fn make_token() -> Result<(String, Token), CommandError> {
+    let mut bytes = [0_u8; 32];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    if filled != Ok(bytes.len()) {
+        let fault = Fault::failed(
+            Code::Unavailable,
+            "the kernel has no random bytes for a token",
+        )
+        .remedy(format!("set ${TOKEN_VARIABLE}"));
+        return Err(fault.into());
+    }
+    let text = blake3::hash(&bytes).to_hex().to_string();
+    let token = Token::parse(&text).map_err(|error| Fault::failed(Code::Internal, error))?;
+    Ok((text, token))
 }
 
 /// Where clients live: each in a sandbox of its own, or all in one.
