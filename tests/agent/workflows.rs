@@ -145,11 +145,12 @@ fn a_phase_that_does_not_end_well_ends_the_workflow() {
     let ran = agent(&person, &server, args, "x").run().expect_code(5);
     assert!(ran.err().contains("asked 3 times"), "{ran}");
     assert!(!person.project().join("done.txt").exists());
-    // The session of the phase goes on, in its own sandbox.
-    let args = ["sessions", "resume", "last", "go on", "--apply", "never"];
+    // The session of the phase goes on, and what the phase before it changed is not lost.
+    let args = ["sessions", "resume", "last", "go on", "--apply", "auto"];
     let resumed = with(&person, &server, args).run().expect_code(0);
     assert_eq!(resumed.out(), "never said\n", "{resumed}");
-    let _ = person.line("kill --all").run().expect_code(0);
+    assert!(person.project().join("done.txt").exists(), "{resumed}");
+    person.assert_nothing_lives();
 }
 
 #[test]

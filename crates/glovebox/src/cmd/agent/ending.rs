@@ -8,6 +8,7 @@ use crate::sync::after::{self, After, Settled, When};
 use crate::sync::question;
 use glovebox_agent::{Ending, SessionState, Verdict};
 use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::jail::spec::Layers;
 
 /// When changes are taken over, given how the run ended.
 pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> When {
@@ -57,7 +58,12 @@ impl Work<'_> {
             ));
             return Ok(Settled::Keep);
         }
-        let settled = if self.settings.can_collect() {
+        // What is read-only in this phase may have been written in one before.
+        let may_be_written_before = self.settings.workspace_mode() == WorkspaceMode::ReadOnly
+            && self.settings.backend.value == BackendKind::Native
+            && self.settings.layers.value == Layers::Disk;
+        let can_collect = self.settings.can_collect() || may_be_written_before;
+        let settled = if can_collect {
             let after = After {
                 when: when(self.apply, self.settings, ending),
                 patch: None,
@@ -85,8 +91,8 @@ impl Work<'_> {
             }
             Ok(_) => {
                 // A name of the user's own is of something that goes on.
-                let has_layers = self.settings.backend.value == BackendKind::Native
-                    && self.settings.can_collect();
+                let has_layers =
+                    self.settings.backend.value == BackendKind::Native && can_collect;
                 if has_layers && !self.is_kept {
                     place.sandbox.stop("its changes are kept for `glovebox pull`")?;
                 }

@@ -194,16 +194,6 @@ impl Chain<'_> {
                 }
             }
             if verdict.ending != Ending::Completed || at + 1 == self.planned.len() {
-                // What an earlier phase wrote is there, even if this one may write nothing.
-                let so_far = self.planned.iter().take(at + 1).rev();
-                let closing = so_far
-                    .clone()
-                    .find(|one| one.settings.can_collect())
-                    .unwrap_or(one);
-                let work = Work {
-                    settings: &closing.settings,
-                    ..work
-                };
                 return work.finish(place, session, &verdict);
             }
             session
