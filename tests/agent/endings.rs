@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use testkit::{Glovebox, ModelServer, Person, Step};
 
 /// Starts it without waiting for its end.
-fn spawn(mut call: Glovebox) -> Child {
+pub(super) fn spawn(mut call: Glovebox) -> Child {
     call.command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -18,7 +18,7 @@ fn spawn(mut call: Glovebox) -> Child {
         .unwrap()
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(super) fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
 }

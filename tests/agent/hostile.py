@@ -1,6 +1,7 @@
 """An MCP server that means no good: definitions and answers that no honest one has. No SDK would say this.
 
-Every message is one line of JSON. `hostile.py flood` answers to `initialize` with a line without an end.
+Every message is one line of JSON. `hostile.py flood` answers to `initialize` with a line without an end,
+and the tool `many0` with questions of its own without an end.
 """
 
 import json
@@ -47,6 +48,8 @@ for line in sys.stdin:
         # There is always one more page.
         say({"id": ident, "result": {"tools": TOOLS, "nextCursor": "more"}})
     elif method == "tools/call":
+        while asked["params"]["name"] == "many0":
+            say({"id": "again", "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}})
         # What nobody asked for: requests of its own, answers to nothing, and text that acts on terminals.
         say({"id": "mine", "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}})
         say({"id": 4711, "result": {}})

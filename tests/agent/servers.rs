@@ -1,11 +1,14 @@
 //! MCP servers of others, used by an agent: where they work, what is asked, how they fail.
 
-use super::{agent, last_results};
+use super::endings::{signal, spawn};
+use super::{agent, last_results, until, with};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use testkit::{Glovebox, ModelServer, Person, Step, Wanted, installed};
 
 macro_rules! python {
@@ -264,17 +267,34 @@ fn servers_that_die_hang_or_say_too_much_harm_only_their_call() {
 
 #[test]
 fn what_a_hostile_server_offers_and_says_is_harmless() {
-    let python = python!();
-    let person = person_with(&python, &program(&python, &["hostile.py"]));
+    // It needs no packages, so that an ordinary user's sandbox can run it wherever those are.
+    let python = Path::new("/usr/bin/python3");
+    if !python.is_file() {
+        testkit::skip!("needs /usr/bin/python3");
+    }
+    Person::each(|person| {
+        equip(person, python, &program(python, &["hostile.py"]));
+        hostile(person);
+    });
+}
+
+fn hostile(person: &Person) {
     let server = ModelServer::start(calls(&[
         ("desk__good", json!({})),
         ("desk__Bash", json!({})),
         ("Bash", json!({ "command": "echo mine" })),
+        ("desk__many0", json!({})),
+        ("desk__good", json!({})),
     ]));
-    let ran = start(&person, &server, &INSIDE).run().expect_code(0);
+    let ran = start(person, &server, &INSIDE).run().expect_code(0);
     let results = last_results(&server);
     assert_eq!(results[0], "\\x1b[31mred\\x07");
     assert!(results[2].contains("mine"), "{results:?}");
+    assert!(
+        results[3].contains("it made more than 100 requests of its own in a minute"),
+        "{results:?}"
+    );
+    assert_eq!(results[4], results[0]);
     assert!(!ran.err().contains('\u{1b}') && !ran.out().contains('\u{1b}'));
     assert!(ran.err().contains("cannot be used"), "{ran}");
     let asked = server.asked();
@@ -303,7 +323,7 @@ fn what_a_hostile_server_offers_and_says_is_harmless() {
     );
     assert!(asked[0].body.len() < 400_000 && !asked[0].body.contains("\\u001b"));
     // The same tools with every request, whatever the server would say by now.
-    let again: Value = serde_json::from_str(&asked[2].body).unwrap();
+    let again: Value = serde_json::from_str(&asked[4].body).unwrap();
     assert_eq!(again["tools"], body["tools"]);
     person.assert_nothing_lives();
 }
@@ -449,6 +469,56 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
         .filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()))
         .map(|entry| entry.path())
         .collect()
+}
+
+#[test]
+fn a_call_that_is_interrupted_ends_and_the_session_goes_on_with_its_servers() {
+    let python = python!();
+    let person = person_with(&python, &program(&python, &["server.py"]));
+    let server = ModelServer::start([
+        Step::call("desk__sleep", "{}"),
+        Step::call("desk__look", r#"{"path":"/nowhere"}"#),
+        Step::text("Done."),
+    ]);
+    let child = spawn(start(&person, &server, &INSIDE));
+    until("the call", || server.asked().len() == 1);
+    std::thread::sleep(Duration::from_millis(500));
+    let begin = Instant::now();
+    signal(&child, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert!(begin.elapsed() < Duration::from_secs(20));
+    let line = ["sessions", "resume", "last", "go on", "--yes"];
+    let ran = with(
+        &person,
+        &server,
+        line.into_iter().chain(["--apply", "never"]),
+    )
+    .run()
+    .expect_code(0);
+    assert!(last_results(&server)[1].starts_with("pid "), "{ran}");
+    person.assert_nothing_lives();
+}
+
+#[test]
+fn a_server_on_the_host_ends_with_an_agent_that_is_killed() {
+    let marker = testkit::marker();
+    let person = Person::myself();
+    // It never says anything, so the agent waits for its start.
+    let lines = format!("command = \"sleep\"\nargs = [\"{marker}\"]\nplacement = \"host\"");
+    person.write(
+        "home/.config/glovebox/glovebox.toml",
+        format!("[mcp.desk]\n{lines}\n"),
+    );
+    let server = ModelServer::start([]);
+    let mut child = spawn(start(&person, &server, &INSIDE));
+    testkit::await_sleepers(&marker, 1);
+    child.kill().unwrap();
+    let _ = child.wait();
+    until("the end of the server", || {
+        testkit::Process::mentioning(&marker).is_empty()
+    });
+    let _ = person.line("kill --all --quiet").run();
 }
 
 #[test]

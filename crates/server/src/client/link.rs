@@ -1,5 +1,6 @@
 //! One connection to a server: a program's standard input and output, or HTTP, spoken to by the SDK.
 
+use super::overrun::{Lines, Modest, Overrun};
 use super::{MAX_MESSAGE_BYTES, ServerSpec, Way, remote};
 use glovebox_proto::{Code, Fault, visible};
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams, Tool};
@@ -8,7 +9,6 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use std::fmt::Debug;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use tokio::io::DuplexStream;
 use tokio::runtime::Handle;
@@ -60,8 +60,7 @@ pub trait Life: Send + Sync {
 pub(super) struct Link {
     service: RunningService<RoleClient, ClientConfig>,
     life: Option<Box<dyn Life>>,
-    /// Whether it said more at once than any message may have.
-    has_flooded: Arc<AtomicBool>,
+    overrun: Overrun,
 }
 
 impl Debug for Link {
@@ -77,6 +76,7 @@ impl Link {
             ClientCapabilities::default(),
             Implementation::new("glovebox", env!("CARGO_PKG_VERSION")),
         );
+        let overrun = Overrun::default();
         match &spec.way {
             Way::Program(program) => {
                 let program = Arc::clone(program);
@@ -91,19 +91,19 @@ impl Link {
                     fault
                 })?;
                 let mut life = ends.life;
-                let has_flooded = Arc::new(AtomicBool::new(false));
-                let (read, write) = carry(ends.input, ends.output, &has_flooded)?;
+                let (read, write) = carry(ends.input, ends.output, &overrun)?;
                 let transport = AsyncRwTransport::new_client(read, write)
                     .with_max_line_length(MAX_MESSAGE_BYTES);
+                let transport = Modest::new(transport, &overrun);
                 let served = tokio::time::timeout(spec.timeout, serve_client(client, transport));
                 match served.await {
                     Ok(Ok(service)) => Ok(Self {
                         service,
                         life: Some(life),
-                        has_flooded,
+                        overrun,
                     }),
                     Ok(Err(error)) => {
-                        let words = said(&error.to_string(), &mut *life, &has_flooded);
+                        let words = said(&error.to_string(), &mut *life, &overrun);
                         end(life).await;
                         Err(spec.broken("does not start", &words))
                     }
@@ -114,13 +114,13 @@ impl Link {
                 }
             }
             Way::Http(address) => {
-                let transport = remote::transport(address)?;
+                let transport = Modest::new(remote::transport(address)?, &overrun);
                 let served = tokio::time::timeout(spec.timeout, serve_client(client, transport));
                 match served.await {
                     Ok(Ok(service)) => Ok(Self {
                         service,
                         life: None,
-                        has_flooded: Arc::default(),
+                        overrun,
                     }),
                     Ok(Err(error)) => {
                         Err(spec.broken("is not to be had", &address.hide(&error.to_string())))
@@ -162,9 +162,10 @@ impl Link {
             Way::Http(address) => address.hide(&error.to_string()),
             Way::Program(_) => error.to_string(),
         };
-        match &mut self.life {
-            Some(life) => spec.broken(what, &said(&error, &mut **life, &self.has_flooded)),
-            None => spec.broken(what, &error),
+        match (&mut self.life, self.overrun.told()) {
+            (_, Some(overrun)) => spec.broken(what, overrun),
+            (Some(life), None) => spec.broken(what, &said(&error, &mut **life, &self.overrun)),
+            (None, None) => spec.broken(what, &error),
         }
     }
 
@@ -182,10 +183,9 @@ async fn end(life: Box<dyn Life>) {
 }
 
 /// The program's own words say more than that its end of the line is closed.
-fn said(error: &str, life: &mut dyn Life, has_flooded: &AtomicBool) -> String {
-    if has_flooded.load(Ordering::Relaxed) {
-        let most = MAX_MESSAGE_BYTES >> 20;
-        return format!("it said more than {most} MiB in one message");
+fn said(error: &str, life: &mut dyn Life, overrun: &Overrun) -> String {
+    if let Some(overrun) = overrun.told() {
+        return overrun.to_owned();
     }
     let words = life.last_words();
     if words.is_empty() {
@@ -207,18 +207,14 @@ pub(super) fn quote(text: &str) -> String {
 fn carry(
     input: Box<dyn Write + Send>,
     output: Box<dyn Read + Send>,
-    has_flooded: &Arc<AtomicBool>,
+    overrun: &Overrun,
 ) -> Result<(DuplexStream, DuplexStream), Fault> {
     let handle = Handle::current();
     let (read, fill) = tokio::io::duplex(BUFFER_BYTES);
     let (write, drain) = tokio::io::duplex(BUFFER_BYTES);
     let mut fill = SyncIoBridge::new_with_handle(fill, handle.clone());
     let mut drain = SyncIoBridge::new_with_handle(drain, handle);
-    let mut output = Lines {
-        inner: output,
-        line_bytes: 0,
-        has_flooded: Arc::clone(has_flooded),
-    };
+    let mut output = Lines::new(output, overrun);
     let mut input = input;
     spawn("mcp-output", move || {
         let _ = io::copy(&mut output, &mut fill);
@@ -238,28 +234,4 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> 
     spawned.map(drop).map_err(|error| {
         Fault::failed(Code::Busy, format!("no thread for an MCP server: {error}")).retryable()
     })
-}
-
-/// Ends where a line is longer than any message may be: the protocol would pass it over, and a call wait
-/// for nothing.
-struct Lines<R> {
-    inner: R,
-    line_bytes: usize,
-    has_flooded: Arc<AtomicBool>,
-}
-
-impl<R: Read> Read for Lines<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(buffer)?;
-        let bytes = &buffer[..count];
-        self.line_bytes = match bytes.iter().rposition(|byte| *byte == b'\n') {
-            Some(at) => count - at - 1,
-            None => self.line_bytes + count,
-        };
-        if self.line_bytes > MAX_MESSAGE_BYTES {
-            self.has_flooded.store(true, Ordering::Relaxed);
-            return Ok(0);
-        }
-        Ok(count)
-    }
 }

@@ -7,13 +7,14 @@
 //! death     noticed at the next call, which connects once more; a call is never made twice
 //! ```
 //!
-//! TRUST: whatever a server says is bounded before it is kept: its messages ([`MAX_MESSAGE_BYTES`]), its
-//! definitions (`definitions`), its answers (`answer`). It is asked for nothing but tools, and is offered
+//! TRUST: whatever a server says is bounded before it is kept: its messages (`overrun`), its definitions
+//! (`definitions`), its answers (`answer`). It is asked for nothing but tools, and is offered
 //! nothing: no files, no model, no questions to the user.
 
 mod answer;
 mod definitions;
 mod link;
+mod overrun;
 mod remote;
 
 pub use link::{Ends, Launch, Life};
@@ -24,7 +25,7 @@ use glovebox_agent::{ServerPlace, ToolDefinition, ToolOutput, ToolServer, Tools}
 use glovebox_proto::{Code, Fault};
 use glovebox_tools::policy::{Asked, CallId, Permit};
 use link::Link;
-use rmcp::model::CallToolRequestParams;
+use rmcp::model::{CallToolRequestParams, ErrorCode};
 use rmcp::service::ServiceError;
 use serde_json::{Map, Value};
 use std::fmt;
@@ -317,7 +318,11 @@ impl Server {
         match called {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(ServiceError::McpError(error))) => Err(Fault::failed(
-                Code::InvalidArgument,
+                match error.code {
+                    ErrorCode::INVALID_PARAMS => Code::InvalidArgument,
+                    ErrorCode::METHOD_NOT_FOUND => Code::NotFound,
+                    _ => Code::Unavailable,
+                },
                 format!(
                     "the MCP server `{}` refused the call: {}",
                     spec.name,

@@ -1,12 +1,13 @@
 //! The user's word: on each change, where the tools work on the user's own files, and on what a rule asks
 //! about. One question at a time, however many calls wait for an answer.
 
+use super::view::placed;
 use crate::render::{escape_text, say};
 use crate::session::Signals;
 use crate::sync::question;
-use glovebox_agent::{Approval, Approve, Call, Secrets};
+use glovebox_agent::{Approval, Approve, Call, Secrets, ToolServer};
 use glovebox_proto::Fault;
-use glovebox_tools::policy::{Answer, Ask, Asked, Gate, Permit, Question};
+use glovebox_tools::policy::{Answer, Ask, Asked, Gate, Permit, Question, served_parts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -20,21 +21,31 @@ const MAX_LINES: usize = 60;
 pub(crate) struct AtTerminal {
     signals: Signals,
     secrets: Secrets,
+    /// Servers whose tools may be called.
+    servers: Vec<ToolServer>,
     /// The tools that may change things in this run without another question. Held while asking.
     always: Mutex<BTreeSet<String>>,
 }
 
 impl AtTerminal {
-    pub(crate) fn new(signals: &Signals, secrets: &Secrets) -> Self {
+    pub(crate) fn new(signals: &Signals, secrets: &Secrets, servers: Vec<ToolServer>) -> Self {
         Self {
             signals: signals.clone(),
             secrets: secrets.clone(),
+            servers,
             always: Mutex::default(),
         }
     }
 
     fn turn(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.always.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a call would be made, if not with the other tools.
+    fn place_of(&self, tool: &str) -> &'static str {
+        let server = served_parts(tool).map(|(server, _)| server);
+        let mut servers = self.servers.iter();
+        placed(servers.find(|known| Some(known.name.as_str()) == server))
     }
 
     fn answer(&self, tool: &str) -> Option<char> {
@@ -82,7 +93,8 @@ impl AtTerminal {
             return Approval::Yes;
         }
         let tool = escape_text(name);
-        say(format_args!("glovebox: {tool}{by} wants to:"));
+        let place = self.place_of(name);
+        say(format_args!("glovebox: {tool}{place}{by} wants to:"));
         for line in self.shown(arguments) {
             say(format_args!("    {line}"));
         }
@@ -145,8 +157,9 @@ impl Ask for AtTerminal {
         }
         let summary = self.secrets.clean(asked.summary.to_owned());
         say(format_args!(
-            "glovebox: {} wants to: {} (asked by the rule `{}`)",
+            "glovebox: {}{} wants to: {} (asked by the rule `{}`)",
             asked.tool,
+            self.place_of(asked.tool),
             escape_text(&summary),
             escape_text(&asked.verdict.rule)
         ));

@@ -349,7 +349,9 @@ impl Work<'_> {
     fn think(&self, place: &Place, session: &mut Session) -> Result<Verdict, CommandError> {
         let stop = Stop::default();
         let policy = self.policy(place)?;
-        let user = Arc::new(AtTerminal::new(self.signals, &self.thinker.secrets));
+        let servers = place.servers().map(Servers::labels).unwrap_or_default();
+        let user = AtTerminal::new(self.signals, &self.thinker.secrets, servers);
+        let user = Arc::new(user);
         let gate =
             Gate::new(policy.clone()).writing(Arc::new(crate::seat::journal(&place.registry)));
         let gate = if question::is_possible() {

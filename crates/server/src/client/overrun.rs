@@ -1,0 +1,117 @@
+//! Where a server says more than anybody has to hear: its connection ends, and what it did is known.
+//!
+//! TRUST: the SDK passes an endless line over while a call waits for nothing, and makes a task of every
+//! request of the server, answered or not.
+
+use super::MAX_MESSAGE_BYTES;
+use rmcp::model::JsonRpcMessage;
+use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use std::io::{self, Read};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Requests of a server in [`PERIOD`]. All that is honest are pings.
+const MAX_REQUESTS: u32 = 100;
+const PERIOD: Duration = Duration::from_mins(1);
+
+/// What a server did that ended its connection, if it did.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Overrun(Arc<OnceLock<String>>);
+
+impl Overrun {
+    pub(super) fn told(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+
+    fn tell(&self, what: String) {
+        let _ = self.0.set(what);
+    }
+}
+
+/// Ends where a line is longer than any message may be.
+pub(super) struct Lines<R> {
+    inner: R,
+    line_bytes: usize,
+    overrun: Overrun,
+}
+
+impl<R> Lines<R> {
+    pub(super) fn new(inner: R, overrun: &Overrun) -> Self {
+        Self {
+            inner,
+            line_bytes: 0,
+            overrun: overrun.clone(),
+        }
+    }
+}
+
+impl<R: Read> Read for Lines<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        let bytes = &buffer[..count];
+        self.line_bytes = match bytes.iter().rposition(|byte| *byte == b'\n') {
+            Some(at) => count - at - 1,
+            None => self.line_bytes + count,
+        };
+        if self.line_bytes > MAX_MESSAGE_BYTES {
+            let most = MAX_MESSAGE_BYTES >> 20;
+            let what = format!("it said more than {most} MiB in one message");
+            self.overrun.tell(what);
+            return Ok(0);
+        }
+        Ok(count)
+    }
+}
+
+/// Ends where a server asks for more than it is there for.
+pub(super) struct Modest<T> {
+    inner: T,
+    began: Instant,
+    requests: u32,
+    overrun: Overrun,
+}
+
+impl<T> Modest<T> {
+    pub(super) fn new(inner: T, overrun: &Overrun) -> Self {
+        Self {
+            inner,
+            began: Instant::now(),
+            requests: 0,
+            overrun: overrun.clone(),
+        }
+    }
+}
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for Modest<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.inner.send(item)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let message = self.inner.receive().await?;
+        if !matches!(message, JsonRpcMessage::Request(_)) {
+            return Some(message);
+        }
+        if self.began.elapsed() > PERIOD {
+            self.began = Instant::now();
+            self.requests = 0;
+        }
+        self.requests += 1;
+        if self.requests > MAX_REQUESTS {
+            let what = format!("it made more than {MAX_REQUESTS} requests of its own in a minute");
+            self.overrun.tell(what);
+            return None;
+        }
+        Some(message)
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.inner.close().await
+    }
+}
