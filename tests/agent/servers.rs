@@ -117,7 +117,7 @@ fn a_server_works_inside_the_sandbox_and_reaches_nothing_of_the_host() {
 fn a_server_on_the_host_is_labelled_everywhere() {
     let python = python!();
     let lines = format!(
-        "{}\nplacement = \"host\"\nenv = [\"PASSED\", \"GIVEN=x\"]",
+        "{}\nplacement = \"host\"\nenv = [\"PASSED_TOKEN\", \"GIVEN_KEY=planted-value-3\", \"MODE=x\"]",
         program(&python, &["server.py"])
     );
     let person = person_with(&python, &lines);
@@ -127,7 +127,7 @@ fn a_server_on_the_host_is_labelled_everywhere() {
         ("desk__variables", json!({})),
     ]));
     let ran = start(&person, &server, &[&INSIDE[..], &["--json"]].concat())
-        .env("PASSED", "planted-value-1")
+        .env("PASSED_TOKEN", "planted-value-1")
         .env("OTHER", "planted-value-2")
         .run()
         .expect_code(0);
@@ -166,7 +166,7 @@ fn a_server_on_the_host_is_labelled_everywhere() {
         "{tools}"
     );
     // What a server is given is its alone: not even what it says about it is told.
-    assert!(results[1].contains("PASSED=[secret]") && results[1].contains("GIVEN=x"));
+    assert!(results[1].contains("PASSED_TOKEN=[secret]") && results[1].contains("MODE=x"));
     assert!(!results[1].contains("OTHER=") && !results[1].contains("planted"));
     let call = of("call_finished").next().unwrap()["facts"]["call"].clone();
     let why = person

@@ -174,8 +174,8 @@ impl McpServer {
         }
     }
 
-    /// Names of variables whose values go to it.
-    pub(crate) fn variables(&self) -> Vec<&str> {
+    /// Names of the variables that its headers come from: their values are secrets.
+    pub(crate) fn header_variables(&self) -> Vec<&str> {
         match &self.way {
             McpWay::Http {
                 headers, bearer, ..
@@ -185,10 +185,17 @@ impl McpServer {
                 .chain(bearer)
                 .map(String::as_str)
                 .collect(),
+            McpWay::Program { .. } => Vec::new(),
+        }
+    }
+
+    /// Variables that it is given with the values of the file.
+    pub(crate) fn given(&self) -> Vec<(&OsStr, &OsStr)> {
+        match &self.way {
+            McpWay::Http { .. } => Vec::new(),
             McpWay::Program { env, .. } => env
                 .iter()
-                .filter(|var| var.value.is_none())
-                .filter_map(|var| var.name.to_str())
+                .filter_map(|var| Some((var.name.as_os_str(), var.value.as_deref()?)))
                 .collect(),
         }
     }
@@ -306,8 +313,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!(server.shown(), "hub: npx (on the host)");
-        assert_eq!(server.variables(), ["B"]);
+        assert_eq!(server.given(), [(OsStr::new("A"), OsStr::new("sesame"))]);
         let server = parse("url = 'https://a/'\nheaders_env = { X-Key = 'HUB' }\nbearer_env = 'T'");
-        assert_eq!(server.unwrap().variables(), ["HUB", "T"]);
+        assert_eq!(server.unwrap().header_variables(), ["HUB", "T"]);
     }
 }

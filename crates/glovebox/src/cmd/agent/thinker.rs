@@ -140,10 +140,12 @@ fn all_secrets(cx: &Cx, settings: &Settings) -> Secrets {
             settings
                 .servers
                 .iter()
-                .flat_map(|server| server.value.variables()),
+                .flat_map(|server| server.value.header_variables()),
         )
         .collect();
-    Secrets::new(cx.host.vars().filter_map(|(name, value)| {
+    let given = settings.servers.iter();
+    let given = given.flat_map(|server| server.value.given());
+    Secrets::new(cx.host.vars().chain(given).filter_map(|(name, value)| {
         let name = name.to_str()?.to_ascii_uppercase();
         let is_secret =
             keys.contains(&name.as_str()) || SECRET_ENDS.iter().any(|end| name.ends_with(end));
