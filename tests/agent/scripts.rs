@@ -1,6 +1,6 @@
 //! Scripts of the model's: what they see, what they may do, and what they cannot get away with.
 
-use super::{agent, at_terminal, last_results};
+use super::{agent, at_terminal, last_results, with};
 use serde_json::json;
 use testkit::{ModelServer, Person, Step};
 
@@ -64,6 +64,53 @@ fn a_large_file_is_looked_through_and_never_told() {
                 .all(|asked| !asked.body.contains("uninteresting"))
         );
         person.assert_nothing_lives();
+    });
+}
+
+#[test]
+fn a_session_that_goes_on_finds_its_context_again() {
+    let person = Person::myself();
+    let file = person.write("home/data", "12345").display().to_string();
+    let server = ModelServer::start([
+        script("var kept = CONTEXT_DATA.length"),
+        Step::text("Kept."),
+        script("kept + CONTEXT_DATA"),
+        Step::text("Done."),
+    ]);
+    let args = ["--sandbox", "--keep", "desk", "--context", &file];
+    let _ = agent(&person, &server, args, "begin").run().expect_code(0);
+    let words = ["sessions", "resume", "last", "go on"];
+    let _ = with(&person, &server, words).run().expect_code(0);
+    let results = last_results(&server);
+    assert!(results[1].starts_with("512345\n[done"), "{results:?}");
+    let last = server.asked().pop().unwrap().body;
+    assert!(
+        last.contains("(5 bytes)") && !last.contains("surroundings changed"),
+        "{last}"
+    );
+    let _ = person.line("kill desk").run().expect_code(0);
+    person.assert_nothing_lives();
+}
+
+#[test]
+fn a_script_by_hand_leaves_a_sandbox_only_for_its_changes() {
+    Person::each(|person| {
+        let source = |source: &str| json!({ "source": source }).to_string();
+        let reads = source("(await tools.List({})).text + 1");
+        let _ = person
+            .glovebox(["call", "RunJS", &reads])
+            .run()
+            .expect_code(0);
+        person.assert_nothing_left();
+        let writes = source("await tools.Write({ path: 'x', content: 'y' }); 1");
+        let _ = person
+            .glovebox(["call", "RunJS", &writes])
+            .run()
+            .expect_code(0);
+        let list = person.line("list").run().expect_code(0).out();
+        assert!(list.contains("stopped"), "{list}");
+        let _ = person.line("kill --all").run().expect_code(0);
+        person.assert_nothing_left();
     });
 }
 
@@ -156,46 +203,43 @@ fn a_script_may_do_what_its_caller_may() {
 
 #[test]
 fn a_script_that_wants_too_much_ends_and_the_run_goes_on() {
-    Person::each(|person| {
-        let server = ModelServer::start([
-            script("var kept = 1; for (let i = 0; i < 1000000; i++) console.log('line', i)"),
-            script("var all = []; for (;;) all.push(new Array(100000).fill(7))"),
-            script("typeof kept"),
-            Step::call(
-                "RunJS",
-                r#"{"source":"/(a+)+$/.test('a'.repeat(40) + 'b')","timeout_ms":500}"#,
-            ),
-            script("await new Promise(() => {})"),
-            script("(() => { function deep() { return deep() + 1 } return deep() })()"),
-            script("1 + 1"),
-            Step::text("Done."),
-        ]);
-        let _ = agent(person, &server, ["--sandbox"], "try")
-            .run()
-            .expect_code(0);
-        let results = last_results(&server);
-        assert!(
-            results[0].starts_with("line 0\nline 1\n") && results[0].contains("line 999999\n[")
-        );
-        assert!(results[0].len() < 40_000 && results[0].contains(" bytes left out; print less"));
-        assert!(
-            results[1].contains("out of memory") && results[1].contains("whose variables are gone")
-        );
-        assert!(results[2].starts_with("undefined\n[done"), "{}", results[2]);
-        assert!(
-            results[3].contains("[ended: its time was up"),
-            "{}",
-            results[3]
-        );
-        assert!(
-            results[4].contains("[ended: it waits for nothing"),
-            "{}",
-            results[4]
-        );
-        assert!(results[5].contains("[failed"), "{}", results[5]);
-        assert!(results[6].starts_with("2\n[done"), "{}", results[6]);
-        person.assert_nothing_lives();
-    });
+    let person = Person::myself();
+    let server = ModelServer::start([
+        script("var kept = 1; for (let i = 0; i < 1000000; i++) console.log('line', i)"),
+        script("var all = []; for (;;) all.push(new Array(100000).fill(7))"),
+        script("typeof kept"),
+        Step::call(
+            "RunJS",
+            r#"{"source":"/(a+)+$/.test('a'.repeat(40) + 'b')","timeout_ms":500}"#,
+        ),
+        script("await new Promise(() => {})"),
+        script("(() => { function deep() { return deep() + 1 } return deep() })()"),
+        script("1 + 1"),
+        Step::text("Done."),
+    ]);
+    let _ = agent(&person, &server, ["--sandbox"], "try")
+        .run()
+        .expect_code(0);
+    let results = last_results(&server);
+    assert!(results[0].starts_with("line 0\nline 1\n") && results[0].contains("line 999999\n["));
+    assert!(results[0].len() < 40_000 && results[0].contains(" bytes left out; print less"));
+    assert!(
+        results[1].contains("out of memory") && results[1].contains("whose variables are gone")
+    );
+    assert!(results[2].starts_with("undefined\n[done"), "{}", results[2]);
+    assert!(
+        results[3].contains("[ended: its time was up"),
+        "{}",
+        results[3]
+    );
+    assert!(
+        results[4].contains("[ended: it waits for nothing"),
+        "{}",
+        results[4]
+    );
+    assert!(results[5].contains("[failed"), "{}", results[5]);
+    assert!(results[6].starts_with("2\n[done"), "{}", results[6]);
+    person.assert_nothing_lives();
 }
 
 #[test]
