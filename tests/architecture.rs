@@ -55,6 +55,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     (
         "glovebox-benches",
         &[
+            "glovebox-agent",
             "glovebox-proto",
             "glovebox-sandbox",
             "glovebox-jail",

@@ -26,6 +26,7 @@ mod start;
 mod table;
 mod timer;
 mod tools;
+mod turn;
 mod whole;
 mod world;
 
@@ -43,7 +44,7 @@ struct Options {
     /// Fewer rounds: about half a minute in all
     #[arg(long)]
     quick: bool,
-    /// Only these benches: start, whole, exec, files, push, pull, tools, output, idle, parallel, filter, checkpoint
+    /// Only these benches: start, whole, exec, files, push, pull, tools, turn, output, idle, parallel, filter, checkpoint
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// The `glovebox` program (default: $GLOVEBOX_TEST_BIN, or the one beside this program)
@@ -56,7 +57,7 @@ struct Options {
 
 type Bench = fn(&World, &mut Table) -> Result<()>;
 
-const BENCHES: [(&str, Bench); 12] = [
+const BENCHES: [(&str, Bench); 13] = [
     ("start", start::run),
     ("whole", whole::run),
     ("exec", exec::run),
@@ -64,6 +65,7 @@ const BENCHES: [(&str, Bench); 12] = [
     ("push", push::run),
     ("pull", pull::run),
     ("tools", tools::run),
+    ("turn", turn::run),
     ("output", output::run),
     ("parallel", parallel::run),
     ("filter", filter::run),

@@ -1,7 +1,7 @@
 //! The numbers `SPECIFICATION.md` promises, and whether this run has seen them.
 
 use crate::table::Table;
-use crate::{checkpoint, exec, files, idle, output, pull, push, start, tools, whole};
+use crate::{checkpoint, exec, files, idle, output, pull, push, start, tools, turn, whole};
 use serde::Serialize;
 use std::fmt;
 
@@ -113,6 +113,15 @@ pub(crate) fn judge(table: &Table) -> Vec<Verdict> {
         "Grep in 100k files: within 1.3x of `rg`",
         table.p50_us(tools::GREP, tools::TOOL),
         table.p50_us(tools::GREP, tools::RG).map(|time| time * 1.3),
+        us,
+    );
+    let turns = turn::group(turn::LONG);
+    at_most(
+        "200 turns of the agent: within 1 ms each of the same calls alone",
+        table.p50_us(&turns, turn::LOOP),
+        table
+            .p50_us(&turns, turn::BARE)
+            .map(|time| time + 1000.0 * turn::LONG as f64),
         us,
     );
     at_most(
