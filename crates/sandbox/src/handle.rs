@@ -2,12 +2,17 @@
 //!
 //! The sandbox is either owned by this process, or by a supervisor this process is a client of;
 //! callers cannot tell but by what dropping means. Dropping an owned sandbox ends it with all it
-//! holds; dropping a client's handle closes a connection.
+//! holds; dropping a client's handle closes a connection. What it is asked most often has its own words
+//! in `commands` and `files`.
+
+mod commands;
+mod files;
+
+pub use commands::Output;
 
 use crate::backend::Owner;
 use crate::cell::{Cell, Found, Status, read_json, read_status};
 use crate::control::{self, Order};
-use crate::fault;
 use crate::freeze::{Freezer, Frozen, FrozenKind};
 use crate::janitor::Janitor;
 use crate::layout::Layout;
@@ -17,11 +22,7 @@ use crate::slot::Slot;
 use crate::stream::{Incoming, Stream};
 use crate::wall::Wall;
 use crate::{Backend, Name, Report, WorkspaceLayers, termination, workspace};
-use glovebox_proto::limits::MAX_LIST_ENTRIES;
-use glovebox_proto::{
-    Channel, Class, Code, DirEntry, Exec, ExitReport, Facts, Fault, JobId, JobInfo, Reply, Request,
-    Stat, Stdin, WriteMode,
-};
+use glovebox_proto::{Class, Code, Facts, Fault, Reply, Request};
 use serde_bytes::ByteBuf;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,21 +40,6 @@ pub struct Info {
     pub created_unix_ms: u64,
 }
 
-/// A command's captured output.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
-    /// How it ended.
-    pub report: ExitReport,
-    /// Standard output up to the cap.
-    pub stdout: Vec<u8>,
-    /// Standard error up to the cap.
-    pub stderr: Vec<u8>,
-    /// Whether something was cut off.
-    pub truncated: bool,
-}
-
-/// Output kept per stream by [`Sandbox::exec`].
-const CAPTURED_BYTES: usize = 16 << 20;
 /// What an answer that needs no work may take, on top of what the request itself allows.
 const REPLY_SLACK: Duration = Duration::from_secs(30);
 /// What an answer about files may take: disks can be slow.
@@ -307,45 +293,6 @@ impl Sandbox {
         Ok(Stream::new(Arc::clone(&self.core), id))
     }
 
-    /// Runs a command and captures its output, at most 16 MiB per stream; what is beyond is read
-    /// and thrown away.
-    pub fn exec(&self, exec: Exec) -> Result<Output, Fault> {
-        self.exec_with(exec, &[], CAPTURED_BYTES)
-    }
-
-    /// [`Self::exec`] with input, and another cap in bytes per stream. Empty input is an empty
-    /// stream if `exec.stdin` says so.
-    pub fn exec_with(
-        &self,
-        mut exec: Exec,
-        input: &[u8],
-        max_bytes: usize,
-    ) -> Result<Output, Fault> {
-        if exec.detach {
-            return Err(Fault::failed(
-                Code::InvalidArgument,
-                "a detached job has no output to capture",
-            ));
-        }
-        if !input.is_empty() {
-            exec.stdin = Stdin::Stream;
-        }
-        exec.stream_output = true;
-        let has_input = exec.stdin == Stdin::Stream;
-        let mut stream = self.open(Request::Exec(exec))?;
-        if !has_input {
-            return capture(&mut stream, max_bytes);
-        }
-        let feed = stream.input();
-        std::thread::scope(|scope| {
-            // Input that the command does not take is no failure of the command.
-            std::thread::Builder::new()
-                .spawn_scoped(scope, move || feed.send(input).and_then(|()| feed.finish()))
-                .map_err(|error| fault::plain_io("cannot start a thread", error))?;
-            capture(&mut stream, max_bytes)
-        })
-    }
-
     /// The time of one round trip.
     pub fn ping(&self) -> Result<Duration, Fault> {
         let start = Instant::now();
@@ -360,108 +307,6 @@ impl Sandbox {
         match self.call(Request::Facts)? {
             Reply::Facts(facts) => Ok(facts),
             _ => Err(unexpected("facts")),
-        }
-    }
-
-    /// All jobs, oldest first.
-    pub fn jobs(&self) -> Result<Vec<JobInfo>, Fault> {
-        match self.call(Request::JobList)? {
-            Reply::Jobs(jobs) => Ok(jobs),
-            _ => Err(unexpected("a job list")),
-        }
-    }
-
-    /// Starts a job and leaves it running.
-    pub fn start_job(&self, exec: Exec) -> Result<JobId, Fault> {
-        match self.call(Request::Exec(Exec {
-            detach: true,
-            ..exec
-        }))? {
-            Reply::Started(job) => Ok(job),
-            _ => Err(unexpected("a started job")),
-        }
-    }
-
-    /// The content of a regular file.
-    ///
-    /// # Errors
-    /// `too-large` when there is more than `max_bytes`.
-    pub fn read_file(&self, path: &[u8], max_bytes: u64) -> Result<Vec<u8>, Fault> {
-        // One more than wanted tells a file that is too large from one that just fits.
-        let asked = max_bytes.saturating_add(1);
-        let request = Request::FileRead {
-            path: ByteBuf::from(path),
-            offset: 0,
-            max_bytes: Some(asked),
-        };
-        let core = &self.core;
-        let id = core
-            .link
-            .open_gathering(&request, asked)
-            .map_err(|fault| core.explain(fault))?;
-        let mut stream = Stream::new(Arc::clone(core), id);
-        let content = loop {
-            match stream.recv() {
-                // All of it is gathered.
-                Incoming::Data { .. } => {}
-                Incoming::Reply(Ok(Reply::Read { .. })) => break core.link.gathered(id),
-                Incoming::Reply(Ok(_)) => return Err(unexpected("the end of a file")),
-                Incoming::Reply(Err(fault)) => return Err(fault),
-            }
-        };
-        if content.len() as u64 > max_bytes {
-            let path = String::from_utf8_lossy(path);
-            return Err(Fault::failed(
-                Code::TooLarge,
-                format!("{path} has more than {max_bytes} bytes"),
-            ));
-        }
-        Ok(content)
-    }
-
-    /// Writes a file, with its parents; true when it is new.
-    pub fn write_file(&self, path: &[u8], mode: WriteMode, content: &[u8]) -> Result<bool, Fault> {
-        let mut stream = self.open(Request::FileWrite {
-            path: ByteBuf::from(path),
-            mode,
-            permissions: 0o644,
-            make_parents: true,
-        })?;
-        // A refused input means that the answer says why; only a lost link ends it here.
-        match stream.send(content).and_then(|()| stream.finish_input()) {
-            Err(fault) if fault.class == Class::Lost => return Err(fault),
-            _ => {}
-        }
-        loop {
-            match stream.recv() {
-                Incoming::Data { .. } => {}
-                Incoming::Reply(Ok(Reply::Written { is_new, .. })) => return Ok(is_new),
-                Incoming::Reply(Ok(_)) => return Err(unexpected("a written file")),
-                Incoming::Reply(Err(fault)) => return Err(fault),
-            }
-        }
-    }
-
-    /// What a path is.
-    pub fn stat(&self, path: &[u8], follow: bool) -> Result<Stat, Fault> {
-        match self.call(Request::Stat {
-            path: ByteBuf::from(path),
-            follow,
-        })? {
-            Reply::Stat(stat) => Ok(stat),
-            _ => Err(unexpected("a stat")),
-        }
-    }
-
-    /// Entries of a directory, sorted by name, and how many more there are.
-    pub fn list(&self, path: &[u8]) -> Result<(Vec<DirEntry>, u64), Fault> {
-        let request = Request::List {
-            path: ByteBuf::from(path),
-            max_entries: MAX_LIST_ENTRIES,
-        };
-        match self.call(request)? {
-            Reply::List { entries, more } => Ok((entries, more)),
-            _ => Err(unexpected("a directory")),
         }
     }
 
@@ -606,31 +451,4 @@ fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<(), Fault> {
     // Only now: until here, what the slot stands for may still be in use.
     slot.release();
     killed.and(discarded)
-}
-
-fn capture(stream: &mut Stream, max_bytes: usize) -> Result<Output, Fault> {
-    let mut output = [Vec::new(), Vec::new()];
-    let mut truncated = false;
-    loop {
-        match stream.recv() {
-            Incoming::Data { channel, bytes, .. } => {
-                // TRUST: how much comes is up to the guest; what is kept is up to the caller.
-                let kept = &mut output[usize::from(channel == Channel::Stderr)];
-                let room = max_bytes.saturating_sub(kept.len());
-                truncated |= bytes.len() > room;
-                kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            }
-            Incoming::Reply(Ok(Reply::Exited(report))) => {
-                let [stdout, stderr] = output;
-                return Ok(Output {
-                    report,
-                    stdout,
-                    stderr,
-                    truncated,
-                });
-            }
-            Incoming::Reply(Ok(_)) => return Err(unexpected("the end of a command")),
-            Incoming::Reply(Err(fault)) => return Err(fault),
-        }
-    }
 }
