@@ -1,6 +1,6 @@
 //! Ctrl-C once, twice and three times: whenever it comes, nothing runs on and nothing is lost.
 
-use super::{agent, until, with};
+use super::{agent, unseen, until, with};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
@@ -39,10 +39,7 @@ fn the_third_ends_the_program_at_once_and_loses_nothing() {
     Person::each(|person| {
         let marker = marker();
         let server = ModelServer::start([stubborn(&marker), Step::text("Went on.")]);
-        let mut call = agent(person, &server, ["--sandbox"], "work");
-        let command = &mut call.command;
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        let mut child = unseen(agent(person, &server, ["--sandbox"], "work"));
         await_sleepers(&marker, 1);
         // It cannot do what the first two ask for: it makes no step until all three are there.
         let pid = Pid::from_child(&child);

@@ -22,7 +22,7 @@ mod work;
 mod workflows;
 
 use std::io::{Read as _, Write as _};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use testkit::{Glovebox, ModelServer, Person};
 
@@ -108,6 +108,12 @@ fn at_terminal(
     shown.extend(shows.try_iter());
     assert_eq!(status.code(), Some(0), "{shown}");
     Some(shown)
+}
+
+/// Starts it where nobody sees what it says, without waiting for its end.
+fn unseen(mut call: Glovebox) -> Child {
+    let command = call.command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// The tool results the model was sent with its last request.

@@ -1,9 +1,8 @@
 //! Sessions: kept, taken up after a crash, forked, exported and replayed.
 
-use super::{agent, until, with};
+use super::{agent, unseen, until, with};
 use serde_json::Value;
 use std::fs;
-use std::process::Stdio;
 use std::time::Duration;
 use testkit::{ModelServer, Person, Step};
 
@@ -19,13 +18,7 @@ fn a_session_goes_on_after_the_agent_was_killed() {
             Step::call("Bash", r#"{"command":"cat before.txt"}"#),
             Step::text("It was still there."),
         ]);
-        let mut child = agent(person, &server, ["--sandbox"], "work")
-            .command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = unseen(agent(person, &server, ["--sandbox"], "work"));
         until("the second call", || server.asked().len() == 2);
         std::thread::sleep(Duration::from_millis(500));
         child.kill().unwrap();

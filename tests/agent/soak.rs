@@ -1,10 +1,9 @@
 //! A long session with the real program: neither it nor its sandbox grows.
 
-use super::agent;
+use super::{agent, unseen};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
-use std::process::Stdio;
 use testkit::{ModelServer, Person, Step, wait_until};
 
 const TURNS: usize = 500;
@@ -62,14 +61,7 @@ fn five_hundred_turns_with_flat_memory_and_descriptors() {
     });
     let server = ModelServer::start(steps.chain([Step::text("Done.")]));
     let args = ["--sandbox", "--apply", "never", "--max-turns", "none"];
-    let mut call = agent(&person, &server, args, "go on");
-    let mut child = call
-        .command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = unseen(agent(&person, &server, args, "go on"));
     let head = child.id();
     let early = look(head, &server, EARLY);
     let list = person.line("list --json").run().expect_code(0).out();

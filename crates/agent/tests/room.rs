@@ -184,6 +184,13 @@ fn run(
     head.run(conversation, kept)
 }
 
+/// A session from its beginning.
+fn talk(model: &Talker, window: u64, limits: Limits) -> (Verdict, Conversation, Kept) {
+    let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
+    let verdict = run(model, window, limits, &mut conversation, &mut kept);
+    (verdict, conversation, kept)
+}
+
 fn count(kept: &Kept, kind: &str) -> usize {
     kept.0.iter().filter(|event| event.kind() == kind).count()
 }
@@ -265,27 +272,13 @@ fn a_summary_that_fails_ends_no_run() {
     for summary in [Summary::Empty, Summary::Broken] {
         // Thoughts are short, so that leaving out outputs is enough.
         let model = Talker::new(60, 20, summary);
-        let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
-        let verdict = run(
-            &model,
-            6_000,
-            Limits::default(),
-            &mut conversation,
-            &mut kept,
-        );
+        let (verdict, conversation, kept) = talk(&model, 6_000, Limits::default());
         assert_eq!(verdict.ending, Ending::Completed, "{summary:?} {verdict:?}");
         assert_eq!(kept.conversation(), conversation);
 
         // They are long, so that nothing is enough.
         let model = Talker::new(60, 2000, summary);
-        let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
-        let verdict = run(
-            &model,
-            10_000,
-            Limits::default(),
-            &mut conversation,
-            &mut kept,
-        );
+        let (verdict, conversation, kept) = talk(&model, 10_000, Limits::default());
         assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
         assert!(verdict.message.contains("agent.window"), "{verdict:?}");
         assert_eq!(count(&kept, "not_compacted"), 2, "it is not tried for ever");
@@ -298,14 +291,7 @@ fn a_server_that_says_it_was_told_too_much_is_believed_once() {
     // Its window is smaller than what is known of it.
     let mut model = Talker::new(12, 2000, Summary::Good);
     model.window_bytes = 20_000;
-    let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
-    let verdict = run(
-        &model,
-        200_000,
-        Limits::default(),
-        &mut conversation,
-        &mut kept,
-    );
+    let (verdict, conversation, kept) = talk(&model, 200_000, Limits::default());
     assert_eq!(verdict.ending, Ending::Completed, "{verdict:?}");
     assert!(count(&kept, "compacted") > 0);
     assert_eq!(conversation.turns, 13);
@@ -314,14 +300,7 @@ fn a_server_that_says_it_was_told_too_much_is_believed_once() {
     // It refuses whatever it is told.
     let mut model = Talker::new(12, 2000, Summary::Good);
     model.window_bytes = 1;
-    let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
-    let verdict = run(
-        &model,
-        200_000,
-        Limits::default(),
-        &mut conversation,
-        &mut kept,
-    );
+    let (verdict, ..) = talk(&model, 200_000, Limits::default());
     assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
     assert!(verdict.message.contains("agent.window"), "{verdict:?}");
 }
@@ -334,8 +313,7 @@ fn what_a_summary_costs_counts_against_the_limits() {
         max_tokens: Some(200),
         ..Limits::default()
     };
-    let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
-    let verdict = run(&model, 10_000, limits, &mut conversation, &mut kept);
+    let (verdict, conversation, kept) = talk(&model, 10_000, limits);
     assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
     assert!(verdict.message.contains("--max-tokens"), "{verdict:?}");
     assert_eq!(count(&kept, "compacted"), 1);
