@@ -113,6 +113,62 @@ fn a_file_that_never_holds_still_is_named_and_not_taken() {
 }
 
 #[test]
+fn what_is_written_in_memory_comes_back_as_well() {
+    const WORK: &str = "echo 1 > a && rm gone && mkdir -p new/dir && echo n > new/dir/file && \
+                        rm -r dir && mkdir dir && echo x > dir/only && chmod +x tool && ln -s a near && mv old moved";
+    Person::each(|person| {
+        for (path, content) in [
+            ("a", "0\n"),
+            ("gone", ""),
+            ("dir/below", "1\n"),
+            ("tool", "#!/bin/sh\n"),
+            ("old", "the same content before and after\n"),
+        ] {
+            person.write(format!("project/{path}"), content);
+        }
+        let project = person.project();
+        let look = |path: &str| fs::read_to_string(project.join(path)).ok();
+        let is_done = || {
+            assert_eq!(look("a").as_deref(), Some("1\n"));
+            assert_eq!(look("new/dir/file").as_deref(), Some("n\n"));
+            assert_eq!(look("dir/only").as_deref(), Some("x\n"));
+            assert_eq!(look("near").as_deref(), Some("1\n"));
+            assert!(look("moved").is_some());
+            for gone in ["gone", "dir/below", "old"] {
+                assert_eq!(look(gone), None, "{gone}");
+            }
+        };
+        person
+            .line("start box --layers memory")
+            .run()
+            .expect_code(0);
+        person.script("exec box", WORK).run().expect_code(0);
+        let diff = person.line("diff box --stat").run().expect_code(0).out();
+        assert!(
+            diff.contains("new/dir/file") && diff.contains("gone"),
+            "{diff}"
+        );
+        // Both sides.
+        person.write("project/a", "mine\n");
+        person.line("pull box").run().expect_code(3);
+        assert_eq!(look("a").as_deref(), Some("mine\n"));
+        assert_eq!(look("a.theirs").as_deref(), Some("1\n"));
+        person.line("pull box --force").run().expect_code(0);
+        is_done();
+        person.line("kill box").run().expect_code(0);
+
+        // One command, from nothing to its changes.
+        person
+            .script("run --layers memory --apply auto", "echo 2 > a; rm -r new")
+            .run()
+            .expect_code(0);
+        assert_eq!(look("a").as_deref(), Some("2\n"));
+        assert!(!project.join("new").exists());
+        person.assert_nothing_lives();
+    });
+}
+
+#[test]
 fn what_lies_outside_the_workspace_comes_back_to_where_it_is_wanted() {
     Person::each(|person| {
         person.write("project/dist/a.js", "0\n");

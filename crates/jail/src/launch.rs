@@ -25,6 +25,15 @@ pub struct Launched {
     pub self_test: SelfTest,
     /// Walls that could be built only in part.
     pub degraded: Vec<String>,
+    /// The directory of its writable layers, if they are in memory; they live as long as it is open.
+    pub layers: Option<OwnedFd>,
+}
+
+/// What stage 0 has said until the sandbox was ready.
+struct Said {
+    self_test: SelfTest,
+    degraded: Vec<String>,
+    layers: Option<OwnedFd>,
 }
 
 /// The first process of a sandbox, a child of this process. Its end is the end of everything in
@@ -174,7 +183,11 @@ impl Stage0 {
         let built = self.build(plan, deadline, entrances, admit, &mut init);
         self.has_child = init.is_some();
         match built {
-            Ok((self_test, degraded)) => {
+            Ok(Said {
+                self_test,
+                degraded,
+                layers,
+            }) => {
                 let init = init.ok_or(LaunchError::Vanished)?;
                 let link = self.link.try_clone().map_err(LaunchError::Malformed)?;
                 Ok(Launched {
@@ -182,6 +195,7 @@ impl Stage0 {
                     init,
                     self_test,
                     degraded,
+                    layers,
                 })
             }
             Err(error) => {
@@ -200,7 +214,7 @@ impl Stage0 {
         entrances: &[OwnedFd],
         admit: impl FnOnce(i32) -> Result<(), String>,
         init: &mut Option<Init>,
-    ) -> Result<(SelfTest, Vec<String>), LaunchError> {
+    ) -> Result<Said, LaunchError> {
         let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
             .map_err(|errno| LaunchError::Spawn(errno.into()))?;
         let fds: Vec<_> = [&own]
@@ -268,9 +282,10 @@ fn await_ready(
     deadline: Duration,
     admit: impl FnOnce(i32) -> Result<(), String>,
     init: &mut Option<Init>,
-) -> Result<(SelfTest, Vec<String>), LaunchError> {
+) -> Result<Said, LaunchError> {
     let mut admit = Some(admit);
     let mut degraded = Vec::new();
+    let mut layers = None;
     loop {
         wait_readable(link, started, deadline)?;
         // TRUST: until `Ready` the other end runs our own code; lengths are bounded all the same.
@@ -282,7 +297,14 @@ fn await_ready(
                 }
             }
             Ok(Some((Report::Degraded(note), _))) => degraded.push(note),
-            Ok(Some((Report::Ready(self_test), _))) => return Ok((self_test, degraded)),
+            Ok(Some((Report::Layers, fds))) => layers = fds.into_iter().next(),
+            Ok(Some((Report::Ready(self_test), _))) => {
+                return Ok(Said {
+                    self_test,
+                    degraded,
+                    layers,
+                });
+            }
             Ok(Some((Report::Broken(broken), _))) => return Err(LaunchError::Step(broken)),
             Ok(None) => return Err(LaunchError::Vanished),
             Err(error) => return Err(LaunchError::Malformed(error)),

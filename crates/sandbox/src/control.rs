@@ -7,7 +7,7 @@ use crate::checkpoint::{change, flatten, stack, store};
 use crate::freeze::{Changing, Freezer};
 use crate::layout::{Layout, open_dir};
 use crate::link::set_nonblocking;
-use crate::{fault, trash};
+use crate::{fault, launch, trash, workspace};
 use glovebox_proto::{Code, Fault, decode, encode};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -43,6 +43,8 @@ const STACK_BYTES: usize = 128 << 10;
 pub(crate) enum Order {
     /// Hold the sandbox still until this connection ends.
     Freeze,
+    /// Hand over the directory of layers that are in memory.
+    Layers,
     /// Make a checkpoint.
     Checkpoint {
         comment: Option<String>,
@@ -82,6 +84,8 @@ pub(crate) struct Desk {
     pub(crate) layout: Layout,
     pub(crate) dir: PathBuf,
     pub(crate) freezer: Arc<Freezer>,
+    /// The directory of layers that are in memory.
+    layers: Option<OwnedFd>,
     letters: Mutex<VecDeque<Letter>>,
     /// Readable when there are letters.
     wake: OwnedFd,
@@ -91,7 +95,12 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// Listens in the sandbox's directory.
-    pub(crate) fn new(layout: Layout, dir: PathBuf, freezer: Arc<Freezer>) -> Result<Self, Fault> {
+    pub(crate) fn new(
+        layout: Layout,
+        dir: PathBuf,
+        freezer: Arc<Freezer>,
+        layers: Option<OwnedFd>,
+    ) -> Result<Self, Fault> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags)
             .map_err(|errno| fault::plain_io("cannot make an event descriptor", errno))?;
@@ -101,9 +110,18 @@ impl Desk {
             layout,
             dir,
             freezer,
+            layers,
             letters: Mutex::default(),
             wake,
         })
+    }
+
+    /// The directory of layers that are in memory.
+    pub(crate) fn layers(&self) -> Result<OwnedFd, Fault> {
+        let layers = self.layers.as_ref().map(OwnedFd::try_clone);
+        layers
+            .ok_or_else(workspace::gone_with_memory)?
+            .map_err(|error| fault::plain_io("cannot copy a file descriptor", error))
     }
 
     /// Where clients knock; readable when [`Self::admit`] has somebody to admit.
@@ -270,6 +288,15 @@ fn attend(socket: &OwnedFd, desk: &Desk) {
             }
             Err(fault) => Err(fault),
         },
+        Ok(Some(Order::Layers)) => match desk.layers() {
+            Ok(layers) => {
+                send(socket, &Answer::Ok(String::new()));
+                // A client that is gone needs none.
+                let _ = launch::hand_over(socket, &[layers.as_fd()]);
+                return;
+            }
+            Err(fault) => Err(fault),
+        },
         Ok(Some(Order::Checkpoint {
             comment,
             is_live: true,
@@ -338,6 +365,23 @@ pub(crate) fn order(dir: &Path, order: &Order, wait: Duration) -> Result<(String
             "the supervisor ended without an answer",
         )),
     }
+}
+
+/// The directory of the layers of the sandbox in `dir`, which are in memory.
+pub(crate) fn layers(dir: &Path) -> Result<OwnedFd, Fault> {
+    let socket = match order(dir, &Order::Layers, ORDER_WAIT) {
+        Ok((_, socket)) => socket,
+        Err(fault) if fault.code == Code::NotFound => return Err(workspace::gone_with_memory()),
+        Err(fault) => return Err(fault),
+    };
+    if wait_readable(&socket, Some(ORDER_WAIT))
+        && let Ok(mut fds) = launch::receive(&socket)
+        && let Some(layers) = fds.pop()
+    {
+        return Ok(layers);
+    }
+    let message = "the supervisor did not hand the layers over";
+    Err(Fault::lost(Code::LinkLost, message))
 }
 
 /// Ends a connection and waits until the other side has done what that means.

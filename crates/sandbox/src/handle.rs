@@ -323,7 +323,12 @@ impl Sandbox {
     /// # Errors
     /// `unsupported` where there are none that can be seen from outside.
     pub fn workspace_layers(&self) -> Result<WorkspaceLayers, Fault> {
-        workspace::layers(&self.layout, &self.dir)
+        workspace::layers(&self.layout, &self.dir, || match &self.core.owner {
+            Some(owner) => owner
+                .memory_layers()
+                .ok_or_else(workspace::gone_with_memory),
+            None => control::layers(&self.dir),
+        })
     }
 
     /// Holds every process of a native sandbox still until the result is dropped or this process

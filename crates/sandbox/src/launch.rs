@@ -19,7 +19,7 @@ use rustix::net::{
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -82,7 +82,7 @@ pub(crate) fn supervisor(
     // With it goes our copy of the other end, so that the end of the supervisor is noticed.
     drop(command);
 
-    let handed = match hand_over(&ours, [cell.lock.as_fd(), slot.lock.as_fd()]) {
+    let handed = match hand_over(&ours, &[cell.lock.as_fd(), slot.lock.as_fd()]) {
         // It has ended already; what it said is found while waiting for its answer.
         Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
         handed => handed,
@@ -101,13 +101,14 @@ pub(crate) fn supervisor(
     }
 }
 
-fn hand_over(socket: &OwnedFd, locks: [std::os::fd::BorrowedFd<'_>; 2]) -> Result<(), Errno> {
+/// Sends at most two descriptors.
+pub(crate) fn hand_over(socket: &OwnedFd, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&locks));
+    control.push(SendAncillaryMessage::ScmRights(fds));
     sendmsg(
         socket,
-        &[IoSlice::new(b"locks")],
+        &[IoSlice::new(b"fds")],
         &mut control,
         SendFlags::NOSIGNAL,
     )?;
@@ -119,6 +120,12 @@ pub(crate) fn take_over(socket: &OwnedFd, deadline: Instant) -> Result<[OwnedFd;
     let broken =
         |what: &str| fault::internal(format!("a supervisor is started by glovebox only: {what}"));
     wait_readable(socket, deadline).map_err(|_| broken("nothing was handed over"))?;
+    let fds = receive(socket).map_err(|errno| broken(&errno.to_string()))?;
+    <[OwnedFd; 2]>::try_from(fds).map_err(|_| broken("the locks are missing"))
+}
+
+/// Descriptors that were handed over.
+pub(crate) fn receive(socket: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut word = [0_u8; 16];
@@ -127,15 +134,14 @@ pub(crate) fn take_over(socket: &OwnedFd, deadline: Instant) -> Result<[OwnedFd;
         &mut [IoSliceMut::new(&mut word)],
         &mut control,
         RecvFlags::CMSG_CLOEXEC,
-    )
-    .map_err(|errno| broken(&errno.to_string()))?;
+    )?;
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
             fds.extend(rights);
         }
     }
-    <[OwnedFd; 2]>::try_from(fds).map_err(|_| broken("the locks are missing"))
+    Ok(fds)
 }
 
 /// Whether the starter still waits for the answer.

@@ -16,8 +16,8 @@ use crate::link::{Link, greet};
 use crate::slot::Slot;
 use crate::wall::Wall;
 use crate::{
-    GuestImage, Killed, Name, Orphan, SandboxSpec, WorkspaceLayers, checkpoint, client, fault,
-    sweep, termination, workspace,
+    GuestImage, Killed, Name, Orphan, SandboxSpec, WorkspaceLayers, checkpoint, client, control,
+    fault, sweep, termination, workspace,
 };
 use describe::describe;
 use glovebox_proto::{Code, Fault};
@@ -383,7 +383,8 @@ impl Registry {
     /// `sandbox-not-found`; `unsupported` where there are none that can be seen from outside.
     pub fn workspace_layers(&self, name: &Name) -> Result<WorkspaceLayers, Fault> {
         let dir = self.layout.sandbox(name.as_str());
-        workspace::layers(&self.layout, &dir).map_err(|found| match found.code {
+        let in_memory = || control::layers(&dir);
+        workspace::layers(&self.layout, &dir, in_memory).map_err(|found| match found.code {
             Code::NotFound => fault::not_found(name),
             _ => found,
         })

@@ -67,7 +67,8 @@ pub fn supervise(
     // From here on others may use the sandbox, so it stays even if its starter is gone by now.
     launch::answer(&starter, Ok(()));
     drop(starter);
-    if let Ok(layers) = workspace::layers(&layout, &cell.path) {
+    let in_memory = || life.desk.layers();
+    if let Ok(layers) = workspace::layers(&layout, &cell.path, in_memory) {
         after_ready(layers);
     }
     let end = life.live(&layout, &cell);
@@ -203,7 +204,12 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Life, Faul
     } = raise(layout, cell, &spec, slot)?;
     let listener = open_socket(&cell.path)?;
     let freezer = Freezer::new(owner.process());
-    let desk = Arc::new(Desk::new(layout.clone(), cell.path.clone(), freezer)?);
+    let desk = Arc::new(Desk::new(
+        layout.clone(),
+        cell.path.clone(),
+        freezer,
+        owner.memory_layers(),
+    )?);
     bond::tie(layout, &spec, &desk)?;
     let router = Router::new(greeted, listener)?;
     if !launch::is_awaited(starter) {

@@ -8,8 +8,10 @@ use crate::{Backend, checkpoint, fault};
 use glovebox_jail::spec::{Layers, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
 use std::fs;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// File in a sandbox's directory that is made with it and never written: its time is that of the first
@@ -21,7 +23,7 @@ pub(crate) const BASE: &str = "base";
 const PULLED: &str = "base.pulled";
 
 /// The layers of a native sandbox's workspace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct WorkspaceLayers {
     /// The project, below all layers; `None` for a workspace that began empty.
     pub project: Option<PathBuf>,
@@ -34,27 +36,39 @@ pub struct WorkspaceLayers {
     pub base: PathBuf,
     /// When that was. What changed on the host at this time or later changed since.
     pub pushed_unix_ns: u128,
+    /// Where the layers are in memory, what their paths lead through: they can be opened as long as this
+    /// is there.
+    _held: Option<Arc<OwnedFd>>,
 }
 
-/// Finds the layers of the sandbox in `dir`.
-pub(crate) fn layers(layout: &Layout, dir: &Path) -> Result<WorkspaceLayers, Fault> {
+/// Finds the layers of the sandbox in `dir`. `in_memory` gives the directory of those that are in memory.
+pub(crate) fn layers(
+    layout: &Layout,
+    dir: &Path,
+    in_memory: impl FnOnce() -> Result<OwnedFd, Fault>,
+) -> Result<WorkspaceLayers, Fault> {
     let spec = read_spec(dir)?;
     let unsupported = |message: &str| Err(Fault::failed(Code::Unsupported, message));
     if spec.backend != Backend::Native {
         return unsupported("only a native sandbox has layers on this machine");
-    }
-    if spec.jail.layers == Layers::Memory {
-        return unsupported("the sandbox's layers are in memory, where only its guest sees them");
     }
     if spec.jail.workspace_access == WorkspaceAccess::Live {
         return unsupported(
             "a live workspace has no layers: what was written is on the host already",
         );
     }
+    let held = match spec.jail.layers {
+        Layers::Memory => Some(Arc::new(in_memory()?)),
+        Layers::Disk => None,
+    };
     let stack = checkpoint::stack::read(dir)?;
     let frozen = checkpoint::frozen(layout, &stack.layers);
     // A fork that was never started has written nothing yet.
-    let upper = Some(dir.join(WORKSPACE_UPPER)).filter(|path| path.is_dir());
+    let upper = match &held {
+        Some(held) => in_fd(held),
+        None => dir.join(WORKSPACE_UPPER),
+    };
+    let upper = Some(upper).filter(|path| path.is_dir());
     Ok(WorkspaceLayers {
         project: spec.jail.workspace,
         layers: upper
@@ -64,7 +78,20 @@ pub(crate) fn layers(layout: &Layout, dir: &Path) -> Result<WorkspaceLayers, Fau
         hidden: spec.jail.hidden,
         base: dir.join(BASE),
         pushed_unix_ns: pushed(dir)?,
+        _held: held,
     })
+}
+
+/// The writable layer of the workspace in a directory of layers that has no path of its own.
+fn in_fd(layers: &OwnedFd) -> PathBuf {
+    let name = WORKSPACE_UPPER.rsplit('/').next().unwrap_or_default();
+    PathBuf::from(format!("/proc/self/fd/{}/{name}", layers.as_raw_fd()))
+}
+
+/// There are layers in memory no more.
+pub(crate) fn gone_with_memory() -> Fault {
+    let message = "the sandbox's layers were in memory and have gone with it";
+    Fault::failed(Code::Unsupported, message)
 }
 
 fn pushed(dir: &Path) -> Result<u128, Fault> {

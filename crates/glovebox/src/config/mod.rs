@@ -242,8 +242,7 @@ impl Settings {
     /// Whether what the sandbox writes to its workspace can be collected.
     pub(crate) fn can_collect(&self) -> bool {
         match self.workspace_mode() {
-            WorkspaceMode::Overlay => self.layers.value == Layers::Disk,
-            WorkspaceMode::Copy => true,
+            WorkspaceMode::Overlay | WorkspaceMode::Copy => true,
             WorkspaceMode::Live | WorkspaceMode::ReadOnly | WorkspaceMode::None => false,
         }
     }

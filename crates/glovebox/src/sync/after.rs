@@ -65,6 +65,8 @@ pub(crate) struct After<'a> {
     pub kept_as: Option<&'a str>,
     /// Whether nothing can change any more, because nobody else can get at the sandbox.
     pub is_still: bool,
+    /// Whether the sandbox can be kept for later.
+    pub can_stay: bool,
     /// Whether the command ended with 0.
     pub is_success: bool,
 }
@@ -118,7 +120,8 @@ pub(crate) fn settle(
     };
     let applied = apply::apply(taken, goal, &mut meter, &mut |taken, outcome| {
         if after.when == When::Ask {
-            agree(cx, taken, outcome, &to, after.kept_as.is_some(), signals)
+            let is_offered = after.can_stay && after.kept_as.is_none();
+            agree(cx, taken, outcome, &to, is_offered, signals)
         } else {
             Ok(Answer::Yes)
         }
@@ -201,7 +204,7 @@ fn agree(
     taken: &Taken,
     outcome: &Outcome,
     to: &Path,
-    is_kept: bool,
+    may_wait: bool,
     signals: &Signals,
 ) -> Result<Answer, CommandError> {
     if !question::is_possible() {
@@ -225,10 +228,10 @@ fn agree(
     let text = format!(
         "apply to {}? [y]es, [n]o, [d]iff{}",
         cx.short(to),
-        if is_kept {
-            ""
-        } else {
+        if may_wait {
             ", [k]eep the sandbox for later"
+        } else {
+            ""
         }
     );
     loop {

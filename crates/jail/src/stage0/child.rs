@@ -115,6 +115,11 @@ fn assemble(
         open_sources(&plan.sources)?
     };
     mounts.place_layers(plan, &sources)?;
+    if plan.layers_in_memory() {
+        let layers = staging::open(&mounts.staging, "layers")?;
+        channel::send(control, &Report::Layers, &[layers.as_fd()])
+            .map_err(|_| Broken::new("hand the layers over", Errno::PIPE))?;
+    }
     for step in &plan.steps {
         mounts.apply(step, &mut sources)?;
     }

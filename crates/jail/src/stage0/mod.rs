@@ -51,6 +51,8 @@ pub(crate) enum Report {
     },
     /// A wall could be built only in part; goes into the isolation report.
     Degraded(String),
+    /// Its writable layers are in memory; their directory comes along, for nobody outside has a path to it.
+    Layers,
     /// The sandbox is complete and has checked itself.
     Ready(SelfTest),
     /// A step failed; the start is over.

@@ -37,10 +37,14 @@ pub(crate) fn enter(staging: &OwnedFd) -> Result<(), Broken> {
     rustix::process::fchdir(staging).cannot("enter the staging file system")
 }
 
+/// One of its places.
+pub(crate) fn open(staging: &OwnedFd, name: &str) -> Result<OwnedFd, Broken> {
+    rustix::fs::openat(staging, name, DIR, Mode::empty()).cannot("open a staging directory")
+}
+
 /// Puts a detached mount at one of its places.
 pub(crate) fn attach(staging: &OwnedFd, mount: &OwnedFd, name: &str) -> Result<(), Broken> {
-    let target =
-        rustix::fs::openat(staging, name, DIR, Mode::empty()).cannot("open a staging directory")?;
+    let target = open(staging, name)?;
     mount::attach(mount, &target).cannot("mount a layer in the staging file system")
 }
 

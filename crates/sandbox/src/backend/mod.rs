@@ -90,6 +90,11 @@ pub(crate) trait Owner: Send + Sync + Debug {
         None
     }
 
+    /// The directory of its writable layers, if they are in memory and it lives.
+    fn memory_layers(&self) -> Option<OwnedFd> {
+        None
+    }
+
     /// Prepares to give the sandbox other layers while it lives, with these below its writable ones.
     /// `None` where that cannot be done.
     fn exchange(&self, _cx: ExchangeCx<'_>) -> Option<Result<Layering, Fault>> {

@@ -26,9 +26,10 @@ use glovebox_jail::spec::{Net, RootFs, Spec, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
 use rustix::process::Pid;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long cleaning up a control group may take once its processes are dead.
@@ -172,6 +173,7 @@ pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
         report,
         reference,
         watched: Arc::new(watched),
+        layers: Mutex::new(launched.layers),
     };
     // An owner that is dropped ends its sandbox.
     account::judge(&launched.self_test)?;
@@ -232,6 +234,15 @@ struct Native {
     report: Report,
     reference: Option<ProcessRef>,
     watched: Arc<Watched>,
+    /// Layers in memory. They hold it for as long as this is open, so it goes when the sandbox ends.
+    layers: Mutex<Option<OwnedFd>>,
+}
+
+impl Native {
+    fn layers(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        // Nothing is ever half changed under it.
+        self.layers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Owner for Native {
@@ -251,11 +262,16 @@ impl Owner for Native {
         self.reference
     }
 
+    fn memory_layers(&self) -> Option<OwnedFd> {
+        self.layers().as_ref()?.try_clone().ok()
+    }
+
     fn exchange(&self, cx: ExchangeCx<'_>) -> Option<Result<Layering, Fault>> {
         Some(layering::begin(self, cx))
     }
 
     fn kill(&self) -> Result<(), Fault> {
+        drop(self.layers().take());
         self.watched
             .init
             .kill()

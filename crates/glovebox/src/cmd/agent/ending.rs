@@ -69,6 +69,7 @@ impl Work<'_> {
                 patch: None,
                 kept_as: self.is_kept.then_some(name.as_str()),
                 is_still: false,
+                can_stay: true,
                 is_success: ending == Ending::Completed,
             };
             after::settle(self.cx, &place.sandbox, self.settings, after, self.signals)
@@ -91,9 +92,10 @@ impl Work<'_> {
             }
             Ok(_) => {
                 // A name of the user's own is of something that goes on.
-                let has_layers =
-                    self.settings.backend.value == BackendKind::Native && can_collect;
-                if has_layers && !self.is_kept {
+                let can_stop = self.settings.backend.value == BackendKind::Native
+                    && self.settings.layers.value == Layers::Disk
+                    && can_collect;
+                if can_stop && !self.is_kept {
                     place.sandbox.stop("its changes are kept for `glovebox pull`")?;
                 }
                 self.cx.talk.note(format_args!(
