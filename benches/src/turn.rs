@@ -160,6 +160,7 @@ fn prompt() -> String {
         context: None,
         limits: Vec::new(),
         programs: Vec::new(),
+        is_read_only: false,
         changes_come_back: true,
         servers: Vec::new(),
         addition: None,

@@ -157,6 +157,58 @@ fn every_format_carries_text_calls_and_usage() {
 }
 
 #[test]
+fn anthropic_is_told_how_far_its_cache_is_to_reach() {
+    let marks = |value: &Value| value.to_string().matches("cache_control").count();
+    for provider in FORMATS {
+        let server = ModelServer::start([Step::text("one"), Step::text("two")]);
+        let model = remote(&server, provider);
+        let mut messages = task();
+        ask(&model, &messages).0.unwrap();
+        let call = Call {
+            id: "call_1".to_owned(),
+            name: "Read".to_owned(),
+            arguments: json!({ "path": "a" }),
+            signatures: Vec::new(),
+        };
+        let result = CallResult {
+            id: call.id.clone(),
+            name: call.name.clone(),
+            text: "content".to_owned(),
+            is_error: false,
+            images: Vec::new(),
+        };
+        for _ in 0..3 {
+            messages.push(Message::Assistant {
+                parts: vec![Part::Call(call.clone())],
+            });
+            messages.push(Message::Results {
+                results: vec![result.clone(), result.clone()],
+            });
+        }
+        ask(&model, &messages).0.unwrap();
+        let asked: Vec<Value> = server
+            .asked()
+            .iter()
+            .map(|asked| serde_json::from_str(&asked.body).unwrap())
+            .collect();
+        if provider != Provider::Anthropic {
+            assert_eq!(asked.iter().map(marks).sum::<usize>(), 0, "{provider:?}");
+            continue;
+        }
+        assert_eq!(marks(&asked[0]), 1, "{}", asked[0]);
+        let told = asked[1]["messages"].as_array().unwrap();
+        let counts: Vec<usize> = told.iter().map(marks).collect();
+        assert_eq!(counts, [0, 0, 0, 0, 1, 0, 1], "{}", asked[1]);
+        let newest = told[6]["content"].as_array().unwrap();
+        assert_eq!(
+            newest[1]["cache_control"]["type"], "ephemeral",
+            "{newest:?}"
+        );
+        assert_eq!(marks(&asked[1]), 2);
+    }
+}
+
+#[test]
 fn an_answer_without_its_end_is_asked_for_again_and_never_taken() {
     for provider in FORMATS {
         let server = ModelServer::start([

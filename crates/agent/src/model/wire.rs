@@ -2,9 +2,11 @@
 
 use super::{ModelError, Prompt};
 use crate::{Answer, Call, Message, Part, StopReason, Usage};
+use genai::adapter::AdapterKind;
 use genai::chat::{
-    Binary, BinarySource, ChatMessage, ChatRequest, ContentPart, CustomPart, MessageContent,
-    StopReason as WireStop, StreamEnd, Tool, ToolCall, ToolResponse, Usage as WireUsage,
+    Binary, BinarySource, CacheControl, ChatMessage, ChatRequest, ChatRole, ContentPart,
+    CustomPart, MessageContent, StopReason as WireStop, StreamEnd, Tool, ToolCall, ToolResponse,
+    Usage as WireUsage,
 };
 use genai::{Error, ModelIden};
 use reqwest::header::HeaderMap;
@@ -56,12 +58,29 @@ pub(super) fn request(prompt: &Prompt<'_>, model: &ModelIden) -> ChatRequest {
             .with_description(tool.description.as_str())
             .with_schema(tool.schema.clone())
     });
+    if model.adapter_kind == AdapterKind::Anthropic {
+        mark(&mut messages);
+    }
     let request = ChatRequest::new(messages).with_system(prompt.system);
     // Some servers refuse a list of no tools.
     if prompt.tools.is_empty() {
         return request;
     }
     request.with_tools(tools)
+}
+
+/// Marks where Anthropic's prompt cache is to end: others decide that by themselves. Behind the newest
+/// message that is not the model's, so that the next turn finds all before it, and behind the one before
+/// that, which is looked for when a turn has brought more blocks than the provider looks back.
+/// <https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>
+fn mark(messages: &mut [ChatMessage]) {
+    let told = messages
+        .iter_mut()
+        .rev()
+        .filter(|message| message.role != ChatRole::Assistant);
+    for message in told.take(2) {
+        message.options = Some(CacheControl::Ephemeral.into());
+    }
 }
 
 fn content(part: &Part, model: &ModelIden) -> ContentPart {

@@ -197,6 +197,7 @@ impl Story<'_> {
             has_network: false,
             limits: Vec::new(),
             programs: Vec::new(),
+            is_read_only: false,
             changes_come_back: true,
             servers: Vec::new(),
             context: None,

@@ -305,6 +305,7 @@ impl Place {
                 || settings.backend.value != crate::args::BackendKind::Native,
             limits,
             programs: self.programs()?,
+            is_read_only: settings.workspace_mode() == WorkspaceMode::ReadOnly,
             changes_come_back: settings.can_collect(),
             servers: self
                 .servers
