@@ -62,7 +62,11 @@ fn the_third_ends_the_program_at_once_and_loses_nothing() {
             [130, 143, 129].contains(&status.code().unwrap()),
             "{status:?}"
         );
-        // Its work is where it was, and whoever goes on has it, the command that still runs included.
+        // What ran inside ends, and its work is where it was.
+        let is_quiet = wait_until(Duration::from_secs(10), || {
+            Process::mentioning(&marker).is_empty()
+        });
+        assert!(is_quiet, "the command goes on");
         assert_eq!(state(person), "interrupted");
         let args = ["sessions", "resume", "last", "--apply", "auto"];
         let ran = with(person, &server, args).run().expect_code(0);

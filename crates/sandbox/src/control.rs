@@ -341,17 +341,7 @@ fn receive<T: serde::de::DeserializeOwned>(socket: &OwnedFd) -> Result<Option<T>
 /// Gives an order to the supervisor of the sandbox in `dir` and waits for the answer. The connection
 /// comes back with it.
 pub(crate) fn order(dir: &Path, order: &Order, wait: Duration) -> Result<(String, OwnedFd), Fault> {
-    let gone = |errno| fault::io("reach the supervisor of", dir, errno);
-    let place = open_dir(dir).map_err(gone)?;
-    let socket = new_socket().map_err(gone)?;
-    connect(&socket, &address(&place).map_err(gone)?).map_err(gone)?;
-    if !is_ours(&socket) {
-        return Err(Fault::refused(
-            Code::PermissionDenied,
-            "the supervisor runs as another user",
-        ));
-    }
-    send(&socket, order);
+    let socket = tell(dir, order)?;
     if !wait_readable(&socket, Some(wait)) {
         return Err(Fault::failed(
             Code::TimedOut,
@@ -365,6 +355,22 @@ pub(crate) fn order(dir: &Path, order: &Order, wait: Duration) -> Result<(String
             "the supervisor ended without an answer",
         )),
     }
+}
+
+/// Gives an order and waits for nothing.
+pub(crate) fn tell(dir: &Path, order: &Order) -> Result<OwnedFd, Fault> {
+    let gone = |errno| fault::io("reach the supervisor of", dir, errno);
+    let place = open_dir(dir).map_err(gone)?;
+    let socket = new_socket().map_err(gone)?;
+    connect(&socket, &address(&place).map_err(gone)?).map_err(gone)?;
+    if !is_ours(&socket) {
+        return Err(Fault::refused(
+            Code::PermissionDenied,
+            "the supervisor runs as another user",
+        ));
+    }
+    send(&socket, order);
+    Ok(socket)
 }
 
 /// The directory of the layers of the sandbox in `dir`, which are in memory.

@@ -420,6 +420,13 @@ impl Sandbox {
         Ok(())
     }
 
+    /// Asks for what [`Self::stop`] does and waits for nothing: for whoever is about to exit.
+    pub fn begin_stop(&self, reason: &str) {
+        let reason = reason.to_owned();
+        // Who cannot be reached has ended, or ends with the lease.
+        let _ = control::tell(&self.dir, &Order::Stop { reason });
+    }
+
     /// Ends the sandbox with all it holds; returns when it is gone.
     ///
     /// # Errors

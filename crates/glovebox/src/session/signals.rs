@@ -25,7 +25,7 @@ pub(crate) enum OnSignal {
     Leave,
 }
 
-/// Told of the wish to stop: how often it was uttered.
+/// Told of the wish to stop: how often it was uttered. After the third we end, so nothing may wait then.
 pub(crate) struct OnWish(pub Box<dyn Fn(u32) + Send + Sync>);
 
 impl std::fmt::Debug for OnWish {
@@ -174,11 +174,11 @@ impl Signals {
             (Phase::Idle { .. } | Phase::Working { .. }, SIGCONT | SIGWINCH) => {}
             (Phase::Working { on_signal, asked }, signal) => {
                 *asked += 1;
+                (on_signal.0)(*asked);
                 if *asked >= LAST_WISH {
                     terminal::restore();
                     std::process::exit(128 + signal);
                 }
-                (on_signal.0)(*asked);
             }
             (Phase::Idle { pending }, signal) => {
                 if pending.replace(signal).is_some() {

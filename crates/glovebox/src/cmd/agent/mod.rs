@@ -395,7 +395,9 @@ impl Work<'_> {
             stop: stop.clone(),
         };
         let mut view = View::new(self.cx, Some((&session.log, &session.id)), self.is_json);
+        let stoppable = place.stoppable();
         loop {
+            let stoppable = stoppable.clone();
             let wish = stop.clone();
             let (id, is_quiet) = (session.id.clone(), self.cx.talk.is_quiet);
             self.signals.work(OnWish(Box::new(move |count| {
@@ -404,6 +406,11 @@ impl Work<'_> {
                     render::say(format_args!(
                         "glovebox: once more ends the program at once; `glovebox sessions resume {id}` goes on then"
                     ));
+                }
+                if count > SECOND_WISH
+                    && let Some(sandbox) = &stoppable
+                {
+                    sandbox.begin_stop("the agent was ended at once");
                 }
             })));
             let verdict = head.run(&mut session.conversation, &mut view);
