@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: coverage-guided fuzzing of the decoders.
+//! `cargo xtask fuzz`: coverage-guided fuzzing of decoders, and of what edits, rules and arguments come to.
 
 use crate::step::{self, cargo, has_program};
 use anyhow::{Result, bail};

@@ -40,6 +40,14 @@ impl Definition {
         (self.schema)()
     }
 
+    /// Arguments as the tool understands them, under their own names.
+    ///
+    /// # Errors
+    /// `invalid-argument`, naming which one and why.
+    pub fn check(&self, args: Value) -> Result<Value, Fault> {
+        self.ready(args)?.arguments()
+    }
+
     /// Checks arguments from outside.
     pub(crate) fn ready(&self, args: Value) -> Result<Box<dyn Ready>, Fault> {
         (self.ready)(args)
