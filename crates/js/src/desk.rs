@@ -1,6 +1,5 @@
 //! What the threads of the program know in common: which script runs, until when, and which are given up.
 
-use glovebox_js::Run;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,22 +7,6 @@ use std::time::Instant;
 
 /// Scripts remembered as given up before they began.
 const MAX_CANCELLED: usize = 256;
-
-/// What arrives for the engine.
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    /// A script.
-    Run(Run),
-    /// The end of a call.
-    Answer {
-        token: String,
-        call: u32,
-        is_fault: bool,
-        json: String,
-    },
-    /// A script was given up; the desk knows which.
-    Cancel,
-}
 
 /// Shared by all threads.
 #[derive(Debug, Default)]

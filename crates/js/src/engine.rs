@@ -5,10 +5,10 @@
 //! to rest, is thrown away with everything in it, and the next script is told so.
 
 use crate::console::Console;
-use crate::desk::{Desk, Incoming};
+use crate::desk::Desk;
 use crate::outlet::Outlet;
 use glovebox_js::{
-    Ending, MAX_ARGUMENT_BYTES, MAX_CALLS, MAX_CONTEXT_BYTES, MEMORY_BYTES, Run, Thrown, Word,
+    Ending, MAX_ARGUMENT_BYTES, MAX_CALLS, MAX_CONTEXT_BYTES, MEMORY_BYTES, Run, Thrown, Told, Word,
 };
 use rquickjs::context::EvalOptions;
 use rquickjs::promise::PromiseState;
@@ -118,14 +118,14 @@ impl Engine {
     }
 
     /// Runs what comes, until nothing can come any more.
-    pub(crate) fn work(&mut self, incoming: &Receiver<Incoming>) {
+    pub(crate) fn work(&mut self, incoming: &Receiver<Told>) {
         loop {
             let run = match self.queue.pop_front() {
                 Some(run) => run,
                 None => match incoming.recv() {
-                    Ok(Incoming::Run(run)) => run,
+                    Ok(Told::Run(run)) => run,
                     // Of a script that has ended.
-                    Ok(Incoming::Answer { .. } | Incoming::Cancel) => continue,
+                    Ok(Told::Answer { .. } | Told::Cancel { .. }) => continue,
                     Err(_) => return,
                 },
             };
@@ -133,7 +133,7 @@ impl Engine {
         }
     }
 
-    fn run(&mut self, run: &Run, incoming: &Receiver<Incoming>) {
+    fn run(&mut self, run: &Run, incoming: &Receiver<Told>) {
         let until = Instant::now() + Duration::from_millis(run.limit_ms);
         let shared = Rc::clone(&self.shared);
         let end = |outcome: Outcome, is_fresh| {
@@ -204,7 +204,7 @@ impl Engine {
         })
     }
 
-    fn execute(&mut self, run: &Run, incoming: &Receiver<Incoming>) -> Outcome {
+    fn execute(&mut self, run: &Run, incoming: &Receiver<Told>) -> Outcome {
         self.shared.scripts.set(self.shared.scripts.get() + 1);
         let mut options = EvalOptions::default();
         options.strict = false;
@@ -465,7 +465,7 @@ impl Shared {
     /// Waits for an answer, a timer, or the end: the call or timer, whether it is a fault, and JSON text.
     fn wait(
         &self,
-        incoming: &Receiver<Incoming>,
+        incoming: &Receiver<Told>,
         later: &mut VecDeque<Run>,
     ) -> Option<(u32, bool, String)> {
         let now = Instant::now();
@@ -480,8 +480,8 @@ impl Shared {
         }
         let until = due.map_or(self.until.get(), |at| at.min(self.until.get()));
         match incoming.recv_timeout(until.saturating_duration_since(now).min(LONG)) {
-            Ok(Incoming::Run(run)) => later.push_back(run),
-            Ok(Incoming::Answer {
+            Ok(Told::Run(run)) => later.push_back(run),
+            Ok(Told::Answer {
                 token,
                 call,
                 is_fault,
@@ -491,7 +491,7 @@ impl Shared {
                     token == *self.token.borrow() && self.open.borrow_mut().remove(&call);
                 return is_awaited.then_some((call, is_fault, json));
             }
-            Ok(Incoming::Cancel) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Told::Cancel { .. }) | Err(RecvTimeoutError::Timeout) => {}
             // Nobody listens any more.
             Err(RecvTimeoutError::Disconnected) => self.outlet.leave(),
         }

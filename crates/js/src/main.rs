@@ -14,7 +14,7 @@ mod desk;
 mod engine;
 mod outlet;
 
-use desk::{Desk, Incoming};
+use desk::Desk;
 use engine::Engine;
 use glovebox_js::{Ending, MAX_LINE_BYTES, Thrown, Told, Word};
 use outlet::Outlet;
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
 }
 
 /// Takes lines until there are no more.
-fn read(desk: &Desk, send: &Sender<Incoming>) {
+fn read(desk: &Desk, send: &Sender<Told>) {
     let mut input = BufReader::new(std::io::stdin());
     loop {
         let mut line = Vec::new();
@@ -75,26 +75,14 @@ fn read(desk: &Desk, send: &Sender<Incoming>) {
         if !matches!(read, Ok(bytes) if bytes > 0) || line.last() != Some(&b'\n') {
             return;
         }
-        let incoming = match serde_json::from_slice(&line) {
-            Ok(Told::Run(run)) => Incoming::Run(run),
-            Ok(Told::Answer {
-                token,
-                call,
-                is_fault,
-                json,
-            }) => Incoming::Answer {
-                token,
-                call,
-                is_fault,
-                json,
-            },
-            Ok(Told::Cancel { token }) => {
-                desk.cancel(&token);
-                Incoming::Cancel
-            }
-            Err(_) => return,
+        let Ok(told) = serde_json::from_slice(&line) else {
+            return;
         };
-        if send.send(incoming).is_err() {
+        // Noted at once: the engine may be in the middle of that script.
+        if let Told::Cancel { token } = &told {
+            desk.cancel(token);
+        }
+        if send.send(told).is_err() {
             return;
         }
     }
