@@ -1,7 +1,5 @@
 //! Arbitrary contents and replacements through the rules of Edit, which are pure.
 #![no_main]
-// What the guest makes of the answers is not of interest here.
-#![allow(dead_code)]
 
 #[path = "../../crates/guest/src/files/edit/nearest.rs"]
 mod nearest;

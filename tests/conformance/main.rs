@@ -14,6 +14,7 @@ mod endings;
 mod files;
 mod fixture;
 mod jobs;
+mod scripts;
 mod search;
 mod sshd;
 mod tools;
@@ -78,7 +79,7 @@ suite! {
     tools::files_are_written_read_edited_and_found,
     tools::commands_are_jobs_with_sessions,
     tools::what_is_left_out_can_be_read,
-    tools::scripts_keep_their_variables_and_call_tools,
+    scripts::scripts_keep_their_variables_and_call_tools,
     tools::whatever_comes_has_a_bounded_clear_outcome,
     tools::calls_wait_for_each_other_only_where_they_must,
     tools::a_long_session_loses_nothing_and_leaves_nothing,
@@ -122,7 +123,7 @@ suite! {
     tools::files_are_written_read_edited_and_found,
     tools::commands_are_jobs_with_sessions,
     tools::what_is_left_out_can_be_read,
-    tools::scripts_keep_their_variables_and_call_tools,
+    scripts::scripts_keep_their_variables_and_call_tools,
     tools::whatever_comes_has_a_bounded_clear_outcome,
     tools::calls_wait_for_each_other_only_where_they_must,
     tools::a_lost_call_is_never_made_twice,
