@@ -2,7 +2,7 @@
 //! giving up a call gives up what it asked for, and nothing is waited for without end.
 
 use crate::Hands;
-use glovebox_proto::{Class, Code, Fault, Reply, Request, WriteMode};
+use glovebox_proto::{Code, Fault, Reply, Request, WriteMode};
 use glovebox_sandbox::{Incoming, Sandbox, Stream};
 use serde_bytes::ByteBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,17 +106,9 @@ impl<'a> Call<'a> {
         permissions: u32,
         content: &[u8],
     ) -> Result<bool, Fault> {
-        let mut stream = self.sandbox().open(Request::FileWrite {
-            path: ByteBuf::from(path.as_bytes()),
-            mode,
-            permissions,
-            make_parents: true,
-        })?;
-        // A refused input means that the answer says why; only a lost link ends it here.
-        match stream.send(content).and_then(|()| stream.finish_input()) {
-            Err(fault) if fault.class == Class::Lost => return Err(fault),
-            _ => {}
-        }
+        let mut stream = self
+            .sandbox()
+            .send_file(path.as_bytes(), mode, permissions, content)?;
         loop {
             match self.next(&mut stream, Duration::ZERO)? {
                 Incoming::Data { .. } => {}

@@ -47,17 +47,7 @@ impl Sandbox {
 
     /// Writes a file, with its parents; true when it is new.
     pub fn write_file(&self, path: &[u8], mode: WriteMode, content: &[u8]) -> Result<bool, Fault> {
-        let mut stream = self.open(Request::FileWrite {
-            path: ByteBuf::from(path),
-            mode,
-            permissions: 0o644,
-            make_parents: true,
-        })?;
-        // A refused input means that the answer says why; only a lost link ends it here.
-        match stream.send(content).and_then(|()| stream.finish_input()) {
-            Err(fault) if fault.class == Class::Lost => return Err(fault),
-            _ => {}
-        }
+        let mut stream = self.send_file(path, mode, 0o644, content)?;
         loop {
             match stream.recv() {
                 Incoming::Data { .. } => {}
@@ -65,6 +55,31 @@ impl Sandbox {
                 Incoming::Reply(Ok(_)) => return Err(unexpected("a written file")),
                 Incoming::Reply(Err(fault)) => return Err(fault),
             }
+        }
+    }
+
+    /// Sends a whole file, to be written with its parents. The answer, [`Reply::Written`], is still to come:
+    /// for who does not want to wait for it without looking up.
+    ///
+    /// # Errors
+    /// The loss of the link; what else goes wrong is in the answer.
+    pub fn send_file(
+        &self,
+        path: &[u8],
+        mode: WriteMode,
+        permissions: u32,
+        content: &[u8],
+    ) -> Result<Stream, Fault> {
+        let stream = self.open(Request::FileWrite {
+            path: ByteBuf::from(path),
+            mode,
+            permissions,
+            make_parents: true,
+        })?;
+        // A refused input means that the answer says why; only a lost link ends it here.
+        match stream.send(content).and_then(|()| stream.finish_input()) {
+            Err(fault) if fault.class == Class::Lost => Err(fault),
+            _ => Ok(stream),
         }
     }
 
