@@ -11,7 +11,6 @@ use crate::exit::CommandError;
 use crate::host;
 use crate::sync::{collect_own, copied};
 use glovebox_proto::{Fault, JobInfo, JobState};
-use glovebox_sandbox::jail::spec::Layers;
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxSpec};
 use glovebox_tools::policy::{Gate, Journal};
 use glovebox_tools::{Children, Hands, is_script_session};
@@ -161,8 +160,7 @@ impl Seat {
         }
         let mut wanted = wanted_named(cx, &settings, &project)?;
         cx.announce(&wanted);
-        let has_layers =
-            wanted.spec.backend == Backend::Native && wanted.spec.jail.layers == Layers::Disk;
+        let has_layers = wanted.spec.has_layers_on_disk();
         // What cannot be kept when it stops must not stop by itself.
         wanted.spec.lease_ms = own.lease_ms.filter(|_| has_layers);
         let name = Name::random(own.prefix);

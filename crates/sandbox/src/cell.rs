@@ -17,8 +17,7 @@ use crate::layout::{Layout, open_dir};
 use crate::name::random_hex;
 use crate::process::ProcessRef;
 use crate::registry::State;
-use crate::{Backend, Name, SandboxSpec, checkpoint, trash};
-use glovebox_jail::spec::Layers;
+use crate::{Name, SandboxSpec, checkpoint, trash};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, openat};
 use rustix::io::Errno;
@@ -260,8 +259,7 @@ impl Cell {
 
     /// Whether it holds layers on disk, that is, work that may be worth keeping.
     pub(crate) fn has_layers(&self) -> bool {
-        let is_on_disk = read_spec(&self.path)
-            .is_ok_and(|spec| spec.backend == Backend::Native && spec.jail.layers == Layers::Disk);
+        let is_on_disk = read_spec(&self.path).is_ok_and(|spec| spec.has_layers_on_disk());
         is_on_disk && (self.path.join(LAYERS).is_dir() || checkpoint::stack::exists(&self.path))
     }
 }
@@ -369,6 +367,7 @@ fn corrupt(path: &Path, what: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Backend;
 
     fn make(layout: &Layout, name: &Name) -> Option<Cell> {
         let spec = SandboxSpec::new(Backend::Host);

@@ -281,26 +281,11 @@ impl Registry {
                 }
                 continue;
             };
-            let is_resumed = started == Started::Resumed;
-            let old_slot = read_status(&cell.path).ok().and_then(|status| status.slot);
-            if is_resumed {
-                status.slot = old_slot;
-            }
-            let written = if is_resumed {
-                cell.write_spec(spec)
-                    .and_then(|()| cell.write_status(&status))
-            } else {
-                Ok(())
-            };
-            let slot = written.and_then(|()| match old_slot.filter(|_| is_resumed) {
-                Some(number) => Slot::lease_again(&self.layout, number),
-                None => self.lease_slot(),
-            });
-            let ready = slot.and_then(|slot| {
-                status.slot = Some(slot.number);
-                cell.write_status(&status)?;
-                launch::supervisor(&self.layout, supervisor, &cell, slot, deadline)
-            });
+            let ready = self
+                .furnish(&cell, started, spec, &mut status)
+                .and_then(|slot| {
+                    launch::supervisor(&self.layout, supervisor, &cell, slot, deadline)
+                });
             match ready {
                 Ok(Ready { child }) => {
                     lock(&self.supervisors).push(child);
@@ -512,6 +497,29 @@ impl Registry {
             }
             std::thread::sleep(LOOK_AGAIN);
         }
+    }
+
+    /// Writes down what is about to start in a directory that is ours, with the slot that it gets: a new
+    /// one, or the one it had.
+    fn furnish(
+        &self,
+        cell: &Cell,
+        started: Started,
+        spec: &SandboxSpec,
+        status: &mut Status,
+    ) -> Result<Slot, Fault> {
+        if started == Started::Resumed {
+            status.slot = read_status(&cell.path).ok().and_then(|was| was.slot);
+            cell.write_spec(spec)?;
+            cell.write_status(status)?;
+        }
+        let slot = match status.slot {
+            Some(number) => Slot::lease_again(&self.layout, number),
+            None => self.lease_slot(),
+        }?;
+        status.slot = Some(slot.number);
+        cell.write_status(status)?;
+        Ok(slot)
     }
 
     fn known(&self, name: &Name) -> Result<Entry, Fault> {

@@ -1,7 +1,7 @@
 //! What is wanted of a sandbox, whatever stands behind it: declared and serialisable.
 
 use crate::Name;
-use glovebox_jail::spec::Spec;
+use glovebox_jail::spec::{Layers, Spec};
 use glovebox_proto::{Code, Fault, limits::MAX_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -89,6 +89,11 @@ impl SandboxSpec {
             lease_ms: None,
             parent: None,
         }
+    }
+
+    /// Whether its files stay on this machine when it stops: their layers are native, and on disk.
+    pub fn has_layers_on_disk(&self) -> bool {
+        self.backend == Backend::Native && self.jail.layers == Layers::Disk
     }
 
     /// Whether it ends with the one on whose behalf it was made.

@@ -108,6 +108,7 @@ fn make_token() -> Result<(String, Token), CommandError> {
         .remedy(format!("set ${TOKEN_VARIABLE}"));
         return Err(fault.into());
     }
+    // As hard to guess as the bytes, and text.
     let text = blake3::hash(&bytes).to_hex().to_string();
     let token = Token::parse(&text).map_err(|error| Fault::failed(Code::Internal, error))?;
     Ok((text, token))

@@ -239,6 +239,12 @@ impl Settings {
         }
     }
 
+    /// Whether the sandbox's files stay on this machine when it stops
+    /// ([`glovebox_sandbox::SandboxSpec::has_layers_on_disk`], before there is a spec).
+    pub(crate) fn has_layers_on_disk(&self) -> bool {
+        self.backend.value == BackendKind::Native && self.layers.value == Layers::Disk
+    }
+
     /// Whether what the sandbox writes to its workspace can be collected.
     pub(crate) fn can_collect(&self) -> bool {
         match self.workspace_mode() {

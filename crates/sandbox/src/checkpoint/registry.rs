@@ -7,8 +7,7 @@ use crate::cell::{Cell, Found, Status, read_spec};
 use crate::control::{self, Order};
 use crate::layout::Layout;
 use crate::registry::{State, is_kept};
-use crate::{Backend, Name, Registry, SandboxSpec, fault, trash, workspace};
-use glovebox_jail::spec::Layers;
+use crate::{Name, Registry, SandboxSpec, fault, trash, workspace};
 use glovebox_proto::{Code, Fault};
 use std::fs;
 use std::path::Path;
@@ -207,8 +206,7 @@ impl Registry {
             }
             Found::Absent | Found::Free(_) => return Err(fault::not_found(name)),
         };
-        let spec = read_spec(&dir)?;
-        if spec.backend == Backend::Native && spec.jail.layers == Layers::Disk {
+        if read_spec(&dir)?.has_layers_on_disk() {
             return Ok(access);
         }
         Err(Fault::failed(

@@ -1,14 +1,13 @@
 //! After the loop: what is said about how it ended, and what becomes of the changes.
 
 use super::{Place, Session, Work};
-use crate::args::{Apply, BackendKind, WorkspaceMode};
+use crate::args::{Apply, WorkspaceMode};
 use crate::config::Settings;
 use crate::exit::CommandError;
 use crate::sync::after::{self, After, Settled, When};
 use crate::sync::question;
 use glovebox_agent::{Ending, SessionState, Verdict};
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::jail::spec::Layers;
 
 /// When changes are taken over, given how the run ended.
 pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> When {
@@ -60,8 +59,7 @@ impl Work<'_> {
         }
         // What is read-only in this phase may have been written in one before.
         let may_be_written_before = self.settings.workspace_mode() == WorkspaceMode::ReadOnly
-            && self.settings.backend.value == BackendKind::Native
-            && self.settings.layers.value == Layers::Disk;
+            && self.settings.has_layers_on_disk();
         let can_collect = self.settings.can_collect() || may_be_written_before;
         let settled = if can_collect {
             let after = After {
@@ -92,10 +90,7 @@ impl Work<'_> {
             }
             Ok(_) => {
                 // A name of the user's own is of something that goes on.
-                let can_stop = self.settings.backend.value == BackendKind::Native
-                    && self.settings.layers.value == Layers::Disk
-                    && can_collect;
-                if can_stop && !self.is_kept {
+                if self.settings.has_layers_on_disk() && can_collect && !self.is_kept {
                     place.sandbox.stop("its changes are kept for `glovebox pull`")?;
                 }
                 self.cx.talk.note(format_args!(

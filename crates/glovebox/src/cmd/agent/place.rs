@@ -15,7 +15,7 @@ use crate::sync::copied;
 use crate::wanted::{self, Wanted};
 use glovebox_agent::{Facts, Placement, Program, ServerPlace};
 use glovebox_proto::{Class, Exec, Fault};
-use glovebox_sandbox::jail::spec::{Layers, Net, WORKSPACE};
+use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
 use glovebox_server::client::Servers;
 use glovebox_tools::{Children, Context, Hands};
@@ -176,9 +176,7 @@ impl Place {
     /// the user has named is to go on.
     pub(crate) fn stoppable(&self) -> Option<Arc<Sandbox>> {
         let spec = self.registry.spec(self.name()?).ok()?;
-        let can_stop = spec.lease_ms.is_some()
-            && spec.backend == Backend::Native
-            && spec.jail.layers == Layers::Disk;
+        let can_stop = spec.lease_ms.is_some() && spec.has_layers_on_disk();
         can_stop.then(|| Arc::clone(&self.sandbox))
     }
 

@@ -20,7 +20,7 @@ use crate::render;
 use crate::session::Signals;
 use glovebox_agent::{Conversation, Ending, Placement, SessionState, Verdict};
 use glovebox_proto::{Code, Fault, WriteMode};
-use glovebox_sandbox::jail::spec::{Layers, WORKSPACE};
+use glovebox_sandbox::jail::spec::WORKSPACE;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -86,9 +86,8 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
 
 /// Between phases a sandbox is stopped and started again with its files.
 fn check(placement: Placement, phase: &Phase, settings: &Settings) -> Result<(), CommandError> {
-    let has_layers = settings.backend.value == BackendKind::Native
-        && settings.layers.value == Layers::Disk
-        && settings.workspace_mode() != WorkspaceMode::Copy;
+    let has_layers =
+        settings.has_layers_on_disk() && settings.workspace_mode() != WorkspaceMode::Copy;
     if placement == Placement::Sandbox && !has_layers {
         return Err(CommandError::usage(
             format!(
