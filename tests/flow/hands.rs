@@ -414,3 +414,54 @@ fn files_are_shown_for_what_they_are() {
         let _ = person.line("kill box").run().expect_code(0);
     });
 }
+
+#[test]
+fn a_file_written_again_and_again_is_one_change() {
+    Person::each(|person| {
+        person.write("project/old", "0\n");
+        let _ = person.line("start -q box").run().expect_code(0);
+        let write = |path: &str, content: &str| {
+            let wanted = json!({ "path": path, "content": content, "overwrite": true });
+            text(person, "Write", &wanted);
+        };
+        let inside = |script: &str| {
+            let ran = person.script("exec box", script).run().expect_code(0);
+            String::from_utf8(ran.stdout).unwrap()
+        };
+        let change = |from: &str, to: &str| {
+            let wanted = json!({ "path": "old", "old_string": from, "new_string": to });
+            text(person, "Edit", &wanted);
+        };
+        // From the project, from the layer it is written to, and from a layer that was frozen.
+        for round in ["1", "2", "3"] {
+            write("old", &format!("{round}a\n"));
+            inside("chmod 640 old; exec 3< old; printf kept > kept; cat <&3 >> kept");
+            write("old", &format!("{round}b\n"));
+            change("b", "c");
+            change("c", "d");
+            write("new", &format!("{round}\n"));
+            write("new", &format!("{round}!\n"));
+            assert_eq!(
+                inside("cat kept old new; stat -c %a old; ls -A"),
+                format!("kept{round}a\n{round}d\n{round}!\n640\nkept\nnew\nold\n")
+            );
+            person.line("checkpoint -q box").run().expect_code(0);
+        }
+        inside("rm kept");
+        person.line("pull -q box").run().expect_code(0);
+        let names = || {
+            let entries = std::fs::read_dir(person.project()).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(), ["new", "old"]);
+        let read = |name| std::fs::read_to_string(person.project().join(name)).unwrap();
+        assert_eq!((read("old"), read("new")), ("3d\n".into(), "3!\n".into()));
+        // Nothing of the project shines through where the file is removed.
+        inside("rm old");
+        person.line("pull -q box").run().expect_code(0);
+        assert_eq!(names(), ["new"]);
+        person.line("kill -q box").run().expect_code(0);
+    });
+}

@@ -1,7 +1,7 @@
 //! From frames to actions: every request the host can make, and where its answer comes from.
 
 use crate::fault;
-use crate::files;
+use crate::files::{self, TopLayer};
 use crate::job::{Feeder, Follower, STDERR, STDOUT, Waiter};
 use crate::serve::Server;
 use crate::terminal;
@@ -170,6 +170,7 @@ impl Server {
                     mode,
                     permissions,
                     make_parents,
+                    top: self.top_layer,
                 };
                 self.requests
                     .insert(id, Open::Write(Box::new(Writing::new(spec))));
@@ -222,7 +223,8 @@ impl Server {
             }
             Request::Edit { path, replacements } => {
                 let path = at(&path);
-                self.task(id, move |_| files::edit(&path, &replacements))?;
+                let top = self.top_layer;
+                self.task(id, move |_| files::edit(&path, &replacements, top))?;
             }
             Request::Glob(glob) => {
                 let path = at(&glob.path);
@@ -264,8 +266,10 @@ impl Server {
         Ok(())
     }
 
-    /// Rules mean directories, not paths: after an exchange of the mounts they are built again.
+    /// After an exchange of the mounts: the top layer is new, and rules, which mean directories and not
+    /// paths, are built again.
     fn renew(&mut self) -> Result<(), Fault> {
+        self.top_layer = self.top_layer.map(|_| TopLayer::begins());
         let Some(walls) = &self.cx.walls else {
             return Ok(());
         };
@@ -282,7 +286,9 @@ impl Server {
         let copy = copy
             .transpose()
             .map_err(|errno| fault::system(errno, "cannot share the rules"))?;
-        self.workers.renew(copy);
+        self.workers
+            .renew(copy)
+            .map_err(|errno| fault::system(errno, "cannot call workers"))?;
         self.wardens.renew(built.fd);
         Ok(())
     }

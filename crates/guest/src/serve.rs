@@ -6,6 +6,7 @@
 //! while the link is congested no result and no followed output is taken, and long before unread
 //! answers add up to much, no request either.
 
+use crate::files::TopLayer;
 use crate::job::Job;
 use crate::link::{Link, LinkEnd};
 use crate::requests::Open;
@@ -153,6 +154,8 @@ pub(crate) struct Server {
     /// Where output is read to before it is logged and sent.
     pub(crate) scratch: Vec<u8>,
     pub(crate) dev_null: OwnedFd,
+    /// `None` where files are not a sandbox's own.
+    pub(crate) top_layer: Option<TopLayer>,
     has_greeted: bool,
     /// The workers' descriptor is not watched.
     holds_results: bool,
@@ -233,6 +236,7 @@ impl Server {
             buffers: Vec::new(),
             scratch: Vec::new(),
             dev_null,
+            top_layer: cx.is_init.then(TopLayer::begins),
             has_greeted: false,
             holds_results: false,
             is_deaf: false,

@@ -4,12 +4,18 @@
 //! Landlock ruleset of commands to itself before it does anything, so that a file request cannot
 //! reach what a command could not. Results wait in a short queue; a thread with a result and no
 //! room waits, which bounds what a host that does not read can make us hold.
+//!
+//! Work and results are announced by bytes in a socket and a pipe, not by a condition variable and
+//! an eventfd: the kernel then knows that who calls is about to wait, and lets who is called go on
+//! where the caller was. Waking a processor that sleeps takes longer than reading a small file.
 
 use glovebox_jail::process::restrict_this_thread;
 use glovebox_proto::{Code, Fault, RequestId};
-use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::pipe::PipeFlags;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,25 +30,49 @@ pub(crate) type Work<T> = Box<dyn FnOnce() -> Result<T, Fault> + Send>;
 
 struct Shared<T> {
     state: Mutex<State<T>>,
-    /// There is work, or the end has come. Waited on by threads.
-    has_work: Condvar,
     /// There is room for a result. Waited on by threads.
     has_room: Condvar,
     /// After closing: somebody has brought something back or left. Waited on by who closes.
     has_rest: Condvar,
     /// Readable when there are results.
     wake: OwnedFd,
+    /// Makes `wake` readable.
+    announce: OwnedFd,
 }
 
 struct State<T> {
     landlock: Option<Arc<OwnedFd>>,
     /// Threads of an earlier one are confined to what was there then, and leave. They are not counted.
     generation: u32,
+    calls: Calls,
     work: VecDeque<(RequestId, Work<T>)>,
     results: VecDeque<(RequestId, Result<T, Fault>)>,
     threads: usize,
+    /// Threads that wait for a call, none of which is on its way.
     idle: usize,
     is_closed: bool,
+}
+
+/// How the threads of a generation are called to work: a message each. Dropping `caller` sends them home.
+struct Calls {
+    caller: OwnedFd,
+    called: Arc<OwnedFd>,
+}
+
+impl Calls {
+    fn new() -> Result<Self, Errno> {
+        let (called, caller) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        set_socket_timeout(&called, Timeout::Recv, Some(IDLE))?;
+        Ok(Self {
+            caller,
+            called: Arc::new(called),
+        })
+    }
 }
 
 impl<T> Shared<T> {
@@ -60,23 +90,24 @@ pub(crate) struct Workers<T> {
 impl<T: Send + 'static> Workers<T> {
     /// No thread is started yet.
     pub(crate) fn new(landlock: Option<OwnedFd>) -> Result<Self, Errno> {
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (wake, announce) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let state = State {
             landlock: landlock.map(Arc::new),
             generation: 0,
+            calls: Calls::new()?,
             work: VecDeque::new(),
             results: VecDeque::new(),
             threads: 0,
             idle: 0,
             is_closed: false,
         };
-        let [has_work, has_room, has_rest] = [const { Condvar::new() }; 3];
+        let [has_room, has_rest] = [const { Condvar::new() }; 2];
         let shared = Shared {
             state: Mutex::new(state),
-            has_work,
             has_room,
             has_rest,
             wake,
+            announce,
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -94,7 +125,13 @@ impl<T: Send + 'static> Workers<T> {
     /// `busy` when not even one thread can be started.
     pub(crate) fn submit(&self, id: RequestId, work: Work<T>) -> Result<(), Fault> {
         let mut state = self.shared.state();
-        if state.idle <= state.work.len() && state.threads < MAX_THREADS {
+        if state.idle > 0 {
+            // Under the lock: a thread whose patience has just ended must find its call.
+            rustix::io::write(&state.calls.caller, &[0]).map_err(|errno| {
+                Fault::failed(Code::Io, format!("cannot call a thread to work: {errno}"))
+            })?;
+            state.idle -= 1;
+        } else if state.threads < MAX_THREADS {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
             match thread.spawn(move || live(&shared)) {
@@ -108,19 +145,21 @@ impl<T: Send + 'static> Workers<T> {
             }
         }
         state.work.push_back((id, work));
-        drop(state);
-        self.shared.has_work.notify_one();
         Ok(())
     }
 
     /// Confines what is done from now on with another ruleset.
-    pub(crate) fn renew(&self, landlock: Option<OwnedFd>) {
+    ///
+    /// # Errors
+    /// When the kernel has no descriptors left; nothing has changed then.
+    pub(crate) fn renew(&self, landlock: Option<OwnedFd>) -> Result<(), Errno> {
+        let calls = Calls::new()?;
         let mut state = self.shared.state();
         state.landlock = landlock.map(Arc::new);
         state.generation = state.generation.wrapping_add(1);
+        state.calls = calls;
         (state.threads, state.idle) = (0, 0);
-        drop(state);
-        self.shared.has_work.notify_all();
+        Ok(())
     }
 
     /// Takes no more work, and waits until what is being done has been brought back. Work that has
@@ -151,14 +190,15 @@ impl<T: Send + 'static> Workers<T> {
     /// The next result.
     pub(crate) fn result(&self) -> Option<(RequestId, Result<T, Fault>)> {
         let mut state = self.shared.state();
+        let was_full = state.results.len() >= MAX_RESULTS;
         let result = state.results.pop_front();
         if result.is_none() {
             // Under the lock, so that a wake-up between the look and the reset is not lost.
-            let _ = rustix::io::read(&self.shared.wake, &mut [0_u8; 8]);
+            let _ = rustix::io::read(&self.shared.wake, &mut [0_u8; 64]);
         }
         drop(state);
-        if result.is_some() {
-            self.shared.has_room.notify_one();
+        if was_full {
+            self.shared.has_room.notify_all();
         }
         result
     }
@@ -169,6 +209,7 @@ fn live<T>(shared: &Shared<T>) {
     let mut state = shared.state();
     let generation = state.generation;
     let landlock = state.landlock.clone();
+    let called = Arc::clone(&state.calls.called);
     drop(state);
     let confined = match landlock {
         Some(ruleset) => restrict_this_thread(ruleset.as_fd()),
@@ -184,20 +225,19 @@ fn live<T>(shared: &Shared<T>) {
             if state.is_closed {
                 shared.has_rest.notify_all();
             }
-            let (again, wait) = shared
-                .has_work
-                .wait_timeout(state, IDLE)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = again;
-            if state.generation != generation {
-                return;
+            drop(state);
+            while rustix::io::read(&called, &mut [0_u8; 1]).is_err() {
+                state = shared.state();
+                // With nobody counted as idle, a call for this thread is in the socket already.
+                if state.generation == generation && state.idle > 0 {
+                    state.idle -= 1;
+                    state.threads -= 1;
+                    shared.has_rest.notify_all();
+                    return;
+                }
+                drop(state);
             }
-            state.idle -= 1;
-            if wait.timed_out() && state.work.is_empty() {
-                state.threads -= 1;
-                shared.has_rest.notify_all();
-                return;
-            }
+            state = shared.state();
             continue;
         };
         drop(state);
@@ -217,7 +257,10 @@ fn live<T>(shared: &Shared<T>) {
         }
         state.results.push_back((id, result));
         if state.results.len() == 1 {
-            let _ = rustix::io::write(&shared.wake, &1_u64.to_ne_bytes());
+            // Who is called may run at once, and must not meet the lock.
+            drop(state);
+            let _ = rustix::io::write(&shared.announce, &[0]);
+            state = shared.state();
         }
     }
 }

@@ -7,7 +7,7 @@ mod diff;
 mod nearest;
 mod replace;
 
-use super::{Sink, WriteSpec, require_regular, shown};
+use super::{Sink, TopLayer, WriteSpec, require_regular, shown};
 use crate::fault;
 use glovebox_proto::limits::MAX_EDIT_BYTES;
 use glovebox_proto::{Code, Edited, Fault, Replaced, Replacement, Reply, WriteMode};
@@ -16,7 +16,11 @@ use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 /// Replaces texts in the file at `path`.
-pub(crate) fn edit(path: &[u8], wanted: &[Replacement]) -> Result<Reply, Fault> {
+pub(crate) fn edit(
+    path: &[u8],
+    wanted: &[Replacement],
+    top: Option<TopLayer>,
+) -> Result<Reply, Fault> {
     let fail = |errno| fault::file(errno, &format!("cannot edit {}", shown(path)));
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(fail)?;
@@ -50,6 +54,7 @@ pub(crate) fn edit(path: &[u8], wanted: &[Replacement]) -> Result<Reply, Fault> 
         mode: WriteMode::Replace,
         permissions: 0o666,
         make_parents: false,
+        top,
     })?;
     sink.write(&new)?;
     let now = rustix::fs::stat(path).map_err(fail)?;
@@ -81,7 +86,7 @@ pub(crate) fn edit(path: &[u8], wanted: &[Replacement]) -> Result<Reply, Fault> 
 
 fn read(file: &OwnedFd, size: u64) -> Result<Vec<u8>, Errno> {
     let mut content = Vec::with_capacity(size as usize + 1);
-    let mut room = vec![0_u8; 64 << 10];
+    let mut room = vec![0_u8; (size as usize + 1).clamp(4 << 10, 64 << 10)];
     // It may grow while it is read; what comes after the size seen first is noticed later.
     while content.len() as u64 <= MAX_EDIT_BYTES {
         match rustix::io::read(file, room.as_mut_slice()) {
