@@ -2,7 +2,7 @@
 
 use super::{Sandbox, unexpected};
 use crate::stream::{Incoming, Stream};
-use glovebox_proto::limits::MAX_LIST_ENTRIES;
+use glovebox_proto::limits::{MAX_DATA_BYTES, MAX_LIST_ENTRIES};
 use glovebox_proto::{Class, Code, DirEntry, Fault, Reply, Request, Stat, WriteMode};
 use serde_bytes::ByteBuf;
 use std::sync::Arc;
@@ -70,12 +70,21 @@ impl Sandbox {
         permissions: u32,
         content: &[u8],
     ) -> Result<Stream, Fault> {
-        let stream = self.open(Request::FileWrite {
+        let request = Request::FileWrite {
             path: ByteBuf::from(path),
             mode,
             permissions,
             make_parents: true,
-        })?;
+        };
+        if content.len() <= MAX_DATA_BYTES as usize {
+            let core = &self.core;
+            let id = core
+                .link
+                .open_with_input(&request, content)
+                .map_err(|fault| core.explain(fault))?;
+            return Ok(Stream::new(Arc::clone(core), id));
+        }
+        let stream = self.open(request)?;
         // A refused input means that the answer says why; only a lost link ends it here.
         match stream.send(content).and_then(|()| stream.finish_input()) {
             Err(fault) if fault.class == Class::Lost => Err(fault),

@@ -158,14 +158,27 @@ impl Link {
 
     /// Sends a request. The caller owns the id until it calls [`Self::release`].
     pub(crate) fn open(&self, request: &Request) -> Result<u32, Fault> {
-        self.open_as(request, Exchange::new(Flow::of(request)))
+        self.open_as(request, Exchange::new(Flow::of(request)), None)
+    }
+
+    /// Sends a request together with all of its input, at most [`MAX_DATA_BYTES`].
+    pub(crate) fn open_with_input(&self, request: &Request, input: &[u8]) -> Result<u32, Fault> {
+        let mut exchange = Exchange::new(Flow::of(request));
+        let wanted = input.len() as u32;
+        let booked = exchange.spend(wanted);
+        debug_assert!(
+            wanted <= MAX_DATA_BYTES && booked == Outbound::Room(wanted),
+            "the input of a request that takes any fits into one frame"
+        );
+        exchange.finish_input();
+        self.open_as(request, exchange, Some(input))
     }
 
     /// [`Self::open`], with its content gathered for [`Self::gathered`] instead of delivered.
     pub(crate) fn open_gathering(&self, request: &Request, max_bytes: u64) -> Result<u32, Fault> {
         let mut exchange = Exchange::new(Flow::of(request));
         exchange.gather(max_bytes);
-        self.open_as(request, exchange)
+        self.open_as(request, exchange, None)
     }
 
     /// The content of a request whose reply has arrived.
@@ -175,7 +188,13 @@ impl Link {
         exchange.map_or_else(Vec::new, Exchange::gathered)
     }
 
-    fn open_as(&self, request: &Request, exchange: Exchange) -> Result<u32, Fault> {
+    /// `input`, if any, is all there is and was booked as sent.
+    fn open_as(
+        &self,
+        request: &Request,
+        exchange: Exchange,
+        input: Option<&[u8]>,
+    ) -> Result<u32, Fault> {
         request.validate()?;
         let payload = encode(request)?;
         let id = {
@@ -195,7 +214,12 @@ impl Link {
             id
         };
         let header = Header::control(FrameKind::Request, RequestId(id), payload.len() as u32);
-        if let Err(fault) = self.send(header, &payload, None) {
+        let input = input.map(|input| {
+            let len = input.len() as u32;
+            let header = Header::data(RequestId(id), Channel::Input, len, true);
+            (header, input)
+        });
+        if let Err(fault) = self.send((header, &payload), input) {
             lock(&self.shared).exchanges.remove(&id);
             return Err(fault);
         }
@@ -251,7 +275,7 @@ impl Link {
             };
             let (now, later) = bytes.split_at(count);
             let header = Header::data(RequestId(id), Channel::Input, count as u32, false);
-            self.send(header, now, None)?;
+            self.send((header, now), None)?;
             bytes = later;
         }
         Ok(())
@@ -264,11 +288,8 @@ impl Link {
             .get_mut(&id)
             .is_some_and(Exchange::finish_input);
         if is_news {
-            self.send(
-                Header::data(RequestId(id), Channel::Input, 0, true),
-                &[],
-                None,
-            )?;
+            let end = Header::data(RequestId(id), Channel::Input, 0, true);
+            self.send((end, &[]), None)?;
         }
         Ok(())
     }
@@ -342,33 +363,39 @@ impl Link {
         };
         match is_flushed {
             Ok(true) => Ok(()),
-            Ok(false) => self.drain(0, None),
+            Ok(false) => self.drain(0),
             Err(errno) => Err(self.broken(errno)),
         }
     }
 
-    /// Sends a frame, waiting for room first and until it has left.
-    fn send(&self, header: Header, payload: &[u8], deadline: Option<Instant>) -> Result<(), Fault> {
+    /// Sends a frame, and one that follows it, waiting for room first and until they have left.
+    fn send(
+        &self,
+        (header, payload): (Header, &[u8]),
+        then: Option<(Header, &[u8])>,
+    ) -> Result<(), Fault> {
         loop {
             let mut outgoing = lock(&self.outgoing);
             if outgoing.len() <= HIGH_WATER_BYTES {
-                let sent = outgoing
-                    .send(&self.writer, header, payload)
-                    .map(|()| outgoing.is_empty());
+                let sent = match then {
+                    Some(then) => outgoing.send_both(&self.writer, (header, payload), then),
+                    None => outgoing.send(&self.writer, header, payload),
+                };
+                let is_gone = sent.map(|()| outgoing.is_empty());
                 drop(outgoing);
-                return match sent {
+                return match is_gone {
                     Ok(true) => Ok(()),
-                    Ok(false) => self.drain(0, deadline),
+                    Ok(false) => self.drain(0),
                     Err(errno) => Err(self.broken(errno)),
                 };
             }
             drop(outgoing);
-            self.drain(HIGH_WATER_BYTES, deadline)?;
+            self.drain(HIGH_WATER_BYTES)?;
         }
     }
 
     /// Waits until at most `level` bytes wait to leave, reading meanwhile if nobody else does.
-    fn drain(&self, level: usize, deadline: Option<Instant>) -> Result<(), Fault> {
+    fn drain(&self, level: usize) -> Result<(), Fault> {
         let mut is_leading = false;
         let result = loop {
             let flushed = {
@@ -388,14 +415,7 @@ impl Link {
                 is_leading = is_leading || !shared.has_leader;
                 shared.has_leader |= is_leading;
             }
-            if until(deadline).is_err() {
-                break Err(Fault::failed(
-                    Code::TimedOut,
-                    "the guest took no request in time",
-                ));
-            }
             let slice = Instant::now() + WRITE_WAIT_SLICE;
-            let slice = deadline.map_or(slice, |deadline| deadline.min(slice));
             if let Err(fault) = self.poll_and_read(is_leading, true, Some(slice)) {
                 self.lose(fault);
             }

@@ -1,7 +1,7 @@
 //! The sending half of a link: frames leave in order and whole, and no lock is ever held while
 //! waiting for the peer to make room.
 
-use glovebox_proto::{HEADER_BYTES, Header, encode_header};
+use glovebox_proto::{Header, encode_header};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
@@ -36,9 +36,27 @@ impl Outgoing {
         header: Header,
         payload: &[u8],
     ) -> Result<(), Errno> {
-        let head = encode_header(header);
-        let written = if self.is_empty() {
-            match rustix::io::writev(&fd, &[IoSlice::new(&head), IoSlice::new(payload)]) {
+        self.write_or_keep(fd, [&encode_header(header), payload])
+    }
+
+    /// Two frames as [`Self::send`] does one: a peer that sleeps is woken once for both.
+    pub(crate) fn send_both(
+        &mut self,
+        fd: impl AsFd,
+        (first, payload): (Header, &[u8]),
+        (second, rest): (Header, &[u8]),
+    ) -> Result<(), Errno> {
+        let heads = [first, second].map(encode_header);
+        self.write_or_keep(fd, [&heads[0], payload, &heads[1], rest])
+    }
+
+    fn write_or_keep<const N: usize>(
+        &mut self,
+        fd: impl AsFd,
+        parts: [&[u8]; N],
+    ) -> Result<(), Errno> {
+        let mut written = if self.is_empty() {
+            match rustix::io::writev(&fd, &parts.map(IoSlice::new)) {
                 Ok(written) => written,
                 Err(Errno::AGAIN | Errno::INTR) => 0,
                 Err(errno) => return Err(errno),
@@ -46,21 +64,16 @@ impl Outgoing {
         } else {
             0
         };
-        if written < HEADER_BYTES + payload.len() {
-            self.queue_from(&head, payload, written);
-        }
-        Ok(())
-    }
-
-    fn queue_from(&mut self, head: &[u8], payload: &[u8], written: usize) {
         if self.start > 0 && self.start * 2 >= self.buffer.len() {
             self.buffer.drain(..self.start);
             self.start = 0;
         }
-        self.buffer
-            .extend_from_slice(&head[written.min(HEADER_BYTES)..]);
-        self.buffer
-            .extend_from_slice(&payload[written.saturating_sub(HEADER_BYTES)..]);
+        for part in parts {
+            let gone = written.min(part.len());
+            self.buffer.extend_from_slice(&part[gone..]);
+            written -= gone;
+        }
+        Ok(())
     }
 
     /// Writes what waits, as far as the peer takes it. Nothing blocks.
