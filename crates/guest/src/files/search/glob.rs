@@ -1,10 +1,10 @@
 //! Files by name, newest first.
 
-use super::{Bounds, Scope, bad_pattern, mtime_ns};
+use super::{Bounds, Near, Scope, bad_pattern, mtime_ns};
 use glovebox_proto::{Fault, Found, Glob, Globbed, Reply};
 use ignore::DirEntry;
 use ignore::overrides::OverrideBuilder;
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::AtFlags;
 use serde_bytes::ByteBuf;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,21 +40,35 @@ pub(crate) fn glob(root: &[u8], wanted: &Glob, cancel: &AtomicBool) -> Result<Re
     scope.check()?;
     let max = wanted.max_hits as usize;
     let newest: Mutex<(BinaryHeap<Rank>, u64)> = Mutex::default();
-    let look = |entry: &DirEntry| {
+    let look = |near: &mut Near, path: &Path| {
+        let stat = near
+            .find(path)
+            .and_then(|(dir, name)| rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok());
         // Removed since it was listed.
-        let Ok(stat) = rustix::fs::statat(CWD, entry.path(), AtFlags::SYMLINK_NOFOLLOW) else {
+        let Some(stat) = stat else {
             return;
         };
-        let size = u64::try_from(stat.st_size).unwrap_or(0);
-        let hit = Reverse((mtime_ns(&stat), Reverse(scope.relative(entry.path())), size));
+        let mtime_ns = mtime_ns(&stat);
         let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
         newest.1 += 1;
-        newest.0.push(hit);
-        if newest.0.len() > max {
+        let is_full = newest.0.len() >= max;
+        let oldest = newest.0.peek().map(|Reverse((mtime_ns, ..))| *mtime_ns);
+        if is_full && oldest.is_none_or(|oldest| mtime_ns < oldest) {
+            return;
+        }
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        newest
+            .0
+            .push(Reverse((mtime_ns, Reverse(scope.relative(path)), size)));
+        if is_full {
             newest.0.pop();
         }
     };
-    let walked = scope.walk(&bounds, || look);
+    let walked = scope.walk(&bounds, || {
+        let mut near = Near::default();
+        let look = &look;
+        move |entry: &DirEntry| look(&mut near, entry.path())
+    });
     let (heap, total) = newest.into_inner().unwrap_or_else(PoisonError::into_inner);
     let hits = heap
         .into_sorted_vec()

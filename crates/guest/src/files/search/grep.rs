@@ -1,6 +1,6 @@
 //! Lines by pattern, in the newest files first.
 
-use super::{Bounds, Scope, bad_pattern, mtime_ns, open_file, regular};
+use super::{Bounds, Near, Scope, bad_pattern, mtime_ns, open_file, regular};
 use glovebox_proto::limits::MAX_LINE_BYTES;
 use glovebox_proto::{Case, Code, Fault, FileHits, Grep, GrepMode, Grepped, Line, Reply};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -11,7 +11,7 @@ use grep_searcher::{
 use ignore::DirEntry;
 use ignore::overrides::OverrideBuilder;
 use ignore::types::TypesBuilder;
-use rustix::fs::FileType;
+use rustix::fs::{CWD, FileType};
 use serde_bytes::ByteBuf;
 use std::cmp::Reverse;
 use std::ffi::OsStr;
@@ -52,16 +52,19 @@ pub(crate) fn grep(root: &[u8], wanted: &Grep, cancel: &AtomicBool) -> Result<Re
         FileType::Directory => {
             let walked = scope.walk(&bounds, || {
                 let mut search = hits.start(&matcher);
+                let mut near = Near::default();
                 let (scope, bounds) = (&scope, &bounds);
                 move |entry: &DirEntry| {
-                    search.file(bounds, entry.path(), || scope.relative(entry.path()));
+                    let path = entry.path();
+                    search.file(bounds, near.open(path), || scope.relative(path));
                 }
             });
             walked_unreadable = walked.unreadable;
             was_stopped = walked.was_stopped;
         }
         FileType::RegularFile => {
-            hits.start(&matcher).file(&bounds, scope.root(), Vec::new);
+            let file = open_file(CWD, root);
+            hits.start(&matcher).file(&bounds, file, Vec::new);
             walked_unreadable = 0;
         }
         _ => {
@@ -155,9 +158,10 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn file(&mut self, bounds: &Bounds<'_>, path: &Path, name: impl FnOnce() -> Vec<u8>) {
+    /// `file` is `None` when it could not be opened.
+    fn file(&mut self, bounds: &Bounds<'_>, file: Option<File>, name: impl FnOnce() -> Vec<u8>) {
         let hits = self.hits;
-        let Some(file) = open_file(path) else {
+        let Some(file) = file else {
             hits.unreadable.fetch_add(1, Ordering::Relaxed);
             return;
         };

@@ -16,8 +16,11 @@ use glovebox_proto::{Code, Fault, SearchEnd};
 use ignore::overrides::Override;
 use ignore::types::Types;
 use ignore::{DirEntry, WalkBuilder, WalkState};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, Stat};
+use rustix::path::Arg;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -139,25 +142,54 @@ impl Scope<'_> {
 
     /// A path of the walk, relative to where it began.
     fn relative(&self, path: &Path) -> Vec<u8> {
-        path.strip_prefix(self.root())
-            .unwrap_or(path)
-            .as_os_str()
-            .as_bytes()
-            .to_vec()
+        // The walk makes its paths by adding names to the root as it was given.
+        let path = path.as_os_str().as_bytes();
+        let below = path.strip_prefix(self.root).unwrap_or(path);
+        let begin = below.iter().take_while(|byte| **byte == b'/').count();
+        below[begin..].to_vec()
+    }
+}
+
+/// The directory whose files a thread looks at. A walk shows the files of a directory one after the
+/// other, and the way to each from the root would be gone, and allowed, again and again.
+#[derive(Debug, Default)]
+struct Near {
+    dir: Option<(Vec<u8>, OwnedFd)>,
+}
+
+impl Near {
+    /// The directory that `path` is in, and its name there. `None` when the directory is gone.
+    fn find<'a>(&mut self, path: &'a Path) -> Option<(BorrowedFd<'_>, &'a OsStr)> {
+        let bytes = path.as_os_str().as_bytes();
+        let end = bytes.iter().rposition(|byte| *byte == b'/')?;
+        let (parent, name) = (&bytes[..=end], &bytes[end + 1..]);
+        if self.dir.as_ref().is_none_or(|(known, _)| known != parent) {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let dir = rustix::fs::open(parent, flags, Mode::empty()).ok()?;
+            self.dir = Some((parent.to_vec(), dir));
+        }
+        let (_, dir) = self.dir.as_ref()?;
+        Some((dir.as_fd(), OsStr::from_bytes(name)))
+    }
+
+    /// See [`open_file`].
+    fn open(&mut self, path: &Path) -> Option<File> {
+        let (dir, name) = self.find(path)?;
+        open_file(dir, name)
     }
 }
 
 /// Opens what was a regular file when its directory was read. What it turned into meanwhile is neither
 /// followed nor waited for; whether it still is one tells [`regular`].
-fn open_file(path: &Path) -> Option<std::fs::File> {
+fn open_file(dir: BorrowedFd<'_>, path: impl Arg) -> Option<File> {
     let flags =
         OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let file = rustix::fs::openat(dir, path, flags, Mode::empty()).ok()?;
     Some(file.into())
 }
 
 /// Facts of an open file, if it is a regular one. Most files of a search have no hits, and nobody asks.
-fn regular(file: &std::fs::File) -> Option<Stat> {
+fn regular(file: &File) -> Option<Stat> {
     let stat = rustix::fs::fstat(file).ok()?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     (kind == rustix::fs::FileType::RegularFile).then_some(stat)
