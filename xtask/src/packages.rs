@@ -34,7 +34,8 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("npm", "npm", "real projects"),
     ("make", "make", "real projects"),
     ("gcc", "gcc", "real projects"),
-    ("git", "git", "real projects"),
+    ("git", "git", "real projects, searches beside it"),
+    ("rg", "ripgrep", "searches beside it"),
     ("mkfs.exfat", "exfatprogs", "a file system that folds case"),
     (
         "mount.exfat-fuse",

@@ -331,13 +331,11 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    fn keep(&mut self, number: Option<u64>, bytes: &[u8], is_match: bool) {
-        if self.mode != GrepMode::Lines || self.matches as usize > self.most {
-            return;
-        }
+    /// Keeps the first `most` of these lines.
+    fn keep(&mut self, number: Option<u64>, bytes: &[u8], is_match: bool, most: usize) {
         let first = number.unwrap_or(0);
-        let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-        for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let lines = bytes.split(|byte| *byte == b'\n').take(most);
+        for (index, line) in lines.enumerate() {
             let cut = &line[..line.len().min(MAX_LINE_BYTES)];
             self.lines.push(Line {
                 number: first + index as u64,
@@ -348,26 +346,48 @@ impl Collector<'_> {
         }
     }
 
+    /// Lines with matches that can still be wanted.
+    fn room(&self) -> usize {
+        if self.mode == GrepMode::Lines {
+            self.most.saturating_sub(self.matches as usize)
+        } else {
+            0
+        }
+    }
+
     fn goes_on(&mut self) -> bool {
         self.is_stopped = self.bounds.is_over();
         !self.is_stopped
     }
 }
 
+/// Lines without the end of the last one.
+fn without_end(bytes: &[u8]) -> &[u8] {
+    bytes.strip_suffix(b"\n").unwrap_or(bytes)
+}
+
 impl Sink for Collector<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
-        self.matches += 1;
-        self.keep(found.line_number(), found.bytes(), true);
-        if self.mode == GrepMode::Files {
-            return Ok(false);
-        }
+        let (bytes, room) = (without_end(found.bytes()), self.room());
+        // A match may span lines; what is counted, as it is shown, are lines.
+        self.matches += 1 + memchr::memchr_iter(b'\n', bytes).count() as u64;
+        self.keep(found.line_number(), bytes, true, room);
+        // Also where only names are wanted: whether the file is binary shows further down.
         Ok(self.goes_on())
     }
 
     fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
-        self.keep(context.line_number(), context.bytes(), false);
+        // What stands behind the last match that is wanted is wanted too.
+        if self.mode == GrepMode::Lines && self.matches as usize <= self.most {
+            self.keep(
+                context.line_number(),
+                without_end(context.bytes()),
+                false,
+                1,
+            );
+        }
         Ok(true)
     }
 

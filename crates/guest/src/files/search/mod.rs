@@ -4,8 +4,10 @@
 //! search looks at its deadline and at its cancellation between files, and answers what it has. It
 //! opens regular files only, so that a FIFO or a device cannot hold it.
 
+mod gitignore;
 mod glob;
 mod grep;
+mod ignored;
 
 pub(crate) use glob::glob;
 pub(crate) use grep::grep;
@@ -16,6 +18,7 @@ use glovebox_proto::{Code, Fault, SearchEnd};
 use ignore::overrides::Override;
 use ignore::types::Types;
 use ignore::{DirEntry, WalkBuilder, WalkState};
+use ignored::Ignored;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::path::Arg;
@@ -94,21 +97,28 @@ impl Scope<'_> {
         visitor: impl Fn() -> V,
     ) -> Walked {
         let mut builder = WalkBuilder::new(self.root());
+        // Patterns are asked here and not by the walk, for which what fits one is never ignored: then
+        // `*` would find everything that an ignore file names.
+        let only = self.only.clone();
+        let ignored = self.use_ignore.then(|| Ignored::new(self.root()));
+        let is_wanted = move |entry: &DirEntry| {
+            let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
+            if entry.file_name() == ".git" || only.matched(entry.path(), is_dir).is_ignore() {
+                return false;
+            }
+            let Some(ignored) = &ignored else { return true };
+            let is_named = ignored.names(entry.path(), is_dir);
+            if is_dir && !is_named {
+                ignored.enter(entry.path());
+            }
+            !is_named
+        };
         builder
             .standard_filters(false)
             .follow_links(false)
             .max_depth(Some(MAX_DEPTH))
-            .overrides(self.only.clone())
-            .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git")
+            .filter_entry(move |entry| entry.depth() == 0 || is_wanted(entry))
             .threads(THREADS);
-        if self.use_ignore {
-            builder
-                .ignore(true)
-                .git_ignore(true)
-                .git_exclude(true)
-                .parents(true)
-                .require_git(false);
-        }
         if let Some(types) = &self.types {
             builder.types(types.clone());
         }
