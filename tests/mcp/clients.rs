@@ -55,7 +55,7 @@ fn project() -> Person {
 }
 
 /// A client's command, in the project and with the person's own state.
-fn command(person: &Person, program: &Path) -> Command {
+pub(crate) fn command(person: &Person, program: &Path) -> Command {
     let mut command = Command::new(program);
     command
         .env_clear()
@@ -67,7 +67,7 @@ fn command(person: &Person, program: &Path) -> Command {
     command
 }
 
-fn run(mut command: Command) -> String {
+pub(crate) fn run(mut command: Command) -> String {
     let output = command.output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
     let err = String::from_utf8_lossy(&output.stderr);

@@ -8,6 +8,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod asks;
 mod clients;
 mod endings;
 mod hostile;

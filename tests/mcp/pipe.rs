@@ -17,6 +17,11 @@ pub(crate) struct Pipe {
 impl Pipe {
     /// Starts `glovebox mcp ARGS` and introduces itself.
     pub(crate) fn open(person: &Person, args: &str) -> Self {
+        Self::open_as(person, args, &json!({}))
+    }
+
+    /// As [`Self::open`], as a client that can do this.
+    pub(crate) fn open_as(person: &Person, args: &str, capabilities: &Value) -> Self {
         let mut call = person.line(&format!("mcp {args}"));
         call.command
             .stdin(Stdio::piped())
@@ -29,7 +34,9 @@ impl Pipe {
             child,
             next: 0,
         };
-        let answer = pipe.ask("initialize", &introduction());
+        let mut introduction = introduction();
+        introduction["capabilities"] = capabilities.clone();
+        let answer = pipe.ask("initialize", &introduction);
         assert_eq!(
             answer["result"]["serverInfo"]["name"], "glovebox",
             "{answer}"

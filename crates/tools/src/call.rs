@@ -2,6 +2,7 @@
 //! giving up a call gives up what it asked for, and nothing is waited for without end.
 
 use crate::Hands;
+use crate::policy::Ask;
 use glovebox_proto::{Code, Fault, Reply, Request, WriteMode};
 use glovebox_sandbox::{Incoming, Sandbox, Stream};
 use serde_bytes::ByteBuf;
@@ -17,12 +18,23 @@ const PATIENCE: Duration = Duration::from_mins(5);
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) hands: &'a Hands,
+    /// Who can be asked about what it calls in turn.
+    pub(crate) asker: Option<&'a dyn Ask>,
     cancel: &'a AtomicBool,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn new(hands: &'a Hands, cancel: &'a AtomicBool) -> Self {
-        Self { hands, cancel }
+        Self {
+            hands,
+            asker: None,
+            cancel,
+        }
+    }
+
+    pub(crate) fn asking(mut self, asker: Option<&'a dyn Ask>) -> Self {
+        self.asker = asker;
+        self
     }
 
     /// The same call's business elsewhere: it is given up with this one.
@@ -30,7 +42,7 @@ impl<'a> Call<'a> {
     where
         'a: 'b,
     {
-        Call::new(hands, self.cancel)
+        Call::new(hands, self.cancel).asking(self.asker)
     }
 
     pub(crate) fn sandbox(&self) -> &Sandbox {

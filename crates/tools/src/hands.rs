@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::catalog::{Definition, find};
 use crate::ledger::Ledger;
-use crate::policy::{Asked, CallId, Permit};
+use crate::policy::{Ask, Asked, CallId, Permit};
 use crate::schedule::Schedule;
 use crate::{Children, Context, Outcome};
 use glovebox_proto::{Code, Fault};
@@ -87,7 +87,21 @@ impl Hands {
     /// guest's own faults, and the loss of the sandbox. A call that was lost is never made a second
     /// time.
     pub fn call(&self, name: &str, args: Value, cancel: &AtomicBool) -> Result<Outcome, Fault> {
-        self.make(find(name)?, args, false, cancel)
+        self.make(find(name)?, args, false, None, cancel)
+    }
+
+    /// [`Self::call`], where `asker` is asked what a rule asks about it, and about what it calls in turn.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn call_asking(
+        &self,
+        name: &str,
+        args: Value,
+        asker: &dyn Ask,
+        cancel: &AtomicBool,
+    ) -> Result<Outcome, Fault> {
+        self.make(find(name)?, args, false, Some(asker), cancel)
     }
 
     /// [`Self::call`] for a script: permitted as any other call, by somebody who knows that it is one.
@@ -95,6 +109,7 @@ impl Hands {
         &self,
         name: &str,
         args: Value,
+        asker: Option<&dyn Ask>,
         cancel: &AtomicBool,
     ) -> Result<Outcome, Fault> {
         let tool = find(name)?;
@@ -104,7 +119,7 @@ impl Hands {
                 Fault::refused(Code::PermissionDenied, message).remedy("call it without a script")
             );
         }
-        self.make(tool, args, true, cancel)
+        self.make(tool, args, true, asker, cancel)
     }
 
     fn make(
@@ -112,6 +127,7 @@ impl Hands {
         tool: &'static Definition,
         args: Value,
         is_nested: bool,
+        asker: Option<&dyn Ask>,
         cancel: &AtomicBool,
     ) -> Result<Outcome, Fault> {
         let ready = tool.ready(args)?;
@@ -123,11 +139,12 @@ impl Hands {
                 tool: tool.name,
                 arguments: &arguments,
                 is_nested,
+                asker,
                 cancel,
             })?;
         }
         let _turn = self.schedule.enter(ready.lane(), cancel)?;
-        let mut outcome = ready.run(&Call::new(self, cancel))?;
+        let mut outcome = ready.run(&Call::new(self, cancel).asking(asker))?;
         if let Some(id) = id {
             // What `glovebox why` knows the call by.
             outcome.facts.insert("call".to_owned(), id.as_str().into());

@@ -254,6 +254,7 @@ impl Tools for Servers {
                 tool: &tool.definition.name,
                 arguments: &Value::Object(arguments.clone()),
                 is_nested: false,
+                asker: None,
                 cancel,
             })?;
         }

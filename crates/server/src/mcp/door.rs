@@ -1,5 +1,6 @@
 //! One client's door: requests of the protocol in, calls of the tools out.
 
+use super::ask::{Asker, put};
 use super::lease::{Lease, Porter};
 use super::{Room, resource};
 use base64::Engine as _;
@@ -67,10 +68,11 @@ impl Door {
         let flag = Arc::clone(&cancel.0);
         let name = request.name.into_owned();
         let arguments = request.arguments.map_or(Value::Null, Value::Object);
+        let (asker, mut questions) = Asker::new(&context.peer);
         let mut call = tokio::task::spawn_blocking({
             let room = Arc::clone(&room);
             let name = name.clone();
-            move || room.hands().call(&name, arguments, &flag)
+            move || room.hands().call_asking(&name, arguments, &asker, &flag)
         });
         let presence = context
             .extensions
@@ -80,17 +82,28 @@ impl Door {
         let token = context.meta.get_progress_token();
         let begin = Instant::now();
         let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS, PROGRESS);
+        let mut asking = None;
+        let mut is_given_up = false;
         loop {
             tokio::select! {
+                // Also where it was told to end: what it started is gone when it has.
                 done = &mut call => {
+                    if let Some(asking) = asking {
+                        // Nobody waits for the answer: the client is told.
+                        asking.await;
+                    }
                     return done.unwrap_or_else(|error| {
                         Err(Fault::failed(Code::Internal, format!("the call broke down: {error}")))
                     });
                 }
-                () = context.ct.cancelled() => cancel.now(),
-                () = presence.cancelled() => cancel.now(),
-                () = self.gone.cancelled() => cancel.now(),
-                _ = tick.tick(), if token.is_some() => {
+                Some(query) = questions.recv(), if asking.is_none() => {
+                    asking = Some(Box::pin(put(&context.peer, query)));
+                }
+                () = until_answered(&mut asking), if asking.is_some() => asking = None,
+                () = context.ct.cancelled(), if !is_given_up => is_given_up = true,
+                () = presence.cancelled(), if !is_given_up => is_given_up = true,
+                () = self.gone.cancelled(), if !is_given_up => is_given_up = true,
+                _ = tick.tick(), if token.is_some() && !is_given_up => {
                     if let Some(token) = token.clone() {
                         let seconds = begin.elapsed().as_secs_f64();
                         let note = ProgressNotificationParam::new(token, seconds)
@@ -98,16 +111,11 @@ impl Door {
                         // A client that does not listen does not matter.
                         let _ = context.peer.notify_progress(note).await;
                     }
-                    continue;
                 }
             }
-            // It was told to end, and its end is waited for: what it started is gone then.
-            return call.await.unwrap_or_else(|error| {
-                Err(Fault::failed(
-                    Code::Internal,
-                    format!("the call broke down: {error}"),
-                ))
-            });
+            if is_given_up {
+                cancel.now();
+            }
         }
     }
 
@@ -124,6 +132,14 @@ impl Door {
             .await
             .map_err(|error| ErrorData::internal_error(error.to_string(), None))?
             .map_err(|fault| error_data(&fault))
+    }
+}
+
+/// Ends with the question that is put, if there is one.
+async fn until_answered(asking: &mut Option<impl Future<Output = ()> + Unpin>) {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
     }
 }
 

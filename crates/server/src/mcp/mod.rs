@@ -11,6 +11,7 @@
 //! The protocol is that of the official SDK (`rmcp`). Versions without sessions are not offered: a room
 //! belongs to a session.
 
+mod ask;
 mod door;
 mod guard;
 mod http;

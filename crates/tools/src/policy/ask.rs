@@ -1,6 +1,7 @@
 //! Questions to whoever can answer for the user.
 
 use super::{CallId, Verdict};
+use serde_json::Value;
 use std::fmt::Debug;
 use std::sync::atomic::AtomicBool;
 
@@ -14,6 +15,8 @@ pub struct Question<'a> {
     /// What it is about, in one bounded line.
     // TRUST: a model chose these words; whoever shows them escapes them for the place they go to.
     pub summary: &'a str,
+    /// Its arguments in full, under the same trust.
+    pub arguments: &'a Value,
     /// The rule that asks.
     pub verdict: &'a Verdict,
     /// Set when the caller gives up; nobody waits for an answer then.
@@ -29,6 +32,8 @@ pub enum Answer {
     Tool,
     /// It may not, for this reason.
     Deny(String),
+    /// Nobody could be asked, for this reason.
+    Unasked(String),
 }
 
 /// Somebody who can be asked. Calls of several threads ask at the same time.

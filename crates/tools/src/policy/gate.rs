@@ -7,7 +7,6 @@ use super::{
 use glovebox_proto::{Code, Fault};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Names one call for as long as its entry in the journal is kept.
@@ -70,19 +69,14 @@ impl Gate {
         &self.policy
     }
 
-    fn admit(
-        &self,
-        call: &CallId,
-        tool: &str,
-        subject: Subject<'_>,
-        cancel: &AtomicBool,
-    ) -> Result<(), Fault> {
+    fn admit(&self, asked: &Asked<'_>, subject: Subject<'_>) -> Result<(), Fault> {
+        let (call, tool) = (asked.call, asked.tool);
         let verdict = self.policy.decide(tool, subject);
         let summary = summary::line(subject.text());
         let (answer, result) = match verdict.effect {
             Effect::Allow => (None, Ok(())),
             Effect::Deny => (None, Err(self.denied(call, tool, &verdict))),
-            Effect::Ask => self.question(call, tool, &summary, &verdict, cancel),
+            Effect::Ask => self.question(asked, &summary, &verdict),
         };
         if let Some(journal) = &self.journal {
             // A call that may be made is made even if that cannot be written down (a full disk).
@@ -123,34 +117,37 @@ impl Gate {
 
     fn question(
         &self,
-        call: &CallId,
-        tool: &str,
+        asked: &Asked<'_>,
         summary: &str,
         verdict: &Verdict,
-        cancel: &AtomicBool,
     ) -> (Option<String>, Result<(), Fault>) {
+        let (call, tool) = (asked.call, asked.tool);
         let granted = || self.granted.lock().unwrap_or_else(PoisonError::into_inner);
         if granted().contains(tool) {
             return (Some("allowed from an earlier call on".to_owned()), Ok(()));
         }
-        let Some(asker) = &self.asker else {
+        let unasked = |why: &str| {
             let fault = refused(
                 format!(
-                    "{tool} needs somebody's word by the rule `{}` ({}), and there is nobody to ask",
+                    "{tool} needs somebody's word by the rule `{}` ({}), and there is nobody to ask{why}",
                     verdict.rule, verdict.source
                 ),
                 format!(
                     "do it another way, or have an allow rule written for it; `glovebox why {call}` explains"
                 ),
             );
-            return (Some("nobody to ask".to_owned()), Err(fault));
+            (Some("nobody to ask".to_owned()), Err(fault))
+        };
+        let Some(asker) = asked.asker.or(self.asker.as_deref()) else {
+            return unasked("");
         };
         let question = Question {
             call,
             tool,
             summary,
+            arguments: asked.arguments,
             verdict,
-            cancel,
+            cancel: asked.cancel,
         };
         match asker.ask(&question) {
             Answer::Once => (Some("allowed once".to_owned()), Ok(())),
@@ -158,6 +155,7 @@ impl Gate {
                 let _ = granted().insert(tool.to_owned());
                 (Some("allowed from now on".to_owned()), Ok(()))
             }
+            Answer::Unasked(why) => unasked(&format!(": {why}")),
             Answer::Deny(reason) => {
                 let reason = summary::line(&reason);
                 let fault = refused(
@@ -178,15 +176,9 @@ impl Permit for Gate {
     fn permit(&self, asked: &Asked<'_>) -> Result<(), Fault> {
         if parts(asked.tool).is_some() {
             let text = asked.arguments.to_string();
-            return self.admit(
-                asked.call,
-                asked.tool,
-                Subject::Arguments(&text),
-                asked.cancel,
-            );
+            return self.admit(asked, Subject::Arguments(&text));
         }
-        let subject = Subject::of(asked.tool, asked.arguments);
-        self.admit(asked.call, asked.tool, subject, asked.cancel)
+        self.admit(asked, Subject::of(asked.tool, asked.arguments))
     }
 }
 
@@ -199,6 +191,7 @@ mod tests {
     use super::*;
     use crate::policy::{Rule, Toolset};
     use glovebox_proto::Class;
+    use std::sync::atomic::AtomicBool;
 
     static NEVER: AtomicBool = AtomicBool::new(false);
 
@@ -223,8 +216,32 @@ mod tests {
         Gate::new(Policy::new(toolset, rules))
     }
 
+    fn admit(
+        gate: &Gate,
+        call: &CallId,
+        tool: &str,
+        subject: Subject<'_>,
+        asker: Option<&dyn Ask>,
+    ) -> Result<(), Fault> {
+        let asked = Asked {
+            call,
+            tool,
+            arguments: &serde_json::Value::Null,
+            is_nested: false,
+            asker,
+            cancel: &NEVER,
+        };
+        gate.admit(&asked, subject)
+    }
+
     fn bash(gate: &Gate) -> Result<(), Fault> {
-        gate.admit(&CallId::random(), "Bash", Subject::Command("ls"), &NEVER)
+        admit(
+            gate,
+            &CallId::random(),
+            "Bash",
+            Subject::Command("ls"),
+            None,
+        )
     }
 
     #[test]
@@ -249,8 +266,42 @@ mod tests {
         gate.asker = None;
         assert!(bash(&gate).is_ok());
         // A denial is not asked about.
-        let read = gate.admit(&CallId::random(), "Read", Subject::Path("a/.env"), &NEVER);
+        let read = admit(
+            &gate,
+            &CallId::random(),
+            "Read",
+            Subject::Path("a/.env"),
+            None,
+        );
         assert!(read.unwrap_err().message.contains("deny Read(**/.env)"));
+    }
+
+    #[test]
+    fn who_comes_with_the_call_is_asked_first() {
+        let gate = gate().asking(Arc::new(Always(Answer::Once)));
+        let ask = |answer| {
+            let asker = Always(answer);
+            admit(
+                &gate,
+                &CallId::random(),
+                "Bash",
+                Subject::Command("ls"),
+                Some(&asker),
+            )
+        };
+        assert!(ask(Answer::Once).is_ok());
+        assert!(
+            ask(Answer::Deny("no".to_owned()))
+                .unwrap_err()
+                .message
+                .ends_with("denied: no")
+        );
+        let fault = ask(Answer::Unasked("it is deaf".to_owned())).unwrap_err();
+        assert!(
+            fault.message.ends_with("nobody to ask: it is deaf"),
+            "{fault:?}"
+        );
+        assert!(fault.remedy.unwrap().contains("allow rule"));
     }
 
     #[test]
@@ -260,7 +311,7 @@ mod tests {
         let gate = gate().writing(Arc::clone(&journal));
         let call = CallId::random();
         let line = Subject::Command("TOKEN=hunter2 curl x");
-        assert!(gate.admit(&call, "Bash", line, &NEVER).is_err());
+        assert!(admit(&gate, &call, "Bash", line, None).is_err());
         let entry = journal.find(call.as_str()).unwrap().unwrap();
         assert_eq!(entry.summary, "TOKEN=[hidden] curl x");
         assert_eq!((entry.rule.as_str(), entry.is_made), ("ask Bash", false));

@@ -46,6 +46,8 @@ pub struct Asked<'a> {
     pub arguments: &'a Value,
     /// A script makes it. Whoever asks about a model's calls before they come here has not seen it.
     pub is_nested: bool,
+    /// Who can be asked about this call, before anybody the policy knows of.
+    pub asker: Option<&'a dyn Ask>,
     /// Set when the caller gives up.
     pub cancel: &'a AtomicBool,
 }

@@ -337,7 +337,7 @@ impl Desk<'_> {
             .and_then(|arguments| {
                 self.call
                     .hands
-                    .call_nested(&wish.name, arguments, &self.is_over)
+                    .call_nested(&wish.name, arguments, self.call.asker, &self.is_over)
             });
         self.calls().push(Made {
             tool: glovebox_proto::visible::line_of_text(&wish.name),

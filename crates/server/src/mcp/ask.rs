@@ -1,0 +1,224 @@
+//! What a rule asks about, asked of the client's user: `elicitation/create`, on the stream of the call.
+//!
+//! A call waits for its answer on a thread of its own; the question is put by the task that speaks the
+//! protocol. One question of a call at a time. Whatever is not a clear yes is a no.
+
+use glovebox_proto::visible;
+use glovebox_tools::policy::{Answer, Ask, Question};
+use rmcp::model::{
+    ClientResult, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, Request,
+    ServerRequest,
+};
+use rmcp::service::{Peer, PeerRequestOptions, RoleServer, ServiceError};
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// How long a user may think.
+const ASK_WAIT: Duration = Duration::from_mins(10);
+/// How often a call that waits for an answer looks whether it was given up.
+const LOOK: Duration = Duration::from_millis(50);
+/// Characters of arguments that are shown.
+const MAX_SHOWN_CHARS: usize = 4000;
+/// The one thing an answer may hold.
+const FIELD: &str = "allow";
+
+/// Asks the user of one call's client.
+#[derive(Debug)]
+pub(super) struct Asker {
+    /// `None` where the client cannot ask.
+    to: Option<mpsc::Sender<Query>>,
+}
+
+/// A question on its way.
+#[derive(Debug)]
+pub(super) struct Query {
+    message: String,
+    answer: SyncSender<Answer>,
+    given_up: CancellationToken,
+}
+
+impl Asker {
+    /// For a call of this client, and where its questions come out.
+    pub(super) fn new(peer: &Peer<RoleServer>) -> (Self, mpsc::Receiver<Query>) {
+        let (to, questions) = mpsc::channel(1);
+        let can_ask = peer.peer_info().is_some_and(|client| {
+            let elicitation = client.capabilities.elicitation.as_ref();
+            // Clients of older versions do not say what kind; all of them mean forms.
+            elicitation.is_some_and(|kinds| kinds.form.is_some() || kinds.url.is_none())
+        });
+        let to = can_ask.then_some(to);
+        (Self { to }, questions)
+    }
+}
+
+impl Ask for Asker {
+    fn ask(&self, question: &Question<'_>) -> Answer {
+        let Some(to) = &self.to else {
+            let why = "this client has not declared that its user can be asked (`elicitation`)";
+            return Answer::Unasked(why.to_owned());
+        };
+        let gone = || Answer::Deny("the call was given up before there was an answer".to_owned());
+        let given_up = CancellationToken::new();
+        // However this ends, the question ends with it.
+        let _end = given_up.clone().drop_guard();
+        let (answer, answered) = sync_channel(1);
+        let query = Query {
+            message: words(question),
+            answer,
+            given_up,
+        };
+        if question.cancel.load(Ordering::Relaxed) || to.blocking_send(query).is_err() {
+            return gone();
+        }
+        loop {
+            match answered.recv_timeout(LOOK) {
+                Ok(answer) => return answer,
+                Err(RecvTimeoutError::Timeout) if !question.cancel.load(Ordering::Relaxed) => {}
+                Err(_) => return gone(),
+            }
+        }
+    }
+}
+
+/// What the user reads.
+// TRUST: a model chose the arguments: they are shown as far as there is room, with every character that
+// could make them read as something else made visible.
+fn words(question: &Question<'_>) -> String {
+    let arguments = visible::line_of_text(&question.arguments.to_string());
+    let mut shown: String = arguments.chars().take(MAX_SHOWN_CHARS).collect();
+    if shown.len() < arguments.len() {
+        let left = arguments.chars().count() - MAX_SHOWN_CHARS;
+        // Writing into a string cannot fail.
+        let _ = write!(shown, " [... {left} more characters are not shown]");
+    }
+    format!(
+        "{} is to be called with {shown}\n\nThe rule `{}` ({}) asks about that. May this call be made?",
+        question.tool,
+        visible::line_of_text(&question.verdict.rule),
+        visible::line_of_text(&question.verdict.source),
+    )
+}
+
+/// Puts a question to the client, until it is answered or nobody waits for it any more.
+pub(super) async fn put(peer: &Peer<RoleServer>, query: Query) {
+    let schema = ElicitationSchema::builder()
+        .required_bool_with(FIELD, |field| field.title("Allow this call"))
+        .build();
+    let answer = match schema {
+        Ok(schema) => ask(peer, query.message, schema, &query.given_up).await,
+        Err(error) => Some(Answer::Deny(error.to_owned())),
+    };
+    if let Some(answer) = answer {
+        // A call that has ended needs none.
+        let _ = query.answer.try_send(answer);
+    }
+}
+
+async fn ask(
+    peer: &Peer<RoleServer>,
+    message: String,
+    requested_schema: ElicitationSchema,
+    given_up: &CancellationToken,
+) -> Option<Answer> {
+    let params = ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message,
+        requested_schema,
+    };
+    let request = ServerRequest::ElicitRequest(Request::new(params));
+    let sent = peer
+        .send_cancellable_request(request, PeerRequestOptions::no_options())
+        .await;
+    let mut open = match sent {
+        Ok(open) => open,
+        Err(error) => return Some(unanswered(&error)),
+    };
+    let (answer, why) = tokio::select! {
+        answered = &mut open.rx => return Some(match answered {
+            Ok(Ok(ClientResult::ElicitResult(result))) => read(&result),
+            Ok(Ok(_)) => not_understood(),
+            Ok(Err(error)) => unanswered(&error),
+            Err(_) => Answer::Deny("the client is gone".to_owned()),
+        }),
+        () = given_up.cancelled() => (None, "the call has ended"),
+        () = tokio::time::sleep(ASK_WAIT) => {
+            let minutes = ASK_WAIT.as_secs() / 60;
+            (Some(Answer::Deny(format!("nobody answered within {minutes} minutes"))), "nobody answered in time")
+        }
+    };
+    // A client that does not listen shows a question nobody waits for.
+    let _ = open.cancel(Some(why.to_owned())).await;
+    answer
+}
+
+/// What a client's answer means.
+// TRUST: anything but the one object that says yes is a no; nothing of it is kept or shown.
+fn read(result: &ElicitResult) -> Answer {
+    let said = || {
+        let fields = result.content.as_ref()?.as_object()?;
+        let only = fields.len() == 1;
+        fields.get(FIELD)?.as_bool().filter(|_| only)
+    };
+    match result.action {
+        ElicitationAction::Accept => match said() {
+            Some(true) => Answer::Once,
+            Some(false) => Answer::Deny("the user said no".to_owned()),
+            None => not_understood(),
+        },
+        ElicitationAction::Decline => Answer::Deny("the user said no".to_owned()),
+        ElicitationAction::Cancel => Answer::Deny("the user closed the question".to_owned()),
+        _ => not_understood(),
+    }
+}
+
+fn not_understood() -> Answer {
+    Answer::Deny("the client's answer is neither yes nor no".to_owned())
+}
+
+fn unanswered(error: &ServiceError) -> Answer {
+    // TRUST: a client's own words, bounded by whoever keeps the reason.
+    let error = visible::line_of_text(&error.to_string());
+    Answer::Deny(format!("the client could not ask its user: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn result(action: ElicitationAction, content: Option<Value>) -> Answer {
+        let mut result = ElicitResult::new(action);
+        result.content = content;
+        read(&result)
+    }
+
+    #[test]
+    fn only_a_clear_yes_is_one() {
+        let accept = |content| result(ElicitationAction::Accept, content);
+        assert_eq!(accept(Some(json!({ "allow": true }))), Answer::Once);
+        for content in [
+            None,
+            Some(json!({})),
+            Some(json!(true)),
+            Some(json!({ "allow": false })),
+            Some(json!({ "allow": "true" })),
+            Some(json!({ "allow": 1 })),
+            Some(json!({ "Allow": true })),
+            Some(json!({ "allow": true, "more": 1 })),
+            Some(json!([{ "allow": true }])),
+        ] {
+            assert!(
+                matches!(accept(content.clone()), Answer::Deny(_)),
+                "{content:?}"
+            );
+        }
+        for action in [ElicitationAction::Decline, ElicitationAction::Cancel] {
+            let answer = result(action, Some(json!({ "allow": true })));
+            assert!(matches!(answer, Answer::Deny(_)));
+        }
+    }
+}
