@@ -239,14 +239,17 @@ pub struct Decoder {
     end: usize,
     /// What is still to come of a data frame that is given in pieces.
     rest: Option<Header>,
-    /// The last read filled all the room it was given.
-    is_flooded: bool,
+    /// Reads to come that are given a flood's room; the last ones have filled theirs.
+    flood: u8,
 }
 
 /// Room offered to one read.
 const READ_BYTES: usize = 64 << 10;
 /// The same while reads fill it.
 const FLOOD_BYTES: usize = 4 * READ_BYTES;
+/// Short reads until a flood is over: in the middle of one, each time its writer was not quick enough.
+/// Fresh memory for every other read costs more than what is read.
+const FLOOD_READS: u8 = 8;
 
 impl Decoder {
     /// An empty decoder; it allocates on first use.
@@ -260,7 +263,7 @@ impl Decoder {
             self.start = 0;
             self.end = 0;
             // A single large frame must not pin its buffer for the life of the connection.
-            let kept = if self.is_flooded {
+            let kept = if self.flood > 0 {
                 FLOOD_BYTES
             } else {
                 READ_BYTES
@@ -268,7 +271,7 @@ impl Decoder {
             if self.buffer.len() > kept {
                 self.buffer.truncate(kept);
                 self.buffer.shrink_to_fit();
-            } else if self.is_flooded {
+            } else if self.flood > 0 {
                 self.buffer.resize(kept, 0);
             }
         }
@@ -303,8 +306,12 @@ impl Decoder {
     pub fn filled(&mut self, count: usize) {
         let room = self.buffer.len() - self.end;
         self.end += count.min(room);
-        // A short read is the end of a flood; a single full one of the ordinary room its beginning.
-        self.is_flooded = count >= room && room >= READ_BYTES;
+        // A single full read of the ordinary room is a flood's beginning.
+        self.flood = if count >= room && room >= READ_BYTES {
+            FLOOD_READS
+        } else {
+            self.flood.saturating_sub(1)
+        };
     }
 
     /// Whether a partial frame is waiting: an end of stream now would cut it.

@@ -77,7 +77,8 @@ impl Work {
 #[derive(Debug)]
 pub(crate) struct Stepped {
     work: Work,
-    taken: usize,
+    /// What it was given, and has taken.
+    input: Vec<u8>,
     out: Vec<u8>,
     result: Result<Option<TreeTotals>, Fault>,
 }
@@ -92,6 +93,8 @@ pub(crate) struct Tree {
     room_in: RecvWindow,
     room_out: SendWindow,
     input: Vec<u8>,
+    /// The buffer that was taken last: fresh memory costs more than filling it.
+    spare: Vec<u8>,
     is_complete: bool,
     out: Vec<u8>,
     sent: usize,
@@ -106,6 +109,7 @@ impl Tree {
             room_in: RecvWindow::new(),
             room_out: SendWindow::new(),
             input: Vec::new(),
+            spare: Vec::new(),
             is_complete: false,
             out: Vec::new(),
             sent: 0,
@@ -149,18 +153,18 @@ impl Tree {
         }
         let mut work = self.work.take()?;
         let input = if takes_input {
-            std::mem::take(&mut self.input)
+            std::mem::replace(&mut self.input, std::mem::take(&mut self.spare))
         } else {
             Vec::new()
         };
         let is_complete = self.is_complete && self.input.is_empty();
         let cancel = Arc::clone(&self.cancel);
+        let mut out = std::mem::take(&mut self.out);
         Some(move || {
-            let mut out = Vec::new();
             let result = work.step(&input, is_complete, &mut out, &cancel);
             Ok(Outcome::Tree(Box::new(Stepped {
                 work,
-                taken: input.len(),
+                input,
                 out,
                 result,
             })))
@@ -188,7 +192,7 @@ impl Server {
         if tree.sent < tree.out.len() {
             return;
         }
-        tree.out = Vec::new();
+        tree.out.clear();
         tree.sent = 0;
         if let Some(answer) = tree.answer.take() {
             return self.answer(id, &answer);
@@ -215,10 +219,14 @@ impl Server {
             Ok(Some(totals)) => tree.answer = Some(Ok(Reply::Tree(totals))),
             Err(fault) => tree.answer = Some(Err(fault)),
         }
+        let taken = stepped.input.len() as u32;
         if tree.answer.is_some() {
             tree.input = Vec::new();
+        } else {
+            tree.spare = stepped.input;
+            tree.spare.clear();
         }
-        if let Some(credit) = tree.room_in.consumed(stepped.taken as u32) {
+        if let Some(credit) = tree.room_in.consumed(taken) {
             self.link.credit(id, Channel::Input, credit);
         }
         self.kicks.push(id);

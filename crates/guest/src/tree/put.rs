@@ -5,7 +5,7 @@ use super::beneath::{self, Root};
 use super::{check_cancel, cut_off, malformed, now_ns, signature};
 use crate::fault;
 use crate::files::{shown, temporary_in, temporary_name};
-use glovebox_proto::tree::{Digest, Packer, Packing, PutItem, PutReceipt, TreeTotals, Unpacker};
+use glovebox_proto::tree::{Packer, Packing, PutItem, PutReceipt, TreeTotals, Unpacker};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, Timespec, Timestamps, UTIME_OMIT};
@@ -27,6 +27,8 @@ pub(crate) struct Put {
 struct Site {
     root: Root,
     file: Option<Growing>,
+    /// Of the file that is being written.
+    hasher: Box<blake3::Hasher>,
     totals: TreeTotals,
 }
 
@@ -37,7 +39,6 @@ struct Growing {
     dir: Arc<OwnedFd>,
     file: OwnedFd,
     temporary: Vec<u8>,
-    hasher: Box<blake3::Hasher>,
     size: u64,
     mtime_ns: i64,
     is_in_place: bool,
@@ -104,6 +105,7 @@ impl Put {
             none => none.insert(Site {
                 root: Root::open(path, true)?,
                 file: None,
+                hasher: Box::new(blake3::Hasher::new()),
                 totals: TreeTotals::default(),
             }),
         };
@@ -136,6 +138,7 @@ impl Site {
         }
         if let PutItem::Chunk(bytes) = *item {
             if let Some(file) = &mut self.file {
+                self.hasher.update(bytes);
                 file.write(bytes)?;
                 self.totals.bytes += bytes.len() as u64;
             }
@@ -179,7 +182,7 @@ impl Site {
                 let Some(file) = self.file.take() else {
                     return Ok(None);
                 };
-                let receipt = file.finish(size, &digest)?;
+                let receipt = file.finish(size, self.hasher.finalize().as_bytes() == &digest)?;
                 self.totals.entries += 1;
                 Ok(Some(receipt))
             }
@@ -243,12 +246,12 @@ impl Site {
         // Less what the umask takes away, as everything else made inside.
         let mode = if is_executable { 0o777 } else { 0o666 };
         let (file, temporary) = temporary_in(&dir, Mode::from_raw_mode(mode))?;
+        self.hasher.reset();
         Ok(Growing {
             path: path.to_vec(),
             dir,
             file,
             temporary,
-            hasher: Box::new(blake3::Hasher::new()),
             size: 0,
             mtime_ns,
             is_in_place: false,
@@ -258,7 +261,6 @@ impl Site {
 
 impl Growing {
     fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        self.hasher.update(bytes);
         self.size += bytes.len() as u64;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -271,8 +273,8 @@ impl Growing {
         Ok(())
     }
 
-    fn finish(mut self, size: u64, digest: &Digest) -> Result<PutReceipt, Fault> {
-        if size != self.size || self.hasher.finalize().as_bytes() != digest {
+    fn finish(mut self, size: u64, is_as_sent: bool) -> Result<PutReceipt, Fault> {
+        if size != self.size || !is_as_sent {
             let message = format!("{} did not arrive as it was sent", shown(&self.path));
             return Err(Fault::failed(Code::Io, message).retryable());
         }

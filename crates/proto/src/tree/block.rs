@@ -184,29 +184,33 @@ impl Unpacker {
         self.partial.is_empty()
     }
 
-    /// Takes bytes from the front of `input` until a block is complete or nothing is left.
+    /// Takes bytes from the front of `input` until a block is complete or nothing is left. A stored
+    /// block that lies in `input` as a whole is not copied.
     ///
     /// # Errors
     /// [`WireError::BadPayload`]: a length beyond the bound, or bytes that do not decompress to the
     /// announced length. The position in the stream is lost then.
-    pub fn next_block(&mut self, input: &mut &[u8]) -> Result<Option<Block<'_>>, WireError> {
+    pub fn next_block<'s, 'i: 's>(
+        &'s mut self,
+        input: &mut &'i [u8],
+    ) -> Result<Option<Block<'s>>, WireError> {
+        if self.partial.is_empty()
+            && let Some(header) = input.first_chunk()
+        {
+            let (stored, _, is_packed) = lengths(*header)?;
+            if !is_packed && let Some((block, rest)) = input.split_at_checked(HEADER_BYTES + stored)
+            {
+                *input = rest;
+                return Ok(Some(Block(&block[HEADER_BYTES..])));
+            }
+        }
         if !self.gather(input, HEADER_BYTES) {
             return Ok(None);
         }
-        let word = |at: usize| {
-            let bytes = self.partial[at..].first_chunk::<4>();
-            bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+        let Some(header) = self.partial.first_chunk() else {
+            return Ok(None);
         };
-        let (first, raw) = (word(0), word(4) as usize);
-        let stored = (first & !IS_PACKED) as usize;
-        let is_packed = first & IS_PACKED != 0;
-        // TRUST: both lengths are the peer's words; they are checked before anything is stored.
-        if raw == 0 || raw > MAX_BLOCK_BYTES || stored == 0 || stored > raw {
-            return Err(malformed(format!("{stored} bytes for {raw}")));
-        }
-        if !is_packed && stored != raw {
-            return Err(malformed("a stored block of another length"));
-        }
+        let (stored, raw, is_packed) = lengths(*header)?;
         if !self.gather(input, HEADER_BYTES + stored) {
             return Ok(None);
         }
@@ -242,6 +246,22 @@ impl Unpacker {
         *input = rest;
         self.partial.len() >= wanted
     }
+}
+
+/// Bytes that follow a header, bytes of items, and whether the former are compressed.
+// TRUST: both lengths are the peer's words; they are checked before anything is stored.
+fn lengths(header: [u8; HEADER_BYTES]) -> Result<(usize, usize, bool), WireError> {
+    let both = u64::from_le_bytes(header);
+    let (first, raw) = (both as u32, (both >> 32) as usize);
+    let stored = (first & !IS_PACKED) as usize;
+    let is_packed = first & IS_PACKED != 0;
+    if raw == 0 || raw > MAX_BLOCK_BYTES || stored == 0 || stored > raw {
+        return Err(malformed(format!("{stored} bytes for {raw}")));
+    }
+    if !is_packed && stored != raw {
+        return Err(malformed("a stored block of another length"));
+    }
+    Ok((stored, raw, is_packed))
 }
 
 impl Default for Unpacker {
