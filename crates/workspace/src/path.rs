@@ -13,8 +13,8 @@ const MAX_NAME_BYTES: usize = 255;
 /// A relative path without empty, `.` or `..` components and without NUL bytes: it can only lead
 /// downwards. Names are bytes, as on Linux. Sorted so that a directory comes before its content.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "serde_bytes::ByteBuf", into = "serde_bytes::ByteBuf")]
-pub struct RelPath(Vec<u8>);
+#[serde(try_from = "serde_bytes::ByteBuf")]
+pub struct RelPath(#[serde(with = "serde_bytes")] Vec<u8>);
 
 /// Why some bytes are not a path within the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -102,8 +102,19 @@ impl RelPath {
 
 impl Ord for RelPath {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.components().cmp(other.components())
+        compare(&self.0, &other.0)
     }
+}
+
+/// Orders paths by their components, on bytes: a slash comes before everything else.
+pub(crate) fn compare(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+    let same = |(a, b): &(&u8, &u8)| a == b;
+    let shared = a.iter().zip(b).take_while(same).count();
+    let rank = |path: &[u8]| {
+        let byte = *path.get(shared)?;
+        Some(if byte == b'/' { 0 } else { u16::from(byte) + 1 })
+    };
+    rank(a).cmp(&rank(b))
 }
 
 impl PartialOrd for RelPath {
@@ -130,12 +141,6 @@ impl TryFrom<serde_bytes::ByteBuf> for RelPath {
 
     fn try_from(bytes: serde_bytes::ByteBuf) -> Result<Self, BadPath> {
         Self::new(bytes.into_vec())
-    }
-}
-
-impl From<RelPath> for serde_bytes::ByteBuf {
-    fn from(path: RelPath) -> Self {
-        Self::from(path.0)
     }
 }
 
@@ -171,6 +176,25 @@ mod tests {
         paths.sort();
         let sorted: Vec<_> = paths.iter().map(RelPath::as_bytes).collect();
         assert_eq!(sorted, [&b"a"[..], b"a/b", b"a/b/c", b"a-b", b"a.c"]);
+    }
+
+    #[test]
+    fn bytes_sort_as_components_do() {
+        let mut paths = vec![String::new()];
+        for _ in 0..4 {
+            let longer = paths.iter().flat_map(|path| {
+                ["/", "\u{1}", "-", "a", "ab"].map(|more| format!("{path}{more}"))
+            });
+            paths = longer.collect();
+        }
+        paths.retain(|path| RelPath::new(path.as_str()).is_ok());
+        for one in &paths {
+            for other in &paths {
+                let by_components = one.split('/').cmp(other.split('/'));
+                let by_bytes = compare(one.as_bytes(), other.as_bytes());
+                assert_eq!(by_bytes, by_components, "{one:?} {other:?}");
+            }
+        }
     }
 
     #[test]

@@ -9,16 +9,9 @@
 use super::{Kind, Signature};
 use crate::RelPath;
 use glovebox_proto::limits::MAX_PATH_BYTES;
-use std::cmp::Ordering;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
 const MAGIC: &[u8; 8] = b"GLVBASE\x01";
-
-/// Orders paths as [`RelPath`] does, on bytes: a slash comes before everything else.
-pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    let rank = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
-    a.iter().map(rank).cmp(b.iter().map(rank))
-}
 
 /// Writes entries in order.
 #[derive(Debug)]

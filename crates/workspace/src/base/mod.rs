@@ -16,7 +16,7 @@ pub use codec::decode;
 use crate::beneath::{Anchor, io, read_names, stat_at};
 use crate::collect::RESERVED_PREFIX;
 use crate::{RelPath, Since};
-use codec::{Encoder, compare, scan};
+use codec::{Encoder, scan};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::AsFd as _;
 use rustix::fs::{FileType, Stat};
@@ -358,7 +358,7 @@ fn lookup(file: &Path, wanted: &BTreeSet<RelPath>) -> Option<HashMap<RelPath, Si
     let mut next = rest.next();
     scan(File::open(file).ok()?, |path, signature| {
         while let Some(waited) = next {
-            match compare(waited.as_bytes(), path) {
+            match crate::path::compare(waited.as_bytes(), path) {
                 Ordering::Greater => break,
                 Ordering::Equal => {
                     found.insert(waited.clone(), signature);

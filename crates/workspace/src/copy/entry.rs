@@ -79,24 +79,20 @@ impl Rows {
             self.host.peek()?.map(Located::path),
             self.inside.peek()?.map(Located::path),
         ];
-        let Some(path) = paths.into_iter().flatten().min().cloned() else {
+        let Some(first) = paths.into_iter().flatten().min() else {
             return Ok(None);
         };
-        let is_next = |at: Option<&RelPath>| at == Some(&path);
-        let base = if is_next(self.base.peek()?.map(Located::path)) {
-            self.base.next()?
-        } else {
-            None
-        };
-        let host = if is_next(self.host.peek()?.map(Located::path)) {
-            self.host.next()?
-        } else {
-            None
-        };
-        // An inside directory that cannot be entered is named twice: as found and as missed.
+        let [in_base, in_host, is_inside] = paths.map(|path| path == Some(first));
+        let path = first.clone();
+        let base = if in_base { self.base.next()? } else { None };
+        let host = if in_host { self.host.next()? } else { None };
         let mut inside = None;
-        while is_next(self.inside.peek()?.map(Located::path)) {
+        if is_inside {
             inside = self.inside.next()?;
+            // A directory that cannot be entered is named twice: as found and as missed.
+            while self.inside.peek()?.map(Located::path) == Some(&path) {
+                inside = self.inside.next()?;
+            }
         }
         Ok(Some(Row {
             path,

@@ -187,9 +187,13 @@ impl Writer {
             let message = format!("`{}` comes out of order", line.path);
             return Err(Fault::failed(Code::Internal, message));
         }
-        self.last = Some(line.path.clone());
         self.count += 1;
-        self.spool.push(&Item::Line(line))
+        let item = Item::Line(line);
+        self.spool.push(&item)?;
+        if let Item::Line(line) = item {
+            self.last = Some(line.path);
+        }
+        Ok(())
     }
 
     pub(super) fn finish(mut self) -> Result<(), Fault> {
@@ -270,13 +274,12 @@ impl Lines {
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Line>, Fault> {
-        let before = match self.peek()? {
-            Some(line) => line.path.clone(),
-            None => return Ok(None),
-        };
+        if self.peek()?.is_none() {
+            return Ok(None);
+        }
         let line = self.next.take();
-        if let Some(next) = self.peek()?
-            && next.path <= before
+        if let (Some(line), Some(next)) = (&line, self.peek()?)
+            && next.path <= line.path
         {
             return Err(self.damaged());
         }
