@@ -5,16 +5,16 @@
 //! changed too is left alone and named, unless the caller says that the project wins. Only what an
 //! earlier push brought is ever deleted.
 
-use super::entry::Rows;
+use super::entry::{Rows, Seen};
 use super::manifest::{Lines, Same, Side, Writer};
 use super::receipt::{Pending, Receipts, receive};
 use super::scan::{self, Inside};
 use super::send::{Sender, Sums};
 use super::spool::{Reader, Spool, Spooled};
-use super::walk::{Gauge, IsHidden, Walked, walk};
+use super::walk::{Gauge, Hidden, IsHidden, walk, walk_along};
 use super::{Place, digest};
 use crate::base;
-use crate::beneath::Anchor;
+use crate::beneath::{Anchor, io};
 use crate::progress::{Progress, Watch, report};
 use crate::threads;
 use crate::{Refusal, RelPath, Stage, SyncError};
@@ -33,6 +33,8 @@ const MAX_ENTRIES: u64 = 4_000_000;
 const MAX_DEPTH: usize = 512;
 /// Decisions on their way from the sender to the manifest.
 const MAX_PENDING: usize = 4096;
+/// Batches of paths on their way from the walk to the sender.
+const MAX_BATCHES: usize = 16;
 /// How often progress is reported.
 const REPORT_EVERY: Duration = Duration::from_millis(50);
 
@@ -96,11 +98,22 @@ pub fn push(
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_nanos());
     let anchor = Anchor::open(project).map_err(collect)?;
-    let (walked, inside) = look(place, &anchor, is_hidden, recorded, watch).map_err(collect)?;
+    let job = Job {
+        place,
+        anchor: &anchor,
+        recorded,
+        options,
+        pushed_unix_ns,
+    };
+    if job.is_first(watch).map_err(collect)? {
+        return job.run_along(is_hidden, watch);
+    }
+    let (seen, hidden, inside) =
+        look(place, &anchor, is_hidden, recorded, watch).map_err(collect)?;
     let rows = || -> Result<Rows, Fault> {
         Ok(Rows {
             base: Lines::open(recorded.manifest)?,
-            host: walked.seen.read(),
+            host: seen.read(),
             inside: inside.seen.read(),
         })
     };
@@ -112,16 +125,9 @@ pub fn push(
 
     let transfer = |fault| SyncError::push(Stage::Transfer, fault);
     let rows = rows().map_err(transfer)?;
-    let job = Job {
-        place,
-        anchor: &anchor,
-        recorded,
-        options,
-        pushed_unix_ns,
-    };
     let mut pushed = job.run(rows, told.read(), watch).map_err(transfer)?;
-    pushed.hidden = walked.hidden;
-    pushed.hidden_paths = walked.hidden_paths;
+    pushed.hidden = hidden.count;
+    pushed.hidden_paths = hidden.paths;
     pushed.skipped.extend(inside.refused);
     Ok(pushed)
 }
@@ -133,7 +139,7 @@ fn look(
     is_hidden: &IsHidden<'_>,
     recorded: &Recorded<'_>,
     watch: &mut Watch<'_>,
-) -> Result<(Walked, Inside), Fault> {
+) -> Result<(Spooled<Seen>, Hidden, Inside), Fault> {
     let gauge = Gauge::default();
     std::thread::scope(|scope| {
         let walker = threads::start(scope, || {
@@ -155,7 +161,8 @@ fn look(
         let walked = threads::end(walker)?;
         let inside = scanned?;
         watched?;
-        Ok((walked?, inside))
+        let (seen, hidden) = walked?;
+        Ok((seen, hidden, inside))
     })
 }
 
@@ -200,6 +207,57 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Whether nothing was ever pushed there and nothing is there: then there is nothing to compare.
+    fn is_first(&self, watch: &mut Watch<'_>) -> Result<bool, Fault> {
+        let manifest = self.recorded.manifest;
+        if manifest
+            .try_exists()
+            .map_err(|error| io("look at", manifest, error))?
+        {
+            return Ok(false);
+        }
+        let mut each = |paths| report(watch, Progress::Collecting { paths, bytes: 0 });
+        let (place, spool_dir) = (self.place, self.recorded.spool_dir);
+        Ok(scan::scan(place, MAX_ENTRIES, MAX_DEPTH, spool_dir, &mut each)?.is_empty)
+    }
+
+    /// Sends a project while it is being walked.
+    fn run_along(
+        &self,
+        is_hidden: &IsHidden<'_>,
+        watch: &mut Watch<'_>,
+    ) -> Result<Pushed, SyncError> {
+        let gauge = Gauge::default();
+        let (found_in, found) = sync_channel(MAX_BATCHES);
+        let rows = Rows {
+            base: Lines::none(),
+            host: Reader::along(found),
+            inside: Reader::empty(),
+        };
+        let ended = std::thread::scope(|scope| {
+            let gauge = &gauge;
+            let walker = threads::start(scope, move || {
+                walk_along(self.anchor, is_hidden, gauge, &found_in)
+            })?;
+            let pushed = self.run(rows, Reader::empty(), watch);
+            // It has ended too, or nobody wants to hear more of it.
+            gauge.is_stopped.store(true, Ordering::Relaxed);
+            Ok((pushed, threads::end(walker)?))
+        });
+        let transfer = |fault| SyncError::push(Stage::Transfer, fault);
+        match ended.map_err(transfer)? {
+            (Ok(mut pushed), Ok(hidden)) => {
+                pushed.hidden = hidden.count;
+                pushed.hidden_paths = hidden.paths;
+                Ok(pushed)
+            }
+            (Err(fault), Err(own)) if fault == own && fault.code != Code::Cancelled => {
+                Err(SyncError::push(Stage::Collect, fault))
+            }
+            (Err(fault), _) | (Ok(_), Err(fault)) => Err(transfer(fault)),
+        }
+    }
+
     /// Three threads: one decides and sends, one takes the guest's receipts, and this one writes down
     /// what became of it.
     fn run(

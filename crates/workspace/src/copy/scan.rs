@@ -25,6 +25,8 @@ const MAX_BAD_NAMES: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Inside {
     pub(super) seen: Spooled<Seen>,
+    /// There is nothing at all.
+    pub(super) is_empty: bool,
     /// Names that cannot be used.
     pub(super) refused: Vec<Refusal>,
 }
@@ -111,6 +113,7 @@ pub(super) fn scan(
     }
     Ok(Inside {
         seen: spool.finish()?,
+        is_empty: count == 0,
         refused,
     })
 }

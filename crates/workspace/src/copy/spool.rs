@@ -1,5 +1,5 @@
 //! Lists that may be long, kept in files of their own instead of memory, in the blocks of tree
-//! streams.
+//! streams, or taken over while another thread makes them.
 
 use crate::beneath::io;
 use glovebox_proto::tree::{Packer, Packing, Unpacker};
@@ -14,6 +14,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Receiver;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -107,22 +108,47 @@ impl<T: DeserializeOwned> Spooled<T> {
     /// Reads it from the beginning; any number of times, also at once.
     pub(super) fn read(&self) -> Reader<T> {
         Reader {
-            source: Some((Arc::clone(&self.file), self.path.clone())),
-            at: 0,
-            unpacker: Unpacker::new(),
+            source: Source::File(FileSource {
+                file: Arc::clone(&self.file),
+                path: self.path.clone(),
+                at: 0,
+                unpacker: Unpacker::new(),
+            }),
             ready: VecDeque::new(),
         }
     }
 }
 
+/// Part of a list that another thread makes.
+#[derive(Debug)]
+pub(super) enum Batch<T> {
+    Items(Vec<T>),
+    /// That was all, or all there will be.
+    End(Result<(), Fault>),
+}
+
+/// Where the items of a list come from.
+#[derive(Debug)]
+enum Source<T> {
+    File(FileSource),
+    Thread(Receiver<Batch<T>>),
+    /// Everything has been read.
+    End,
+}
+
+#[derive(Debug)]
+struct FileSource {
+    file: Arc<File>,
+    path: PathBuf,
+    at: u64,
+    unpacker: Unpacker,
+}
+
 /// Where reading a list stands.
 #[derive(Debug)]
 pub(super) struct Reader<T> {
-    /// `None` when everything has been read.
-    source: Option<(Arc<File>, PathBuf)>,
-    at: u64,
-    unpacker: Unpacker,
-    /// Items of the block read last.
+    source: Source<T>,
+    /// Items of the block or batch taken last.
     ready: VecDeque<T>,
 }
 
@@ -130,9 +156,15 @@ impl<T: DeserializeOwned> Reader<T> {
     /// A list without anything.
     pub(super) fn empty() -> Self {
         Self {
-            source: None,
-            at: 0,
-            unpacker: Unpacker::new(),
+            source: Source::End,
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// A list that another thread makes at this moment.
+    pub(super) fn along(batches: Receiver<Batch<T>>) -> Self {
+        Self {
+            source: Source::Thread(batches),
             ready: VecDeque::new(),
         }
     }
@@ -150,38 +182,67 @@ impl<T: DeserializeOwned> Reader<T> {
     }
 
     fn fill(&mut self) -> Result<(), Fault> {
-        while self.ready.is_empty()
-            && let Some((file, path)) = &self.source
-        {
-            let damaged = |error: &WireError| {
-                let message = format!("{} is damaged: {error}", path.display());
-                Fault::failed(Code::Io, message)
+        while self.ready.is_empty() {
+            let has_more = match &mut self.source {
+                Source::End => return Ok(()),
+                Source::File(source) => source.read(&mut self.ready)?,
+                Source::Thread(batches) => match batches.recv() {
+                    Ok(Batch::Items(items)) => {
+                        self.ready.extend(items);
+                        true
+                    }
+                    Ok(Batch::End(end)) => {
+                        end?;
+                        false
+                    }
+                    // Never taken for its end.
+                    Err(_) => {
+                        let message = "who makes a list stopped in the middle of it";
+                        return Err(Fault::failed(Code::Internal, message));
+                    }
+                },
             };
-            let mut bytes = vec![0; READ_BYTES];
-            let count = match file.read_at(&mut bytes, self.at) {
-                Ok(count) => count,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(io("read", path, error)),
-            };
-            self.at += count as u64;
-            let mut input = &bytes[..count];
-            while let Some(block) = self
-                .unpacker
-                .next_block(&mut input)
-                .map_err(|error| damaged(&error))?
-            {
-                for item in block.items::<T>() {
-                    self.ready.push_back(item.map_err(|error| damaged(&error))?);
-                }
-            }
-            if count == 0 {
-                if !self.unpacker.is_between_blocks() {
-                    let message = format!("{} is cut off", path.display());
-                    return Err(Fault::failed(Code::Io, message));
-                }
-                self.source = None;
+            if !has_more {
+                self.source = Source::End;
             }
         }
         Ok(())
+    }
+}
+
+impl FileSource {
+    /// Takes some items from the file; false at its end.
+    fn read<T: DeserializeOwned>(&mut self, ready: &mut VecDeque<T>) -> Result<bool, Fault> {
+        let Self {
+            file,
+            path,
+            at,
+            unpacker,
+        } = self;
+        let damaged = |error: &WireError| {
+            let message = format!("{} is damaged: {error}", path.display());
+            Fault::failed(Code::Io, message)
+        };
+        let mut bytes = vec![0; READ_BYTES];
+        let count = match file.read_at(&mut bytes, *at) {
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return Ok(true),
+            Err(error) => return Err(io("read", path, error)),
+        };
+        *at += count as u64;
+        let mut input = &bytes[..count];
+        while let Some(block) = unpacker
+            .next_block(&mut input)
+            .map_err(|error| damaged(&error))?
+        {
+            for item in block.items::<T>() {
+                ready.push_back(item.map_err(|error| damaged(&error))?);
+            }
+        }
+        if count == 0 && !unpacker.is_between_blocks() {
+            let message = format!("{} is cut off", path.display());
+            return Err(Fault::failed(Code::Io, message));
+        }
+        Ok(count > 0)
     }
 }

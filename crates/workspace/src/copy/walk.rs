@@ -1,7 +1,8 @@
-//! The host's side of a push: the project, sorted, without opening a single file.
+//! The host's side of a push: the project, sorted, without opening a single file. As a list, or as it
+//! is found.
 
 use super::entry::{Seen, SeenKind};
-use super::spool::{Spool, Spooled};
+use super::spool::{Batch, Spool, Spooled};
 use crate::RelPath;
 use crate::beneath::{Anchor, io, read_names, stat_at};
 use crate::collect::RESERVED_PREFIX;
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 use serde_bytes::ByteBuf;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
 
 /// Says whether a path of the project is not to be shown to the sandbox; the second argument tells
 /// directories. What is below a hidden directory is not asked about.
@@ -21,12 +23,14 @@ pub type IsHidden<'a> = dyn Fn(&RelPath, bool) -> bool + Sync + 'a;
 /// Paths listed by name; beyond, only counted.
 const MAX_LISTED: usize = 1000;
 
-/// The project as a push sees it.
-#[derive(Debug)]
-pub(super) struct Walked {
-    pub(super) seen: Spooled<Seen>,
-    pub(super) hidden: u64,
-    pub(super) hidden_paths: Vec<RelPath>,
+/// Paths handed over at a time.
+const BATCH: usize = 256;
+
+/// What a push does not see of a project.
+#[derive(Debug, Default)]
+pub(super) struct Hidden {
+    pub(super) count: u64,
+    pub(super) paths: Vec<RelPath>,
 }
 
 /// How far the walk is, for another thread, which may also stop it.
@@ -40,32 +44,67 @@ struct Walk<'a> {
     anchor: &'a Anchor,
     is_hidden: &'a IsHidden<'a>,
     gauge: &'a Gauge,
-    spool: Spool<Seen>,
-    hidden: u64,
-    hidden_paths: Vec<RelPath>,
+    each: &'a mut dyn FnMut(Seen) -> Result<(), Fault>,
+    hidden: Hidden,
 }
 
-/// Walks a project.
+/// Walks a project and lists what is there.
 pub(super) fn walk(
     anchor: &Anchor,
     is_hidden: &IsHidden<'_>,
     spool_dir: &Path,
     gauge: &Gauge,
-) -> Result<Walked, Fault> {
+) -> Result<(Spooled<Seen>, Hidden), Fault> {
+    let mut spool = Spool::unnamed(spool_dir)?;
+    let hidden = walk_each(anchor, is_hidden, gauge, &mut |seen| spool.push(&seen))?;
+    Ok((spool.finish()?, hidden))
+}
+
+/// Walks a project and hands over what is there as it is found, then how it ended.
+pub(super) fn walk_along(
+    anchor: &Anchor,
+    is_hidden: &IsHidden<'_>,
+    gauge: &Gauge,
+    found: &SyncSender<Batch<Seen>>,
+) -> Result<Hidden, Fault> {
+    let given_up = |_| Fault::failed(Code::Cancelled, "the push was given up");
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut each = |seen| {
+        batch.push(seen);
+        if batch.len() < BATCH {
+            return Ok(());
+        }
+        let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
+        found.send(Batch::Items(full)).map_err(given_up)
+    };
+    let walked = walk_each(anchor, is_hidden, gauge, &mut each);
+    let end = match &walked {
+        Ok(_) => {
+            found.send(Batch::Items(batch)).map_err(given_up)?;
+            Ok(())
+        }
+        Err(fault) => Err(fault.clone()),
+    };
+    // Who has stopped listening knows why.
+    let _ = found.send(Batch::End(end));
+    walked
+}
+
+fn walk_each(
+    anchor: &Anchor,
+    is_hidden: &IsHidden<'_>,
+    gauge: &Gauge,
+    each: &mut dyn FnMut(Seen) -> Result<(), Fault>,
+) -> Result<Hidden, Fault> {
     let mut walk = Walk {
         anchor,
         is_hidden,
         gauge,
-        spool: Spool::unnamed(spool_dir)?,
-        hidden: 0,
-        hidden_paths: Vec::new(),
+        each,
+        hidden: Hidden::default(),
     };
     walk.directory(&mut Vec::new())?;
-    Ok(Walked {
-        seen: walk.spool.finish()?,
-        hidden: walk.hidden,
-        hidden_paths: walk.hidden_paths,
-    })
+    Ok(walk.hidden)
 }
 
 impl Walk<'_> {
@@ -120,9 +159,9 @@ impl Walk<'_> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_dir = kind == FileType::Directory;
         if (self.is_hidden)(&checked, is_dir) {
-            self.hidden += 1;
-            if self.hidden_paths.len() < MAX_LISTED {
-                self.hidden_paths.push(checked);
+            self.hidden.count += 1;
+            if self.hidden.paths.len() < MAX_LISTED {
+                self.hidden.paths.push(checked);
             }
             return Ok(());
         }
@@ -137,7 +176,7 @@ impl Walk<'_> {
             },
             _ => SeenKind::Special,
         };
-        self.spool.push(&Seen {
+        (self.each)(Seen {
             path: checked,
             signature: signature(stat),
             kind,
