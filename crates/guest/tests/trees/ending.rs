@@ -1,0 +1,159 @@
+//! What is given up, cut off, large, or never listened to leaves nothing behind and stops nothing else.
+
+use super::asking::{
+    ENTRIES, file, get_request, leftovers, pack, put_request, scan_request, totals, want,
+};
+use super::client::Guest;
+use glovebox_proto::tree::{Packer, Packing, PutItem};
+use glovebox_proto::{Code, Request, RequestId};
+use serde_bytes::ByteBuf;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Starts a put that has a file open, and waits until it is there under its temporary name.
+fn half_a_put(guest: &mut Guest, root: &Path) -> RequestId {
+    let id = guest.ask(&put_request("."));
+    let [begin, ..] = file(b"half", b"");
+    guest.send(id, &pack(&[begin, PutItem::Chunk(&[7; 1000])]), false);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while leftovers(root).is_empty() {
+        assert!(Instant::now() < deadline, "the put does not begin");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    id
+}
+
+#[test]
+fn a_cancelled_put_leaves_nothing() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut guest = Guest::start_in(temp.path());
+    for _ in 0..20 {
+        let id = half_a_put(&mut guest, temp.path());
+        guest.cancel(id);
+        assert_eq!(guest.answer(id).unwrap_err().code, Code::Cancelled);
+        assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_lost_link_leaves_nothing() {
+    let temp = tempfile::tempdir().unwrap();
+    for _ in 0..5 {
+        let mut guest = Guest::start_in(temp.path());
+        half_a_put(&mut guest, temp.path());
+        guest.stream.shutdown(std::net::Shutdown::Both).unwrap();
+        guest.await_exit();
+        assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn scans_and_gets_can_be_given_up_at_any_time() {
+    let temp = tempfile::tempdir().unwrap();
+    for number in 0..2000 {
+        fs::write(temp.path().join(format!("{number}")), [1; 3000]).unwrap();
+    }
+    let mut guest = Guest::start_in(temp.path());
+    for pause_us in [0, 100, 500, 2000] {
+        let scan = guest.ask(&scan_request(".", ENTRIES, 10));
+        let get = guest.ask(&get_request(".", Packing::Zstd));
+        let mut packer = Packer::new(Packing::Stored).unwrap();
+        let mut list = Vec::new();
+        for number in 0..2000 {
+            let name = number.to_string();
+            packer.push(&want(name.as_bytes()), &mut list).unwrap();
+        }
+        packer.seal(&mut list).unwrap();
+        guest.send(get, &list, false);
+        std::thread::sleep(Duration::from_micros(pause_us));
+        guest.cancel(scan);
+        guest.cancel(get);
+        assert_eq!(guest.answer(get).unwrap_err().code, Code::Cancelled);
+        // The scan may have been quicker.
+        let _ = guest.answer(scan);
+    }
+}
+
+#[test]
+fn a_large_file_passes_in_bounded_memory() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut guest = Guest::start_in(temp.path());
+    let idle = guest.status_kib("VmRSS");
+    let size = 256 << 20;
+    let piece: Vec<u8> = (0..100_000_u32).map(|n| (n * 31 % 251) as u8).collect();
+    let id = guest.ask(&put_request("."));
+    let mut packer = Packer::new(Packing::Zstd).unwrap();
+    let mut out = Vec::new();
+    let mut hasher = blake3::Hasher::new();
+    packer.push(&file(b"large", b"")[0], &mut out).unwrap();
+    let mut left: usize = size;
+    while left > 0 {
+        let count = left.min(piece.len());
+        packer
+            .push(&PutItem::Chunk(&piece[..count]), &mut out)
+            .unwrap();
+        hasher.update(&piece[..count]);
+        left -= count;
+        guest.send(id, &std::mem::take(&mut out), false);
+    }
+    let digest = *hasher.finalize().as_bytes();
+    let end = PutItem::End {
+        size: size as u64,
+        digest,
+    };
+    packer.push(&end, &mut out).unwrap();
+    packer.seal(&mut out).unwrap();
+    guest.send(id, &out, true);
+    assert_eq!(totals(guest.answer(id).unwrap()).bytes, size as u64);
+
+    guest.keeps_data = false;
+    let id = guest.ask(&get_request(".", Packing::Stored));
+    let mut list = Vec::new();
+    packer.push(&want(b"large"), &mut list).unwrap();
+    packer.seal(&mut list).unwrap();
+    guest.send(id, &list, true);
+    assert_eq!(totals(guest.answer(id).unwrap()).bytes, size as u64);
+    let peak = guest.status_kib("VmHWM");
+    assert!(peak < 16 << 10, "the guest took {peak} KiB");
+    let after = guest.status_kib("VmRSS");
+    assert!(after < idle + 1500, "{idle} KiB before, {after} KiB after");
+}
+
+#[test]
+fn a_host_that_gives_no_credit_and_no_input_stops_nothing_else() {
+    let temp = tempfile::tempdir().unwrap();
+    for number in 0..30_000 {
+        fs::write(
+            temp.path().join(format!("file-with-a-long-name-{number}")),
+            "",
+        )
+        .unwrap();
+    }
+    let mut guest = Guest::start_in(temp.path());
+    guest.gives_credit = false;
+    let stored = Request::TreeScan {
+        path: ByteBuf::from("."),
+        max_entries: ENTRIES,
+        max_depth: 10,
+        packing: Packing::Stored,
+    };
+    let open: Vec<RequestId> = (0..20)
+        .flat_map(|_| [guest.ask(&stored), guest.ask(&put_request("."))])
+        .collect();
+    guest.listen(Duration::from_millis(500));
+    let begin = Instant::now();
+    guest.call(&Request::Ping(ByteBuf::from("x"))).unwrap();
+    let list = Request::List {
+        path: ByteBuf::from("/"),
+        max_entries: 10,
+    };
+    guest.call(&list).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    let held = guest.status_kib("VmRSS");
+    assert!(held < 64 << 10, "{held} KiB for 40 requests");
+    for id in open {
+        guest.cancel(id);
+        assert!(guest.answer(id).is_err());
+    }
+}
