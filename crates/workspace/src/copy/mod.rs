@@ -6,6 +6,8 @@
 //! collect   sandbox: scan   last push: manifest                   -> what differs -> get -> spool
 //! ```
 //!
+//! A first push has nothing to compare with: it sends what the walk finds as it is found.
+//!
 //! All lists are sorted, kept in files and compared as streams, so memory does not grow with the
 //! project. A file whose signature (length, times, inode) is the one it had when its digest was taken
 //! is not read again; where that proves nothing, because it was modified in the same moment, it is.

@@ -246,3 +246,42 @@ impl FileSource {
         Ok(count > 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn a_list_that_is_being_made_ends_where_its_maker_says_so() {
+        let (maker, batches) = sync_channel(8);
+        let mut reader = Reader::along(batches);
+        for batch in [vec![1, 2], vec![], vec![3]] {
+            maker.send(Batch::Items(batch)).unwrap();
+        }
+        maker.send(Batch::End(Ok(()))).unwrap();
+        let mut read = || reader.next().unwrap();
+        let found = [read(), read(), read(), read(), read()];
+        assert_eq!(found, [Some(1), Some(2), Some(3), None, None]);
+    }
+
+    #[test]
+    fn a_list_whose_maker_fails_or_vanishes_is_never_taken_for_a_whole_one() {
+        let fault = Fault::failed(Code::Io, "cannot read it");
+        for end in [Some(fault), None] {
+            let (maker, batches) = sync_channel(8);
+            let mut reader = Reader::along(batches);
+            maker.send(Batch::Items(vec![1])).unwrap();
+            let code = end.as_ref().map_or(Code::Internal, |fault| fault.code);
+            if let Some(fault) = end {
+                maker.send(Batch::End(Err(fault))).unwrap();
+            }
+            drop(maker);
+            assert_eq!(reader.next().unwrap(), Some(1));
+            for _ in 0..2 {
+                let failed = reader.next().unwrap_err();
+                assert!([code, Code::Internal].contains(&failed.code), "{failed}");
+            }
+        }
+    }
+}
