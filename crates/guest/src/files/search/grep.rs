@@ -16,7 +16,8 @@ use serde_bytes::ByteBuf;
 use std::cmp::Reverse;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,6 +29,8 @@ const MAX_SEARCHED_BYTES: usize = 32 << 20;
 const MAX_KEPT_BYTES: usize = 2 << 20;
 /// Files kept while searching.
 const MAX_KEPT_FILES: usize = 100_000;
+/// Bytes of a file read before the searcher asks for so many.
+const AHEAD_BYTES: usize = 16 << 10;
 /// Bytes a compiled pattern may take.
 const MAX_PATTERN_MEMORY: usize = 16 << 20;
 
@@ -155,6 +158,30 @@ struct Search<'a> {
     hits: &'a Hits<'a>,
     matcher: RegexMatcher,
     searcher: Searcher,
+    ahead: Vec<u8>,
+}
+
+/// Reads a file a little ahead, for the searcher takes the first few bytes by themselves, to see how they
+/// are encoded: for a small file that would be one system call of four.
+struct Ahead<'a> {
+    file: &'a File,
+    buffer: &'a mut [u8],
+    rest: Range<usize>,
+}
+
+impl Read for Ahead<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.rest.is_empty() {
+            if out.len() >= self.buffer.len() {
+                return self.file.read(out);
+            }
+            self.rest = 0..self.file.read(self.buffer)?;
+        }
+        let count = self.rest.len().min(out.len());
+        out[..count].copy_from_slice(&self.buffer[self.rest.start..][..count]);
+        self.rest.start += count;
+        Ok(count)
+    }
 }
 
 impl Search<'_> {
@@ -174,7 +201,14 @@ impl Search<'_> {
             is_binary: false,
             is_stopped: false,
         };
-        let searched = self.searcher.search_file(&self.matcher, &file, &mut found);
+        let reader = Ahead {
+            file: &file,
+            buffer: &mut self.ahead,
+            rest: 0..0,
+        };
+        let searched = self
+            .searcher
+            .search_reader(&self.matcher, reader, &mut found);
         if searched.is_err() {
             hits.unreadable.fetch_add(1, Ordering::Relaxed);
         }
@@ -206,6 +240,7 @@ impl Hits<'_> {
             hits: self,
             matcher: matcher.clone(),
             searcher,
+            ahead: vec![0; AHEAD_BYTES],
         }
     }
 
