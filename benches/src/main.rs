@@ -15,6 +15,7 @@ mod exec;
 mod files;
 mod filter;
 mod idle;
+mod mcp;
 mod output;
 mod parallel;
 mod promise;
@@ -44,7 +45,7 @@ struct Options {
     /// Fewer rounds: about half a minute in all
     #[arg(long)]
     quick: bool,
-    /// Only these benches: start, whole, exec, files, push, pull, tools, turn, output, idle, parallel, filter, checkpoint
+    /// Only these benches: start, whole, exec, files, push, pull, tools, turn, mcp, output, idle, parallel, filter, checkpoint
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// The `glovebox` program (default: $GLOVEBOX_TEST_BIN, or the one beside this program)
@@ -57,7 +58,7 @@ struct Options {
 
 type Bench = fn(&World, &mut Table) -> Result<()>;
 
-const BENCHES: [(&str, Bench); 13] = [
+const BENCHES: [(&str, Bench); 14] = [
     ("start", start::run),
     ("whole", whole::run),
     ("exec", exec::run),
@@ -66,6 +67,7 @@ const BENCHES: [(&str, Bench); 13] = [
     ("pull", pull::run),
     ("tools", tools::run),
     ("turn", turn::run),
+    ("mcp", mcp::run),
     ("output", output::run),
     ("parallel", parallel::run),
     ("filter", filter::run),

@@ -1,7 +1,7 @@
 //! The numbers `SPECIFICATION.md` promises, and whether this run has seen them.
 
 use crate::table::Table;
-use crate::{checkpoint, exec, files, idle, output, pull, push, start, tools, turn, whole};
+use crate::{checkpoint, exec, files, idle, mcp, output, pull, push, start, tools, turn, whole};
 use serde::Serialize;
 use std::fmt;
 
@@ -45,6 +45,15 @@ pub(crate) fn judge(table: &Table) -> Vec<Verdict> {
         });
     };
     let us = "us";
+    let called = table.p50_us(mcp::GROUP, mcp::LIBRARY);
+    for (way, server) in [("over pipes", mcp::PIPES), ("over HTTP", mcp::HTTP)] {
+        at_most(
+            &format!("Read by an MCP client {way}: within 1 ms of the same call by library"),
+            table.p50_us(mcp::GROUP, server),
+            called.map(|called| called + 1000.0),
+            us,
+        );
+    }
     let started = table.p50_us(start::GROUP, start::DEFAULT);
     at_most(
         "start + exec `true` + destroy by library: p50 within 2 ms",

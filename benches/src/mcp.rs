@@ -1,0 +1,224 @@
+//! What a client of `glovebox mcp` waits for beyond the tool itself: one call of Read over the pipes of a
+//! server that lives, and over HTTP on this machine, beside the same call by library.
+
+use crate::race::{Contestant, race};
+use crate::table::Table;
+use crate::world::World;
+use anyhow::{Context as _, Result, ensure};
+use glovebox_tools::Hands;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Read as _, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub(crate) const GROUP: &str = "Read of 4 KiB by an MCP client";
+/// The contestants the promise is about.
+pub(crate) const PIPES: &str = "`glovebox mcp`, standard input and output";
+pub(crate) const HTTP: &str = "`glovebox mcp --http`, one connection";
+/// What they add to.
+pub(crate) const LIBRARY: &str = "the tool by library";
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
+    let lines = "a line of the file\n".repeat(215);
+    fs::write(world.workspace.join("small"), lines)?;
+    let hands = Hands::new(Arc::new(world.sandbox(&world.unlimited())?));
+    let mut contestants = vec![Contestant::whole(LIBRARY, || {
+        let outcome = hands.call("Read", json!({ "path": "small" }), &NEVER)?;
+        ensure!(!outcome.is_error, "{}", outcome.text);
+        Ok(())
+    })];
+    let mut servers = Vec::new();
+    match world.glovebox() {
+        Ok(glovebox) => {
+            let mut pipes = Pipes::open(glovebox, &mut servers)?;
+            contestants.push(Contestant::whole(PIPES, move || pipes.read()));
+            let mut http = Http::open(world.glovebox()?, &mut servers)?;
+            contestants.push(Contestant::whole(HTTP, move || http.read()));
+        }
+        Err(error) => table.skip(GROUP, PIPES, format!("{error:#}")),
+    }
+    let outcome = race(contestants, world.rounds(1000), world.budget(8));
+    table.race(GROUP, "a client that stays connected", outcome, &[LIBRARY]);
+    Ok(())
+}
+
+/// A server. Ends with the bench.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn message(id: u64, method: &str, params: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+}
+
+fn introduction() -> String {
+    let client = json!({ "name": "bench", "version": "1" });
+    let params =
+        json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
+    message(1, "initialize", &params)
+}
+
+fn read_small(id: u64) -> String {
+    message(
+        id,
+        "tools/call",
+        &json!({ "name": "Read", "arguments": { "path": "small" } }),
+    )
+}
+
+const READY: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+
+/// The text of an answer, or what went wrong.
+fn check(answer: &str) -> Result<()> {
+    ensure!(answer.contains("a line of the file"), "{answer}");
+    Ok(())
+}
+
+/// A connection over standard input and output.
+struct Pipes<W, R> {
+    input: W,
+    output: R,
+    id: u64,
+    line: String,
+}
+
+impl Pipes<std::process::ChildStdin, BufReader<std::process::ChildStdout>> {
+    fn open(mut glovebox: Command, servers: &mut Vec<Server>) -> Result<Self> {
+        glovebox
+            .arg("mcp")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = glovebox.spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        servers.push(Server(child));
+        let mut pipes = Self {
+            input: input.context("no standard input")?,
+            output: BufReader::new(output.context("no standard output")?),
+            id: 1,
+            line: String::new(),
+        };
+        pipes.ask(&introduction())?;
+        writeln!(pipes.input, "{READY}")?;
+        Ok(pipes)
+    }
+}
+
+impl<W: Write, R: BufRead> Pipes<W, R> {
+    /// Sends a message and waits for the next one.
+    fn ask(&mut self, message: &str) -> Result<()> {
+        self.input.write_all(format!("{message}\n").as_bytes())?;
+        self.line.clear();
+        self.output.read_line(&mut self.line)?;
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<()> {
+        self.id += 1;
+        self.ask(&read_small(self.id))?;
+        check(&self.line)
+    }
+}
+
+/// A connection over HTTP that is kept open.
+struct Http {
+    stream: BufReader<TcpStream>,
+    head: String,
+    id: u64,
+}
+
+impl Http {
+    fn open(mut glovebox: Command, servers: &mut Vec<Server>) -> Result<Self> {
+        const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+        glovebox
+            .args(["mcp", "--http", "127.0.0.1:0"])
+            .env("GLOVEBOX_MCP_TOKEN", TOKEN)
+            .stderr(Stdio::piped());
+        let mut child = glovebox.spawn()?;
+        let told = child.stderr.take().context("no standard error")?;
+        servers.push(Server(child));
+        let mut told = BufReader::new(told).lines();
+        let place = told.find_map(|line| {
+            let line = line.ok()?;
+            let (_, url) = line.split_once("http://")?;
+            Some(url.split('/').next()?.to_owned())
+        });
+        // What it says later must not fill its pipe.
+        std::thread::spawn(move || told.for_each(drop));
+        let place = place.context("the server does not say where it is")?;
+        let stream = TcpStream::connect(&place)?;
+        stream.set_nodelay(true)?;
+        let mut http = Self {
+            stream: BufReader::new(stream),
+            head: format!(
+                "POST /mcp HTTP/1.1\r\nHost: {place}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n\
+                 Accept: application/json, text/event-stream\r\n"
+            ),
+            id: 1,
+        };
+        let (head, _) = http.post(&introduction())?;
+        let session = head
+            .lines()
+            .find_map(|line| line.strip_prefix("mcp-session-id: "));
+        let session = session.context("there is no session")?;
+        http.head = format!("{}Mcp-Session-Id: {session}\r\n", http.head);
+        http.post(READY)?;
+        Ok(http)
+    }
+
+    /// Posts a message: the head of the answer in small letters, and its body.
+    fn post(&mut self, message: &str) -> Result<(String, String)> {
+        let request = format!(
+            "{}Content-Length: {}\r\n\r\n{message}",
+            self.head,
+            message.len()
+        );
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            ensure!(
+                self.stream.read_line(&mut head)? > 0,
+                "the server hung up: {head}"
+            );
+        }
+        let head = head.to_ascii_lowercase();
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
+        let mut body = Vec::new();
+        if let Some(length) = length {
+            body.resize(length.trim().parse()?, 0);
+            self.stream.read_exact(&mut body)?;
+        } else if head.contains("transfer-encoding: chunked") {
+            loop {
+                let mut size = String::new();
+                self.stream.read_line(&mut size)?;
+                let size = usize::from_str_radix(size.trim(), 16)?;
+                let from = body.len();
+                body.resize(from + size + 2, 0);
+                self.stream.read_exact(&mut body[from..])?;
+                body.truncate(from + size);
+                if size == 0 {
+                    break;
+                }
+            }
+        }
+        Ok((head, String::from_utf8(body)?))
+    }
+
+    fn read(&mut self) -> Result<()> {
+        self.id += 1;
+        let (_, body) = self.post(&read_small(self.id))?;
+        check(&body)
+    }
+}
