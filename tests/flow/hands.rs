@@ -386,7 +386,10 @@ fn files_are_shown_for_what_they_are() {
                 "n.ipynb",
                 "# --- cell 1 (code) ---\n     2\t1+1\n     3\t# output:\n     4\t2\n",
             ),
-            ("d.pdf", "is not text: a PDF document, 8 bytes"),
+            (
+                "d.pdf",
+                "is not text: a PDF document, 8 bytes]\n[`pdftotext FILE -` in Bash shows its text",
+            ),
             ("odd.txt", "a\\xffb\\u{202e}c\n"),
             ("sparse", "is not text: binary data, 21474836480 bytes"),
             ("tail", "is not text: binary data"),

@@ -187,7 +187,7 @@ impl Read {
         let path = visible::line_of_text(&self.path);
         let mut text = format!("[{path} is not text: {what}, {size} bytes]");
         if start.starts_with(b"%PDF-") {
-            text.push_str("\n[its text can be had with `pdftotext`, if the sandbox has it]");
+            text.push_str("\n[`pdftotext FILE -` in Bash shows its text, if the sandbox has it]");
         }
         let facts = json!({ "path": self.path, "kind": what, "bytes": size });
         Ok(Outcome::ok(text, facts))
