@@ -10,7 +10,6 @@ use crate::sync::after::{self, After, Settled, When};
 use crate::sync::{BaseIndex, copied};
 use crate::wanted::{self, Wanted};
 use glovebox_proto::{Code, Exec, Fault, Request, Stdin, limits::MAX_TIMEOUT_MS};
-use glovebox_sandbox::jail::spec::Layers;
 use glovebox_sandbox::{Registry, Report, Sandbox, Started, Supervisor};
 use serde_bytes::ByteBuf;
 use std::fs::File;
@@ -107,7 +106,7 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
             patch: args.patch.as_deref(),
             kept_as,
             is_still: keep.is_none(),
-            can_stay: settings.layers.value == Layers::Disk,
+            can_stay: settings.has_layers_on_disk(),
             is_success: matches!(code, Ok(0)),
         };
         after::settle(cx, &sandbox, &settings, after, &signals)
