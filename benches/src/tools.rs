@@ -8,6 +8,7 @@ use crate::table::Table;
 use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
 use glovebox_proto::Exec;
+use glovebox_sandbox::jail::spec::Layers;
 use glovebox_tools::Hands;
 use serde_json::{Value, json};
 use std::fs;
@@ -18,6 +19,8 @@ use std::sync::atomic::AtomicBool;
 
 /// The tool through the layer, in a sandbox.
 pub(crate) const TOOL: &str = "the tool, native";
+/// The same with the layers of files in memory: what of it is the disk's.
+const MEMORY: &str = "the tool, native, layers in memory";
 /// The tool through the layer, without walls.
 pub(crate) const LOCAL: &str = "the tool, local placement";
 /// What one would type instead, in a sandbox of its own: what a guest does after a command, and files that
@@ -78,12 +81,15 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
         fs::write(dir.join(name), &small)?;
     }
     let native = Hands::new(Arc::new(world.sandbox(&world.unlimited())?));
+    let in_memory = World::with_layers(world.unlimited(), Layers::Memory);
+    let memory = Hands::new(Arc::new(world.sandbox(&in_memory)?));
     let local = Hands::new(Arc::new(world.sandbox(&world.local())?));
     let other = world.sandbox(&world.unlimited())?;
     for tool in FILE_TOOLS {
         let (arguments, line) = arguments(tool);
         let contestants = vec![
             Contestant::whole(TOOL, || call(&native, tool, &arguments)),
+            Contestant::whole(MEMORY, || call(&memory, tool, &arguments)),
             Contestant::whole(LOCAL, || call(&local, tool, &arguments)),
         ];
         let outcome = race(contestants, world.rounds(400), world.budget(4));

@@ -6,11 +6,12 @@
 //! `git` is told above a repository does not hold inside it.
 
 use super::gitignore::rules;
-use super::{open_file, regular};
+use super::{below, open_file, regular};
 use ignore::Match;
 use ignore::gitignore::Gitignore;
 use rustix::fs::CWD;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -114,7 +115,8 @@ impl Ignored {
     }
 
     fn below<'a>(&self, path: &'a Path) -> &'a Path {
-        path.strip_prefix(&self.root).unwrap_or(path)
+        let root = self.root.as_os_str().as_bytes();
+        Path::new(OsStr::from_bytes(below(root, path)))
     }
 
     /// The nearest directory above a path that has rules.

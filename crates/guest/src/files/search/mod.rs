@@ -152,12 +152,17 @@ impl Scope<'_> {
 
     /// A path of the walk, relative to where it began.
     fn relative(&self, path: &Path) -> Vec<u8> {
-        // The walk makes its paths by adding names to the root as it was given.
-        let path = path.as_os_str().as_bytes();
-        let below = path.strip_prefix(self.root).unwrap_or(path);
-        let begin = below.iter().take_while(|byte| **byte == b'/').count();
-        below[begin..].to_vec()
+        below(self.root, path).to_vec()
     }
+}
+
+/// What of a path of a walk comes after its root. The walk makes its paths by adding names to the root
+/// as it was given, so there is no need to look at the parts of either.
+fn below<'a>(root: &[u8], path: &'a Path) -> &'a [u8] {
+    let path = path.as_os_str().as_bytes();
+    let below = path.strip_prefix(root).unwrap_or(path);
+    let begin = below.iter().take_while(|byte| **byte == b'/').count();
+    &below[begin..]
 }
 
 /// The directory whose files a thread looks at. A walk shows the files of a directory one after the
