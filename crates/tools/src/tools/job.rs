@@ -1,5 +1,7 @@
 //! Job: the commands that are or were running.
 
+mod signal;
+
 use super::bash::{MAX_WAIT_MS, RUN_SESSION, USUAL_WAIT_MS, feed, status, wait};
 use super::log::part;
 use super::{code, run_js};
@@ -43,7 +45,7 @@ pub(crate) struct Job {
     #[serde(default, alias = "close")]
     eof: bool,
     /// Signal number, for `signal` (2 interrupts, 15 asks to end).
-    #[serde(default)]
+    #[serde(default, deserialize_with = "signal::number_or_name")]
     signal: Option<i32>,
 }
 
