@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use glovebox_tools::Hands;
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{BufRead, BufReader, Read as _, Write};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -86,14 +86,14 @@ fn check(answer: &str) -> Result<()> {
 }
 
 /// A connection over standard input and output.
-struct Pipes<W, R> {
-    input: W,
-    output: R,
+struct Pipes {
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
     id: u64,
     line: String,
 }
 
-impl Pipes<std::process::ChildStdin, BufReader<std::process::ChildStdout>> {
+impl Pipes {
     fn open(mut glovebox: Command, servers: &mut Vec<Server>) -> Result<Self> {
         glovebox
             .arg("mcp")
@@ -112,9 +112,7 @@ impl Pipes<std::process::ChildStdin, BufReader<std::process::ChildStdout>> {
         writeln!(pipes.input, "{READY}")?;
         Ok(pipes)
     }
-}
 
-impl<W: Write, R: BufRead> Pipes<W, R> {
     /// Sends a message and waits for the next one.
     fn ask(&mut self, message: &str) -> Result<()> {
         self.input.write_all(format!("{message}\n").as_bytes())?;

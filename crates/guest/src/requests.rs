@@ -286,9 +286,7 @@ impl Server {
         let copy = copy
             .transpose()
             .map_err(|errno| fault::system(errno, "cannot share the rules"))?;
-        self.workers
-            .renew(copy)
-            .map_err(|errno| fault::system(errno, "cannot call workers"))?;
+        self.workers.renew(copy);
         self.wardens.renew(built.fd);
         Ok(())
     }

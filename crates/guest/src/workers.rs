@@ -44,7 +44,8 @@ struct State<T> {
     landlock: Option<Arc<OwnedFd>>,
     /// Threads of an earlier one are confined to what was there then, and leave. They are not counted.
     generation: u32,
-    calls: Calls,
+    /// Made for the first thread: a sandbox that is asked for no file needs none.
+    calls: Option<Calls>,
     work: VecDeque<(RequestId, Work<T>)>,
     results: VecDeque<(RequestId, Result<T, Fault>)>,
     threads: usize,
@@ -94,7 +95,7 @@ impl<T: Send + 'static> Workers<T> {
         let state = State {
             landlock: landlock.map(Arc::new),
             generation: 0,
-            calls: Calls::new()?,
+            calls: None,
             work: VecDeque::new(),
             results: VecDeque::new(),
             threads: 0,
@@ -124,17 +125,21 @@ impl<T: Send + 'static> Workers<T> {
     /// # Errors
     /// `busy` when not even one thread can be started.
     pub(crate) fn submit(&self, id: RequestId, work: Work<T>) -> Result<(), Fault> {
-        let mut state = self.shared.state();
+        let state = &mut *self.shared.state();
+        let cannot = |errno| Fault::failed(Code::Io, format!("cannot call threads: {errno}"));
+        let calls = match &mut state.calls {
+            Some(calls) => calls,
+            none => none.insert(Calls::new().map_err(cannot)?),
+        };
         if state.idle > 0 {
             // Under the lock: a thread whose patience has just ended must find its call.
-            rustix::io::write(&state.calls.caller, &[0]).map_err(|errno| {
-                Fault::failed(Code::Io, format!("cannot call a thread to work: {errno}"))
-            })?;
+            rustix::io::write(&calls.caller, &[0]).map_err(cannot)?;
             state.idle -= 1;
         } else if state.threads < MAX_THREADS {
-            let shared = Arc::clone(&self.shared);
+            let (shared, called) = (Arc::clone(&self.shared), Arc::clone(&calls.called));
+            let generation = state.generation;
             let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-            match thread.spawn(move || live(&shared)) {
+            match thread.spawn(move || live(&shared, generation, &called)) {
                 Ok(_) => state.threads += 1,
                 Err(error) if state.threads == 0 => {
                     let message =
@@ -149,17 +154,12 @@ impl<T: Send + 'static> Workers<T> {
     }
 
     /// Confines what is done from now on with another ruleset.
-    ///
-    /// # Errors
-    /// When the kernel has no descriptors left; nothing has changed then.
-    pub(crate) fn renew(&self, landlock: Option<OwnedFd>) -> Result<(), Errno> {
-        let calls = Calls::new()?;
+    pub(crate) fn renew(&self, landlock: Option<OwnedFd>) {
         let mut state = self.shared.state();
         state.landlock = landlock.map(Arc::new);
         state.generation = state.generation.wrapping_add(1);
-        state.calls = calls;
+        state.calls = None;
         (state.threads, state.idle) = (0, 0);
-        Ok(())
     }
 
     /// Takes no more work, and waits until what is being done has been brought back. Work that has
@@ -204,12 +204,10 @@ impl<T: Send + 'static> Workers<T> {
     }
 }
 
-/// A thread's life.
-fn live<T>(shared: &Shared<T>) {
+/// The life of a thread that was started for `generation`.
+fn live<T>(shared: &Shared<T>, generation: u32, called: &OwnedFd) {
     let mut state = shared.state();
-    let generation = state.generation;
     let landlock = state.landlock.clone();
-    let called = Arc::clone(&state.calls.called);
     drop(state);
     let confined = match landlock {
         Some(ruleset) => restrict_this_thread(ruleset.as_fd()),
@@ -226,7 +224,7 @@ fn live<T>(shared: &Shared<T>) {
                 shared.has_rest.notify_all();
             }
             drop(state);
-            while rustix::io::read(&called, &mut [0_u8; 1]).is_err() {
+            while rustix::io::read(called, &mut [0_u8; 1]).is_err() {
                 state = shared.state();
                 // With nobody counted as idle, a call for this thread is in the socket already.
                 if state.generation == generation && state.idle > 0 {

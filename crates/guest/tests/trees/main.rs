@@ -17,6 +17,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
+fn make_fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap();
+}
+
 #[test]
 fn a_scan_tells_everything_in_order_and_opens_nothing() {
     let temp = tempfile::tempdir().unwrap();
@@ -28,14 +33,7 @@ fn a_scan_tells_everything_in_order_and_opens_nothing() {
     fs::set_permissions(root.join("a-b"), fs::Permissions::from_mode(0o755)).unwrap();
     fs::hard_link(root.join("a/deep/file"), root.join("z")).unwrap();
     symlink("../nowhere", root.join("a/link")).unwrap();
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        root.join("fifo"),
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RUSR,
-        0,
-    )
-    .unwrap();
+    make_fifo(&root.join("fifo"));
     let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
 
     let mut guest = Guest::start_in(root);
@@ -291,14 +289,7 @@ fn what_is_wanted_comes_and_what_is_known_does_not() {
     fs::write(root.join("small"), "small").unwrap();
     fs::write(root.join("empty"), "").unwrap();
     symlink("small", root.join("link")).unwrap();
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        root.join("fifo"),
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RUSR,
-        0,
-    )
-    .unwrap();
+    make_fifo(&root.join("fifo"));
     let mut guest = Guest::start_in(root);
     let known = Some((5, *blake3::hash(b"small").as_bytes()));
     let other = Some((5, *blake3::hash(b"other").as_bytes()));

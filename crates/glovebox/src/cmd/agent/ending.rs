@@ -51,13 +51,13 @@ impl Work<'_> {
             place.end(self.cx);
             return Ok(Settled::Done);
         };
-        if ending == Ending::Lost && !self.settings.has_layers_on_disk() {
-            self.cx.talk.warning(
-                "what it had changed cannot be reached any more: its files were not in layers on this disk",
-            );
-            return Ok(Settled::Done);
-        }
         if ending == Ending::Lost {
+            if !self.settings.has_layers_on_disk() {
+                self.cx.talk.warning(
+                    "what it had changed cannot be reached any more: its files were not in layers on this disk",
+                );
+                return Ok(Settled::Done);
+            }
             self.cx.talk.note(format_args!(
                 "what it had changed is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
             ));
