@@ -13,6 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// one, because looking again is slow on overlays.
 const NOTED: usize = 64;
 
+/// How a directory is opened to be emptied.
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
 /// A directory that is being emptied.
 struct Level {
     /// Its name in its parent.
@@ -50,7 +56,8 @@ pub(crate) fn remove(path: &[u8], recursive: bool, cancel: &AtomicBool) -> Resul
         Err(Errno::NOTEMPTY | Errno::EXIST) if recursive => {}
         Err(errno) => return Err(failed(errno)),
     }
-    match empty(path, cancel) {
+    let dir = rustix::fs::open(path, DIRECTORY, Mode::empty()).map_err(failed)?;
+    match empty(dir, cancel) {
         Ok(true) => {}
         Ok(false) => return Err(fault::cancelled()),
         Err((name, errno)) => {
@@ -67,11 +74,16 @@ pub(crate) fn remove(path: &[u8], recursive: bool, cancel: &AtomicBool) -> Resul
         .map_err(failed)
 }
 
-/// Empties the directory at `path`; `false` when cancelled. An error names what it was about.
-fn empty(path: &[u8], cancel: &AtomicBool) -> Result<bool, (Vec<u8>, Errno)> {
-    let root = |errno| (b".".to_vec(), errno);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut dir = rustix::fs::open(path, flags, Mode::empty()).map_err(root)?;
+/// Removes the directory of this name with all it holds.
+pub(crate) fn remove_all(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    let dir = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty())?;
+    empty(dir, &AtomicBool::new(false)).map_err(|(_, errno)| errno)?;
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+/// Empties a directory that is open for reading; `false` when cancelled. An error names what it was
+/// about.
+fn empty(mut dir: OwnedFd, cancel: &AtomicBool) -> Result<bool, (Vec<u8>, Errno)> {
     let mut levels: Vec<Level> = Vec::new();
     let mut root_pending = Vec::new();
     loop {
@@ -95,7 +107,7 @@ fn empty(path: &[u8], cancel: &AtomicBool) -> Result<bool, (Vec<u8>, Errno)> {
                 let parent = identity(&dir)?;
                 Ok((
                     parent,
-                    rustix::fs::openat(&dir, name.as_slice(), flags, Mode::empty())?,
+                    rustix::fs::openat(&dir, name.as_slice(), DIRECTORY, Mode::empty())?,
                 ))
             };
             match enter() {
@@ -117,7 +129,7 @@ fn empty(path: &[u8], cancel: &AtomicBool) -> Result<bool, (Vec<u8>, Errno)> {
         };
         // Back up through `..`: somebody may have moved this directory elsewhere meanwhile, and
         // nothing may be removed there.
-        let back = rustix::fs::openat(&dir, c"..", flags, Mode::empty()).and_then(|up| {
+        let back = rustix::fs::openat(&dir, c"..", DIRECTORY, Mode::empty()).and_then(|up| {
             if identity(&up)? == level.parent {
                 Ok(up)
             } else {

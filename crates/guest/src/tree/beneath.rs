@@ -33,10 +33,15 @@ impl Root {
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
-        Ok(Self {
+        Ok(Self::of(fd))
+    }
+
+    /// A directory that is open already.
+    pub(super) fn of(fd: OwnedFd) -> Self {
+        Self {
             fd: Arc::new(fd),
             last: None,
-        })
+        }
     }
 
     /// The directory itself, or one below it.

@@ -6,6 +6,7 @@
 //! memory here, and no thread; and giving a request up waits for at most one system call.
 
 mod beneath;
+mod fresh;
 mod get;
 mod put;
 mod scan;

@@ -1,14 +1,16 @@
 //! Changing a tree as a stream of items says. Every file is written beside its place, checked
-//! against its digest, and renamed into it.
+//! against its digest, and renamed into it; in a directory that has no place yet itself, it is written
+//! where it belongs.
 
 use super::beneath::{self, Root};
+use super::fresh::Fresh;
 use super::{check_cancel, cut_off, malformed, now_ns, signature};
 use crate::fault;
 use crate::files::{shown, temporary_in, temporary_name};
 use glovebox_proto::tree::{Packer, Packing, PutItem, PutReceipt, TreeTotals, Unpacker};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,6 +29,8 @@ pub(crate) struct Put {
 struct Site {
     root: Root,
     file: Option<Growing>,
+    /// The directory of the stream's last items, if they make it.
+    fresh: Option<Fresh>,
     /// Of the file that is being written.
     hasher: Box<blake3::Hasher>,
     totals: TreeTotals,
@@ -38,7 +42,10 @@ struct Growing {
     path: Vec<u8>,
     dir: Arc<OwnedFd>,
     file: OwnedFd,
-    temporary: Vec<u8>,
+    /// What it is called meanwhile.
+    name: Vec<u8>,
+    /// That is its own name.
+    has_own_name: bool,
     size: u64,
     mtime_ns: i64,
     is_in_place: bool,
@@ -47,7 +54,7 @@ struct Growing {
 impl Drop for Growing {
     fn drop(&mut self) {
         if !self.is_in_place {
-            let _ = rustix::fs::unlinkat(&self.dir, self.temporary.as_slice(), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&self.dir, self.name.as_slice(), AtFlags::empty());
         }
     }
 }
@@ -77,11 +84,12 @@ impl Put {
         // before sending more.
         self.receipts.seal(out)?;
         result?;
-        match &self.site {
+        match &mut self.site {
             Some(site) if is_complete => {
                 if site.file.is_some() || !self.unpacker.is_between_blocks() {
                     return Err(cut_off());
                 }
+                site.leave()?;
                 Ok(Some(site.totals))
             }
             _ => Ok(None),
@@ -105,6 +113,7 @@ impl Put {
             none => none.insert(Site {
                 root: Root::open(path, true)?,
                 file: None,
+                fresh: None,
                 hasher: Box::new(blake3::Hasher::new()),
                 totals: TreeTotals::default(),
             }),
@@ -144,9 +153,19 @@ impl Site {
             }
             return Ok(None);
         }
+        if let PutItem::Delete { path }
+        | PutItem::Dir { path }
+        | PutItem::Link { path, .. }
+        | PutItem::File { path, .. } = *item
+        {
+            beneath::check(path)?;
+            let is_there = |fresh: &mut Fresh| fresh.holds(path).is_some();
+            if !self.fresh.as_mut().is_some_and(is_there) {
+                self.leave()?;
+            }
+        }
         match *item {
             PutItem::Delete { path } => {
-                beneath::check(path)?;
                 let receipt = self.delete(path).map_err(|errno| {
                     fault::file(errno, &format!("cannot remove {}", shown(path)))
                 })?;
@@ -154,13 +173,11 @@ impl Site {
                 Ok(Some(receipt))
             }
             PutItem::Dir { path } => {
-                beneath::check(path)?;
                 self.make_dir(path).map_err(|errno| failed(errno, path))?;
                 self.totals.entries += 1;
                 Ok(Some(PutReceipt::Done))
             }
             PutItem::Link { path, target } => {
-                beneath::check(path)?;
                 self.make_link(path, target)
                     .map_err(|errno| failed(errno, path))?;
                 self.totals.entries += 1;
@@ -171,7 +188,6 @@ impl Site {
                 is_executable,
                 mtime_ns,
             } => {
-                beneath::check(path)?;
                 self.file = Some(
                     self.begin_file(path, is_executable, mtime_ns)
                         .map_err(|errno| failed(errno, path))?,
@@ -190,8 +206,22 @@ impl Site {
         }
     }
 
+    /// Puts the directory that was being filled in its place.
+    fn leave(&mut self) -> Result<(), Fault> {
+        self.fresh.take().map_or(Ok(()), Fresh::finish)
+    }
+
+    /// From where a path is to be found, and how it is called from there.
+    fn whereabouts<'p>(&mut self, path: &'p [u8]) -> (&mut Root, &'p [u8]) {
+        match self.fresh.as_mut().and_then(|fresh| fresh.holds(path)) {
+            Some(inside) => inside,
+            None => (&mut self.root, path),
+        }
+    }
+
     fn delete(&mut self, path: &[u8]) -> Result<PutReceipt, Errno> {
-        let (dir, name) = match self.root.parent(path) {
+        let (root, path) = self.whereabouts(path);
+        let (dir, name) = match root.parent(path) {
             Ok(parent) => parent,
             // What it was in is gone, or is no directory any more.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(PutReceipt::Done),
@@ -202,13 +232,22 @@ impl Site {
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(PutReceipt::Kept),
             Err(errno) => return Err(errno),
         }
-        self.root.forget();
+        root.forget();
         Ok(PutReceipt::Done)
     }
 
     fn make_dir(&mut self, path: &[u8]) -> Result<(), Errno> {
-        let (dir, name) = self.root.parent(path)?;
         let usual = Mode::from_raw_mode(0o777);
+        if self.fresh.is_none() {
+            let (dir, name) = self.root.parent(path)?;
+            let found = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
+            if found.err() == Some(Errno::NOENT) {
+                self.fresh = Some(Fresh::begin(path, dir, usual)?);
+                return Ok(());
+            }
+        }
+        let (root, path) = self.whereabouts(path);
+        let (dir, name) = root.parent(path)?;
         match rustix::fs::mkdirat(&dir, name, usual) {
             Err(Errno::EXIST) => {}
             other => return other,
@@ -222,7 +261,8 @@ impl Site {
     }
 
     fn make_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Errno> {
-        let (dir, name) = self.root.parent(path)?;
+        let (root, path) = self.whereabouts(path);
+        let (dir, name) = root.parent(path)?;
         match rustix::fs::symlinkat(target, &dir, name) {
             Err(Errno::EXIST) => {}
             other => return other,
@@ -242,16 +282,30 @@ impl Site {
         is_executable: bool,
         mtime_ns: i64,
     ) -> Result<Growing, Errno> {
-        let (dir, _) = self.root.parent(path)?;
+        let is_fresh = self.fresh.is_some();
+        let (root, inner) = self.whereabouts(path);
+        let (dir, name) = root.parent(inner)?;
         // Less what the umask takes away, as everything else made inside.
-        let mode = if is_executable { 0o777 } else { 0o666 };
-        let (file, temporary) = temporary_in(&dir, Mode::from_raw_mode(mode))?;
+        let mode = Mode::from_raw_mode(if is_executable { 0o777 } else { 0o666 });
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let own = if is_fresh {
+            rustix::fs::openat(&dir, name, flags, mode)
+        } else {
+            Err(Errno::EXIST)
+        };
+        let has_own_name = own.is_ok();
+        let (file, name) = match own {
+            Ok(file) => (file, name.to_vec()),
+            Err(Errno::EXIST) => temporary_in(&dir, mode)?,
+            Err(errno) => return Err(errno),
+        };
         self.hasher.reset();
         Ok(Growing {
             path: path.to_vec(),
             dir,
             file,
-            temporary,
+            name,
+            has_own_name,
             size: 0,
             mtime_ns,
             is_in_place: false,
@@ -303,12 +357,10 @@ impl Growing {
             Ok(()) | Err(Errno::INVAL | Errno::RANGE | Errno::OVERFLOW) => {}
             Err(errno) => return Err(errno),
         }
-        let name = self
-            .path
-            .iter()
-            .rposition(|&byte| byte == b'/')
-            .map_or(0, |slash| slash + 1);
-        place(&self.dir, &self.temporary, &self.path[name..])?;
+        if !self.has_own_name {
+            let name = self.path.rsplit(|&byte| byte == b'/').next();
+            place(&self.dir, &self.name, name.unwrap_or_default())?;
+        }
         self.is_in_place = true;
         // Renaming has changed it once more.
         rustix::fs::fstat(&self.file)

@@ -4,7 +4,7 @@ use super::beneath::{self, Root};
 use super::{STEP_BYTES, check_cancel, signature};
 use crate::fault;
 use crate::files::{kind_of, shown};
-use glovebox_proto::tree::{Entry, EntryKind, Packer, Packing, ScanItem, TreeTotals};
+use glovebox_proto::tree::{Entry, EntryKind, Packer, Packing, ScanItem, Signature, TreeTotals};
 use glovebox_proto::{Code, Fault, FileKind, limits};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, RawDir};
@@ -27,6 +27,7 @@ pub(crate) struct Scan {
     names_bytes: usize,
     /// Path of the directory on top of `levels`.
     at: Vec<u8>,
+    path_buffer: Vec<u8>,
     max_entries: u64,
     max_depth: usize,
     packer: Packer,
@@ -88,6 +89,7 @@ impl Scan {
             levels: Vec::new(),
             names_bytes: 0,
             at: Vec::new(),
+            path_buffer: Vec::new(),
             max_entries,
             max_depth: max_depth as usize,
             packer: Packer::new(packing)?,
@@ -176,7 +178,6 @@ impl Scan {
 
     /// Tells about the next name; false when there is none left.
     fn look_at_next(&mut self, out: &mut Vec<u8>, cancel: &AtomicBool) -> Result<bool, Fault> {
-        let depth = self.levels.len();
         let Some(level) = self.levels.last_mut() else {
             return Ok(false);
         };
@@ -188,47 +189,71 @@ impl Scan {
         };
         level.next += 1;
         let parent_len = self.at.len();
-        let separator: &[u8] = if parent_len == 0 { b"" } else { b"/" };
-        let path = [self.at.as_slice(), separator, name].concat();
-        if path.len() >= limits::MAX_PATH_BYTES {
-            return self.miss(&path, Code::TooLarge, out).map(|()| true);
+        // One buffer for all paths: memory for each costs as much as looking at it.
+        let mut path = std::mem::take(&mut self.path_buffer);
+        path.clear();
+        path.extend_from_slice(&self.at);
+        if parent_len > 0 {
+            path.push(b'/');
         }
+        let name_at = path.len();
+        path.extend_from_slice(name);
+        let looked = self.look_at(&path, name_at, is_dir, out, cancel);
+        self.path_buffer = path;
+        looked.map(|()| true)
+    }
+
+    /// Tells about a path in the directory on top, and goes into it if it is one itself.
+    fn look_at(
+        &mut self,
+        path: &[u8],
+        name_at: usize,
+        is_dir: bool,
+        out: &mut Vec<u8>,
+        cancel: &AtomicBool,
+    ) -> Result<(), Fault> {
+        if path.len() >= limits::MAX_PATH_BYTES {
+            return self.miss(path, Code::TooLarge, out);
+        }
+        let depth = self.levels.len();
+        let Some(level) = self.levels.last_mut() else {
+            return Ok(());
+        };
         let dir = match (&level.dir, &mut self.root) {
             (Some(dir), _) => Arc::clone(dir),
             (None, Some(root)) => match root.dir(&self.at) {
                 Ok(dir) => Arc::clone(level.dir.insert(dir)),
                 // Moved away meanwhile; so is everything in it.
-                Err(errno) => return self.miss_for(&path, errno, out).map(|()| true),
+                Err(errno) => return self.miss_for(path, errno, out),
             },
-            (None, None) => return Ok(false),
+            (None, None) => return Ok(()),
         };
+        let name = &path[name_at..];
         if !is_dir {
             match look(&dir, name) {
-                Ok(Look::Other(kind)) => {
-                    let kind = kind.as_entry();
-                    return self.tell(&path, kind, out).map(|()| true);
-                }
+                Ok(Look::Other(kind)) => return self.tell(path, kind.as_entry(), out),
                 // The file system does not tell kinds, or it was replaced.
                 Ok(Look::Dir) => {}
-                Err(errno) => return self.miss_for(&path, errno, out).map(|()| true),
+                Err(errno) => return self.miss_for(path, errno, out),
             }
         }
         let child = beneath::open_dir(&dir, name);
-        self.tell(&path, EntryKind::Dir, out)?;
+        self.tell(path, EntryKind::Dir, out)?;
         if depth >= self.max_depth {
-            return self.miss(&path, Code::TooLarge, out).map(|()| true);
+            return self.miss(path, Code::TooLarge, out);
         }
-        self.at.clone_from(&path);
+        let parent_len = self.at.len();
+        self.at.clear();
+        self.at.extend_from_slice(path);
         let entered = child.and_then(|child| self.enter(Arc::new(child), parent_len, cancel));
         match entered {
-            Ok(()) => {}
-            Err(Errno::NOBUFS) => return Err(self.failed(&path, Errno::NOBUFS)),
+            Ok(()) => Ok(()),
+            Err(Errno::NOBUFS) => Err(self.failed(path, Errno::NOBUFS)),
             Err(errno) => {
                 self.at.truncate(parent_len);
-                self.miss_for(&path, errno, out)?;
+                self.miss_for(path, errno, out)
             }
         }
-        Ok(true)
     }
 
     fn tell(&mut self, path: &[u8], kind: EntryKind<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
@@ -273,7 +298,10 @@ enum Look {
 }
 
 enum Other {
-    File(Box<rustix::fs::Stat>),
+    File {
+        signature: Signature,
+        is_linked: bool,
+    },
     Link(Vec<u8>),
     Special(FileKind),
 }
@@ -281,9 +309,12 @@ enum Other {
 impl Other {
     fn as_entry(&self) -> EntryKind<'_> {
         match self {
-            Self::File(stat) => EntryKind::File {
-                signature: signature(stat),
-                is_linked: stat.st_nlink > 1,
+            Self::File {
+                signature,
+                is_linked,
+            } => EntryKind::File {
+                signature: *signature,
+                is_linked: *is_linked,
             },
             Self::Link(target) => EntryKind::Link { target },
             Self::Special(kind) => EntryKind::Special(*kind),
@@ -295,7 +326,10 @@ fn look(dir: &OwnedFd, name: &[u8]) -> Result<Look, Errno> {
     let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Look::Dir,
-        FileType::RegularFile => Look::Other(Other::File(Box::new(stat))),
+        FileType::RegularFile => Look::Other(Other::File {
+            signature: signature(&stat),
+            is_linked: stat.st_nlink > 1,
+        }),
         FileType::Symlink => {
             let target = rustix::fs::readlinkat(dir, name, Vec::new())?;
             Look::Other(Other::Link(target.into_bytes()))

@@ -194,7 +194,8 @@ pub(crate) fn leftovers(dir: &Path) -> Vec<String> {
         let name = entry.file_name().to_string_lossy().into_owned();
         if entry.file_type().unwrap().is_dir() {
             found.extend(leftovers(&entry.path()));
-        } else if name.starts_with(".glovebox.") {
+        }
+        if name.starts_with(".glovebox.") {
             found.push(name);
         }
     }

@@ -48,6 +48,92 @@ fn a_lost_link_leaves_nothing() {
     }
 }
 
+/// Starts a put of a directory that has one file whole and another one open, and waits until it is there
+/// under its temporary name.
+fn half_a_directory(guest: &mut Guest, root: &Path) -> RequestId {
+    let id = guest.ask(&put_request("."));
+    let path = b"new/dir".as_slice();
+    let mut items = vec![PutItem::Dir { path: b"new" }, PutItem::Dir { path }];
+    items.extend(file(b"new/dir/whole", b"whole"));
+    let [begin, ..] = file(b"new/half", b"");
+    items.extend([begin, PutItem::Chunk(&[7; 1000])]);
+    guest.send(id, &pack(&items), false);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let is_begun = || {
+        let names = leftovers(root);
+        let name = names.first()?;
+        root.join(name).join("half").exists().then_some(())
+    };
+    while is_begun().is_none() {
+        assert!(Instant::now() < deadline, "the put does not begin");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(!root.join("new").exists(), "it is seen before it is whole");
+    id
+}
+
+/// What is left of it when it is given up.
+fn assert_whole_part(root: &Path) {
+    assert_eq!(leftovers(root), [""; 0]);
+    assert_eq!(fs::read(root.join("new/dir/whole")).unwrap(), b"whole");
+    assert!(!root.join("new/half").exists());
+}
+
+#[test]
+fn a_directory_takes_its_place_with_what_is_whole_in_it_however_it_ends() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut guest = Guest::start_in(temp.path());
+    let id = half_a_directory(&mut guest, temp.path());
+    guest.cancel(id);
+    assert_eq!(guest.answer(id).unwrap_err().code, Code::Cancelled);
+    assert_whole_part(temp.path());
+    fs::remove_dir_all(temp.path().join("new")).unwrap();
+
+    half_a_directory(&mut guest, temp.path());
+    guest.stream.shutdown(std::net::Shutdown::Both).unwrap();
+    guest.await_exit();
+    assert_whole_part(temp.path());
+}
+
+#[test]
+fn what_is_made_in_the_place_of_a_directory_meanwhile_is_not_touched() {
+    let temp = tempfile::tempdir().unwrap();
+    let (root, new) = (temp.path(), temp.path().join("new"));
+    let mut guest = Guest::start_in(root);
+    let end = |guest: &mut Guest, id| {
+        let digest = *blake3::hash(&[7; 1000]).as_bytes();
+        guest.send(id, &pack(&[PutItem::End { size: 1000, digest }]), true);
+        guest.answer(id)
+    };
+    let id = half_a_directory(&mut guest, root);
+    fs::create_dir(&new).unwrap();
+    fs::write(new.join("own"), "own").unwrap();
+    let fault = end(&mut guest, id).unwrap_err();
+    assert_eq!(
+        (fault.code, fault.is_retryable),
+        (Code::Busy, true),
+        "{fault}"
+    );
+    assert_eq!(leftovers(root), [""; 0]);
+    assert_eq!(fs::read_dir(&new).unwrap().count(), 1);
+
+    // What holds nothing gives way, as it would have before.
+    fs::remove_dir_all(&new).unwrap();
+    let in_place: [fn(&Path); 2] = [
+        |path| fs::create_dir(path).unwrap(),
+        |path| std::os::unix::fs::symlink("/etc", path).unwrap(),
+    ];
+    for make in in_place {
+        let id = half_a_directory(&mut guest, root);
+        make(&new);
+        end(&mut guest, id).unwrap();
+        assert_eq!(fs::read(new.join("half")).unwrap(), [7; 1000]);
+        assert!(!new.is_symlink());
+        fs::remove_dir_all(&new).unwrap();
+    }
+    assert_eq!(fs::read_dir(root).unwrap().count(), 0);
+}
+
 #[test]
 fn scans_and_gets_can_be_given_up_at_any_time() {
     let temp = tempfile::tempdir().unwrap();

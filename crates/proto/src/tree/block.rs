@@ -150,6 +150,8 @@ impl Packer {
 pub struct Unpacker {
     /// Header and bytes of the block that is arriving.
     partial: Vec<u8>,
+    /// It has arrived and was handed out.
+    is_taken: bool,
     items: Vec<u8>,
     cx: Option<DCtx<'static>>,
 }
@@ -174,6 +176,7 @@ impl Unpacker {
     pub const fn new() -> Self {
         Self {
             partial: Vec::new(),
+            is_taken: false,
             items: Vec::new(),
             cx: None,
         }
@@ -181,7 +184,7 @@ impl Unpacker {
 
     /// Whether no block has begun to arrive: the only place where a stream may end.
     pub fn is_between_blocks(&self) -> bool {
-        self.partial.is_empty()
+        self.is_taken || self.partial.is_empty()
     }
 
     /// Takes bytes from the front of `input` until a block is complete or nothing is left. A stored
@@ -194,6 +197,9 @@ impl Unpacker {
         &'s mut self,
         input: &mut &'i [u8],
     ) -> Result<Option<Block<'s>>, WireError> {
+        if std::mem::take(&mut self.is_taken) {
+            self.partial.clear();
+        }
         if self.partial.is_empty()
             && let Some(header) = input.first_chunk()
         {
@@ -214,6 +220,8 @@ impl Unpacker {
         if !self.gather(input, HEADER_BYTES + stored) {
             return Ok(None);
         }
+        // What it holds is looked at where it lies, and forgotten when the next block is asked for.
+        self.is_taken = true;
         let bytes = &self.partial[HEADER_BYTES..];
         if is_packed {
             let cx = match &mut self.cx {
@@ -230,12 +238,9 @@ impl Unpacker {
             if count != raw {
                 return Err(malformed(format!("{count} bytes instead of {raw}")));
             }
-        } else {
-            self.items.clear();
-            self.items.extend_from_slice(bytes);
+            return Ok(Some(Block(&self.items[..raw])));
         }
-        self.partial.clear();
-        Ok(Some(Block(&self.items[..raw])))
+        Ok(Some(Block(bytes)))
     }
 
     /// Fills `partial` up to `wanted` bytes; whether it has as many now.

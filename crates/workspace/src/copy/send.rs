@@ -15,8 +15,8 @@ use crate::{Refusal, RefusalReason, RelPath};
 use glovebox_proto::tree::{Packer, Packing, PutItem, Signature};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Input;
-use rustix::fd::AsFd as _;
-use rustix::fs::{FileType, OFlags};
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Read as _;
@@ -61,6 +61,8 @@ enum Verdict {
 
 pub(super) struct Sender<'a> {
     anchor: &'a Anchor,
+    /// The directory opened last: neighbours come one after the other.
+    dir: Option<(Vec<u8>, OwnedFd)>,
     options: PushOptions,
     told: Reader<Option<Told>>,
     input: Input,
@@ -89,6 +91,7 @@ impl<'a> Sender<'a> {
     ) -> Result<Self, Fault> {
         Ok(Self {
             anchor,
+            dir: None,
             options,
             told,
             input,
@@ -487,7 +490,8 @@ impl<'a> Sender<'a> {
         // else by now, this neither waits for a FIFO's other end nor follows a link.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let opened = open_beneath(self.anchor.as_fd(), host.path.as_bytes(), flags)
+        let opened = self
+            .open_beneath(host.path.as_bytes(), flags)
             .and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
         match opened {
             Ok((stat, fd)) => match FileType::from_raw_mode(stat.st_mode) {
@@ -509,6 +513,23 @@ impl<'a> Sender<'a> {
             }
             Err(errno) => Err(self.unreadable(host, errno)),
         }
+    }
+
+    /// Opens what is at a path by its name in its directory.
+    fn open_beneath(&mut self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let Some(slash) = path.iter().rposition(|&byte| byte == b'/') else {
+            return open_beneath(self.anchor.as_fd(), path, flags);
+        };
+        let (parent, name) = (&path[..slash], &path[slash + 1..]);
+        let dir = match &self.dir {
+            Some((known, dir)) if known == parent => dir,
+            _ => {
+                let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let dir = open_beneath(self.anchor.as_fd(), parent, how)?;
+                &self.dir.insert((parent.to_vec(), dir)).1
+            }
+        };
+        rustix::fs::openat(dir, name, flags, Mode::empty())
     }
 
     fn unreadable(&self, host: &Seen, error: impl Into<std::io::Error>) -> Fault {
