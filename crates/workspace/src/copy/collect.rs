@@ -5,7 +5,7 @@ use super::Place;
 use super::entry::{Row, Rows, Seen, SeenKind};
 use super::fetch::{Fetched, Spool, Wanted, fetch};
 use super::manifest::{Line, Lines, Same, Side};
-use super::scan::{Inside, scan};
+use super::scan::{Inside, list};
 use super::spool::Reader;
 use crate::beneath::{Anchor, io};
 use crate::collect::{BaseTree, RESERVED_PREFIX, complete};
@@ -52,7 +52,7 @@ pub fn collect(
     watch: &mut Watch<'_>,
 ) -> Result<Collected, SyncError> {
     let failed = |fault| SyncError::pull(Stage::Collect, fault);
-    let inside = scan(
+    let inside = list(
         place,
         MAX_ENTRIES,
         quota.max_depth,

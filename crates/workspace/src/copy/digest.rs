@@ -1,7 +1,7 @@
 //! Asking a sandbox for the digests of files that their signatures cannot tell from others.
 
-use super::get::{Answers, Questions, get};
-use super::spool::{Spool, Spooled};
+use super::get::{self, Questions, get};
+use super::spool::{Reader, Spool, Spooled};
 use super::{Place, protocol};
 use crate::{Digest, RelPath};
 use glovebox_proto::Fault;
@@ -18,6 +18,35 @@ pub(super) struct Told {
     pub(super) signature: Option<Signature>,
 }
 
+/// The answers to questions about some files, looked up in the order of their paths.
+#[derive(Debug)]
+pub(super) struct Answers {
+    wanted: Reader<RelPath>,
+    told: Reader<Option<Told>>,
+}
+
+impl Answers {
+    /// To no questions.
+    pub(super) fn none() -> Self {
+        Self {
+            wanted: Reader::empty(),
+            told: Reader::empty(),
+        }
+    }
+
+    /// What was answered about a file, if it was asked about and could be read.
+    pub(super) fn about(&mut self, path: &RelPath) -> Result<Option<Told>, Fault> {
+        if self.wanted.peek()? != Some(path) {
+            return Ok(None);
+        }
+        self.wanted.next()?;
+        match self.told.next()? {
+            Some(told) => Ok(told),
+            None => Err(protocol("did not answer all questions")),
+        }
+    }
+}
+
 /// Asks for the digests of `wanted`; `None` for a file that could not be read. `each` hears of the
 /// number of files now and then, and may stop it.
 // TRUST: the guest's words about its own files; exactly one answer per question is taken.
@@ -27,11 +56,11 @@ pub(super) fn ask(
     count: u64,
     spool_dir: &Path,
     each: &mut dyn FnMut(u64) -> Result<(), Fault>,
-) -> Result<Spooled<Option<Told>>, Fault> {
-    let mut told = Spool::unnamed(spool_dir)?;
+) -> Result<Answers, Fault> {
     if count == 0 {
-        return told.finish();
+        return Ok(Answers::none());
     }
+    let mut told = Spool::unnamed(spool_dir)?;
     let mut answers = Digests {
         told: &mut told,
         answers: 0,
@@ -50,7 +79,10 @@ pub(super) fn ask(
         Ok(())
     };
     get(place, Packing::Stored, ask, &mut answers)?;
-    told.finish()
+    Ok(Answers {
+        wanted: wanted.read(),
+        told: told.finish()?.read(),
+    })
 }
 
 /// Takes down what arrives.
@@ -61,7 +93,7 @@ struct Digests<'a> {
     each: &'a mut dyn FnMut(u64) -> Result<(), Fault>,
 }
 
-impl Answers for Digests<'_> {
+impl get::Answers for Digests<'_> {
     fn take(&mut self, item: GotItem<'_>) -> Result<(), Fault> {
         if self.is_complete() {
             return Err(protocol("answers what it was not asked"));

@@ -1,5 +1,6 @@
 //! What was found at a path, on either side, and going through several sorted lists at once.
 
+use super::difference::{Step, Steps};
 use super::manifest::{Line, Lines};
 use super::spool::Reader;
 use crate::RelPath;
@@ -100,5 +101,11 @@ impl Rows {
             host,
             inside,
         }))
+    }
+}
+
+impl Steps for Rows {
+    fn next_step(&mut self) -> Result<Option<Step>, Fault> {
+        Ok(self.next()?.map(|row| Step::Row(Box::new(row))))
     }
 }

@@ -2,6 +2,7 @@
 //! collection in copy mode. A sorted list in a file, read and written as a stream.
 
 use super::entry::{Located, Seen, SeenKind};
+use super::scan::NO_SIGNATURE;
 use super::spool::{Reader, Spool, Spooled};
 use crate::beneath::io;
 use crate::{Digest, Node, RelPath};
@@ -72,30 +73,53 @@ impl Line {
         match (&self.kind, &seen.kind) {
             (LineKind::Dir, SeenKind::Dir) => Same::Yes,
             (LineKind::Link { target }, SeenKind::Link { target: now }) => (target == now).into(),
-            (
-                LineKind::File {
-                    size,
-                    is_executable,
-                    host,
-                    inside,
-                    ..
-                },
-                SeenKind::File { .. },
-            ) => {
-                let known = match side {
-                    Side::Host => host,
-                    Side::Inside => inside,
-                };
-                if *size != seen.signature.size || *is_executable != seen.signature.is_executable()
-                {
-                    Same::No
-                } else if known.as_ref() == Some(&seen.signature) {
-                    Same::Yes
-                } else {
-                    Same::Perhaps
-                }
+            (LineKind::File { .. }, SeenKind::File { .. }) => {
+                self.compare_file(&seen.signature, side)
             }
             _ => Same::No,
+        }
+    }
+
+    /// The same for something that is known to be a file.
+    pub(super) fn compare_file(&self, signature: &Signature, side: Side) -> Same {
+        let LineKind::File {
+            size,
+            is_executable,
+            ..
+        } = &self.kind
+        else {
+            return Same::No;
+        };
+        if *size != signature.size || *is_executable != signature.is_executable() {
+            Same::No
+        } else if self.signature(side) == Some(signature) {
+            Same::Yes
+        } else {
+            Same::Perhaps
+        }
+    }
+
+    /// What proves a file of one side to be this one.
+    pub(super) fn signature(&self, side: Side) -> Option<&Signature> {
+        match (&self.kind, side) {
+            (LineKind::File { host, .. }, Side::Host) => host.as_ref(),
+            (LineKind::File { inside, .. }, Side::Inside) => inside.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// What is on a side where it is the same.
+    pub(super) fn as_seen(&self, side: Side) -> Seen {
+        Seen {
+            path: self.path.clone(),
+            signature: self.signature(side).copied().unwrap_or(NO_SIGNATURE),
+            kind: match &self.kind {
+                LineKind::Dir => SeenKind::Dir,
+                LineKind::Link { target } => SeenKind::Link {
+                    target: target.clone(),
+                },
+                LineKind::File { .. } => SeenKind::File { is_linked: false },
+            },
         }
     }
 

@@ -6,7 +6,8 @@
 //! collect   sandbox: scan   last push: manifest                   -> what differs -> get -> spool
 //! ```
 //!
-//! A first push has nothing to compare with: it sends what the walk finds as it is found.
+//! A first push has nothing to compare with: it sends what the walk finds as it is found. A later one
+//! compares either side with the manifest as it is looked at, and keeps what differs.
 //!
 //! All lists are sorted, kept in files and compared as streams, so memory does not grow with the
 //! project. A file whose signature (length, times, inode) is the one it had when its digest was taken
@@ -17,11 +18,13 @@
 //! to say anything about the host.
 
 mod collect;
+mod difference;
 mod digest;
 mod entry;
 mod fetch;
 mod get;
 mod manifest;
+mod near;
 mod push;
 mod receipt;
 mod remember;

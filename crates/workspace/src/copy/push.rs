@@ -5,10 +5,12 @@
 //! changed too is left alone and named, unless the caller says that the project wins. Only what an
 //! earlier push brought is ever deleted.
 
-use super::entry::{Rows, Seen};
-use super::manifest::{Lines, Same, Side, Writer};
-use super::receipt::{Pending, Receipts, receive};
-use super::scan::{self, Inside};
+use super::difference::{Comparison, Difference, Differences, Finds as _, Steps, doubtful};
+use super::entry::Rows;
+use super::manifest::{Lines, Side, Writer};
+use super::receipt::{Decided, Receipts, receive};
+use super::remember::index_entry;
+use super::scan;
 use super::send::{Sender, Sums};
 use super::spool::{Reader, Spool, Spooled};
 use super::walk::{Gauge, Hidden, IsHidden, walk, walk_along};
@@ -31,8 +33,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const MAX_ENTRIES: u64 = 4_000_000;
 /// Deepest path that a push looks at, in components.
 const MAX_DEPTH: usize = 512;
-/// Decisions on their way from the sender to the manifest.
-const MAX_PENDING: usize = 4096;
+/// Decisions on their way from the sender to the manifest, of many files that are as they were as one.
+const MAX_DECIDED: usize = 1024;
+/// Receipts on their way there.
+const MAX_RECEIPTS: usize = 4096;
 /// Batches of paths on their way from the walk to the sender.
 const MAX_BATCHES: usize = 16;
 /// How often progress is reported.
@@ -108,28 +112,39 @@ pub fn push(
     if job.is_first(watch).map_err(collect)? {
         return job.run_along(is_hidden, watch);
     }
-    let (seen, hidden, inside) =
-        look(place, &anchor, is_hidden, recorded, watch).map_err(collect)?;
-    let rows = || -> Result<Rows, Fault> {
-        Ok(Rows {
-            base: Lines::open(recorded.manifest)?,
-            host: seen.read(),
-            inside: inside.seen.read(),
-        })
-    };
-    let (wanted, count) = doubtful(rows().map_err(collect)?, recorded).map_err(collect)?;
-    let told = digest::ask(place, &wanted, count, recorded.spool_dir, &mut |paths| {
-        report(watch, Progress::Collecting { paths, bytes: 0 })
-    })
-    .map_err(collect)?;
+    let looked = look(place, &anchor, is_hidden, recorded, watch).map_err(collect)?;
+    let (host, inside) = (&looked.host, &looked.inside);
+    let told =
+        doubtful(host.read(), inside.read(), recorded.spool_dir).and_then(|(wanted, count)| {
+            digest::ask(place, &wanted, count, recorded.spool_dir, &mut |paths| {
+                report(watch, Progress::Collecting { paths, bytes: 0 })
+            })
+        });
+    let told = told.map_err(collect)?;
 
     let transfer = |fault| SyncError::push(Stage::Transfer, fault);
-    let rows = rows().map_err(transfer)?;
-    let mut pushed = job.run(rows, told.read(), watch).map_err(transfer)?;
+    let differences = Differences {
+        base: Lines::open(recorded.manifest).map_err(collect)?,
+        host: host.read(),
+        inside: inside.read(),
+    };
+    let mut pushed = job.run(differences, told, watch).map_err(transfer)?;
+    let Looked {
+        hidden, refused, ..
+    } = looked;
     pushed.hidden = hidden.count;
     pushed.hidden_paths = hidden.paths;
-    pushed.skipped.extend(inside.refused);
+    pushed.skipped.extend(refused);
     Ok(pushed)
+}
+
+/// What both sides have that the last push has not left there.
+struct Looked {
+    host: Spooled<Difference>,
+    inside: Spooled<Difference>,
+    hidden: Hidden,
+    /// Names of the sandbox that cannot be used.
+    refused: Vec<Refusal>,
 }
 
 /// Looks at both sides at once.
@@ -139,17 +154,21 @@ fn look(
     is_hidden: &IsHidden<'_>,
     recorded: &Recorded<'_>,
     watch: &mut Watch<'_>,
-) -> Result<(Spooled<Seen>, Hidden, Inside), Fault> {
+) -> Result<Looked, Fault> {
     let gauge = Gauge::default();
+    let compare = |side| Comparison::new(recorded.manifest, side, recorded.spool_dir);
+    let (mut on_host, mut on_inside) = (compare(Side::Host)?, compare(Side::Inside)?);
     std::thread::scope(|scope| {
-        let walker = threads::start(scope, || {
-            walk(anchor, is_hidden, recorded.spool_dir, &gauge)
+        let gauge = &gauge;
+        let walker = threads::start(scope, move || {
+            let hidden = walk(anchor, is_hidden, gauge, &mut |seen| on_host.take(seen))?;
+            Ok::<_, Fault>((on_host.finish()?, hidden))
         })?;
         let mut each = |inside: u64| {
             let paths = inside + gauge.paths.load(Ordering::Relaxed);
             report(watch, Progress::Collecting { paths, bytes: 0 })
         };
-        let scanned = scan::scan(place, MAX_ENTRIES, MAX_DEPTH, recorded.spool_dir, &mut each);
+        let scanned = scan::scan(place, MAX_ENTRIES, MAX_DEPTH, &mut on_inside, &mut each);
         let mut watched = Ok(());
         while scanned.is_ok() && !walker.is_finished() && watched.is_ok() {
             std::thread::sleep(Duration::from_millis(1));
@@ -159,43 +178,16 @@ fn look(
             gauge.is_stopped.store(true, Ordering::Relaxed);
         }
         let walked = threads::end(walker)?;
-        let inside = scanned?;
+        let refused = scanned?.refused;
         watched?;
-        let (seen, hidden) = walked?;
-        Ok((seen, hidden, inside))
+        let (host, hidden) = walked?;
+        Ok(Looked {
+            host,
+            inside: on_inside.finish()?,
+            hidden,
+            refused,
+        })
     })
-}
-
-/// Files of the sandbox that only their content can tell from what they were, or from the project's.
-fn doubtful(mut rows: Rows, recorded: &Recorded<'_>) -> Result<(Spooled<RelPath>, u64), Fault> {
-    let mut wanted = Spool::unnamed(recorded.spool_dir)?;
-    let mut count = 0;
-    while let Some(row) = rows.next()? {
-        if is_doubtful(&row) {
-            wanted.push(&row.path)?;
-            count += 1;
-        }
-    }
-    Ok((wanted.finish()?, count))
-}
-
-/// Whether the sandbox's file has to be read to decide about it.
-pub(super) fn is_doubtful(row: &super::entry::Row) -> bool {
-    let Some(inside) = row.inside.as_ref().filter(|seen| seen.is_file()) else {
-        return false;
-    };
-    match row
-        .base
-        .as_ref()
-        .map(|line| line.compare(inside, Side::Inside))
-    {
-        Some(Same::Yes) => false,
-        Some(Same::Perhaps) => true,
-        Some(Same::No) | None => row
-            .host
-            .as_ref()
-            .is_some_and(|host| host.is_file() && host.signature.size == inside.signature.size),
-    }
 }
 
 struct Job<'a> {
@@ -217,8 +209,9 @@ impl Job<'_> {
             return Ok(false);
         }
         let mut each = |paths| report(watch, Progress::Collecting { paths, bytes: 0 });
-        let (place, spool_dir) = (self.place, self.recorded.spool_dir);
-        Ok(scan::scan(place, MAX_ENTRIES, MAX_DEPTH, spool_dir, &mut each)?.is_empty)
+        let mut nothing = Spool::unnamed(self.recorded.spool_dir)?;
+        let told = scan::scan(self.place, MAX_ENTRIES, MAX_DEPTH, &mut nothing, &mut each)?;
+        Ok(told.is_empty)
     }
 
     /// Sends a project while it is being walked.
@@ -239,7 +232,7 @@ impl Job<'_> {
             let walker = threads::start(scope, move || {
                 walk_along(self.anchor, is_hidden, gauge, &found_in)
             })?;
-            let pushed = self.run(rows, Reader::empty(), watch);
+            let pushed = self.run(rows, digest::Answers::none(), watch);
             // It has ended too, or nobody wants to hear more of it.
             gauge.is_stopped.store(true, Ordering::Relaxed);
             Ok((pushed, threads::end(walker)?))
@@ -262,8 +255,8 @@ impl Job<'_> {
     /// what became of it.
     fn run(
         &self,
-        rows: Rows,
-        told: Reader<Option<digest::Told>>,
+        mut steps: impl Steps + Send,
+        told: digest::Answers,
         watch: &mut Watch<'_>,
     ) -> Result<Pushed, Fault> {
         let manifest = Writer::create(self.recorded.manifest)?;
@@ -271,8 +264,8 @@ impl Job<'_> {
         let stream = self.place.sandbox.open(Request::TreePut {
             path: ByteBuf::from(self.place.root),
         })?;
-        let (pending_in, pending) = sync_channel::<Pending>(MAX_PENDING);
-        let (receipts_in, receipts) = sync_channel(MAX_PENDING);
+        let (decided_in, decided) = sync_channel::<Decided>(MAX_DECIDED);
+        let (receipts_in, receipts) = sync_channel(MAX_RECEIPTS);
         let input = stream.input();
         let sums = Sums::default();
         std::thread::scope(|scope| {
@@ -284,11 +277,11 @@ impl Job<'_> {
                     self.options,
                     told,
                     sender_input,
-                    pending_in,
+                    decided_in,
                     sums,
                     self.place.packing,
                 )?;
-                sender.run(rows)
+                sender.run(&mut steps)
             })?;
             let receiver = threads::start(scope, move || receive(stream, &receipts_in))?;
             let mut books = Books {
@@ -296,12 +289,12 @@ impl Job<'_> {
                 index,
                 receipts: Receipts::new(receipts),
             };
-            let kept = keep(&mut books, &pending, sums, watch);
+            let kept = keep(&mut books, &decided, sums, watch);
             if kept.is_err() {
                 // Whatever the others wait for ends with this.
                 let _ = input.cancel();
             }
-            drop(pending);
+            drop(decided);
             let Books {
                 manifest,
                 index,
@@ -335,7 +328,7 @@ struct Books {
 /// Writes down what was decided, in order, once the guest has said that it is so.
 fn keep(
     books: &mut Books,
-    pending: &std::sync::mpsc::Receiver<Pending>,
+    decided: &std::sync::mpsc::Receiver<Decided>,
     sums: &Sums,
     watch: &mut Watch<'_>,
 ) -> Result<(), Fault> {
@@ -345,8 +338,18 @@ fn keep(
             reported = Instant::now();
             report_sums(sums, watch)?;
         }
-        let next = match pending.recv_timeout(REPORT_EVERY) {
-            Ok(next) => next,
+        let next = match decided.recv_timeout(REPORT_EVERY) {
+            Ok(Decided::One(next)) => *next,
+            Ok(Decided::Same(lines)) => {
+                for line in lines {
+                    if let Some(signature) = line.signature(Side::Host) {
+                        let entry = index_entry(base::Kind::File, *signature);
+                        books.index.put(&line.path, &entry)?;
+                    }
+                    books.manifest.push(line)?;
+                }
+                continue;
+            }
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return report_sums(sums, watch),
         };

@@ -9,7 +9,15 @@ use glovebox_sandbox::{Incoming, Stream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-/// A decision, on its way to the manifest and the index.
+/// What goes to the manifest and the index, in order.
+#[derive(Debug)]
+pub(super) enum Decided {
+    /// Files that are as they were.
+    Same(Vec<Line>),
+    One(Box<Pending>),
+}
+
+/// A decision.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) line: Option<Line>,

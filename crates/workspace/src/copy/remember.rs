@@ -72,20 +72,26 @@ pub(super) fn refreshed(
 }
 
 pub(super) fn index_signature(host: &Seen) -> base::Signature {
+    let kind = match host.kind {
+        SeenKind::File { .. } => base::Kind::File,
+        SeenKind::Dir => base::Kind::Dir,
+        SeenKind::Link { .. } => base::Kind::Link,
+        SeenKind::Special | SeenKind::Missed(_) => base::Kind::Other,
+    };
+    index_entry(kind, host.signature)
+}
+
+/// How the index knows what has this signature.
+pub(super) fn index_entry(kind: base::Kind, signature: Signature) -> base::Signature {
     let Signature {
         size,
         mtime_ns,
         ctime_ns,
         ino,
         permissions,
-    } = host.signature;
+    } = signature;
     base::Signature::Present {
-        kind: match host.kind {
-            SeenKind::File { .. } => base::Kind::File,
-            SeenKind::Dir => base::Kind::Dir,
-            SeenKind::Link { .. } => base::Kind::Link,
-            SeenKind::Special | SeenKind::Missed(_) => base::Kind::Other,
-        },
+        kind,
         size,
         mode: u32::from(permissions),
         mtime_ns,

@@ -1,8 +1,10 @@
-//! The sandbox's side of a comparison: what its guest says is there, checked and kept in a list.
+//! The sandbox's side of a comparison: what its guest says is there, checked and handed over.
 
+use super::difference::Finds;
 use super::entry::{Seen, SeenKind};
 use super::spool::{Spool, Spooled};
 use super::{Place, protocol};
+use crate::path::compare;
 use crate::{Refusal, RefusalReason, RelPath};
 use glovebox_proto::tree::{EntryKind, ScanItem, Signature, Unpacker};
 use glovebox_proto::{Channel, Code, Fault, Reply, Request};
@@ -21,14 +23,37 @@ pub(super) const NO_SIGNATURE: Signature = Signature {
 /// Names that are no paths are listed up to this number.
 const MAX_BAD_NAMES: usize = 1000;
 
-/// What a sandbox has below a directory.
+/// What a sandbox has below a directory, as a list.
 #[derive(Debug)]
 pub(super) struct Inside {
     pub(super) seen: Spooled<Seen>,
+    /// Names that cannot be used.
+    pub(super) refused: Vec<Refusal>,
+}
+
+/// What is said of it apart from that.
+#[derive(Debug)]
+pub(super) struct Told {
     /// There is nothing at all.
     pub(super) is_empty: bool,
     /// Names that cannot be used.
     pub(super) refused: Vec<Refusal>,
+}
+
+/// Lists what a sandbox has.
+pub(super) fn list(
+    place: &Place<'_>,
+    max_entries: u64,
+    max_depth: usize,
+    spool_dir: &Path,
+    each: &mut dyn FnMut(u64) -> Result<(), Fault>,
+) -> Result<Inside, Fault> {
+    let mut spool = Spool::unnamed(spool_dir)?;
+    let told = scan(place, max_entries, max_depth, &mut spool, each)?;
+    Ok(Inside {
+        seen: spool.finish()?,
+        refused: told.refused,
+    })
 }
 
 /// Asks a sandbox what it has; nothing if the directory does not exist. `each` hears of the number of
@@ -39,19 +64,18 @@ pub(super) fn scan(
     place: &Place<'_>,
     max_entries: u64,
     max_depth: usize,
-    spool_dir: &Path,
+    finds: &mut dyn Finds,
     each: &mut dyn FnMut(u64) -> Result<(), Fault>,
-) -> Result<Inside, Fault> {
+) -> Result<Told, Fault> {
     let mut stream = place.sandbox.open(Request::TreeScan {
         path: ByteBuf::from(place.root),
         max_entries,
         max_depth: u32::try_from(max_depth).unwrap_or(u32::MAX),
         packing: place.packing,
     })?;
-    let mut spool = Spool::unnamed(spool_dir)?;
     let mut unpacker = Unpacker::new();
     let mut refused = Vec::new();
-    let mut last: Option<RelPath> = None;
+    let mut last: Vec<u8> = Vec::new();
     let mut count = 0_u64;
     loop {
         let bytes = match stream.recv() {
@@ -85,34 +109,36 @@ pub(super) fn scan(
                     }
                     ScanItem::Missed { path, code } => (path, SeenKind::Missed(code), NO_SIGNATURE),
                 };
-                let Ok(path) = RelPath::new(path) else {
-                    if refused.len() < MAX_BAD_NAMES {
-                        refused.push(Refusal {
-                            path: path.to_vec(),
-                            reason: RefusalReason::BadName,
-                        });
-                    }
-                    continue;
-                };
-                let is_after = last.as_ref().is_none_or(|last| match kind {
-                    SeenKind::Missed(_) => *last <= path,
-                    _ => *last < path,
-                });
+                let order = compare(&last, path);
+                let is_after = order.is_lt()
+                    || (order.is_eq() && matches!(kind, SeenKind::Missed(_)) && !last.is_empty());
                 if !is_after {
                     return Err(protocol("tells of its files out of order"));
                 }
-                last = Some(path.clone());
-                spool.push(&Seen {
-                    path,
-                    signature,
-                    kind,
-                })?;
+                last.clear();
+                last.extend_from_slice(path);
+                // What is known by its path is a path.
+                let is_plain = kind == (SeenKind::File { is_linked: false });
+                if is_plain && finds.knows(path, &signature)? {
+                    continue;
+                }
+                match RelPath::new(path) {
+                    Ok(path) => finds.take(Seen {
+                        path,
+                        signature,
+                        kind,
+                    })?,
+                    Err(_) if refused.len() < MAX_BAD_NAMES => refused.push(Refusal {
+                        path: path.to_vec(),
+                        reason: RefusalReason::BadName,
+                    }),
+                    Err(_) => {}
+                }
             }
         }
         each(count)?;
     }
-    Ok(Inside {
-        seen: spool.finish()?,
+    Ok(Told {
         is_empty: count == 0,
         refused,
     })

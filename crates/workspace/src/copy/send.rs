@@ -1,22 +1,21 @@
 //! The sending half of a push: decides path by path, reads the project's files, and sends them.
 
-use super::digest::Told;
-use super::entry::{Row, Rows, Seen, SeenKind};
+use super::difference::{Step, Steps};
+use super::digest::{Answers, Told};
+use super::entry::{Row, Seen, SeenKind};
 use super::manifest::{Line, LineKind, Same, Side};
-use super::protocol;
-use super::push::{PushOptions, Pushed, is_doubtful};
-use super::receipt::Pending;
+use super::near::Near;
+use super::push::{PushOptions, Pushed};
+use super::receipt::{Decided, Pending};
 use super::remember::{Hashed, index_signature, refreshed, settled};
-use super::spool::Reader;
 use super::walk::signature;
 use crate::base;
-use crate::beneath::{Anchor, io, open_beneath};
+use crate::beneath::{Anchor, io};
 use crate::{Refusal, RefusalReason, RelPath};
 use glovebox_proto::tree::{Packer, Packing, PutItem, Signature};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Input;
-use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Read as _;
@@ -25,6 +24,8 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 
 /// Bytes sent at a time.
 const SEND_BYTES: usize = 64 << 10;
+/// Files that are as they were, handed over at a time.
+const SAME_BATCH: usize = 64;
 /// Paths listed by name; beyond, only the first ones stand for all.
 const MAX_LISTED: usize = 1000;
 
@@ -61,12 +62,13 @@ enum Verdict {
 
 pub(super) struct Sender<'a> {
     anchor: &'a Anchor,
-    /// The directory opened last: neighbours come one after the other.
-    dir: Option<(Vec<u8>, OwnedFd)>,
+    files: Near<'a>,
     options: PushOptions,
-    told: Reader<Option<Told>>,
+    told: Answers,
     input: Input,
-    pending: SyncSender<Pending>,
+    decided: SyncSender<Decided>,
+    /// Files that are as they were, not yet handed over.
+    same: Vec<Line>,
     sums: &'a Sums,
     packer: Packer,
     out: Vec<u8>,
@@ -83,19 +85,20 @@ impl<'a> Sender<'a> {
     pub(super) fn new(
         anchor: &'a Anchor,
         options: PushOptions,
-        told: Reader<Option<Told>>,
+        told: Answers,
         input: Input,
-        pending: SyncSender<Pending>,
+        decided: SyncSender<Decided>,
         sums: &'a Sums,
         packing: Packing,
     ) -> Result<Self, Fault> {
         Ok(Self {
             anchor,
-            dir: None,
+            files: Near::new(anchor),
             options,
             told,
             input,
-            pending,
+            decided,
+            same: Vec::new(),
             sums,
             packer: Packer::new(packing)?,
             out: Vec::new(),
@@ -107,33 +110,50 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Goes through all rows. When this fails, the request is given up.
-    pub(super) fn run(mut self, mut rows: Rows) -> Result<Pushed, Fault> {
-        let result = self.run_rows(&mut rows);
+    /// Goes through everything. When this fails, the request is given up.
+    pub(super) fn run(mut self, steps: &mut dyn Steps) -> Result<Pushed, Fault> {
+        let result = self.run_steps(steps);
         if result.is_err() {
             let _ = self.input.cancel();
         }
         result.map(|()| self.pushed)
     }
 
-    fn run_rows(&mut self, rows: &mut Rows) -> Result<(), Fault> {
-        while let Some(row) = rows.next()? {
-            self.row(row)?;
+    fn run_steps(&mut self, steps: &mut dyn Steps) -> Result<(), Fault> {
+        while let Some(step) = steps.next_step()? {
+            match step {
+                Step::Same(line) => self.same(line)?,
+                Step::Row(row) => self.row(*row)?,
+            }
         }
         self.leave(None)?;
+        self.hand_over_same()?;
         self.flush(true)?;
         self.input.finish()
     }
 
+    /// A file is on both sides as it was.
+    fn same(&mut self, line: Line) -> Result<(), Fault> {
+        self.leave(Some(&line.path))?;
+        if self.is_blocked(&line.path) {
+            let path = line.path.clone();
+            return self.stay(&path, Some(line));
+        }
+        self.pushed.unchanged += 1;
+        self.same.push(line);
+        if self.same.len() < SAME_BATCH {
+            return Ok(());
+        }
+        self.hand_over_same()
+    }
+
+    fn is_blocked(&self, path: &RelPath) -> bool {
+        let blocked = self.blocked.as_ref();
+        blocked.is_some_and(|blocked| path.starts_with(blocked))
+    }
+
     fn row(&mut self, row: Row) -> Result<(), Fault> {
-        let told = if is_doubtful(&row) {
-            match self.told.next()? {
-                Some(told) => told,
-                None => return Err(protocol("did not answer all questions")),
-            }
-        } else {
-            None
-        };
+        let told = self.told.about(&row.path)?;
         self.leave(Some(&row.path))?;
         let Row {
             path,
@@ -141,11 +161,7 @@ impl<'a> Sender<'a> {
             host,
             inside,
         } = row;
-        let is_blocked = self
-            .blocked
-            .as_ref()
-            .is_some_and(|blocked| path.starts_with(blocked));
-        if is_blocked {
+        if self.is_blocked(&path) {
             return self.stay(&path, base);
         }
         if let Some(host) = &host
@@ -491,7 +507,8 @@ impl<'a> Sender<'a> {
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let opened = self
-            .open_beneath(host.path.as_bytes(), flags)
+            .files
+            .open(host.path.as_bytes(), flags)
             .and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
         match opened {
             Ok((stat, fd)) => match FileType::from_raw_mode(stat.st_mode) {
@@ -515,23 +532,6 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Opens what is at a path by its name in its directory.
-    fn open_beneath(&mut self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-        let Some(slash) = path.iter().rposition(|&byte| byte == b'/') else {
-            return open_beneath(self.anchor.as_fd(), path, flags);
-        };
-        let (parent, name) = (&path[..slash], &path[slash + 1..]);
-        let dir = match &self.dir {
-            Some((known, dir)) if known == parent => dir,
-            _ => {
-                let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let dir = open_beneath(self.anchor.as_fd(), parent, how)?;
-                &self.dir.insert((parent.to_vec(), dir)).1
-            }
-        };
-        rustix::fs::openat(dir, name, flags, Mode::empty())
-    }
-
     fn unreadable(&self, host: &Seen, error: impl Into<std::io::Error>) -> Fault {
         io("read", &self.anchor.path().join(host.path.as_path()), error)
     }
@@ -551,14 +551,27 @@ impl<'a> Sender<'a> {
     }
 
     fn queue(&mut self, pending: Pending) -> Result<(), Fault> {
+        self.hand_over_same()?;
+        self.hand_over(Decided::One(Box::new(pending)))
+    }
+
+    fn hand_over_same(&mut self) -> Result<(), Fault> {
+        if self.same.is_empty() {
+            return Ok(());
+        }
+        let same = std::mem::replace(&mut self.same, Vec::with_capacity(SAME_BATCH));
+        self.hand_over(Decided::Same(same))
+    }
+
+    fn hand_over(&mut self, decided: Decided) -> Result<(), Fault> {
         let gone = || Fault::failed(Code::Cancelled, "the push was given up");
-        match self.pending.try_send(pending) {
+        match self.decided.try_send(decided) {
             Ok(()) => Ok(()),
             Err(TrySendError::Disconnected(_)) => Err(gone()),
-            Err(TrySendError::Full(pending)) => {
+            Err(TrySendError::Full(decided)) => {
                 // Those before it may wait for receipts of items that have not left yet.
                 self.flush(true)?;
-                self.pending.send(pending).map_err(|_| gone())
+                self.decided.send(decided).map_err(|_| gone())
             }
         }
     }

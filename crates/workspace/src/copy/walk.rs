@@ -1,8 +1,7 @@
-//! The host's side of a push: the project, sorted, without opening a single file. As a list, or as it
-//! is found.
+//! The host's side of a push: the project, sorted, without opening a single file.
 
 use super::entry::{Seen, SeenKind};
-use super::spool::{Batch, Spool, Spooled};
+use super::spool::Batch;
 use crate::RelPath;
 use crate::beneath::{Anchor, io, read_names, stat_at};
 use crate::collect::RESERVED_PREFIX;
@@ -12,7 +11,6 @@ use rustix::fd::AsFd as _;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use serde_bytes::ByteBuf;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
@@ -48,18 +46,6 @@ struct Walk<'a> {
     hidden: Hidden,
 }
 
-/// Walks a project and lists what is there.
-pub(super) fn walk(
-    anchor: &Anchor,
-    is_hidden: &IsHidden<'_>,
-    spool_dir: &Path,
-    gauge: &Gauge,
-) -> Result<(Spooled<Seen>, Hidden), Fault> {
-    let mut spool = Spool::unnamed(spool_dir)?;
-    let hidden = walk_each(anchor, is_hidden, gauge, &mut |seen| spool.push(&seen))?;
-    Ok((spool.finish()?, hidden))
-}
-
 /// Walks a project and hands over what is there as it is found, then how it ended.
 pub(super) fn walk_along(
     anchor: &Anchor,
@@ -77,7 +63,7 @@ pub(super) fn walk_along(
         let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
         found.send(Batch::Items(full)).map_err(given_up)
     };
-    let walked = walk_each(anchor, is_hidden, gauge, &mut each);
+    let walked = walk(anchor, is_hidden, gauge, &mut each);
     let end = match &walked {
         Ok(_) => {
             found.send(Batch::Items(batch)).map_err(given_up)?;
@@ -90,7 +76,8 @@ pub(super) fn walk_along(
     walked
 }
 
-fn walk_each(
+/// Walks a project and gives `each` what is there, sorted.
+pub(super) fn walk(
     anchor: &Anchor,
     is_hidden: &IsHidden<'_>,
     gauge: &Gauge,

@@ -1,0 +1,420 @@
+//! What is not as the last push left it, found while a side is being looked at.
+//!
+//! Most of a project is as it was. So neither side's whole list is kept: each is compared with the
+//! manifest as it arrives, and only what differs is written down.
+
+use super::entry::{Located, Row, Seen};
+use super::manifest::{Line, Lines, Same, Side};
+use super::spool::{Reader, Spool, Spooled};
+use crate::RelPath;
+use crate::path::compare;
+use glovebox_proto::Fault;
+use glovebox_proto::tree::Signature;
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+use std::path::Path;
+
+/// A path that is not as the manifest has it, or about which the manifest does not say enough.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Difference {
+    /// What is there now.
+    Seen {
+        seen: Seen,
+        /// In the manifest it is a file of this length, which may be this one or surely is not.
+        was: Option<(u64, bool)>,
+    },
+    /// Nothing is there any more.
+    Gone(RelPath),
+}
+
+impl Located for Difference {
+    fn path(&self) -> &RelPath {
+        match self {
+            Self::Seen { seen, .. } => &seen.path,
+            Self::Gone(path) => path,
+        }
+    }
+}
+
+/// Whoever takes what is found in a tree, in order.
+pub(super) trait Finds {
+    /// Whether a file is as it is known, and need not be taken.
+    fn knows(&mut self, path: &[u8], signature: &Signature) -> Result<bool, Fault>;
+    /// Takes what is there.
+    fn take(&mut self, seen: Seen) -> Result<(), Fault>;
+}
+
+impl Finds for Spool<Seen> {
+    fn knows(&mut self, _path: &[u8], _signature: &Signature) -> Result<bool, Fault> {
+        Ok(false)
+    }
+
+    fn take(&mut self, seen: Seen) -> Result<(), Fault> {
+        self.push(&seen)
+    }
+}
+
+/// A side that is being compared with the manifest.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    base: Lines,
+    side: Side,
+    found: Spool<Difference>,
+}
+
+impl Comparison {
+    pub(super) fn new(manifest: &Path, side: Side, spool_dir: &Path) -> Result<Self, Fault> {
+        Ok(Self {
+            base: Lines::open(manifest)?,
+            side,
+            found: Spool::unnamed(spool_dir)?,
+        })
+    }
+
+    /// Notes what lies before a path as gone; whether the manifest has the path.
+    fn pass(&mut self, path: &[u8]) -> Result<bool, Fault> {
+        while let Some(line) = self.base.peek()? {
+            match compare(line.path.as_bytes(), path) {
+                Ordering::Less => {}
+                Ordering::Equal => return Ok(true),
+                Ordering::Greater => return Ok(false),
+            }
+            if let Some(line) = self.base.next()? {
+                self.found.push(&Difference::Gone(line.path))?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Everything has been found.
+    pub(super) fn finish(mut self) -> Result<Spooled<Difference>, Fault> {
+        while let Some(line) = self.base.next()? {
+            self.found.push(&Difference::Gone(line.path))?;
+        }
+        self.found.finish()
+    }
+}
+
+impl Finds for Comparison {
+    fn knows(&mut self, path: &[u8], signature: &Signature) -> Result<bool, Fault> {
+        let is_known = self.pass(path)?
+            && self
+                .base
+                .peek()?
+                .is_some_and(|line| line.compare_file(signature, self.side) == Same::Yes);
+        if is_known {
+            self.base.next()?;
+        }
+        Ok(is_known)
+    }
+
+    fn take(&mut self, seen: Seen) -> Result<(), Fault> {
+        let line = if self.pass(seen.path.as_bytes())? {
+            self.base.next()?
+        } else {
+            None
+        };
+        let same = line.as_ref().map(|line| line.compare(&seen, self.side));
+        // Of the host, the index wants to know about everything that is no file.
+        if same == Some(Same::Yes) && (self.side == Side::Inside || seen.is_file()) {
+            return Ok(());
+        }
+        let size = line.as_ref().and_then(Line::digest).map(|(size, _)| size);
+        let was = size.map(|size| (size, same == Some(Same::Perhaps)));
+        self.found.push(&Difference::Seen { seen, was })
+    }
+}
+
+/// What is to be looked at next.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// A file that is on both sides as the manifest has it.
+    Same(Line),
+    Row(Box<Row>),
+}
+
+/// What a push goes through, in order.
+pub(super) trait Steps {
+    fn next_step(&mut self) -> Result<Option<Step>, Fault>;
+}
+
+/// The manifest, and what differs from it.
+#[derive(Debug)]
+pub(super) struct Differences {
+    pub(super) base: Lines,
+    pub(super) host: Reader<Difference>,
+    pub(super) inside: Reader<Difference>,
+}
+
+impl Steps for Differences {
+    fn next_step(&mut self) -> Result<Option<Step>, Fault> {
+        let paths = [
+            self.base.peek()?.map(Located::path),
+            self.host.peek()?.map(Located::path),
+            self.inside.peek()?.map(Located::path),
+        ];
+        let Some(first) = paths.into_iter().flatten().min() else {
+            return Ok(None);
+        };
+        let [in_base, in_host, is_inside] = paths.map(|path| path == Some(first));
+        let differs = in_host || is_inside;
+        let path = differs.then(|| first.clone());
+        let base = if in_base { self.base.next()? } else { None };
+        let (path, base) = match (path, base) {
+            (None, Some(line)) if line.digest().is_some() => return Ok(Some(Step::Same(line))),
+            (None, Some(line)) => (line.path.clone(), Some(line)),
+            (Some(path), base) => (path, base),
+            (None, None) => return Ok(None),
+        };
+        let host = if in_host { self.host.next()? } else { None };
+        let mut inside = None;
+        if is_inside {
+            inside = self.inside.next()?;
+            // A directory that cannot be entered is named twice: as found and as missed.
+            while self.inside.peek()?.map(Located::path) == Some(&path) {
+                inside = self.inside.next()?;
+            }
+        }
+        let now = |found: Option<Difference>, side| match found {
+            Some(Difference::Seen { seen, .. }) => Some(seen),
+            Some(Difference::Gone(_)) => None,
+            None => base.as_ref().map(|line| line.as_seen(side)),
+        };
+        let (host, inside) = (now(host, Side::Host), now(inside, Side::Inside));
+        Ok(Some(Step::Row(Box::new(Row {
+            path,
+            base,
+            host,
+            inside,
+        }))))
+    }
+}
+
+/// Files of the sandbox that only their content can tell from what they were, or from the project's:
+/// all of them, and perhaps some that nobody will ask about.
+pub(super) fn doubtful(
+    mut host: Reader<Difference>,
+    mut inside: Reader<Difference>,
+    spool_dir: &Path,
+) -> Result<(Spooled<RelPath>, u64), Fault> {
+    let mut wanted: Spool<RelPath> = Spool::unnamed(spool_dir)?;
+    let mut count = 0;
+    while let Some(found) = inside.next()? {
+        let Difference::Seen { seen, was } = found else {
+            continue;
+        };
+        while host.peek()?.is_some_and(|host| *host.path() < seen.path) {
+            host.next()?;
+        }
+        if !seen.is_file() {
+            continue;
+        }
+        let (was_size, may_be_same) = was.unzip();
+        let host_size = match host.peek()? {
+            Some(difference) if *difference.path() == seen.path => match difference {
+                Difference::Seen { seen, .. } if seen.is_file() => Some(seen.signature.size),
+                _ => None,
+            },
+            _ => was_size,
+        };
+        if may_be_same == Some(true) || host_size == Some(seen.signature.size) {
+            wanted.push(&seen.path)?;
+            count += 1;
+        }
+    }
+    Ok((wanted.finish()?, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::{Rows, SeenKind};
+    use super::super::manifest::{LineKind, Writer};
+    use super::super::scan::NO_SIGNATURE;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    const PATHS: [&str; 6] = ["a", "a/b", "a/b/c", "a-b", "b", "c"];
+
+    fn signature() -> impl Strategy<Value = Signature> {
+        (0..2_u64, 0..2_i64, prop::bool::ANY).prop_map(|(size, mtime_ns, is_executable)| {
+            Signature {
+                size,
+                mtime_ns,
+                permissions: if is_executable { 0o755 } else { 0o644 },
+                ..NO_SIGNATURE
+            }
+        })
+    }
+
+    /// Something at some paths, as one side tells it.
+    fn side(side: Side) -> impl Strategy<Value = Vec<Seen>> {
+        let kind =
+            (0..4_u8, signature(), prop::bool::ANY).prop_map(move |(kind, known, is_linked)| {
+                let plain = if side == Side::Host {
+                    known
+                } else {
+                    NO_SIGNATURE
+                };
+                match kind {
+                    0 => (SeenKind::Dir, plain),
+                    1 => (SeenKind::Special, plain),
+                    2 => {
+                        let target = serde_bytes::ByteBuf::from("t");
+                        (SeenKind::Link { target }, plain)
+                    }
+                    _ => {
+                        let is_linked = is_linked && side == Side::Inside;
+                        (SeenKind::File { is_linked }, known)
+                    }
+                }
+            });
+        prop::collection::vec(prop::option::of(kind), PATHS.len()).prop_map(|kinds| {
+            let seen = |(path, kind): (&str, Option<(SeenKind, Signature)>)| {
+                let (kind, signature) = kind?;
+                Some(Seen {
+                    path: RelPath::new(path).ok()?,
+                    signature,
+                    kind,
+                })
+            };
+            PATHS.into_iter().zip(kinds).filter_map(seen).collect()
+        })
+    }
+
+    fn manifest() -> impl Strategy<Value = Vec<Line>> {
+        let known = || prop::option::of(signature());
+        (
+            side(Side::Host),
+            prop::collection::vec((known(), known()), PATHS.len()),
+        )
+            .prop_map(|(seen, known)| {
+                let line = |(seen, (host, inside)): (Seen, _)| Line {
+                    path: seen.path,
+                    kind: match seen.kind {
+                        SeenKind::File { .. } => LineKind::File {
+                            size: seen.signature.size,
+                            is_executable: seen.signature.is_executable(),
+                            digest: [0; 32],
+                            host,
+                            inside,
+                        },
+                        SeenKind::Link { target } => LineKind::Link { target },
+                        _ => LineKind::Dir,
+                    },
+                };
+                seen.into_iter().zip(known).map(line).collect()
+            })
+    }
+
+    fn compared(at: &Path, side: Side, list: &[Seen], dir: &Path) -> Spooled<Difference> {
+        let mut comparison = Comparison::new(at, side, dir).unwrap();
+        for seen in list {
+            let is_plain =
+                side == Side::Inside && seen.kind == (SeenKind::File { is_linked: false });
+            if !is_plain
+                || !comparison
+                    .knows(seen.path.as_bytes(), &seen.signature)
+                    .unwrap()
+            {
+                comparison.take(seen.clone()).unwrap();
+            }
+        }
+        comparison.finish().unwrap()
+    }
+
+    fn list(seen: &[Seen], dir: &Path) -> Reader<Seen> {
+        let mut spool = Spool::unnamed(dir).unwrap();
+        for seen in seen {
+            spool.push(seen).unwrap();
+        }
+        spool.finish().unwrap().read()
+    }
+
+    /// Whether only its content can tell what a file of the sandbox is.
+    fn needs_content(row: &Row) -> bool {
+        let Some(inside) = row.inside.as_ref().filter(|seen| seen.is_file()) else {
+            return false;
+        };
+        match row
+            .base
+            .as_ref()
+            .map(|line| line.compare(inside, Side::Inside))
+        {
+            Some(Same::Yes) => false,
+            Some(Same::Perhaps) => true,
+            Some(Same::No) | None => row
+                .host
+                .as_ref()
+                .is_some_and(|host| host.is_file() && host.signature.size == inside.signature.size),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_differs_and_the_manifest_tell_all_that_whole_lists_tell(
+            lines in manifest(),
+            host in side(Side::Host),
+            inside in side(Side::Inside),
+        ) {
+            let temp = tempfile::tempdir().unwrap();
+            let (dir, at) = (temp.path(), temp.path().join("manifest"));
+            let mut writer = Writer::create(&at).unwrap();
+            for line in lines {
+                writer.push(line).unwrap();
+            }
+            writer.finish().unwrap();
+            let mut rows = Rows {
+                base: Lines::open(&at).unwrap(),
+                host: list(&host, dir),
+                inside: list(&inside, dir),
+            };
+            let mut expected = BTreeMap::new();
+            while let Some(row) = rows.next().unwrap() {
+                expected.insert(row.path.clone(), row);
+            }
+            let on_host = compared(&at, Side::Host, &host, dir);
+            let on_inside = compared(&at, Side::Inside, &inside, dir);
+            let (wanted, count) = doubtful(on_host.read(), on_inside.read(), dir).unwrap();
+            let mut asked = BTreeSet::new();
+            let mut wanted = wanted.read();
+            while let Some(path) = wanted.next().unwrap() {
+                asked.insert(path);
+            }
+            prop_assert_eq!(count, asked.len() as u64);
+            let mut steps = Differences {
+                base: Lines::open(&at).unwrap(),
+                host: on_host.read(),
+                inside: on_inside.read(),
+            };
+            while let Some(step) = steps.next_step().unwrap() {
+                let path = match &step {
+                    Step::Same(line) => line.path.clone(),
+                    Step::Row(row) => row.path.clone(),
+                };
+                let row = expected.remove(&path).unwrap();
+                prop_assert!(!needs_content(&row) || asked.contains(&path));
+                match step {
+                    Step::Same(line) => {
+                        let same = |seen: Option<Seen>, side| seen.map(|seen| line.compare(&seen, side));
+                        prop_assert_eq!(same(row.host, Side::Host), Some(Same::Yes));
+                        prop_assert_eq!(same(row.inside, Side::Inside), Some(Same::Yes));
+                        prop_assert_eq!(row.base.as_ref(), Some(&line));
+                    }
+                    Step::Row(found) => {
+                        prop_assert_eq!(found.base, row.base);
+                        prop_assert_eq!(found.host, row.host);
+                        let unlinked = |seen: Option<Seen>| seen.map(|mut seen| {
+                            if seen.is_file() {
+                                seen.kind = SeenKind::File { is_linked: false };
+                            }
+                            seen
+                        });
+                        prop_assert_eq!(unlinked(found.inside), unlinked(row.inside));
+                    }
+                }
+            }
+            prop_assert!(expected.is_empty(), "{expected:?}");
+        }
+    }
+}
