@@ -32,6 +32,13 @@ pub(crate) fn text(hands: &Hands, tool: &str, arguments: Value) -> String {
         .text
 }
 
+fn diff(outcome: &Outcome) -> String {
+    match &outcome.view {
+        View::Change(change) => change.diff(),
+        other => panic!("{other:?}"),
+    }
+}
+
 pub(crate) fn sleep(marker: &str) -> Value {
     json!({ "command": format!("sleep {marker}") })
 }
@@ -45,10 +52,7 @@ pub(crate) fn files_are_written_read_edited_and_found(fixture: &Fixture) {
     )
     .unwrap();
     assert_eq!(wrote.text, "[src/a.rs written anew: 2 lines, 8 bytes]");
-    assert_eq!(
-        wrote.view,
-        View::Diff("@@ -0,0 +1,2 @@\n+one\n+two\n".to_owned())
-    );
+    assert_eq!(diff(&wrote), "@@ -0,0 +1,2 @@\n+one\n+two\n");
     assert_eq!(
         text(&hands, "Read", json!({ "path": "src/a.rs" })),
         "     1\tone\n     2\ttwo\n"
@@ -59,10 +63,7 @@ pub(crate) fn files_are_written_read_edited_and_found(fixture: &Fixture) {
         json!({ "path": "src/a.rs", "old": "two", "new": "2" }),
     )
     .unwrap();
-    assert_eq!(
-        edited.view,
-        View::Diff("@@ -1,2 +1,2 @@\n one\n-two\n+2\n".to_owned())
-    );
+    assert_eq!(diff(&edited), "@@ -1,2 +1,2 @@\n one\n-two\n+2\n");
     // Who wrote it and edited it knows it; another conversation does not, nor anybody after a change by a
     // command. An edit only needs its own place to be as it was.
     let other = hands.beside();

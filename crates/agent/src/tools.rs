@@ -217,7 +217,7 @@ impl Tools for Hands {
                 })
                 .collect(),
             diff: match outcome.view {
-                View::Diff(diff) => Some(diff),
+                View::Change(change) => Some(change.diff()),
                 View::Text | View::Table { .. } | View::Image => None,
             },
         })

@@ -8,6 +8,7 @@ use crate::terminal;
 use crate::timers::{Set, Timer};
 use crate::transfers::{Outcome, Reading, Writing};
 use crate::tree::{Get, Put, Scan, Tree, Work};
+use crate::workers::Later;
 use glovebox_jail::process;
 use glovebox_proto::{
     Channel, Code, Fault, FrameKind, FrameRef, JobId, LogChunk, RecvWindow, Reply, Request,
@@ -224,7 +225,9 @@ impl Server {
             Request::Edit { path, replacements } => {
                 let path = at(&path);
                 let top = self.top_layer;
-                self.task(id, move |_| files::edit(&path, &replacements, top))?;
+                self.task_with_rest(id, move |_, later| {
+                    files::edit(&path, &replacements, top, later)
+                })?;
             }
             Request::Glob(glob) => {
                 let path = at(&glob.path);
@@ -258,10 +261,19 @@ impl Server {
         id: RequestId,
         work: impl FnOnce(&AtomicBool) -> Result<Reply, Fault> + Send + 'static,
     ) -> Result<(), Fault> {
+        self.task_with_rest(id, move |cancel, _| work(cancel))
+    }
+
+    /// [`Self::task`] that leaves something to be done after the answer.
+    fn task_with_rest(
+        &mut self,
+        id: RequestId,
+        work: impl FnOnce(&AtomicBool, &mut Later) -> Result<Reply, Fault> + Send + 'static,
+    ) -> Result<(), Fault> {
         let cancel = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&cancel);
-        self.workers
-            .submit(id, Box::new(move || work(&seen).map(Outcome::Reply)))?;
+        let step = move |later: &mut Later| work(&seen, later).map(Outcome::Reply);
+        self.workers.submit(id, Box::new(step))?;
         self.requests.insert(id, Open::Task(cancel));
         Ok(())
     }

@@ -9,6 +9,7 @@ use crate::files::{self, Sink, Source, WriteSpec};
 use crate::requests::Open;
 use crate::serve::Server;
 use crate::tree::Stepped;
+use crate::workers::Later;
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError};
 
 /// Buffers kept for the next transfer.
@@ -121,7 +122,7 @@ impl Server {
                     return;
                 };
                 let buffer = self.buffers.pop().unwrap_or_default();
-                let step = move || {
+                let step = move |_: &mut Later| {
                     files::read_step(source, room, buffer)
                         .map(|(source, buffer)| Outcome::Read(source, buffer))
                 };
@@ -141,7 +142,7 @@ impl Server {
                 fresh.clear();
                 let bytes = std::mem::replace(&mut writing.pending, fresh);
                 let is_complete = writing.is_complete;
-                let step = move || write_step(stage, bytes, is_complete);
+                let step = move |later: &mut Later| write_step(stage, bytes, is_complete, later);
                 self.workers.submit(id, Box::new(step))
             }
             Some(Open::Tree(_)) => return self.kick_tree(id),
@@ -226,7 +227,12 @@ impl Server {
 }
 
 /// Opens, writes, and puts in place, as far as the bytes go.
-fn write_step(stage: Stage, bytes: Vec<u8>, is_complete: bool) -> Result<Outcome, Fault> {
+fn write_step(
+    stage: Stage,
+    bytes: Vec<u8>,
+    is_complete: bool,
+    later: &mut Later,
+) -> Result<Outcome, Fault> {
     let mut sink = match stage {
         Stage::Wanted(spec) => Sink::open(spec)?,
         Stage::Open(sink) => sink,
@@ -234,7 +240,7 @@ fn write_step(stage: Stage, bytes: Vec<u8>, is_complete: bool) -> Result<Outcome
     };
     sink.write(&bytes)?;
     if is_complete {
-        return sink.commit().map(Outcome::Reply);
+        return sink.commit(later).map(Outcome::Reply);
     }
     Ok(Outcome::Wrote(sink, bytes))
 }

@@ -7,7 +7,8 @@
 //!
 //! Work and results are announced by bytes in a socket and a pipe, not by a condition variable and
 //! an eventfd: the kernel then knows that who calls is about to wait, and lets who is called go on
-//! where the caller was. Waking a processor that sleeps takes longer than reading a small file.
+//! where the caller was. Waking a processor that sleeps takes longer than reading a small file. For the
+//! same reason nobody is called under the lock, which it would only run into.
 
 use glovebox_jail::process::restrict_this_thread;
 use glovebox_proto::{Code, Fault, RequestId};
@@ -26,7 +27,18 @@ const STACK_BYTES: usize = 128 << 10;
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Something to do elsewhere.
-pub(crate) type Work<T> = Box<dyn FnOnce() -> Result<T, Fault> + Send>;
+pub(crate) type Work<T> = Box<dyn FnOnce(&mut Later) -> Result<T, Fault> + Send>;
+
+/// Descriptors that are closed when the result is on its way. Closing the last one of a file that was
+/// removed frees its blocks, which nobody has to wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Later(Vec<OwnedFd>);
+
+impl Later {
+    pub(crate) fn close(&mut self, fd: OwnedFd) {
+        self.0.push(fd);
+    }
+}
 
 struct Shared<T> {
     state: Mutex<State<T>>,
@@ -49,14 +61,14 @@ struct State<T> {
     work: VecDeque<(RequestId, Work<T>)>,
     results: VecDeque<(RequestId, Result<T, Fault>)>,
     threads: usize,
-    /// Threads that wait for a call, none of which is on its way.
+    /// Threads that wait for a call while none is on its way to them.
     idle: usize,
     is_closed: bool,
 }
 
 /// How the threads of a generation are called to work: a message each. Dropping `caller` sends them home.
 struct Calls {
-    caller: OwnedFd,
+    caller: Arc<OwnedFd>,
     called: Arc<OwnedFd>,
 }
 
@@ -70,7 +82,7 @@ impl Calls {
         )?;
         set_socket_timeout(&called, Timeout::Recv, Some(IDLE))?;
         Ok(Self {
-            caller,
+            caller: Arc::new(caller),
             called: Arc::new(called),
         })
     }
@@ -125,16 +137,18 @@ impl<T: Send + 'static> Workers<T> {
     /// # Errors
     /// `busy` when not even one thread can be started.
     pub(crate) fn submit(&self, id: RequestId, work: Work<T>) -> Result<(), Fault> {
-        let state = &mut *self.shared.state();
+        let mut guard = self.shared.state();
+        let state = &mut *guard;
         let cannot = |errno| Fault::failed(Code::Io, format!("cannot call threads: {errno}"));
         let calls = match &mut state.calls {
             Some(calls) => calls,
             none => none.insert(Calls::new().map_err(cannot)?),
         };
+        let mut caller = None;
         if state.idle > 0 {
-            // Under the lock: a thread whose patience has just ended must find its call.
-            rustix::io::write(&calls.caller, &[0]).map_err(cannot)?;
+            // From here on a thread whose patience ends waits for the call.
             state.idle -= 1;
+            caller = Some(Arc::clone(&calls.caller));
         } else if state.threads < MAX_THREADS {
             let (shared, called) = (Arc::clone(&self.shared), Arc::clone(&calls.called));
             let generation = state.generation;
@@ -150,6 +164,19 @@ impl<T: Send + 'static> Workers<T> {
             }
         }
         state.work.push_back((id, work));
+        drop(guard);
+        if let Some(caller) = caller
+            && let Err(errno) = rustix::io::write(&caller, &[0])
+        {
+            let mut state = self.shared.state();
+            state.idle += 1;
+            // Unless a thread that was at work already has found it.
+            let waiting = state.work.len();
+            state.work.retain(|(other, _)| *other != id);
+            if state.work.len() < waiting {
+                return Err(cannot(errno));
+            }
+        }
         Ok(())
     }
 
@@ -214,6 +241,7 @@ fn live<T>(shared: &Shared<T>, generation: u32, called: &OwnedFd) {
         None => Ok(()),
     };
     state = shared.state();
+    let mut later = Later::default();
     loop {
         if state.generation != generation {
             return;
@@ -240,7 +268,7 @@ fn live<T>(shared: &Shared<T>, generation: u32, called: &OwnedFd) {
         };
         drop(state);
         let result = match confined {
-            Ok(()) => work(),
+            Ok(()) => work(&mut later),
             Err(errno) => {
                 let message = format!("file operations cannot be confined: {errno}");
                 Err(Fault::failed(Code::Unavailable, message))
@@ -255,9 +283,13 @@ fn live<T>(shared: &Shared<T>, generation: u32, called: &OwnedFd) {
         }
         state.results.push_back((id, result));
         if state.results.len() == 1 {
-            // Who is called may run at once, and must not meet the lock.
             drop(state);
             let _ = rustix::io::write(&shared.announce, &[0]);
+            later.0.clear();
+            state = shared.state();
+        } else if !later.0.is_empty() {
+            drop(state);
+            later.0.clear();
             state = shared.state();
         }
     }

@@ -40,9 +40,11 @@ pub use frame::{Channel, Decoder, FrameKind, FrameRef, HEADER_BYTES, Header, enc
 pub use hello::{Capability, Hello, Role, WIRE_VERSION};
 pub use id::{JobId, RequestId};
 pub use reply::{
-    DirEntry, Exit, ExitReport, Facts, FileKind, JobInfo, JobState, LogChunk, Reply, Stat,
+    DirEntry, Exit, ExitReport, Facts, FileKind, JobInfo, JobState, LogChunk, Old, Reply, Stat,
 };
-pub use request::{Background, EnvVar, Exec, LogCaps, Request, Stdin, WindowSize, WriteMode};
+pub use request::{
+    Background, EnvVar, Exec, Known, LogCaps, Request, Stdin, WindowSize, WriteMode,
+};
 pub use search::{
     Case, Edited, FileHits, Found, Glob, Globbed, Grep, GrepMode, Grepped, Line, Match, Replaced,
     Replacement, SearchEnd,

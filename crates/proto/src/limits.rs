@@ -40,6 +40,9 @@ pub const MAX_LINE_BYTES: usize = 2000;
 /// Largest file that is edited in place, in bytes.
 pub const MAX_EDIT_BYTES: u64 = 32 << 20;
 
+/// Largest replaced content that is given back, in bytes.
+pub const MAX_OLD_BYTES: u64 = 1 << 20;
+
 /// Most replacements in one edit.
 pub const MAX_REPLACEMENTS: usize = 1000;
 

@@ -67,6 +67,24 @@ pub enum Reply {
     Globbed(Globbed),
     /// Lines found.
     Grepped(Grepped),
+    /// A file was written by [`crate::WriteMode::ReplaceKnown`].
+    WrittenOver {
+        /// Bytes received.
+        bytes: u64,
+        /// What it took the place of.
+        old: Old,
+    },
+}
+
+/// What a written file took the place of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Old {
+    /// Nothing: the file is new.
+    Nothing,
+    /// This content, at most [`crate::limits::MAX_OLD_BYTES`].
+    Content(ByteBuf),
+    /// Content that is larger, or cannot be read.
+    Unshown,
 }
 
 /// How a command ended.

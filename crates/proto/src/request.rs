@@ -288,6 +288,21 @@ pub enum WriteMode {
     CreateNew,
     /// Add to the end.
     Append,
+    /// [`Self::Replace`] by somebody who knows what is there, and fail with `unseen-content` otherwise;
+    /// what was there is given back. Answers [`crate::Reply::WrittenOver`].
+    ReplaceKnown(Known),
+}
+
+/// What a writer knows of the file that is replaced. A file that is not there, an empty one, and one
+/// that has the written content already, may be replaced by anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Known {
+    /// Nothing.
+    Nothing,
+    /// The BLAKE3 digest of its content; at most [`limits::MAX_EDIT_BYTES`] are compared.
+    Digest([u8; 32]),
+    /// It may be replaced whatever it is.
+    Anything,
 }
 
 impl Request {

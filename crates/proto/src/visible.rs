@@ -19,11 +19,30 @@ pub fn line_of_text(text: &str) -> String {
 /// Bytes as text of several lines: line feeds and tabs stay, the carriage return before a line feed
 /// is dropped.
 pub fn lines(bytes: &[u8]) -> String {
-    show(bytes, |c| matches!(c, '\n' | '\t'))
+    let mut safe = String::with_capacity(bytes.len());
+    push_lines(&mut safe, bytes);
+    safe
+}
+
+/// [`lines`] added to a text.
+pub fn push_lines(safe: &mut String, bytes: &[u8]) {
+    // All of it is looked at, and not up to the first that is not plain: that goes many bytes at a time.
+    let is_plain = bytes.iter().fold(true, |plain, byte| {
+        plain & (matches!(byte, b' '..=b'~') | matches!(byte, b'\n' | b'\t'))
+    });
+    match std::str::from_utf8(bytes) {
+        Ok(text) if is_plain => safe.push_str(text),
+        _ => push(safe, bytes, |c| matches!(c, '\n' | '\t')),
+    }
 }
 
 fn show(bytes: &[u8], stays: impl Fn(char) -> bool) -> String {
     let mut safe = String::with_capacity(bytes.len());
+    push(&mut safe, bytes, stays);
+    safe
+}
+
+fn push(safe: &mut String, bytes: &[u8], stays: impl Fn(char) -> bool) {
     for chunk in bytes.utf8_chunks() {
         let mut rest = chunk.valid();
         while let Some(c) = rest.chars().next() {
@@ -41,17 +60,16 @@ fn show(bytes: &[u8], stays: impl Fn(char) -> bool) -> String {
             if stays(c) {
                 safe.push(c);
             } else if !(c == '\r' && stays('\n') && rest.starts_with('\n')) {
-                push(&mut safe, c);
+                push_escaped(safe, c);
             }
         }
         for byte in chunk.invalid() {
             let _ = write!(safe, "\\x{byte:02x}");
         }
     }
-    safe
 }
 
-fn push(safe: &mut String, c: char) {
+fn push_escaped(safe: &mut String, c: char) {
     // Writing into a string cannot fail.
     let _ = match c {
         '\n' => write!(safe, "\\n"),

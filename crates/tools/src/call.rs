@@ -110,23 +110,20 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Writes a file, with its parents; true when it is new.
+    /// Writes a file, with its parents.
     pub(crate) fn write(
         &self,
         path: &str,
         mode: WriteMode,
         permissions: u32,
         content: &[u8],
-    ) -> Result<bool, Fault> {
+    ) -> Result<Reply, Fault> {
         let mut stream = self
             .sandbox()
             .send_file(path.as_bytes(), mode, permissions, content)?;
         loop {
-            match self.next(&mut stream, Duration::ZERO)? {
-                Incoming::Data { .. } => {}
-                Incoming::Reply(Ok(Reply::Written { is_new, .. })) => return Ok(is_new),
-                Incoming::Reply(Ok(other)) => return Err(unexpected(&other)),
-                Incoming::Reply(Err(fault)) => return Err(fault),
+            if let Incoming::Reply(reply) = self.next(&mut stream, Duration::ZERO)? {
+                return reply;
             }
         }
     }

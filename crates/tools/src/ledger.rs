@@ -22,9 +22,14 @@ impl Ledger {
         seen.insert(key(path), digest);
     }
 
-    pub(crate) fn has_seen(&self, path: &str, digest: blake3::Hash) -> bool {
+    /// What was last seen of a file.
+    pub(crate) fn seen(&self, path: &str) -> Option<blake3::Hash> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(&key(path)) == Some(&digest)
+        seen.get(&key(path)).copied()
+    }
+
+    pub(crate) fn has_seen(&self, path: &str, digest: blake3::Hash) -> bool {
+        self.seen(path) == Some(digest)
     }
 }
 

@@ -31,7 +31,7 @@ pub use children::Children;
 pub use context::Context;
 pub use hands::Hands;
 pub use nearest::nearest;
-pub use outcome::{Image, Outcome, View};
+pub use outcome::{Change, Image, Outcome, View};
 pub use policy::{Asked, Permit};
 pub use tools::read::picture;
 pub use tools::run_js::is_script_session;

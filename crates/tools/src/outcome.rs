@@ -1,6 +1,12 @@
 //! What a call gives back: one value with a face for the model, one for people, one for programs.
 
+use glovebox_proto::visible;
 use serde_json::{Map, Value};
+use similar::{Algorithm, TextDiff};
+use std::time::Duration;
+
+/// What finding a change may take.
+const DIFF_TIME: Duration = Duration::from_millis(200);
 
 /// The result of a call that ran.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,8 +38,8 @@ pub enum View {
     /// The text says it all.
     #[default]
     Text,
-    /// A change of a file, as a unified diff.
-    Diff(String),
+    /// A change of a file.
+    Change(Change),
     /// Rows under named columns.
     Table {
         /// Their names.
@@ -43,6 +49,45 @@ pub enum View {
     },
     /// The pictures of the outcome.
     Image,
+}
+
+/// A change of a file, for people. What differs is looked for when somebody wants to see it: most calls are
+/// made by models, which know what they wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change(What);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    Found(String),
+    Between { old: String, new: String },
+}
+
+impl Change {
+    /// A change that is known already, as a unified diff that can be shown.
+    pub(crate) const fn found(diff: String) -> Self {
+        Self(What::Found(diff))
+    }
+
+    /// What leads from one content to the other.
+    pub(crate) const fn between(old: String, new: String) -> Self {
+        Self(What::Between { old, new })
+    }
+
+    /// The hunks of a unified diff, without file names.
+    pub fn diff(&self) -> String {
+        match &self.0 {
+            What::Found(diff) => diff.clone(),
+            What::Between { old, new } => {
+                let diff = TextDiff::configure()
+                    .algorithm(Algorithm::Myers)
+                    .timeout(DIFF_TIME)
+                    .diff_lines(old, new)
+                    .unified_diff()
+                    .to_string();
+                visible::lines(diff.as_bytes())
+            }
+        }
+    }
 }
 
 impl Outcome {

@@ -16,6 +16,7 @@ pub(crate) use write::{Sink, TopLayer, WriteSpec, temporary_in, temporary_name};
 
 use crate::fault;
 use glovebox_proto::{Code, DirEntry, Fault, FileKind, Reply, Stat, limits};
+use read::read_whole;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
 use serde_bytes::ByteBuf;

@@ -3,6 +3,7 @@
 use super::{require_regular, shown};
 use crate::fault;
 use glovebox_proto::{Fault, limits};
+use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -60,6 +61,22 @@ impl Source {
         let stat = rustix::fs::fstat(&file).map_err(|errno| self.failed(errno))?;
         require_regular(&stat, &self.path)?;
         Ok((file, u64::try_from(stat.st_size).unwrap_or(0)))
+    }
+}
+
+/// All of an open file that had `size` bytes and may have grown; `None` if there are more than `most`.
+pub(super) fn read_whole(file: &OwnedFd, size: u64, most: u64) -> Result<Option<Vec<u8>>, Errno> {
+    let mut content = Vec::with_capacity(size.min(most) as usize + 1);
+    loop {
+        if content.len() == content.capacity() {
+            content.reserve(STEP_BYTES);
+        }
+        match rustix::io::read(file, spare_capacity(&mut content)) {
+            Ok(0) => return Ok(Some(content)),
+            Ok(_) if content.len() as u64 > most => return Ok(None),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
     }
 }
 

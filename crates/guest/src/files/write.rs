@@ -1,14 +1,17 @@
 //! Writing a file in steps: into a new file beside the target that takes its place at the end, so
 //! that readers see the old content or the new and never half of either.
 
-use super::{make_all, require_regular, shown, split};
+use super::{make_all, read_whole, require_regular, shown, split};
 use crate::fault;
-use glovebox_proto::{Code, Fault, Reply, WriteMode};
+use crate::workers::Later;
+use glovebox_proto::limits::{MAX_EDIT_BYTES, MAX_OLD_BYTES};
+use glovebox_proto::{Code, Fault, Known, Old, Reply, WriteMode};
 use rustix::event::Timespec;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, AtFlags, CWD, FileType, FsWord, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use rustix::time::ClockId;
+use serde_bytes::ByteBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How many symbolic links may lead to the target, as in the kernel.
@@ -101,7 +104,9 @@ impl Sink {
         }
         match spec.mode {
             WriteMode::Append => Self::append(spec),
-            WriteMode::Replace | WriteMode::CreateNew => Self::replace(spec),
+            WriteMode::Replace | WriteMode::CreateNew | WriteMode::ReplaceKnown(_) => {
+                Self::replace(spec)
+            }
         }
     }
 
@@ -203,16 +208,32 @@ impl Sink {
     }
 
     /// Puts the file in its place.
-    pub(crate) fn commit(mut self) -> Result<Reply, Fault> {
-        let done = Reply::Written {
-            bytes: self.bytes,
-            is_new: self.is_new,
+    pub(crate) fn commit(mut self, later: &mut Later) -> Result<Reply, Fault> {
+        let mut is_exclusive = self.spec.mode == WriteMode::CreateNew;
+        let done = match self.spec.mode {
+            WriteMode::ReplaceKnown(known) => {
+                let old = self.known(known, later)?;
+                // What appears meanwhile is not known either.
+                is_exclusive = old == Old::Nothing && known != Known::Anything;
+                Reply::WrittenOver {
+                    bytes: self.bytes,
+                    old,
+                }
+            }
+            _ => Reply::Written {
+                bytes: self.bytes,
+                is_new: self.is_new,
+            },
         };
         let Some(place) = &self.place else {
             return Ok(done);
         };
         let (from, to) = (place.temporary.as_slice(), place.target.as_slice());
-        let result = if self.spec.mode == WriteMode::CreateNew {
+        let failed = |path: &[u8], errno| match self.spec.mode {
+            WriteMode::ReplaceKnown(_) if is_exclusive && errno == Errno::EXIST => unseen(path),
+            _ => failed(path, errno),
+        };
+        let result = if is_exclusive {
             match rustix::fs::renameat_with(
                 &place.dir,
                 from,
@@ -245,6 +266,85 @@ impl Sink {
         self.place = None;
         Ok(done)
     }
+
+    /// What is going to be replaced.
+    ///
+    /// # Errors
+    /// `unseen-content` if it is not what is known.
+    fn known(&self, known: Known, later: &mut Later) -> Result<Old, Fault> {
+        let Some(place) = &self.place else {
+            return Ok(Old::Nothing);
+        };
+        let is_free = known == Known::Anything;
+        let fail = |errno| failed(&self.spec.path, errno);
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&place.dir, &*place.target, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(Old::Nothing),
+            Err(_) if is_free => return Ok(Old::Unshown),
+            Err(errno) => return Err(fail(errno)),
+        };
+        let stat = rustix::fs::fstat(&file).map_err(fail)?;
+        require_regular(&stat, &self.spec.path)?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let most = if is_free {
+            MAX_OLD_BYTES
+        } else {
+            MAX_EDIT_BYTES
+        };
+        let old = if size > most {
+            None
+        } else {
+            read_whole(&file, size, most).map_err(fail)?
+        };
+        later.close(file);
+        let is_known = match (known, &old) {
+            (Known::Anything, _) => true,
+            (_, None) => false,
+            (Known::Nothing, Some(old)) => old.is_empty() || self.is_written(old).map_err(fail)?,
+            (Known::Digest(digest), Some(old)) => {
+                old.is_empty()
+                    || *blake3::hash(old).as_bytes() == digest
+                    || self.is_written(old).map_err(fail)?
+            }
+        };
+        if !is_known {
+            return Err(unseen(&self.spec.path));
+        }
+        Ok(match old {
+            Some(old) if old.len() as u64 <= MAX_OLD_BYTES => Old::Content(ByteBuf::from(old)),
+            _ => Old::Unshown,
+        })
+    }
+
+    /// Whether this is what was written.
+    fn is_written(&self, content: &[u8]) -> Result<bool, Errno> {
+        if content.len() as u64 != self.bytes {
+            return Ok(false);
+        }
+        let mut buffer = vec![0; content.len().min(64 << 10)];
+        let mut rest = content;
+        while !rest.is_empty() {
+            let at = (content.len() - rest.len()) as u64;
+            let count = rustix::io::pread(&self.file, &mut buffer, at)?;
+            let Some(after) = rest.strip_prefix(&buffer[..count]).filter(|_| count > 0) else {
+                return Ok(false);
+            };
+            rest = after;
+        }
+        Ok(true)
+    }
+}
+
+fn unseen(path: &[u8]) -> Fault {
+    Fault::refused(
+        Code::UnseenContent,
+        format!(
+            "{} exists with content that was not read in full since it last changed",
+            shown(path)
+        ),
+    )
 }
 
 /// Follows symbolic links at the end of an absolute path.
@@ -279,7 +379,7 @@ pub(crate) fn temporary_name() -> Vec<u8> {
 pub(crate) fn temporary_in(dir: &OwnedFd, mode: Mode) -> Result<(OwnedFd, Vec<u8>), Errno> {
     for _ in 0..1000 {
         let name = temporary_name();
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match rustix::fs::openat(dir, name.as_slice(), flags, mode) {
             Ok(file) => return Ok((file, name)),
             Err(Errno::EXIST) => {}

@@ -199,7 +199,7 @@ impl Server {
             return self.answer(id, &answer);
         }
         if let Some(step) = tree.next_step()
-            && let Err(fault) = self.workers.submit(id, Box::new(step))
+            && let Err(fault) = self.workers.submit(id, Box::new(move |_| step()))
         {
             self.answer(id, &Err(fault));
         }

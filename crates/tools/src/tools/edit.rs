@@ -3,7 +3,7 @@
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::readable;
-use crate::{Outcome, View};
+use crate::{Change, Outcome, View};
 use glovebox_proto::{Code, Fault, Match, Replacement, Reply, Request};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -90,7 +90,7 @@ impl Tool for Edit {
             text,
             json!({ "path": path, "places": places, "bytes": edited.size }),
         )
-        .with_view(View::Diff(diff)))
+        .with_view(View::Change(Change::found(diff))))
     }
 }
 

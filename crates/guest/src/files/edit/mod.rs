@@ -7,19 +7,19 @@ mod diff;
 mod nearest;
 mod replace;
 
-use super::{Sink, TopLayer, WriteSpec, require_regular, shown};
+use super::{Sink, TopLayer, WriteSpec, read_whole, require_regular, shown};
 use crate::fault;
+use crate::workers::Later;
 use glovebox_proto::limits::MAX_EDIT_BYTES;
 use glovebox_proto::{Code, Edited, Fault, Replaced, Replacement, Reply, WriteMode};
-use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, Stat};
-use rustix::io::Errno;
 
 /// Replaces texts in the file at `path`.
 pub(crate) fn edit(
     path: &[u8],
     wanted: &[Replacement],
     top: Option<TopLayer>,
+    later: &mut Later,
 ) -> Result<Reply, Fault> {
     let fail = |errno| fault::file(errno, &format!("cannot edit {}", shown(path)));
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -27,17 +27,22 @@ pub(crate) fn edit(
     let before = rustix::fs::fstat(&file).map_err(fail)?;
     require_regular(&before, path)?;
     let size = u64::try_from(before.st_size).unwrap_or(0);
-    if size > MAX_EDIT_BYTES {
-        return Err(Fault::failed(
+    let too_large = || {
+        Fault::failed(
             Code::TooLarge,
             format!(
-                "{} has {size} bytes; files up to {MAX_EDIT_BYTES} can be edited in place",
+                "{} has more than the {MAX_EDIT_BYTES} bytes that can be edited in place",
                 shown(path)
             ),
         )
-        .remedy("change it with a command, such as sed"));
+        .remedy("change it with a command, such as sed")
+    };
+    if size > MAX_EDIT_BYTES {
+        return Err(too_large());
     }
-    let old = read(&file, size).map_err(fail)?;
+    let old = read_whole(&file, size, MAX_EDIT_BYTES).map_err(fail)?;
+    let old = old.ok_or_else(too_large)?;
+    later.close(file);
     let in_file = |mut fault: Fault| {
         fault.message = format!("{}: {}", shown(path), fault.message);
         fault
@@ -66,7 +71,7 @@ pub(crate) fn edit(
         .remedy("read it again")
         .retryable());
     }
-    sink.commit()?;
+    sink.commit(later)?;
     let (diff, is_diff_cut) = diff::unified(&old, &new);
     Ok(Reply::Edited(Edited {
         made: made
@@ -82,21 +87,6 @@ pub(crate) fn edit(
         before: *blake3::hash(&old).as_bytes(),
         after: *blake3::hash(&new).as_bytes(),
     }))
-}
-
-fn read(file: &OwnedFd, size: u64) -> Result<Vec<u8>, Errno> {
-    let mut content = Vec::with_capacity(size as usize + 1);
-    let mut room = vec![0_u8; (size as usize + 1).clamp(4 << 10, 64 << 10)];
-    // It may grow while it is read; what comes after the size seen first is noticed later.
-    while content.len() as u64 <= MAX_EDIT_BYTES {
-        match rustix::io::read(file, room.as_mut_slice()) {
-            Ok(0) => break,
-            Ok(count) => content.extend_from_slice(&room[..count]),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(content)
 }
 
 fn is_same(before: &Stat, now: &Stat) -> bool {

@@ -1,6 +1,7 @@
 //! The wanted lines of a text, gathered while it goes by.
 
-use crate::cut::{OUTPUT_BYTES, readable};
+use crate::cut::OUTPUT_BYTES;
+use glovebox_proto::visible;
 use std::fmt::Write as _;
 
 /// Bytes of a line that are shown.
@@ -53,7 +54,7 @@ impl Page {
         self.bytes += bytes.len() as u64;
         let mut rest = bytes;
         while !rest.is_empty() && !self.has_more {
-            let end = rest.iter().position(|byte| *byte == b'\n');
+            let end = memchr::memchr(b'\n', rest);
             let (line, after) = match end {
                 Some(end) => (&rest[..end], Some(&rest[end + 1..])),
                 None => (rest, None),
@@ -63,6 +64,16 @@ impl Page {
                 if self.shown >= self.limit || self.text.len() >= OUTPUT_BYTES {
                     self.has_more = true;
                     return;
+                }
+                if let (Some(after), true) = (after, self.is_at_start() && line.len() <= LINE_BYTES)
+                {
+                    // Most lines are short and arrive whole.
+                    push_number(&mut self.text, self.line);
+                    visible::push_lines(&mut self.text, &rest[..=line.len()]);
+                    self.shown += 1;
+                    self.line += 1;
+                    rest = after;
+                    continue;
                 }
                 let room = LINE_BYTES - self.current.len();
                 self.current
@@ -75,13 +86,18 @@ impl Page {
         }
     }
 
+    /// Whether nothing of the current line has arrived yet.
+    fn is_at_start(&self) -> bool {
+        self.current.is_empty() && self.dropped == 0
+    }
+
     fn end_line(&mut self) {
         if self.line >= self.first {
             // The line feed tells a carriage return before it from one inside.
             self.current.push(b'\n');
-            let line = readable(&self.current);
-            let line = line.trim_end_matches('\n');
-            let _ = write!(self.text, "{:>6}\t{line}", self.line);
+            push_number(&mut self.text, self.line);
+            visible::push_lines(&mut self.text, &self.current);
+            self.text.pop();
             if self.dropped > 0 {
                 let _ = write!(
                     self.text,
@@ -119,6 +135,24 @@ impl Page {
     }
 }
 
+/// Adds the number of a line, in six columns or more. For every line of every file that is read: the
+/// formatting of the standard library takes longer than the rest of it.
+fn push_number(text: &mut String, mut number: u64) {
+    let mut digits = [b' '; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    let shown = &digits[at.min(digits.len() - 6)..];
+    text.push_str(std::str::from_utf8(shown).unwrap_or_default());
+    text.push('\t');
+}
+
 /// A page as it is shown.
 #[derive(Debug)]
 pub(super) struct Finished {
@@ -149,6 +183,15 @@ mod tests {
         let page = page(b"a\r\nb\r\nc\r\n", 100, 2, 1);
         assert_eq!(page.text, "     2\tb\n[more follows: offset 3]");
         assert_eq!(page.next, Some(3));
+    }
+
+    #[test]
+    fn numbers_stand_in_six_columns_or_more() {
+        for number in [0, 1, 9, 10, 99_999, 999_999, 1_000_000, u64::MAX] {
+            let mut text = String::new();
+            push_number(&mut text, number);
+            assert_eq!(text, format!("{number:>6}\t"));
+        }
     }
 
     #[test]
