@@ -3,7 +3,8 @@
 //! `actor __supervise --state DIR NAME` is a supervisor. `actor start DIR NAME MAX` makes or gets a
 //! sandbox of the `host` backend and says what happened. `actor own DIR NAME MAX` makes one of its
 //! own, says `ready`, and keeps it until its standard input ends. `actor freeze DIR NAME` holds one
-//! still, says `frozen`, and keeps it so until its standard input ends.
+//! still, says `frozen`, and keeps it so until its standard input ends. `actor hold DIR NAME` has its
+//! guest do that and says `held`.
 
 #![expect(
     clippy::print_stdout,
@@ -52,6 +53,16 @@ fn act(words: &[&str]) -> Result<(), String> {
             let sandbox = registry.connect(&name).map_err(|fault| fault.to_string())?;
             let _frozen = sandbox.freeze().map_err(|fault| fault.to_string())?;
             println!("frozen");
+            std::io::stdin()
+                .read_to_end(&mut Vec::new())
+                .map_err(|error| error.to_string())?;
+            Ok(())
+        }
+        ["hold", dir, name] => {
+            let (registry, name) = open(dir, name, "16")?;
+            let sandbox = registry.connect(&name).map_err(|fault| fault.to_string())?;
+            let _held = sandbox.hold().map_err(|fault| fault.to_string())?;
+            println!("held");
             std::io::stdin()
                 .read_to_end(&mut Vec::new())
                 .map_err(|error| error.to_string())?;

@@ -643,14 +643,16 @@ fn a_dead_client_leaves_nothing_frozen() {
         }
     };
     moves(0);
-    let mut client = crate::actor(&["freeze", &ground.place.state().display().to_string(), "a"]);
-    assert_eq!(crate::said(&mut client), "frozen");
-    let still = size();
-    std::thread::sleep(Duration::from_millis(60));
-    assert_eq!(size(), still);
-    client.kill().unwrap();
-    client.wait().unwrap();
-    moves(still);
+    for (verb, word) in [("freeze", "frozen"), ("hold", "held")] {
+        let mut client = crate::actor(&[verb, &ground.place.state().display().to_string(), "a"]);
+        assert_eq!(crate::said(&mut client), word);
+        let still = size();
+        std::thread::sleep(Duration::from_millis(60));
+        assert_eq!(size(), still);
+        client.kill().unwrap();
+        client.wait().unwrap();
+        moves(still);
+    }
     let held = sandbox.freeze().unwrap();
     let still = size();
     std::thread::sleep(Duration::from_millis(30));

@@ -101,8 +101,10 @@ impl Server {
         let (warden, command) = (job.warden, job.command);
         if let Ok(census) = Census::take() {
             census.signal_tree(warden, Signal::TERM);
-            // Who is stopped would not notice.
-            census.signal_tree(warden, Signal::CONT);
+            // Who is stopped would not notice; who is held does when it is let go.
+            if !self.hold.is_on() {
+                census.signal_tree(warden, Signal::CONT);
+            }
         } else if job.end.is_none() {
             let _ = rustix::process::kill_process_group(command, Signal::TERM);
             let _ = rustix::process::kill_process_group(command, Signal::CONT);
@@ -153,6 +155,7 @@ impl Server {
                 Timer::Grace(id) => self.start_killing(id),
                 Timer::Deadline(id) => self.deadline_passed(id),
                 Timer::OomScore(id) => self.set_oom_score(id),
+                Timer::Hold => self.look_at_held(),
                 Timer::Round(id) => {
                     let is_gone = self.jobs.get(&id).is_none_or(|job| job.is_gone);
                     if !is_gone {

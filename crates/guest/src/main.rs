@@ -19,6 +19,7 @@ mod exec;
 mod facts;
 mod fault;
 mod files;
+mod hold;
 mod job;
 mod link;
 mod log;

@@ -2,6 +2,7 @@
 
 use crate::fault;
 use crate::files::{self, TopLayer};
+use crate::hold;
 use crate::job::{Feeder, Follower, STDERR, STDOUT, Waiter};
 use crate::serve::Server;
 use crate::terminal;
@@ -30,13 +31,40 @@ pub(crate) enum Open {
     /// Waits for a job, at most until the timer.
     Waiting(JobId, Option<Set>),
     /// A file operation in one step.
-    Task(Arc<AtomicBool>),
+    Task {
+        cancel: Arc<AtomicBool>,
+        /// It may change files.
+        changes: bool,
+    },
     /// `FileRead`.
     Read(Box<Reading>),
     /// `FileWrite`.
     Write(Box<Writing>),
     /// `TreeScan`, `TreePut` and `TreeGet`.
     Tree(Box<Tree>),
+    /// Everything is to be still as long as this is open.
+    Hold,
+}
+
+impl Open {
+    /// Whether it writes files, as far as it is let.
+    pub(crate) fn changes_files(&self) -> bool {
+        match self {
+            Self::Write(_) => true,
+            Self::Tree(tree) => tree.changes_files(),
+            _ => false,
+        }
+    }
+
+    /// Whether a step of it that changes files is being done.
+    pub(crate) fn is_changing_now(&self) -> bool {
+        match self {
+            Self::Task { changes, .. } => *changes,
+            Self::Write(writing) => writing.is_busy(),
+            Self::Tree(tree) => tree.changes_files() && tree.is_busy(),
+            _ => false,
+        }
+    }
 }
 
 fn no_such_job(job: JobId) -> Fault {
@@ -58,6 +86,9 @@ impl Server {
     /// # Errors
     /// The host broke the protocol.
     pub(crate) fn handle(&mut self, frame: FrameRef<'_>) -> Result<(), WireError> {
+        if self.defers(&frame)? {
+            return Ok(());
+        }
         let header = frame.header;
         let id = header.id;
         match header.kind {
@@ -94,6 +125,7 @@ impl Server {
     fn start(&mut self, id: RequestId, request: Request) -> Result<(), Fault> {
         let cwd = self.cx.default_cwd.as_slice();
         let at = |path: &ByteBuf| files::absolute(cwd, path);
+        let changes = hold::changes(&request);
         match request {
             Request::Ping(bytes) => self.answer(id, &Ok(Reply::Pong(bytes))),
             Request::Facts => {
@@ -179,11 +211,11 @@ impl Server {
             }
             Request::Stat { path, follow } => {
                 let path = at(&path);
-                self.task(id, move |_| files::stat(&path, follow))?;
+                self.task(id, changes, move |_| files::stat(&path, follow))?;
             }
             Request::List { path, max_entries } => {
                 let path = at(&path);
-                self.task(id, move |_| files::list(&path, max_entries))?;
+                self.task(id, changes, move |_| files::list(&path, max_entries))?;
             }
             Request::Mkdir {
                 path,
@@ -191,19 +223,23 @@ impl Server {
                 make_parents,
             } => {
                 let path = at(&path);
-                self.task(id, move |_| files::mkdir(&path, permissions, make_parents))?;
+                self.task(id, changes, move |_| {
+                    files::mkdir(&path, permissions, make_parents)
+                })?;
             }
             Request::Remove { path, recursive } => {
                 let path = at(&path);
-                self.task(id, move |cancel| files::remove(&path, recursive, cancel))?;
+                self.task(id, changes, move |cancel| {
+                    files::remove(&path, recursive, cancel)
+                })?;
             }
             Request::Rename { from, to, replace } => {
                 let (from, to) = (at(&from), at(&to));
-                self.task(id, move |_| files::rename(&from, &to, replace))?;
+                self.task(id, changes, move |_| files::rename(&from, &to, replace))?;
             }
             Request::ReadLink { path } => {
                 let path = at(&path);
-                self.task(id, move |_| files::read_link(&path))?;
+                self.task(id, changes, move |_| files::read_link(&path))?;
             }
             Request::TreeScan {
                 path,
@@ -225,22 +261,23 @@ impl Server {
             Request::Edit { path, replacements } => {
                 let path = at(&path);
                 let top = self.top_layer;
-                self.task_with_rest(id, move |_, later| {
+                self.task_with_rest(id, changes, move |_, later| {
                     files::edit(&path, &replacements, top, later)
                 })?;
             }
             Request::Glob(glob) => {
                 let path = at(&glob.path);
-                self.task(id, move |cancel| files::glob(&path, &glob, cancel))?;
+                self.task(id, changes, move |cancel| files::glob(&path, &glob, cancel))?;
             }
             Request::Grep(grep) => {
                 let path = at(&grep.path);
-                self.task(id, move |cancel| files::grep(&path, &grep, cancel))?;
+                self.task(id, changes, move |cancel| files::grep(&path, &grep, cancel))?;
             }
             Request::Renew => {
                 self.renew()?;
                 self.answer(id, &Ok(Reply::Done));
             }
+            Request::Hold => self.begin_hold(id),
             Request::Shutdown => {
                 self.answer(id, &Ok(Reply::Done));
                 self.is_shutting_down = true;
@@ -259,22 +296,24 @@ impl Server {
     fn task(
         &mut self,
         id: RequestId,
+        changes: bool,
         work: impl FnOnce(&AtomicBool) -> Result<Reply, Fault> + Send + 'static,
     ) -> Result<(), Fault> {
-        self.task_with_rest(id, move |cancel, _| work(cancel))
+        self.task_with_rest(id, changes, move |cancel, _| work(cancel))
     }
 
     /// [`Self::task`] that leaves something to be done after the answer.
     fn task_with_rest(
         &mut self,
         id: RequestId,
+        changes: bool,
         work: impl FnOnce(&AtomicBool, &mut Later) -> Result<Reply, Fault> + Send + 'static,
     ) -> Result<(), Fault> {
         let cancel = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&cancel);
         let step = move |later: &mut Later| work(&seen, later).map(Outcome::Reply);
         self.workers.submit(id, Box::new(step))?;
-        self.requests.insert(id, Open::Task(cancel));
+        self.requests.insert(id, Open::Task { cancel, changes });
         Ok(())
     }
 
@@ -529,7 +568,8 @@ impl Server {
                 self.forget_waiter(job, id);
                 self.answer(id, &Err(fault::cancelled()));
             }
-            Some(Open::Task(cancel)) => cancel.store(true, Ordering::Relaxed),
+            Some(Open::Task { cancel, .. }) => cancel.store(true, Ordering::Relaxed),
+            Some(Open::Hold) => self.end_hold(id),
             Some(Open::Read(reading)) => {
                 let is_idle = reading.cancel();
                 self.give_up_transfer(id, is_idle);

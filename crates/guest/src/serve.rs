@@ -7,6 +7,7 @@
 //! answers add up to much, no request either.
 
 use crate::files::TopLayer;
+use crate::hold::Hold;
 use crate::job::Job;
 use crate::link::{Link, LinkEnd};
 use crate::requests::Open;
@@ -145,6 +146,8 @@ pub(crate) struct Server {
     pub(crate) finished_spill: u64,
     pub(crate) next_job: u32,
     pub(crate) requests: HashMap<RequestId, Open>,
+    /// What is held still, and what waits for that to end.
+    pub(crate) hold: Hold,
     /// Streams with more to read than one turn allows.
     pub(crate) again: Vec<(JobId, usize)>,
     /// Transfers that may have a step to do.
@@ -231,6 +234,7 @@ impl Server {
             finished_spill: 0,
             next_job: 1,
             requests: HashMap::new(),
+            hold: Hold::default(),
             again: Vec::new(),
             kicks: Vec::new(),
             buffers: Vec::new(),
@@ -340,6 +344,7 @@ impl Server {
                 self.link.fill()?;
             }
             self.take_requests()?;
+            self.do_deferred().map_err(LinkEnd::Violation)?;
             for request in std::mem::take(&mut self.kicks) {
                 self.kick(request);
             }
@@ -409,8 +414,8 @@ impl Server {
         Ok(())
     }
 
-    /// The link has room again: continues everything that waited for it.
-    fn resume(&mut self) {
+    /// The link has room again, or nothing is held any more: continues everything that waited for it.
+    pub(crate) fn resume(&mut self) {
         self.kicks.extend(self.requests.keys());
         let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
         for job in jobs {

@@ -16,6 +16,8 @@ pub(crate) enum Timer {
     Round(JobId),
     /// A command that has just started is to be made the kernel's choice when memory runs out.
     OomScore(JobId),
+    /// Time to see whether what is to be held has stopped.
+    Hold,
     /// A request has waited long enough.
     Request(RequestId),
 }

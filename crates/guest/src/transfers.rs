@@ -101,16 +101,24 @@ impl Writing {
         Ok(())
     }
 
+    /// Whether a step runs.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self.stage, Stage::Busy)
+    }
+
     /// Returns whether the request can be answered at once; dropping it then removes its traces.
     pub(crate) fn cancel(&mut self) -> bool {
         self.is_cancelled = true;
-        !matches!(self.stage, Stage::Busy)
+        !self.is_busy()
     }
 }
 
 impl Server {
     /// Starts the next step of a transfer, if there is one to do.
     pub(crate) fn kick(&mut self, id: RequestId) {
+        if self.hold.is_on() && self.requests.get(&id).is_some_and(Open::changes_files) {
+            return;
+        }
         let is_congested = self.link.is_congested();
         let result = match self.requests.get_mut(&id) {
             Some(Open::Read(reading)) => {

@@ -181,6 +181,10 @@ pub enum Request {
     /// What is mounted has been exchanged: what the guest has opened or worked out from it is looked
     /// up anew. Answers [`crate::Reply::Done`].
     Renew,
+    /// Holds everything that commands have started still for as long as this request is open, and keeps
+    /// what would change files or start commands waiting. Sends a byte on
+    /// [`crate::Channel::Content`] once nothing moves; ends when it is cancelled.
+    Hold,
 }
 
 /// A command to run.

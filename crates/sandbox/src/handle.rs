@@ -211,7 +211,8 @@ fn patience(request: &Request) -> Option<Duration> {
         | Request::FileWrite { .. }
         | Request::TreeScan { .. }
         | Request::TreePut { .. }
-        | Request::TreeGet { .. } => None,
+        | Request::TreeGet { .. }
+        | Request::Hold => None,
         Request::Stat { .. }
         | Request::List { .. }
         | Request::Mkdir { .. }

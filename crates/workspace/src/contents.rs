@@ -28,13 +28,20 @@ pub trait Contents: Send + Sync {
 pub struct Collected {
     /// What changed, sorted by path.
     pub set: ChangeSet,
+    /// Why the sandbox could not be held still meanwhile, if it was to be and was not: then what belongs
+    /// together may be of different moments.
+    pub unheld: Option<Fault>,
     contents: Box<dyn Contents>,
 }
 
 impl Collected {
     /// Puts a change set and its contents together.
     pub fn new(set: ChangeSet, contents: Box<dyn Contents>) -> Self {
-        Self { set, contents }
+        Self {
+            set,
+            unheld: None,
+            contents,
+        }
     }
 
     /// Reads the sandbox's version of a regular file. What arrives is untrusted; compare it with the

@@ -8,17 +8,25 @@
 
 mod sandboxes;
 
-use glovebox_proto::Code;
+use glovebox_proto::{Code, Exec};
 use glovebox_workspace::copy::PushOptions;
-use glovebox_workspace::{ChangeKind, Node, Quota, RelPath, Stage};
+use glovebox_workspace::{ChangeKind, Collected, Node, Quota, RelPath, Stage};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use sandboxes::{Copy, lines, refusals, tree};
+use sandboxes::{Copy, all, lines, refusals, tree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
+
+/// What was collected of a file.
+fn text_of(collected: &Collected, path: &str) -> String {
+    let mut text = String::new();
+    let mut file = collected.open(&RelPath::new(path).unwrap()).unwrap();
+    file.read_to_string(&mut text).unwrap();
+    text
+}
 
 #[test]
 fn a_project_arrives_as_it_is_and_the_second_push_sends_what_differs() {
@@ -215,18 +223,8 @@ fn contents_are_those_of_the_moment_they_were_collected() {
     let collected = copy.collect();
     copy.inside("edit", "later\n");
     fs::remove_file(copy.inside_dir().join("large")).unwrap();
-    let read = |path: &str| {
-        let mut text = String::new();
-        let path = RelPath::new(path).unwrap();
-        collected
-            .open(&path)
-            .unwrap()
-            .read_to_string(&mut text)
-            .unwrap();
-        text
-    };
-    assert_eq!(read("edit"), "new\n");
-    assert_eq!(read("large").len(), 3_000_000);
+    assert_eq!(text_of(&collected, "edit"), "new\n");
+    assert_eq!(text_of(&collected, "large").len(), 3_000_000);
     let spool = copy.spool_dir();
     assert_eq!(fs::read_dir(&spool).unwrap().count(), 1);
     let mode = fs::read_dir(&spool).unwrap().next().unwrap().unwrap();
@@ -563,4 +561,30 @@ fn layers_give_the_same_change_set() {
     let collected = overlay.run_and_collect(SCRIPT);
     assert_eq!(lines(&collected), sandboxes::EXPECTED_LINES);
     assert_eq!(refusals(&collected), sandboxes::EXPECTED_REFUSALS);
+}
+
+#[test]
+fn what_is_collected_is_of_one_moment() {
+    // Two files that are never more than one apart, and much between them that has to be fetched.
+    let script = "for n in $(seq 200); do seq 2000 > m$n; done; i=0; \
+        while :; do i=$((i+1)); echo $i > .t; mv .t a; echo $i > .t; mv .t z; done";
+    for (what, copy) in all() {
+        copy.project("x", "x");
+        copy.push();
+        copy.sandbox
+            .start_job(Exec::new(["sh", "-c", script]))
+            .unwrap();
+        copy.run("until test -e z; do sleep 0.01; done");
+        let mut last = 0;
+        for _ in 0..3 {
+            let collected = copy.collect();
+            assert_eq!(collected.unheld, None, "{what}");
+            let number = |path| text_of(&collected, path).trim().parse::<u64>().unwrap();
+            let [a, z] = ["a", "z"].map(number);
+            assert!(a == z || a == z + 1, "{what}: {a} and {z}");
+            assert!(a > last, "{what}: it was not let go");
+            last = a;
+            copy.run("sleep 0.02");
+        }
+    }
 }

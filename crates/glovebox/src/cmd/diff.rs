@@ -33,6 +33,7 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     let mut meter = Meter::new(cx.talk, args.json, &signals);
     let mut taken = sync::collect(cx, &asked, &mut |progress| meter.tick(progress))?;
     drop(meter);
+    sync::tell_unheld(cx.talk, &taken);
     taken.retain(&paths);
     if args.json {
         let stats = patch::stat(&taken.collected)?;

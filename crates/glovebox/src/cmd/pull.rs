@@ -60,6 +60,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         _ => sync::collect(cx, &asked, &mut watch)?,
     };
     meter.clear();
+    sync::tell_unheld(cx.talk, &taken);
     let to = match (&args.to, &from) {
         (Some(to), from) => {
             if let Source::Inside(from) = from {

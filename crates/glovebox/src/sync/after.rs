@@ -92,6 +92,7 @@ pub(crate) fn settle(
         meter.tick(progress)
     })?;
     meter.clear();
+    super::tell_unheld(cx.talk, &taken);
     if let Some(file) = after.patch {
         patch_file::write(&taken.collected, file, &cx.host)?;
         tell_patch(cx, &taken, file);

@@ -225,7 +225,7 @@ pub(crate) fn collect(
         }),
         project: Some(origin.project),
         is_whole: true,
-        // What was fetched is kept apart and checked; nothing has to hold still for it.
+        // It was held while its files were fetched; they are kept apart now.
         _frozen: None,
     })
 }

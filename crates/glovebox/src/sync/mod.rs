@@ -101,6 +101,16 @@ impl Taken {
     }
 }
 
+/// Says that a sandbox went on working while its changes were collected.
+pub(crate) fn tell_unheld(talk: Talk, taken: &Taken) {
+    if let Some(fault) = &taken.collected.unheld {
+        talk.warning(format_args!(
+            "the sandbox went on working while its changes were collected, so they may be of different moments: {}",
+            render::escape_text(&fault.message)
+        ));
+    }
+}
+
 /// Collects the changes of a named sandbox, running or not.
 pub(crate) fn collect(
     cx: &Cx,

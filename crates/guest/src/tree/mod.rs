@@ -87,6 +87,7 @@ pub(crate) struct Stepped {
 /// An unanswered tree request.
 #[derive(Debug)]
 pub(crate) struct Tree {
+    changes_files: bool,
     /// `None` while a step runs, and when nothing is left to do.
     work: Option<Work>,
     /// What to answer when everything has been sent.
@@ -105,6 +106,7 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn new(work: Work) -> Self {
         Self {
+            changes_files: matches!(work, Work::Put(_)),
             work: Some(work),
             answer: None,
             room_in: RecvWindow::new(),
@@ -116,6 +118,16 @@ impl Tree {
             sent: 0,
             cancel: Arc::new(AtomicBool::new(false)),
         }
+    }
+
+    /// Whether it is a put.
+    pub(crate) const fn changes_files(&self) -> bool {
+        self.changes_files
+    }
+
+    /// Whether a step runs.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.work.is_none() && self.answer.is_none()
     }
 
     /// Takes bytes from the host; the window bounds how many can pile up.

@@ -236,6 +236,11 @@ impl Guest {
         }
     }
 
+    /// Whether the answer has arrived.
+    pub fn has_answer(&self, id: RequestId) -> bool {
+        self.replies.contains_key(&id)
+    }
+
     /// Request and answer.
     pub fn call(&mut self, request: &Request) -> Result<Reply, Fault> {
         let id = self.ask(request);

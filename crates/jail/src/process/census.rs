@@ -16,8 +16,14 @@ pub struct Member {
     pub pid: Pid,
     /// Its parent.
     pub parent: Option<Pid>,
+    /// When it started, in clock ticks since boot: with the id, it means one process only.
+    pub start_ticks: u64,
     /// Whether any of its threads still runs.
     pub is_alive: bool,
+    /// Stopped by a signal or by whoever traces it.
+    pub is_stopped: bool,
+    /// In the kernel, where no signal reaches it yet.
+    pub is_deaf: bool,
 }
 
 /// All processes of this pid namespace that /proc shows.
@@ -117,11 +123,17 @@ fn parse_stat(text: &[u8]) -> Option<Member> {
     let parent = Pid::from_raw(number(fields.next()?)?);
     // num_threads is field 20; state was field 3, ppid field 4.
     let threads = number(fields.nth(15)?)?;
+    // starttime is field 22.
+    let start = std::str::from_utf8(fields.nth(1)?).ok()?;
+    let start_ticks = start.trim().parse().ok()?;
     let is_dead = matches!(state, b'Z' | b'X') && threads <= 1;
     Some(Member {
         pid,
         parent,
+        start_ticks,
         is_alive: !is_dead,
+        is_stopped: matches!(state, b'T' | b't'),
+        is_deaf: state == b'D',
     })
 }
 
@@ -213,7 +225,8 @@ mod tests {
         let member = parse_stat(text.as_bytes()).unwrap();
         assert_eq!(member.pid.as_raw_pid(), 12);
         assert_eq!(member.parent, Pid::from_raw(7));
-        assert!(member.is_alive);
+        assert!(member.is_alive && !member.is_stopped);
+        assert_eq!(member.start_ticks, 100);
         let zombie = parse_stat(b"12 (x) Z 7 5 5 0 -1 4 1 0 0 0 0 0 0 0 20 0 1 0 100").unwrap();
         assert!(!zombie.is_alive);
         let leader_gone =

@@ -40,7 +40,7 @@ impl Flow {
                 has_output: true,
                 ..none
             },
-            Request::FileRead { .. } | Request::TreeScan { .. } => Self {
+            Request::FileRead { .. } | Request::TreeScan { .. } | Request::Hold => Self {
                 has_content: true,
                 ..none
             },

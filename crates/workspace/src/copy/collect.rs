@@ -14,7 +14,7 @@ use crate::{
     Change, ChangeKind, ChangeSet, Collected, Contents, Digest, Filter, Flag, Node, Quota, Refusal,
     RefusalReason, RelPath, Stage, SyncError,
 };
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Class, Code, Fault};
 use rustix::fs::FileType;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Read;
@@ -39,7 +39,8 @@ pub struct Copied<'a> {
     pub spool_dir: &'a Path,
 }
 
-/// Finds out what a sandbox changed, and fetches it.
+/// Finds out what a sandbox changed, and fetches it. What its commands have started is held still
+/// meanwhile; where it cannot be, the result says so.
 ///
 /// # Errors
 /// [`Code::TooLarge`] when there is more than `quota` allows, [`Code::Cancelled`] when `watch` says
@@ -52,6 +53,11 @@ pub fn collect(
     watch: &mut Watch<'_>,
 ) -> Result<Collected, SyncError> {
     let failed = |fault| SyncError::pull(Stage::Collect, fault);
+    let (held, unheld) = match place.sandbox.hold() {
+        Ok(held) => (Some(held), None),
+        Err(fault) if fault.class == Class::Lost => return Err(failed(fault)),
+        Err(fault) => (None, Some(fault)),
+    };
     let inside = list(
         place,
         MAX_ENTRIES,
@@ -77,6 +83,7 @@ pub fn collect(
         report(watch, Progress::Collecting { paths, bytes })
     })
     .map_err(transfer)?;
+    drop(held);
     let anchor = source
         .project
         .map(Anchor::open)
@@ -106,7 +113,9 @@ pub fn collect(
     let mut set = builder.set;
     set.refused.sort_by(|a, b| a.path.cmp(&b.path));
     complete(&mut set, &contents, &contents);
-    Ok(Collected::new(set, Box::new(contents)))
+    let mut collected = Collected::new(set, Box::new(contents));
+    collected.unheld = unheld;
+    Ok(collected)
 }
 
 /// A path that is not, or not surely, as it was pushed.
