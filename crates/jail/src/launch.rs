@@ -53,12 +53,20 @@ impl Init {
     /// # Errors
     /// Only when the kernel refuses, which it has no reason to.
     pub fn kill(&self) -> io::Result<()> {
+        self.doom()?;
+        self.reap()
+    }
+
+    /// Kills the whole sandbox and does not wait: taking it apart keeps the kernel busy for a while.
+    ///
+    /// # Errors
+    /// As [`Self::kill`].
+    pub fn doom(&self) -> io::Result<()> {
         drop(self.spaces().take());
         match rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-            Err(errno) => return Err(errno.into()),
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno.into()),
         }
-        self.reap()
     }
 
     /// Made from what came with the news of its birth.

@@ -96,7 +96,8 @@ impl Site {
         let opened = (writer == MapWriter::Privileged)
             // What cannot be translated was reported when the sandbox started.
             .then(|| parent::open_sources(&order.identity, &order.sources, &user, |_| {}))
-            .transpose()?;
+            .transpose()?
+            .map(|opened| opened.mounts);
         move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))
             .cannot("enter the sandbox's user namespace")?;
         if writer != MapWriter::Single {

@@ -1,5 +1,6 @@
 //! The child's half: mounts, pivot, seal, self-test.
 
+use super::examination::examine;
 use super::staging::{mkdir, touch};
 use super::{Broken, Context as _, Ended, Go, Inside, Report, SelfTest, Walls, staging};
 use crate::channel;
@@ -7,21 +8,22 @@ use crate::identity;
 use crate::mount::{self, FsOption};
 use crate::plan::{BytePath, MapWriter, Plan, Source, Step};
 use crate::seccomp;
+use crate::sys::holder::Network;
 use crate::sys::once;
 use crate::sys::unshare::unshare;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags};
-use rustix::net::{AddressFamily, SocketType};
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags};
 use rustix::process::{Resource, Rlimit};
-use rustix::thread::UnshareFlags;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
 
 /// Turns this process into the first process of the sandbox, or reports why not.
-pub(super) fn build(control: OwnedFd, gate: OwnedFd) -> Result<Inside, Ended> {
+pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Result<Inside, Ended> {
+    let network = own_network.then(Network::begin);
     // Before that the socket is the parent's to read from. If nothing comes, the parent has told why.
     let Ok(go) = receive_go(&gate) else {
         return Err(Ended(1));
@@ -31,7 +33,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd) -> Result<Inside, Ended> {
     };
     let mut fds = fds.into_iter();
     let supervisor = fds.next();
-    let built = join(fds).and_then(|()| assemble(&control, &gate, go, &plan));
+    let built = join(fds).and_then(|()| assemble(&control, &gate, go, network, &plan));
     match built {
         Ok((landlock, self_test)) => {
             drop(gate);
@@ -79,6 +81,7 @@ fn assemble(
     control: &OwnedFd,
     gate: &OwnedFd,
     go: Go,
+    network: Option<Result<Network, Errno>>,
     plan: &Plan,
 ) -> Result<(Option<OwnedFd>, SelfTest), Broken> {
     let mut clock = Clock {
@@ -98,9 +101,6 @@ fn assemble(
         Err(errno) => return Err(Broken::new("leave the caller's session keyring", errno)),
     }
     rustix::system::sethostname(plan.hostname.as_bytes()).cannot("set the host name")?;
-    if plan.own_network {
-        once::loopback_up().cannot("bring the loopback interface up")?;
-    }
     rustix::mount::mount_change(
         "/",
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
@@ -125,6 +125,8 @@ fn assemble(
     }
     drop(sources);
     Mounts::forbid_user_namespaces()?;
+    // Before its maker loses sight of the host's /proc.
+    enter_network(network, plan.own_network)?;
     mounts.pivot()?;
     clock.mark("mounts");
 
@@ -149,6 +151,21 @@ fn assemble(
         .open_fds
         .retain(|fd| *fd != control.as_raw_fd() && *fd != gate.as_raw_fd());
     Ok((built.fd, self_test))
+}
+
+/// Enters the network namespace that has been in the making since the beginning.
+fn enter_network(network: Option<Result<Network, Errno>>, is_wanted: bool) -> Result<(), Broken> {
+    let step = "create the sandbox's network namespace";
+    if network.is_some() != is_wanted {
+        return Err(Broken::new(step, Errno::INVAL));
+    }
+    let Some(network) = network else {
+        return Ok(());
+    };
+    let made = network.and_then(Network::finish).cannot(step)?;
+    move_into_link_name_space(made.as_fd(), Some(LinkNameSpaceType::Network))
+        .cannot("enter the sandbox's network namespace")?;
+    once::loopback_up().cannot("bring the loopback interface up")
 }
 
 fn gate_is_closed() -> Broken {
@@ -456,10 +473,15 @@ impl Mounts {
 
     fn pivot(self) -> Result<(), Broken> {
         let root = self.root()?;
+        // The staging file system has been lying on top of the old root. Below it, the two leave in
+        // one step: each such step waits for a grace period of the kernel.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let aside = rustix::fs::openat(CWD, "/proc", flags, Mode::empty())
+            .cannot("open the host's /proc")?;
+        mount::attach(&self.staging, aside).cannot("put the staging area aside")?;
         rustix::process::fchdir(root).cannot("enter the new root")?;
         rustix::process::pivot_root(".", ".").cannot("exchange the roots")?;
-        // The old root now lies on top of the new one, and the staging file system on top of that.
-        rustix::mount::unmount(".", UnmountFlags::DETACH).cannot("detach the staging area")?;
+        // The old root now lies on top of the new one.
         rustix::mount::unmount(".", UnmountFlags::DETACH).cannot("detach the old root")?;
         rustix::process::chdir("/").cannot("enter the new root")?;
         verify_root()
@@ -534,64 +556,4 @@ fn silence_stdio() -> Result<(), Broken> {
     rustix::stdio::dup2_stdin(&null).cannot(step)?;
     rustix::stdio::dup2_stdout(&null).cannot(step)?;
     rustix::stdio::dup2_stderr(&null).cannot(step)
-}
-
-/// Tries what must fail, and reads back what must hold.
-fn examine(landlock_abi: u32) -> SelfTest {
-    let caps = rustix::thread::capabilities(None).ok();
-    let bounding = (0..u64::BITS).fold(0_u64, |set, bit| {
-        let cap = rustix::thread::CapabilitySet::from_bits_retain(1 << bit);
-        match rustix::thread::capability_is_in_bounding_set(cap) {
-            Ok(true) => set | (1 << bit),
-            _ => set,
-        }
-    });
-    let vsock = AddressFamily::from_raw(libc::AF_VSOCK as _);
-    SelfTest {
-        pid: rustix::process::getpid().as_raw_nonzero().get(),
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        cap_effective: caps.map_or(u64::MAX, |sets| sets.effective.bits()),
-        cap_permitted: caps.map_or(u64::MAX, |sets| sets.permitted.bits()),
-        cap_bounding: bounding,
-        no_new_privs: rustix::thread::no_new_privs().unwrap_or(false),
-        seccomp_mode: seccomp_mode(),
-        landlock_abi,
-        mount_denied: rustix::mount::mount("none", "/tmp", "tmpfs", MountFlags::empty(), None)
-            .is_err(),
-        vsock_denied: rustix::net::socket(vsock, SocketType::STREAM, None).is_err(),
-        userns_denied: once::try_user_namespace().is_err(),
-        max_user_namespaces: std::fs::read_to_string("/proc/sys/user/max_user_namespaces")
-            .ok()
-            .and_then(|text| text.trim().parse().ok()),
-        open_fds: open_fds(),
-        cwd: std::env::current_dir()
-            .map(|path| path.to_string_lossy().into_owned())
-            .unwrap_or_default(),
-        timings_us: Vec::new(),
-    }
-}
-
-/// `prctl(PR_GET_SECCOMP)` would be answered by the filter itself; `/proc` is not.
-fn seccomp_mode() -> u32 {
-    use rustix::thread::SecureComputingMode as Mode;
-    match rustix::thread::secure_computing_mode() {
-        Ok(Mode::Filter) => 2,
-        Ok(Mode::Strict) => 1,
-        _ => 0,
-    }
-}
-
-fn open_fds() -> Vec<i32> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
-        return Vec::new();
-    };
-    let mut fds: Vec<i32> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|fd| *fd > 2)
-        .collect();
-    // The last one is the directory being read.
-    fds.pop();
-    fds
 }

@@ -19,6 +19,7 @@
 //! Any step that fails ends the start with the step's name; nothing is skipped in silence.
 
 pub(crate) mod child;
+mod examination;
 pub(crate) mod parent;
 pub(crate) mod staging;
 
@@ -228,8 +229,8 @@ pub fn enter(own_network: bool) -> Result<Inside, Ended> {
     let control =
         rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|_| Ended(1))?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    match split(own_network) {
-        Ok((Side::Child, gate)) => child::build(control, gate),
+    match split() {
+        Ok((Side::Child, gate)) => child::build(control, gate, own_network),
         Ok((Side::Parent { pid, pidfd }, gate)) => {
             Err(parent::finish(&control, &gate, pid, &pidfd))
         }
@@ -244,19 +245,17 @@ pub fn enter(own_network: bool) -> Result<Inside, Ended> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended(pub i32);
 
-fn split(own_network: bool) -> Result<(Side, OwnedFd), Broken> {
+fn split() -> Result<(Side, OwnedFd), Broken> {
     let (ours, theirs) =
         program::socket_pair().map_err(|errno| Broken::new("make a socket pair", errno))?;
-    // The control-group namespace comes later: its root is the group the process is in by then.
-    let mut flags = libc::CLONE_NEWUSER
+    // The control-group namespace comes later: its root is the group the process is in by then. So does
+    // that of the network: the child has it made beside its other work.
+    let flags = libc::CLONE_NEWUSER
         | libc::CLONE_NEWNS
         | libc::CLONE_NEWPID
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS
         | libc::CLONE_PARENT;
-    if own_network {
-        flags |= libc::CLONE_NEWNET;
-    }
     match clone::clone_into(flags) {
         Ok(Side::Child) => Ok((Side::Child, theirs)),
         Ok(parent) => Ok((parent, ours)),

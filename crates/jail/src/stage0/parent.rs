@@ -48,7 +48,7 @@ fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Outside, pid: Pid) -> Resul
         return channel::send(gate, &Go { has_sources: false }, &[]).map_err(broken_gate);
     }
     channel::send(gate, &Go { has_sources: true }, &[]).map_err(broken_gate)?;
-    let opened = open_sources(
+    let Opened { mounts, holders } = open_sources(
         &plan.identity,
         &plan.sources,
         &user_namespace(pid)?,
@@ -56,11 +56,21 @@ fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Outside, pid: Pid) -> Resul
             let _ = channel::send(control, &Report::Degraded(note), &[]);
         },
     )?;
-    for batch in opened.chunks(BATCH) {
+    for batch in mounts.chunks(BATCH) {
         let fds: Vec<BorrowedFd<'_>> = batch.iter().map(AsFd::as_fd).collect();
         channel::send(gate, &(), &fds).map_err(broken_gate)?;
     }
+    // Their ends are waited for, and the child need not wait for that.
+    drop(holders);
     Ok(())
+}
+
+/// What a sandbox is made of.
+pub(crate) struct Opened {
+    /// One for each source, in order.
+    pub(crate) mounts: Vec<OwnedFd>,
+    /// What the translations were made with, of no use any more.
+    pub(crate) holders: Vec<Holder>,
 }
 
 /// Opens what a sandbox is made of, with the owners translated. `range` is its user namespace.
@@ -69,10 +79,11 @@ pub(crate) fn open_sources(
     sources: &[Source],
     range: &OwnedFd,
     mut degraded: impl FnMut(String),
-) -> Result<Vec<OwnedFd>, Broken> {
+) -> Result<Opened, Broken> {
     let mut owner: Option<Option<OwnedFd>> = None;
     let mut shifts: HashMap<u32, OwnedFd> = HashMap::new();
-    let mut opened = Vec::with_capacity(sources.len());
+    let mut mounts = Vec::with_capacity(sources.len());
+    let mut holders = Vec::new();
     for source in sources {
         let idmap = match source.idmap {
             Idmap::None => None,
@@ -80,24 +91,24 @@ pub(crate) fn open_sources(
             Idmap::Owner => {
                 let owner = match &mut owner {
                     Some(owner) => owner,
-                    none => none.insert(owner_namespace(identity)?),
+                    none => none.insert(owner_namespace(identity, &mut holders)?),
                 };
                 Some(owner.as_ref().map_or(range.as_fd(), AsFd::as_fd))
             }
             Idmap::Shift(first) => {
                 if let Entry::Vacant(vacant) = shifts.entry(first) {
-                    vacant.insert(shift_namespace(identity, first)?);
+                    vacant.insert(shift_namespace(identity, first, &mut holders)?);
                 }
                 shifts.get(&first).map(AsFd::as_fd)
             }
         };
         let (mount, note) = open_mapped(source, idmap)?;
-        opened.push(mount);
+        mounts.push(mount);
         if let Some(note) = note {
             degraded(note);
         }
     }
-    Ok(opened)
+    Ok(Opened { mounts, holders })
 }
 
 /// A source with its owners translated; a read-only tree on a file system that cannot translate
@@ -146,17 +157,25 @@ fn user_namespace(pid: Pid) -> Result<OwnedFd, Broken> {
 
 /// A user namespace whose only use is its maps: as the sandbox's, with the workspace's owner and
 /// the sandbox user exchanged. `None` when they are the same.
-fn owner_namespace(identity: &Identity) -> Result<Option<OwnedFd>, Broken> {
+fn owner_namespace(
+    identity: &Identity,
+    holders: &mut Vec<Holder>,
+) -> Result<Option<OwnedFd>, Broken> {
     if identity.owner_uid == SANDBOX_UID && identity.owner_gid == SANDBOX_GID {
         return Ok(None);
     }
     let uids = exchange(&identity.uids, identity.owner_uid, SANDBOX_UID);
     let gids = exchange(&identity.gids, identity.owner_gid, SANDBOX_GID);
-    map_namespace(&uids, &gids, "create the user namespace of the workspace").map(Some)
+    let step = "create the user namespace of the workspace";
+    map_namespace(&uids, &gids, step, holders).map(Some)
 }
 
 /// One that shows the ids of the leased range that starts at `first` as those of this sandbox.
-fn shift_namespace(identity: &Identity, first: u32) -> Result<OwnedFd, Broken> {
+fn shift_namespace(
+    identity: &Identity,
+    first: u32,
+    holders: &mut Vec<Holder>,
+) -> Result<OwnedFd, Broken> {
     let shift = |extents: &[Extent]| -> Vec<Extent> {
         extents
             .iter()
@@ -170,14 +189,22 @@ fn shift_namespace(identity: &Identity, first: u32) -> Result<OwnedFd, Broken> {
         &shift(&identity.uids),
         &shift(&identity.gids),
         "create the user namespace of a frozen layer",
+        holders,
     )
 }
 
-fn map_namespace(uids: &[Extent], gids: &[Extent], step: &str) -> Result<OwnedFd, Broken> {
+fn map_namespace(
+    uids: &[Extent],
+    gids: &[Extent],
+    step: &str,
+    holders: &mut Vec<Holder>,
+) -> Result<OwnedFd, Broken> {
     let holder = Holder::start(libc::CLONE_NEWUSER).map_err(|errno| Broken::new(step, errno))?;
-    write_map(holder.pid(), "uid_map", uids)?;
-    write_map(holder.pid(), "gid_map", gids)?;
-    user_namespace(holder.pid())
+    let pid = holder.pid();
+    holders.push(holder);
+    write_map(pid, "uid_map", uids)?;
+    write_map(pid, "gid_map", gids)?;
+    user_namespace(pid)
 }
 
 /// The map in which id `a` stands where `b` would, and `b` where `a` would, if the range has `a`.

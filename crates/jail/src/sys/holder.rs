@@ -1,5 +1,5 @@
-//! A process that does nothing but be in namespaces of its own, so that they can be set up and
-//! opened through `/proc`.
+//! Processes that do nothing but be in namespaces of their own, so that they can be set up and
+//! opened through `/proc`, or make one while this process does other things.
 #![expect(
     unsafe_code,
     reason = "a process on our own address space needs clone(2) with a stack"
@@ -10,9 +10,11 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::thread::futex;
+use rustix::time::Timespec;
 
-/// The process sleeps in one system call and calls nothing.
-const STACK_BYTES: usize = 1024;
+/// The process makes a few system calls and calls nothing else.
+const STACK_BYTES: usize = 4096;
 
 /// A stack with the alignment that both architectures want.
 #[repr(C, align(16))]
@@ -37,21 +39,28 @@ impl Holder {
             | libc::CLONE_NEWIPC
             | libc::CLONE_NEWUTS
             | libc::CLONE_NEWCGROUP;
+        let owner = std::ptr::without_provenance::<()>(std::process::id() as usize);
+        // SAFETY: `sleep` follows the rules of `raw`: it makes system calls and nothing else. Its
+        // argument is a number.
+        unsafe { Self::run(namespaces & NAMESPACES, sleep, owner) }
+    }
+
+    /// # Safety
+    /// `entry` must follow the rules of [`raw`] and not return; `argument` must outlive the result.
+    unsafe fn run<S>(
+        namespaces: i32,
+        entry: unsafe extern "C" fn(*const S) -> !,
+        argument: *const S,
+    ) -> Result<Self, Errno> {
         let mut stack = Box::<Stack>::new_uninit();
         let top = stack.as_mut_ptr().wrapping_add(1).cast::<u8>();
-        let flags = (namespaces & NAMESPACES)
-            | libc::CLONE_VM
-            | libc::CLONE_FILES
-            | libc::CLONE_PIDFD
-            | libc::SIGCHLD;
-        let owner = std::process::id() as usize;
-        let owner = std::ptr::without_provenance::<()>(owner);
+        let flags =
+            namespaces | libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD | libc::SIGCHLD;
         // The kernel writes the pidfd where clone(2) has parent_tid.
         let pidfd = AtomicU32::new(0);
         // SAFETY: the stack is aligned, is this process's alone, and stays allocated until it has
-        // been waited for (in `drop`). `sleep` follows the rules of `raw`: it makes system calls and
-        // nothing else. Its argument is a number.
-        let result = unsafe { raw::clone_onto(flags, top, [&pidfd; 2], sleep, owner) };
+        // been waited for (in `drop`). The rest is promised by the caller.
+        let result = unsafe { raw::clone_onto(flags, top, [&pidfd; 2], entry, argument) };
         let pid = i32::try_from(result)
             .ok()
             .filter(|pid| *pid > 0)
@@ -64,6 +73,12 @@ impl Holder {
             pidfd,
             _stack: stack,
         })
+    }
+
+    fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let found = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
+        !matches!(found, Ok(None) | Err(Errno::INTR))
     }
 
     /// Its id, its own for as long as this lives.
@@ -82,8 +97,13 @@ impl Drop for Holder {
     }
 }
 
-/// `owner` is the id of the process that started this one.
-unsafe extern "C" fn sleep(owner: *const ()) -> ! {
+/// Dies with `owner`, the process that started this one. False when that has ended already.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "as the system calls it consists of; there is little stack"
+)]
+fn follow(owner: usize) -> bool {
     let kill = libc::SIGKILL as usize;
     // SAFETY: prctl(2) with PR_SET_PDEATHSIG, and getppid(2), take no pointers.
     let parent = unsafe {
@@ -94,14 +114,112 @@ unsafe extern "C" fn sleep(owner: *const ()) -> ! {
         raw::syscall(libc::SYS_getppid, [0; 5])
     };
     // It may have ended before it could be asked to tell.
-    while parent as usize == owner.addr() {
-        // SAFETY: ppoll(2) of nothing, without end and without a signal mask, takes no pointers.
-        unsafe { raw::syscall(libc::SYS_ppoll, [0; 5]) };
-    }
+    parent as usize == owner
+}
+
+fn exit() -> ! {
     loop {
         // SAFETY: exit(2) takes no pointers.
         unsafe { raw::syscall(libc::SYS_exit, [0; 5]) };
     }
+}
+
+/// `owner` is the id of the process that started this one.
+unsafe extern "C" fn sleep(owner: *const ()) -> ! {
+    if follow(owner.addr()) {
+        loop {
+            // SAFETY: ppoll(2) of nothing, without end and without a signal mask, takes no pointers.
+            unsafe { raw::syscall(libc::SYS_ppoll, [0; 5]) };
+        }
+    }
+    exit()
+}
+
+/// A network namespace that is being made. It takes the kernel longer than all others together, so a
+/// process beside this one waits for it.
+#[derive(Debug)]
+pub(crate) struct Network {
+    maker: Holder,
+    /// Dropped after the maker, who writes to it.
+    made: Box<Made>,
+}
+
+/// What the maker is told and tells.
+#[derive(Debug)]
+struct Made {
+    /// Id of the process that started it.
+    owner: usize,
+    /// [`UNMADE`], then twice the number of a descriptor plus two, or twice the errno plus one.
+    word: AtomicU32,
+}
+
+const UNMADE: u32 = 0;
+/// How often it is looked whether the maker still lives.
+const LOOK_EVERY_NS: i64 = 20_000_000;
+
+impl Network {
+    /// Begins to make one that belongs to the caller's user namespace.
+    pub(crate) fn begin() -> Result<Self, Errno> {
+        let made = Box::new(Made {
+            owner: std::process::id() as usize,
+            word: AtomicU32::new(UNMADE),
+        });
+        // SAFETY: `make_network` follows the rules of `raw`; `made` is dropped after the holder.
+        let maker = unsafe { Holder::run(0, make_network, &raw const *made) }?;
+        Ok(Self { maker, made })
+    }
+
+    /// Waits until it is made.
+    pub(crate) fn finish(self) -> Result<OwnedFd, Errno> {
+        let pause = Timespec {
+            tv_sec: 0,
+            tv_nsec: LOOK_EVERY_NS,
+        };
+        let word = loop {
+            let word = self.made.word.load(Ordering::Acquire);
+            if word != UNMADE {
+                break word;
+            }
+            let waited = futex::wait(&self.made.word, futex::Flags::empty(), UNMADE, Some(&pause));
+            if waited == Err(Errno::TIMEDOUT)
+                && self.maker.has_ended()
+                && self.made.word.load(Ordering::Acquire) == UNMADE
+            {
+                return Err(Errno::SRCH);
+            }
+        };
+        let number = (word >> 1) as i32;
+        if word & 1 == 1 {
+            return Err(Errno::from_raw_os_error(number));
+        }
+        // SAFETY: the maker opened it in the table it shares with us, for us, and left it.
+        Ok(unsafe { OwnedFd::from_raw_fd(number - 1) })
+    }
+}
+
+unsafe extern "C" fn make_network(made: *const Made) -> ! {
+    // SAFETY: it outlives this process.
+    let made = unsafe { &*made };
+    if follow(made.owner) {
+        let here = libc::AT_FDCWD as isize as usize;
+        let path = c"/proc/self/ns/net".as_ptr() as usize;
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+        // SAFETY: unshare(2) takes no pointers; the path is a string that lives.
+        let result = unsafe {
+            match raw::syscall(libc::SYS_unshare, [libc::CLONE_NEWNET as usize, 0, 0, 0, 0]) {
+                0 => raw::syscall(libc::SYS_openat, [here, path, flags, 0, 0]),
+                error => error,
+            }
+        };
+        let word = if result < 0 {
+            (-result as u32) << 1 | 1
+        } else {
+            (result as u32 + 1) << 1
+        };
+        made.word.store(word, Ordering::Release);
+        raw::wake(&made.word);
+    }
+    exit()
 }
 
 #[cfg(test)]
@@ -124,6 +242,20 @@ mod tests {
         assert_ne!(of(&pid), of("self"));
         drop(holder);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn a_network_namespace_is_made_beside_other_work() {
+        let before = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
+        match Network::begin().unwrap().finish() {
+            Ok(made) => assert_ne!(rustix::fs::fstat(&made).unwrap().st_ino, before),
+            // Only who may make one can.
+            Err(errno) => assert_eq!(errno, Errno::PERM),
+        }
+        assert_eq!(
+            std::fs::metadata("/proc/self/ns/net").unwrap().ino(),
+            before
+        );
     }
 
     #[test]

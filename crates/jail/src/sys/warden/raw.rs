@@ -120,7 +120,7 @@ pub(super) fn exit(code: i32) -> ! {
 }
 
 /// Wakes everybody who waits on `word`, as the kernel does when it clears one.
-pub(super) fn wake(word: &AtomicU32) {
+pub(in crate::sys) fn wake(word: &AtomicU32) {
     // SAFETY: FUTEX_WAKE only uses the address as a key.
     unsafe {
         syscall(
