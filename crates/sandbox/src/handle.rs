@@ -456,10 +456,13 @@ fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<(), Fault> {
         wall,
         janitor,
     } = owned;
+    if let Some(owner) = &core.owner {
+        owner.doom();
+    }
     drop(wall);
-    let killed = core.owner.as_ref().map_or(Ok(()), |owner| owner.kill());
     core.link
         .lose(Fault::lost(Code::LinkLost, "the sandbox was destroyed"));
+    let killed = core.owner.as_ref().map_or(Ok(()), |owner| owner.kill());
     let discarded = cell.leave_to(layout, &janitor);
     // Only now: until here, what the slot stands for may still be in use.
     slot.release();

@@ -52,7 +52,7 @@ impl Janitor {
     pub(crate) fn remove(&self, place: PathBuf) -> Result<(), Fault> {
         match self.hand_over(place) {
             None => Ok(()),
-            Some(place) => trash::remove(&self.layout, &place),
+            Some(place) => trash::remove_at_once(&self.layout, &place),
         }
     }
 

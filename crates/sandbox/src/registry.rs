@@ -6,7 +6,7 @@
 
 mod describe;
 
-use crate::backend::{self, CreateCx};
+use crate::backend::{self, Begun, CreateCx};
 use crate::cell::{Cell, Found, Status, read_spec, read_status};
 use crate::handle::{Core, Info, Owned, Sandbox};
 use crate::janitor::Janitor;
@@ -180,6 +180,8 @@ impl Registry {
         let deadline = begin + Duration::from_millis(spec.start_ms);
         let name = name.unwrap_or_else(|| Name::random("box"));
         let mut status = Status::starting(false);
+        let image = self.image()?;
+        let begun = backend::begin(spec, image, self.layout.state())?;
         let cell = self.claim_new(&name, spec)?;
         let slot = match self.lease_slot() {
             Ok(slot) => slot,
@@ -190,19 +192,17 @@ impl Registry {
             }
         };
         status.slot = Some(slot.number);
-        let core = self.image().and_then(|image| {
-            bring_up(&CreateCx {
-                spec,
-                name: &name,
-                dir: &cell.path,
-                state_dir: self.layout.state(),
-                slot: slot.number,
-                frozen: Vec::new(),
-                image,
-                deadline,
-            })
-        });
-        let core = match core {
+        let cx = CreateCx {
+            spec,
+            name: &name,
+            dir: &cell.path,
+            state_dir: self.layout.state(),
+            slot: slot.number,
+            frozen: Vec::new(),
+            image,
+            deadline,
+        };
+        let core = match bring_up(&cx, begun) {
             Ok((link, owner)) => {
                 status.process = owner.process();
                 Arc::new(Core::owned(link, owner, begin.elapsed()))
@@ -541,8 +541,11 @@ impl Registry {
 }
 
 /// Brings a guest up and meets it.
-pub(crate) fn bring_up(cx: &CreateCx<'_>) -> Result<(Link, Box<dyn backend::Owner>), Fault> {
-    let carried = backend::create(cx)?;
+pub(crate) fn bring_up(
+    cx: &CreateCx<'_>,
+    begun: Begun,
+) -> Result<(Link, Box<dyn backend::Owner>), Fault> {
+    let carried = backend::create(cx, begun)?;
     match greet(carried.reader, carried.writer, &carried.early, cx.deadline) {
         Ok(greeted) => Ok((Link::new(greeted), carried.owner)),
         Err(mut fault) => {

@@ -4,7 +4,7 @@
 
 mod exchange;
 
-use crate::backend::{CreateCx, Owner};
+use crate::backend::{self, CreateCx, Owner};
 use crate::bond;
 use crate::cell::{Cell, Status, read_spec, write_json};
 use crate::checkpoint::{self, change, stack};
@@ -158,23 +158,24 @@ struct Raised {
 /// Starts a guest on what the sandbox stands on.
 fn raise(layout: &Layout, cell: &Cell, spec: &SandboxSpec, slot: u32) -> Result<Raised, Fault> {
     let begin = Instant::now();
+    // Closed again as soon as the guest runs from it.
+    let image = GuestImage::shared(&layout.base())?;
+    let begun = backend::begin(spec, &image, layout.state())?;
     let thrown = change::finish(layout, &cell.path)?;
     let stack = stack::read(&cell.path)?;
     stack::note_mounted(&cell.path, &stack, &[])?;
-    let (link, owner) = {
-        // Closed again as soon as the guest runs from it.
-        let image = GuestImage::shared(&layout.base())?;
-        bring_up(&CreateCx {
-            spec,
-            name: &cell.name,
-            dir: &cell.path,
-            state_dir: layout.state(),
-            slot,
-            frozen: checkpoint::frozen(layout, &stack.layers),
-            image: &image,
-            deadline: begin + Duration::from_millis(spec.start_ms),
-        })?
+    let cx = CreateCx {
+        spec,
+        name: &cell.name,
+        dir: &cell.path,
+        state_dir: layout.state(),
+        slot,
+        frozen: checkpoint::frozen(layout, &stack.layers),
+        image: &image,
+        deadline: begin + Duration::from_millis(spec.start_ms),
     };
+    let (link, owner) = bring_up(&cx, begun)?;
+    drop(image);
     let core = Core::owned(link, owner, begin.elapsed());
     let report = core.report();
     let (link, owner) = core.into_parts();

@@ -13,6 +13,17 @@ use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Removed directories that are kept open before they are let go of together.
+const BATCH: usize = 32;
+/// A directory that takes longer to let go of waits for the disk, and the others better do so at once.
+const WAITS: Duration = Duration::from_micros(25);
+/// Threads that wait at once, this one included.
+const WAITERS: usize = 4;
+/// Stack of a thread that closes descriptors.
+const STACK_BYTES: usize = 64 << 10;
 
 /// Levels walked with open directories; deeper parts are first moved up into the trash, so that no
 /// depth can exhaust stack or file descriptors.
@@ -31,6 +42,17 @@ pub(crate) fn discard(layout: &Layout, path: &Path) -> Result<Option<PathBuf>, F
 
 /// Removes a tree that lies in the trash. Something that vanishes meanwhile is fine.
 pub(crate) fn remove(layout: &Layout, place: &Path) -> Result<(), Fault> {
+    remove_by(layout, place, 1)
+}
+
+/// The same, for somebody who is waited for and starts no process meanwhile: that would inherit the
+/// directories held here, and wait instead.
+pub(crate) fn remove_at_once(layout: &Layout, place: &Path) -> Result<(), Fault> {
+    remove_by(layout, place, BATCH)
+}
+
+/// Keeps up to `batch` directories open before it lets go of them together.
+fn remove_by(layout: &Layout, place: &Path, batch: usize) -> Result<(), Fault> {
     let broken = |errno| fault::io("remove", place, errno);
     let trash = open_dir(&layout.trash()).map_err(broken)?;
     let Some(name) = place.file_name() else {
@@ -38,23 +60,60 @@ pub(crate) fn remove(layout: &Layout, place: &Path) -> Result<(), Fault> {
     };
     let name = CString::new(std::os::unix::ffi::OsStrExt::as_bytes(name))
         .map_err(|_| broken(Errno::INVAL))?;
-    let mut open = vec![name];
-    let mut moved = 0_u64;
-    while let Some(name) = open.pop() {
-        let mut walk = Walk {
-            trash: &trash,
-            deep: &mut open,
-            moved: &mut moved,
-        };
+    let mut walk = Walk {
+        trash: &trash,
+        deep: vec![name],
+        moved: 0,
+        removed: Vec::new(),
+        batch,
+    };
+    while let Some(name) = walk.deep.pop() {
         walk.entry(trash.as_fd(), &name, false, 0).map_err(broken)?;
     }
+    let_go(walk.removed);
     Ok(())
+}
+
+/// Closes directories that were removed. That is when their blocks are freed, and a file system that
+/// tells the disk about each of them on the spot (ext4 without a journal, mounted with `discard`)
+/// waits for its answer: much longer than all the rest of a small tree's removal takes.
+fn let_go(removed: Vec<OwnedFd>) {
+    let mut rest = removed.into_iter();
+    loop {
+        let began = Instant::now();
+        match rest.next() {
+            Some(dir) => drop(dir),
+            None => return,
+        }
+        if began.elapsed() > WAITS && rest.len() > 1 {
+            break;
+        }
+    }
+    let mut shares: Vec<Vec<OwnedFd>> = (0..WAITERS).map(|_| Vec::new()).collect();
+    for (index, dir) in rest.enumerate() {
+        shares[index % WAITERS].push(dir);
+    }
+    thread::scope(|scope| {
+        let own = shares.pop();
+        for share in shares.into_iter().filter(|share| !share.is_empty()) {
+            let closer = thread::Builder::new()
+                .name("closer".to_owned())
+                .stack_size(STACK_BYTES);
+            // Without a thread they are closed here, one after the other.
+            let _ = closer.spawn_scoped(scope, move || drop(share));
+        }
+        drop(own);
+    });
 }
 
 struct Walk<'a> {
     trash: &'a OwnedFd,
-    deep: &'a mut Vec<CString>,
-    moved: &'a mut u64,
+    /// Names in the trash that are yet to be removed.
+    deep: Vec<CString>,
+    moved: u64,
+    /// Directories that are removed but for being open here.
+    removed: Vec<OwnedFd>,
+    batch: usize,
 }
 
 impl Walk<'_> {
@@ -74,9 +133,9 @@ impl Walk<'_> {
             }
         }
         if level >= MAX_LEVELS {
-            *self.moved += 1;
+            self.moved += 1;
             let random = random_hex();
-            let up = CString::new(format!("{random}-{}", *self.moved)).map_err(|_| Errno::INVAL)?;
+            let up = CString::new(format!("{random}-{}", self.moved)).map_err(|_| Errno::INVAL)?;
             match renameat(&parent, name, self.trash, &up) {
                 // A directory that changes its parent must be writable itself (rename(2)).
                 Err(Errno::ACCESS) => {
@@ -88,12 +147,21 @@ impl Walk<'_> {
             self.deep.push(up);
             return Ok(());
         }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = (self.batch > 1)
+            .then(|| openat(&parent, name, flags, Mode::empty()).ok())
+            .flatten();
         match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
             // An unreadable directory cannot be looked into to see whether it is empty.
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ACCESS) => {}
-            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Ok(()) => {
+                self.is_removed(held);
+                return Ok(());
+            }
+            Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno),
         }
+        drop(held);
         let Some(dir) = open_child(&parent, name)? else {
             return Ok(());
         };
@@ -106,9 +174,19 @@ impl Walk<'_> {
                 self.entry(&dir, child, is_dir, level + 1)?;
             }
         }
+        drop(entries);
         match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOENT) => Ok(()),
-            other => other,
+            Ok(()) => self.is_removed(Some(dir)),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        Ok(())
+    }
+
+    fn is_removed(&mut self, dir: Option<OwnedFd>) {
+        self.removed.extend(dir);
+        if self.removed.len() >= self.batch {
+            let_go(std::mem::take(&mut self.removed));
         }
     }
 }
@@ -147,6 +225,12 @@ mod tests {
 
     #[test]
     fn hostile_trees_are_removed_and_nothing_else() {
+        for remove in [remove, remove_at_once] {
+            removes_a_hostile_tree(remove);
+        }
+    }
+
+    fn removes_a_hostile_tree(remove: fn(&Layout, &Path) -> Result<(), Fault>) {
         let temp = tempfile::tempdir().unwrap();
         let layout = Layout::open(&temp.path().join("state")).unwrap();
         let canary = temp.path().join("canary");
@@ -161,6 +245,9 @@ mod tests {
         fs::write(tree.join("locked/in/file"), "x").unwrap();
         fs::set_permissions(tree.join("locked"), fs::Permissions::from_mode(0o000)).unwrap();
         fs::write(tree.join("new\nline"), "x").unwrap();
+        for index in 0..3 * BATCH {
+            fs::create_dir_all(tree.join(format!("{index}/below"))).unwrap();
+        }
 
         // Deeper than any path or any number of open directories could reach.
         let mut dir = open_dir(&tree).unwrap();

@@ -12,6 +12,7 @@ pub(crate) use native::{LAYERS, Layering, WORKSPACE_UPPER, sweep, sweep_base};
 use crate::process::ProcessRef;
 use crate::report::wanted;
 use crate::{Backend, GuestImage, LimitFact, Name, Report, SandboxSpec};
+use glovebox_jail::launch::Stage0;
 use glovebox_jail::plan::Frozen;
 use glovebox_jail::spec::{LimitKind, LimitState};
 use glovebox_proto::{Code, Fault};
@@ -101,6 +102,9 @@ pub(crate) trait Owner: Send + Sync + Debug {
         None
     }
 
+    /// Begins to end everything, where that takes a while and can be waited for later.
+    fn doom(&self) {}
+
     /// Ends everything; returns when it is gone. Ending it twice is fine.
     fn kill(&self) -> Result<(), Fault>;
 }
@@ -117,10 +121,28 @@ pub(crate) struct ExchangeCx<'a> {
     pub(crate) parts: &'a [&'static str],
 }
 
+/// The part of a guest's coming up that needs to know little and takes long. Dropping it undoes it.
+#[derive(Debug, Default)]
+pub(crate) struct Begun(Option<Stage0>);
+
+/// Begins to bring up a guest, so that the rest can be prepared meanwhile.
+pub(crate) fn begin(
+    spec: &SandboxSpec,
+    image: &GuestImage,
+    state_dir: &Path,
+) -> Result<Begun, Fault> {
+    match &spec.backend {
+        Backend::Native => {
+            native::begin(&spec.jail, image, state_dir).map(|begun| Begun(Some(begun)))
+        }
+        Backend::Host | Backend::Command { .. } => Ok(Begun::default()),
+    }
+}
+
 /// Brings a guest up behind the backend the spec names.
-pub(crate) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
+pub(crate) fn create(cx: &CreateCx<'_>, begun: Begun) -> Result<Carried, Fault> {
     let carried = match &cx.spec.backend {
-        Backend::Native => native::create(cx),
+        Backend::Native => native::create(cx, begun.0),
         Backend::Host => host::create(cx),
         Backend::Command { carrier } => command::create(cx, carrier),
     }?;

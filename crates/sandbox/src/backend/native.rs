@@ -16,7 +16,7 @@ pub(crate) use prepare::sweep_base;
 use super::{Carried, CreateCx, ExchangeCx, Owner};
 use crate::process::ProcessRef;
 use crate::watch::{self, Watched};
-use crate::{Report, fault};
+use crate::{GuestImage, Report, fault};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx};
 use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::mask;
@@ -96,12 +96,20 @@ pub(super) fn explain(spec: &Spec) -> Result<String, Fault> {
     Ok(plan.to_string())
 }
 
+/// Starts what becomes a native sandbox: the process and its namespaces.
+pub(super) fn begin(spec: &Spec, image: &GuestImage, state_dir: &Path) -> Result<Stage0, Fault> {
+    Stage0::spawn(&image.path(), spec.net == Net::None)
+        .map_err(|error| launch_fault(&error, state_dir))
+}
+
 /// Starts a native sandbox.
-pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
+pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried, Fault> {
     let started = Instant::now();
+    let stage0 = match begun {
+        Some(begun) => begun,
+        None => begin(&cx.spec.jail, cx.image, cx.state_dir)?,
+    };
     let spec = prepare::resolve(&cx.spec.jail, cx.state_dir)?;
-    let stage0 = Stage0::spawn(&cx.image.path(), spec.net == Net::None)
-        .map_err(|error| launch_fault(&error, cx.state_dir))?;
     let facts = prepare::facts(&spec, cx.state_dir)?;
     let Skeletons { root, link } = match spec.rootfs {
         RootFs::Dir(_) => Skeletons::default(),
@@ -268,6 +276,12 @@ impl Owner for Native {
 
     fn exchange(&self, cx: ExchangeCx<'_>) -> Option<Result<Layering, Fault>> {
         Some(layering::begin(self, cx))
+    }
+
+    fn doom(&self) {
+        drop(self.layers().take());
+        // Whoever waits for its end hears of what went wrong.
+        let _ = self.watched.init.doom();
     }
 
     fn kill(&self) -> Result<(), Fault> {
