@@ -1,5 +1,5 @@
 //! Projects copied over a carrier: what is left of them when the sandbox ends, and what is taken of files
-//! that never hold still.
+//! that are written to all the time.
 
 use std::fs;
 use std::path::PathBuf;
@@ -86,27 +86,47 @@ fn a_kill_removes_the_copy_or_says_where_it_stays() {
     });
 }
 
+/// Long enough to be written to while it is read, whole only with equal lines.
+const WILD: &str = "echo 1 > calm; head -c 64000000 /dev/zero > wild; touch begun; \
+                    while :; do echo x 1<>wild; done";
+
 #[test]
-fn a_file_that_never_holds_still_is_named_and_not_taken() {
+fn a_file_that_others_never_hold_still_is_named_and_not_taken() {
     let person = Person::myself();
     person.write("project/calm", "0\n");
     start(&person);
-    // Long enough to be written to while it is read, whole only with equal lines.
-    let mut writer = begin(
-        &person,
-        "echo 1 > calm; head -c 64000000 /dev/zero > wild; touch begun; \
-         while :; do echo x 1<>wild; done",
-    );
     let copy = other_side(&person);
+    // Not by the sandbox, which could hold it still.
+    let mut writer = person.program("sh");
+    writer.args(["-c", WILD]).current_dir(&copy);
+    let mut writer = writer.stdin(Stdio::null()).spawn().unwrap();
     assert!(wait_until(WAIT, || copy.join("begun").exists()));
     let ran = person.line("pull box").run().expect_code(0);
     let said = ran.err();
+    writer.kill().unwrap();
+    writer.wait().unwrap();
     assert!(
         said.contains("wild") && said.contains("changed while"),
         "{said}"
     );
     assert!(!person.project().join("wild").exists());
     assert_eq!(fs::read(person.project().join("calm")).unwrap(), b"1\n");
+    person.line("kill box").run().expect_code(0);
+    person.assert_nothing_lives();
+}
+
+#[test]
+fn a_file_that_commands_never_hold_still_is_taken_whole() {
+    let person = Person::myself();
+    person.write("project/calm", "0\n");
+    start(&person);
+    let mut writer = begin(&person, WILD);
+    let copy = other_side(&person);
+    assert!(wait_until(WAIT, || copy.join("begun").exists()));
+    let said = person.line("pull box").run().expect_code(0).err();
+    assert!(!said.contains("went on"), "{said}");
+    let size = fs::metadata(person.project().join("wild")).unwrap().len();
+    assert_eq!(size, 64_000_000);
     person.line("kill box").run().expect_code(0);
     writer.wait().unwrap();
     person.assert_nothing_lives();
