@@ -12,7 +12,7 @@ pub(crate) use edit::edit;
 pub(crate) use read::{STEP_BYTES, Source, read_step};
 pub(crate) use search::{glob, grep};
 pub(crate) use tree::{remove, remove_all};
-pub(crate) use write::{Sink, TopLayer, WriteSpec, temporary_in, temporary_name};
+pub(crate) use write::{Sink, TopLayer, WriteSpec, temporary_in, temporary_name, temporary_prefix};
 
 use crate::fault;
 use glovebox_proto::{Code, DirEntry, Fault, FileKind, Reply, Stat, limits};

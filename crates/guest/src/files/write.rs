@@ -369,10 +369,15 @@ fn resolve(path: &[u8]) -> Result<Vec<u8>, Fault> {
 /// A name in some directory that hardly anybody uses.
 pub(crate) fn temporary_name() -> Vec<u8> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let pid = rustix::process::getpid().as_raw_pid();
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_nsec;
-    format!(".glovebox.{pid}.{next}.{now}").into_bytes()
+    format!("{}{next}.{now}", temporary_prefix()).into_bytes()
+}
+
+/// What all names of that kind that this process gives begin with.
+pub(crate) fn temporary_prefix() -> String {
+    let pid = rustix::process::getpid().as_raw_pid();
+    format!(".glovebox.{pid}.")
 }
 
 /// A new file with a name nobody uses.

@@ -1,9 +1,10 @@
-//! Walking a tree and telling what is there: sorted, without opening a single file.
+//! Walking a tree and telling what is there: sorted, without opening a single file. What is only on its way
+//! to its place is not there yet.
 
 use super::beneath::{self, Root};
 use super::{STEP_BYTES, check_cancel, signature};
 use crate::fault;
-use crate::files::{kind_of, shown};
+use crate::files::{kind_of, shown, temporary_prefix};
 use glovebox_proto::tree::{Entry, EntryKind, Packer, Packing, ScanItem, Signature, TreeTotals};
 use glovebox_proto::{Code, Fault, FileKind, limits};
 use rustix::fd::OwnedFd;
@@ -28,6 +29,8 @@ pub(crate) struct Scan {
     /// Path of the directory on top of `levels`.
     at: Vec<u8>,
     path_buffer: Vec<u8>,
+    /// What names begin with that we gave ourselves to what has no place yet.
+    own_prefix: String,
     max_entries: u64,
     max_depth: usize,
     packer: Packer,
@@ -90,6 +93,7 @@ impl Scan {
             names_bytes: 0,
             at: Vec::new(),
             path_buffer: Vec::new(),
+            own_prefix: temporary_prefix(),
             max_entries,
             max_depth: max_depth as usize,
             packer: Packer::new(packing)?,
@@ -147,7 +151,7 @@ impl Scan {
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
+            if matches!(name, b"." | b"..") || name.starts_with(self.own_prefix.as_bytes()) {
                 continue;
             }
             if self.names_bytes + names.held_bytes() > MAX_NAMES_BYTES {

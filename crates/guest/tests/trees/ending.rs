@@ -1,7 +1,7 @@
 //! What is given up, cut off, large, or never listened to leaves nothing behind and stops nothing else.
 
 use super::asking::{
-    ENTRIES, file, get_request, leftovers, pack, put_request, scan_request, totals, want,
+    ENTRIES, file, get_request, leftovers, pack, put_request, scan, scan_request, totals, want,
 };
 use super::client::Guest;
 use glovebox_proto::tree::{Packer, Packing, PutItem};
@@ -69,6 +69,8 @@ fn half_a_directory(guest: &mut Guest, root: &Path) -> RequestId {
         std::thread::sleep(Duration::from_millis(2));
     }
     assert!(!root.join("new").exists(), "it is seen before it is whole");
+    let (lines, _) = scan(guest, &scan_request(".", ENTRIES, 10)).unwrap();
+    assert!(lines.iter().all(|line| !line.contains("half")), "{lines:?}");
     id
 }
 
