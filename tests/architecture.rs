@@ -11,15 +11,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 14] = [
+const EDGES: [(&str, &[&str]); 15] = [
     ("glovebox-proto", &[]),
     ("glovebox-jail", &[]),
     ("glovebox-js", &[]),
-    ("glovebox-guest", &["glovebox-jail", "glovebox-proto"]),
+    ("glovebox-gitignore", &[]),
+    (
+        "glovebox-guest",
+        &["glovebox-gitignore", "glovebox-jail", "glovebox-proto"],
+    ),
     ("glovebox-sandbox", &["glovebox-jail", "glovebox-proto"]),
     (
         "glovebox-workspace",
-        &["glovebox-proto", "glovebox-sandbox"],
+        &["glovebox-gitignore", "glovebox-proto", "glovebox-sandbox"],
     ),
     (
         "glovebox",

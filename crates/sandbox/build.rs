@@ -52,6 +52,7 @@ fn main() -> Result<(), Failure> {
 
     let lock = root.join("Cargo.lock");
     for input in [
+        "crates/gitignore",
         "crates/guest",
         "crates/js",
         "crates/jail",

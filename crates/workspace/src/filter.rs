@@ -57,7 +57,7 @@ impl Filter {
 
 /// Compiles lines of a `.gitignore`.
 pub(crate) fn compile(lines: &[String]) -> Result<Gitignore, Fault> {
-    let invalid = |line: &str, error: &ignore::Error| {
+    let invalid = |line: &str, error: &dyn std::error::Error| {
         Fault::failed(
             Code::InvalidArgument,
             format!("`{}` is not a pattern: {error}", line.escape_debug()),
@@ -69,8 +69,10 @@ pub(crate) fn compile(lines: &[String]) -> Result<Gitignore, Fault> {
     }
     let mut builder = GitignoreBuilder::new("");
     for line in lines {
+        let pattern = glovebox_gitignore::pattern(line).map_err(|error| invalid(line, &error))?;
+        let Some(pattern) = pattern else { continue };
         builder
-            .add_line(None, line)
+            .add_line(None, &pattern)
             .map_err(|error| invalid(line, &error))?;
     }
     builder.build().map_err(|error| invalid("", &error))
@@ -96,7 +98,15 @@ mod tests {
     #[test]
     fn patterns_mean_what_they_mean_in_a_gitignore() {
         let filter = filter(
-            &["node_modules/", "/build", "*.log", "!keep.log", "a/**/z"],
+            &[
+                "node_modules/",
+                "/build",
+                "*.log",
+                "!keep.log",
+                "a/**/z",
+                "*.{a,b}",
+                "[[:digit:]]",
+            ],
             &[],
         );
         for (name, is_dir, takes) in [
@@ -109,6 +119,9 @@ mod tests {
             ("x.log", false, false),
             ("keep.log", false, true),
             ("a/b/c/z", false, false),
+            ("x.a", false, true),
+            ("x.{a,b}", false, false),
+            ("7", false, false),
             ("ordinary", false, true),
         ] {
             assert_eq!(filter.takes(&path(name), is_dir), takes, "{name}");
@@ -126,8 +139,8 @@ mod tests {
 
     #[test]
     fn a_pattern_that_is_none_is_named() {
-        let fault = Filter::new(&["ok".to_owned(), "[z-a]".to_owned()], &[]).unwrap_err();
+        let fault = Filter::new(&["ok".to_owned(), "[a-z".to_owned()], &[]).unwrap_err();
         assert_eq!(fault.code, Code::InvalidArgument);
-        assert!(fault.message.contains("`[z-a]`"), "{fault}");
+        assert!(fault.message.contains("`[a-z`"), "{fault}");
     }
 }

@@ -1,0 +1,237 @@
+//! Lines of a `.gitignore`, in the words of the library that matches them (the crate `ignore`).
+//!
+//! That library reads a pattern as a shell does, and `git` does not: for `git` braces are letters, a class
+//! may be `[:alpha:]` or hold a backslash, and only blanks at the end of a line do not count. Searches
+//! inside and the workspace outside both read ignore files, and must read the same.
+
+use std::fmt;
+
+/// No path can fit a line: a class in it holds no byte, or does not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FitsNothing;
+
+impl fmt::Display for FitsNothing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no name can fit it")
+    }
+}
+
+impl std::error::Error for FitsNothing {}
+
+/// A line without its end, for `GitignoreBuilder::add_line`; `None` when it names nothing at all, such as
+/// a comment.
+///
+/// # Errors
+/// [`FitsNothing`]: `git` passes such a line over; who wrote it had better be told.
+pub fn pattern(line: &str) -> Result<Option<String>, FitsNothing> {
+    if line.starts_with('#') {
+        return Ok(None);
+    }
+    let line = without_blanks(line);
+    // The library would take the opposite of nothing for everything.
+    if matches!(line, "" | "!" | "!/") {
+        return Ok(None);
+    }
+    translate(line).map(Some).ok_or(FitsNothing)
+}
+
+fn translate(line: &str) -> Option<String> {
+    let mut pattern = String::with_capacity(line.len() + 8);
+    let mut before = None;
+    let mut chars = line.chars().peekable();
+    while let Some(letter) = chars.next() {
+        match letter {
+            '\\' => pattern.extend(['\\', chars.next()?]),
+            '{' | '}' => pattern.extend(['[', letter, ']']),
+            '[' => pattern.push_str(&class(&mut chars)?),
+            '*' => {
+                let mut count = 1;
+                while chars.next_if_eq(&'*').is_some() {
+                    count += 1;
+                }
+                // Many are two where two mean something, and one elsewhere.
+                let is_part =
+                    matches!(before, None | Some('/')) && matches!(chars.peek(), None | Some('/'));
+                pattern.push_str(if count > 1 && is_part { "**" } else { "*" });
+            }
+            // The library would take it for the end of the line.
+            _ if letter.is_whitespace() && chars.peek().is_none() => {
+                pattern.extend(['[', letter, ']']);
+            }
+            _ => pattern.push(letter),
+        }
+        // `!` in front turns the meaning round and is no part of the pattern.
+        if !(letter == '!' && before.is_none() && pattern.len() == 1) {
+            before = Some(letter);
+        }
+    }
+    // A pattern with a slash in it is about paths, also where that slash was in a class.
+    let has_slash = |pattern: &str| pattern.trim_end_matches('/').contains('/');
+    if has_slash(line) && !has_slash(&pattern) {
+        pattern.insert(usize::from(pattern.starts_with('!')), '/');
+    }
+    // Blanks that an escape keeps are taken for the end of the line as well.
+    if pattern.ends_with("\\ ") {
+        pattern.truncate(pattern.len() - 2);
+        pattern.push_str("[ ]");
+    }
+    Some(pattern)
+}
+
+/// The line without the blanks at its end, as far as no backslash keeps them.
+fn without_blanks(line: &str) -> &str {
+    let kept = line.trim_end_matches(' ');
+    let escapes = kept.len() - kept.trim_end_matches('\\').len();
+    let keeps_one = escapes % 2 == 1 && kept.len() < line.len();
+    &line[..kept.len() + usize::from(keeps_one)]
+}
+
+/// A class after its bracket, in the library's words; `None` where no byte can fit it. Classes are of bytes,
+/// and the library's are of letters: those of several bytes fit nothing.
+fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<String> {
+    let is_negated = chars
+        .next_if(|&letter| matches!(letter, '!' | '^'))
+        .is_some();
+    let mut set = [false; 128];
+    let mut low: Option<char> = None;
+    let mut is_first = true;
+    loop {
+        let mut letter = chars.next()?;
+        if letter == ']' && !is_first {
+            break;
+        }
+        is_first = false;
+        if letter == '[' && chars.peek() == Some(&':') {
+            let mut name = String::new();
+            chars.next();
+            loop {
+                match chars.next()? {
+                    ']' if name.ends_with(':') => break,
+                    ']' => return None,
+                    letter => name.push(letter),
+                }
+            }
+            let fits = kind(name.trim_end_matches(':'))?;
+            (0..128_u8)
+                .filter(|byte| fits(*byte))
+                .for_each(|byte| set[usize::from(byte)] = true);
+            low = None;
+            continue;
+        }
+        let is_range =
+            letter == '-' && low.is_some() && chars.peek().is_some_and(|&next| next != ']');
+        if is_range {
+            letter = chars.next()?;
+        }
+        if letter == '\\' {
+            letter = chars.next()?;
+        }
+        let from = if is_range { low.take()? } else { letter };
+        for byte in from..=letter {
+            if let Some(place) = set.get_mut(byte as usize) {
+                *place = true;
+            }
+            if !byte.is_ascii() {
+                break;
+            }
+        }
+        low = (!is_range).then_some(letter);
+    }
+    let holds_none = set.iter().all(|holds| !holds);
+    (is_negated || !holds_none).then(|| spelled(&set, is_negated))
+}
+
+/// What a named class holds.
+fn kind(name: &str) -> Option<fn(u8) -> bool> {
+    Some(match name {
+        "alnum" => |byte| byte.is_ascii_alphanumeric(),
+        "alpha" => |byte| byte.is_ascii_alphabetic(),
+        "blank" => |byte| matches!(byte, b' ' | b'\t'),
+        "cntrl" => |byte| byte.is_ascii_control(),
+        "digit" => |byte| byte.is_ascii_digit(),
+        "graph" => |byte| byte.is_ascii_graphic(),
+        "lower" => |byte| byte.is_ascii_lowercase(),
+        "print" => |byte| byte.is_ascii_graphic() || byte == b' ',
+        "punct" => |byte| byte.is_ascii_punctuation(),
+        "space" => |byte| byte.is_ascii_whitespace() || byte == 0x0b,
+        "upper" => |byte| byte.is_ascii_uppercase(),
+        "xdigit" => |byte| byte.is_ascii_hexdigit(),
+        _ => return None,
+    })
+}
+
+/// A set of bytes as the library spells it: one of several, each escaped, or a class where it is
+/// all but those.
+fn spelled(set: &[bool; 128], is_negated: bool) -> String {
+    let bytes = || {
+        (1..128_u8)
+            .filter(|byte| set[usize::from(*byte)] && *byte != b'/')
+            .map(char::from)
+    };
+    if !is_negated {
+        let escaped: Vec<String> = bytes().map(|letter| format!("\\{letter}")).collect();
+        // What holds a slash only is left with nothing; no name has one.
+        return if escaped.is_empty() {
+            "[/]".to_owned()
+        } else {
+            format!("{{{}}}", escaped.join(","))
+        };
+    }
+    let mut class = "[!".to_owned();
+    // A bracket means itself in front only, a dash at the end only.
+    class.extend(bytes().filter(|letter| *letter == ']'));
+    class.extend(bytes().filter(|letter| !matches!(letter, ']' | '-')));
+    class.extend(bytes().filter(|letter| *letter == '-'));
+    if class.len() == 2 {
+        return "?".to_owned();
+    }
+    class.push(']');
+    class
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ignore::gitignore::GitignoreBuilder;
+
+    /// What `git check-ignore` says of each, by hand; the guest's tests of searches ask `git` itself.
+    #[test]
+    fn lines_mean_what_they_mean_to_git() {
+        for (line, path, is_named) in [
+            ("*.{log,tmp}", "a.log", false),
+            ("*.{log,tmp}", "a.{log,tmp}", true),
+            ("a{b", "a{b", true),
+            ("# target", "# target", false),
+            ("[[:digit:]]*", "7z", true),
+            ("[[:digit:]]*", "z7", false),
+            ("[\\]]", "]", true),
+            ("[!]a]", "b", true),
+            ("[!]a]", "]", false),
+            ("[]-a]", "`", true),
+            ("[!-]x", "-x", false),
+            ("[b-ax]", "x", true),
+            ("[b-a]", "b", true),
+            ("[b-a]", "a", false),
+            ("***/x", "a/b/x", true),
+            ("x\\ ", "x ", true),
+            ("x  ", "x", true),
+            ("x\t", "x", false),
+            ("!", "x", false),
+            ("/", "x", false),
+        ] {
+            let mut builder = GitignoreBuilder::new("");
+            if let Some(pattern) = pattern(line).unwrap() {
+                builder.add_line(None, &pattern).unwrap();
+            }
+            let said = builder.build().unwrap().matched(path, true).is_ignore();
+            assert_eq!(said, is_named, "{line} of {path}");
+        }
+    }
+
+    #[test]
+    fn what_nothing_can_fit_is_said() {
+        for line in ["[a", "[[:nothing:]]", "x[é]y", "a\\"] {
+            assert_eq!(pattern(line), Err(FitsNothing), "{line}");
+        }
+    }
+}
