@@ -155,6 +155,7 @@ impl Server {
                 Timer::Grace(id) => self.start_killing(id),
                 Timer::Deadline(id) => self.deadline_passed(id),
                 Timer::OomScore(id) => self.set_oom_score(id),
+                Timer::Pair => self.prepare_pair(),
                 Timer::Hold => self.look_at_held(),
                 Timer::Round(id) => {
                     let is_gone = self.jobs.get(&id).is_none_or(|job| job.is_gone);

@@ -29,8 +29,11 @@ const FINISHED_SPILL_BYTES: u64 = 256 << 20;
 const COMMAND_OOM_SCORE: i16 = 500;
 /// How long after a command's start that is tried again if it did not work at once.
 const OOM_SCORE_AGAIN_MS: u64 = 1;
-/// From this command on the next one is prepared for while one runs: who runs two runs more.
+/// From this command on the next one is prepared for, when one has ended or runs for a while: who runs
+/// two runs more.
 const PREPARED_FROM_JOB: u32 = 2;
+/// How long after a command's start that happens at the latest.
+const PAIR_AFTER_MS: u64 = 2;
 
 /// The ends of a job's streams.
 struct Streams {
@@ -185,15 +188,23 @@ impl Server {
         }
         self.by_warden.insert(started.warden, id);
         self.jobs.insert(id, job);
-        // While the command comes up nobody waits for us.
         if id.0 >= PREPARED_FROM_JOB {
-            self.wardens.make_ready();
+            // Not now: the command may be about to run on this very processor.
+            self.is_pair_due = true;
+            self.timers.after_ms(PAIR_AFTER_MS, Timer::Pair);
         }
         if self.cx.is_init && !process::set_oom_score(started.command, COMMAND_OOM_SCORE) {
             self.timers
                 .after_ms(OOM_SCORE_AGAIN_MS, Timer::OomScore(id));
         }
         Ok(())
+    }
+
+    /// Makes ready for the next command, if one is to be expected.
+    pub(crate) fn prepare_pair(&mut self) {
+        if std::mem::take(&mut self.is_pair_due) {
+            self.wardens.make_ready();
+        }
     }
 
     /// Tries once more to make a job the kernel's choice when memory runs out.

@@ -134,6 +134,8 @@ pub(crate) struct Server {
     epoll: OwnedFd,
     pub(crate) link: Link,
     pub(crate) wardens: Wardens,
+    /// Warden and child for the next command are to be made when there is time.
+    pub(crate) is_pair_due: bool,
     children: OwnedFd,
     pub(crate) workers: Workers<Outcome>,
     pub(crate) timers: Timers,
@@ -224,6 +226,7 @@ impl Server {
             epoll,
             link: Link::new(link_in, link_out),
             wardens: Wardens::new(for_commands).map_err(at("prepare for commands"))?,
+            is_pair_due: false,
             children: process::child_signal_fd().map_err(at("watch for children"))?,
             workers: Workers::new(for_workers).map_err(at("prepare for file operations"))?,
             timers: Timers::default(),
@@ -291,6 +294,9 @@ impl Server {
             self.send()?;
             if self.is_shutting_down {
                 return Ok(());
+            }
+            if self.by_warden.is_empty() {
+                self.prepare_pair();
             }
             let now = Timespec {
                 tv_sec: 0,

@@ -18,6 +18,8 @@ pub(crate) enum Timer {
     OomScore(JobId),
     /// Time to see whether what is to be held has stopped.
     Hold,
+    /// Commands run for so long that nobody is kept from anything by preparing for the next one.
+    Pair,
     /// A request has waited long enough.
     Request(RequestId),
 }
