@@ -244,3 +244,40 @@ fn what_lies_outside_the_workspace_comes_back_to_where_it_is_wanted() {
         person.assert_nothing_lives();
     });
 }
+
+#[test]
+fn where_processes_cannot_be_held_it_is_said() {
+    Person::each(|person| {
+        let mut probe = person.program("unshare");
+        let hide = "mount -t tmpfs none /proc";
+        let can = probe
+            .args(["-Urm", "sh", "-c", hide])
+            .stderr(Stdio::null())
+            .status();
+        if !can.is_ok_and(|status| status.success()) {
+            testkit::skip!("no user namespaces for somebody who wants to hide /proc");
+        }
+        person.write("project/a", "0\n");
+        let home = person.place().home().display().to_string();
+        let carrier = format!("unshare -Urm sh -c '{hide} && cd {home} && exec sh'");
+        person
+            .glovebox(["start", "box", "--backend", "command", "--carrier"])
+            .args([carrier.as_str(), "--workspace", "copy"])
+            .run()
+            .expect_code(0);
+        person.script("exec box", "echo 1 > a").run().expect_code(0);
+        let ran = person.line("diff box").run().expect_code(0);
+        assert!(ran.err().contains("went on working"), "{ran}");
+        let ran = person.line("diff box --json").run().expect_code(0);
+        let said: serde_json::Value = serde_json::from_str(&ran.out()).unwrap();
+        assert!(said["data"]["unheld"].is_string(), "{ran}");
+        let ran = person
+            .line("pull box --dry-run --json")
+            .run()
+            .expect_code(0);
+        let said: serde_json::Value = serde_json::from_str(&ran.out()).unwrap();
+        assert!(said["data"]["unheld"].is_string(), "{ran}");
+        person.line("kill box").run().expect_code(0);
+        person.assert_nothing_lives();
+    });
+}

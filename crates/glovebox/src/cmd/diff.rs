@@ -40,6 +40,9 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
         let mut data = render::changes_json(&taken.collected.set);
         add_counts(&mut data, &stats);
         data["name"] = args.name.clone().into();
+        if let Some(why) = taken.unheld() {
+            data["unheld"] = why.into();
+        }
         let message = render::change_count(&taken.collected.set);
         return render::print(render::envelope(true, &message, &data));
     }

@@ -61,6 +61,9 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     };
     meter.clear();
     sync::tell_unheld(cx.talk, &taken);
+    if let Some(why) = taken.unheld() {
+        data.insert("unheld".to_owned(), why.into());
+    }
     let to = match (&args.to, &from) {
         (Some(to), from) => {
             if let Source::Inside(from) = from {

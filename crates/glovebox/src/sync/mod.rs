@@ -61,6 +61,12 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    /// Why the sandbox went on working meanwhile, if it did.
+    pub(crate) fn unheld(&self) -> Option<&str> {
+        let fault = self.collected.unheld.as_ref();
+        fault.map(|fault| fault.message.as_str())
+    }
+
     /// Keeps only what lies at or below one of `paths`; everything when there are none.
     pub(crate) fn retain(&mut self, paths: &[RelPath]) {
         if paths.is_empty() {
@@ -103,10 +109,10 @@ impl Taken {
 
 /// Says that a sandbox went on working while its changes were collected.
 pub(crate) fn tell_unheld(talk: Talk, taken: &Taken) {
-    if let Some(fault) = &taken.collected.unheld {
+    if let Some(why) = taken.unheld() {
         talk.warning(format_args!(
             "the sandbox went on working while its changes were collected, so they may be of different moments: {}",
-            render::escape_text(&fault.message)
+            render::escape_text(why)
         ));
     }
 }

@@ -36,11 +36,14 @@ impl Census {
     /// Reads /proc.
     ///
     /// # Errors
-    /// /proc is not mounted or cannot be read. A process that vanishes meanwhile is left out.
+    /// /proc is not mounted, cannot be read, or does not show this process and so is not ours. A process
+    /// that vanishes meanwhile is left out.
     pub fn take() -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = rustix::fs::open(c"/proc", flags, Mode::empty())?;
         let mut census = Self::default();
+        let own = rustix::process::getpid();
+        let mut is_ours = false;
         let mut room = [MaybeUninit::uninit(); 8 << 10];
         let mut entries = RawDir::new(&proc, &mut room);
         let mut path = Vec::with_capacity(24);
@@ -61,13 +64,19 @@ impl Census {
             let Ok(count) = rustix::io::read(&file, &mut text) else {
                 continue;
             };
-            if let Some(member) = parse_stat(text.get(..count).unwrap_or_default())
-                && let Some(parent) = member.parent
-            {
+            let Some(member) = parse_stat(text.get(..count).unwrap_or_default()) else {
+                continue;
+            };
+            is_ours |= member.pid == own;
+            if let Some(parent) = member.parent {
                 census.children.entry(parent).or_default().push(member);
             }
         }
-        Ok(census)
+        if is_ours {
+            Ok(census)
+        } else {
+            Err(Errno::NOENT)
+        }
     }
 
     /// Direct children of `pid`, dead ones included.
