@@ -14,6 +14,7 @@ use std::cell::Cell;
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -22,17 +23,21 @@ use std::time::{Duration, Instant, SystemTime};
 pub(crate) const COPY: &str = "glovebox, copy mode";
 /// The technique without any tool of its own: an archive as text through a shell.
 pub(crate) const TAR: &str = "tar | base64";
-const RSYNC: &str = "rsync -a";
-const CP: &str = "cp -a";
+pub(crate) const RSYNC: &str = "rsync -a";
+pub(crate) const CP: &str = "cp -a";
 /// Over what is there already: writing everything once more would take the longest of all, since a file
 /// system sees to it that what is written over is on the disk soon.
-const NEWER: &str = "cp -au";
+pub(crate) const NEWER: &str = "cp -au";
 /// Races.
 pub(crate) const FIRST: &str = "push many files, first time";
 pub(crate) const AGAIN: &str = "push many files, after 10 changes";
 const LARGE: &str = "push few large files, first time";
+const LARGE_AGAIN: &str = "push few large files, after one changed";
+/// Few files, 1 GiB together.
+pub(crate) const LARGE_FILES: usize = 16;
+const LARGE_BYTES: usize = 64 << 20;
 /// Rounds of a race after the one that warms up: a round copies gigabytes.
-const FIRST_ROUNDS: usize = 3;
+pub(crate) const FIRST_ROUNDS: usize = 3;
 const AGAIN_ROUNDS: usize = 5;
 /// A file system in memory, where Linux has it.
 const MEMORY: &str = "/dev/shm";
@@ -62,7 +67,8 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
     let guest = bench.sandbox.facts()?.pid.to_string();
     peak_reset(&guest);
     bench.first(world, table, FIRST, &project);
-    bench.again(world, table, &project, files)?;
+    let change = |round: usize| change_ten(&project, files, round);
+    bench.again(world, table, AGAIN, &project, 10, &change)?;
     for (name, pid) in [(HOST_MEMORY, "self"), (GUEST_MEMORY, guest.as_str())] {
         match peak_mib(pid) {
             Some(mib) => table.figure(FIRST, name, mib, "MiB"),
@@ -71,8 +77,10 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
     }
     fs::remove_dir_all(&project)?;
     if !world.is_quick {
-        make_large(&project, 16, 64 << 20)?;
+        make_large(&project)?;
         bench.first(world, table, LARGE, &project);
+        let change = |round: usize| change_large(&project, round);
+        bench.again(world, table, LARGE_AGAIN, &project, 1, &change)?;
         fs::remove_dir_all(&project)?;
     }
     Ok(())
@@ -86,7 +94,7 @@ struct Bench {
 }
 
 /// A directory in memory with enough room.
-fn in_memory(is_quick: bool) -> Option<tempfile::TempDir> {
+pub(crate) fn in_memory(is_quick: bool) -> Option<tempfile::TempDir> {
     let about = rustix::fs::statvfs(MEMORY).ok()?;
     let wanted = if is_quick { QUICK_BYTES } else { FULL_BYTES };
     if about.f_bavail.saturating_mul(about.f_frsize) < wanted {
@@ -153,7 +161,7 @@ impl Bench {
             }
         };
         let mut contestants = vec![Contestant::new(COPY, by_copy)];
-        for program in rivals(table, group) {
+        for program in rivals(table, group, CP) {
             contestants.push(Contestant::new(program, by(program)));
         }
         let what = if self.is_in_memory {
@@ -165,7 +173,16 @@ impl Bench {
         table.race(group, what, outcome, &[TAR]);
     }
 
-    fn again(&self, world: &World, table: &mut Table, project: &Path, files: usize) -> Result<()> {
+    /// `change` makes so many changes, other ones in each round.
+    fn again(
+        &self,
+        world: &World,
+        table: &mut Table,
+        group: &str,
+        project: &Path,
+        changes: u64,
+        change: &dyn Fn(usize) -> Result<()>,
+    ) -> Result<()> {
         let records = self.fresh("records");
         fs::create_dir(&records)?;
         let target = self.fresh("target");
@@ -173,17 +190,13 @@ impl Bench {
         let round = Cell::new(0_usize);
         let change = || -> Result<()> {
             round.set(round.get() + 1);
-            for number in 0..10 {
-                let number = (round.get() * 7919 + number * 104_729) % files;
-                fs::write(file_path(project, number), format!("round {}", round.get()))?;
-            }
-            Ok(())
+            change(round.get())
         };
         let by_copy = || {
             change()?;
             let began = Instant::now();
             let pushed = self.push(project, &target, &records)?;
-            ensure!(pushed.files >= 10, "{} files", pushed.files);
+            ensure!(pushed.files >= changes, "{} files", pushed.files);
             Ok(began.elapsed())
         };
         let by = |program: &'static str, target: PathBuf| {
@@ -193,7 +206,7 @@ impl Bench {
             }
         };
         let mut contestants = vec![Contestant::new(COPY, by_copy)];
-        for program in rivals(table, AGAIN) {
+        for program in rivals(table, group, NEWER) {
             let target = self.fresh("target");
             fs::create_dir(&target)?;
             copy_by(program, project, &target)?;
@@ -201,7 +214,7 @@ impl Bench {
         }
         let outcome = race(contestants, AGAIN_ROUNDS, world.budget(60));
         table.race(
-            AGAIN,
+            group,
             "over what the first push has brought",
             outcome,
             &[TAR],
@@ -211,8 +224,8 @@ impl Bench {
 }
 
 /// Who is there to be compared with.
-fn rivals(table: &mut Table, group: &str) -> Vec<&'static str> {
-    let mut found = vec![TAR, if group == AGAIN { NEWER } else { CP }];
+pub(crate) fn rivals(table: &mut Table, group: &str, cp: &'static str) -> Vec<&'static str> {
+    let mut found = vec![TAR, cp];
     let has_rsync = Command::new("rsync")
         .arg("--version")
         .stdout(Stdio::null())
@@ -272,12 +285,28 @@ pub(crate) fn make_project(project: &Path, files: usize) -> Result<()> {
     Ok(())
 }
 
+fn change_ten(project: &Path, files: usize, round: usize) -> Result<()> {
+    for number in 0..10 {
+        let number = (round * 7919 + number * 104_729) % files;
+        fs::write(file_path(project, number), format!("round {round}"))?;
+    }
+    Ok(())
+}
+
+/// Changes one of the large files in its middle.
+fn change_large(project: &Path, round: usize) -> Result<()> {
+    let path = project.join(format!("large{}", round % LARGE_FILES));
+    let file = fs::File::options().write(true).open(path)?;
+    let change = format!("round {round}");
+    Ok(file.write_all_at(change.as_bytes(), LARGE_BYTES as u64 / 2)?)
+}
+
 /// Few files with content that does not repeat.
-fn make_large(project: &Path, files: usize, size: usize) -> Result<()> {
+pub(crate) fn make_large(project: &Path) -> Result<()> {
     fs::create_dir_all(project)?;
     let mut state = 1_u64;
-    let mut content = vec![0_u8; size];
-    for number in 0..files {
+    let mut content = vec![0_u8; LARGE_BYTES];
+    for number in 0..LARGE_FILES {
         for word in content.chunks_exact_mut(8) {
             state ^= state << 13;
             state ^= state >> 7;
