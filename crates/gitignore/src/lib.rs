@@ -5,25 +5,38 @@
 //! inside and the workspace outside both read ignore files, and must read the same.
 
 use std::fmt;
+use std::iter::Peekable;
+use std::str::Chars;
 
-/// No path can fit a line: a class in it holds no byte, or does not end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FitsNothing;
+/// What is wrong with a line. `git` says nothing of it; who wrote it had better be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unsound {
+    /// No path can fit: a class holds no byte, or does not end. `git` passes the line over.
+    FitsNothing,
+    /// A range in a class runs backward. `git` takes the letter in front of it alone.
+    Backward {
+        /// The pattern `git` makes of the line.
+        as_git: String,
+    },
+}
 
-impl fmt::Display for FitsNothing {
+impl fmt::Display for Unsound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no name can fit it")
+        f.write_str(match self {
+            Self::FitsNothing => "no name can fit it",
+            Self::Backward { .. } => "a range in it ends before it begins",
+        })
     }
 }
 
-impl std::error::Error for FitsNothing {}
+impl std::error::Error for Unsound {}
 
 /// A line without its end, for `GitignoreBuilder::add_line`; `None` when it names nothing at all, such as
 /// a comment.
 ///
 /// # Errors
-/// [`FitsNothing`]: `git` passes such a line over; who wrote it had better be told.
-pub fn pattern(line: &str) -> Result<Option<String>, FitsNothing> {
+/// [`Unsound`], with what `git` reads in it as far as that is anything.
+pub fn pattern(line: &str) -> Result<Option<String>, Unsound> {
     if line.starts_with('#') {
         return Ok(None);
     }
@@ -32,10 +45,16 @@ pub fn pattern(line: &str) -> Result<Option<String>, FitsNothing> {
     if matches!(line, "" | "!" | "!/") {
         return Ok(None);
     }
-    translate(line).map(Some).ok_or(FitsNothing)
+    let mut is_backward = false;
+    match translate(line, &mut is_backward) {
+        None => Err(Unsound::FitsNothing),
+        Some(as_git) if is_backward => Err(Unsound::Backward { as_git }),
+        pattern => Ok(pattern),
+    }
 }
 
-fn translate(line: &str) -> Option<String> {
+/// A line in the library's words; `None` where nothing can fit it. Tells whether a range runs backward.
+fn translate(line: &str, is_backward: &mut bool) -> Option<String> {
     let mut pattern = String::with_capacity(line.len() + 8);
     let mut before = None;
     let mut chars = line.chars().peekable();
@@ -43,7 +62,7 @@ fn translate(line: &str) -> Option<String> {
         match letter {
             '\\' => pattern.extend(['\\', chars.next()?]),
             '{' | '}' => pattern.extend(['[', letter, ']']),
-            '[' => pattern.push_str(&class(&mut chars)?),
+            '[' => pattern.push_str(&class(&mut chars, is_backward)?),
             '*' => {
                 let mut count = 1;
                 while chars.next_if_eq(&'*').is_some() {
@@ -88,7 +107,7 @@ fn without_blanks(line: &str) -> &str {
 
 /// A class after its bracket, in the library's words; `None` where no byte can fit it. Classes are of bytes,
 /// and the library's are of letters: those of several bytes fit nothing.
-fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<String> {
+fn class(chars: &mut Peekable<Chars<'_>>, is_backward: &mut bool) -> Option<String> {
     let is_negated = chars
         .next_if(|&letter| matches!(letter, '!' | '^'))
         .is_some();
@@ -127,6 +146,7 @@ fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<String>
             letter = chars.next()?;
         }
         let from = if is_range { low.take()? } else { letter };
+        *is_backward |= letter < from;
         for byte in from..=letter {
             if let Some(place) = set.get_mut(byte as usize) {
                 *place = true;
@@ -209,9 +229,7 @@ mod tests {
             ("[!]a]", "]", false),
             ("[]-a]", "`", true),
             ("[!-]x", "-x", false),
-            ("[b-ax]", "x", true),
-            ("[b-a]", "b", true),
-            ("[b-a]", "a", false),
+            ("[a-bx]", "x", true),
             ("***/x", "a/b/x", true),
             ("x\\ ", "x ", true),
             ("x  ", "x", true),
@@ -231,7 +249,19 @@ mod tests {
     #[test]
     fn what_nothing_can_fit_is_said() {
         for line in ["[a", "[[:nothing:]]", "x[é]y", "a\\"] {
-            assert_eq!(pattern(line), Err(FitsNothing), "{line}");
+            assert_eq!(pattern(line), Err(Unsound::FitsNothing), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_range_that_runs_backward_is_said_with_what_git_reads_in_it() {
+        for (line, as_git) in [
+            ("[b-a]", "{\\b}"),
+            ("[b-ax]", "{\\b,\\x}"),
+            ("[!z-a]", "[!z]"),
+        ] {
+            let as_git = as_git.to_owned();
+            assert_eq!(pattern(line), Err(Unsound::Backward { as_git }), "{line}");
         }
     }
 }

@@ -139,8 +139,10 @@ mod tests {
 
     #[test]
     fn a_pattern_that_is_none_is_named() {
-        let fault = Filter::new(&["ok".to_owned(), "[a-z".to_owned()], &[]).unwrap_err();
-        assert_eq!(fault.code, Code::InvalidArgument);
-        assert!(fault.message.contains("`[a-z`"), "{fault}");
+        for pattern in ["[z-a]", "[a-z"] {
+            let fault = Filter::new(&["ok".to_owned(), pattern.to_owned()], &[]).unwrap_err();
+            assert_eq!(fault.code, Code::InvalidArgument);
+            assert!(fault.message.contains(&format!("`{pattern}`")), "{fault}");
+        }
     }
 }

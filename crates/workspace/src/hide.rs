@@ -504,7 +504,7 @@ mod tests {
             ["a.log", "data/deep", "data/two"]
         );
         let rules = HideRules {
-            exclude: vec!["[a-z".to_owned()],
+            exclude: vec!["[z-a]".to_owned()],
             include: Vec::new(),
         };
         let fault = find_hidden(project.path(), &rules).unwrap_err();

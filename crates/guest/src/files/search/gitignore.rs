@@ -1,7 +1,7 @@
 //! The rules of an ignore file, read as `git` reads them. A line that is not UTF-8 spoils no other. (Such a
 //! line is passed over here: the library knows text only.)
 
-use glovebox_gitignore::pattern;
+use glovebox_gitignore::{Unsound, pattern};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::path::Path;
 
@@ -12,7 +12,10 @@ pub(super) fn rules(prefix: &Path, text: &[u8]) -> Gitignore {
     let mut builder = GitignoreBuilder::new(prefix);
     for line in text.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if let Ok(Ok(Some(pattern))) = std::str::from_utf8(line).map(pattern) {
+        let Ok(line) = std::str::from_utf8(line) else {
+            continue;
+        };
+        if let Ok(Some(pattern)) | Err(Unsound::Backward { as_git: pattern }) = pattern(line) {
             // One that is no pattern after all fits nothing.
             let _ = builder.add_line(None, &pattern);
         }
@@ -32,6 +35,9 @@ mod tests {
             (b"a\xff\ntarget", "target", true),
             (b"[a\ntarget", "target", true),
             (b"[a", "[a", false),
+            (b"[b-ax]", "x", true),
+            (b"[b-a]", "b", true),
+            (b"[b-a]", "a", false),
             (b"x  \r\n", "x", true),
             (b"!\n/", "x", false),
             (b"\xef\xbb\xbfx", "x", true),
