@@ -3,7 +3,7 @@
 //! Most of a project is as it was. So neither side's whole list is kept: each is compared with the
 //! manifest as it arrives, and only what differs is written down.
 
-use super::entry::{Located, Row, Seen};
+use super::entry::{Found, Located, Row, Rows, Seen};
 use super::manifest::{Line, Lines, Same, Side};
 use super::spool::{Reader, Spool, Spooled};
 use crate::RelPath;
@@ -138,43 +138,20 @@ pub(super) trait Steps {
     fn next_step(&mut self) -> Result<Option<Step>, Fault>;
 }
 
-/// The manifest, and what differs from it.
-#[derive(Debug)]
-pub(super) struct Differences {
-    pub(super) base: Lines,
-    pub(super) host: Reader<Difference>,
-    pub(super) inside: Reader<Difference>,
-}
-
-impl Steps for Differences {
+impl Steps for Rows<Difference> {
     fn next_step(&mut self) -> Result<Option<Step>, Fault> {
-        let paths = [
-            self.base.peek()?.map(Located::path),
-            self.host.peek()?.map(Located::path),
-            self.inside.peek()?.map(Located::path),
-        ];
-        let Some(first) = paths.into_iter().flatten().min() else {
+        let found = match self.found()? {
+            Found {
+                base: Some(line),
+                host: None,
+                inside: None,
+            } if line.digest().is_some() => return Ok(Some(Step::Same(line))),
+            found => found,
+        };
+        let Some(path) = found.path().cloned() else {
             return Ok(None);
         };
-        let [in_base, in_host, is_inside] = paths.map(|path| path == Some(first));
-        let differs = in_host || is_inside;
-        let path = differs.then(|| first.clone());
-        let base = if in_base { self.base.next()? } else { None };
-        let (path, base) = match (path, base) {
-            (None, Some(line)) if line.digest().is_some() => return Ok(Some(Step::Same(line))),
-            (None, Some(line)) => (line.path.clone(), Some(line)),
-            (Some(path), base) => (path, base),
-            (None, None) => return Ok(None),
-        };
-        let host = if in_host { self.host.next()? } else { None };
-        let mut inside = None;
-        if is_inside {
-            inside = self.inside.next()?;
-            // A directory that cannot be entered is named twice: as found and as missed.
-            while self.inside.peek()?.map(Located::path) == Some(&path) {
-                inside = self.inside.next()?;
-            }
-        }
+        let Found { base, host, inside } = found;
         let now = |found: Option<Difference>, side| match found {
             Some(Difference::Seen { seen, .. }) => Some(seen),
             Some(Difference::Gone(_)) => None,
@@ -227,7 +204,7 @@ pub(super) fn doubtful(
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::{Rows, SeenKind};
+    use super::super::entry::SeenKind;
     use super::super::manifest::{LineKind, Writer};
     use super::super::scan::NO_SIGNATURE;
     use super::*;
@@ -382,7 +359,7 @@ mod tests {
                 asked.insert(path);
             }
             prop_assert_eq!(count, asked.len() as u64);
-            let mut steps = Differences {
+            let mut steps = Rows {
                 base: Lines::open(&at).unwrap(),
                 host: on_host.read(),
                 inside: on_inside.read(),

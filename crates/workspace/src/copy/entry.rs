@@ -6,6 +6,7 @@ use super::spool::Reader;
 use crate::RelPath;
 use glovebox_proto::tree::Signature;
 use glovebox_proto::{Code, Fault};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -64,47 +65,69 @@ pub(super) struct Row {
     pub(super) inside: Option<Seen>,
 }
 
-/// The lists side by side.
+/// The manifest and a list of each side, next to each other.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct Rows<T> {
     pub(super) base: Lines,
-    pub(super) host: Reader<Seen>,
-    pub(super) inside: Reader<Seen>,
+    pub(super) host: Reader<T>,
+    pub(super) inside: Reader<T>,
 }
 
-impl Rows {
-    /// The next path that any of them has.
-    pub(super) fn next(&mut self) -> Result<Option<Row>, Fault> {
+/// What each list has at one path.
+#[derive(Debug)]
+pub(super) struct Found<T> {
+    pub(super) base: Option<Line>,
+    pub(super) host: Option<T>,
+    pub(super) inside: Option<T>,
+}
+
+impl<T: Located> Found<T> {
+    /// The path, unless no list has anything.
+    pub(super) fn path(&self) -> Option<&RelPath> {
+        let of_side = || self.host.as_ref().or(self.inside.as_ref());
+        let of_base = self.base.as_ref().map(Located::path);
+        of_base.or_else(|| of_side().map(Located::path))
+    }
+}
+
+impl<T: Located + DeserializeOwned> Rows<T> {
+    /// What there is at the next path that any list has; nothing in any at the end.
+    pub(super) fn found(&mut self) -> Result<Found<T>, Fault> {
         let paths = [
             self.base.peek()?.map(Located::path),
             self.host.peek()?.map(Located::path),
             self.inside.peek()?.map(Located::path),
         ];
-        let Some(first) = paths.into_iter().flatten().min() else {
-            return Ok(None);
-        };
-        let [in_base, in_host, is_inside] = paths.map(|path| path == Some(first));
-        let path = first.clone();
+        let first = paths.into_iter().flatten().min();
+        let [in_base, in_host, is_inside] = paths.map(|path| path.is_some() && path == first);
         let base = if in_base { self.base.next()? } else { None };
         let host = if in_host { self.host.next()? } else { None };
-        let mut inside = None;
-        if is_inside {
+        let mut inside = if is_inside { self.inside.next()? } else { None };
+        // A directory that cannot be entered is named twice: as found and as missed.
+        while let Some(found) = &inside
+            && let Some(next) = self.inside.peek()?
+            && next.path() == found.path()
+        {
             inside = self.inside.next()?;
-            // A directory that cannot be entered is named twice: as found and as missed.
-            while self.inside.peek()?.map(Located::path) == Some(&path) {
-                inside = self.inside.next()?;
-            }
         }
-        Ok(Some(Row {
+        Ok(Found { base, host, inside })
+    }
+}
+
+impl Rows<Seen> {
+    /// The next path that any of them has.
+    pub(super) fn next(&mut self) -> Result<Option<Row>, Fault> {
+        let found = self.found()?;
+        Ok(found.path().cloned().map(|path| Row {
             path,
-            base,
-            host,
-            inside,
+            base: found.base,
+            host: found.host,
+            inside: found.inside,
         }))
     }
 }
 
-impl Steps for Rows {
+impl Steps for Rows<Seen> {
     fn next_step(&mut self) -> Result<Option<Step>, Fault> {
         Ok(self.next()?.map(|row| Step::Row(Box::new(row))))
     }

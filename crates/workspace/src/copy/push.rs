@@ -5,7 +5,7 @@
 //! changed too is left alone and named, unless the caller says that the project wins. Only what an
 //! earlier push brought is ever deleted.
 
-use super::difference::{Comparison, Difference, Differences, Finds as _, Steps, doubtful};
+use super::difference::{Comparison, Difference, Finds as _, Steps, doubtful};
 use super::entry::Rows;
 use super::manifest::{Lines, Side, Writer};
 use super::receipt::{Decided, Receipts, receive};
@@ -123,7 +123,7 @@ pub fn push(
     let told = told.map_err(collect)?;
 
     let transfer = |fault| SyncError::push(Stage::Transfer, fault);
-    let differences = Differences {
+    let differences = Rows {
         base: Lines::open(recorded.manifest).map_err(collect)?,
         host: host.read(),
         inside: inside.read(),
