@@ -188,6 +188,9 @@ fn unanswered(error: &ServiceError) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rmcp::model::{CancelledNotificationParam, ClientCapabilities, ClientConfig, ErrorData};
+    use rmcp::service::{NotificationContext, RequestContext};
+    use rmcp::{ClientHandler, RoleClient, ServerHandler, ServiceExt as _};
     use serde_json::{Value, json};
 
     fn result(action: ElicitationAction, content: Option<Value>) -> Answer {
@@ -219,6 +222,64 @@ mod tests {
         for action in [ElicitationAction::Decline, ElicitationAction::Cancel] {
             let answer = result(action, Some(json!({ "allow": true })));
             assert!(matches!(answer, Answer::Deny(_)));
+        }
+    }
+
+    /// A client whose user looks at the question and goes away.
+    struct Silent {
+        asked: mpsc::UnboundedSender<&'static str>,
+    }
+
+    impl ClientHandler for Silent {
+        fn get_info(&self) -> ClientConfig {
+            let mut info = ClientConfig::default();
+            info.capabilities = ClientCapabilities::builder().enable_elicitation().build();
+            info
+        }
+
+        async fn create_elicitation(
+            &self,
+            _question: ElicitRequestParams,
+            _cx: RequestContext<RoleClient>,
+        ) -> Result<ElicitResult, ErrorData> {
+            self.asked.send("asked").unwrap();
+            std::future::pending().await
+        }
+
+        async fn on_cancelled(
+            &self,
+            _which: CancelledNotificationParam,
+            _cx: NotificationContext<RoleClient>,
+        ) {
+            self.asked.send("cancelled").unwrap();
+        }
+    }
+
+    struct Server;
+
+    impl ServerHandler for Server {}
+
+    /// The clock stands still while anything moves, and leaps when all wait.
+    #[tokio::test(start_paused = true)]
+    async fn a_question_nobody_answers_is_a_no_in_the_end_and_is_taken_back() {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (asked, mut seen) = mpsc::unbounded_channel();
+        let (server, client) = tokio::join!(Server.serve(near), Silent { asked }.serve(far));
+        let (server, _client) = (server.unwrap(), client.unwrap());
+        let (answer, answered) = sync_channel(1);
+        let query = Query {
+            message: "May it?".to_owned(),
+            answer,
+            given_up: CancellationToken::new(),
+        };
+        let begun = tokio::time::Instant::now();
+        put(server.peer(), query).await;
+        assert_eq!(begun.elapsed().as_secs(), ASK_WAIT.as_secs());
+        let why = "nobody answered within 10 minutes".to_owned();
+        assert_eq!(answered.try_recv(), Ok(Answer::Deny(why)));
+        for word in ["asked", "cancelled"] {
+            let next = tokio::time::timeout(ASK_WAIT, seen.recv()).await;
+            assert_eq!(next, Ok(Some(word)));
         }
     }
 }
