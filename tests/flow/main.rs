@@ -17,6 +17,7 @@ mod endings;
 mod flood;
 mod forks;
 mod hands;
+mod interrupted;
 mod mistakes;
 mod policy;
 mod projects;

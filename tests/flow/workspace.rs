@@ -1,22 +1,20 @@
 //! The loop closed: what a command changes comes back, all of it or nothing, and nothing else does.
 
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-use testkit::{Person, has_program, skip, wait_until};
+use std::path::Path;
+use std::time::Duration;
+use testkit::{Person, has_program, skip};
 
 const MAKE: &str = "git init -q -b main . && git config user.name T && git config user.email t@example.org && \
     mkdir src && echo foo > src/x && echo y > y && echo a > a && echo c > c && git add . && git commit -q -m first";
 const WORK: &str = "sed -i s/foo/bar/ src/x && rm y && mv a b && chmod +x c";
 
 /// What a tree is: names, kinds, modes and contents; `.git` aside.
-type Tree = Vec<(Vec<u8>, String)>;
+pub(crate) type Tree = Vec<(Vec<u8>, String)>;
 
-fn look(dir: &Path) -> Tree {
+pub(crate) fn look(dir: &Path) -> Tree {
     let mut tree = Vec::new();
     let mut pending = vec![dir.to_owned()];
     while let Some(at) = pending.pop() {
@@ -46,7 +44,7 @@ fn look(dir: &Path) -> Tree {
     tree
 }
 
-fn on_the_host(person: &Person, dir: &Path, script: &str) -> String {
+pub(crate) fn on_the_host(person: &Person, dir: &Path, script: &str) -> String {
     let mut command = person.program("sh");
     let output = command
         .args(["-c", script])
@@ -454,158 +452,5 @@ fn a_branch_leaves_the_working_tree_alone() {
         assert_eq!(host("git status --porcelain"), "");
         host("git checkout -q box/work");
         assert_eq!(look(&person.project()), wanted(person, MAKE, WORK));
-    });
-}
-
-fn killed(person: &Person, args: &[&str], after: Duration) -> bool {
-    let mut command: Command = person.program(person.binary());
-    let mut child = command
-        .args(args)
-        .current_dir(person.project())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(after);
-    let was_running = child.try_wait().unwrap().is_none();
-    // A command that ended meanwhile is as good.
-    let _ = child.kill();
-    child.wait().unwrap();
-    was_running
-}
-
-/// A moment in one of `rounds` parts of `whole`, at random within it.
-fn moment(whole: Duration, round: u32, rounds: u32) -> Duration {
-    let dice = RandomState::new().hash_one(round) as u32;
-    let part = f64::from(round) + f64::from(dice) / f64::from(u32::MAX);
-    whole.mul_f64(part / f64::from(rounds))
-}
-
-/// Kills pulls of `mib` MiB at random moments: `rounds` times.
-fn kill_pulls(person: &Person, mib: u32, rounds: u32) {
-    const FILES: u32 = 10;
-    for number in 0..64 {
-        person.write(format!("project/old/{number}"), format!("old {number}\n"));
-    }
-    person
-        .line("start -q --disk 2GiB --timeout none box")
-        .run()
-        .expect_code(0);
-    let each = mib / FILES;
-    let script = format!(
-        "head -c {each}M /dev/urandom > /tmp/seed; for i in $(seq 10 19); do (echo $i; cat /tmp/seed) > old/$i; done; \
-         rm old/5; mv old/6 moved; mkdir new; for i in $(seq 100); do echo $i > new/$i; done"
-    );
-    person.script("exec box", &script).run().expect_code(0);
-    let before = look(&person.project());
-    let destination = |number: u32| -> PathBuf {
-        let dir = person.place().root().join(format!("to{number}"));
-        let copy = format!("cp -a project {}", dir.display());
-        on_the_host(person, person.place().root(), &copy);
-        dir
-    };
-    let words =
-        |dir: &Path| ["pull", "-q", "box", "--to", &dir.display().to_string()].map(String::from);
-    let whole = destination(1000);
-    let begun = Instant::now();
-    person.glovebox(words(&whole)).run().expect_code(0);
-    let usual = begun.elapsed();
-    let after = look(&whole);
-    assert_ne!(before, after);
-    fs::remove_dir_all(&whole).unwrap();
-
-    let (mut untouched, mut complete) = (0, 0);
-    let mut dir = destination(0);
-    for round in 0..rounds {
-        let words = words(&dir);
-        let args: Vec<&str> = words.iter().map(String::as_str).collect();
-        killed(person, &args, moment(usual, round, rounds));
-        // A commit that has begun goes on by itself.
-        let mut found = Tree::new();
-        let is_settled = wait_until(Duration::from_secs(20), || {
-            found = look(&dir);
-            found == before || found == after
-        });
-        let (count, of) = (found.len(), after.len());
-        assert!(is_settled, "round {round}: {count} of {of}");
-        if found == before {
-            untouched += 1;
-            if round + 1 != rounds {
-                // The next one goes to the same place and meets what this one has left.
-                continue;
-            }
-        } else {
-            complete += 1;
-        }
-        // The next pull finishes the work and cleans up.
-        person.glovebox(args).run().expect_code(0);
-        assert_eq!(look(&dir), after, "round {round}");
-        let names: Vec<_> = fs::read_dir(&dir)
-            .unwrap()
-            .flatten()
-            .map(|entry| entry.file_name())
-            .collect();
-        assert!(
-            !names
-                .iter()
-                .any(|name| name.as_bytes().starts_with(b".glovebox")),
-            "{names:?}"
-        );
-        fs::remove_dir_all(&dir).unwrap();
-        dir = destination(round + 1);
-    }
-    assert!(
-        untouched > 0,
-        "{untouched} untouched, {complete} complete of {rounds}"
-    );
-    person.line("kill -q box").run().expect_code(0);
-}
-
-#[test]
-fn whoever_kills_a_pull_leaves_all_of_it_or_nothing() {
-    Person::each(|person| {
-        // An ordinary user's pull is the same one; a smaller one shows that.
-        let (mib, rounds) = if person.is_root() {
-            (500, 20)
-        } else {
-            (60, 10)
-        };
-        kill_pulls(person, mib, rounds);
-    });
-}
-
-#[test]
-fn whoever_interrupts_a_pull_leaves_the_host_as_it_was() {
-    Person::each(|person| {
-        person.line("start -q box").run().expect_code(0);
-        person
-            .script(
-                "exec box",
-                "head -c 200M /dev/zero > big; head -c 64M /dev/urandom > other",
-            )
-            .run()
-            .expect_code(0);
-        let mut child = person
-            .program(person.binary())
-            .args(["pull", "box"])
-            .current_dir(person.project())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(Duration::from_millis(150));
-        let pid = rustix::process::Pid::from_child(&child);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-        let status = child.wait().unwrap();
-        let found = look(&person.project());
-        match status.code() {
-            Some(130) => assert!(found.is_empty(), "{found:?}"),
-            // It was quicker.
-            other => assert_eq!((other, found.len()), (Some(0), 2)),
-        }
-        person.line("pull -q box").run().expect_code(0);
-        assert_eq!(look(&person.project()).len(), 2);
     });
 }

@@ -13,6 +13,7 @@ mod clients;
     reason = "shared with the conformance suite, which uses all of it"
 )]
 mod fixture;
+mod frozen;
 #[path = "../conformance/sshd.rs"]
 mod sshd;
 
