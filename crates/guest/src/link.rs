@@ -1,21 +1,18 @@
 //! The connection to the host: frames in, frames out, both bounded.
 
+use crate::outlet::{CONGESTED_BYTES, Outlet};
 use glovebox_proto::{
     Channel, Decoder, Fault, FrameKind, HEADER_BYTES, Header, Hello, Reply, RequestId, WireError,
     encode, encode_header, limits,
 };
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::io::IoSlice;
+use std::sync::Arc;
 
-/// Outgoing bytes from which on no stream data is produced until the host has read some.
-const CONGESTED_BYTES: usize = 256 << 10;
-/// Outgoing bytes from which on nothing is read from the host either. Much larger, for a host that
-/// is busy writing (input, credit, a batch of requests) must not find both sides waiting for the
-/// other to read.
+/// Outgoing bytes from which on nothing is read from the host either. Much larger than what stops
+/// stream data, for a host that is busy writing (input, credit, a batch of requests) must not find
+/// both sides waiting for the other to read.
 const FULL_BYTES: usize = 4 << 20;
-/// Buffer kept when everything has been sent.
-const KEPT_BYTES: usize = 64 << 10;
 
 /// Why the connection cannot go on.
 #[derive(Debug)]
@@ -32,9 +29,7 @@ pub(crate) enum LinkEnd {
 #[derive(Debug)]
 pub(crate) struct Link {
     input: OwnedFd,
-    output: OwnedFd,
-    out: Vec<u8>,
-    sent: usize,
+    outlet: Arc<Outlet>,
     /// Taken out while frames are handled, for they borrow from it.
     pub(crate) decoder: Decoder,
 }
@@ -44,9 +39,7 @@ impl Link {
     pub(crate) fn new(input: OwnedFd, output: OwnedFd) -> Self {
         Self {
             input,
-            output,
-            out: Vec::new(),
-            sent: 0,
+            outlet: Arc::new(Outlet::new(output)),
             decoder: Decoder::new(),
         }
     }
@@ -55,23 +48,19 @@ impl Link {
         &self.input
     }
 
-    pub(crate) const fn output(&self) -> &OwnedFd {
-        &self.output
-    }
-
-    /// Bytes waiting to be sent.
-    pub(crate) fn pending(&self) -> usize {
-        self.out.len() - self.sent
+    /// The outgoing side.
+    pub(crate) const fn outlet(&self) -> &Arc<Outlet> {
+        &self.outlet
     }
 
     /// Whether to stop producing.
     pub(crate) fn is_congested(&self) -> bool {
-        self.pending() >= CONGESTED_BYTES
+        self.outlet.pending() >= CONGESTED_BYTES
     }
 
     /// Whether to stop listening.
     pub(crate) fn is_full(&self) -> bool {
-        self.pending() >= FULL_BYTES
+        self.outlet.pending() >= FULL_BYTES
     }
 
     /// Reads once. `Ok` also when there was nothing.
@@ -87,36 +76,8 @@ impl Link {
         }
     }
 
-    /// Sends as much as the descriptor takes. Returns whether everything is out.
-    pub(crate) fn flush(&mut self) -> Result<bool, LinkEnd> {
-        while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::write(&self.output, rest) {
-                Ok(count) => self.sent += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    // Keep the unsent part at the front, so that the buffer does not creep.
-                    if self.sent >= CONGESTED_BYTES {
-                        self.out.drain(..self.sent);
-                        self.sent = 0;
-                    }
-                    return Ok(false);
-                }
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(LinkEnd::Closed),
-                Err(errno) => return Err(LinkEnd::Failed(errno)),
-            }
-        }
-        self.out.clear();
-        self.sent = 0;
-        if self.out.capacity() > 2 * CONGESTED_BYTES {
-            self.out.shrink_to(KEPT_BYTES);
-        }
-        Ok(true)
-    }
-
-    fn frame(&mut self, header: Header, payload: &[u8]) {
-        self.out.reserve(HEADER_BYTES + payload.len());
-        self.out.extend_from_slice(&encode_header(header));
-        self.out.extend_from_slice(payload);
+    fn frame(&self, header: Header, payload: &[u8]) {
+        self.outlet.push(&[&encode_header(header), payload]);
     }
 
     /// Queues the handshake.
@@ -129,13 +90,7 @@ impl Link {
 
     /// Queues the answer to a request.
     pub(crate) fn reply(&mut self, id: RequestId, answer: &Result<Reply, Fault>) {
-        // An answer that is too large to encode is answered by the fault that says so, and that one
-        // is small; the last resort cannot be reached.
-        let payload = encode(answer)
-            .or_else(|fault| encode(&Err::<Reply, _>(fault)))
-            .unwrap_or_default();
-        let header = Header::control(FrameKind::Reply, id, payload.len() as u32);
-        self.frame(header, &payload);
+        self.outlet.push(&[&answer_frames(id, &[], answer)]);
     }
 
     /// Queues stream bytes; at most `limits::MAX_DATA_BYTES` of them.
@@ -144,20 +99,11 @@ impl Link {
     }
 
     /// Sends stream bytes as far as the descriptor takes them at once, without copying, and queues
-    /// the rest; for many of them. An error shows again when the rest is flushed.
+    /// the rest; for many of them.
     pub(crate) fn data_now(&mut self, id: RequestId, channel: Channel, bytes: &[u8]) {
         for bytes in bytes.chunks(limits::MAX_DATA_BYTES as usize) {
             let header = Header::data(id, channel, bytes.len() as u32, false);
-            let head = encode_header(header);
-            let mut written = 0;
-            if self.pending() == 0 {
-                let parts = [IoSlice::new(&head), IoSlice::new(bytes)];
-                written = rustix::io::writev(&self.output, &parts).unwrap_or(0);
-            }
-            let head = head.get(written..).unwrap_or_default();
-            let rest = bytes.get(written.saturating_sub(HEADER_BYTES)..);
-            self.out.extend_from_slice(head);
-            self.out.extend_from_slice(rest.unwrap_or_default());
+            self.outlet.push_now([&encode_header(header), bytes]);
         }
     }
 
@@ -165,4 +111,30 @@ impl Link {
     pub(crate) fn credit(&mut self, id: RequestId, channel: Channel, bytes: u32) {
         self.frame(Header::credit(id, channel), &bytes.to_le_bytes());
     }
+}
+
+/// The frames that end a request: the last of its content, at most `limits::MAX_DATA_BYTES`, and its
+/// answer.
+pub(crate) fn answer_frames(
+    id: RequestId,
+    content: &[u8],
+    answer: &Result<Reply, Fault>,
+) -> Vec<u8> {
+    // An answer that is too large to encode is answered by the fault that says so, and that one
+    // is small; the last resort cannot be reached.
+    let payload = encode(answer)
+        .or_else(|fault| encode(&Err::<Reply, _>(fault)))
+        .unwrap_or_default();
+    let mut frames = Vec::with_capacity(2 * HEADER_BYTES + content.len() + payload.len());
+    let mut frame = |header, payload: &[u8]| {
+        frames.extend_from_slice(&encode_header(header));
+        frames.extend_from_slice(payload);
+    };
+    if !content.is_empty() {
+        let header = Header::data(id, Channel::Content, content.len() as u32, false);
+        frame(header, content);
+    }
+    let header = Header::control(FrameKind::Reply, id, payload.len() as u32);
+    frame(header, &payload);
+    frames
 }

@@ -23,6 +23,7 @@ mod hold;
 mod job;
 mod link;
 mod log;
+mod outlet;
 mod requests;
 mod serve;
 mod spill;

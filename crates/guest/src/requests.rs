@@ -7,7 +7,7 @@ use crate::job::{Feeder, Follower, STDERR, STDOUT, Waiter};
 use crate::serve::Server;
 use crate::terminal;
 use crate::timers::{Set, Timer};
-use crate::transfers::{Outcome, Reading, Writing};
+use crate::transfers::{self, Reading, Writing};
 use crate::tree::{Get, Put, Scan, Tree, Work};
 use crate::workers::Later;
 use glovebox_jail::process;
@@ -79,6 +79,13 @@ impl Server {
             self.timers.unset(timer);
         }
         self.link.reply(request, answer);
+    }
+
+    /// Forgets the requests that workers have answered by themselves.
+    pub(crate) fn forget_answered(&mut self) {
+        for id in self.link.outlet().answered() {
+            self.requests.remove(&id);
+        }
     }
 
     /// Handles one frame after the handshake.
@@ -311,7 +318,11 @@ impl Server {
     ) -> Result<(), Fault> {
         let cancel = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&cancel);
-        let step = move |later: &mut Later| work(&seen, later).map(Outcome::Reply);
+        let outlet = Arc::clone(self.link.outlet());
+        let step = move |later: &mut Later| {
+            let answer = work(&seen, later);
+            transfers::answer(&outlet, id, &[], &answer)
+        };
         self.workers.submit(id, Box::new(step))?;
         self.requests.insert(id, Open::Task { cancel, changes });
         Ok(())

@@ -12,7 +12,7 @@ use crate::job::Job;
 use crate::link::{Link, LinkEnd};
 use crate::requests::Open;
 use crate::timers::Timers;
-use crate::transfers::Outcome;
+use crate::transfers::{Buffers, Outcome};
 use crate::workers::Workers;
 use glovebox_jail::process::{self, Wardens};
 use glovebox_jail::stage0::Walls;
@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::time::Timespec;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Where logs spill to when they outgrow memory.
@@ -154,8 +155,8 @@ pub(crate) struct Server {
     pub(crate) again: Vec<(JobId, usize)>,
     /// Transfers that may have a step to do.
     pub(crate) kicks: Vec<RequestId>,
-    /// Buffers for transfers, with anything in them.
-    pub(crate) buffers: Vec<Vec<u8>>,
+    /// Buffers for transfers.
+    pub(crate) buffers: Arc<Buffers>,
     /// Where output is read to before it is logged and sent.
     pub(crate) scratch: Vec<u8>,
     pub(crate) dev_null: OwnedFd,
@@ -240,7 +241,7 @@ impl Server {
             hold: Hold::default(),
             again: Vec::new(),
             kicks: Vec::new(),
-            buffers: Vec::new(),
+            buffers: Arc::default(),
             scratch: Vec::new(),
             dev_null,
             top_layer: cx.is_init.then(TopLayer::begins),
@@ -359,6 +360,8 @@ impl Server {
 
     /// Handles the frames that have arrived, as long as there is room for answers.
     fn take_requests(&mut self) -> Result<(), LinkEnd> {
+        // After reading: the host may use an id again as soon as it has the answer.
+        self.forget_answered();
         // Handlers need all of `self` while the frame still borrows from the decoder.
         let mut decoder = std::mem::take(&mut self.link.decoder);
         let mut result = Ok(());
@@ -388,9 +391,9 @@ impl Server {
         // Whoever found the link congested during the last turn has stopped, even if this very
         // flush makes room.
         let was_congested = self.link.is_congested();
-        let is_out = self.link.flush()?;
+        let is_out = self.link.outlet().flush()?;
         if is_out == self.is_out_watched {
-            let output = self.link.output();
+            let output = self.link.outlet().fd();
             let result = if is_out {
                 epoll::delete(&self.epoll, output)
             } else {
@@ -445,8 +448,9 @@ impl Server {
     }
 
     fn send_last_words(&mut self) {
+        self.link.outlet().close_to_workers();
         let until = Instant::now() + LAST_WORDS;
-        while let Ok(false) = self.link.flush() {
+        while let Ok(false) = self.link.outlet().flush() {
             if Instant::now() > until {
                 return;
             }

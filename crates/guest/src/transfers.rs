@@ -6,11 +6,14 @@
 
 use crate::fault;
 use crate::files::{self, Sink, Source, WriteSpec};
+use crate::link;
+use crate::outlet::{Outlet, Sent};
 use crate::requests::Open;
 use crate::serve::Server;
 use crate::tree::Stepped;
 use crate::workers::Later;
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Buffers kept for the next transfer.
 const KEPT_BUFFERS: usize = 2;
@@ -20,14 +23,40 @@ const SMALL_BYTES: usize = 32 << 10;
 /// What a worker brings back.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The answer.
-    Reply(Reply),
+    /// The frames of the answer, which ends the request.
+    Answer(Vec<u8>),
+    /// Part of the answer is out already, and the rest is queued.
+    HalfAnswered,
     /// Part of a file, at the beginning of a buffer.
     Read(Source, Vec<u8>),
     /// The bytes in a buffer were written.
     Wrote(Sink, Vec<u8>),
     /// A step of a tree request.
     Tree(Box<Stepped>),
+}
+
+/// A few buffers for the next transfers, with anything in them: making one anew costs more than
+/// filling it.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    fn all(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        // A panic ends the process, so a poisoned lock is never seen.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Vec<u8> {
+        self.all().pop().unwrap_or_default()
+    }
+
+    /// Keeps a buffer of moderate size.
+    fn keep(&self, buffer: Vec<u8>) {
+        let mut all = self.all();
+        if all.len() < KEPT_BUFFERS && buffer.capacity() <= 2 * files::STEP_BYTES {
+            all.push(buffer);
+        }
+    }
 }
 
 /// A file on its way out.
@@ -129,10 +158,21 @@ impl Server {
                 let Some(source) = reading.source.take() else {
                     return;
                 };
-                let buffer = self.buffers.pop().unwrap_or_default();
+                let outlet = Arc::clone(self.link.outlet());
+                let buffers = Arc::clone(&self.buffers);
                 let step = move |_: &mut Later| {
-                    files::read_step(source, room, buffer)
-                        .map(|(source, buffer)| Outcome::Read(source, buffer))
+                    let (source, buffer) = match files::read_step(source, room, buffers.take()) {
+                        Ok(read) => read,
+                        Err(fault) => return answer(&outlet, id, &[], &Err(fault)),
+                    };
+                    if !source.is_end || source.read > SMALL_BYTES {
+                        return Some(Ok(Outcome::Read(source, buffer)));
+                    }
+                    // What is small and the last leaves together with the answer: the host wakes once.
+                    let content = buffer.get(..source.read).unwrap_or_default();
+                    let sent = answer(&outlet, id, content, &Ok(source.reply()));
+                    buffers.keep(buffer);
+                    sent
                 };
                 self.workers.submit(id, Box::new(step))
             }
@@ -146,11 +186,17 @@ impl Server {
                     Stage::Busy => return,
                     stage => stage,
                 };
-                let mut fresh = self.buffers.pop().unwrap_or_default();
+                let mut fresh = self.buffers.take();
                 fresh.clear();
                 let bytes = std::mem::replace(&mut writing.pending, fresh);
                 let is_complete = writing.is_complete;
-                let step = move |later: &mut Later| write_step(stage, bytes, is_complete, later);
+                let outlet = Arc::clone(self.link.outlet());
+                let step =
+                    move |later: &mut Later| match write_step(stage, bytes, is_complete, later) {
+                        Ok(Step::Wrote(sink, bytes)) => Some(Ok(Outcome::Wrote(sink, bytes))),
+                        Ok(Step::Done(reply)) => answer(&outlet, id, &[], &Ok(reply)),
+                        Err(fault) => answer(&outlet, id, &[], &Err(fault)),
+                    };
                 self.workers.submit(id, Box::new(step))
             }
             Some(Open::Tree(_)) => return self.kick_tree(id),
@@ -168,25 +214,22 @@ impl Server {
                 return;
             };
             match result {
-                Ok(Outcome::Reply(reply)) => self.answer(id, &Ok(reply)),
+                Ok(Outcome::Answer(frames)) => {
+                    self.requests.remove(&id);
+                    self.link.outlet().push(&[&frames]);
+                }
+                Ok(Outcome::HalfAnswered) => {}
                 Ok(Outcome::Read(source, buffer)) => {
                     self.was_read(id, source, &buffer);
-                    self.keep(buffer);
+                    self.buffers.keep(buffer);
                 }
                 Ok(Outcome::Wrote(sink, buffer)) => {
                     self.was_written(id, sink, buffer.len());
-                    self.keep(buffer);
+                    self.buffers.keep(buffer);
                 }
                 Ok(Outcome::Tree(stepped)) => self.tree_stepped(id, *stepped),
                 Err(fault) => self.answer(id, &Err(fault)),
             }
-        }
-    }
-
-    /// Keeps a few buffers of moderate size: making one anew costs more than filling it.
-    fn keep(&mut self, buffer: Vec<u8>) {
-        if self.buffers.len() < KEPT_BUFFERS && buffer.capacity() <= 2 * files::STEP_BYTES {
-            self.buffers.push(buffer);
         }
     }
 
@@ -200,19 +243,10 @@ impl Server {
         let bytes = buffer.get(..source.read).unwrap_or_default();
         if !bytes.is_empty() {
             reading.window.spend(bytes.len() as u32);
-            // What is small and all there is leaves together with the answer: the host wakes once.
-            if source.is_end && bytes.len() <= SMALL_BYTES {
-                self.link.data(id, Channel::Content, bytes);
-            } else {
-                self.link.data_now(id, Channel::Content, bytes);
-            }
+            self.link.data_now(id, Channel::Content, bytes);
         }
         if source.is_end {
-            let reply = Reply::Read {
-                bytes: source.bytes,
-                size: source.size,
-            };
-            return self.answer(id, &Ok(reply));
+            return self.answer(id, &Ok(source.reply()));
         }
         reading.source = Some(source);
         self.kicks.push(id);
@@ -234,13 +268,20 @@ impl Server {
     }
 }
 
+/// What a step of writing comes to.
+enum Step {
+    /// The bytes in the buffer were written; more may come.
+    Wrote(Sink, Vec<u8>),
+    Done(Reply),
+}
+
 /// Opens, writes, and puts in place, as far as the bytes go.
 fn write_step(
     stage: Stage,
     bytes: Vec<u8>,
     is_complete: bool,
     later: &mut Later,
-) -> Result<Outcome, Fault> {
+) -> Result<Step, Fault> {
     let mut sink = match stage {
         Stage::Wanted(spec) => Sink::open(spec)?,
         Stage::Open(sink) => sink,
@@ -248,7 +289,22 @@ fn write_step(
     };
     sink.write(&bytes)?;
     if is_complete {
-        return sink.commit(later).map(Outcome::Reply);
+        return sink.commit(later).map(Step::Done);
     }
-    Ok(Outcome::Wrote(sink, bytes))
+    Ok(Step::Wrote(sink, bytes))
+}
+
+/// Ends a request from a worker, with the last of its content, or brings that back for the loop to send.
+pub(crate) fn answer(
+    outlet: &Outlet,
+    id: RequestId,
+    content: &[u8],
+    answer: &Result<Reply, Fault>,
+) -> Option<Result<Outcome, Fault>> {
+    let frames = link::answer_frames(id, content, answer);
+    match outlet.answer(id, &frames) {
+        Sent::All => None,
+        Sent::Part => Some(Ok(Outcome::HalfAnswered)),
+        Sent::Nothing => Some(Ok(Outcome::Answer(frames))),
+    }
 }

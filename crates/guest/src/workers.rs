@@ -26,8 +26,8 @@ const MAX_RESULTS: usize = 8;
 const STACK_BYTES: usize = 128 << 10;
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Something to do elsewhere.
-pub(crate) type Work<T> = Box<dyn FnOnce(&mut Later) -> Result<T, Fault> + Send>;
+/// Something to do elsewhere. `None` when there is nothing to bring back: who asked has the answer.
+pub(crate) type Work<T> = Box<dyn FnOnce(&mut Later) -> Option<Result<T, Fault>> + Send>;
 
 /// Descriptors that are closed when the result is on its way. Closing the last one of a file that was
 /// removed frees its blocks, which nobody has to wait for.
@@ -93,6 +93,23 @@ impl<T> Shared<T> {
         // A panic ends the process, so a poisoned lock is never seen.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Puts a result where the loop takes it, as soon as there is room.
+    fn bring_back(&self, id: RequestId, result: Result<T, Fault>) {
+        let mut state = self.state();
+        while state.results.len() >= MAX_RESULTS && !state.is_closed {
+            state = self
+                .has_room
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state.results.push_back((id, result));
+        let is_first = state.results.len() == 1;
+        drop(state);
+        if is_first {
+            let _ = rustix::io::write(&self.announce, &[0]);
+        }
+    }
 }
 
 /// The threads and their queues.
@@ -132,7 +149,7 @@ impl<T: Send + 'static> Workers<T> {
         self.shared.wake.as_fd()
     }
 
-    /// Does `work` on some thread; its result comes back under `id`.
+    /// Does `work` on some thread; its result, if any, comes back under `id`.
     ///
     /// # Errors
     /// `busy` when not even one thread can be started.
@@ -271,26 +288,13 @@ fn live<T>(shared: &Shared<T>, generation: u32, called: &OwnedFd) {
             Ok(()) => work(&mut later),
             Err(errno) => {
                 let message = format!("file operations cannot be confined: {errno}");
-                Err(Fault::failed(Code::Unavailable, message))
+                Some(Err(Fault::failed(Code::Unavailable, message)))
             }
         };
+        if let Some(result) = result {
+            shared.bring_back(id, result);
+        }
+        later.0.clear();
         state = shared.state();
-        while state.results.len() >= MAX_RESULTS && !state.is_closed {
-            state = shared
-                .has_room
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        state.results.push_back((id, result));
-        if state.results.len() == 1 {
-            drop(state);
-            let _ = rustix::io::write(&shared.announce, &[0]);
-            later.0.clear();
-            state = shared.state();
-        } else if !later.0.is_empty() {
-            drop(state);
-            later.0.clear();
-            state = shared.state();
-        }
     }
 }

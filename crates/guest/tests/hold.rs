@@ -4,9 +4,10 @@
 mod client;
 
 use client::{Guest, sh};
-use glovebox_proto::{Channel, Code, Exec, Exit, Reply, Request, RequestId, Stdin};
+use glovebox_proto::{Channel, Code, Exec, Exit, Reply, Request, RequestId, Stdin, WriteMode};
 use serde_bytes::ByteBuf;
 use std::fs;
+use std::os::unix::fs::DirEntryExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,44 @@ fn what_changes_files_or_starts_commands_waits_and_all_else_is_answered() {
     assert_eq!(guest.ran(cat).unwrap().out(), "in the right order");
     assert!(temp.path().join("made").is_dir());
     assert!(!temp.path().join("never").exists());
+}
+
+#[test]
+fn nothing_says_still_while_a_change_is_being_made() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut guest = Guest::start_in(temp.path());
+    let contents = [b"a", b"b"].map(|byte| byte.repeat(200 << 10));
+    let inodes = || {
+        let entries = fs::read_dir(temp.path()).unwrap().map(Result::unwrap);
+        let mut inodes: Vec<_> = entries
+            .map(|entry| (entry.file_name(), entry.ino()))
+            .collect();
+        inodes.sort();
+        inodes
+    };
+    for round in 0..40 {
+        let written: Vec<_> = (0..6)
+            .map(|n| {
+                let id = guest.ask(&Request::FileWrite {
+                    path: ByteBuf::from(format!("f{n}")),
+                    mode: WriteMode::Replace,
+                    permissions: 0o644,
+                    make_parents: false,
+                });
+                guest.send(id, &contents[round % 2], true);
+                id
+            })
+            .collect();
+        let held = hold(&mut guest);
+        let before = inodes();
+        std::thread::sleep(Duration::from_millis(3));
+        assert_eq!(inodes(), before);
+        let_go(&mut guest, held);
+        for id in written {
+            guest.answer(id).unwrap();
+        }
+        assert_eq!(inodes().len(), 6);
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ mod client;
 
 use client::{Guest, PATIENCE, sh};
 use glovebox_proto::{
-    Capability, Channel, Code, FrameKind, Header, Hello, Reply, Request, RequestId, Role, encode,
-    encode_header, limits,
+    Capability, Channel, Code, FrameKind, Header, Hello, Reply, Request, RequestId, Role,
+    WriteMode, encode, encode_header, limits,
 };
 use serde_bytes::ByteBuf;
 use std::io::Write as _;
@@ -263,4 +263,100 @@ fn wrong_usage_is_one_line() {
         text.starts_with("glovebox-guest: usage") && text.lines().count() == 1,
         "{text}"
     );
+}
+
+fn stat_here() -> Request {
+    Request::Stat {
+        path: ByteBuf::from("."),
+        follow: true,
+    }
+}
+
+#[test]
+fn an_id_is_free_as_soon_as_its_answer_is_there() {
+    let mut guest = Guest::start();
+    let stat = encode(&stat_here()).unwrap();
+    let header = |id| Header::control(FrameKind::Request, id, stat.len() as u32);
+    // Several at once, so that the guest is at work whenever one of them is asked again.
+    let ids = [1, 2, 3, 4, 5, 6].map(RequestId);
+    for id in ids {
+        guest.frame(header(id), &stat);
+    }
+    let mut count = 0;
+    let deadline = Instant::now() + PATIENCE;
+    while count < 20_000 {
+        assert!(guest.turn(deadline), "the guest closed the link");
+        for id in ids {
+            if let Some(answer) = guest.replies.remove(&id) {
+                answer.unwrap();
+                guest.frame(header(id), &stat);
+                count += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cancel_that_meets_the_answer_leaves_one_answer_and_nothing_open() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), [7; 100]).unwrap();
+    let mut guest = Guest::start_in(dir.path());
+    let read = Request::FileRead {
+        path: ByteBuf::from("f"),
+        offset: 0,
+        max_bytes: None,
+    };
+    let write = Request::FileWrite {
+        path: ByteBuf::from("w"),
+        mode: WriteMode::Replace,
+        permissions: 0o644,
+        make_parents: false,
+    };
+    let requests = [stat_here(), read, write];
+    for round in 0..=limits::MAX_OPEN_REQUESTS {
+        let request = &requests[round % 3];
+        let id = guest.ask(request);
+        if round % 3 == 2 {
+            guest.send(id, b"new", true);
+        }
+        // Sometimes before the worker has begun, sometimes after it has answered.
+        let until = Instant::now() + Duration::from_micros(round as u64 % 100);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        guest.cancel(id);
+        if let Err(fault) = guest.answer(id) {
+            assert_eq!(fault.code, Code::Cancelled);
+        }
+    }
+    // A second answer to any of them would be there by now.
+    guest.call(&stat_here()).unwrap();
+    assert_eq!(std::fs::read(dir.path().join("w")).unwrap(), b"new");
+}
+
+#[test]
+fn answers_of_workers_and_output_of_jobs_keep_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..30_000_u32).map(|n| (n / 7) as u8).collect();
+    std::fs::write(dir.path().join("f"), &content).unwrap();
+    let mut guest = Guest::start_in(dir.path());
+    let mut flood = sh("head -c 8000000 /dev/zero");
+    flood.stream_output = true;
+    let flood = guest.ask(&Request::Exec(flood));
+    let read = Request::FileRead {
+        path: ByteBuf::from("f"),
+        offset: 0,
+        max_bytes: None,
+    };
+    let asked: Vec<_> = (0..600).map(|_| guest.ask(&read)).collect();
+    // Nobody reads meanwhile: what does not leave at once has to wait within bounds.
+    std::thread::sleep(Duration::from_millis(200));
+    let resident = guest.status_kib("VmHWM");
+    assert!(resident < 16 << 10, "{resident} KiB");
+    for id in asked {
+        guest.answer(id).unwrap();
+        assert!(guest.take(id, Channel::Content) == content, "{id}");
+    }
+    let flooded = guest.ran(flood).unwrap();
+    assert_eq!((flooded.code(), flooded.stdout.len()), (0, 8_000_000));
 }

@@ -2,7 +2,7 @@
 
 use super::{require_regular, shown};
 use crate::fault;
-use glovebox_proto::{Fault, limits};
+use glovebox_proto::{Fault, Reply, limits};
 use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
@@ -43,6 +43,14 @@ impl Source {
             bytes: 0,
             read: 0,
             is_end: false,
+        }
+    }
+
+    /// The answer when nothing more comes.
+    pub(crate) fn reply(&self) -> Reply {
+        Reply::Read {
+            bytes: self.bytes,
+            size: self.size,
         }
     }
 

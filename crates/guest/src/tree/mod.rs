@@ -211,7 +211,7 @@ impl Server {
             return self.answer(id, &answer);
         }
         if let Some(step) = tree.next_step()
-            && let Err(fault) = self.workers.submit(id, Box::new(move |_| step()))
+            && let Err(fault) = self.workers.submit(id, Box::new(move |_| Some(step())))
         {
             self.answer(id, &Err(fault));
         }
