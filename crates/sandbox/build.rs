@@ -149,8 +149,12 @@ fn build(
             cargo.env_remove(name);
         }
     }
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    let mut flags = vec!["-Ctarget-feature=+crt-static"];
     if target.as_bytes().ends_with(b"-musl") {
+        // What the program corrects in itself before `main`, because of the address it is loaded at, as a
+        // list of a few kilobytes instead of 220, all of which each start would read. A linker that cannot
+        // pack it says so and goes on.
+        flags.push("-Clink-arg=-Wl,-z,pack-relative-relocs");
         // What a crate brings in C or assembler needs no compiler of its own for musl: such code calls
         // nothing but what every C library has under the same name.
         let name = target.to_string_lossy().replace('-', "_");
@@ -161,6 +165,7 @@ fn build(
             }
         }
     }
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     cargo.current_dir(root);
     let package = program.package;
     let output = cargo

@@ -85,6 +85,7 @@ struct Frequent {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one, and it is moved on"
