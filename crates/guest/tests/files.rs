@@ -244,6 +244,37 @@ fn writing_replaces_whole_files() {
 }
 
 #[test]
+fn what_has_the_name_of_a_file_to_come_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut guest = Guest::start_in(dir.path());
+    let taken = dir
+        .path()
+        .join(format!(".glovebox.{}.new", guest.child.id()));
+    std::fs::write(&taken, "mine").unwrap();
+    for (name, mode) in [("a", WriteMode::Replace), ("b", WriteMode::CreateNew)] {
+        guest.write_file(&write(name, mode), b"content").unwrap();
+        assert_eq!(std::fs::read(dir.path().join(name)).unwrap(), b"content");
+    }
+    assert_eq!(std::fs::read(&taken).unwrap(), b"mine");
+    // Also when it is one of ours: both are being written at the same time.
+    std::fs::remove_file(&taken).unwrap();
+    let ids = ["a", "c"].map(|name| {
+        let id = guest.ask(&write(name, WriteMode::Replace));
+        guest.send(id, name.as_bytes(), false);
+        id
+    });
+    guest.listen(Duration::from_millis(50));
+    assert!(taken.exists(), "the name is another than this test thinks");
+    for (id, name) in ids.into_iter().zip(["a", "c"]) {
+        guest.send(id, b"!", true);
+        guest.answer(id).unwrap();
+        let content = std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(content, format!("{name}!"));
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+}
+
+#[test]
 fn readers_see_old_or_new() {
     let dir = tempfile::tempdir().unwrap();
     let mut guest = Guest::start_in(dir.path());

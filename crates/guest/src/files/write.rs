@@ -95,13 +95,6 @@ fn failed(path: &[u8], errno: Errno) -> Fault {
 impl Sink {
     /// Opens what is written to.
     pub(crate) fn open(spec: WriteSpec) -> Result<Self, Fault> {
-        let fail = |errno| failed(&spec.path, errno);
-        if spec.make_parents
-            && let Some((parent, _)) = split(&spec.path)
-            && rustix::fs::access(parent, Access::EXISTS).is_err()
-        {
-            make_all(parent).map_err(fail)?;
-        }
         match spec.mode {
             WriteMode::Append => Self::append(spec),
             WriteMode::Replace | WriteMode::CreateNew | WriteMode::ReplaceKnown(_) => {
@@ -112,6 +105,12 @@ impl Sink {
 
     fn append(spec: WriteSpec) -> Result<Self, Fault> {
         let fail = |errno| failed(&spec.path, errno);
+        if spec.make_parents
+            && let Some((parent, _)) = split(&spec.path)
+            && rustix::fs::access(parent, Access::EXISTS).is_err()
+        {
+            make_all(parent).map_err(fail)?;
+        }
         let flags =
             OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(spec.permissions & 0o7777);
@@ -146,27 +145,18 @@ impl Sink {
     fn replace(spec: WriteSpec) -> Result<Self, Fault> {
         let fail = |errno| failed(&spec.path, errno);
         let is_exclusive = spec.mode == WriteMode::CreateNew;
-        // A link is written through, as an editor would, and not replaced by a file.
-        let path = if is_exclusive {
-            spec.path.clone()
-        } else {
-            resolve(&spec.path)?
+        let is_link =
+            |old: &Stat| FileType::from_raw_mode(old.st_mode) == FileType::Symlink && !is_exclusive;
+        let (dir, target, old) = match look(&spec.path, &spec, spec.make_parents)? {
+            // A link is written through, as an editor would, and not replaced by a file.
+            (_, _, Some(old)) if is_link(&old) => look(&resolve(&spec.path)?, &spec, false)?,
+            found => found,
         };
-        let Some((parent, target)) = split(&path) else {
-            let message = format!("{} names a directory", shown(&spec.path));
-            return Err(Fault::failed(Code::IsDirectory, message));
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(parent, flags, Mode::empty()).map_err(fail)?;
-        let old = match rustix::fs::statat(&dir, target, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) if is_exclusive => return Err(fail(Errno::EXIST)),
-            Ok(stat) => {
-                require_regular(&stat, &spec.path)?;
-                Some(stat)
-            }
-            Err(Errno::NOENT) => None,
-            Err(errno) => return Err(fail(errno)),
-        };
+        match &old {
+            Some(_) if is_exclusive => return Err(fail(Errno::EXIST)),
+            Some(old) => require_regular(old, &spec.path)?,
+            None => {}
+        }
         let permissions = old.as_ref().map_or(spec.permissions, |stat| stat.st_mode) & 0o7777;
         let private = Mode::RUSR | Mode::WUSR;
         let can_exchange = spec
@@ -180,7 +170,7 @@ impl Sink {
             place: Some(Place {
                 dir,
                 temporary,
-                target: target.to_vec(),
+                target,
             }),
             is_new: old.is_none(),
             can_exchange,
@@ -347,6 +337,31 @@ fn unseen(path: &[u8]) -> Fault {
     )
 }
 
+/// The directory and the name that a path leads to, and what is there now.
+fn look(
+    path: &[u8],
+    spec: &WriteSpec,
+    make_parents: bool,
+) -> Result<(OwnedFd, Vec<u8>, Option<Stat>), Fault> {
+    let fail = |errno| failed(&spec.path, errno);
+    let Some((parent, target)) = split(path) else {
+        let message = format!("{} names a directory", shown(&spec.path));
+        return Err(Fault::failed(Code::IsDirectory, message));
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = || rustix::fs::open(parent, flags, Mode::empty());
+    let dir = match open() {
+        Err(Errno::NOENT) if make_parents => make_all(parent).and_then(|()| open()),
+        other => other,
+    };
+    let dir = dir.map_err(fail)?;
+    match rustix::fs::statat(&dir, target, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok((dir, target.to_vec(), Some(stat))),
+        Err(Errno::NOENT) => Ok((dir, target.to_vec(), None)),
+        Err(errno) => Err(fail(errno)),
+    }
+}
+
 /// Follows symbolic links at the end of an absolute path.
 fn resolve(path: &[u8]) -> Result<Vec<u8>, Fault> {
     let mut path = path.to_vec();
@@ -382,8 +397,11 @@ pub(crate) fn temporary_prefix() -> String {
 
 /// A new file with a name nobody uses.
 pub(crate) fn temporary_in(dir: &OwnedFd, mode: Mode) -> Result<(OwnedFd, Vec<u8>), Errno> {
-    for _ in 0..1000 {
-        let name = temporary_name();
+    // Usually the same: that nothing has this name the kernel still knows from the last time, and of a
+    // new one each layer has to be asked.
+    let usual = format!("{}new", temporary_prefix()).into_bytes();
+    let names = std::iter::once(usual).chain(std::iter::repeat_with(temporary_name));
+    for name in names.take(1000) {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match rustix::fs::openat(dir, name.as_slice(), flags, mode) {
             Ok(file) => return Ok((file, name)),
