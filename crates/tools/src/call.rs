@@ -63,9 +63,13 @@ impl<'a> Call<'a> {
 
     /// [`Self::ask`] with what the request itself may take.
     pub(crate) fn ask_for(&self, request: Request, inner: Duration) -> Result<Reply, Fault> {
-        let mut stream = self.sandbox().open(request)?;
+        self.answer(self.sandbox().open(request)?, inner)
+    }
+
+    /// The answer to an open request, within `wait` and some more.
+    fn answer(&self, mut stream: Stream, wait: Duration) -> Result<Reply, Fault> {
         loop {
-            if let Incoming::Reply(reply) = self.next(&mut stream, inner)? {
+            if let Incoming::Reply(reply) = self.next(&mut stream, wait)? {
                 return reply;
             }
         }
@@ -118,14 +122,24 @@ impl<'a> Call<'a> {
         permissions: u32,
         content: &[u8],
     ) -> Result<Reply, Fault> {
-        let mut stream = self
-            .sandbox()
-            .send_file(path.as_bytes(), mode, permissions, content)?;
-        loop {
-            if let Incoming::Reply(reply) = self.next(&mut stream, Duration::ZERO)? {
-                return reply;
-            }
-        }
+        self.written(self.begin_write(path, mode, permissions, content)?)
+    }
+
+    /// Has a file written; there is time for something else before it is [`Self::written`].
+    pub(crate) fn begin_write(
+        &self,
+        path: &str,
+        mode: WriteMode,
+        permissions: u32,
+        content: &[u8],
+    ) -> Result<Stream, Fault> {
+        self.sandbox()
+            .send_file(path.as_bytes(), mode, permissions, content)
+    }
+
+    /// What came of [`Self::begin_write`].
+    pub(crate) fn written(&self, stream: Stream) -> Result<Reply, Fault> {
+        self.answer(stream, Duration::ZERO)
     }
 }
 

@@ -42,14 +42,17 @@ impl Tool for Write {
             seen.map_or(Known::Nothing, |digest| Known::Digest(digest.into()))
         };
         let mode = WriteMode::ReplaceKnown(known);
-        let old = match call.write(&self.path, mode, 0o644, content) {
+        let writing = call.begin_write(&self.path, mode, 0o644, content)?;
+        // While the guest is at it.
+        let digest = blake3::hash(content);
+        let (bytes, lines) = (content.len(), count_lines(content));
+        let old = match call.written(writing) {
             Ok(Reply::WrittenOver { old, .. }) => old,
             Ok(other) => return Err(unexpected(&other)),
             Err(fault) if fault.code == Code::UnseenContent => return Err(self.unseen()),
             Err(fault) => return Err(fault),
         };
-        call.hands.ledger.note(&self.path, blake3::hash(content));
-        let (bytes, lines) = (content.len(), self.content.lines().count());
+        call.hands.ledger.note(&self.path, digest);
         let is_new = old == Old::Nothing;
         let word = if is_new { "written anew" } else { "replaced" };
         let path = visible::line_of_text(&self.path);
@@ -77,6 +80,12 @@ impl Write {
     }
 }
 
+fn count_lines(content: &[u8]) -> usize {
+    let ends = memchr::memchr_iter(b'\n', content).count();
+    let has_rest = content.last().is_some_and(|last| *last != b'\n');
+    ends + usize::from(has_rest)
+}
+
 /// The change, unless it is too large to be worth showing, or none of text.
 fn change(old: Old, new: String) -> Option<Change> {
     let old = match old {
@@ -86,4 +95,20 @@ fn change(old: Old, new: String) -> Option<Change> {
     };
     let is_small = old.len() as u64 <= MAX_OLD_BYTES && new.len() as u64 <= MAX_OLD_BYTES;
     is_small.then(|| Change::between(old, new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_as_they_are_read() {
+        for text in ["", "a", "a\n", "a\nb", "\n", "\n\n", "a\r\nb\r\n", "\r"] {
+            assert_eq!(
+                count_lines(text.as_bytes()),
+                text.lines().count(),
+                "{text:?}"
+            );
+        }
+    }
 }
