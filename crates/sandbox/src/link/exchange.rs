@@ -4,6 +4,7 @@
 use crate::stream::Incoming;
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, Request, SendWindow, Stdin, WireError};
 use std::collections::VecDeque;
+use std::time::Instant;
 
 /// Data of one channel is gathered into pieces of up to this size, so that a guest that sends
 /// single bytes costs no more memory than one that sends whole frames.
@@ -90,6 +91,8 @@ pub(crate) struct Exchange {
     inbound: [Inbound; 3],
     outbound: SendWindow,
     has_finished_input: bool,
+    /// Until when whoever waits for the answer does not sleep.
+    pub(crate) eager_until: Option<Instant>,
     is_answered: bool,
     /// Nobody waits for it any more; what still comes is thrown away until the reply.
     pub(crate) is_abandoned: bool,
@@ -119,6 +122,7 @@ impl Exchange {
             inbound: [Inbound::default(); 3],
             outbound: SendWindow::new(),
             has_finished_input: !flow.has_input,
+            eager_until: None,
             is_answered: false,
             is_abandoned: false,
         }

@@ -15,6 +15,7 @@
 //! Everything the guest sends is untrusted: frames are bounded by `proto`, and a frame that does
 //! not fit an open request ends the link. Nothing is guessed or repaired.
 
+mod eager;
 mod exchange;
 mod handshake;
 mod outgoing;
@@ -25,6 +26,7 @@ pub(crate) use handshake::{Greeted, greet, set_nonblocking};
 pub(crate) use outgoing::Outgoing;
 
 use crate::stream::Incoming;
+use eager::{Seen, look_out};
 use exchange::Exchange;
 use glovebox_proto::limits::{MAX_DATA_BYTES, MAX_OPEN_REQUESTS};
 use glovebox_proto::{
@@ -192,7 +194,7 @@ impl Link {
     fn open_as(
         &self,
         request: &Request,
-        exchange: Exchange,
+        mut exchange: Exchange,
         input: Option<&[u8]>,
     ) -> Result<u32, Fault> {
         request.validate()?;
@@ -210,6 +212,7 @@ impl Link {
                 .retryable());
             }
             let id = shared.free_id();
+            exchange.eager_until = shared.eagerness.until(request);
             shared.exchanges.insert(id, exchange);
             id
         };
@@ -451,7 +454,14 @@ impl Link {
                 is_leading = true;
                 shared.has_leader = true;
                 shared.forget(token.take());
+                let exchange = shared.exchanges.get(&request);
+                let eager_until = exchange.and_then(|exchange| exchange.eager_until);
                 drop(shared);
+                if let Some(until) = eager_until
+                    && look_out(&self.reader, until) == Seen::Crowd
+                {
+                    lock(&self.shared).eagerness.note_crowd();
+                }
                 if let Err(fault) = self.poll_and_read(true, false, deadline) {
                     self.lose(fault);
                 }

@@ -1,5 +1,6 @@
 //! What the threads of one link share: the open requests, who leads, and who waits.
 
+use super::eager::Eagerness;
 use super::exchange::Exchange;
 use glovebox_proto::{Channel, Fault, FrameKind, FrameRef, Header, Reply, WireError, decode};
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ pub(super) struct Shared {
     pub(super) waiters: Vec<Waiter>,
     pub(super) last_token: u64,
     pub(super) lost: Option<Fault>,
+    pub(super) eagerness: Eagerness,
 }
 
 /// A thread that waits for something to happen to a request.

@@ -226,6 +226,25 @@ fn a_deadline_is_kept_and_the_late_reply_does_no_harm() {
 }
 
 #[test]
+fn an_answer_may_take_longer_than_it_is_looked_out_for() {
+    let (link, guest) = link(|mut peer| {
+        while let Some((id, _)) = peer.request() {
+            thread::sleep(Duration::from_millis(3));
+            peer.reply(id, &Ok(Reply::Done));
+        }
+    });
+    let stat = Request::Stat {
+        path: ByteBuf::from("x"),
+        follow: true,
+    };
+    for _ in 0..3 {
+        assert_eq!(call(&link, &stat).unwrap(), Reply::Done);
+    }
+    drop(link);
+    guest.join().unwrap();
+}
+
+#[test]
 fn a_flood_waits_for_its_reader() {
     const TOTAL: usize = 8 << 20;
     let (link, guest) = link(|mut peer| {
