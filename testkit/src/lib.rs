@@ -18,4 +18,4 @@ pub use home::{Glovebox, Home, binary};
 pub use model::{Asked, ModelServer, Step, Wanted};
 pub use person::{Person, UNPRIVILEGED_ID};
 pub use ran::{Ran, filters};
-pub use skip::{has_program, installed, is_root, skip_loudly};
+pub use skip::{has_layers_in_memory, has_program, installed, is_root, skip_loudly};

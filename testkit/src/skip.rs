@@ -52,6 +52,25 @@ pub fn has_program(name: &str) -> bool {
         })
 }
 
+/// Whether sandboxes can have their layers in memory here; says so where they cannot.
+///
+/// # Panics
+/// As [`skip_loudly`].
+pub fn has_layers_in_memory() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map_while(|number| number.parse::<u32>().ok());
+    let has_them = (numbers.next(), numbers.next()) >= (Some(6), Some(6));
+    if !has_them {
+        skip_loudly(
+            module_path!(),
+            "layers in memory need Linux 6.6, which gave tmpfs extended attributes for users",
+        );
+    }
+    has_them
+}
+
 /// A program in the directory where `cargo xtask test` installs clients and servers of others.
 pub fn installed(path: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;

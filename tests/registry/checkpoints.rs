@@ -416,15 +416,19 @@ fn frozen_layers_count_against_the_disk_limit() {
 fn only_layers_on_disk_have_checkpoints() {
     let ground = Ground::new();
     ground.place.start("host");
-    let mut spec = ground.spec();
-    spec.jail.layers = glovebox_sandbox::jail::spec::Layers::Memory;
-    spec.jail.limits.disk_bytes = Some(8 << 20);
-    ground
-        .place
-        .registry
-        .start(&spec, &name("memory"), &supervisor())
-        .unwrap();
-    for text in ["host", "memory"] {
+    let mut without = vec!["host"];
+    if testkit::has_layers_in_memory() {
+        let mut spec = ground.spec();
+        spec.jail.layers = glovebox_sandbox::jail::spec::Layers::Memory;
+        spec.jail.limits.disk_bytes = Some(8 << 20);
+        ground
+            .place
+            .registry
+            .start(&spec, &name("memory"), &supervisor())
+            .unwrap();
+        without.push("memory");
+    }
+    for text in without {
         let fault = ground
             .place
             .registry

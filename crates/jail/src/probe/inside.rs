@@ -225,6 +225,7 @@ fn overlay(state_dir: &Path) -> Tried {
     let [lower, upper, work] =
         ["lower", "upper", "work"].map(|name| scratch.0.join(name).display().to_string());
     fs::write(scratch.0.join("lower/file"), "below").step("state-dir")?;
+    fs::create_dir(scratch.0.join("lower/dir")).step("state-dir")?;
     let options = [
         FsOption::Value("lowerdir", &lower),
         FsOption::Value("upperdir", &upper),
@@ -232,12 +233,14 @@ fn overlay(state_dir: &Path) -> Tried {
         FsOption::Flag("userxattr"),
     ];
     let merged = create("overlay", &options, MountAttrFlags::empty()).step("overlay")?;
-    // Copying up is where a file system without extended attributes fails.
     let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC;
     let file =
         rustix::fs::openat(&merged, "file", flags, rustix::fs::Mode::empty()).step("copy-up")?;
     rustix::io::write(&file, b"above").step("copy-up")?;
     rustix::fs::unlinkat(&merged, "file", rustix::fs::AtFlags::empty()).step("whiteout")?;
+    // This is where a file system without extended attributes fails.
+    rustix::fs::unlinkat(&merged, "dir", rustix::fs::AtFlags::REMOVEDIR).step("whiteout")?;
+    rustix::fs::mkdirat(&merged, "dir", rustix::fs::Mode::RWXU).step("opaque")?;
     Ok(String::new())
 }
 

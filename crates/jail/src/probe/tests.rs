@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 const EPERM: i32 = 1;
+const EIO: i32 = 5;
 const EACCES: i32 = 13;
 const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
@@ -156,6 +157,11 @@ fn overlays_fail_for_reasons_that_are_told_apart() {
     };
     assert!(remedy(Probe::Overlay, "overlay", EINVAL, &nfs).contains("nfs4"));
     assert!(remedy(Probe::Overlay, "state-dir", EACCES, &nfs).contains("write to"));
+    let in_memory = Machine {
+        state_fs: "tmpfs".to_owned(),
+        ..ordinary()
+    };
+    assert!(remedy(Probe::Overlay, "opaque", EIO, &in_memory).contains("6.6"));
 }
 
 #[test]

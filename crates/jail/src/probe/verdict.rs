@@ -190,7 +190,7 @@ fn overlay(step: &str, errno: Errno, machine: &Machine) -> Option<String> {
     }
     if ["overlay", "fuse.fuse-overlayfs"].contains(&machine.state_fs.as_str()) {
         return Some(format!(
-            "{state_dir} is itself on an overlay, which cannot hold another one's writable layer: put it on a volume or a tmpfs, for example `--mount type=volume,dst={state_dir}`"
+            "{state_dir} is itself on an overlay, which cannot hold another one's writable layer: put it on a volume, for example `--mount type=volume,dst={state_dir}`"
         ));
     }
     if errno == Errno::NODEV {
@@ -202,9 +202,9 @@ fn overlay(step: &str, errno: Errno, machine: &Machine) -> Option<String> {
             machine.kernel_release
         ));
     }
-    if [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOTSUP].contains(&errno) {
+    if step == "opaque" || [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOTSUP].contains(&errno) {
         return Some(format!(
-            "{state_dir} is on {}, which cannot hold a writable layer (no extended attributes or no rename flags): use ext4, xfs, btrfs or tmpfs",
+            "{state_dir} is on {}, which cannot hold a writable layer (no extended attributes or no rename flags): use ext4, xfs or btrfs, or tmpfs with Linux 6.6 and later",
             machine.state_fs
         ));
     }

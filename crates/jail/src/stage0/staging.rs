@@ -8,6 +8,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
+/// The longest value of an option; see fsconfig(2).
+const OPTION_BYTES: usize = 255;
+
 const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Mounts it over the root, where absolute paths do not see it, and enters it.
@@ -72,6 +75,9 @@ pub(crate) fn place(
 
 /// An overlay over layers that have their places, mounted nowhere yet. Precondition: the staging file
 /// system is the working directory, and has the writable layers in `layers`.
+///
+/// # Errors
+/// `EOPNOTSUPP`: the writable layer has no extended attributes for users (tmpfs before Linux 6.6).
 pub(crate) fn overlay(names: &[String], layer: &str, is_read_only: bool) -> Result<OwnedFd, Errno> {
     let (upper, work) = (
         format!("layers/{layer}-upper"),
@@ -88,23 +94,22 @@ pub(crate) fn overlay(names: &[String], layer: &str, is_read_only: bool) -> Resu
     let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV;
     // Of this mount only: the layer below it is made all the same, and stays empty.
     attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, is_read_only);
-    let mount = |lowers: &[FsOption<'_>]| {
-        let options: Vec<FsOption<'_>> = lowers.iter().chain(&own).copied().collect();
-        mount::create("overlay", &options, attributes)
-    };
+    // The kernel mounts a layer without them all the same, and says so in its log only. A directory that
+    // was removed can then not be made again.
+    if rustix::fs::getxattr(&upper, c"user.overlay.opaque", &mut [0_u8; 1]) == Err(Errno::OPNOTSUPP)
+    {
+        return Err(Errno::OPNOTSUPP);
+    }
     let joined = names.join(":");
-    if names.len() == 1 {
-        return mount(&[FsOption::Value("lowerdir", &joined)]);
+    let mut options = Vec::with_capacity(names.len() + own.len());
+    if joined.len() <= OPTION_BYTES {
+        options.push(FsOption::Value("lowerdir", &joined));
+    } else {
+        // Since Linux 6.8. Older kernels refuse it, and complain of it in their log.
+        options.extend(names.iter().map(|name| FsOption::Value("lowerdir+", name)));
     }
-    let one_by_one: Vec<FsOption<'_>> = names
-        .iter()
-        .map(|name| FsOption::Value("lowerdir+", name))
-        .collect();
-    match mount(&one_by_one) {
-        // `lowerdir+` came with Linux 6.8.
-        Err(Errno::INVAL) => mount(&[FsOption::Value("lowerdir", &joined)]),
-        other => other,
-    }
+    options.extend(own);
+    mount::create("overlay", &options, attributes)
 }
 
 /// Makes a directory during set-up.

@@ -319,7 +319,8 @@ fn launch_fault(error: &LaunchError, state_dir: &Path) -> Fault {
         LaunchError::Step(broken) if broken.step.starts_with("mount the overlay") => {
             Fault::failed(Code::Unavailable, message).remedy(format!(
                 "overlays need a state directory on an ordinary file system (not itself an \
-                 overlay or network share): set GLOVEBOX_STATE, now {}, or use `--layers memory`",
+                 overlay or network share): set GLOVEBOX_STATE, now {}, or use `--layers memory`, \
+                 which needs Linux 6.6",
                 state_dir.display()
             ))
         }
