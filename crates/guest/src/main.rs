@@ -63,7 +63,8 @@ fn main() -> ExitCode {
         (Some("stage0"), Some(network))
             if network == stage0::OWN_NETWORK || network == stage0::HOST_NETWORK =>
         {
-            match stage0::enter(network == stage0::OWN_NETWORK) {
+            let own_group = args.next().is_some_and(|word| word == stage0::OWN_GROUP);
+            match stage0::enter(network == stage0::OWN_NETWORK, own_group) {
                 Ok(inside) => serve_in_sandbox(inside),
                 // The host has been told why.
                 Err(ended) => return exit_code(ended.0),

@@ -2,10 +2,12 @@
 //! until the sandbox has checked itself.
 
 use crate::plan::Plan;
-use crate::stage0::{Broken, HOST_NETWORK, OWN_NETWORK, Outside, Report, SelfTest, Spaces};
+use crate::stage0::{
+    Broken, Group, HOST_NETWORK, OWN_GROUP, OWN_NETWORK, Outside, Report, SelfTest, Spaces,
+};
 use crate::{channel, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::Shutdown;
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions};
 use std::io;
@@ -143,30 +145,53 @@ pub struct Stage0 {
     started: Instant,
     /// Whether its child is known.
     has_child: bool,
+    /// Whether it waits for [`Stage0::place`].
+    awaits_group: bool,
 }
 
 impl Stage0 {
     /// Starts the guest program at `program` as stage 0. Nothing inside must be able to write to
     /// that file (CVE-2019-5736).
     ///
-    /// `own_network` says whether the plan will give the sandbox a network namespace of its own.
+    /// `own_network` says whether the plan will give the sandbox a network namespace of its own,
+    /// `awaits_group` that [`Self::place`] will be called.
     ///
     /// # Errors
     /// [`LaunchError::Spawn`].
-    pub fn spawn(program: &Path, own_network: bool) -> Result<Self, LaunchError> {
+    pub fn spawn(
+        program: &Path,
+        own_network: bool,
+        awaits_group: bool,
+    ) -> Result<Self, LaunchError> {
         let started = Instant::now();
         let network = if own_network {
             OWN_NETWORK
         } else {
             HOST_NETWORK
         };
-        let (process, link) = program::spawn(program, &["stage0", network])?;
+        let words = ["stage0", network, OWN_GROUP];
+        let count = if awaits_group { 3 } else { 2 };
+        let (process, link) = program::spawn(program, &words[..count])?;
         Ok(Self {
             process,
             link,
             started,
             has_child: false,
+            awaits_group,
         })
+    }
+
+    /// Has the sandbox be born in the control group whose directory of version 2 this is, where the kernel
+    /// allows it. Does nothing unless that is waited for.
+    ///
+    /// # Errors
+    /// [`LaunchError::Spawn`].
+    pub fn place(&self, group: Option<BorrowedFd<'_>>) -> Result<(), LaunchError> {
+        if !self.awaits_group {
+            return Ok(());
+        }
+        let fds: Vec<_> = group.into_iter().collect();
+        channel::send(&self.link, &Group, &fds).map_err(LaunchError::Spawn)
     }
 
     /// Hands over the plan and waits until the sandbox has checked itself, at most `deadline` from
@@ -174,9 +199,9 @@ impl Stage0 {
     ///
     /// `entrances` are files to which stage 0 writes `0` before anything else, to put itself and all
     /// it becomes under limits ([`crate::cgroup::Cgroup::entrances`]). `admit` is called with the pid
-    /// of the sandbox's first process as soon as that exists, for what has to be done from
-    /// outside; the process goes on building meanwhile, but nothing of the caller's runs inside
-    /// before it has returned.
+    /// of the sandbox's first process as soon as that exists, unless it was born in its group
+    /// ([`Self::place`]), to move it there from outside; the process goes on building meanwhile, but
+    /// nothing of the caller's runs inside before it has returned.
     ///
     /// # Errors
     /// [`LaunchError`]; whatever was started is gone again.
@@ -260,7 +285,7 @@ impl Stage0 {
         let begun = Instant::now();
         while wait_readable(&self.link, begun, PATIENCE).is_ok() {
             match channel::receive::<Report>(&self.link) {
-                Ok(Some((Report::Born { pid }, fds))) => {
+                Ok(Some((Report::Born { pid, .. }, fds))) => {
                     if let Some(init) = Init::new(pid, fds) {
                         let _ = init.kill();
                     }
@@ -298,9 +323,9 @@ fn await_ready(
         wait_readable(link, started, deadline)?;
         // TRUST: until `Ready` the other end runs our own code; lengths are bounded all the same.
         match channel::receive::<Report>(link) {
-            Ok(Some((Report::Born { pid }, fds))) => {
+            Ok(Some((Report::Born { pid, is_in_group }, fds))) => {
                 *init = Some(Init::new(pid, fds).ok_or(LaunchError::Vanished)?);
-                if let Some(admit) = admit.take() {
+                if !is_in_group && let Some(admit) = admit.take() {
                     admit(pid).map_err(LaunchError::Host)?;
                 }
             }

@@ -16,7 +16,7 @@ use super::hierarchy::{Hierarchy, Version, read_file, write_file};
 use super::{Controller, DetectCx, PARENT};
 
 /// Controllers that can be limited, as opposed to the freezer, which version 2 has built in.
-const LIMITED: [Controller; 3] = [Controller::Memory, Controller::Pids, Controller::Cpu];
+pub(super) const LIMITED: [Controller; 3] = [Controller::Memory, Controller::Pids, Controller::Cpu];
 
 const DELEGATE: &str =
     "start it in a delegated scope: systemd-run --user --scope -p Delegate=yes glovebox ...";

@@ -122,7 +122,8 @@ impl Cgroup {
         &self.applied
     }
 
-    /// The directory in the version 2 hierarchy, for clone3(2) with `CLONE_INTO_CGROUP`.
+    /// The directory in the version 2 hierarchy, for a process to be born in; see
+    /// [`crate::launch::Stage0::place`].
     pub fn unified_dir(&self) -> Option<BorrowedFd<'_>> {
         let dir = self
             .dirs

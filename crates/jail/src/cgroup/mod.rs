@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use group::Cgroup;
 use group::Dir;
-use hierarchy::Hierarchy;
+use hierarchy::{Hierarchy, Version};
 
 /// The directory below our own group in which every sandbox has its own.
 pub(crate) const PARENT: &str = "glovebox";
@@ -226,6 +226,15 @@ impl Controllers {
             })
             .collect();
         (!dirs.is_empty()).then(|| Cgroup::of(self, name, dirs))
+    }
+
+    /// Whether version 2 holds a limit, so that groups have a directory a process can be born in
+    /// ([`Cgroup::unified_dir`]).
+    pub fn limits_unified(&self) -> bool {
+        detect::LIMITED.into_iter().any(|controller| {
+            let serving = self.serving(controller);
+            serving.is_some_and(|at| self.shared.hierarchies[at].version == Version::V2)
+        })
     }
 
     fn serving(&self, controller: Controller) -> Option<usize> {

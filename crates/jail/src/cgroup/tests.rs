@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::hierarchy::Version;
+use crate::sys::clone::{Side, clone_into_group};
+
 use super::*;
 
 const FREEZABLE: Limits = Limits {
@@ -81,8 +82,10 @@ fn a_group_with_processes_gets_siblings_not_children() {
 fn an_empty_group_gets_children() {
     let root = tempfile::tempdir().unwrap();
     let cx = unified_machine(root.path(), "delegated", false);
-    let (path, _) = Controllers::detect(&cx).place(Controller::Memory).unwrap();
+    let controllers = Controllers::detect(&cx);
+    let (path, _) = controllers.place(Controller::Memory).unwrap();
     assert!(path.ends_with("delegated"), "{}", path.display());
+    assert!(controllers.limits_unified());
 }
 
 #[test]
@@ -96,6 +99,7 @@ fn with_nothing_visible_above_only_the_freezer_is_left_and_the_reason_says_what_
         "{why}"
     );
     assert_eq!(controllers.why_absent(Controller::Freezer), None);
+    assert!(!controllers.limits_unified());
     let group = unified_dirs(root.path(), "sys/cgroup");
     let state = LimitState::Absent(why.to_owned());
     let limits = Limits {
@@ -468,6 +472,45 @@ fn an_orphaned_group_is_found_killed_and_removed() {
     found.kill_all().unwrap();
     child.wait().unwrap();
     must_remove(found);
+}
+
+#[test]
+fn a_process_is_born_in_its_group() {
+    let controllers = real(&[Controller::Freezer]);
+    let Some(controllers) =
+        controllers.filter(|c| c.place(Controller::Freezer).is_some_and(|p| p.1 == 2))
+    else {
+        skip("no version 2 hierarchy here");
+        return;
+    };
+    let name = name("born");
+    let mut group = Cgroup::create(&controllers, &name, &FREEZABLE).unwrap();
+    let dir = group.unified_dir().unwrap();
+    let (pid, pidfd) = match clone_into_group(0, dir).unwrap() {
+        // Of a process that had other threads: it may do nothing but wait for its end.
+        Side::Child => loop {
+            let hour = rustix::thread::Timespec {
+                tv_sec: 3600,
+                tv_nsec: 0,
+            };
+            let _ = rustix::thread::nanosleep(&hour);
+        },
+        Side::Parent { pid, pidfd } => (pid, pidfd),
+    };
+    let of = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).unwrap();
+    assert!(
+        of.lines()
+            .any(|line| line.starts_with("0::") && line.ends_with(&format!("{PARENT}/{name}"))),
+        "{of}"
+    );
+    assert_eq!(group.processes(), [pid]);
+    group.kill_all().unwrap();
+    rustix::process::waitid(
+        rustix::process::WaitId::PidFd(pidfd.as_fd()),
+        rustix::process::WaitIdOptions::EXITED,
+    )
+    .unwrap();
+    group.remove(SECOND).unwrap();
 }
 
 #[test]

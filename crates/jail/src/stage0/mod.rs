@@ -8,9 +8,10 @@
 //! the parent's part, then all of it for the child, who reads it when the parent says so.
 //!
 //! ```text
+//! host --Group+fd----> stage 0                          with control groups of version 2 only
 //! host <--Born+pidfd-- parent --clone(NEW*)--> child    waits
 //! host --Outside-----> parent --maps, Go-----> child
-//! host --Plan+fds----------------------------> child    joins its control group
+//! host --Plan+fds----------------------------> child    joins its control groups of version 1
 //!                      parent --mounts-------> child    mounts, pivots, seals, checks itself
 //!                      exits                   child --Ready--> host, then speaks the wire
 //! ```
@@ -29,7 +30,7 @@ use crate::plan::{BytePath, Identity, Plan, Source};
 use crate::program;
 use crate::sys::clone::{self, Side};
 use crate::sys::once;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -41,6 +42,14 @@ pub const OWN_NETWORK: &str = "own-network";
 /// Second argument of stage 0: it shares the host's.
 pub const HOST_NETWORK: &str = "host-network";
 
+/// Third argument of stage 0, if any: the host sends the sandbox's control group before anything else.
+pub const OWN_GROUP: &str = "own-group";
+
+/// From the host to stage 0 started with [`OWN_GROUP`]: the directory of the version 2 group comes along,
+/// unless there is none.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Group;
+
 /// What stage 0 and the child report to the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
@@ -49,6 +58,8 @@ pub(crate) enum Report {
     Born {
         /// Its pid as the host sees it.
         pid: i32,
+        /// It is in the group the host has sent.
+        is_in_group: bool,
     },
     /// A wall could be built only in part; goes into the isolation report.
     Degraded(String),
@@ -217,22 +228,44 @@ impl Spaces {
 }
 
 /// Runs stage 0 on the socket that is descriptor 0. Returns in the child only, complete and checked; the
-/// parent's half ends in [`Ended`]. `own_network` is what the plan will say as well.
+/// parent's half ends in [`Ended`]. `own_network` is what the plan will say as well; with `own_group` the
+/// host sends a [`Group`] first.
 ///
 /// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
 ///
 /// # Errors
 /// [`Ended`] in every process that must now exit, with its exit code. The host has been told.
-pub fn enter(own_network: bool) -> Result<Inside, Ended> {
+pub fn enter(own_network: bool, own_group: bool) -> Result<Inside, Ended> {
     // Descriptors that whoever started the host process leaked to it end here.
     once::close_from(3).map_err(|_| Ended(1))?;
     let control =
         rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|_| Ended(1))?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    match split() {
-        Ok((Side::Child, gate)) => child::build(control, gate, own_network),
-        Ok((Side::Parent { pid, pidfd }, gate)) => {
-            Err(parent::finish(&control, &gate, pid, &pidfd))
+    let group = if own_group {
+        // Nothing comes when the host has given up.
+        match channel::receive::<Group>(&control) {
+            Ok(Some((Group, fds))) => fds.into_iter().next(),
+            Ok(None) | Err(_) => return Err(Ended(1)),
+        }
+    } else {
+        None
+    };
+    match split(group) {
+        Ok(Split {
+            side: Side::Child,
+            gate,
+            ..
+        }) => child::build(control, gate, own_network),
+        Ok(Split {
+            side: Side::Parent { pid, pidfd },
+            gate,
+            is_in_group,
+        }) => {
+            let born = Report::Born {
+                pid: pid.as_raw_nonzero().get(),
+                is_in_group,
+            };
+            Err(parent::finish(&control, &gate, pid, &pidfd, &born))
         }
         Err(broken) => {
             let _ = channel::send(&control, &Report::Broken(broken), &[]);
@@ -245,7 +278,15 @@ pub fn enter(own_network: bool) -> Result<Inside, Ended> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended(pub i32);
 
-fn split() -> Result<(Side, OwnedFd), Broken> {
+/// One of the two processes stage 0 continues in.
+struct Split {
+    side: Side,
+    /// Its end of what the two talk over.
+    gate: OwnedFd,
+    is_in_group: bool,
+}
+
+fn split(group: Option<OwnedFd>) -> Result<Split, Broken> {
     let (ours, theirs) =
         program::socket_pair().map_err(|errno| Broken::new("make a socket pair", errno))?;
     // The control-group namespace comes later: its root is the group the process is in by then. So does
@@ -256,11 +297,23 @@ fn split() -> Result<(Side, OwnedFd), Broken> {
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS
         | libc::CLONE_PARENT;
-    match clone::clone_into(flags) {
-        Ok(Side::Child) => Ok((Side::Child, theirs)),
-        Ok(parent) => Ok((parent, ours)),
-        Err(errno) => Err(Broken::new("create the sandbox's namespaces", errno)),
-    }
+    // Where it cannot be born in its group, the host moves it.
+    let in_group = group.and_then(|group| clone::clone_into_group(flags, group.as_fd()).ok());
+    let is_in_group = in_group.is_some();
+    let side = match in_group {
+        Some(side) => side,
+        None => clone::clone_into(flags)
+            .map_err(|errno| Broken::new("create the sandbox's namespaces", errno))?,
+    };
+    let gate = match side {
+        Side::Child => theirs,
+        Side::Parent { .. } => ours,
+    };
+    Ok(Split {
+        side,
+        gate,
+        is_in_group,
+    })
 }
 
 /// From the parent to the child: the sources it opened on the child's behalf, in plan order, or

@@ -16,16 +16,19 @@ use std::fmt::Write as _;
 use std::process::Command;
 
 /// Reports the child, maps its ids, opens what it cannot open itself, lets it go.
-pub(super) fn finish(control: &OwnedFd, gate: &OwnedFd, pid: Pid, pidfd: &OwnedFd) -> Ended {
-    let born = Report::Born {
-        pid: pid.as_raw_nonzero().get(),
-    };
+pub(super) fn finish(
+    control: &OwnedFd,
+    gate: &OwnedFd,
+    pid: Pid,
+    pidfd: &OwnedFd,
+    born: &Report,
+) -> Ended {
     let spaces = Spaces::of(pid);
     let mut fds = vec![pidfd.as_fd()];
     if let Some(spaces) = &spaces {
         fds.extend([spaces.user.as_fd(), spaces.mount.as_fd()]);
     }
-    if channel::send(control, &born, &fds).is_err() {
+    if channel::send(control, born, &fds).is_err() {
         return Ended(1);
     }
     // Without a plan the host has given up; with this end of the gate the child ends too.

@@ -4,7 +4,7 @@
     reason = "clone(2) with namespace flags has no safe wrapper"
 )]
 
-use rustix::fd::{FromRawFd, OwnedFd};
+use rustix::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -25,6 +25,53 @@ pub(crate) enum Side {
 /// Namespaces and parenthood of the child, as `CLONE_*` bits of clone(2).
 pub(crate) type Flags = libc::c_int;
 
+/// What would have the child share what it must have for itself.
+const OWNED_BY_PARENT: Flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_SETTLS;
+/// `CLONE_INTO_CGROUP` of clone3(2).
+const INTO_CGROUP: u64 = 1 << 33;
+
+/// The argument of clone3(2), as linux/sched.h has it; the C library's is not to be had everywhere.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// As [`clone_into`], the child in the version 2 control group whose directory is `group` from its first
+/// moment: moving a process that lives makes the kernel wait for every fork and exit on the machine, which
+/// takes milliseconds.
+///
+/// # Errors
+/// Those of clone3(2): `ENOSYS` where a container host forbids it, `EACCES` where the caller may not move
+/// processes there.
+pub(crate) fn clone_into_group(flags: Flags, group: BorrowedFd<'_>) -> Result<Side, Errno> {
+    let mut pidfd: libc::c_int = -1;
+    // The child of a parent's parent ends with the signal its parent was to end with.
+    let is_sibling = flags & libc::CLONE_PARENT != 0;
+    let wanted = (flags & !OWNED_BY_PARENT) | libc::CLONE_PIDFD;
+    let args = CloneArgs {
+        flags: u64::from(wanted.cast_unsigned()) | INTO_CGROUP,
+        pidfd: (&raw mut pidfd) as u64,
+        exit_signal: if is_sibling { 0 } else { libc::SIGCHLD as u64 },
+        cgroup: group.as_raw_fd() as u64,
+        ..CloneArgs::default()
+    };
+    // SAFETY: as in `clone_into`: no stack is given and CLONE_VM is masked out. `args` has the size that is
+    // told, the kernel writes `pidfd` before returning, and both outlive the call.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of_val(&args)) };
+    side(result, pidfd)
+}
+
 /// Continues in two processes, the child in the namespaces named by `flags`.
 ///
 /// Uses clone(2), not clone3(2): container hosts commonly answer the latter with `ENOSYS`.
@@ -32,7 +79,6 @@ pub(crate) type Flags = libc::c_int;
 /// Preconditions: the process has one thread. Otherwise a lock held by another thread at this
 /// moment would stay locked in the child for ever.
 pub(crate) fn clone_into(flags: Flags) -> Result<Side, Errno> {
-    const OWNED_BY_PARENT: Flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_SETTLS;
     let flags = (flags & !OWNED_BY_PARENT) | libc::CLONE_PIDFD | libc::SIGCHLD;
     let mut pidfd: libc::c_int = -1;
     // SAFETY: no stack is given and CLONE_VM is masked out, so the child runs on its own copy of
@@ -50,11 +96,16 @@ pub(crate) fn clone_into(flags: Flags) -> Result<Side, Errno> {
             0_usize,
         )
     };
+    side(result, pidfd)
+}
+
+/// What a call that has returned, perhaps twice, means in this process.
+fn side(result: libc::c_long, pidfd: libc::c_int) -> Result<Side, Errno> {
     match result {
         -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
         0 => Ok(Side::Child),
         pid => {
-            // SAFETY: the kernel has just created this descriptor for us and nobody else owns it.
+            // SAFETY: the kernel has just created this descriptor for the caller and nobody else owns it.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
             let pid = Pid::from_raw(pid as i32).ok_or(Errno::INVAL)?;
             Ok(Side::Parent { pid, pidfd })

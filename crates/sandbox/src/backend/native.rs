@@ -98,8 +98,12 @@ pub(super) fn explain(spec: &Spec) -> Result<String, Fault> {
 
 /// Starts what becomes a native sandbox: the process and its namespaces.
 pub(super) fn begin(spec: &Spec, image: &GuestImage, state_dir: &Path) -> Result<Stage0, Fault> {
-    Stage0::spawn(&image.path(), spec.net == Net::None)
-        .map_err(|error| launch_fault(&error, state_dir))
+    Stage0::spawn(
+        &image.path(),
+        spec.net == Net::None,
+        controllers().limits_unified(),
+    )
+    .map_err(|error| launch_fault(&error, state_dir))
 }
 
 /// Starts a native sandbox.
@@ -110,6 +114,13 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         None => begin(&cx.spec.jail, cx.image, cx.state_dir)?,
     };
     let spec = prepare::resolve(&cx.spec.jail, cx.state_dir)?;
+    let (mut group, why_none) = match make_cgroup(&spec, cx.dir) {
+        Ok(group) => (Remover(Some(group)), String::new()),
+        Err(why) => (Remover(None), why),
+    };
+    stage0
+        .place(group.0.as_ref().and_then(Cgroup::unified_dir))
+        .map_err(|error| launch_fault(&error, cx.state_dir))?;
     let facts = prepare::facts(&spec, cx.state_dir)?;
     let Skeletons { root, link } = match spec.rootfs {
         RootFs::Dir(_) => Skeletons::default(),
@@ -139,10 +150,6 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
             .map_err(|error| fault::io("hide names of the project in", &mask, error))?;
     }
 
-    let (mut group, why_none) = match make_cgroup(&spec, cx.dir) {
-        Ok(group) => (Remover(Some(group)), String::new()),
-        Err(why) => (Remover(None), why),
-    };
     let entrances = match &group.0 {
         Some(group) => group
             .entrances()
