@@ -81,13 +81,6 @@ impl Server {
         self.link.reply(request, answer);
     }
 
-    /// Forgets the requests that workers have answered by themselves.
-    pub(crate) fn forget_answered(&mut self) {
-        for id in self.link.outlet().answered() {
-            self.requests.remove(&id);
-        }
-    }
-
     /// Handles one frame after the handshake.
     ///
     /// # Errors

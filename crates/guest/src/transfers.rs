@@ -207,6 +207,13 @@ impl Server {
         }
     }
 
+    /// Forgets the requests that workers have answered by themselves.
+    pub(crate) fn forget_answered(&mut self) {
+        for id in self.link.outlet().answered() {
+            self.requests.remove(&id);
+        }
+    }
+
     /// Books what the workers brought back.
     pub(crate) fn take_results(&mut self) {
         while !self.link.is_congested() {
