@@ -296,6 +296,19 @@ fn real(needed: &[Controller]) -> Option<Controllers> {
     Some(controllers)
 }
 
+/// The controllers of this machine, if this version serves the one that is needed.
+fn real_by(needed: Controller, version: u8) -> Option<Controllers> {
+    let controllers = real(&[needed])?;
+    if controllers
+        .place(needed)
+        .is_some_and(|(_, by)| by == version)
+    {
+        return Some(controllers);
+    }
+    skip(&format!("no version {version} hierarchy here"));
+    None
+}
+
 fn name(test: &str) -> String {
     format!("test-{test}-{}", std::process::id())
 }
@@ -476,11 +489,7 @@ fn an_orphaned_group_is_found_killed_and_removed() {
 
 #[test]
 fn a_process_is_born_in_its_group() {
-    let controllers = real(&[Controller::Freezer]);
-    let Some(controllers) =
-        controllers.filter(|c| c.place(Controller::Freezer).is_some_and(|p| p.1 == 2))
-    else {
-        skip("no version 2 hierarchy here");
+    let Some(controllers) = real_by(Controller::Freezer, 2) else {
         return;
     };
     let name = name("born");
@@ -515,11 +524,7 @@ fn a_process_is_born_in_its_group() {
 
 #[test]
 fn version_1_kills_by_freezing() {
-    let controllers = real(&[Controller::Pids]);
-    let Some(controllers) =
-        controllers.filter(|c| c.place(Controller::Pids).is_some_and(|p| p.1 == 1))
-    else {
-        skip("no version 1 hierarchy here");
+    let Some(controllers) = real_by(Controller::Pids, 1) else {
         return;
     };
     // The same machine seen without its version 2 mount.
