@@ -174,6 +174,7 @@ fn what_is_only_weaker_without_is_not_missing() {
         ..ordinary()
     };
     assert!(remedy(Probe::Landlock, "landlock", ENOSYS, &old).contains("5.13"));
+    assert!(remedy(Probe::IdmappedMount, "idmap", ENOSYS, &old).contains("5.12"));
     assert_eq!(verdict::kernel(&old).state, State::Missing);
     assert_eq!(verdict::kernel(&ordinary()).state, State::Ok);
     assert_eq!(

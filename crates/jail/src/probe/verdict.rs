@@ -44,6 +44,7 @@ pub fn judge(probe: Probe, outcome: &Outcome, machine: &Machine) -> Finding {
         Probe::IdmappedMount if step == "range-map" => Some(
             "give root CAP_SETUID and CAP_SETGID over the whole id range; without id maps files are copied instead".to_owned(),
         ),
+        Probe::IdmappedMount if errno == Errno::NOSYS => namespace(errno, machine),
         Probe::IdmappedMount => Some(format!(
             "put the state directory on ext4, xfs, btrfs or tmpfs (it is on {}), or accept that files are copied instead of mapped",
             machine.state_fs
@@ -198,7 +199,7 @@ fn overlay(step: &str, errno: Errno, machine: &Machine) -> Option<String> {
     }
     if is_denied(errno) && machine.kernel() < (5, 11) {
         return Some(format!(
-            "overlays in a user namespace need Linux 5.11 (this is {}); run as root or update the kernel",
+            "overlays in a user namespace need Linux 5.11 (this is {}), for root as well",
             machine.kernel_release
         ));
     }
@@ -284,7 +285,7 @@ fn persistently(setting: &str, value: &str) -> String {
 pub(super) fn kernel(machine: &Machine) -> Finding {
     let (state, remedy) = match (machine.surroundings, machine.kernel()) {
         (Surroundings::Wsl1 | Surroundings::Gvisor, _) => (State::Missing, not_linux(machine)),
-        (_, version) if version < (5, 11) => (
+        (_, version) if version < (5, 12) => (
             State::Missing,
             Some("native sandboxes need Linux 5.12 or later".to_owned()),
         ),

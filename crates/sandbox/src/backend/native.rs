@@ -22,7 +22,7 @@ use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::mask;
 use glovebox_jail::plan::{MASK, Place, Plan, PlanError};
 use glovebox_jail::skeleton::{self, Recipe};
-use glovebox_jail::spec::{Net, RootFs, Spec, WorkspaceAccess};
+use glovebox_jail::spec::{Layers, Net, RootFs, Spec, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
 use rustix::process::Pid;
 use std::fs;
@@ -42,6 +42,9 @@ pub(crate) const WORKSPACE_UPPER: &str = "layers/workspace-upper";
 
 /// The guest's own threads count as processes; they are not taken from the command's share.
 const GUEST_THREADS: u64 = 16;
+
+/// The first with everything a sandbox is made of: id-mapped mounts came last.
+const OLDEST_KERNEL: (u32, u32) = (5, 12);
 
 fn controllers() -> &'static Controllers {
     static CONTROLLERS: OnceLock<Controllers> = OnceLock::new();
@@ -159,6 +162,10 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
     let prepared_us = started.elapsed().as_micros() as u64;
 
     let deadline = cx.deadline.saturating_duration_since(started);
+    let to_fault = match spec.layers {
+        Layers::Disk => launch_fault,
+        Layers::Memory => memory_fault,
+    };
     let launched = stage0
         .run(&plan, deadline, &entrances, |pid| {
             match (&group.0, Pid::from_raw(pid)) {
@@ -168,7 +175,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
                 _ => Ok(()),
             }
         })
-        .map_err(|error| launch_fault(&error, cx.state_dir))?;
+        .map_err(|error| to_fault(&error, cx.state_dir))?;
     let mut report = account::report(cx.name, &spec, &plan, &launched, prepared_us);
     report.limits = account::limits(&spec, group.0.as_ref().ok_or(why_none.as_str()));
     let reference = u32::try_from(launched.init.pid)
@@ -321,17 +328,48 @@ fn plan_fault(error: PlanError) -> Fault {
 
 fn launch_fault(error: &LaunchError, state_dir: &Path) -> Fault {
     let message = format!("cannot start a native sandbox: {error}");
+    let (release, version) = kernel();
     match error {
+        _ if version < OLDEST_KERNEL => Fault::failed(
+            Code::Unavailable,
+            format!("native sandboxes need Linux 5.12 or later, and this is {release}"),
+        )
+        .remedy("update the kernel; `glovebox doctor` names what it lacks"),
         LaunchError::TimedOut(_) => Fault::failed(Code::TimedOut, message).retryable(),
-        LaunchError::Step(broken) if broken.step.starts_with("mount the overlay") => {
-            Fault::failed(Code::Unavailable, message).remedy(format!(
-                "overlays need a state directory on an ordinary file system (not itself an \
-                 overlay or network share): set GLOVEBOX_STATE, now {}, or use `--layers memory`, \
-                 which needs Linux 6.6",
-                state_dir.display()
-            ))
-        }
+        _ if is_overlay(error) => Fault::failed(Code::Unavailable, message).remedy(format!(
+            "overlays need a state directory on an ordinary file system (not itself an \
+             overlay or network share): set GLOVEBOX_STATE, now {}, or use `--layers memory`, \
+             which needs Linux 6.6",
+            state_dir.display()
+        )),
         _ => Fault::failed(Code::Unavailable, message)
             .remedy("`glovebox doctor` names what is missing on this machine and how to get it"),
     }
+}
+
+/// What could not be done for a sandbox with its layers in memory.
+fn memory_fault(error: &LaunchError, state_dir: &Path) -> Fault {
+    let fault = launch_fault(error, state_dir);
+    let (release, version) = kernel();
+    if !is_overlay(error) || !(OLDEST_KERNEL..(6, 6)).contains(&version) {
+        return fault;
+    }
+    fault.remedy(format!(
+        "layers in memory need Linux 6.6, and this is {release}: leave out `--layers memory`"
+    ))
+}
+
+fn is_overlay(error: &LaunchError) -> bool {
+    matches!(error, LaunchError::Step(broken) if broken.step.starts_with("mount the overlay"))
+}
+
+/// Release of the running kernel, and the numbers it begins with.
+fn kernel() -> (String, (u32, u32)) {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy().into_owned();
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|digits| digits.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    (release, version)
 }
