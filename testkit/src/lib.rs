@@ -9,6 +9,7 @@ mod census;
 mod home;
 mod model;
 mod person;
+mod programs;
 mod ran;
 mod skip;
 
@@ -17,5 +18,6 @@ pub use census::{Process, await_sleepers, marker, wait_until};
 pub use home::{Glovebox, Home, binary};
 pub use model::{Asked, ModelServer, Step, Wanted};
 pub use person::{Person, UNPRIVILEGED_ID};
+pub use programs::{installed, libraries, suite};
 pub use ran::{Ran, filters};
-pub use skip::{has_layers_in_memory, has_program, installed, is_root, skip_loudly};
+pub use skip::{has_layers_in_memory, has_program, is_root, skip_loudly};

@@ -3,7 +3,6 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 
 /// Ends the test here because something it needs is missing.
 ///
@@ -69,14 +68,6 @@ pub fn has_layers_in_memory() -> bool {
         );
     }
     has_them
-}
-
-/// A program in the directory where `cargo xtask test` installs clients and servers of others.
-pub fn installed(path: &str) -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    let near = own.ancestors().nth(3)?.join("clients");
-    let dir = std::env::var_os("GLOVEBOX_TEST_CLIENTS").map_or(near, PathBuf::from);
-    Some(dir.join(path)).filter(|program| program.is_file())
 }
 
 /// Whether this process is root.

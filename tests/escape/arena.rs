@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use testkit::Home;
 
@@ -179,15 +178,7 @@ fn libraries() -> &'static BTreeSet<PathBuf> {
     static LIBRARIES: OnceLock<BTreeSet<PathBuf>> = OnceLock::new();
     LIBRARIES.get_or_init(|| {
         let programs = PROGRAMS.iter().filter_map(|name| program(name).ok());
-        let listed = Command::new("ldd")
-            .args(programs)
-            .output()
-            .expect("ldd runs");
-        String::from_utf8_lossy(&listed.stdout)
-            .split_whitespace()
-            .filter(|word| word.starts_with('/') && !word.ends_with(':'))
-            .map(PathBuf::from)
-            .collect()
+        testkit::libraries(programs)
     })
 }
 

@@ -8,6 +8,7 @@ mod check;
 mod clients;
 mod dist;
 mod fuzz;
+mod kernel;
 mod packages;
 mod step;
 mod test;

@@ -13,12 +13,12 @@
 mod program;
 
 use crate::step::{self, cargo, is_ci, is_root, say, target_dir};
-use crate::{check, clients, packages};
+use crate::{check, clients, kernel, packages};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use program::{Program, Tally, programs};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +27,7 @@ use std::process::Command;
 const UNPRIVILEGED_ID: u32 = 65534;
 
 /// Suites that try both users by themselves, or are about no user at all.
-const BOTH_ALREADY: [&str; 4] = ["flow", "agent", "mcp", "architecture"];
+const BOTH_ALREADY: [&str; 5] = ["flow", "agent", "mcp", "kernel", "architecture"];
 /// Suites that start a second program from where cargo built it.
 const IN_PLACE: [&str; 1] = ["registry"];
 
@@ -52,6 +52,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     if !args.no_install {
         packages::install_missing()?;
         clients::install_missing();
+        kernel::install_missing();
     }
     if is_ci() {
         check::run()?;
@@ -73,6 +74,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
         "--message-format",
         "json-render-diagnostics",
     ]))?);
+    link_suites(&programs)?;
     let filter: Vec<String> = args.filter.iter().cloned().collect();
     let mut tally = Tally::default();
     for program in &programs {
@@ -111,10 +113,30 @@ fn title(program: &Program) -> String {
     }
 }
 
+/// Where tests that run other tests find them, by package and name.
+fn suites_dir() -> PathBuf {
+    target_dir().join("suites")
+}
+
+fn link_suites(programs: &[Program]) -> Result<()> {
+    let _ = fs::remove_dir_all(suites_dir());
+    for program in programs {
+        let dir = suites_dir().join(program.package.file_name().unwrap_or_default());
+        fs::create_dir_all(&dir)?;
+        let link = dir.join(&program.name);
+        // A library and the program of the same name; nobody asks for those.
+        if !link.exists() {
+            symlink(&program.path, link)?;
+        }
+    }
+    Ok(())
+}
+
 fn set_variables(command: &mut Command, binary: &Path, skip_log: &Path) {
     command
         .env("GLOVEBOX_TEST_BIN", binary)
         .env("GLOVEBOX_TEST_CLIENTS", clients::dir())
+        .env("GLOVEBOX_TEST_SUITES", suites_dir())
         .env("GLOVEBOX_TEST_SKIP_LOG", skip_log);
     if is_ci() {
         command.env("GLOVEBOX_TEST_NO_SKIP", "1");
