@@ -5,7 +5,7 @@
 //! for those that speak with stage 0, the other end of its standard input.
 
 use crate::launch::LaunchError;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
@@ -35,6 +35,15 @@ pub(crate) fn spawn(program: &Path, args: &[&str]) -> Result<(Child, OwnedFd), L
 pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SocketFlags::CLOEXEC;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Reads once from one of them, at most `max` bytes, and appends those to `bytes`; returns how many. Nothing
+/// is written to what is reserved before there is something to write.
+///
+/// # Errors
+/// Of read(2); nothing has changed then.
+pub fn read_more(link: impl AsFd, bytes: &mut Vec<u8>, max: usize) -> Result<usize, Errno> {
+    crate::sys::append::append(link, bytes, max)
 }
 
 /// Starts a command whose program may have been written a moment ago: it may still be open for

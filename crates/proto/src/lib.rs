@@ -23,6 +23,7 @@
 //! [`WIRE_VERSION`].
 
 mod credit;
+mod decoder;
 mod fault;
 mod frame;
 mod hello;
@@ -35,8 +36,9 @@ pub mod tree;
 pub mod visible;
 
 pub use credit::{RecvWindow, SendWindow};
+pub use decoder::Decoder;
 pub use fault::{Class, Code, Fault};
-pub use frame::{Channel, Decoder, FrameKind, FrameRef, HEADER_BYTES, Header, encode_header};
+pub use frame::{Channel, FrameKind, FrameRef, HEADER_BYTES, Header, encode_header};
 pub use hello::{Capability, Hello, Role, WIRE_VERSION};
 pub use id::{JobId, RequestId};
 pub use reply::{

@@ -1,6 +1,7 @@
 //! The system calls that have no safe wrapper elsewhere. Every file here opts in to `unsafe` and
 //! states per block why it is sound; everything it exports is safe to call.
 
+pub(crate) mod append;
 pub(crate) mod clone;
 pub(crate) mod holder;
 pub(crate) mod landlock;

@@ -192,6 +192,33 @@ impl Exchange {
         Ok(None)
     }
 
+    /// Where `len` more bytes of a channel are gathered, if they are and may come: for whoever reads them
+    /// there and tells with [`Self::placed`]. Whatever is wrong with them shows in [`Self::data`].
+    pub(crate) fn place(&mut self, channel: Channel, len: u32) -> Option<&mut Vec<u8>> {
+        // TRUST: bounded by what the caller has asked for, before anything is stored.
+        let is_expected = channel == Channel::Content
+            && self.flow.allows(channel)
+            && !self.inbound[slot(channel)].has_ended
+            && !self.is_answered
+            && !self.is_abandoned;
+        let gathering = self.gathering.as_mut().filter(|_| is_expected)?;
+        let fits = gathering.bytes.len() as u64 + u64::from(len) <= gathering.max_bytes;
+        fits.then_some(&mut gathering.bytes)
+    }
+
+    /// Books bytes that were read to [`Self::place`]; returns the credit to give at once.
+    pub(crate) fn placed(
+        &mut self,
+        channel: Channel,
+        count: u32,
+        is_last: bool,
+    ) -> Result<Option<u32>, WireError> {
+        let inbound = &mut self.inbound[slot(channel)];
+        inbound.window.arrived(count)?;
+        inbound.has_ended = is_last;
+        Ok(inbound.window.consumed(count))
+    }
+
     /// Takes in room for input.
     pub(crate) fn credit(&mut self, channel: Channel, bytes: u32) -> Result<(), WireError> {
         if channel != Channel::Input || !self.flow.has_input {

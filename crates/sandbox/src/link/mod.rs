@@ -19,6 +19,7 @@ mod eager;
 mod exchange;
 mod handshake;
 mod outgoing;
+mod reading;
 mod shared;
 
 pub(crate) use exchange::{Flow, Outbound};
@@ -516,44 +517,6 @@ impl Link {
             let _ = lock(&self.outgoing).flush(&self.writer);
         }
         if is_readable { self.read() } else { Ok(()) }
-    }
-
-    /// Reads once and hands out all whole frames. The caller leads.
-    fn read(&self) -> Result<(), Fault> {
-        let mut decoder = lock(&self.incoming);
-        match rustix::io::read(&self.reader, decoder.space()) {
-            Ok(0) if decoder.is_mid_frame() => return Err(gone(" in the middle of a message")),
-            Ok(0) => return Err(gone("")),
-            Ok(count) => decoder.filled(count),
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-            Err(errno) => return Err(gone(&format!(": {errno}"))),
-        }
-        let mut credits = Vec::new();
-        let mut shared = lock(&self.shared);
-        let shared_ref = &mut *shared;
-        loop {
-            match decoder.next_piece() {
-                Ok(None) => break,
-                Ok(Some(frame)) => {
-                    shared_ref
-                        .hand_out(frame, &mut credits)
-                        .map_err(|error| wire_fault(&error))?;
-                }
-                Err(error) => return Err(wire_fault(&error)),
-            }
-        }
-        drop(shared);
-        drop(decoder);
-        if !credits.is_empty() {
-            // Of requests whose data nobody takes one by one. Not waited for: the leader must go on
-            // reading.
-            let mut outgoing = lock(&self.outgoing);
-            for (id, channel, bytes) in credits {
-                let header = Header::credit(RequestId(id), channel);
-                let _ = outgoing.send(&self.writer, header, &u32::to_le_bytes(bytes));
-            }
-        }
-        Ok(())
     }
 
     fn broken(&self, errno: Errno) -> Fault {

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::thread;
 
 /// The other end of a link: speaks the protocol by hand.
-struct Peer {
-    stream: File,
+pub(super) struct Peer {
+    pub(super) stream: File,
     decoder: Decoder,
 }
 
 impl Peer {
     /// The next frame, or `None` at the end of the stream.
-    fn next(&mut self) -> Option<(Header, Vec<u8>)> {
+    pub(super) fn next(&mut self) -> Option<(Header, Vec<u8>)> {
         loop {
             if let Some(frame) = self.decoder.next_frame().unwrap() {
                 return Some((frame.header, frame.payload.to_vec()));
@@ -32,7 +32,7 @@ impl Peer {
     }
 
     /// The next request and its id; credit and cancellation on the way are skipped.
-    fn request(&mut self) -> Option<(RequestId, Request)> {
+    pub(super) fn request(&mut self) -> Option<(RequestId, Request)> {
         loop {
             let (header, payload) = self.next()?;
             if header.kind == FrameKind::Request {
@@ -48,14 +48,14 @@ impl Peer {
         let _ = self.stream.write_all(&bytes);
     }
 
-    fn data(&mut self, id: RequestId, channel: Channel, bytes: &[u8], is_last: bool) {
+    pub(super) fn data(&mut self, id: RequestId, channel: Channel, bytes: &[u8], is_last: bool) {
         self.send(
             Header::data(id, channel, bytes.len() as u32, is_last),
             bytes,
         );
     }
 
-    fn reply(&mut self, id: RequestId, reply: &Result<Reply, Fault>) {
+    pub(super) fn reply(&mut self, id: RequestId, reply: &Result<Reply, Fault>) {
         let payload = encode(reply).unwrap();
         self.send(
             Header::control(FrameKind::Reply, id, payload.len() as u32),
@@ -68,7 +68,7 @@ fn sockets() -> (OwnedFd, OwnedFd) {
     socket_pair().unwrap()
 }
 
-fn soon() -> Instant {
+pub(super) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
@@ -78,7 +78,9 @@ fn greet_over(ours: OwnedFd) -> Result<Greeted, Fault> {
 }
 
 /// A link whose guest is `guest`, run on a thread.
-fn link(guest: impl FnOnce(Peer) + Send + 'static) -> (Arc<Link>, thread::JoinHandle<()>) {
+pub(super) fn link(
+    guest: impl FnOnce(Peer) + Send + 'static,
+) -> (Arc<Link>, thread::JoinHandle<()>) {
     let (ours, theirs) = sockets();
     let thread = thread::spawn(move || {
         let mut peer = Peer {
@@ -96,11 +98,11 @@ fn link(guest: impl FnOnce(Peer) + Send + 'static) -> (Arc<Link>, thread::JoinHa
     (Arc::new(Link::new(greet_over(ours).unwrap())), thread)
 }
 
-fn ping(byte: u8) -> Request {
+pub(super) fn ping(byte: u8) -> Request {
     Request::Ping(ByteBuf::from(vec![byte]))
 }
 
-fn call(link: &Link, request: &Request) -> Result<Reply, Fault> {
+pub(super) fn call(link: &Link, request: &Request) -> Result<Reply, Fault> {
     let id = link.open(request)?;
     let reply = loop {
         match link.recv(id, Some(soon())).map_err(Unmet::into_fault)? {

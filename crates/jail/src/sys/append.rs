@@ -1,0 +1,99 @@
+//! Reading to the end of a vector, without writing zeroes there first, and to large pages where it is much.
+#![expect(
+    unsafe_code,
+    reason = "the standard library fills spare capacity only to its end, and not in one read"
+)]
+
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use rustix::mm::Advice;
+
+/// Capacity from which on the kernel is asked for large pages: for a file of many MiB, fresh pages of
+/// 4 KiB, one after the other, cost more than their content does.
+const MANY_BYTES: usize = 8 << 20;
+/// The smallest page of the machines we know.
+const PAGE_BYTES: usize = 4096;
+
+/// Reads once, at most `max` bytes, and appends them to `bytes`; returns how many.
+pub(crate) fn append(fd: impl AsFd, bytes: &mut Vec<u8>, max: usize) -> Result<usize, Errno> {
+    let capacity = bytes.capacity();
+    bytes.reserve(max);
+    if bytes.capacity() > capacity && bytes.capacity() >= MANY_BYTES {
+        prefer_large_pages(bytes);
+    }
+    let held = bytes.len();
+    let room = bytes.spare_capacity_mut();
+    let room = room.get_mut(..max).unwrap_or_default();
+    let (read, _) = rustix::io::read(fd, room)?;
+    let count = read.len();
+    // SAFETY: read(2) has initialised the first `count` bytes after the first `held`, which is what
+    // rustix tells by the type of `read`, and they lie within the capacity they were taken from.
+    unsafe { bytes.set_len(held + count) };
+    Ok(count)
+}
+
+/// Asks for large pages behind all of a vector, and so behind all of a mapping of its own: a part of it
+/// could not be moved when it grows. A kernel that has none says no, which changes nothing.
+fn prefer_large_pages(bytes: &mut Vec<u8>) {
+    let start = bytes.as_mut_ptr();
+    let before = start.addr() % PAGE_BYTES;
+    let len = (before + bytes.capacity()).next_multiple_of(PAGE_BYTES);
+    // SAFETY: this advice changes neither what memory holds nor who may use it, whoever uses the rest of
+    // the first and the last page; the address is only told to the kernel, which refuses wrong ones.
+    let _ = unsafe {
+        rustix::mm::madvise(
+            start.wrapping_sub(before).cast(),
+            len,
+            Advice::LinuxHugepage,
+        )
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn no_more_is_read_than_was_asked_for_and_what_was_there_stays() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"0123456789").unwrap();
+        let mut bytes = b"held".to_vec();
+        assert_eq!(append(&reader, &mut bytes, 3), Ok(3));
+        assert_eq!(bytes, b"held012");
+        assert_eq!(append(&reader, &mut bytes, 0), Ok(0));
+        assert_eq!(append(&reader, &mut bytes, 1 << 20), Ok(7));
+        assert_eq!(bytes, b"held0123456789");
+        drop(writer);
+        assert_eq!(append(&reader, &mut bytes, 1), Ok(0));
+        assert_eq!(bytes.len(), 14);
+    }
+
+    #[test]
+    fn what_is_much_stays_whole_while_it_grows() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let total = 5 * MANY_BYTES;
+        let sender = std::thread::spawn(move || {
+            let bytes: Vec<u8> = (0..total).map(|at| (at / 5) as u8).collect();
+            writer.write_all(&bytes).unwrap();
+        });
+        let mut bytes = Vec::new();
+        while append(&reader, &mut bytes, 128 << 10) != Ok(0) {}
+        sender.join().unwrap();
+        assert_eq!(bytes.len(), total);
+        assert!(
+            bytes
+                .iter()
+                .enumerate()
+                .all(|(at, byte)| *byte == (at / 5) as u8)
+        );
+    }
+
+    #[test]
+    fn an_error_changes_nothing() {
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let mut bytes = b"held".to_vec();
+        assert_eq!(append(&writer, &mut bytes, 8), Err(Errno::BADF));
+        assert_eq!(bytes, b"held");
+    }
+}
