@@ -9,6 +9,11 @@
 //! which starts in a quarter of the time (glibc asks the processor for its caches before `main`,
 //! and on a virtual machine each such question goes to the hypervisor) and shares more of its memory.
 //! Elsewhere it is linked with a static glibc and does the same.
+//!
+//! The guest is loaded at the address it was linked for: moved elsewhere it would first correct 200 KiB of
+//! itself, in every sandbox anew. A secret address would guard nothing there, for what can run code in the
+//! guest could as well run a command. Of a script that is not true (it can do no more than its calls are
+//! permitted to), so the program that runs them keeps its secret.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -21,15 +26,19 @@ use std::process::Command;
 struct Program {
     package: &'static str,
     profile: &'static str,
+    /// As rustc's `relocation-model`.
+    relocation_model: &'static str,
 }
 
 const GUEST: Program = Program {
     package: "glovebox-guest",
     profile: "guest",
+    relocation_model: "static",
 };
 const SCRIPTS: Program = Program {
     package: "glovebox-js",
     profile: "scripts",
+    relocation_model: "pic",
 };
 
 /// Printed by the runtime with `{:?}` when `main` fails; a person reads it, so no quotes or escapes.
@@ -149,7 +158,8 @@ fn build(
             cargo.env_remove(name);
         }
     }
-    let mut flags = vec!["-Ctarget-feature=+crt-static"];
+    let relocation_model = format!("-Crelocation-model={}", program.relocation_model);
+    let mut flags = vec!["-Ctarget-feature=+crt-static", &relocation_model];
     if target.as_bytes().ends_with(b"-musl") {
         // What the program corrects in itself before `main`, because of the address it is loaded at, as a
         // list of a few kilobytes instead of 220, all of which each start would read. A linker that cannot
