@@ -155,7 +155,7 @@ fn assemble(
 
 /// Enters the network namespace that has been in the making since the beginning.
 fn enter_network(network: Option<Result<Network, Errno>>, is_wanted: bool) -> Result<(), Broken> {
-    let step = "create the sandbox's network namespace";
+    let step = "create the sandbox's network namespace, with its loopback interface up";
     if network.is_some() != is_wanted {
         return Err(Broken::new(step, Errno::INVAL));
     }
@@ -164,8 +164,7 @@ fn enter_network(network: Option<Result<Network, Errno>>, is_wanted: bool) -> Re
     };
     let made = network.and_then(Network::finish).cannot(step)?;
     move_into_link_name_space(made.as_fd(), Some(LinkNameSpaceType::Network))
-        .cannot("enter the sandbox's network namespace")?;
-    once::loopback_up().cannot("bring the loopback interface up")
+        .cannot("enter the sandbox's network namespace")
 }
 
 fn gate_is_closed() -> Broken {

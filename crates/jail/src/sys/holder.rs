@@ -5,6 +5,7 @@
     reason = "a process on our own address space needs clone(2) with a stack"
 )]
 
+use super::once;
 use super::warden::raw;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::fd::{AsFd as _, FromRawFd as _, OwnedFd};
@@ -135,8 +136,8 @@ unsafe extern "C" fn sleep(owner: *const ()) -> ! {
     exit()
 }
 
-/// A network namespace that is being made. It takes the kernel longer than all others together, so a
-/// process beside this one waits for it.
+/// A network namespace that is being made, with its loopback interface up. It takes the kernel longer than
+/// all others together, so a process beside this one waits for it.
 #[derive(Debug)]
 pub(crate) struct Network {
     maker: Holder,
@@ -197,6 +198,24 @@ impl Network {
     }
 }
 
+/// Brings the loopback interface of the caller's namespace up (netdevice(7)): 0, or a negative errno.
+fn loopback_up() -> isize {
+    let [family, kind] = [libc::AF_INET as usize, libc::SOCK_DGRAM as usize];
+    let request = once::LOOPBACK_UP;
+    let order = libc::SIOCSIFFLAGS as usize;
+    let at = (&raw const request).addr();
+    // SAFETY: socket(2) and close(2) take no pointers; SIOCSIFFLAGS reads one `ifreq`, which lives.
+    unsafe {
+        let socket = raw::syscall(libc::SYS_socket, [family, kind, 0, 0, 0]);
+        if socket < 0 {
+            return socket;
+        }
+        let result = raw::syscall(libc::SYS_ioctl, [socket as usize, order, at, 0, 0]);
+        raw::syscall(libc::SYS_close, [socket as usize, 0, 0, 0, 0]);
+        result
+    }
+}
+
 unsafe extern "C" fn make_network(made: *const Made) -> ! {
     // SAFETY: it outlives this process.
     let made = unsafe { &*made };
@@ -207,7 +226,10 @@ unsafe extern "C" fn make_network(made: *const Made) -> ! {
         // SAFETY: unshare(2) takes no pointers; the path is a string that lives.
         let result = unsafe {
             match raw::syscall(libc::SYS_unshare, [libc::CLONE_NEWNET as usize, 0, 0, 0, 0]) {
-                0 => raw::syscall(libc::SYS_openat, [here, path, flags, 0, 0]),
+                0 => match loopback_up() {
+                    0 => raw::syscall(libc::SYS_openat, [here, path, flags, 0, 0]),
+                    error => error,
+                },
                 error => error,
             }
         };

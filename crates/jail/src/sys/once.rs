@@ -12,15 +12,20 @@ fn last() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
+/// What SIOCSIFFLAGS is given to bring `lo` up (netdevice(7)).
+pub(crate) const LOOPBACK_UP: libc::ifreq = {
+    // SAFETY: `ifreq` is a C struct of byte arrays, integers and pointers, for which all zeroes is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as libc::c_char;
+    request.ifr_name[1] = b'o' as libc::c_char;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    request
+};
+
 /// Brings `lo` up in the current network namespace (netdevice(7)).
 pub(crate) fn loopback_up() -> Result<(), Errno> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-    // SAFETY: `ifreq` is a C struct of byte arrays and integers, for which all zeroes is a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(c"lo".to_bytes()) {
-        *to = *from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    let mut request = LOOPBACK_UP;
     // SAFETY: SIOCSIFFLAGS reads one `ifreq` at this address; it is initialised, its name is
     // NUL-terminated (the array is longer than "lo"), and it outlives the call.
     let result = unsafe {
