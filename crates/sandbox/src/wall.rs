@@ -6,25 +6,24 @@ use crate::handle::Core;
 use glovebox_proto::Fault;
 use std::sync::Weak;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Stack of the thread; it calls little.
 const STACK_BYTES: usize = 128 << 10;
 
-/// A running timer. Dropping it calls it off.
+/// A running timer. Dropping it calls it off; nobody waits for its thread to notice, which takes longer
+/// than the end of a sandbox can spare.
 #[derive(Debug)]
 pub(crate) struct Wall {
-    // Field order: the sender goes first, which ends the thread.
-    call_off: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Its end ends the thread.
+    _call_off: Sender<()>,
 }
 
 impl Wall {
     /// Ends the sandbox `wall_ms` from now, unless called off before.
     pub(crate) fn start(core: Weak<Core>, wall_ms: u64) -> Result<Self, Fault> {
         let (call_off, called_off) = channel();
-        let thread = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("glovebox-wall".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
@@ -39,8 +38,7 @@ impl Wall {
                 fault::plain_io("cannot start the timer of the wall-clock limit", error)
             })?;
         Ok(Self {
-            call_off: Some(call_off),
-            thread: Some(thread),
+            _call_off: call_off,
         })
     }
 }
@@ -51,17 +49,4 @@ pub(crate) fn breach(wall_ms: u64) -> String {
         "its wall-clock limit of {} s passed",
         wall_ms as f64 / 1000.0
     )
-}
-
-impl Drop for Wall {
-    fn drop(&mut self) {
-        self.call_off.take();
-        if let Some(thread) = self.thread.take()
-            // The last handle may be dropped by the timer itself, which cannot wait for itself.
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A timer that panicked has nothing more to do either.
-            let _ = thread.join();
-        }
-    }
 }
