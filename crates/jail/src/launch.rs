@@ -5,6 +5,7 @@ use crate::plan::Plan;
 use crate::stage0::{
     Broken, Group, HOST_NETWORK, OWN_GROUP, OWN_NETWORK, Outside, Report, SelfTest, Spaces,
 };
+use crate::sys::starter::Started;
 use crate::{channel, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +13,6 @@ use rustix::net::Shutdown;
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions};
 use std::io;
 use std::path::Path;
-use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ pub struct Init {
     /// Pid as the host sees it.
     pub pid: i32,
     pidfd: OwnedFd,
-    /// Kept for an exchange of its layers. They keep the mounts alive, so they go when it is killed.
+    /// Kept for an exchange of its layers. They keep the mounts alive, so they go when it has ended.
     spaces: Mutex<Option<Spaces>>,
 }
 
@@ -55,8 +55,18 @@ impl Init {
     /// # Errors
     /// Only when the kernel refuses, which it has no reason to.
     pub fn kill(&self) -> io::Result<()> {
+        self.end().map(drop)
+    }
+
+    /// As [`Self::kill`], but for the mounts of the sandbox, which nobody sees any more: the kernel takes
+    /// them apart, in about the time that all the rest took, when what is returned is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::kill`].
+    pub fn end(&self) -> io::Result<Option<OwnedFd>> {
         self.doom()?;
-        self.reap()
+        self.reap()?;
+        Ok(self.spaces().take().map(|spaces| spaces.mount))
     }
 
     /// Kills the whole sandbox and does not wait: taking it apart keeps the kernel busy for a while.
@@ -64,7 +74,6 @@ impl Init {
     /// # Errors
     /// As [`Self::kill`].
     pub fn doom(&self) -> io::Result<()> {
-        drop(self.spaces().take());
         match rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -86,7 +95,7 @@ impl Init {
         })
     }
 
-    /// The namespaces of its mounts, while it has not been killed.
+    /// The namespaces of its mounts, until it is known to have ended.
     pub(crate) fn spaces(&self) -> MutexGuard<'_, Option<Spaces>> {
         // Nothing is ever half changed under it.
         self.spaces.lock().unwrap_or_else(PoisonError::into_inner)
@@ -140,7 +149,7 @@ pub enum LaunchError {
 /// as preparing layers and control groups, and the two need not wait for each other.
 #[derive(Debug)]
 pub struct Stage0 {
-    process: Child,
+    process: Started,
     link: OwnedFd,
     started: Instant,
     /// Whether its child is known.
@@ -171,7 +180,7 @@ impl Stage0 {
         };
         let words = ["stage0", network, OWN_GROUP];
         let count = if awaits_group { 3 } else { 2 };
-        let (process, link) = program::spawn(program, &words[..count])?;
+        let (process, link) = program::start(program, &words[..count])?;
         Ok(Self {
             process,
             link,
@@ -191,7 +200,8 @@ impl Stage0 {
             return Ok(());
         }
         let fds: Vec<_> = group.into_iter().collect();
-        channel::send(&self.link, &Group, &fds).map_err(LaunchError::Spawn)
+        channel::send(&self.link, &Group, &fds)
+            .map_err(|error| LaunchError::Spawn(self.process.failure().unwrap_or(error)))
     }
 
     /// Hands over the plan and waits until the sandbox has checked itself, at most `deadline` from
@@ -235,7 +245,10 @@ impl Stage0 {
                 if let Some(init) = init {
                     let _ = init.kill();
                 }
-                Err(error)
+                Err(match (error, self.process.failure()) {
+                    (LaunchError::Vanished, Some(failure)) => LaunchError::Spawn(failure),
+                    (error, _) => error,
+                })
             }
         }
     }
@@ -303,9 +316,6 @@ impl Drop for Stage0 {
         if !self.has_child {
             self.end_child();
         }
-        // After a good start it has ended by itself, or is about to.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

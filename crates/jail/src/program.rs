@@ -5,26 +5,20 @@
 //! for those that speak with stage 0, the other end of its standard input.
 
 use crate::launch::LaunchError;
+use crate::sys::starter::Started;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// Starts the program with an empty environment and a socket as its standard input; gives the other
-/// end of that.
-pub(crate) fn spawn(program: &Path, args: &[&str]) -> Result<(Child, OwnedFd), LaunchError> {
+/// end of that. Whether it could be loaded is known later ([`Started::failure`]).
+pub(crate) fn start(program: &Path, args: &[&str]) -> Result<(Started, OwnedFd), LaunchError> {
     let (link, theirs) = socket_pair().map_err(|errno| LaunchError::Spawn(errno.into()))?;
-    let mut command = Command::new(program);
-    command
-        .args(args)
-        .env_clear()
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let process = spawn_when_closed(&mut command).map_err(LaunchError::Spawn)?;
+    let process = Started::new(program, args, theirs).map_err(LaunchError::Spawn)?;
     Ok((process, link))
 }
 

@@ -3,10 +3,10 @@
 use super::{Answer, MODE, Order};
 use crate::launch::{Init, LaunchError, wait_readable};
 use crate::plan::Plan;
+use crate::sys::starter::Started;
 use crate::{channel, program};
 use rustix::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// Why there was no exchange.
@@ -27,7 +27,7 @@ pub enum ExchangeError {
 /// takes as long as finding out what to do.
 #[derive(Debug)]
 pub struct Exchange {
-    process: Child,
+    process: Started,
     link: OwnedFd,
     started: Instant,
 }
@@ -38,7 +38,7 @@ impl Exchange {
     /// # Errors
     /// [`LaunchError::Spawn`].
     pub fn spawn(program: &Path) -> Result<Self, LaunchError> {
-        let (process, link) = program::spawn(program, &[MODE])?;
+        let (process, link) = program::start(program, &[MODE])?;
         Ok(Self {
             process,
             link,
@@ -79,16 +79,12 @@ impl Exchange {
         wait_readable(&self.link, self.started, deadline)?;
         match channel::receive::<Answer>(&self.link) {
             Ok(Some((answer, _))) => Ok(answer),
-            Ok(None) => Err(LaunchError::Vanished),
+            Ok(None) => Err(self
+                .process
+                .failure()
+                .map_or(LaunchError::Vanished, LaunchError::Spawn)),
             Err(error) => Err(LaunchError::Malformed(error)),
         }
-    }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

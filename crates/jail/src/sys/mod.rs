@@ -8,5 +8,6 @@ pub(crate) mod landlock;
 pub(crate) mod mount_attr;
 pub(crate) mod once;
 pub(crate) mod seccomp;
+pub(crate) mod starter;
 pub(crate) mod unshare;
 pub(crate) mod warden;
