@@ -462,7 +462,9 @@ fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<(), Fault> {
     drop(wall);
     core.link
         .lose(Fault::lost(Code::LinkLost, "the sandbox was destroyed"));
-    let killed = core.owner.as_ref().map_or(Ok(()), |owner| owner.kill());
+    let killed = core.owner.as_ref().map_or(Ok(()), |owner| {
+        owner.end(&mut |mounts| janitor.let_go(mounts))
+    });
     let discarded = cell.leave_to(layout, &janitor);
     // Only now: until here, what the slot stands for may still be in use.
     slot.release();

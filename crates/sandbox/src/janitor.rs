@@ -1,20 +1,21 @@
 //! Removes what lies in the trash beside the work of others.
 //!
 //! A sandbox that ends is renamed into the trash, and with that it is gone for everybody; taking
-//! its tree apart only costs time. A process that makes and ends many sandboxes leaves that to one
+//! its mounts and its tree apart only costs time. A process that makes and ends many sandboxes leaves that to one
 //! thread. The last owner of the janitor waits until all is removed; what a process that dies before
 //! leaves is removed by the next sweep.
 
 use crate::layout::Layout;
 use crate::trash;
 use glovebox_proto::Fault;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Trees that may wait; with more, whoever makes them helps.
-const QUEUE: usize = 32;
+/// Pieces that may wait; with more, whoever makes them helps.
+const QUEUE: usize = 64;
 /// Stack of the thread: the walk has a bounded depth, and keeps a buffer per level on the heap.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -25,23 +26,41 @@ pub(crate) struct Janitor {
     state: Mutex<State>,
 }
 
+/// Something that is of no use to anybody any more.
 #[derive(Debug)]
-enum State {
-    /// Nothing was left to it yet.
-    Unused,
-    /// One tree was: for that it did not pay to start a thread.
-    UsedOnce,
-    /// The thread that takes trees from this queue.
-    Working(SyncSender<PathBuf>, JoinHandle<()>),
-    /// There can be no thread.
-    Alone,
+enum Remains {
+    /// Keeps the mounts of a sandbox that has ended: whoever closes it takes them apart.
+    Mounts(OwnedFd),
+    /// A tree in the trash.
+    Tree(PathBuf),
+}
+
+#[derive(Debug)]
+struct State {
+    /// Whether a tree was left to it: the first is not worth handing over.
+    has_had_a_tree: bool,
+    worker: Worker,
+}
+
+#[derive(Debug)]
+enum Worker {
+    /// There was no need of it yet.
+    None,
+    /// The thread that takes from this queue.
+    Working(SyncSender<Remains>, JoinHandle<()>),
+    /// There can be none.
+    Impossible,
 }
 
 impl Janitor {
     pub(crate) fn new(layout: Layout) -> Self {
+        let state = State {
+            has_had_a_tree: false,
+            worker: Worker::None,
+        };
         Self {
             layout,
-            state: Mutex::new(State::Unused),
+            state: Mutex::new(state),
         }
     }
 
@@ -50,54 +69,73 @@ impl Janitor {
     /// # Errors
     /// What could not be removed, if that is known now.
     pub(crate) fn remove(&self, place: PathBuf) -> Result<(), Fault> {
-        match self.hand_over(place) {
-            None => Ok(()),
-            Some(place) => trash::remove_at_once(&self.layout, &place),
+        let mut state = self.lock();
+        let is_first = !std::mem::replace(&mut state.has_had_a_tree, true);
+        let left = if is_first {
+            Some(Remains::Tree(place))
+        } else {
+            self.hand_over(&mut state, Remains::Tree(place))
+        };
+        drop(state);
+        match left {
+            Some(Remains::Tree(place)) => trash::remove_at_once(&self.layout, &place),
+            _ => Ok(()),
         }
+    }
+
+    /// Has the mounts of a sandbox that has ended taken apart, now or soon.
+    pub(crate) fn let_go(&self, mounts: OwnedFd) {
+        let left = self.hand_over(&mut self.lock(), Remains::Mounts(mounts));
+        // What nobody takes is closed here.
+        drop(left);
     }
 
     /// Waits until everything it was given is removed.
     pub(crate) fn settle(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let State::Working(queue, thread) = std::mem::replace(&mut *state, State::UsedOnce) {
+        let mut state = self.lock();
+        if let Worker::Working(queue, thread) = std::mem::replace(&mut state.worker, Worker::None) {
             drop(queue);
             // A janitor that panicked has nothing more to do either.
             let _ = thread.join();
         }
     }
 
-    /// Gives the place back when nobody takes it.
-    fn hand_over(&self, place: PathBuf) -> Option<PathBuf> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*state, State::Unused) {
-            *state = State::UsedOnce;
-            return Some(place);
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives back what the worker does not take.
+    fn hand_over(&self, state: &mut State, remains: Remains) -> Option<Remains> {
+        if matches!(state.worker, Worker::None) {
+            state.worker = start(self.layout.clone());
         }
-        if matches!(*state, State::UsedOnce) {
-            *state = start(self.layout.clone());
-        }
-        let State::Working(queue, _) = &*state else {
-            return Some(place);
+        let Worker::Working(queue, _) = &state.worker else {
+            return Some(remains);
         };
-        match queue.try_send(place) {
+        match queue.try_send(remains) {
             Ok(()) => None,
-            Err(TrySendError::Full(place) | TrySendError::Disconnected(place)) => Some(place),
+            Err(TrySendError::Full(remains) | TrySendError::Disconnected(remains)) => Some(remains),
         }
     }
 }
 
-fn start(layout: Layout) -> State {
-    let (queue, places) = sync_channel::<PathBuf>(QUEUE);
+fn start(layout: Layout) -> Worker {
+    let (queue, remains) = sync_channel(QUEUE);
     let thread = std::thread::Builder::new()
         .name("janitor".to_owned())
         .stack_size(STACK_BYTES)
         .spawn(move || {
-            for place in places {
-                // What cannot be removed now is found by the next sweep and by `doctor`.
-                let _ = trash::remove(&layout, &place);
+            for piece in remains {
+                match piece {
+                    Remains::Mounts(mounts) => drop(mounts),
+                    Remains::Tree(place) => {
+                        // What cannot be removed now is found by the next sweep and by `doctor`.
+                        let _ = trash::remove(&layout, &place);
+                    }
+                }
             }
         });
-    thread.map_or(State::Alone, |thread| State::Working(queue, thread))
+    thread.map_or(Worker::Impossible, |thread| Worker::Working(queue, thread))
 }
 
 impl Drop for Janitor {

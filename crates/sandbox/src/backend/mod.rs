@@ -107,6 +107,12 @@ pub(crate) trait Owner: Send + Sync + Debug {
 
     /// Ends everything; returns when it is gone. Ending it twice is fine.
     fn kill(&self) -> Result<(), Fault>;
+
+    /// As [`Self::kill`], but what nobody sees any more and only takes time may be left to `leave`: letting
+    /// go of it is all that remains to be done.
+    fn end(&self, _leave: &mut dyn FnMut(OwnedFd)) -> Result<(), Fault> {
+        self.kill()
+    }
 }
 
 /// What an exchange of layers is given.

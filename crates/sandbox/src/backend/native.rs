@@ -299,11 +299,19 @@ impl Owner for Native {
     }
 
     fn kill(&self) -> Result<(), Fault> {
+        self.end(&mut drop)
+    }
+
+    fn end(&self, leave: &mut dyn FnMut(OwnedFd)) -> Result<(), Fault> {
         drop(self.layers().take());
-        self.watched
+        let mounts = self
+            .watched
             .init
-            .kill()
+            .end()
             .map_err(|error| fault::plain_io("cannot end the sandbox", error))?;
+        if let Some(mounts) = mounts {
+            leave(mounts);
+        }
         match self.watched.take_cgroup() {
             Some(group) => remove_cgroup(group),
             None => Ok(()),
