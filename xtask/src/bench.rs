@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: measurements beside plain spawn, bubblewrap and crun, in one run.
 
-use crate::packages;
 use crate::step::{self, cargo};
+use crate::{musl, packages};
 use anyhow::{Result, bail};
 use clap::Args;
 
@@ -23,6 +23,7 @@ pub(crate) struct BenchArgs {
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if !args.no_install {
         packages::install_missing()?;
+        musl::install_missing();
     }
     if !step::root().join("benches/Cargo.toml").exists() {
         bail!("there are no benches in this tree");

@@ -1,5 +1,6 @@
 //! `cargo xtask dist`: what a package contains, in `target/dist`.
 
+use crate::musl;
 use crate::step::{self, cargo, say};
 use anyhow::{Context, Result};
 use std::fs;
@@ -16,6 +17,7 @@ const SHELLS: [(&str, &str); 3] = [
 /// # Errors
 /// When a step fails.
 pub(crate) fn run() -> Result<()> {
+    musl::install_missing();
     step::run(
         "build glovebox",
         &mut cargo(["build", "--release", "--locked", "--package", "glovebox"]),

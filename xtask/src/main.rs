@@ -9,6 +9,7 @@ mod clients;
 mod dist;
 mod fuzz;
 mod kernel;
+mod musl;
 mod packages;
 mod step;
 mod test;

@@ -13,7 +13,7 @@
 mod program;
 
 use crate::step::{self, cargo, is_ci, is_root, say, target_dir};
-use crate::{check, clients, kernel, packages};
+use crate::{check, clients, kernel, musl, packages};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use program::{Program, Tally, programs};
@@ -53,6 +53,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
         packages::install_missing()?;
         clients::install_missing();
         kernel::install_missing();
+        musl::install_missing();
     }
     if is_ci() {
         check::run()?;

@@ -148,6 +148,25 @@ impl Drop for Janitor {
 mod tests {
     use super::*;
     use std::fs;
+    use std::io::Read as _;
+
+    #[test]
+    fn what_keeps_mounts_is_closed_before_the_janitor_is_gone() {
+        let temp = tempfile::tempdir().unwrap();
+        let layout = Layout::open(&temp.path().join("state")).unwrap();
+        let janitor = Janitor::new(layout);
+        let mut kept: Vec<_> = (0..2 * QUEUE)
+            .map(|_| {
+                let (seen, mounts) = std::io::pipe().unwrap();
+                janitor.let_go(OwnedFd::from(mounts));
+                seen
+            })
+            .collect();
+        drop(janitor);
+        for seen in &mut kept {
+            assert_eq!(seen.read(&mut [0]).unwrap(), 0);
+        }
+    }
 
     #[test]
     fn everything_is_removed_before_the_janitor_is_gone() {
