@@ -153,6 +153,8 @@ pub(crate) struct Server {
     pub(crate) hold: Hold,
     /// Streams with more to read than one turn allows.
     pub(crate) again: Vec<(JobId, usize)>,
+    /// Until when the loop looks for the end of a command again and again instead of falling asleep.
+    pub(crate) looks_until: Option<Instant>,
     /// Transfers that may have a step to do.
     pub(crate) kicks: Vec<RequestId>,
     /// Buffers for transfers.
@@ -240,6 +242,7 @@ impl Server {
             requests: HashMap::new(),
             hold: Hold::default(),
             again: Vec::new(),
+            looks_until: None,
             kicks: Vec::new(),
             buffers: Arc::default(),
             scratch: Vec::new(),
@@ -303,13 +306,16 @@ impl Server {
                 tv_sec: 0,
                 tv_nsec: 0,
             };
-            let wait = if self.again.is_empty() {
+            self.looks_until = self.looks_until.filter(|until| Instant::now() < *until);
+            let wait = if self.again.is_empty() && self.looks_until.is_none() {
                 self.timers.wait()
             } else {
                 Some(now)
             };
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), wait.as_ref()) {
+                // Whoever is looked for may want this very processor.
+                Ok(0) if self.looks_until.is_some() => rustix::thread::sched_yield(),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(LinkEnd::Failed(errno)),
             }
@@ -336,6 +342,7 @@ impl Server {
                 self.output_ready(job, stream);
             }
             if has_ended || has_dead {
+                self.looks_until = None;
                 self.note_ends();
             }
             if has_dead {

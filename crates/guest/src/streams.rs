@@ -8,11 +8,16 @@ use crate::spill::Spill;
 use crate::terminal;
 use glovebox_proto::{Channel, JobId, RequestId, WireError};
 use rustix::io::Errno;
+use std::time::{Duration, Instant};
 
 /// Most bytes moved in one go; also what a pipe holds.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Reads from one stream before others get their turn.
 const READS_PER_TURN: usize = 4;
+
+/// How long the end of a command is looked for that has closed its outputs: mostly it is just ending, which
+/// takes less time than falling asleep on a processor and being woken there.
+const END_FOLLOWS: Duration = Duration::from_micros(200);
 
 const CHANNELS: [Channel; 2] = [Channel::Stdout, Channel::Stderr];
 
@@ -53,6 +58,7 @@ impl Server {
             link,
             scratch,
             again,
+            looks_until,
             ..
         } = self;
         let Some(job) = jobs.get_mut(&id) else { return };
@@ -85,6 +91,9 @@ impl Server {
             };
             if count == 0 {
                 job.outputs[stream] = None;
+                if !is_draining && job.outputs.iter().all(Option::is_none) {
+                    *looks_until = Some(Instant::now() + END_FOLLOWS);
+                }
                 return;
             }
             if is_draining {
