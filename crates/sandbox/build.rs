@@ -14,6 +14,10 @@
 //! itself, in every sandbox anew. A secret address would guard nothing there, for what can run code in the
 //! guest could as well run a command. Of a script that is not true (it can do no more than its calls are
 //! permitted to), so the program that runs them keeps its secret.
+//!
+//! With `GLOVEBOX_QUICK_GUEST` set, both programs are built with the profile `guest-quick`: larger and slower,
+//! compiled in a fraction of the time. That is for the inner loop of a developer; what is tested by
+//! `cargo xtask test` and what is shipped is built without it.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -41,6 +45,10 @@ const SCRIPTS: Program = Program {
     relocation_model: "pic",
 };
 
+/// Variable that asks for [`QUICK_PROFILE`].
+const QUICK: &str = "GLOVEBOX_QUICK_GUEST";
+const QUICK_PROFILE: &str = "guest-quick";
+
 /// Printed by the runtime with `{:?}` when `main` fails; a person reads it, so no quotes or escapes.
 struct Failure(String);
 
@@ -53,6 +61,8 @@ impl fmt::Debug for Failure {
 fn main() -> Result<(), Failure> {
     let here = variable("CARGO_MANIFEST_DIR")?;
     let out_dir = variable("OUT_DIR")?;
+    println!("cargo::rerun-if-env-changed={QUICK}");
+    let is_quick = std::env::var_os(QUICK).is_some();
     let target = variable("TARGET")?.into_os_string();
     let root = here
         .ancestors()
@@ -75,7 +85,12 @@ fn main() -> Result<(), Failure> {
     let target = musl_sibling(&target).unwrap_or(target);
     let built = |program: &Program| -> Result<Vec<u8>, Failure> {
         let dir = out_dir.join("guest-target");
-        let path = build(program, root, &dir, &target, lock.exists())?;
+        let profile = if is_quick {
+            QUICK_PROFILE
+        } else {
+            program.profile
+        };
+        let path = build(program, profile, root, &dir, &target, lock.exists())?;
         let bytes = fs::read(&path)
             .map_err(|error| Failure(format!("cannot read {}: {error}", path.display())))?;
         write_if_new(&out_dir.join(program.package), &bytes)?;
@@ -122,6 +137,7 @@ fn musl_sibling(target: &OsStr) -> Option<OsString> {
 
 fn build(
     program: &Program,
+    profile: &str,
     root: &Path,
     dir: &Path,
     target: &OsStr,
@@ -138,7 +154,7 @@ fn build(
     cargo
         .args([
             "--profile",
-            program.profile,
+            profile,
             "--quiet",
             "--color",
             "never",
@@ -187,7 +203,7 @@ fn build(
             String::from_utf8_lossy(&output.stderr)
         )));
     }
-    Ok(dir.join(target).join(program.profile).join(package))
+    Ok(dir.join(target).join(profile).join(package))
 }
 
 /// Whether the nested cargo sees a variable: everything that tells where crates and tools are, and
