@@ -1,5 +1,8 @@
 //! Every tool there is, declared once.
 
+mod coerce;
+mod schema;
+
 use crate::Outcome;
 use crate::call::Call;
 use crate::schedule::Lane;
@@ -122,15 +125,7 @@ const fn define<T: Tool>() -> Definition {
         is_idempotent: T::IS_IDEMPOTENT,
         runs_programs: matches!(T::EFFECT, Effect::Runs),
         is_for_scripts: T::IS_FOR_SCRIPTS,
-        schema: || {
-            let mut schema = schemars::schema_for!(T).to_value();
-            // The type's name and its inner documentation are no part of the contract.
-            if let Value::Object(schema) = &mut schema {
-                schema.remove("title");
-                schema.remove("description");
-            }
-            schema
-        },
+        schema: schema::of::<T>,
         ready: |args| parse::<T>(args).map(|ready| Box::new(ready) as Box<dyn Ready>),
     }
 }
@@ -138,8 +133,13 @@ const fn define<T: Tool>() -> Definition {
 // TRUST: arguments come from a model; this is the only place they are taken apart.
 fn parse<T: Tool>(args: Value) -> Result<T, Fault> {
     // A tool without arguments is often called with null.
-    let args = if args.is_null() { json!({}) } else { args };
-    serde_json::from_value(args).map_err(|error| {
+    let mut args = if args.is_null() { json!({}) } else { args };
+    let parsed = T::deserialize(&args).or_else(|error| {
+        coerce::coerce(&schema::of::<T>(), &mut args);
+        // What was wrong is told of the arguments as they were sent.
+        T::deserialize(&args).map_err(|_| error)
+    });
+    parsed.map_err(|error| {
         Fault::failed(
             Code::InvalidArgument,
             format!("the arguments of {} do not fit: {error}", T::NAME),
@@ -259,6 +259,59 @@ mod tests {
                 );
             }
             assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
+        }
+    }
+
+    /// Collects the keywords of a schema; names of arguments are none.
+    fn keywords(schema: &Value, found: &mut BTreeSet<String>) {
+        for (key, value) in schema.as_object().into_iter().flatten() {
+            found.insert(key.clone());
+            match key.as_str() {
+                "properties" => {
+                    for property in value.as_object().unwrap().values() {
+                        keywords(property, found);
+                    }
+                }
+                "items" => keywords(value, found),
+                "type" => assert!(value.is_string(), "{schema}"),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn schemas_have_only_keywords_that_every_provider_knows() {
+        let mut found = BTreeSet::new();
+        for tool in &CATALOG {
+            keywords(&tool.schema(), &mut found);
+        }
+        let common = [
+            "additionalProperties",
+            "default",
+            "description",
+            "enum",
+            "items",
+            "maximum",
+            "minimum",
+            "properties",
+            "required",
+            "type",
+        ];
+        let common: BTreeSet<_> = common.map(str::to_owned).into();
+        assert!(found.is_subset(&common), "{found:?}");
+    }
+
+    #[test]
+    fn what_models_send_for_left_out_arguments_and_numbers_fits() {
+        let read = find("Read").unwrap();
+        let sent = json!({ "path": "a", "limit": "2", "offset": null });
+        let meant = json!({ "path": "a", "limit": 2 });
+        assert_eq!(read.check(sent).unwrap(), read.check(meant).unwrap());
+        for wrong in [
+            json!({ "path": null }),
+            json!({ "path": "a", "limit": "two" }),
+        ] {
+            assert_eq!(read.check(wrong).unwrap_err().code, Code::InvalidArgument);
         }
     }
 }

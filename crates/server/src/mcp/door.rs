@@ -9,9 +9,9 @@ use glovebox_proto::{Code, Fault};
 use glovebox_tools::{Definition, Outcome};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-    ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject,
+    PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
@@ -27,6 +27,8 @@ use tokio_util::sync::CancellationToken;
 const MAX_CALLS: usize = 32;
 /// How often a client that wants to know hears that its call goes on.
 const PROGRESS: Duration = Duration::from_secs(1);
+/// Where a result has its facts, in `_meta`.
+const FACTS: &str = "glovebox/facts";
 
 /// The connection a request came over; cancelled when it ends. Among the extensions of a request.
 #[derive(Debug, Clone)]
@@ -255,7 +257,7 @@ fn answer(outcome: Outcome) -> CallToolResult {
     } else {
         CallToolResult::success(content)
     };
-    result.structured_content = Some(Value::Object(outcome.facts));
+    result.meta = Some(with_facts(Value::Object(outcome.facts)));
     result
 }
 
@@ -265,8 +267,14 @@ fn refusal(fault: &Fault) -> CallToolResult {
         text = format!("{text}\n{remedy}");
     }
     let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
-    result.structured_content = Some(facts(fault));
+    result.meta = Some(with_facts(facts(fault)));
     result
+}
+
+/// Facts for the program of the client. They are no structured content: hosts hand a model only that
+/// when there is some, and the text, which is meant for the model, is then lost.
+fn with_facts(facts: Value) -> MetaObject {
+    MetaObject(Map::from_iter([(FACTS.to_owned(), facts)]))
 }
 
 fn facts(fault: &Fault) -> Value {
