@@ -102,6 +102,26 @@ pub(crate) fn files_are_written_read_edited_and_found(fixture: &Fixture) {
         text(&hands, "Glob", json!({ "pattern": "*.rs" })),
         "src/a.rs\n"
     );
+    // A pattern may say itself where to begin; what it finds can be read by that name.
+    assert_eq!(
+        text(&hands, "Glob", json!({ "pattern": "./*.txt" })),
+        "b.txt\n"
+    );
+    let cwd = String::from_utf8(fixture.sandbox().facts().unwrap().cwd.into_vec()).unwrap();
+    let absolute = format!("{cwd}/src/*.rs");
+    let hit = text(&hands, "Glob", json!({ "pattern": absolute }));
+    assert_eq!(hit, format!("{cwd}/src/a.rs\n"));
+    assert!(text(&hands, "Read", json!({ "path": hit.trim_end() })).contains("new"));
+    let found = text(
+        &hands,
+        "Grep",
+        json!({ "pattern": "n.w", "glob": absolute }),
+    );
+    assert_eq!(found, format!("{cwd}/src/a.rs\n     1: new\n"));
+    for pattern in ["src/", "~/x", ""] {
+        let fault = call(&hands, "Glob", json!({ "pattern": pattern })).unwrap_err();
+        assert_eq!(fault.code, Code::InvalidArgument, "{pattern}");
+    }
     let first = text(&hands, "Glob", json!({ "pattern": "*", "limit": 1 }));
     assert_eq!(
         first,

@@ -84,6 +84,12 @@ pub(crate) trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
         }
     }
 
+    /// Writes the arguments the one way that rules are about, and refuses what can never work. Done once, before
+    /// a rule sees them.
+    fn normalize(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault>;
 }
 
@@ -139,7 +145,7 @@ fn parse<T: Tool>(args: Value) -> Result<T, Fault> {
         // What was wrong is told of the arguments as they were sent.
         T::deserialize(&args).map_err(|_| error)
     });
-    parsed.map_err(|error| {
+    let mut parsed = parsed.map_err(|error| {
         Fault::failed(
             Code::InvalidArgument,
             format!("the arguments of {} do not fit: {error}", T::NAME),
@@ -148,7 +154,9 @@ fn parse<T: Tool>(args: Value) -> Result<T, Fault> {
             "see what it takes with `glovebox tools {}`",
             T::NAME
         ))
-    })
+    })?;
+    parsed.normalize()?;
+    Ok(parsed)
 }
 
 /// Every tool.
@@ -299,6 +307,18 @@ mod tests {
         ];
         let common: BTreeSet<_> = common.map(str::to_owned).into();
         assert!(found.is_subset(&common), "{found:?}");
+    }
+
+    #[test]
+    fn rules_see_where_an_absolute_pattern_leads() {
+        let checked = |tool: &str, args| find(tool).unwrap().check(args).unwrap();
+        let glob = checked("Glob", json!({ "pattern": "/etc/ssl/*.pem" }));
+        assert_eq!(glob["path"], "/etc/ssl");
+        let grep = checked(
+            "Grep",
+            json!({ "pattern": "x", "glob": "../*.env", "path": "src" }),
+        );
+        assert_eq!(grep["path"], "src/..");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Glob: files by name.
 
 use super::incomplete;
+use super::rooted::rooted;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::OUTPUT_BYTES;
@@ -22,7 +23,7 @@ pub(super) const DEADLINE_MS: u64 = 20_000;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Glob {
-    /// Shell pattern such as `*.rs` (any depth), `src/*.rs` or `**/test/*.{js,ts}`.
+    /// Shell pattern such as `*.rs` (any depth), `src/*.rs`, `**/test/*.{js,ts}` or `/workspace/src/*.rs`.
     pattern: String,
     /// Directory to look in; the workspace unless given.
     #[serde(default, alias = "dir", alias = "directory")]
@@ -36,6 +37,9 @@ pub(crate) struct Glob {
     /// Also files that `.gitignore` and its like name.
     #[serde(default)]
     no_ignore: bool,
+    /// What stands before the name of a hit.
+    #[serde(skip)]
+    prefix: String,
 }
 
 impl Tool for Glob {
@@ -44,6 +48,12 @@ impl Tool for Glob {
     const DESCRIPTION: &'static str = "Finds files by name, newest first. What `.gitignore` names is left \
         out unless `no_ignore` is true.";
     const EFFECT: Effect = Effect::Reads;
+
+    fn normalize(&mut self) -> Result<(), Fault> {
+        let rooted = rooted(&self.pattern, self.path.as_deref())?;
+        (self.path, self.pattern, self.prefix) = (rooted.path, rooted.pattern, rooted.prefix);
+        Ok(())
+    }
 
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let limit = self.limit.unwrap_or(USUAL_HITS).max(1);
@@ -61,7 +71,7 @@ impl Tool for Glob {
         let mut text = String::new();
         let mut rows = Vec::new();
         for hit in found.hits.iter().skip(self.offset as usize) {
-            let name = visible::line(&hit.path);
+            let name = visible::line(&[self.prefix.as_bytes(), &hit.path].concat());
             if text.len() + name.len() >= OUTPUT_BYTES {
                 break;
             }

@@ -2,6 +2,7 @@
 
 use super::glob::DEADLINE_MS;
 use super::incomplete;
+use super::rooted::rooted;
 use crate::Outcome;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
@@ -57,6 +58,9 @@ pub(crate) struct Grep {
     /// Also files that `.gitignore` and its like name.
     #[serde(default)]
     no_ignore: bool,
+    /// What stands before the name of a file.
+    #[serde(skip)]
+    prefix: String,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -77,6 +81,16 @@ impl Tool for Grep {
         Binary files and what `.gitignore` names are left out. An invalid pattern is an error, never an \
         empty answer.";
     const EFFECT: Effect = Effect::Reads;
+
+    fn normalize(&mut self) -> Result<(), Fault> {
+        // A pattern of what is left out counts from where the search begins.
+        if let Some(glob) = self.glob.as_deref().filter(|glob| !glob.starts_with('!')) {
+            let rooted = rooted(glob, self.path.as_deref())?;
+            (self.path, self.glob, self.prefix) =
+                (rooted.path, Some(rooted.pattern), rooted.prefix);
+        }
+        Ok(())
+    }
 
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let path = self.path.unwrap_or_else(|| ".".to_owned());
@@ -112,7 +126,7 @@ impl Tool for Grep {
             Mode::Lines => found.total_matches,
             Mode::Files | Mode::Count => found.total_files,
         };
-        let (mut text, shown) = render(&found, self.mode, &path);
+        let (mut text, shown) = render(&found, self.mode, &path, &self.prefix);
         if all == 0 {
             text.push_str("[nothing found]\n");
         } else if shown + u64::from(self.offset) < all {
@@ -141,14 +155,14 @@ impl Tool for Grep {
 }
 
 /// What was found, as far as there is room, and how many hits that is.
-fn render(found: &Grepped, mode: Mode, path: &str) -> (String, u64) {
+fn render(found: &Grepped, mode: Mode, path: &str, prefix: &str) -> (String, u64) {
     let mut text = String::new();
     let mut shown = 0;
     for file in &found.files {
         let name = if file.path.is_empty() {
             visible::line_of_text(path)
         } else {
-            visible::line(&file.path)
+            visible::line(&[prefix.as_bytes(), &file.path].concat())
         };
         let head = match mode {
             Mode::Files | Mode::Lines => format!("{name}\n"),

@@ -9,6 +9,7 @@ pub(crate) mod job;
 pub(crate) mod list;
 mod log;
 pub(crate) mod read;
+mod rooted;
 pub(crate) mod run_js;
 pub(crate) mod sandboxes;
 pub(crate) mod write;
