@@ -3,6 +3,7 @@
 //! Readers see the old content or the new; mode and everything not named stay. If somebody else
 //! writes to the file meanwhile, nothing is changed and that is said.
 
+mod by_lines;
 mod diff;
 mod nearest;
 mod replace;

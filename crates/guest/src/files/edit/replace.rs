@@ -1,10 +1,11 @@
 //! Replacing text in a file's content: pure, so that every rule can be tested without a file.
 //!
 //! An old text is looked for as it is; with the file's line endings; line by line without trailing
-//! white space; and line by line without indentation, in which case the new text is indented as the
-//! file is. The first of these that finds anything decides, and how it was found is told. Several
+//! white space, where it may begin inside a line; and line by line without indentation, in which case
+//! each indentation of the new text becomes what it is for the file's own lines. The first of these that finds anything decides, and how it was found is told. Several
 //! places are an error unless all were asked for. All replacements of a call happen, or none.
 
+use super::by_lines::{by_lines, to_crlf};
 use super::nearest;
 use glovebox_proto::{Code, Fault, Match, Replacement};
 use std::ops::Range;
@@ -73,9 +74,9 @@ fn one(content: &[u8], wanted: &Replacement, label: &str) -> Result<(Vec<u8>, Ma
 }
 
 /// What stands where, and what takes its place.
-struct Place {
-    range: Range<usize>,
-    new: Vec<u8>,
+pub(super) struct Place {
+    pub(super) range: Range<usize>,
+    pub(super) new: Vec<u8>,
 }
 
 fn find(content: &[u8], old: &[u8], new: &[u8]) -> (Match, Vec<Place>) {
@@ -113,19 +114,6 @@ fn occurrences<'a>(content: &'a [u8], wanted: &'a [u8]) -> impl Iterator<Item = 
     memchr::memmem::find_iter(content, wanted)
 }
 
-fn to_crlf(text: &[u8]) -> Vec<u8> {
-    let mut converted = Vec::with_capacity(text.len() + 16);
-    let mut before = 0;
-    for &byte in text {
-        if byte == b'\n' && before != b'\r' {
-            converted.push(b'\r');
-        }
-        converted.push(byte);
-        before = byte;
-    }
-    converted
-}
-
 /// Ranges of the lines of `content`, without their line feeds.
 pub(super) fn lines(content: &[u8]) -> Vec<Range<usize>> {
     let mut lines = Vec::new();
@@ -138,91 +126,6 @@ pub(super) fn lines(content: &[u8]) -> Vec<Range<usize>> {
         lines.push(start..content.len());
     }
     lines
-}
-
-/// Places where whole lines equal those of `old` but for white space.
-fn by_lines(
-    content: &[u8],
-    lines: &[Range<usize>],
-    old: &[u8],
-    new: &[u8],
-    how: Match,
-    has_crlf: bool,
-) -> Vec<Place> {
-    let bare = |line: &[u8]| -> Vec<u8> {
-        let line = line.trim_ascii_end();
-        let line = if how == Match::Indentation {
-            line.trim_ascii_start()
-        } else {
-            line
-        };
-        line.to_vec()
-    };
-    let ends_line = old.ends_with(b"\n");
-    let old_lines: Vec<&[u8]> = old
-        .strip_suffix(b"\n")
-        .unwrap_or(old)
-        .split(|byte| *byte == b'\n')
-        .collect();
-    let wanted: Vec<Vec<u8>> = old_lines.iter().map(|line| bare(line)).collect();
-    // Blank lines alone would be found everywhere.
-    let Some(first) = wanted.iter().position(|line| !line.is_empty()) else {
-        return Vec::new();
-    };
-    let found: Vec<Vec<u8>> = lines
-        .iter()
-        .map(|range| bare(&content[range.clone()]))
-        .collect();
-    let mut places = Vec::new();
-    let mut at = 0;
-    while at + wanted.len() <= found.len() {
-        if found[at..at + wanted.len()] != wanted[..] {
-            at += 1;
-            continue;
-        }
-        let last = &lines[at + wanted.len() - 1];
-        let mut end = last.end;
-        if ends_line && content.get(end) == Some(&b'\n') {
-            end += 1;
-        } else if content[..end].ends_with(b"\r") {
-            // The old text stops before the line's end, and so does the place.
-            end -= 1;
-        }
-        let mut text = new.to_vec();
-        if how == Match::Indentation {
-            let theirs = indentation(&content[lines[at + first].clone()]);
-            text = indented(&text, indentation(old_lines[first]), theirs);
-        }
-        if has_crlf {
-            text = to_crlf(&text);
-        }
-        places.push(Place {
-            range: lines[at].start..end,
-            new: text,
-        });
-        at += wanted.len();
-    }
-    places
-}
-
-fn indentation(line: &[u8]) -> &[u8] {
-    let rest = line.trim_ascii_start();
-    &line[..line.len() - rest.len()]
-}
-
-/// `text` with `mine` at the start of its lines replaced by `theirs`.
-fn indented(text: &[u8], mine: &[u8], theirs: &[u8]) -> Vec<u8> {
-    let mut result = Vec::with_capacity(text.len());
-    for line in text.split_inclusive(|byte| *byte == b'\n') {
-        match line.strip_prefix(mine) {
-            Some(rest) if !line.trim_ascii().is_empty() => {
-                result.extend_from_slice(theirs);
-                result.extend_from_slice(rest);
-            }
-            _ => result.extend_from_slice(line),
-        }
-    }
-    result
 }
 
 fn line_number(content: &[u8], at: usize) -> usize {
@@ -350,6 +253,36 @@ mod tests {
             "fn f() {\n        if c {\n            d();\n\n            e();\n        }\n}\n"
         );
         assert_eq!(how, [Match::Indentation]);
+    }
+
+    #[test]
+    fn indentation_that_was_not_asked_about_stays() {
+        let file = "fn f() {\n    let x = one(a);\n    two();\n}\n";
+        // Begins inside a line, and ends with a space that the file has not.
+        for (old, new) in [
+            ("x = one(a);\n    two(); ", "x = one(b);\n    three(); "),
+            (
+                "let x = one(a);\n    two(); ",
+                "let x = one(b);\n    three(); ",
+            ),
+        ] {
+            let (content, _) = text(file, &[edit(old, new)]).unwrap();
+            assert_eq!(
+                content, "fn f() {\n    let x = one(b);\n    three(); \n}\n",
+                "{old}"
+            );
+        }
+        // Without its indentation only the first line is one that the file has otherwise.
+        let (content, how) = text(
+            "    one();  \n\ttwo();\n",
+            &[edit("one();\n  two();\n", "1();\n  2();\n   3();\n")],
+        )
+        .unwrap();
+        assert_eq!(content, "    1();\n\t2();\n\t 3();\n");
+        assert_eq!(how, [Match::Indentation]);
+        // Two lines that are alike here and not in the file: how new ones are meant is anybody's guess.
+        let fault = text("  a\n    b\n", &[edit("a\nb\n", "c\nd\n")]).unwrap_err();
+        assert_eq!(fault.code, Code::NoMatch);
     }
 
     #[test]

@@ -1,0 +1,147 @@
+//! Finding an old text line by line, where it differs from the file in white space only, and giving the
+//! new text the white space of the file.
+
+use super::replace::Place;
+use glovebox_proto::Match;
+use std::ops::Range;
+
+/// Places where whole lines equal those of `old` but for white space.
+pub(super) fn by_lines(
+    content: &[u8],
+    lines: &[Range<usize>],
+    old: &[u8],
+    new: &[u8],
+    how: Match,
+    has_crlf: bool,
+) -> Vec<Place> {
+    let bare = |line: &[u8]| -> Vec<u8> {
+        let line = line.trim_ascii_end();
+        let line = if how == Match::Indentation {
+            line.trim_ascii_start()
+        } else {
+            line
+        };
+        line.to_vec()
+    };
+    let ends_line = old.ends_with(b"\n");
+    let old_lines: Vec<&[u8]> = old
+        .strip_suffix(b"\n")
+        .unwrap_or(old)
+        .split(|byte| *byte == b'\n')
+        .collect();
+    let wanted: Vec<Vec<u8>> = old_lines.iter().map(|line| bare(line)).collect();
+    // Blank lines alone would be found everywhere.
+    if wanted.iter().all(Vec::is_empty) {
+        return Vec::new();
+    }
+    let found: Vec<Vec<u8>> = lines
+        .iter()
+        .map(|range| bare(&content[range.clone()]))
+        .collect();
+    let mut places = Vec::new();
+    let mut at = 0;
+    while at + wanted.len() <= found.len() {
+        let Some(begin) = fit(&wanted, &found[at..at + wanted.len()], how) else {
+            at += 1;
+            continue;
+        };
+        let mut text = new.to_vec();
+        if how == Match::Indentation {
+            let theirs = lines[at..].iter().map(|line| &content[line.clone()]);
+            let Some(pairs) = indentations(&old_lines, theirs) else {
+                at += 1;
+                continue;
+            };
+            text = indented(&text, &pairs);
+        }
+        if has_crlf {
+            text = to_crlf(&text);
+        }
+        let last = &lines[at + wanted.len() - 1];
+        let mut end = last.end;
+        if ends_line && content.get(end) == Some(&b'\n') {
+            end += 1;
+        } else if content[..end].ends_with(b"\r") {
+            // The old text stops before the line's end, and so does the place.
+            end -= 1;
+        }
+        places.push(Place {
+            range: lines[at].start + begin..end,
+            new: text,
+        });
+        at += wanted.len();
+    }
+    places
+}
+
+/// Where in the first of the lines `found` the lines `wanted` begin, if they are the same.
+fn fit(wanted: &[Vec<u8>], found: &[Vec<u8>], how: Match) -> Option<usize> {
+    let ([first, rest @ ..], [found_first, found_rest @ ..]) = (wanted, found) else {
+        return None;
+    };
+    if rest != found_rest {
+        return None;
+    }
+    let may_begin_inside = how == Match::TrailingSpace && !first.is_empty();
+    if first == found_first || (may_begin_inside && found_first.ends_with(first)) {
+        return Some(found_first.len() - first.len());
+    }
+    None
+}
+
+fn indentation(line: &[u8]) -> &[u8] {
+    let rest = line.trim_ascii_start();
+    &line[..line.len() - rest.len()]
+}
+
+/// Each indentation of the old lines with what it is in the file. `None` when one of them stands for two:
+/// then nobody can say how new lines are to be indented.
+fn indentations<'a>(
+    old: &[&'a [u8]],
+    theirs: impl Iterator<Item = &'a [u8]>,
+) -> Option<Vec<(&'a [u8], &'a [u8])>> {
+    let mut pairs: Vec<(&[u8], &[u8])> = Vec::new();
+    let lines = old.iter().copied().zip(theirs);
+    for (mine, theirs) in lines.filter(|(mine, _)| !mine.trim_ascii().is_empty()) {
+        let pair = (indentation(mine), indentation(theirs));
+        match pairs.iter().find(|(known, _)| *known == pair.0) {
+            Some(known) if *known != pair => return None,
+            Some(_) => {}
+            None => pairs.push(pair),
+        }
+    }
+    Some(pairs)
+}
+
+/// `text` with the indentation of its lines, or as much of it as is known, replaced by the file's.
+fn indented(text: &[u8], pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut result = Vec::with_capacity(text.len());
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let known = pairs
+            .iter()
+            .filter(|(mine, _)| indentation(line).starts_with(mine))
+            .max_by_key(|(mine, _)| mine.len());
+        match known {
+            Some((mine, theirs)) if !line.trim_ascii().is_empty() => {
+                result.extend_from_slice(theirs);
+                result.extend_from_slice(&line[mine.len()..]);
+            }
+            _ => result.extend_from_slice(line),
+        }
+    }
+    result
+}
+
+/// `text` with each line feed after a carriage return.
+pub(super) fn to_crlf(text: &[u8]) -> Vec<u8> {
+    let mut converted = Vec::with_capacity(text.len() + 16);
+    let mut before = 0;
+    for &byte in text {
+        if byte == b'\n' && before != b'\r' {
+            converted.push(b'\r');
+        }
+        converted.push(byte);
+        before = byte;
+    }
+    converted
+}
