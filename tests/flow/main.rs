@@ -26,4 +26,5 @@ mod repositories;
 mod screen;
 mod signals;
 mod terminal;
+mod untrusted_repository;
 mod workspace;

@@ -4,6 +4,7 @@ use super::*;
 use crate::{Change, ChangeSet, Contents};
 use std::collections::HashMap;
 use std::fs;
+use std::process::Command;
 
 struct Held(HashMap<Vec<u8>, Vec<u8>>);
 
@@ -171,7 +172,8 @@ fn what_git_cannot_do_is_said_with_its_remedy() {
     let empty = tempfile::tempdir().unwrap();
     let outside = super::commit(&changes, empty.path(), Path::new("git"), "b", "m").unwrap_err();
     assert_eq!(outside.code, Code::NotFound);
-    let none = super::commit(&changes, empty.path(), Path::new("/no/git"), "b", "m").unwrap_err();
+    let none =
+        super::commit(&changes, fixture.dir.path(), Path::new("/no/git"), "b", "m").unwrap_err();
     assert_eq!(none.code, Code::CommandNotFound);
 }
 

@@ -2,19 +2,24 @@
 //!
 //! In: what was collected, the project directory and the host's `git`. Out: the commit. The working
 //! tree, the index and every other branch stay as they are: `git fast-import` writes objects and one
-//! reference, and no hook runs. Files that the repository ignores are left out, as `git add` would.
+//! reference. Nothing that the repository configures is believed (see [`git`]). Files that the
+//! repository ignores are left out, as `git add` would.
+
+mod git;
+mod repository;
 
 use crate::contents::{changed, unreadable};
 use crate::patch::name;
-use crate::threads;
 use crate::{ChangeKind, Collected, Node, RelPath};
+use git::{Git, OwnGitDir};
 use glovebox_proto::{Code, Fault};
+use repository::{Format, Repository};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 
 /// The new commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,17 +31,6 @@ pub struct Committed {
     /// New paths left out because the repository ignores them.
     pub ignored: Vec<RelPath>,
 }
-
-/// Variables that would lead git to another repository than the project's.
-const MISLEADING: [&str; 7] = [
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_NAMESPACE",
-];
 
 /// Commits the change set to the new branch `branch`, on top of what `HEAD` is.
 ///
@@ -51,15 +45,16 @@ pub fn commit(
     branch: &str,
     message: &str,
 ) -> Result<Committed, Fault> {
-    let repository = Repository { project, git };
-    let prefix = repository.prefix()?;
-    let reference = repository.new_branch(branch)?;
-    let head = repository.head()?;
-    let author = repository.identity("GIT_AUTHOR_IDENT")?;
-    let committer = repository.identity("GIT_COMMITTER_IDENT")?;
-    let ignored = repository.ignored(collected)?;
+    let git = Git { program: git };
+    let repository = Repository::find(project, &git)?;
+    let own = OwnGitDir::make(&repository, project, git)?;
+    let reference = new_branch(&own, branch)?;
+    let head = head(&own, &repository.format)?;
+    let author = own.identity("GIT_AUTHOR_IDENT")?;
+    let committer = own.identity("GIT_COMMITTER_IDENT")?;
+    let ignored = ignored(&own, collected)?;
 
-    let mut import = Import::start(&repository)?;
+    let mut import = Import::start(&own, &committer)?;
     let written = import.write(|out| {
         writeln!(out, "commit {reference}")?;
         out.write_all(b"author ")?;
@@ -69,7 +64,7 @@ pub fn commit(
         write!(out, "\ndata {}\n{message}\nfrom {head}\n", message.len())?;
         let mut writer = Tree {
             collected,
-            prefix: &prefix,
+            prefix: &repository.prefix,
             ignored: &ignored,
             paths: 0,
         };
@@ -80,12 +75,18 @@ pub fn commit(
     let paths = match written {
         Ok(paths) => paths,
         Err(error) => {
-            import.abandon();
-            return Err(error.into_fault());
+            let complaint_text = import.abandon();
+            return Err(match error {
+                // It ended before it had read everything, and says why.
+                ImportError::Pipe(_) if !complaint_text.is_empty() => {
+                    refused(&repository.format, &complaint_text)
+                }
+                error => error.into_fault(),
+            });
         }
     };
-    import.finish()?;
-    let commit = repository.line(&["rev-parse", "--verify", "--quiet", &reference], |text| {
+    import.finish(&repository.format)?;
+    let commit = own.line(&["rev-parse", "--verify", "--quiet", &reference], |text| {
         failed(&format!("git did not make the branch `{branch}`"), text)
     })?;
     let mut ignored: Vec<RelPath> = ignored.into_iter().collect();
@@ -97,149 +98,89 @@ pub fn commit(
     })
 }
 
-struct Repository<'a> {
-    project: &'a Path,
-    git: &'a Path,
+/// The full name of a new branch.
+fn new_branch(own: &OwnGitDir<'_>, branch: &str) -> Result<String, Fault> {
+    own.line(&["check-ref-format", "--branch", branch], |_| {
+        Fault::failed(
+            Code::InvalidArgument,
+            format!("`{branch}` is not a name for a branch"),
+        )
+        .remedy("choose one like `sandbox/fix`")
+    })?;
+    let reference = format!("refs/heads/{branch}");
+    let there = own.run(&["show-ref", "--verify", "--quiet", &reference], b"")?;
+    if there.status.success() {
+        return Err(Fault::failed(
+            Code::AlreadyExists,
+            format!("there is a branch `{branch}` already"),
+        )
+        .remedy(format!(
+            "choose another name, or remove it with `git branch -D {branch}`"
+        )));
+    }
+    Ok(reference)
 }
 
-impl Repository<'_> {
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(self.git);
-        command
-            .args([
-                "-c",
-                "core.hooksPath=/dev/null",
-                "-c",
-                "core.fsmonitor=false",
-            ])
-            .args(["-c", "user.useConfigOnly=true"])
-            .args(args)
-            .current_dir(self.project)
-            .env("LC_ALL", "C")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        for variable in MISLEADING {
-            command.env_remove(variable);
+/// The commit that is checked out.
+fn head(own: &OwnGitDir<'_>, format: &Format) -> Result<String, Fault> {
+    let head = ["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
+    let id = own.line(&head, |_| {
+        if format.is_partial {
+            return missing(b"it does not hold the commit of HEAD");
         }
-        command
-    }
+        Fault::failed(Code::NotFound, "the repository has no commit yet")
+            .remedy("commit something first, or pull without --branch")
+    })?;
+    Ok(String::from_utf8_lossy(&id).into_owned())
+}
 
-    fn spawn(&self, command: &mut Command) -> Result<Child, Fault> {
-        command.spawn().map_err(|error| {
-            Fault::failed(
-                Code::CommandNotFound,
-                format!("cannot run {}: {error}", self.git.display()),
-            )
-            .remedy("install git, or pull without --branch")
-        })
-    }
-
-    fn run(&self, args: &[&str], input: &[u8]) -> Result<Output, Fault> {
-        let mut child = self.spawn(self.command(args).stdin(Stdio::piped()))?;
-        let stdin = child.stdin.take();
-        std::thread::scope(|scope| {
-            // One that answers without reading everything is free to. One whose input ends at once,
-            // because there can be no thread for it, changes nothing.
-            let fed = threads::start(scope, move || stdin.map(|mut stdin| stdin.write_all(input)));
-            let output = child.wait_with_output();
-            fed?;
-            output.map_err(|error| failed("git did not answer", error.to_string().as_bytes()))
-        })
-    }
-
-    /// The first line of what git says, or `or` of what it complains.
-    fn line(&self, args: &[&str], or: impl FnOnce(&[u8]) -> Fault) -> Result<Vec<u8>, Fault> {
-        let output = self.run(args, b"")?;
-        if !output.status.success() {
-            return Err(or(&output.stderr));
+/// New paths that the repository ignores.
+fn ignored(own: &OwnGitDir<'_>, collected: &Collected) -> Result<HashSet<RelPath>, Fault> {
+    let mut list = Vec::new();
+    for change in &collected.set.changes {
+        if matches!(
+            change.kind,
+            ChangeKind::Added { .. } | ChangeKind::Renamed { .. }
+        ) {
+            list.extend_from_slice(change.path.as_bytes());
+            list.push(0);
         }
-        let mut text = output.stdout;
-        if text.last() == Some(&b'\n') {
-            text.pop();
-        }
-        Ok(text)
     }
+    if list.is_empty() {
+        return Ok(HashSet::new());
+    }
+    // It refuses paths below what is a link on the host; then nothing is left out.
+    let found = own.ignored(&list)?;
+    let names = found.split(|byte| *byte == 0);
+    Ok(names.filter_map(|name| RelPath::new(name).ok()).collect())
+}
 
-    /// Where the project lies in its repository: empty, or ends in a slash.
-    fn prefix(&self) -> Result<Vec<u8>, Fault> {
-        self.line(&["rev-parse", "--show-prefix"], |text| {
-            let fault = Fault::failed(
-                Code::NotFound,
-                format!(
-                    "{} is in no git repository that can be used: {}",
-                    self.project.display(),
-                    complaint(text)
-                ),
-            );
-            fault.remedy("run `git init` and commit first, or pull without --branch")
-        })
+/// What git complained of when it was to make the commit.
+fn refused(format: &Format, complaint_text: &[u8]) -> Fault {
+    if format.is_partial {
+        missing(complaint_text)
+    } else {
+        failed("git refused the commit", complaint_text)
     }
+}
 
-    fn new_branch(&self, branch: &str) -> Result<String, Fault> {
-        self.line(&["check-ref-format", "--branch", branch], |_| {
-            Fault::failed(
-                Code::InvalidArgument,
-                format!("`{branch}` is not a name for a branch"),
-            )
-            .remedy("choose one like `sandbox/fix`")
-        })?;
-        let reference = format!("refs/heads/{branch}");
-        let there = self.run(&["show-ref", "--verify", "--quiet", &reference], b"")?;
-        if there.status.success() {
-            return Err(Fault::failed(
-                Code::AlreadyExists,
-                format!("there is a branch `{branch}` already"),
-            )
-            .remedy(format!(
-                "choose another name, or remove it with `git branch -D {branch}`"
-            )));
-        }
-        Ok(reference)
-    }
+/// `Name <address> time zone` without the time.
+fn name_and_address(identity: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = identity.iter().position(|byte| *byte == b'<')?;
+    let end = identity.iter().position(|byte| *byte == b'>')?;
+    Some((
+        identity[..start].trim_ascii(),
+        identity.get(start + 1..end)?,
+    ))
+}
 
-    fn head(&self) -> Result<String, Fault> {
-        let head = ["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
-        let id = self.line(&head, |_| {
-            Fault::failed(Code::NotFound, "the repository has no commit yet")
-                .remedy("commit something first, or pull without --branch")
-        })?;
-        Ok(String::from_utf8_lossy(&id).into_owned())
-    }
-
-    /// Name, address and time, as a commit holds them.
-    fn identity(&self, which: &str) -> Result<Vec<u8>, Fault> {
-        self.line(&["var", which], |text| {
-            Fault::failed(
-                Code::NotFound,
-                format!("git does not know who you are: {}", complaint(text)),
-            )
-            .remedy(
-                "set `git config user.name \"Your Name\"` and `git config user.email you@example.org`",
-            )
-        })
-    }
-
-    /// New paths that the repository ignores.
-    fn ignored(&self, collected: &Collected) -> Result<HashSet<RelPath>, Fault> {
-        let mut list = Vec::new();
-        for change in &collected.set.changes {
-            if matches!(
-                change.kind,
-                ChangeKind::Added { .. } | ChangeKind::Renamed { .. }
-            ) {
-                list.extend_from_slice(change.path.as_bytes());
-                list.push(0);
-            }
-        }
-        if list.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let output = self.run(&["check-ignore", "-z", "--stdin"], &list)?;
-        // It refuses paths below what is a link on the host; then nothing is left out.
-        let names = output.stdout.split(|byte| *byte == 0);
-        Ok(names.filter_map(|name| RelPath::new(name).ok()).collect())
-    }
+/// A partial clone lacks what a commit is made from, and nothing is fetched here.
+fn missing(complaint_text: &[u8]) -> Fault {
+    failed(
+        "the repository is a partial clone, and nothing is fetched from its remote here",
+        complaint_text,
+    )
+    .remedy("fetch what is missing with `git ls-tree -r -t HEAD`, or pull without --branch")
 }
 
 /// A running `git fast-import`.
@@ -249,9 +190,15 @@ struct Import {
 }
 
 impl Import {
-    fn start(repository: &Repository<'_>) -> Result<Self, Fault> {
-        let mut command = repository.command(&["fast-import", "--quiet", "--done"]);
-        let mut child = repository.spawn(command.stdin(Stdio::piped()).stdout(Stdio::null()))?;
+    /// Starts it; `committer` is who the log of the new branch names.
+    fn start(own: &OwnGitDir<'_>, committer: &[u8]) -> Result<Self, Fault> {
+        let mut command = own.command(&["fast-import", "--quiet", "--done"]);
+        if let Some((name, address)) = name_and_address(committer) {
+            command
+                .env("GIT_COMMITTER_NAME", OsStr::from_bytes(name))
+                .env("GIT_COMMITTER_EMAIL", OsStr::from_bytes(address));
+        }
+        let mut child = own.spawn(command.stdin(Stdio::piped()).stdout(Stdio::null()))?;
         let input = child.stdin.take().map(BufWriter::new);
         Ok(Self { child, input })
     }
@@ -269,12 +216,16 @@ impl Import {
     }
 
     /// Ends it before it has changed a reference: it does that last, when it has seen `done`.
-    fn abandon(&mut self) {
+    /// What it complained of until then.
+    fn abandon(mut self) -> Vec<u8> {
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.child
+            .wait_with_output()
+            .map(|output| output.stderr)
+            .unwrap_or_default()
     }
 
-    fn finish(self) -> Result<(), Fault> {
+    fn finish(self, format: &Format) -> Result<(), Fault> {
         let output = self
             .child
             .wait_with_output()
@@ -282,7 +233,7 @@ impl Import {
         if output.status.success() {
             Ok(())
         } else {
-            Err(failed("git refused the commit", &output.stderr))
+            Err(refused(format, &output.stderr))
         }
     }
 }

@@ -1,0 +1,334 @@
+//! Running the host's git without the configuration of any repository.
+//!
+//! A commit is made from a git directory of our own, `glovebox-commit-XXXX` in the real one: its
+//! configuration is written here, and its `objects`, `refs`, `packed-refs` and `logs` are links to the
+//! real ones. So there is no list of settings to keep up with: nothing that a repository configures is
+//! read by a git that does something. The user's own configuration counts where it says who the user is
+//! and which files to ignore.
+
+use super::repository::{Repository, cannot_make};
+use super::{complaint, failed};
+use crate::threads;
+use glovebox_proto::{Code, Fault};
+use std::fs::{self, DirBuilder};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// Settings of a file, in its order, with names in lower case.
+pub(super) type Config = Vec<(String, String)>;
+
+/// Beginning of the name of our own git directory.
+const OWN_PREFIX: &str = "glovebox-commit-";
+/// Variables that would lead git to another repository, or make it believe another configuration.
+const MISLEADING: [&str; 16] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_NAMESPACE",
+    "GIT_CONFIG",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DEFAULT_HASH",
+    "GIT_DEFAULT_REF_FORMAT",
+    "GIT_GRAFT_FILE",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_TEMPLATE_DIR",
+];
+/// Nothing is fetched, by any way, and nobody is asked for anything.
+const OFFLINE: [(&str, &str); 7] = [
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_ALLOW_PROTOCOL", ""),
+    ("GIT_PROTOCOL_FROM_USER", "0"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_NO_REPLACE_OBJECTS", "1"),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    ("LC_ALL", "C"),
+];
+/// What programs could be called through, whoever configured it.
+const QUIET: [&str; 8] = [
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "protocol.allow=never",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "user.useConfigOnly=true",
+    "credential.helper=",
+];
+
+/// The host's git.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Git<'a> {
+    pub(super) program: &'a Path,
+}
+
+impl Git<'_> {
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(self.program);
+        for setting in QUIET {
+            command.args(["-c", setting]);
+        }
+        command
+            .args(args)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for variable in MISLEADING {
+            command.env_remove(variable);
+        }
+        command.envs(OFFLINE);
+        command
+    }
+
+    pub(super) fn spawn(&self, command: &mut Command) -> Result<Child, Fault> {
+        command.spawn().map_err(|error| {
+            Fault::failed(
+                Code::CommandNotFound,
+                format!("cannot run {}: {error}", self.program.display()),
+            )
+            .remedy("install git, or pull without --branch")
+        })
+    }
+
+    fn run(&self, command: &mut Command, input: &[u8]) -> Result<Output, Fault> {
+        let mut child = self.spawn(command.stdin(Stdio::piped()))?;
+        let stdin = child.stdin.take();
+        std::thread::scope(|scope| {
+            // One that answers without reading everything is free to. One whose input ends at once,
+            // because there can be no thread for it, changes nothing.
+            let fed = threads::start(scope, move || stdin.map(|mut stdin| stdin.write_all(input)));
+            let output = child.wait_with_output();
+            fed?;
+            output.map_err(|error| failed("git did not answer", error.to_string().as_bytes()))
+        })
+    }
+
+    /// The settings of one file, which are read and not obeyed; none when it is not there.
+    pub(super) fn list_file(&self, path: &Path) -> Result<Config, Fault> {
+        if !fs::metadata(path).is_ok_and(|meta| meta.is_file()) {
+            return Ok(Config::new());
+        }
+        let mut command = self.command(&["config", "--no-includes", "--null", "--list", "--file"]);
+        let output = self.run(without_configuration(command.arg(path)), b"")?;
+        if !output.status.success() {
+            let what = format!("git cannot read {}", path.display());
+            return Err(failed(&what, &output.stderr));
+        }
+        Ok(settings(&output.stdout))
+    }
+
+    /// Directories that the user's own configuration calls safe.
+    pub(super) fn safe_directories(&self) -> Result<Vec<String>, Fault> {
+        let args = ["config", "--type=path", "--null", "--get-all"];
+        let mut command = self.command(&args);
+        // No repository: the one at `/`, if there is any, has no say.
+        command.arg("safe.directory").env("GIT_DIR", "/dev/null");
+        let output = self.run(&mut command, b"")?;
+        // An empty entry means something: that none before it counts.
+        let Some(list) = output.stdout.strip_suffix(b"\0") else {
+            return Ok(Vec::new());
+        };
+        Ok(list
+            .split(|byte| *byte == 0)
+            .filter_map(|entry| std::str::from_utf8(entry).ok())
+            .map(str::to_owned)
+            .collect())
+    }
+}
+
+/// Without the user's configuration and the machine's.
+fn without_configuration(command: &mut Command) -> &mut Command {
+    command
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+}
+
+fn settings(list: &[u8]) -> Config {
+    list.split(|byte| *byte == 0)
+        .filter_map(|setting| std::str::from_utf8(setting).ok())
+        .filter(|setting| !setting.is_empty())
+        .map(|setting| {
+            // A setting without a value means true.
+            let (key, value) = setting.split_once('\n').unwrap_or((setting, "true"));
+            (key.to_ascii_lowercase(), value.to_owned())
+        })
+        .collect()
+}
+
+/// A git directory of our own over the repository's objects and branches. Removed when dropped.
+#[derive(Debug)]
+pub(super) struct OwnGitDir<'a> {
+    git: Git<'a>,
+    dir: PathBuf,
+    top: PathBuf,
+    project: &'a Path,
+    identity: Vec<String>,
+}
+
+impl<'a> OwnGitDir<'a> {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when the repository cannot be written to.
+    pub(super) fn make(
+        repository: &Repository,
+        project: &'a Path,
+        git: Git<'a>,
+    ) -> Result<Self, Fault> {
+        let mut random = [0_u8; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| failed("no random name", errno.to_string().as_bytes()))?;
+        let name = format!("{OWN_PREFIX}{:016x}", u64::from_ne_bytes(random));
+        let dir = repository.git_dir.join(name);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .map_err(|error| cannot_make(&dir, &error))?;
+        let own = Self {
+            git,
+            dir,
+            top: repository.top.clone(),
+            project,
+            identity: repository
+                .identity
+                .iter()
+                .map(|(key, value)| format!("{key}={value}"))
+                .collect(),
+        };
+        own.fill(repository)
+            .map_err(|error| cannot_make(&own.dir, &error))?;
+        Ok(own)
+    }
+
+    fn fill(&self, repository: &Repository) -> std::io::Result<()> {
+        fs::write(
+            self.dir.join("HEAD"),
+            [&repository.head[..], b"\n"].concat(),
+        )?;
+        fs::write(self.dir.join("config"), configuration(repository))?;
+        for name in ["objects", "refs", "packed-refs", "logs", "reftable"] {
+            let real = repository.common_dir.join(name);
+            if real.symlink_metadata().is_ok() {
+                symlink(real, self.dir.join(name))?;
+            }
+        }
+        let exclude = repository.common_dir.join("info/exclude");
+        fs::create_dir(self.dir.join("info"))?;
+        if fs::metadata(&exclude).is_ok_and(|meta| meta.is_file()) {
+            symlink(exclude, self.dir.join("info/exclude"))?;
+        }
+        Ok(())
+    }
+
+    /// A command in the project that knows no configuration but ours.
+    pub(super) fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.user_command(args);
+        without_configuration(&mut command);
+        command
+    }
+
+    /// One that knows the user's own configuration too.
+    fn user_command(&self, args: &[&str]) -> Command {
+        let mut command = self.git.command(args);
+        command
+            .current_dir(self.project)
+            .env("GIT_DIR", &self.dir)
+            .env("GIT_WORK_TREE", &self.top);
+        command
+    }
+
+    pub(super) fn spawn(&self, command: &mut Command) -> Result<Child, Fault> {
+        self.git.spawn(command)
+    }
+
+    pub(super) fn run(&self, args: &[&str], input: &[u8]) -> Result<Output, Fault> {
+        self.git.run(&mut self.command(args), input)
+    }
+
+    /// The first line of what git says, or `or` of what it complains.
+    pub(super) fn line(
+        &self,
+        args: &[&str],
+        or: impl FnOnce(&[u8]) -> Fault,
+    ) -> Result<Vec<u8>, Fault> {
+        first_line(self.run(args, b"")?, or)
+    }
+
+    /// Name, address and time, as a commit holds them: by the variables of git, the repository's
+    /// `user.name` and `user.email`, or the user's own.
+    pub(super) fn identity(&self, which: &str) -> Result<Vec<u8>, Fault> {
+        // What is given with `-c` comes before the command.
+        let mut args: Vec<&str> = Vec::new();
+        for setting in &self.identity {
+            args.extend(["-c", setting]);
+        }
+        args.extend(["var", which]);
+        first_line(self.git.run(&mut self.user_command(&args), b"")?, |text| {
+            Fault::failed(
+                Code::NotFound,
+                format!("git does not know who you are: {}", complaint(text)),
+            )
+            .remedy(
+                "set `git config user.name \"Your Name\"` and `git config user.email you@example.org`",
+            )
+        })
+    }
+
+    /// Which of the paths of a list, each ended by a NUL byte, the project's patterns, the repository's
+    /// `info/exclude` and the user's own patterns ignore.
+    pub(super) fn ignored(&self, list: &[u8]) -> Result<Vec<u8>, Fault> {
+        let mut args = vec!["check-ignore", "-z", "--stdin", "--no-index"];
+        let found = self.git.run(&mut self.user_command(&args), list)?.stdout;
+        if found.is_empty() || !self.run(&["read-tree", "HEAD"], b"")?.status.success() {
+            return Ok(found);
+        }
+        // What is committed is not ignored, whatever the patterns say.
+        args.pop();
+        Ok(self.git.run(&mut self.user_command(&args), &found)?.stdout)
+    }
+}
+
+impl Drop for OwnGitDir<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn first_line(output: Output, or: impl FnOnce(&[u8]) -> Fault) -> Result<Vec<u8>, Fault> {
+    if !output.status.success() {
+        return Err(or(&output.stderr));
+    }
+    let mut text = output.stdout;
+    if text.last() == Some(&b'\n') {
+        text.pop();
+    }
+    Ok(text)
+}
+
+/// The whole configuration of our own git directory.
+fn configuration(repository: &Repository) -> String {
+    let format = &repository.format;
+    let version = u8::from(format.objects.is_some() || format.references.is_some());
+    let mut text = format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n");
+    if let Some(sharing) = &format.sharing {
+        text.push_str(&format!("\tsharedRepository = {sharing}\n"));
+    }
+    let extensions = [
+        ("objectFormat", &format.objects),
+        ("refStorage", &format.references),
+    ];
+    text.push_str("[extensions]\n");
+    for (name, value) in extensions {
+        if let Some(value) = value {
+            text.push_str(&format!("\t{name} = {value}\n"));
+        }
+    }
+    text
+}

@@ -1,0 +1,323 @@
+//! The host's repository, found and read as data.
+//!
+//! In: the project directory. Out: where its repository lies, and the few values of its configuration
+//! that a commit needs. No git command runs in it: its configuration can name programs (a file-system
+//! monitor, hooks, a promisor's `uploadpack`), so it is only ever listed as a file.
+
+use super::failed;
+use super::git::{Config, Git};
+use glovebox_proto::{Code, Fault};
+use std::fs::{self, File, Metadata};
+use std::io::Read as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Longest `HEAD`, `commondir` or `.git` file, in bytes.
+const MAX_POINTER_BYTES: u64 = 8 << 10;
+/// Longest value that is taken from a configuration, in bytes.
+const MAX_VALUE_BYTES: usize = 1000;
+/// Settings under which a commit knows its author. They are used as values of the same settings.
+const IDENTITY: [&str; 6] = [
+    "user.name",
+    "user.email",
+    "author.name",
+    "author.email",
+    "committer.name",
+    "committer.email",
+];
+/// Extensions of the repository format that change nothing about how a commit is written.
+const HARMLESS_EXTENSIONS: [&str; 6] = [
+    "noop",
+    "noop-v1",
+    "partialclone",
+    "preciousobjects",
+    "relativeworktrees",
+    "worktreeconfig",
+];
+
+/// A repository and what is believed of it.
+#[derive(Debug)]
+pub(super) struct Repository {
+    /// The top directory of its working tree.
+    pub(super) top: PathBuf,
+    /// Where `HEAD` lies.
+    pub(super) git_dir: PathBuf,
+    /// Where objects and branches lie: the same, but for linked working trees.
+    pub(super) common_dir: PathBuf,
+    /// Where the project lies in the working tree: empty, or ends in a slash.
+    pub(super) prefix: Vec<u8>,
+    /// The content of `HEAD`.
+    pub(super) head: Vec<u8>,
+    pub(super) format: Format,
+    /// Settings about the author, with their values.
+    pub(super) identity: Vec<(&'static str, String)>,
+}
+
+/// How a repository stores things.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Format {
+    /// `sha1` or `sha256`.
+    pub(super) objects: Option<String>,
+    /// `files` or `reftable`.
+    pub(super) references: Option<String>,
+    /// Permissions of new files, as `core.sharedRepository` has them.
+    pub(super) sharing: Option<String>,
+    /// Whether some of its objects may be elsewhere.
+    pub(super) is_partial: bool,
+}
+
+impl Repository {
+    /// Finds the repository that the project lies in.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`] without one that can be used, [`Code::Unsupported`] for a format that is
+    /// not known here.
+    pub(super) fn find(project: &Path, git: &Git<'_>) -> Result<Self, Fault> {
+        let project = project
+            .canonicalize()
+            .map_err(|error| unusable(project, &error.to_string()))?;
+        let device = fs::metadata(&project).map(|meta| meta.dev()).ok();
+        let (top, git_dir) = project
+            .ancestors()
+            .take_while(|dir| fs::metadata(dir).map(|meta| meta.dev()).ok() == device)
+            .find_map(|dir| Some((dir.to_owned(), git_dir(dir)?)))
+            .ok_or_else(|| unusable(&project, "there is none above it"))?;
+        let common_dir = common_dir(&git_dir).map_err(|why| unusable(&project, &why))?;
+        for part in ["objects", "refs"] {
+            if !common_dir.join(part).is_dir() {
+                return Err(unusable(
+                    &project,
+                    &format!("{} has no `{part}`", common_dir.display()),
+                ));
+            }
+        }
+        let head = pointer(&git_dir.join("HEAD"))
+            .map_err(|error| unusable(&project, &format!("its HEAD cannot be read: {error}")))?;
+        check_owner(&top, &[&git_dir, &common_dir], git)?;
+        let mut prefix = project
+            .strip_prefix(&top)
+            .map(|path| path.as_os_str().as_bytes().to_vec())
+            .unwrap_or_default();
+        if !prefix.is_empty() {
+            prefix.push(b'/');
+        }
+        let mut config = git.list_file(&common_dir.join("config"))?;
+        config.extend(git.list_file(&git_dir.join("config.worktree"))?);
+        let format = Format::read(&config)?;
+        if format.references.as_deref() == Some("reftable") && git_dir != common_dir {
+            return Err(unsupported("a linked working tree with reftables"));
+        }
+        Ok(Self {
+            top,
+            git_dir,
+            common_dir,
+            prefix,
+            head,
+            format,
+            identity: identity(&config),
+        })
+    }
+}
+
+impl Format {
+    // TRUST: a value is used only when it is one of a closed list, or letters and digits.
+    fn read(config: &Config) -> Result<Self, Fault> {
+        let mut format = Self::default();
+        for (key, value) in config {
+            let value = value.to_ascii_lowercase();
+            match key.as_str() {
+                "core.repositoryformatversion" if value != "0" && value != "1" => {
+                    return Err(unsupported(&format!("format version {value}")));
+                }
+                "core.sharedrepository"
+                    if value.len() < 10 && value.bytes().all(|b| b.is_ascii_alphanumeric()) =>
+                {
+                    format.sharing = Some(value);
+                }
+                "extensions.objectformat" if value == "sha1" || value == "sha256" => {
+                    format.objects = Some(value);
+                }
+                "extensions.refstorage" if value == "files" || value == "reftable" => {
+                    format.references = Some(value);
+                }
+                "extensions.partialclone" => format.is_partial = true,
+                key if key.starts_with("remote.") && key.ends_with(".promisor") => {
+                    format.is_partial = true;
+                }
+                key => {
+                    let extension = key.strip_prefix("extensions.");
+                    if let Some(name) = extension
+                        && !HARMLESS_EXTENSIONS.contains(&name)
+                    {
+                        return Err(unsupported(&format!("the extension `{name}`")));
+                    }
+                }
+            }
+        }
+        Ok(format)
+    }
+}
+
+fn identity(config: &Config) -> Vec<(&'static str, String)> {
+    // The last one counts, as in git.
+    let last = |wanted: &str| config.iter().rev().find(|(key, _)| key == wanted);
+    IDENTITY
+        .into_iter()
+        .filter_map(|key| Some((key, last(key)?.1.clone())))
+        .filter(|(_, value)| value.len() <= MAX_VALUE_BYTES)
+        .collect()
+}
+
+/// The git directory of a working tree whose top is `dir`.
+fn git_dir(dir: &Path) -> Option<PathBuf> {
+    let path = dir.join(".git");
+    let meta = fs::metadata(&path).ok()?;
+    let found = if meta.is_dir() {
+        path
+    } else {
+        let content = pointer(&path).ok()?;
+        let target = content.strip_prefix(b"gitdir: ")?;
+        dir.join(path_of(target))
+    };
+    // As git does: a directory without a HEAD is passed by.
+    let found = found.canonicalize().ok()?;
+    found.join("HEAD").symlink_metadata().ok()?;
+    Some(found)
+}
+
+fn common_dir(git_dir: &Path) -> Result<PathBuf, String> {
+    let path = git_dir.join("commondir");
+    match pointer(&path) {
+        Ok(target) => git_dir
+            .join(path_of(&target))
+            .canonicalize()
+            .map_err(|error| format!("{} leads nowhere: {error}", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(git_dir.to_owned()),
+        Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+    }
+}
+
+/// The content of a small regular file, without its line end.
+fn pointer(path: &Path) -> std::io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    let mut content = Vec::new();
+    File::open(path)?
+        .take(MAX_POINTER_BYTES)
+        .read_to_end(&mut content)?;
+    while content.last().is_some_and(u8::is_ascii_whitespace) {
+        content.pop();
+    }
+    Ok(content)
+}
+
+fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
+}
+
+/// Refuses a repository of somebody else, unless the user's own configuration names it as safe.
+fn check_owner(top: &Path, dirs: &[&Path], git: &Git<'_>) -> Result<(), Fault> {
+    let own = rustix::process::geteuid().as_raw();
+    let is_own = |path: &Path| fs::metadata(path).is_ok_and(|meta: Metadata| meta.uid() == own);
+    if is_own(top) && dirs.iter().all(|dir| is_own(dir)) {
+        return Ok(());
+    }
+    let mut is_safe = false;
+    for entry in git.safe_directories()? {
+        is_safe = match entry.as_str() {
+            "" => false,
+            "*" => true,
+            entry => {
+                is_safe
+                    || Path::new(entry) == top
+                    || entry
+                        .strip_suffix("/*")
+                        .is_some_and(|above| top.starts_with(above))
+            }
+        };
+    }
+    if is_safe {
+        return Ok(());
+    }
+    Err(Fault::refused(
+        Code::PermissionDenied,
+        format!("the repository of {} is somebody else's", top.display()),
+    )
+    .remedy(format!(
+        "if it can be trusted, run `git config --global --add safe.directory {}`",
+        top.display()
+    )))
+}
+
+fn unusable(project: &Path, why: &str) -> Fault {
+    Fault::failed(
+        Code::NotFound,
+        format!(
+            "{} is in no git repository that can be used: {why}",
+            project.display()
+        ),
+    )
+    .remedy("run `git init` and commit first, or pull without --branch")
+}
+
+fn unsupported(what: &str) -> Fault {
+    Fault::failed(
+        Code::Unsupported,
+        format!("the repository has {what}, which pull --branch does not know"),
+    )
+    .remedy("pull without --branch, or with --patch")
+}
+
+/// The fault for something that could not be made in the repository.
+pub(super) fn cannot_make(path: &Path, error: &std::io::Error) -> Fault {
+    failed(
+        &format!("cannot make {}", path.display()),
+        error.to_string().as_bytes(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(lines: &[(&str, &str)]) -> Config {
+        lines
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_format_that_is_not_known_is_refused() {
+        let known = [
+            ("core.repositoryformatversion", "1"),
+            ("extensions.objectformat", "sha256"),
+            ("extensions.partialclone", "origin"),
+            ("core.fsmonitor", "evil"),
+            ("core.sharedrepository", "group"),
+        ];
+        let format = Format::read(&config(&known)).unwrap();
+        assert_eq!(format.objects.as_deref(), Some("sha256"));
+        assert_eq!(format.sharing.as_deref(), Some("group"));
+        assert!(format.is_partial);
+        for unknown in [
+            ("core.repositoryformatversion", "2"),
+            ("extensions.objectformat", "sha3"),
+            ("extensions.refstorage", "elsewhere"),
+            ("extensions.fresh", "true"),
+        ] {
+            let fault = Format::read(&config(&[unknown])).unwrap_err();
+            assert_eq!(fault.code, Code::Unsupported, "{unknown:?}");
+        }
+        let odd = [("core.sharedrepository", "x\n[core]")];
+        assert_eq!(Format::read(&config(&odd)).unwrap(), Format::default());
+    }
+
+    #[test]
+    fn the_last_value_of_an_identity_counts() {
+        let config = config(&[("user.name", "a"), ("x.y", "z"), ("user.name", "b")]);
+        assert_eq!(identity(&config), [("user.name", "b".to_owned())]);
+    }
+}

@@ -1,0 +1,341 @@
+//! `pull --branch` uses the host's repository and runs nothing that the repository configures.
+//!
+//! Every setting is tried with a program that leaves a mark. Its twin is plain git in the same
+//! repository, which runs the program: so a mark that stays away is no accident.
+
+use super::workspace::on_the_host;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use testkit::{Person, has_program, skip};
+
+const MAKE: &str = "git init -q -b main . && git config user.name T && git config user.email t@example.org && \
+    mkdir src && echo foo > src/x && echo a > a && git add . && git commit -q -m first && \
+    cp -r .git ../kept";
+/// Puts the repository back as it was.
+const RESET: &str = "rm -rf .git && cp -r ../kept .git && printf 'foo\\n' > src/x && printf 'a\\n' > a && git update-index -q --refresh";
+
+/// A setting that names a program: how it is made (`PROGRAM` stands for it), and what plain git command
+/// obeys it.
+struct Setting {
+    name: &'static str,
+    make: &'static str,
+    obeyed_by: &'static str,
+}
+
+const fn setting(name: &'static str, make: &'static str, obeyed_by: &'static str) -> Setting {
+    Setting {
+        name,
+        make,
+        obeyed_by,
+    }
+}
+
+const SETTINGS: &[Setting] = &[
+    setting(
+        "core.fsmonitor",
+        "git config core.fsmonitor PROGRAM",
+        "git status",
+    ),
+    setting(
+        "include.path",
+        "git config -f .git/more core.fsmonitor PROGRAM && git config include.path more",
+        "git status",
+    ),
+    setting(
+        "includeIf",
+        "git config -f .git/more core.fsmonitor PROGRAM && git config 'includeIf.gitdir:**.path' more",
+        "git status",
+    ),
+    setting(
+        "config.worktree",
+        "git config extensions.worktreeConfig true && git config --worktree core.fsmonitor PROGRAM",
+        "git status",
+    ),
+    setting(
+        "core.hooksPath",
+        "mkdir .git/own && cp PROGRAM .git/own/reference-transaction && git config core.hooksPath .git/own",
+        "git branch twin",
+    ),
+    setting(
+        "hooks",
+        "cp PROGRAM .git/hooks/reference-transaction && cp PROGRAM .git/hooks/post-index-change",
+        "git branch twin",
+    ),
+    setting(
+        "filter.clean",
+        "git config filter.x.clean PROGRAM && echo '* filter=x' > .git/info/attributes",
+        "git hash-object -w --path a a",
+    ),
+    setting(
+        "filter.smudge",
+        "git config filter.x.smudge PROGRAM && echo '* filter=x' > .git/info/attributes",
+        "git cat-file --filters HEAD:a",
+    ),
+    setting(
+        "filter.process",
+        "git config filter.x.process PROGRAM && echo '* filter=x' > .git/info/attributes",
+        "git cat-file --filters HEAD:a",
+    ),
+    setting(
+        "core.attributesFile",
+        "git config filter.x.clean PROGRAM && echo '* filter=x' > .git/all && git config core.attributesFile \"$PWD/.git/all\"",
+        "git hash-object -w --path a a",
+    ),
+    setting(
+        "diff.external",
+        "git config diff.external PROGRAM",
+        "echo more >> a && git diff",
+    ),
+    setting(
+        "diff.command",
+        "git config diff.x.command PROGRAM && echo '* diff=x' > .git/info/attributes",
+        "echo more >> a && git diff",
+    ),
+    setting(
+        "diff.textconv",
+        "git config diff.x.textconv PROGRAM && echo '* diff=x' > .git/info/attributes",
+        "echo more >> a && git diff",
+    ),
+    setting(
+        "merge.driver",
+        "git config merge.x.driver PROGRAM && echo '* merge=x' > .git/info/attributes",
+        "git checkout -q -b twin && echo one > a && git commit -q -a -m one && \
+            git checkout -q main && echo two > a && git commit -q -a -m two && git merge twin",
+    ),
+    setting(
+        "gpg.program",
+        "git config gpg.program PROGRAM && git config commit.gpgSign true",
+        "git commit --allow-empty -m signed",
+    ),
+    setting(
+        "core.editor",
+        "git config core.editor PROGRAM",
+        "git commit --allow-empty",
+    ),
+    setting(
+        "credential.helper",
+        "git config credential.helper PROGRAM",
+        "printf 'protocol=https\\nhost=nowhere.invalid\\n\\n' | GIT_TERMINAL_PROMPT=0 git credential fill",
+    ),
+    setting(
+        "core.askPass",
+        "git config core.askPass PROGRAM",
+        "printf 'protocol=https\\nhost=nowhere.invalid\\n\\n' | git credential fill",
+    ),
+    setting(
+        "tar.command",
+        "git config tar.x.command PROGRAM",
+        "git archive --format=x HEAD",
+    ),
+    setting(
+        "trailer.command",
+        "git config trailer.x.command PROGRAM && git config trailer.x.key X",
+        "git interpret-trailers --trailer x=1 a",
+    ),
+    setting(
+        "gc.recentObjectsHook",
+        "git config gc.recentObjectsHook PROGRAM",
+        "echo loose | git hash-object -w --stdin && git prune --expire=now",
+    ),
+];
+
+/// Ways to a promisor remote: the tree of `HEAD` is missing, and plain git fetches it.
+const PROMISORS: &[Setting] = &[
+    setting(
+        "uploadpack",
+        "git config remote.origin.url \"$PWD/../kept\" && git config remote.origin.uploadpack PROGRAM",
+        "git cat-file -p HEAD:src",
+    ),
+    setting(
+        "protocol.ext",
+        "git config remote.origin.url 'ext::PROGRAM' && git config protocol.ext.allow always",
+        "git cat-file -p HEAD:src",
+    ),
+    setting(
+        "core.sshCommand",
+        "git config remote.origin.url ssh://nowhere.invalid/x && git config core.sshCommand PROGRAM",
+        "git cat-file -p HEAD:src",
+    ),
+    setting(
+        "core.gitProxy",
+        "git config remote.origin.url git://nowhere.invalid/x && git config core.gitProxy PROGRAM",
+        "git cat-file -p HEAD:src",
+    ),
+    setting(
+        "url.insteadOf",
+        "git config remote.origin.url https://nowhere.invalid/x && \
+            git config 'url.ext::PROGRAM .insteadOf' https://nowhere.invalid/x && git config protocol.ext.allow always",
+        "git cat-file -p HEAD:src",
+    ),
+];
+const LOSE_A_TREE: &str = "git config remote.origin.promisor true && git config core.repositoryFormatVersion 1 && \
+    git config extensions.partialClone origin && id=$(git rev-parse HEAD:src) && \
+    rm -f .git/objects/$(echo $id | cut -c1-2)/$(echo $id | cut -c3-)";
+
+/// The program that leaves a mark, and the mark.
+fn marker(person: &Person) -> (PathBuf, PathBuf) {
+    let mark = person.place().root().join("marks/mark");
+    let text = format!("#!/bin/sh\ntouch {}\nexit 1\n", mark.display());
+    let program = person.write("marks/program", text);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    (program, mark)
+}
+
+/// Makes a setting in the repository as it was at first.
+fn make(person: &Person, setting: &Setting, program: &str, more: &str) {
+    let script = setting.make.replace("PROGRAM", program);
+    let whole = format!("{RESET} && {script} && {more}");
+    on_the_host(person, &person.project(), &whole);
+}
+
+/// Runs what obeys the setting, and says whether there was a mark.
+fn is_obeyed(person: &Person, setting: &Setting, mark: &Path) -> bool {
+    let mut plain = person.program("sh");
+    let ended = plain.args(["-c", setting.obeyed_by]).output().unwrap();
+    let is_marked = mark.exists();
+    if is_marked {
+        fs::remove_file(mark).unwrap();
+    } else {
+        eprintln!("{}", String::from_utf8_lossy(&ended.stderr));
+    }
+    is_marked
+}
+
+#[test]
+fn no_setting_of_the_repository_runs_a_program() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        let (program, mark) = marker(person);
+        on_the_host(person, &person.project(), MAKE);
+        person.line("start -q box").run().expect_code(0);
+        let work = "echo more >> src/x && echo new > b";
+        person.script("exec box", work).run().expect_code(0);
+        for setting in SETTINGS {
+            make(person, setting, program.to_str().unwrap(), "true");
+            let _ = fs::remove_file(&mark);
+            person
+                .line("pull box --branch box/fix")
+                .run()
+                .expect_code(0);
+            assert!(!mark.exists(), "{} was obeyed", setting.name);
+            assert!(
+                is_obeyed(person, setting, &mark),
+                "plain git does not obey {}",
+                setting.name
+            );
+            let _ = fs::remove_file(&mark);
+        }
+        assert_eq!(own_git_dirs(person), 0);
+    });
+}
+
+#[test]
+fn nothing_is_fetched_from_a_promisor() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        let (program, mark) = marker(person);
+        on_the_host(person, &person.project(), MAKE);
+        person.line("start -q box").run().expect_code(0);
+        person
+            .script("exec box", "echo more >> src/x")
+            .run()
+            .expect_code(0);
+        for setting in PROMISORS {
+            make(person, setting, program.to_str().unwrap(), LOSE_A_TREE);
+            let pulled = person.line("pull box --branch box/fix").run();
+            assert!(!mark.exists(), "{} was obeyed: {pulled}", setting.name);
+            assert!(pulled.err().contains("partial clone"), "{pulled}");
+            assert!(
+                is_obeyed(person, setting, &mark),
+                "plain git does not obey {}",
+                setting.name
+            );
+        }
+        // A partial clone that has what is needed is used as ever.
+        let partial = "git config uploadpack.allowFilter true && git clone -q --bare . ../far && \
+            git -C ../far config uploadpack.allowFilter true && rm -rf .git && \
+            git clone -q --no-checkout --filter=blob:none \"file://$PWD/../far\" ../near && \
+            mv ../near/.git . && git reset -q && git config user.name T && git config user.email t@example.org";
+        on_the_host(person, &person.project(), &format!("{RESET} && {partial}"));
+        person
+            .line("pull box --branch box/fix")
+            .run()
+            .expect_code(0);
+        let shown = on_the_host(person, &person.project(), "git show box/fix:src/x");
+        assert_eq!(shown, "foo\nmore\n");
+    });
+}
+
+#[test]
+fn where_a_repository_lies_is_not_for_its_configuration_to_say() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        on_the_host(person, &person.project(), MAKE);
+        person.line("start -q box").run().expect_code(0);
+        person
+            .script("exec box", "echo more >> src/x")
+            .run()
+            .expect_code(0);
+        let pull = |make: &str, branch: &str| {
+            on_the_host(person, &person.project(), &format!("{RESET} && {make}"));
+            person.line(&format!("pull box --branch {branch}")).run()
+        };
+        // Plain git would take another directory for the working tree, or none.
+        for make in [
+            "mkdir -p ../else && git config core.worktree \"$PWD/../else\"",
+            "git config core.bare true",
+        ] {
+            pull(make, "box/fix").expect_code(0);
+            let show = "git --git-dir=.git show box/fix:src/x";
+            let shown = on_the_host(person, &person.project(), show);
+            assert_eq!(shown, "foo\nmore\n", "{make}");
+        }
+        let odd = "git config core.repositoryFormatVersion 1 && git config extensions.fresh true";
+        let refused = pull(odd, "box/fix");
+        assert!(refused.err().contains("`fresh`"), "{refused}");
+
+        // The twins: a linked working tree, a packed one, one with its own name for the author.
+        pull(
+            "git pack-refs --all && git gc -q && git config user.name Other",
+            "box/packed",
+        )
+        .expect_code(0);
+        let author = "git log -1 --format=%an box/packed && git reflog box/packed";
+        let author = on_the_host(person, &person.project(), author);
+        assert!(author.starts_with("Other\n"), "{author}");
+        assert_eq!(author.lines().count(), 2, "{author}");
+        let linked = "git worktree add -q ../linked main~0 && cp ../linked/.git ../pointer && \
+            git branch -q other && mv .git ../moved && \
+            sed \"s,gitdir: .*project/.git,gitdir: $PWD/../moved,\" ../pointer > .git";
+        pull(linked, "box/linked").expect_code(0);
+        let shown = on_the_host(
+            person,
+            &person.project(),
+            "git --git-dir=../moved show box/linked:src/x && rm .git && mv ../moved .git",
+        );
+        assert_eq!(shown, "foo\nmore\n");
+        if person.is_root() {
+            let refused = pull("chown -R 65534 .git", "box/others");
+            assert!(refused.err().contains("somebody else's"), "{refused}");
+            let trust = "chown -R 65534 .git && git config --global --add safe.directory \"$PWD\"";
+            pull(trust, "box/others").expect_code(0);
+        }
+        assert_eq!(own_git_dirs(person), 0);
+    });
+}
+
+/// Git directories of ours that were left behind.
+fn own_git_dirs(person: &Person) -> usize {
+    let entries = fs::read_dir(person.project().join(".git")).unwrap();
+    entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("glovebox-"))
+        .count()
+}
