@@ -331,6 +331,85 @@ fn where_a_repository_lies_is_not_for_its_configuration_to_say() {
     });
 }
 
+#[test]
+fn a_repository_that_a_sandbox_brings_is_pointed_out_and_not_obeyed() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        let (program, mark) = marker(person);
+        on_the_host(person, &person.project(), MAKE);
+        person.line("start -q box").run().expect_code(0);
+        let work = "mkdir -p x/objects x/refs y && echo 'ref: refs/heads/main' > x/HEAD && \
+            printf '[core]\nrepositoryformatversion = 0\nbare = false\nworktree = ..\nfsmonitor = PROGRAM\n' > x/config && \
+            echo plain > y/config && ln -s .git/config into && ln -s ../.GIT/hooks y/up && \
+            ln -s y/config fine && ln -s into by";
+        let work = work.replace("PROGRAM", program.to_str().unwrap());
+        person.script("exec box", &work).run().expect_code(0);
+        let pulled = person.line("pull box --json").run().expect_code(0);
+        let told: serde_json::Value = serde_json::from_str(&pulled.out()).unwrap();
+        let flagged: Vec<&str> = told["data"]["flagged"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|flagged| flagged["flags"].to_string().contains("repository"))
+            .map(|flagged| flagged["path"].as_str().unwrap())
+            .collect();
+        assert_eq!(flagged, ["x/HEAD", "x/config"], "{pulled}");
+        let refused: Vec<&str> = told["data"]["refused"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|refusal| refusal["reason"] == "link-into-git")
+            .map(|refusal| refusal["path"].as_str().unwrap())
+            .collect();
+        assert_eq!(refused, ["by", "into", "y/up"], "{pulled}");
+        let look = on_the_host(person, &person.project(), "cat fine; ls x; ls -A y");
+        assert_eq!(look, "plain\nHEAD\nconfig\nobjects\nrefs\nconfig\n");
+
+        // A pull that ends up in there uses the repository of the project around it.
+        let x = person.project().join("x");
+        person.line("start -q other").dir(&x).run().expect_code(0);
+        person
+            .script("exec other", "echo new > new")
+            .run()
+            .expect_code(0);
+        person
+            .line("pull other --branch box/deep")
+            .run()
+            .expect_code(0);
+        assert!(!mark.exists());
+        let shown = on_the_host(person, &person.project(), "git show box/deep:x/new");
+        assert_eq!(shown, "new\n");
+        let mut plain = person.program("sh");
+        let add = plain.args(["-c", "git add ../a; git status"]);
+        let _ = add.current_dir(&x).output().unwrap();
+        assert!(mark.exists(), "plain git does not take it for a repository");
+    });
+}
+
+#[test]
+fn a_repository_beside_the_project_files_stays_the_hosts() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        let apart = format!("{MAKE} && git init -q --separate-git-dir=meta .");
+        on_the_host(person, &person.project(), &apart);
+        person.line("start -q box").run().expect_code(0);
+        let work = "mkdir -p meta/hooks && echo planted > meta/hooks/post-checkout && echo more >> meta/config && \
+            ln -s meta/hooks into && echo two >> a";
+        person.script("exec box", work).run().expect_code(0);
+        let pulled = person.line("pull box").run().expect_code(0);
+        let look = "cat a; test ! -e meta/hooks/post-checkout && test ! -L into && ! grep -q more meta/config && echo same";
+        assert_eq!(
+            on_the_host(person, &person.project(), look),
+            "a\ntwo\nsame\n",
+            "{pulled}"
+        );
+    });
+}
+
 /// Git directories of ours that were left behind.
 fn own_git_dirs(person: &Person) -> usize {
     let entries = fs::read_dir(person.project().join(".git")).unwrap();

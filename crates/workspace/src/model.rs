@@ -141,6 +141,8 @@ pub enum RefusalReason {
     Reserved,
     /// It changed whenever it was read.
     Moving,
+    /// A symbolic link into the host's repository.
+    LinkIntoGit,
 }
 
 impl fmt::Display for RefusalReason {
@@ -148,7 +150,8 @@ impl fmt::Display for RefusalReason {
         f.write_str(match self {
             Self::LinkLeadsOut => "a link that leads out of the workspace",
             Self::Special => "a device, FIFO or socket",
-            Self::Git => "part of `.git`, which never comes back",
+            Self::Git => "part of the repository itself, which never comes back",
+            Self::LinkIntoGit => "a link that leads into a git repository",
             Self::Excluded => "excluded",
             Self::BadName => "not a name a path may have",
             Self::CaseCollision => "differs from another name only in case",
@@ -172,6 +175,8 @@ pub enum Flag {
     SpecialMode,
     /// It has several names; they become files of their own.
     HardLink,
+    /// It says how git works in a directory that it takes for a repository.
+    Repository,
 }
 
 impl fmt::Display for Flag {
@@ -181,6 +186,7 @@ impl fmt::Display for Flag {
             Self::MadeExecutable => "became executable",
             Self::SpecialMode => "had a setuid, setgid or sticky bit, which is dropped",
             Self::HardLink => "has several names, which become files of their own",
+            Self::Repository => "part of a git repository, whose settings can run programs",
         })
     }
 }

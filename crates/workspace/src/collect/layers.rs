@@ -79,7 +79,10 @@ pub fn from_layers(
         changes: walk.changes.into_iter().flatten().collect(),
         refused: walk.refused,
     };
-    let contents = LayerContents(Arc::clone(&trees));
+    let contents = LayerContents {
+        git_dir: trees.project.as_ref().and_then(super::named_by_file),
+        trees: Arc::clone(&trees),
+    };
     super::complete(&mut set, &contents, &contents);
     Ok(Collected::new(set, Box::new(contents)))
 }
@@ -183,7 +186,7 @@ impl Walk<'_, '_> {
             }
             return Ok(exists_below);
         }
-        if entry.name.eq_ignore_ascii_case(b".git") {
+        if super::is_git_name(&entry.name) {
             self.refuse(path, RefusalReason::Git);
             return Ok(exists_below);
         }
@@ -489,12 +492,15 @@ impl Walk<'_, '_> {
 }
 
 /// Contents in layers. The change set says what to expect; here only the place is found again.
-struct LayerContents(Arc<Trees>);
+struct LayerContents {
+    trees: Arc<Trees>,
+    git_dir: Option<RelPath>,
+}
 
 impl Contents for LayerContents {
     fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
         let mut last = Errno::NOENT;
-        for layer in &self.0.layers {
+        for layer in &self.trees.layers {
             match layer.file(path.as_bytes()) {
                 Ok((file, _)) => return Ok(Box::new(file)),
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
@@ -505,7 +511,7 @@ impl Contents for LayerContents {
     }
 
     fn open_base(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
-        let opened = match &self.0.project {
+        let opened = match &self.trees.project {
             Some(project) => project.file(path.as_bytes()),
             None => Err(Errno::NOENT),
         };
@@ -518,12 +524,21 @@ impl Contents for LayerContents {
 
 impl BaseTree for LayerContents {
     fn link(&self, path: &RelPath) -> Option<Vec<u8>> {
-        match self.0.project.as_ref()?.link(path.as_bytes()) {
+        match self.trees.project.as_ref()?.link(path.as_bytes()) {
             Ok(target) => Some(target),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL | Errno::LOOP) => None,
             // What cannot be looked at may be a link to anywhere.
             Err(_) => Some(b"/".to_vec()),
         }
+    }
+
+    fn holds(&self, path: &RelPath) -> bool {
+        let project = self.trees.project.as_ref();
+        project.is_some_and(|project| project.stat(path.as_bytes()).is_ok())
+    }
+
+    fn git_dir(&self) -> Option<&RelPath> {
+        self.git_dir.as_ref()
     }
 }
 

@@ -1,10 +1,10 @@
-//! Symbolic links: those that stay within the tree are kept, the others are refused.
+//! Symbolic links: those that stay within the tree and out of repositories are kept, the others refused.
 //!
 //! A target is followed through the tree as it will be: the sandbox's changes over what the host
 //! has. Following it by name alone would not do, since `a/..` is not where it seems to be when `a` is
 //! itself a link.
 
-use super::BaseTree;
+use super::{BaseTree, git_dirs, is_git_name};
 use crate::{Change, ChangeSet, Node, Refusal, RefusalReason, RelPath};
 use std::collections::HashMap;
 
@@ -21,17 +21,17 @@ pub(super) fn refuse(set: &mut ChangeSet, base: &dyn BaseTree) {
             .collect(),
         base,
     };
-    let leads_out = |change: &Change| match change.to() {
-        Some(Node::Link { target }) => tree.leads_out(&change.path, target),
-        _ => false,
+    let judge = |change: &Change| match change.to() {
+        Some(Node::Link { target }) => tree.follow(&change.path, target).err(),
+        _ => None,
     };
-    let verdicts: Vec<bool> = set.changes.iter().map(leads_out).collect();
+    let verdicts: Vec<Option<RefusalReason>> = set.changes.iter().map(judge).collect();
     drop(tree);
     let mut verdicts = verdicts.into_iter();
     let refused = &mut set.refused;
     let mut above: Option<RelPath> = None;
     set.changes.retain(|change| {
-        let is_refused = verdicts.next().unwrap_or(true);
+        let verdict = verdicts.next().unwrap_or(Some(RefusalReason::LinkLeadsOut));
         if above
             .as_ref()
             .is_some_and(|dir| change.path.starts_with(dir))
@@ -39,14 +39,15 @@ pub(super) fn refuse(set: &mut ChangeSet, base: &dyn BaseTree) {
             // The host's directory stays, and so does what is in it.
             return false;
         }
-        if is_refused {
-            above = Some(change.path.clone());
-            refused.push(Refusal {
-                path: change.path.as_bytes().to_vec(),
-                reason: RefusalReason::LinkLeadsOut,
-            });
-        }
-        !is_refused
+        let Some(reason) = verdict else {
+            return true;
+        };
+        above = Some(change.path.clone());
+        refused.push(Refusal {
+            path: change.path.as_bytes().to_vec(),
+            reason,
+        });
+        false
     });
 }
 
@@ -59,36 +60,42 @@ struct Tree<'a> {
 impl Tree<'_> {
     // TRUST: targets are a sandbox's; the number of components that are followed is bounded by the
     // length of a target (`PATH_MAX`) times the number of links.
-    fn leads_out(&self, link: &RelPath, target: &[u8]) -> bool {
+    fn follow(&self, link: &RelPath, target: &[u8]) -> Result<(), RefusalReason> {
         let mut at: Vec<Vec<u8>> = link.components().map(<[u8]>::to_vec).collect();
         at.pop();
         // Components still to be followed, the next one last.
         let mut rest: Vec<Vec<u8>> = Vec::new();
         let mut links = 0;
         if !push(&mut rest, target) {
-            return true;
+            return Err(RefusalReason::LinkLeadsOut);
         }
         while let Some(name) = rest.pop() {
             match name.as_slice() {
                 b"" | b"." => {}
                 b".." => {
                     if at.pop().is_none() {
-                        return true;
+                        return Err(RefusalReason::LinkLeadsOut);
                     }
                 }
+                _ if is_git_name(&name) => return Err(RefusalReason::LinkIntoGit),
                 _ => {
                     at.push(name);
-                    if let Some(next) = self.link(&at.join(&b'/')) {
+                    let here = at.join(&b'/');
+                    if let Some(next) = self.link(&here) {
                         links += 1;
                         if links > MAX_LINKS || !push(&mut rest, &next) {
-                            return true;
+                            return Err(RefusalReason::LinkLeadsOut);
                         }
                         at.pop();
+                    } else if RelPath::new(here)
+                        .is_ok_and(|path| git_dirs::is_of_host(self.base, &path))
+                    {
+                        return Err(RefusalReason::LinkIntoGit);
                     }
                 }
             }
         }
-        false
+        Ok(())
     }
 
     fn link(&self, path: &[u8]) -> Option<Vec<u8>> {
@@ -117,12 +124,22 @@ mod tests {
     use crate::ChangeKind;
     use std::collections::BTreeMap;
 
+    /// Links of the host, and its repositories: what is there without a target.
     struct Links(BTreeMap<&'static str, &'static str>);
 
     impl BaseTree for Links {
         fn link(&self, path: &RelPath) -> Option<Vec<u8>> {
             let path = std::str::from_utf8(path.as_bytes()).ok()?;
-            Some(self.0.get(path)?.as_bytes().to_vec())
+            let target = self.0.get(path).filter(|target| !target.is_empty())?;
+            Some(target.as_bytes().to_vec())
+        }
+
+        fn holds(&self, path: &RelPath) -> bool {
+            std::str::from_utf8(path.as_bytes()).is_ok_and(|path| self.0.contains_key(path))
+        }
+
+        fn git_dir(&self) -> Option<&RelPath> {
+            None
         }
     }
 
@@ -188,6 +205,40 @@ mod tests {
             ["a"]
         );
         assert!(refused(&[("a", "data/file")], &[("data", "real")]).is_empty());
+    }
+
+    #[test]
+    fn links_into_a_repository_are_refused() {
+        for target in [
+            ".git",
+            ".git/config",
+            "dir/../.GIT/hooks",
+            "sub/.git/config",
+            "GIT~1/config",
+            ".git./config",
+        ] {
+            assert_eq!(refused(&[("link", target)], &[]), ["link"], "{target}");
+        }
+        assert_eq!(refused(&[("sub/link", "../.git/hooks")], &[]), ["sub/link"]);
+        // By way of other links: the sandbox's own, and one that the host has.
+        assert_eq!(
+            refused(&[("a", ".git"), ("b", "a/config")], &[]),
+            ["a", "b"]
+        );
+        let host = [("meta", ".git")];
+        assert_eq!(refused(&[("b", "meta/config")], &host), ["b"]);
+        // By whatever name it goes.
+        let host = [("bare/HEAD", ""), ("bare/objects", ""), ("bare/refs", "")];
+        assert_eq!(
+            refused(&[("b", "bare/config"), ("c", "bare")], &host),
+            ["b", "c"]
+        );
+        let fine = [
+            ("a", ".gitignore"),
+            ("b", ".github/x"),
+            ("c", "bares/config"),
+        ];
+        assert!(refused(&fine, &host).is_empty());
     }
 
     #[test]

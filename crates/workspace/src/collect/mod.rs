@@ -6,11 +6,13 @@
 //! flagged.
 
 mod flags;
+mod git_dirs;
 mod layers;
 mod links;
 mod merge;
 mod renames;
 
+pub(crate) use git_dirs::{is_git_name, named_by_file};
 pub(crate) use layers::RESERVED_PREFIX;
 pub use layers::{Layered, from_layers};
 
@@ -20,14 +22,22 @@ use crate::{ChangeSet, Contents, RelPath};
 pub trait BaseTree {
     /// Where a link of the host points; `None` when there is none at the path.
     fn link(&self, path: &RelPath) -> Option<Vec<u8>>;
+
+    /// Whether the host has something at the path.
+    fn holds(&self, path: &RelPath) -> bool;
+
+    /// The directory in the project that its file `.git` names, if it has one.
+    fn git_dir(&self) -> Option<&RelPath>;
 }
 
 /// Completes a change set that has only additions, modifications and deletions, sorted by path:
-/// refuses links that lead out, detects renames, flags what a reviewer should look at.
+/// refuses links that lead out or into the host's repository, detects renames, flags what a reviewer should look at.
 pub fn complete(set: &mut ChangeSet, contents: &dyn Contents, base: &dyn BaseTree) {
+    git_dirs::refuse(set, base);
     links::refuse(set, base);
     renames::detect(set, contents);
     for change in &mut set.changes {
         flags::add(change);
     }
+    git_dirs::flag(set, base);
 }

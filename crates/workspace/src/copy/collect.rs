@@ -8,7 +8,7 @@ use super::manifest::{Line, Lines, Same, Side};
 use super::scan::{Inside, list};
 use super::spool::Reader;
 use crate::beneath::{Anchor, io};
-use crate::collect::{BaseTree, RESERVED_PREFIX, complete};
+use crate::collect::{BaseTree, RESERVED_PREFIX, complete, is_git_name, named_by_file};
 use crate::progress::{Progress, Watch, report};
 use crate::{
     Change, ChangeKind, ChangeSet, Collected, Contents, Digest, Filter, Flag, Node, Quota, Refusal,
@@ -93,6 +93,7 @@ pub fn collect(
         spool,
         digests: HashMap::new(),
         links: compared.links,
+        git_dir: anchor.as_ref().and_then(named_by_file),
         project: anchor,
     };
     let mut builder = Builder {
@@ -259,7 +260,7 @@ impl Comparison<'_> {
         if path.parent().is_none() && path.name().starts_with(RESERVED_PREFIX) {
             return Some(RefusalReason::Reserved);
         }
-        if path.name().eq_ignore_ascii_case(b".git") {
+        if is_git_name(path.name()) {
             return Some(RefusalReason::Git);
         }
         if self.hidden.contains(path.as_bytes()) {
@@ -424,6 +425,7 @@ struct CopyContents {
     digests: HashMap<RelPath, Digest>,
     links: BTreeMap<RelPath, Vec<u8>>,
     project: Option<Anchor>,
+    git_dir: Option<RelPath>,
 }
 
 impl CopyContents {
@@ -492,5 +494,14 @@ impl BaseTree for CopyContents {
             Some(project) => project.link(path.as_bytes()).ok(),
             None => self.links.get(path).cloned(),
         }
+    }
+
+    fn holds(&self, path: &RelPath) -> bool {
+        let project = self.project.as_ref();
+        project.is_some_and(|project| project.stat(path.as_bytes()).is_ok())
+    }
+
+    fn git_dir(&self) -> Option<&RelPath> {
+        self.git_dir.as_ref()
     }
 }
