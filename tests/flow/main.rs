@@ -24,6 +24,7 @@ mod projects;
 mod questions;
 mod repositories;
 mod screen;
+mod scripts;
 mod signals;
 mod terminal;
 mod untrusted_repository;

@@ -54,7 +54,9 @@ pub(crate) fn prepare(
     }
     let name = exec.argv.first().map_or(&[][..], |name| name.as_slice());
     let mut candidates = Strings::new();
-    if name.contains(&b'/') {
+    if exec.program.is_some() {
+        // What is executed has no path.
+    } else if name.contains(&b'/') {
         candidates.push(&[name]).map_err(nul)?;
     } else {
         for dir in path.unwrap_or(DEFAULT_PATH).split(|&byte| byte == b':') {

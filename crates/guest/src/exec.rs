@@ -2,6 +2,7 @@
 
 use crate::command;
 use crate::fault;
+use crate::files;
 use crate::job::{Birth, Feeder, Follower, Input, Job, Output};
 use crate::log::Log;
 use crate::requests::Open;
@@ -97,6 +98,13 @@ impl Server {
             );
         }
         let command = command::prepare(exec, &self.cx.base_env, &self.cx.default_cwd)?;
+        let program = match &exec.program {
+            Some(name) => Some(
+                self.programs
+                    .find(&files::absolute(&self.cx.default_cwd, name))?,
+            ),
+            None => None,
+        };
         let streams = open_streams(exec)
             .map_err(|errno| fault::system(errno, "cannot open the job's streams"))?;
         let began = Instant::now();
@@ -107,6 +115,7 @@ impl Server {
             argv: &command.argv,
             env: &command.env,
             candidates: &command.candidates,
+            program: program.as_ref().map(|file| file.as_fd()),
             cwd: Some(&command.cwd),
             stdio: [
                 streams

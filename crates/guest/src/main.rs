@@ -24,6 +24,7 @@ mod job;
 mod link;
 mod log;
 mod outlet;
+mod programs;
 mod requests;
 mod serve;
 mod spill;

@@ -204,6 +204,7 @@ impl Server {
                     permissions,
                     make_parents,
                     top: self.top_layer,
+                    programs: Arc::clone(&self.programs),
                 };
                 self.requests
                     .insert(id, Open::Write(Box::new(Writing::new(spec))));

@@ -10,6 +10,7 @@ use crate::files::TopLayer;
 use crate::hold::Hold;
 use crate::job::Job;
 use crate::link::{Link, LinkEnd};
+use crate::programs::Programs;
 use crate::requests::Open;
 use crate::timers::Timers;
 use crate::transfers::{Buffers, Outcome};
@@ -162,6 +163,7 @@ pub(crate) struct Server {
     /// Where output is read to before it is logged and sent.
     pub(crate) scratch: Vec<u8>,
     pub(crate) dev_null: OwnedFd,
+    pub(crate) programs: Arc<Programs>,
     /// `None` where files are not a sandbox's own.
     pub(crate) top_layer: Option<TopLayer>,
     has_greeted: bool,
@@ -247,6 +249,7 @@ impl Server {
             buffers: Arc::default(),
             scratch: Vec::new(),
             dev_null,
+            programs: Arc::default(),
             top_layer: cx.is_init.then(TopLayer::begins),
             has_greeted: false,
             holds_results: false,

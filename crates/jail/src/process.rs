@@ -217,6 +217,7 @@ impl Wardens {
             argv: &argv,
             env: &env,
             candidates: &candidates,
+            program: launch.program,
             cwd: launch.cwd,
             stdio,
             has_terminal: launch.has_controlling_terminal,

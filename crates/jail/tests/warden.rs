@@ -50,6 +50,7 @@ fn spawn_with(
         argv: &argv,
         env: &strings(&["PATH=/usr/bin:/bin"]),
         candidates: &candidates,
+        program: None,
         cwd,
         stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
         has_controlling_terminal: false,

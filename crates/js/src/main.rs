@@ -36,10 +36,8 @@ const LOOK: Duration = Duration::from_millis(250);
 fn main() -> ExitCode {
     // Nobody else may look into this program or write to its output, whoever it is started for.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    // It was brought for this one time.
-    if let Ok(own) = std::env::current_exe() {
-        let _ = std::fs::remove_file(own);
-    }
+    // It was executed without a path, from which it would have its name.
+    let _ = rustix::thread::set_name(c"glovebox-js");
     let desk = Arc::new(Desk::default());
     let outlet = Outlet::default();
     let (send, receive) = channel();

@@ -34,6 +34,9 @@ pub const MAX_SEARCH_HITS: u32 = 10_000;
 /// Longest search, in milliseconds.
 pub const MAX_SEARCH_MS: u64 = 600_000;
 
+/// Largest program that a guest holds in memory, in bytes.
+pub const MAX_PROGRAM_BYTES: u64 = 32 << 20;
+
 /// Most bytes of one line that a search answers.
 pub const MAX_LINE_BYTES: usize = 2000;
 

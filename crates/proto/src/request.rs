@@ -215,6 +215,9 @@ pub struct Exec {
     pub background: Background,
     /// Answer `Started` at once and leave the job running without this request.
     pub detach: bool,
+    /// Execute the program that was written under this name with [`WriteMode::Program`], and look up no
+    /// command. A `not-found` fault means that it has to be written again.
+    pub program: Option<ByteBuf>,
 }
 
 /// How much output a job's log keeps: its beginning and its end in memory, more in a bounded file.
@@ -295,6 +298,9 @@ pub enum WriteMode {
     /// [`Self::Replace`] by somebody who knows what is there, and fail with `unseen-content` otherwise;
     /// what was there is given back. Answers [`crate::Reply::WrittenOver`].
     ReplaceKnown(Known),
+    /// Not into the file system: into memory of the guest, sealed, as the program that [`Exec::program`]
+    /// names by the same path. At most [`limits::MAX_PROGRAM_BYTES`], and the last few are kept.
+    Program,
 }
 
 /// What a writer knows of the file that is replaced. A file that is not there, an empty one, and one
@@ -388,6 +394,7 @@ impl Exec {
             log: LogCaps::default(),
             background: Background::Kill,
             detach: false,
+            program: None,
         }
     }
 
@@ -410,6 +417,9 @@ impl Exec {
         }
         if let Some(cwd) = &self.cwd {
             check_path(cwd, "working directory")?;
+        }
+        if let Some(program) = &self.program {
+            check_path(program, "program")?;
         }
         if self.env.len() > limits::MAX_ARGS {
             return Err(too_large(

@@ -3,8 +3,9 @@
 
 use super::{make_all, read_whole, require_regular, shown, split};
 use crate::fault;
+use crate::programs::Programs;
 use crate::workers::Later;
-use glovebox_proto::limits::{MAX_EDIT_BYTES, MAX_OLD_BYTES};
+use glovebox_proto::limits::{MAX_EDIT_BYTES, MAX_OLD_BYTES, MAX_PROGRAM_BYTES};
 use glovebox_proto::{Code, Fault, Known, Old, Reply, WriteMode};
 use rustix::event::Timespec;
 use rustix::fd::OwnedFd;
@@ -12,6 +13,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, FsWord, Mode, OFlags, RenameFla
 use rustix::io::Errno;
 use rustix::time::ClockId;
 use serde_bytes::ByteBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How many symbolic links may lead to the target, as in the kernel.
@@ -57,6 +59,8 @@ pub(crate) struct WriteSpec {
     pub(crate) make_parents: bool,
     /// The layer that files below are written to, if they are layered.
     pub(crate) top: Option<TopLayer>,
+    /// Where a program goes.
+    pub(crate) programs: Arc<Programs>,
 }
 
 /// A file being written. Dropping it before [`Sink::commit`] leaves no trace (of an append: what
@@ -97,6 +101,14 @@ impl Sink {
     pub(crate) fn open(spec: WriteSpec) -> Result<Self, Fault> {
         match spec.mode {
             WriteMode::Append => Self::append(spec),
+            WriteMode::Program => Ok(Self {
+                file: Programs::create()?,
+                place: None,
+                spec,
+                is_new: true,
+                can_exchange: false,
+                bytes: 0,
+            }),
             WriteMode::Replace | WriteMode::CreateNew | WriteMode::ReplaceKnown(_) => {
                 Self::replace(spec)
             }
@@ -185,6 +197,12 @@ impl Sink {
 
     /// Adds bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        if self.spec.mode == WriteMode::Program
+            && self.bytes + bytes.len() as u64 > MAX_PROGRAM_BYTES
+        {
+            let message = format!("the program has more than {MAX_PROGRAM_BYTES} bytes");
+            return Err(Fault::failed(Code::TooLarge, message));
+        }
         let mut done = 0;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
             match rustix::io::write(&self.file, rest) {
@@ -215,6 +233,13 @@ impl Sink {
                 is_new: self.is_new,
             },
         };
+        if self.spec.mode == WriteMode::Program {
+            let name = std::mem::take(&mut self.spec.path);
+            let file = rustix::io::fcntl_dupfd_cloexec(&self.file, 3)
+                .map_err(|errno| failed(&name, errno))?;
+            self.spec.programs.keep(name, file)?;
+            return Ok(done);
+        }
         let Some(place) = &self.place else {
             return Ok(done);
         };

@@ -16,6 +16,9 @@ pub struct Launch<'a> {
     pub env: &'a Strings,
     /// Paths to execute, tried in order by the rules of execvp(3). Relative ones count from `cwd`.
     pub candidates: &'a Strings,
+    /// A program that is executed instead of a candidate, by its descriptor. It must not be a script,
+    /// which its interpreter could not open.
+    pub program: Option<BorrowedFd<'a>>,
     /// Working directory; `None` for that of this process.
     pub cwd: Option<&'a CStr>,
     /// Standard input, output and error.

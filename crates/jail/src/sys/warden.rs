@@ -110,6 +110,8 @@ pub(crate) struct Order<'a> {
     pub(crate) env: &'a [*const c_char],
     /// Paths to try in order.
     pub(crate) candidates: &'a [*const c_char],
+    /// What is executed instead of them.
+    pub(crate) program: Option<BorrowedFd<'a>>,
     pub(crate) cwd: Option<&'a CStr>,
     /// Descriptors for 0, 1 and 2, each at least 3.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
@@ -320,6 +322,7 @@ pub(crate) fn give(warden: Warden, order: &Order<'_>) -> Result<Warden, Refusal>
         argv: order.argv.as_ptr(),
         env: order.env.as_ptr(),
         candidates: order.candidates.as_ptr(),
+        program: order.program.map_or(-1, |file| file.as_raw_fd()),
         shell_argv: shell_argv.as_mut_ptr(),
         cwd: order.cwd.map_or(core::ptr::null(), CStr::as_ptr),
         stdio: order.stdio.map(|fd| fd.as_raw_fd()),

@@ -14,6 +14,7 @@ use crate::workers::Later;
 use glovebox_proto::limits::MAX_EDIT_BYTES;
 use glovebox_proto::{Code, Edited, Fault, Replaced, Replacement, Reply, WriteMode};
 use rustix::fs::{Mode, OFlags, Stat};
+use std::sync::Arc;
 
 /// Replaces texts in the file at `path`.
 pub(crate) fn edit(
@@ -61,6 +62,7 @@ pub(crate) fn edit(
         permissions: 0o666,
         make_parents: false,
         top,
+        programs: Arc::default(),
     })?;
     sink.write(&new)?;
     let now = rustix::fs::stat(path).map_err(fail)?;

@@ -133,6 +133,9 @@ fn own_descriptors() -> Result<(), Failure> {
     }
 }
 
+/// Where a program that is executed by its descriptor is put.
+const PROGRAM: Word = 3;
+
 /// # Safety
 /// As for [`command_main`].
 unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
@@ -159,6 +162,21 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
             libc::SYS_dup3,
             [*source as Word, target, 0, 0, 0],
         )?;
+    }
+    let mut first_unused = 3;
+    if order.program >= 0 {
+        first_unused = PROGRAM + 1;
+        if order.program as Word != PROGRAM {
+            // The sources of the standard streams are not needed any more.
+            let args = [
+                order.program as Word,
+                PROGRAM,
+                libc::O_CLOEXEC as Word,
+                0,
+                0,
+            ];
+            call(Stage::Stdio, libc::SYS_dup3, args)?;
+        }
     }
     if order.has_terminal {
         call(
@@ -187,7 +205,7 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
     let _ = call(
         Stage::Stdio,
         libc::SYS_close_range,
-        [3, u32::MAX as Word, 0, 0, 0],
+        [first_unused, u32::MAX as Word, 0, 0, 0],
     );
     let empty_mask = 0_u64;
     let mask = [
@@ -206,6 +224,22 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
 /// # Safety
 /// As for [`command_main`].
 unsafe fn execute(order: &RawOrder) -> i32 {
+    if order.program >= 0 {
+        // SAFETY: the path is a string; argv and env are lists kept alive by `give`.
+        let result = unsafe {
+            raw::syscall(
+                libc::SYS_execveat,
+                [
+                    PROGRAM,
+                    c"".as_ptr() as Word,
+                    order.argv as Word,
+                    order.env as Word,
+                    libc::AT_EMPTY_PATH as Word,
+                ],
+            )
+        };
+        return -result as i32;
+    }
     let mut verdict = libc::ENOENT;
     let mut next = order.candidates;
     // SAFETY: the list has at least its null; the second entry is read only if the first is not it.

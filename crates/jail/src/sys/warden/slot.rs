@@ -48,6 +48,8 @@ pub(super) struct RawOrder {
     pub(super) argv: *const *const c_char,
     pub(super) env: *const *const c_char,
     pub(super) candidates: *const *const c_char,
+    /// A descriptor, or -1.
+    pub(super) program: i32,
     pub(super) shell_argv: *mut *const c_char,
     pub(super) cwd: *const c_char,
     pub(super) stdio: [i32; 3],
@@ -63,6 +65,7 @@ impl RawOrder {
             argv: core::ptr::null(),
             env: core::ptr::null(),
             candidates: core::ptr::null(),
+            program: -1,
             shell_argv: core::ptr::null_mut(),
             cwd: core::ptr::null(),
             stdio: [-1; 3],

@@ -1,11 +1,10 @@
 //! A session: the program that runs scripts, as a job. It comes into the sandbox when it is first wanted,
-//! as a file that removes itself once it runs, so nothing of it stays.
+//! into sealed memory of the guest, and is executed from there: it has no name in the file system, so no
+//! command can put another program in its place.
 
-use super::super::token;
 use crate::call::{Call, given_up};
 use glovebox_proto::{
-    Background, Class, Code, Exec, Fault, JobId, JobInfo, JobState, LogCaps, Request, Stdin,
-    WriteMode,
+    Background, Class, Code, Exec, Fault, JobId, JobInfo, JobState, LogCaps, Stdin, WriteMode,
 };
 use glovebox_sandbox::{SCRIPTS_BYTES, SCRIPTS_HASH};
 use serde_bytes::ByteBuf;
@@ -15,8 +14,8 @@ use serde_bytes::ByteBuf;
 pub(crate) const MARK: &str = "glovebox-script";
 /// Sessions at a time: each holds memory until the sandbox ends.
 const MAX_SESSIONS: usize = 4;
-/// Where a program can be put and run, the most likely first.
-const PLACES: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
+/// Name of the program among those that the guest holds; its digest follows.
+const PROGRAM: &str = "/glovebox-js/";
 /// What is kept of what it says for those who come later: nothing is read from there.
 const LOG: LogCaps = LogCaps {
     head_bytes: 4096,
@@ -69,45 +68,42 @@ fn word(info: &JobInfo, at: usize) -> &[u8] {
     info.argv.get(at).map_or(&[], |word| &word[..])
 }
 
-/// Brings the program in and starts it.
+/// Starts the program, and brings it in before where that has not been done yet.
 fn start(call: &Call<'_>, name: &str) -> Result<JobId, Fault> {
-    let mut last = None;
-    for place in PLACES {
-        if call.is_given_up() {
-            return Err(given_up());
-        }
-        // A name that nobody knows before, and a new file: nothing that is there is written to.
-        let path = format!("{place}/.glovebox-js-{}", token());
-        let started = match call.write(&path, WriteMode::CreateNew, 0o700, SCRIPTS_BYTES) {
-            Ok(_) => call.sandbox().start_job(Exec {
-                clear_env: true,
-                stdin: Stdin::Stream,
-                stream_output: false,
-                log: LOG,
-                background: Background::Kill,
-                ..Exec::new([path.as_str(), MARK, SCRIPTS_HASH, name])
-            }),
-            Err(fault) => Err(fault),
-        };
-        match started {
-            Err(fault) if fault.class != Class::Lost => {
-                // It may not even be there; what matters is that it does not stay.
-                let _ = call.sandbox().call(Request::Remove {
-                    path: ByteBuf::from(path),
-                    recursive: false,
-                });
-                last = Some(fault);
-            }
-            started => return started,
-        }
+    let program = format!("{PROGRAM}{SCRIPTS_HASH}");
+    let exec = Exec {
+        clear_env: true,
+        stdin: Stdin::Stream,
+        stream_output: false,
+        log: LOG,
+        background: Background::Kill,
+        program: Some(ByteBuf::from(program.as_bytes())),
+        ..Exec::new(["glovebox-js", MARK, SCRIPTS_HASH, name])
+    };
+    match call.sandbox().start_job(exec.clone()) {
+        Err(fault) if fault.code == Code::NotFound => {}
+        started => return started.map_err(cannot_start),
     }
-    let why = last.map(|fault| fault.message).unwrap_or_default();
-    Err(Fault::failed(
+    if call.is_given_up() {
+        return Err(given_up());
+    }
+    call.write(&program, WriteMode::Program, 0, SCRIPTS_BYTES)
+        .and_then(|_| call.sandbox().start_job(exec))
+        .map_err(cannot_start)
+}
+
+fn cannot_start(fault: Fault) -> Fault {
+    if fault.class == Class::Lost || fault.code == Code::Cancelled {
+        return fault;
+    }
+    let why = fault.message;
+    Fault::failed(
         Code::Unsupported,
         format!("the program that runs scripts cannot be started in this sandbox: {why}"),
     )
-    .remedy(format!(
-        "it needs one of {} to be writable and to let programs run; use Code or Bash instead",
-        PLACES.join(", ")
-    )))
+    .remedy(
+        fault
+            .remedy
+            .unwrap_or_else(|| "use Code or Bash instead".to_owned()),
+    )
 }

@@ -1,0 +1,120 @@
+//! Programs that the host brought: sealed files in memory, which have no name that a command could put
+//! its own program under, and no content that it could change.
+//!
+//! They can be executed and not read, so the kernel makes a process that runs one of them unreadable to
+//! others of its user id from its first instruction on: nobody takes its memory, its descriptors or its
+//! environment (`proc_pid_mem(5)`, ptrace access mode checking in `ptrace(2)`).
+
+use crate::fault;
+use glovebox_proto::{Code, Fault};
+use rustix::fd::OwnedFd;
+use rustix::fs::{MemfdFlags, Mode, SealFlags};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Programs that are kept; the oldest goes when there is one more.
+const MAX_PROGRAMS: usize = 4;
+/// Execute, for everybody; no more.
+const EXECUTE_ONLY: Mode = Mode::XUSR.union(Mode::XGRP).union(Mode::XOTH);
+/// How often sealing is tried again, and how long after.
+const SEAL_TRIES: usize = 100;
+const SEAL_PAUSE: Duration = Duration::from_millis(2);
+
+/// The programs of one guest, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    held: Mutex<VecDeque<(Vec<u8>, Arc<OwnedFd>)>>,
+}
+
+impl Programs {
+    /// A new file in memory, to be written and then kept.
+    ///
+    /// # Errors
+    /// [`Code::Unsupported`] where programs in memory are forbidden.
+    pub(crate) fn create() -> Result<OwnedFd, Fault> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let name = c"glovebox-program";
+        // Kernels before 6.3 do not know that execution can be meant; later ones may insist on it.
+        let made = match rustix::fs::memfd_create(name, flags | MemfdFlags::EXEC) {
+            Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+            other => other,
+        };
+        made.map_err(|errno| match errno {
+            Errno::ACCESS | Errno::PERM => Fault::failed(
+                Code::Unsupported,
+                "this machine lets no program run from memory",
+            )
+            .remedy("if `sysctl vm.memfd_noexec` is 2, set it to 1 or 0"),
+            errno => fault::system(errno, "cannot make a program in memory"),
+        })
+    }
+
+    /// Keeps a written program under a name. From then on nobody can change it.
+    pub(crate) fn keep(&self, name: Vec<u8>, file: OwnedFd) -> Result<(), Fault> {
+        let failed = |errno| fault::system(errno, "cannot seal a program in memory");
+        rustix::fs::fchmod(&file, EXECUTE_ONLY).map_err(failed)?;
+        seal(&file).map_err(failed)?;
+        let mut held = self.held();
+        held.retain(|(known, _)| *known != name);
+        if held.len() >= MAX_PROGRAMS {
+            held.pop_front();
+        }
+        held.push_back((name, Arc::new(file)));
+        Ok(())
+    }
+
+    /// The program of this name.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`] when the host has not brought it, or too many since.
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Arc<OwnedFd>, Fault> {
+        let held = self.held();
+        let found = held.iter().find(|(known, _)| *known == name);
+        found.map(|(_, file)| Arc::clone(file)).ok_or_else(|| {
+            let name = String::from_utf8_lossy(name);
+            Fault::failed(Code::NotFound, format!("there is no program `{name}` here"))
+        })
+    }
+
+    fn held(&self) -> MutexGuard<'_, VecDeque<(Vec<u8>, Arc<OwnedFd>)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forbids every change, for good. The kernel refuses (`EBUSY`) while anybody holds one of its pages,
+/// which on a busy machine may be the kernel itself.
+fn seal(file: &OwnedFd) -> Result<(), Errno> {
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    let mut tries = 0;
+    loop {
+        match rustix::fs::fcntl_add_seals(file, seals) {
+            Err(Errno::BUSY) if tries < SEAL_TRIES => tries += 1,
+            done => return done,
+        }
+        std::thread::sleep(SEAL_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_kept_cannot_be_changed_and_the_oldest_goes() {
+        let programs = Programs::default();
+        for number in 0..=MAX_PROGRAMS as u8 {
+            let file = Programs::create().unwrap();
+            assert_eq!(rustix::io::write(&file, b"text"), Ok(4));
+            programs.keep(vec![number], file).unwrap();
+            let kept = programs.find(&[number]).unwrap();
+            assert_eq!(rustix::io::write(&kept, b"more"), Err(Errno::PERM));
+            assert_eq!(rustix::fs::ftruncate(&kept, 0), Err(Errno::PERM));
+            let mode = rustix::fs::fstat(&kept).unwrap().st_mode & 0o777;
+            assert_eq!(mode, 0o111);
+        }
+        assert_eq!(programs.find(&[0]).unwrap_err().code, Code::NotFound);
+        assert!(programs.find(&[1]).is_ok());
+    }
+}
