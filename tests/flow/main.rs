@@ -12,6 +12,7 @@
 mod bytes;
 mod copies;
 mod crowds;
+mod depth;
 mod destruction;
 mod endings;
 mod flood;

@@ -11,7 +11,7 @@ use glovebox_proto::Fault;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chmodat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ fn remove_by(layout: &Layout, place: &Path, batch: usize) -> Result<(), Fault> {
         batch,
     };
     while let Some(name) = walk.deep.pop() {
-        walk.entry(trash.as_fd(), &name, false, 0).map_err(broken)?;
+        walk.tree(name).map_err(broken)?;
     }
     let_go(walk.removed);
     Ok(())
@@ -116,19 +116,80 @@ struct Walk<'a> {
     batch: usize,
 }
 
-impl Walk<'_> {
+/// A directory that is being emptied.
+struct Level {
+    name: CString,
+    dir: OwnedFd,
+    entries: Dir,
+}
+
+impl Level {
+    fn open(name: CString, dir: OwnedFd) -> Result<Self, Errno> {
+        let entries = Dir::read_from(&dir)?;
+        Ok(Self { name, dir, entries })
+    }
+
+    /// The next name in it, and whether it is known to be a directory's.
+    fn next(&mut self) -> Result<Option<(CString, bool)>, Errno> {
+        while let Some(entry) = self.entries.read() {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name != c"." && name != c".." {
+                let is_dir = entry.file_type() == FileType::Directory;
+                return Ok(Some((name.to_owned(), is_dir)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// Removes what has this name in the trash. The levels are kept in a stack of our own: how deep a
+    /// tree is was decided by who made it, and the stack of a thread may be small.
+    fn tree(&mut self, name: CString) -> Result<(), Errno> {
+        let trash: &'a OwnedFd = self.trash;
+        let mut levels: Vec<Level> = Vec::new();
+        let mut next = Some((name, false));
+        loop {
+            let parent = levels
+                .last()
+                .map_or(trash.as_fd(), |level| level.dir.as_fd());
+            if let Some((name, is_dir)) = next.take() {
+                if let Some(dir) = self.entry(parent, &name, is_dir, levels.len())? {
+                    levels.push(Level::open(name, dir)?);
+                }
+            } else if let Some(level) = levels.pop() {
+                let Level { name, dir, entries } = level;
+                drop(entries);
+                let parent = levels
+                    .last()
+                    .map_or(trash.as_fd(), |level| level.dir.as_fd());
+                match unlinkat(parent, name.as_c_str(), AtFlags::REMOVEDIR) {
+                    Ok(()) => self.is_removed(Some(dir)),
+                    Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+            match levels.last_mut() {
+                Some(level) => next = level.next()?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Removes a name, or gives the directory that has to be emptied before.
     fn entry(
         &mut self,
-        parent: impl AsFd,
+        parent: BorrowedFd<'_>,
         name: &CStr,
         is_dir: bool,
         level: usize,
-    ) -> Result<(), Errno> {
+    ) -> Result<Option<OwnedFd>, Errno> {
         if !is_dir {
-            match unlinkat(&parent, name, AtFlags::empty()) {
+            match unlinkat(parent, name, AtFlags::empty()) {
                 // A file system that does not tell the kind with the name.
                 Err(Errno::ISDIR | Errno::PERM) => {}
-                Ok(()) | Err(Errno::NOENT) => return Ok(()),
+                Ok(()) | Err(Errno::NOENT) => return Ok(None),
                 Err(errno) => return Err(errno),
             }
         }
@@ -136,51 +197,33 @@ impl Walk<'_> {
             self.moved += 1;
             let random = random_hex();
             let up = CString::new(format!("{random}-{}", self.moved)).map_err(|_| Errno::INVAL)?;
-            match renameat(&parent, name, self.trash, &up) {
+            match renameat(parent, name, self.trash, &up) {
                 // A directory that changes its parent must be writable itself (rename(2)).
                 Err(Errno::ACCESS) => {
-                    open_child(&parent, name)?;
-                    renameat(&parent, name, self.trash, &up)?;
+                    open_child(parent, name)?;
+                    renameat(parent, name, self.trash, &up)?;
                 }
                 other => other?,
             }
             self.deep.push(up);
-            return Ok(());
+            return Ok(None);
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let held = (self.batch > 1)
-            .then(|| openat(&parent, name, flags, Mode::empty()).ok())
+            .then(|| openat(parent, name, flags, Mode::empty()).ok())
             .flatten();
-        match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
+        match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             // An unreadable directory cannot be looked into to see whether it is empty.
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ACCESS) => {}
             Ok(()) => {
                 self.is_removed(held);
-                return Ok(());
+                return Ok(None);
             }
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(errno),
         }
         drop(held);
-        let Some(dir) = open_child(&parent, name)? else {
-            return Ok(());
-        };
-        let mut entries = Dir::read_from(&dir)?;
-        while let Some(entry) = entries.read() {
-            let entry = entry?;
-            let child = entry.file_name();
-            if child != c"." && child != c".." {
-                let is_dir = entry.file_type() == FileType::Directory;
-                self.entry(&dir, child, is_dir, level + 1)?;
-            }
-        }
-        drop(entries);
-        match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
-            Ok(()) => self.is_removed(Some(dir)),
-            Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno),
-        }
-        Ok(())
+        open_child(parent, name)
     }
 
     fn is_removed(&mut self, dir: Option<OwnedFd>) {
@@ -225,8 +268,11 @@ mod tests {
 
     #[test]
     fn hostile_trees_are_removed_and_nothing_else() {
+        // As small as the threads that remove.
         for remove in [remove, remove_at_once] {
-            removes_a_hostile_tree(remove);
+            let small = thread::Builder::new().stack_size(STACK_BYTES);
+            let removed = small.spawn(move || removes_a_hostile_tree(remove)).unwrap();
+            removed.join().unwrap();
         }
     }
 

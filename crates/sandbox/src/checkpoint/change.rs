@@ -13,6 +13,7 @@ use crate::name::random_hex;
 use crate::{fault, trash};
 use glovebox_jail::plan::{RANGE_BASE, RANGE_IDS, RANGE_SLOTS};
 use glovebox_proto::{Code, Fault};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -213,6 +214,18 @@ pub(crate) fn begin(dir: &Path, pending: &Pending) -> Result<(), Fault> {
     write_json(&pending_path(dir), pending)
 }
 
+fn cannot_copy(from: &Path, errno: Errno) -> Fault {
+    if errno != Errno::NAMETOOLONG {
+        return fault::io("copy", from, errno);
+    }
+    let message = format!(
+        "directories in the sandbox are more than {} deep, which cannot be copied",
+        tree::MAX_COPY_DEPTH
+    );
+    Fault::failed(Code::TooLarge, message)
+        .remedy("end what runs in it and make the checkpoint without --live, which copies nothing")
+}
+
 /// Makes a checkpoint of a copy of the writable layers, which stay in use. Precondition: nothing
 /// writes to them meanwhile.
 pub(crate) fn copy_checkpoint(
@@ -232,8 +245,7 @@ pub(crate) fn copy_checkpoint(
             .filter(|part| layer.has(part))
             .try_for_each(|part| {
                 let from = upper(dir, part);
-                tree::copy(&from, &draft.join(part))
-                    .map_err(|errno| fault::io("copy", &from, errno))
+                tree::copy(&from, &draft.join(part)).map_err(|errno| cannot_copy(&from, errno))
             })
             .and_then(|()| {
                 let place = store::layer(layout, &layer.id);

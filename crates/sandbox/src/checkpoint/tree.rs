@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// Deepest directory that is merged: each level holds a directory open in every layer.
 const MAX_MERGE_DEPTH: usize = 48;
 /// Deepest directory that is copied.
-const MAX_COPY_DEPTH: usize = 200;
+pub(super) const MAX_COPY_DEPTH: usize = 200;
 /// Most bytes of attribute names, and of one value: the kernel's own bounds (xattr(7)).
 const MAX_XATTR_BYTES: usize = 64 << 10;
 const OPAQUE: &str = "user.overlay.opaque";
@@ -143,55 +143,81 @@ pub(super) fn merge(layers: &[PathBuf], to: &Path) -> Result<(), Errno> {
         .map(|path| rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty()))
         .collect::<Result<Vec<_>, _>>()?;
     let target = make_dir(CWD, &c_string(to)?)?;
-    merge_dir(&sources, &target, false, 0)
-}
-
-/// `is_cut` says that something below these layers is hidden by the oldest of them.
-fn merge_dir(
-    sources: &[OwnedFd],
-    target: &OwnedFd,
-    is_cut: bool,
-    depth: usize,
-) -> Result<(), Errno> {
-    if depth > MAX_MERGE_DEPTH {
-        return Err(Errno::NAMETOOLONG);
-    }
-    let Some(top) = sources.first() else {
-        return Ok(());
-    };
-    let mut seen: HashSet<CString> = HashSet::new();
-    for (index, source) in sources.iter().enumerate() {
-        for name in names(source)? {
-            if seen.insert(name.clone()) {
-                merge_name(&sources[index..], target, &name, depth)?;
+    // A stack of our own: how deep a layer is was decided inside, and threads here have small ones.
+    let mut levels = vec![Merging::new(sources, target, false)?];
+    while let Some(level) = levels.last_mut() {
+        let Some((index, name)) = level.names.next() else {
+            level.finish()?;
+            levels.pop();
+            continue;
+        };
+        if let Some(below) = merge_name(&level.sources[index..], &level.target, &name)? {
+            if levels.len() > MAX_MERGE_DEPTH {
+                return Err(Errno::NAMETOOLONG);
             }
+            levels.push(below);
         }
     }
-    dress(target, top, &rustix::fs::fstat(top)?)?;
-    if is_cut {
-        rustix::fs::fsetxattr(target, OPAQUE, b"y", XattrFlags::empty())?;
-    } else if is_opaque(target) {
-        rustix::fs::fremovexattr(target, OPAQUE)?;
-    }
-    // The attribute may have changed the time of change only; the times of content are set last.
-    rustix::fs::futimens(target, &times(&rustix::fs::fstat(top)?))
+    Ok(())
 }
 
-/// One name; the first of the layers is the newest that has it.
-fn merge_name(
-    layers: &[OwnedFd],
-    target: &OwnedFd,
-    name: &CStr,
-    depth: usize,
-) -> Result<(), Errno> {
+/// A directory that is being merged.
+struct Merging {
+    /// The same directory in the layers that have it, newest first.
+    sources: Vec<OwnedFd>,
+    target: OwnedFd,
+    /// Something below these layers is hidden by the oldest of them.
+    is_cut: bool,
+    /// Names yet to be merged, each with the first of the sources that has it.
+    names: std::vec::IntoIter<(usize, CString)>,
+}
+
+impl Merging {
+    fn new(sources: Vec<OwnedFd>, target: OwnedFd, is_cut: bool) -> Result<Self, Errno> {
+        let mut seen: HashSet<CString> = HashSet::new();
+        let mut found = Vec::new();
+        for (index, source) in sources.iter().enumerate() {
+            for name in names(source)? {
+                if seen.insert(name.clone()) {
+                    found.push((index, name));
+                }
+            }
+        }
+        Ok(Self {
+            sources,
+            target,
+            is_cut,
+            names: found.into_iter(),
+        })
+    }
+
+    /// Gives the merged directory the attributes of the newest.
+    fn finish(&self) -> Result<(), Errno> {
+        let (target, Some(top)) = (&self.target, self.sources.first()) else {
+            return Ok(());
+        };
+        dress(target, top, &rustix::fs::fstat(top)?)?;
+        if self.is_cut {
+            rustix::fs::fsetxattr(target, OPAQUE, b"y", XattrFlags::empty())?;
+        } else if is_opaque(target) {
+            rustix::fs::fremovexattr(target, OPAQUE)?;
+        }
+        // The attribute may have changed the time of change only; the times of content are set last.
+        rustix::fs::futimens(target, &times(&rustix::fs::fstat(top)?))
+    }
+}
+
+/// One name; the first of the layers is the newest that has it. A directory is yet to be merged.
+fn merge_name(layers: &[OwnedFd], target: &OwnedFd, name: &CStr) -> Result<Option<Merging>, Errno> {
     let Some((first, older)) = layers.split_first() else {
-        return Ok(());
+        return Ok(None);
     };
     let Some(stat) = look(first, name)? else {
-        return Ok(());
+        return Ok(None);
     };
     if kind(&stat) != FileType::Directory {
-        return rustix::fs::linkat(first, name, target, name, AtFlags::empty());
+        rustix::fs::linkat(first, name, target, name, AtFlags::empty())?;
+        return Ok(None);
     }
     let mut parts = vec![open_dir(first, name)?];
     let mut is_cut = is_opaque(&parts[0]);
@@ -211,7 +237,7 @@ fn merge_name(
         }
     }
     let made = make_dir(target.as_fd(), name)?;
-    merge_dir(&parts, &made, is_cut, depth + 1)
+    Merging::new(parts, made, is_cut).map(Some)
 }
 
 /// Copies the layer at `from` to `to`, sharing blocks where the file system can.
@@ -225,49 +251,79 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<(), Errno> {
     let mut copying = Copying {
         root,
         links: HashMap::new(),
+        levels: Vec::new(),
+        path: Vec::new(),
     };
-    copying.dir(&source, &target, &mut Vec::new(), 0)
+    copying.enter(source, target, 0)?;
+    // As for merging: a stack of our own.
+    while let Some(level) = copying.levels.last_mut() {
+        match level.names.next() {
+            Some(name) => copying.entry(&name)?,
+            None => copying.leave()?,
+        }
+    }
+    Ok(())
 }
 
 struct Copying {
     root: OwnedFd,
     /// Where a file with several names was copied to, by inode.
     links: HashMap<u64, CString>,
+    /// Directories that are being copied, one within the other.
+    levels: Vec<CopyLevel>,
+    /// Path of the innermost of them.
+    path: Vec<u8>,
+}
+
+/// A directory that is being copied.
+struct CopyLevel {
+    source: OwnedFd,
+    target: OwnedFd,
+    names: std::vec::IntoIter<CString>,
+    /// Length of the path of the directory above.
+    parent_length: usize,
 }
 
 impl Copying {
-    fn dir(
+    /// Begins with a directory.
+    fn enter(
         &mut self,
-        source: &OwnedFd,
-        target: &OwnedFd,
-        path: &mut Vec<u8>,
-        depth: usize,
+        source: OwnedFd,
+        target: OwnedFd,
+        parent_length: usize,
     ) -> Result<(), Errno> {
-        if depth > MAX_COPY_DEPTH {
-            return Err(Errno::NAMETOOLONG);
-        }
-        for name in names(source)? {
-            let length = path.len();
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name.to_bytes());
-            self.entry(source, target, &name, path, depth)?;
-            path.truncate(length);
-        }
-        dress(target, source, &rustix::fs::fstat(source)?)
+        let names = names(&source)?.into_iter();
+        self.levels.push(CopyLevel {
+            source,
+            target,
+            names,
+            parent_length,
+        });
+        Ok(())
     }
 
-    fn entry(
-        &mut self,
-        source: &OwnedFd,
-        target: &OwnedFd,
-        name: &CStr,
-        path: &mut Vec<u8>,
-        depth: usize,
-    ) -> Result<(), Errno> {
+    /// Ends with the innermost directory.
+    fn leave(&mut self) -> Result<(), Errno> {
+        let Some(level) = self.levels.pop() else {
+            return Ok(());
+        };
+        self.path.truncate(level.parent_length);
+        let stat = rustix::fs::fstat(&level.source)?;
+        dress(&level.target, &level.source, &stat)
+    }
+
+    /// One name of the innermost directory.
+    fn entry(&mut self, name: &CStr) -> Result<(), Errno> {
+        let Some(CopyLevel { source, target, .. }) = self.levels.last() else {
+            return Ok(());
+        };
         let Some(stat) = look(source, name)? else {
             return Ok(());
+        };
+        let parent_length = self.path.len();
+        let path = match parent_length {
+            0 => name.to_bytes().to_vec(),
+            _ => [&self.path[..], b"/", name.to_bytes()].concat(),
         };
         if kind(&stat) != FileType::Directory && stat.st_nlink > 1 {
             if let Some(first) = self.links.get(&stat.st_ino) {
@@ -282,9 +338,13 @@ impl Copying {
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
         match kind(&stat) {
             FileType::Directory => {
+                if self.levels.len() > MAX_COPY_DEPTH {
+                    return Err(Errno::NAMETOOLONG);
+                }
                 let below = open_dir(source, name)?;
                 let made = make_dir(target.as_fd(), name)?;
-                return self.dir(&below, &made, path, depth + 1);
+                self.path = path;
+                return self.enter(below, made, parent_length);
             }
             FileType::RegularFile => return copy_file(source, target, name),
             FileType::Symlink => {
@@ -364,4 +424,58 @@ fn copy_content(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), Errno> {
         at = end.max(start + 1);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Runs on as small a stack as the supervisor's threads have.
+    fn on_a_small_stack(body: impl FnOnce() + Send + 'static) {
+        let small = std::thread::Builder::new().stack_size(64 << 10);
+        small.spawn(body).unwrap().join().unwrap();
+    }
+
+    /// Makes directories one within the other, with a file in the innermost.
+    fn make_deep(at: &Path, depth: usize) {
+        fs::create_dir(at).unwrap();
+        let mut dir = rustix::fs::openat(CWD, at, DIRECTORY, Mode::empty()).unwrap();
+        for _ in 0..depth {
+            dir = make_dir(dir.as_fd(), c"d").unwrap();
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        rustix::fs::openat(&dir, c"file", flags, Mode::RUSR).unwrap();
+    }
+
+    fn deep_file(at: &Path, depth: usize) -> PathBuf {
+        at.join("d/".repeat(depth) + "file")
+    }
+
+    #[test]
+    fn depth_is_no_matter_for_the_stack() {
+        on_a_small_stack(|| {
+            let temp = tempfile::tempdir().unwrap();
+            let [deep, deeper, beside] =
+                ["deep", "deeper", "beside"].map(|name| temp.path().join(name));
+            make_deep(&deep, MAX_COPY_DEPTH);
+            make_deep(&deeper, MAX_COPY_DEPTH + 1);
+            let to = temp.path().join("copy");
+            copy(&deep, &to).unwrap();
+            assert!(deep_file(&to, MAX_COPY_DEPTH).is_file());
+            let refused = copy(&deeper, &temp.path().join("none"));
+            assert_eq!(refused, Err(Errno::NAMETOOLONG));
+
+            fs::create_dir(&beside).unwrap();
+            fs::write(beside.join("new"), "new").unwrap();
+            let small = temp.path().join("small");
+            make_deep(&small, MAX_MERGE_DEPTH);
+            let merged = temp.path().join("merged");
+            merge(&[beside.clone(), small], &merged).unwrap();
+            assert!(deep_file(&merged, MAX_MERGE_DEPTH).is_file());
+            assert!(merged.join("new").is_file());
+            let refused = merge(&[beside, deep], &temp.path().join("no"));
+            assert_eq!(refused, Err(Errno::NAMETOOLONG));
+        });
+    }
 }
