@@ -18,7 +18,7 @@ use crate::collect::RESERVED_PREFIX;
 use crate::{RelPath, Since};
 use codec::{Encoder, scan};
 use glovebox_proto::{Code, Fault};
-use rustix::fd::AsFd as _;
+use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -127,7 +127,7 @@ pub fn record(
     };
     write_atomically(index, |out| {
         walk.encoder = Some(Encoder::new(out, pushed_unix_ns)?);
-        walk.directory(&mut Vec::new(), 0)?;
+        walk.tree()?;
         match walk.encoder.take() {
             Some(encoder) => encoder.finish(),
             None => Ok(0),
@@ -147,12 +147,65 @@ struct Recorder<'a> {
     failure: Option<Fault>,
 }
 
+/// A directory of which some names are yet to be written down.
+struct Level {
+    dir: OwnedFd,
+    names: std::vec::IntoIter<Box<[u8]>>,
+    /// Length of the path of the directory above.
+    parent_length: usize,
+}
+
 impl Recorder<'_> {
-    fn directory(&mut self, path: &mut Vec<u8>, depth: usize) -> std::io::Result<()> {
+    /// Writes everything down, with a stack of its own: how deep a project is, others may have decided.
+    fn tree(&mut self) -> std::io::Result<()> {
+        let mut path: Vec<u8> = Vec::new();
+        let mut levels: Vec<Level> = self.open(&path, 0)?.into_iter().collect();
+        let mut number = 0_usize;
+        while let Some(level) = levels.last_mut() {
+            let Some(name) = level.names.next() else {
+                path.truncate(level.parent_length);
+                levels.pop();
+                continue;
+            };
+            if number % 256 == 0 && (self.is_stopped)() {
+                self.failure = Some(Fault::failed(Code::Cancelled, "it was cancelled"));
+                return Err(std::io::ErrorKind::Interrupted.into());
+            }
+            number += 1;
+            let is_top = path.is_empty();
+            if *name == *SKIPPED || (is_top && name.starts_with(RESERVED_PREFIX)) {
+                continue;
+            }
+            let Ok(stat) = stat_at(level.dir.as_fd(), &name) else {
+                continue;
+            };
+            let parent_length = path.len();
+            if !is_top {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&name);
+            let mut below = None;
+            if let (Some(encoder), Ok(checked)) = (&mut self.encoder, RelPath::new(path.as_slice()))
+            {
+                encoder.put(&checked, &Signature::from(&stat))?;
+                let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                if is_dir && levels.len() <= MAX_DEPTH {
+                    below = self.open(&path, parent_length)?;
+                }
+            }
+            match below {
+                Some(level) => levels.push(level),
+                None => path.truncate(parent_length),
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, path: &[u8], parent_length: usize) -> std::io::Result<Option<Level>> {
         let dir = match self.anchor.dir(path) {
             Ok(dir) => dir,
             // It went away, or nobody may look: then there is nothing a sandbox could have seen.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(()),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(None),
             Err(errno) => return Err(self.fail(path, errno)),
         };
         let mut names: Vec<Box<[u8]>> = Vec::new();
@@ -162,34 +215,11 @@ impl Recorder<'_> {
         })
         .map_err(|errno| self.fail(path, errno))?;
         names.sort_unstable();
-        let is_top = path.is_empty();
-        for (number, name) in names.iter().enumerate() {
-            if number % 256 == 0 && (self.is_stopped)() {
-                self.failure = Some(Fault::failed(Code::Cancelled, "it was cancelled"));
-                return Err(std::io::ErrorKind::Interrupted.into());
-            }
-            if name.as_ref() == SKIPPED || (is_top && name.starts_with(RESERVED_PREFIX)) {
-                continue;
-            }
-            let Ok(stat) = stat_at(dir.as_fd(), name) else {
-                continue;
-            };
-            let length = path.len();
-            if !is_top {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name);
-            if let (Some(encoder), Ok(checked)) = (&mut self.encoder, RelPath::new(path.as_slice()))
-            {
-                encoder.put(&checked, &Signature::from(&stat))?;
-                let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-                if is_dir && depth < MAX_DEPTH {
-                    self.directory(path, depth + 1)?;
-                }
-            }
-            path.truncate(length);
-        }
-        Ok(())
+        Ok(Some(Level {
+            dir,
+            names: names.into_iter(),
+            parent_length,
+        }))
     }
 
     fn fail(&mut self, path: &[u8], errno: Errno) -> std::io::Error {

@@ -90,88 +90,123 @@ pub(super) fn walk(
         each,
         hidden: Hidden::default(),
     };
-    walk.directory(&mut Vec::new())?;
+    walk.tree()?;
     Ok(walk.hidden)
 }
 
+/// What a directory has under a name.
+struct Listed {
+    name: Box<[u8]>,
+    signature: Signature,
+    kind: SeenKind,
+}
+
+/// A directory of which some names are yet to be handed over.
+struct Level {
+    names: std::vec::IntoIter<Listed>,
+    /// Length of the path of the directory above.
+    parent_length: usize,
+}
+
 impl Walk<'_> {
-    fn directory(&mut self, path: &mut Vec<u8>) -> Result<(), Fault> {
-        let dir = match self.anchor.dir(path) {
-            Ok(dir) => dir,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if !path.is_empty() => return Ok(()),
-            Err(Errno::ACCESS) => return Ok(()),
-            Err(errno) => return Err(self.failed(path, errno)),
-        };
-        let mut names: Vec<Box<[u8]>> = Vec::new();
-        read_names(&dir, |name, _| {
-            names.push(name.into());
-            Ok::<(), Errno>(())
-        })
-        .map_err(|errno| self.failed(path, errno))?;
-        names.sort_unstable();
-        let is_top = path.is_empty();
-        for name in names {
+    /// Walks everything, with a stack of its own and no descriptor open in between: a project may be as
+    /// deep as a path is long.
+    fn tree(&mut self) -> Result<(), Fault> {
+        let mut path: Vec<u8> = Vec::new();
+        let mut levels = vec![Level {
+            names: self.list(&path)?.into_iter(),
+            parent_length: 0,
+        }];
+        while let Some(level) = levels.last_mut() {
             if self.gauge.is_stopped.load(Ordering::Relaxed) {
                 return Err(Fault::failed(Code::Cancelled, "it was cancelled"));
             }
-            if is_top && name.starts_with(RESERVED_PREFIX) {
-                continue;
-            }
-            let Ok(stat) = stat_at(dir.as_fd(), &name) else {
+            let Some(listed) = level.names.next() else {
+                path.truncate(level.parent_length);
+                levels.pop();
                 continue;
             };
-            let length = path.len();
-            if !is_top {
+            let parent_length = path.len();
+            if parent_length > 0 {
                 path.push(b'/');
             }
-            path.extend_from_slice(&name);
+            path.extend_from_slice(&listed.name);
             // A path longer than Linux allows cannot be opened by anybody else either.
-            if let Ok(checked) = RelPath::new(path.as_slice()) {
-                self.entry(dir.as_fd(), &name, checked, &stat, path)?;
+            let is_entered = match RelPath::new(path.as_slice()) {
+                Ok(checked) => self.entry(checked, listed)?,
+                Err(_) => false,
+            };
+            if is_entered {
+                levels.push(Level {
+                    names: self.list(&path)?.into_iter(),
+                    parent_length,
+                });
+            } else {
+                path.truncate(parent_length);
             }
-            path.truncate(length);
         }
         Ok(())
     }
 
-    fn entry(
-        &mut self,
-        dir: rustix::fd::BorrowedFd<'_>,
-        name: &[u8],
-        checked: RelPath,
-        stat: &Stat,
-        path: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
+    /// What is in a directory, sorted by name.
+    fn list(&self, path: &[u8]) -> Result<Vec<Listed>, Fault> {
+        let dir = match self.anchor.dir(path) {
+            Ok(dir) => dir,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if !path.is_empty() => {
+                return Ok(Vec::new());
+            }
+            Err(Errno::ACCESS) => return Ok(Vec::new()),
+            Err(errno) => return Err(self.failed(path, errno)),
+        };
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        let is_top = path.is_empty();
+        read_names(&dir, |name, _| {
+            if !(is_top && name.starts_with(RESERVED_PREFIX)) {
+                names.push(name.into());
+            }
+            Ok::<(), Errno>(())
+        })
+        .map_err(|errno| self.failed(path, errno))?;
+        names.sort_unstable();
+        let look = |name: Box<[u8]>| {
+            let stat = stat_at(dir.as_fd(), &name).ok()?;
+            let kind = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => SeenKind::File { is_linked: false },
+                FileType::Directory => SeenKind::Dir,
+                FileType::Symlink => {
+                    let target = rustix::fs::readlinkat(&dir, &*name, Vec::new()).ok()?;
+                    SeenKind::Link {
+                        target: ByteBuf::from(target.into_bytes()),
+                    }
+                }
+                _ => SeenKind::Special,
+            };
+            Some(Listed {
+                signature: signature(&stat),
+                name,
+                kind,
+            })
+        };
+        Ok(names.into_iter().filter_map(look).collect())
+    }
+
+    /// Hands one name over; whether it is a directory to be walked.
+    fn entry(&mut self, checked: RelPath, listed: Listed) -> Result<bool, Fault> {
         self.gauge.paths.fetch_add(1, Ordering::Relaxed);
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        let is_dir = kind == FileType::Directory;
+        let is_dir = matches!(listed.kind, SeenKind::Dir);
         if (self.is_hidden)(&checked, is_dir) {
             self.hidden.count += 1;
             if self.hidden.paths.len() < MAX_LISTED {
                 self.hidden.paths.push(checked);
             }
-            return Ok(());
+            return Ok(false);
         }
-        let kind = match kind {
-            FileType::RegularFile => SeenKind::File { is_linked: false },
-            FileType::Directory => SeenKind::Dir,
-            FileType::Symlink => match rustix::fs::readlinkat(dir, name, Vec::new()) {
-                Ok(target) => SeenKind::Link {
-                    target: ByteBuf::from(target.into_bytes()),
-                },
-                Err(_) => return Ok(()),
-            },
-            _ => SeenKind::Special,
-        };
         (self.each)(Seen {
             path: checked,
-            signature: signature(stat),
-            kind,
+            signature: listed.signature,
+            kind: listed.kind,
         })?;
-        if is_dir {
-            self.directory(path)?;
-        }
-        Ok(())
+        Ok(is_dir)
     }
 
     fn failed(&self, path: &[u8], errno: Errno) -> Fault {
