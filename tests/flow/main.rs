@@ -21,6 +21,7 @@ mod hands;
 mod interrupted;
 mod mistakes;
 mod policy;
+mod proc_files;
 mod projects;
 mod questions;
 mod repositories;

@@ -65,9 +65,14 @@ pub struct SubIds {
     pub first_gid: u32,
 }
 
-/// Parts of `/proc` that tell about the kernel or about other users' keys. Those that only root
-/// of the machine may read need no cover: nothing inside is ever that.
-const PROC_COVERS: [&str; 11] = [
+/// Parts of `/proc` that tell about the kernel, about other users' keys, or what somebody may have given
+/// the machine as a secret: boot parameters, names and accounts of its file servers. Those that only
+/// root of the machine may read need no cover: nothing inside is ever that.
+const PROC_COVERS: [&str; 15] = [
+    "cmdline",
+    "bootconfig",
+    "fs/cifs/",
+    "fs/nfsfs/",
     "kcore",
     "keys",
     "key-users",

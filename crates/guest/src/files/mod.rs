@@ -3,6 +3,7 @@
 //! a FIFO, device or socket: those are refused at once, so that no request can hang on one.
 
 mod edit;
+pub(crate) mod own;
 mod read;
 mod search;
 mod tree;
@@ -102,7 +103,7 @@ pub(crate) fn stat(path: &[u8], follow: bool) -> Result<Reply, Fault> {
 
 /// Target of a symbolic link.
 pub(crate) fn read_link(path: &[u8]) -> Result<Reply, Fault> {
-    match rustix::fs::readlink(path, Vec::new()) {
+    match own::refuse_parent(path).and_then(|()| rustix::fs::readlink(path, Vec::new())) {
         Ok(target) => Ok(Reply::Link(ByteBuf::from(target.into_bytes()))),
         Err(Errno::INVAL) => Err(Fault::failed(
             Code::InvalidArgument,
@@ -198,7 +199,7 @@ pub(crate) fn list(path: &[u8], max_entries: u32) -> Result<Reply, Fault> {
     let failed = |errno| fault::file(errno, &format!("cannot list {}", shown(path)));
     let max = max_entries.min(limits::MAX_LIST_ENTRIES) as usize;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    let dir = own::open(path, flags, Mode::empty()).map_err(failed)?;
     // The smallest names so far, largest on top: memory is bounded however large the directory.
     let mut names: BinaryHeap<Vec<u8>> = BinaryHeap::new();
     let mut more = 0_u64;

@@ -1,6 +1,6 @@
 //! Reading a regular file in steps, so that between them nothing is held but a descriptor.
 
-use super::{require_regular, shown};
+use super::{own, require_regular, shown};
 use crate::fault;
 use glovebox_proto::{Fault, Reply, limits};
 use rustix::buffer::spare_capacity;
@@ -64,8 +64,8 @@ impl Source {
         let stat = rustix::fs::stat(self.path.as_slice()).map_err(|errno| self.failed(errno))?;
         require_regular(&stat, &self.path)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = rustix::fs::open(self.path.as_slice(), flags, Mode::empty())
-            .map_err(|errno| self.failed(errno))?;
+        let file =
+            own::open(&self.path, flags, Mode::empty()).map_err(|errno| self.failed(errno))?;
         let stat = rustix::fs::fstat(&file).map_err(|errno| self.failed(errno))?;
         require_regular(&stat, &self.path)?;
         Ok((file, u64::try_from(stat.st_size).unwrap_or(0)))

@@ -1,7 +1,7 @@
 //! Writing a file in steps: into a new file beside the target that takes its place at the end, so
 //! that readers see the old content or the new and never half of either.
 
-use super::{make_all, read_whole, require_regular, shown, split};
+use super::{make_all, own, read_whole, require_regular, shown, split};
 use crate::fault;
 use crate::programs::Programs;
 use crate::workers::Later;
@@ -130,13 +130,13 @@ impl Sink {
             Ok(stat) => {
                 require_regular(&stat, &spec.path)?;
                 (
-                    rustix::fs::open(spec.path.as_slice(), flags, Mode::empty()).map_err(fail)?,
+                    own::open(&spec.path, flags, Mode::empty()).map_err(fail)?,
                     false,
                 )
             }
             Err(Errno::NOENT) => {
                 let flags = flags | OFlags::CREATE;
-                let file = rustix::fs::open(spec.path.as_slice(), flags, mode).map_err(fail)?;
+                let file = own::open(&spec.path, flags, mode).map_err(fail)?;
                 rustix::fs::fchmod(&file, mode).map_err(fail)?;
                 (file, true)
             }

@@ -4,7 +4,7 @@
 use super::beneath::{self, Root};
 use super::{STEP_BYTES, check_cancel, cut_off, malformed, now_ns, signature};
 use crate::fault;
-use crate::files::{require_regular, shown};
+use crate::files::{own, require_regular, shown};
 use glovebox_proto::tree::{
     Digest, GotItem, Packer, Packing, Signature, TreeTotals, Unpacker, Want,
 };
@@ -171,6 +171,7 @@ impl Get {
         let flags =
             OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&dir, name, flags, Mode::empty()).map_err(failed)?;
+        own::refuse(&file).map_err(failed)?;
         let stat = rustix::fs::fstat(&file).map_err(failed)?;
         require_regular(&stat, path)?;
         Ok((file, signature(&stat)))

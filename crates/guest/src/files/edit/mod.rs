@@ -25,7 +25,7 @@ pub(crate) fn edit(
 ) -> Result<Reply, Fault> {
     let fail = |errno| fault::file(errno, &format!("cannot edit {}", shown(path)));
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(fail)?;
+    let file = super::own::open(path, flags, Mode::empty()).map_err(fail)?;
     let before = rustix::fs::fstat(&file).map_err(fail)?;
     require_regular(&before, path)?;
     let size = u64::try_from(before.st_size).unwrap_or(0);

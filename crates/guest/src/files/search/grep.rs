@@ -1,6 +1,6 @@
 //! Lines by pattern, in the newest files first.
 
-use super::{Bounds, Near, Scope, bad_pattern, mtime_ns, open_file, regular};
+use super::{Bounds, Near, Scope, bad_pattern, mtime_ns, open_file, own, regular};
 use glovebox_proto::limits::MAX_LINE_BYTES;
 use glovebox_proto::{Case, Code, Fault, FileHits, Grep, GrepMode, Grepped, Line, Reply};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -66,7 +66,7 @@ pub(crate) fn grep(root: &[u8], wanted: &Grep, cancel: &AtomicBool) -> Result<Re
             was_stopped = walked.was_stopped;
         }
         FileType::RegularFile => {
-            let file = open_file(CWD, root);
+            let file = open_file(CWD, root).filter(|file| own::refuse(file).is_ok());
             hits.start(&matcher).file(&bounds, file, Vec::new);
             walked_unreadable = 0;
         }

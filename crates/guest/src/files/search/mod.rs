@@ -12,7 +12,7 @@ mod ignored;
 pub(crate) use glob::glob;
 pub(crate) use grep::grep;
 
-use super::shown;
+use super::{own, shown};
 use crate::fault;
 use glovebox_proto::{Code, Fault, SearchEnd};
 use ignore::overrides::Override;
@@ -170,6 +170,8 @@ fn below<'a>(root: &[u8], path: &'a Path) -> &'a [u8] {
 #[derive(Debug, Default)]
 struct Near {
     dir: Option<(Vec<u8>, OwnedFd)>,
+    /// Whether something in it may be the guest's own.
+    is_of_proc: bool,
 }
 
 impl Near {
@@ -181,6 +183,7 @@ impl Near {
         if self.dir.as_ref().is_none_or(|(known, _)| known != parent) {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let dir = rustix::fs::open(parent, flags, Mode::empty()).ok()?;
+            self.is_of_proc = own::is_of_proc(&dir);
             self.dir = Some((parent.to_vec(), dir));
         }
         let (_, dir) = self.dir.as_ref()?;
@@ -190,7 +193,11 @@ impl Near {
     /// See [`open_file`].
     fn open(&mut self, path: &Path) -> Option<File> {
         let (dir, name) = self.find(path)?;
-        open_file(dir, name)
+        let file = open_file(dir, name)?;
+        if self.is_of_proc {
+            own::refuse(&file).ok()?;
+        }
+        Some(file)
     }
 }
 
