@@ -437,6 +437,58 @@ fn a_live_workspace_is_the_project_itself() {
 }
 
 #[test]
+fn what_the_host_executes_is_pointed_out_with_what_executes_it() {
+    Person::each(|person| {
+        person.line("start -q box").run().expect_code(0);
+        let executed = [
+            ("Cargo.toml", "Cargo"),
+            ("sub/build.rs", "Cargo"),
+            (".pylintrc", "Python"),
+            (".prettierrc.js", "JavaScript"),
+            (".babelrc.js", "JavaScript"),
+            ("SConstruct", "Python"),
+            ("BUILD", "Bazel"),
+            ("WORKSPACE", "Bazel"),
+            ("app.gradle", "Java"),
+            ("x.cmake", "C and C++"),
+            ("CMakePresets.json", "C and C++"),
+            (".lefthook.yml", "commits"),
+            ("Brewfile", "Ruby"),
+            (".dir-locals.el", "editors"),
+            ("sub/.hg/hgrc", "version control"),
+            ("yarn.lock", "downloaded"),
+        ];
+        let plain = ["src.rs", "notes.md", "sub/x.json", ".gitignore"];
+        let names = executed.iter().map(|(name, _)| *name).chain(plain);
+        let make: Vec<String> = names.map(|name| format!("echo x > {name}")).collect();
+        let make = format!("mkdir -p sub/.hg && {}", make.join(" && "));
+        person.script("exec box", &make).run().expect_code(0);
+        let told = person
+            .line("pull box --dry-run --json")
+            .run()
+            .expect_code(0);
+        let told: serde_json::Value = serde_json::from_str(&told.out()).unwrap();
+        let flagged = told["data"]["flagged"].as_array().unwrap();
+        for (name, by) in executed {
+            let found = flagged.iter().find(|flagged| flagged["path"] == name);
+            let why = found
+                .and_then(|flagged| flagged["why"].as_str())
+                .unwrap_or_default();
+            assert!(why.contains(by), "{name}: {why:?} in {told}");
+        }
+        for name in plain {
+            assert!(
+                flagged.iter().all(|flagged| flagged["path"] != name),
+                "{name}"
+            );
+        }
+        let shown = person.line("pull box --dry-run").run().expect_code(0);
+        let line = "  Cargo.toml: runs on the host or steers what does (Cargo builds and runs what it says)\n";
+        assert!(shown.err().contains(line), "{shown}");
+    });
+}
+
+#[test]
 fn a_branch_leaves_the_working_tree_alone() {
     if !has_program("git") {
         skip!("needs git");

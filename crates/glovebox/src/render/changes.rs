@@ -1,8 +1,9 @@
 //! What a sandbox changed, and what taking it over comes to: lists for people, objects for programs.
 
 use super::{escape, output_fields, plural};
+use glovebox_workspace::collect::why_executed;
 use glovebox_workspace::{
-    Change, ChangeKind, ChangeSet, Effect, Flagged, Node, Outcome, Refusal, RelPath,
+    Change, ChangeKind, ChangeSet, Effect, Flag, Flagged, Node, Outcome, Refusal, RelPath,
 };
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -82,9 +83,22 @@ pub(crate) fn conflicts(outcome: &Outcome) -> String {
 /// What a reviewer should look at, one per line.
 pub(crate) fn flagged(flagged: &[Flagged]) -> String {
     lines(flagged.iter().map(|flagged| {
-        let why: Vec<String> = flagged.flags.iter().map(ToString::to_string).collect();
+        let why: Vec<String> = flagged
+            .flags
+            .iter()
+            .map(|flag| match why_flagged(flagged) {
+                Some(why) if *flag == Flag::Executes => format!("{flag} ({why})"),
+                _ => flag.to_string(),
+            })
+            .collect();
         format!("{}: {}", shown(&flagged.path), why.join(", "))
     }))
+}
+
+/// What executes or obeys a flagged file, if its name tells.
+fn why_flagged(flagged: &Flagged) -> Option<&'static str> {
+    let executes = flagged.flags.contains(&Flag::Executes);
+    executes.then(|| why_executed(&flagged.path))?
 }
 
 fn lines(items: impl ExactSizeIterator<Item = String>) -> String {
@@ -184,6 +198,9 @@ pub(crate) fn outcome_json(outcome: &Outcome) -> Value {
         path_fields(&mut object, "path", &flagged.path);
         let flags: Vec<Value> = flagged.flags.iter().map(word).collect();
         object.insert("flags".to_owned(), flags.into());
+        if let Some(why) = why_flagged(flagged) {
+            object.insert("why".to_owned(), why.into());
+        }
         Value::Object(object)
     });
     let already_there = outcome.already_there.iter().map(|path| {

@@ -1,181 +1,37 @@
 //! What of a change a reviewer should look at: files that the host executes or obeys.
 //!
-//! By name, and deliberately wide: a flag costs a look, a missed one costs the machine. Names are
-//! compared without regard to case, as some file systems do.
+//! By name, from the list in [`super::executes`]. Names are compared as file systems do that fold them.
 
+use super::executes::PROGRAMS;
+use super::git_dirs::plain_name;
 use crate::{Change, ChangeKind, Flag, Node, RelPath};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
-/// Directories whose content steers programs on the host, wherever they are.
-const DIRECTORIES: &[&str] = &[
-    ".aider",
-    ".agents",
-    ".buildkite",
-    ".cargo",
-    ".circleci",
-    ".claude",
-    ".codex",
-    ".continue",
-    ".cursor",
-    ".devcontainer",
-    ".direnv",
-    ".fleet",
-    ".forgejo",
-    ".gemini",
-    ".gitea",
-    ".githooks",
-    ".github",
-    ".gitlab",
-    ".husky",
-    ".idea",
-    ".mvn",
-    ".nvim",
-    ".roo",
-    ".vscode",
-    ".woodpecker",
-    ".yarn",
-    ".zed",
-    "githooks",
-];
+/// The list, ready to be looked up in. Each entry leads to its reason.
+#[derive(Default)]
+struct Known {
+    files: HashMap<&'static str, &'static str>,
+    directories: HashMap<&'static str, &'static str>,
+    /// Beginning, end, reason.
+    patterns: Vec<(&'static str, &'static str, &'static str)>,
+}
 
-/// Files that run on the host, or say what does, wherever they are.
-const FILES: &[&str] = &[
-    ".aider.conf.yml",
-    ".appveyor.yml",
-    ".bash_aliases",
-    ".bash_login",
-    ".bash_logout",
-    ".bash_profile",
-    ".bashrc",
-    ".bazelrc",
-    ".cirrus.yml",
-    ".clinerules",
-    ".cursorrules",
-    ".drone.yml",
-    ".envrc",
-    ".eslintrc.cjs",
-    ".eslintrc.js",
-    ".exrc",
-    ".gdbinit",
-    ".gitattributes",
-    ".gitconfig",
-    ".gitlab-ci.yml",
-    ".gitmodules",
-    ".gloveboxignore",
-    ".inputrc",
-    ".kshrc",
-    ".lldbinit",
-    ".login",
-    ".mcp.json",
-    ".mise.toml",
-    ".npmrc",
-    ".nvimrc",
-    ".pnp.cjs",
-    ".pnpmfile.cjs",
-    ".pre-commit-config.yaml",
-    ".profile",
-    ".pryrc",
-    ".pypirc",
-    ".rvmrc",
-    ".tmux.conf",
-    ".tool-versions",
-    ".travis.yml",
-    ".vimrc",
-    ".windsurfrules",
-    ".woodpecker.yml",
-    ".xinitrc",
-    ".xprofile",
-    ".yarnrc",
-    ".yarnrc.yml",
-    ".zlogin",
-    ".zprofile",
-    ".zshenv",
-    ".zshrc",
-    "agents.md",
-    "azure-pipelines.yml",
-    "bitbucket-pipelines.yml",
-    "build.bazel",
-    "build.gradle",
-    "build.gradle.kts",
-    "build.rs",
-    "build.sbt",
-    "build.xml",
-    "build.zig",
-    "bunfig.toml",
-    "claude.local.md",
-    "claude.md",
-    "cmakelists.txt",
-    "composer.json",
-    "configure",
-    "conftest.py",
-    "deno.json",
-    "docker-compose.yaml",
-    "docker-compose.yml",
-    "compose.yaml",
-    "compose.yml",
-    "dockerfile",
-    "containerfile",
-    "flake.nix",
-    "gemfile",
-    "gemini.md",
-    "glovebox.toml",
-    "gnumakefile",
-    "gradlew",
-    "gradlew.bat",
-    "gruntfile.js",
-    "gulpfile.js",
-    "jenkinsfile",
-    "justfile",
-    "lefthook.yml",
-    "makefile",
-    "meson.build",
-    "mise.toml",
-    "module.bazel",
-    "mvnw",
-    "mvnw.cmd",
-    "noxfile.py",
-    "package.json",
-    "podfile",
-    "pom.xml",
-    "procfile",
-    "pyproject.toml",
-    "rakefile",
-    "rust-toolchain",
-    "rust-toolchain.toml",
-    "setup.cfg",
-    "setup.py",
-    "settings.gradle",
-    "settings.gradle.kts",
-    "shell.nix",
-    "sitecustomize.py",
-    "taskfile.yaml",
-    "taskfile.yml",
-    "tox.ini",
-    "usercustomize.py",
-    "vagrantfile",
-    "workspace.bazel",
-    "wscript",
-];
-
-/// Endings of such files.
-const ENDINGS: &[&str] = &[
-    ".bazel",
-    ".bzl",
-    ".code-workspace",
-    ".desktop",
-    ".gemspec",
-    ".mk",
-    ".pth",
-    ".service",
-];
-
-/// Beginnings of such files: `vite.config.ts`, `jest.config.js` and their like run when their tool does.
-const CONFIGS: &[&str] = &[
-    ".config.js",
-    ".config.cjs",
-    ".config.mjs",
-    ".config.ts",
-    ".config.mts",
-];
+static KNOWN: LazyLock<Known> = LazyLock::new(|| {
+    let mut known = Known::default();
+    for program in PROGRAMS {
+        for pattern in program.patterns.split_whitespace() {
+            if let Some(directory) = pattern.strip_suffix('/') {
+                known.directories.entry(directory).or_insert(program.reason);
+            } else if let Some((begin, end)) = pattern.split_once('*') {
+                known.patterns.push((begin, end, program.reason));
+            } else {
+                known.files.entry(pattern).or_insert(program.reason);
+            }
+        }
+    }
+    known
+});
 
 /// Adds flags to those that a change has from its collection.
 pub(super) fn add(change: &mut Change) {
@@ -191,21 +47,25 @@ pub(super) fn add(change: &mut Change) {
 
 /// Whether the host executes or obeys a file of that name.
 pub(super) fn executes(path: &RelPath) -> bool {
-    let name = path.name().to_ascii_lowercase();
-    let mut above = path.components().rev().skip(1);
-    above.any(|dir| is_one_of(&dir.to_ascii_lowercase(), DIRECTORIES))
-        || is_one_of(&name, DIRECTORIES)
-        || is_one_of(&name, FILES)
-        || ENDINGS
-            .iter()
-            .chain(CONFIGS)
-            .any(|ending| name.ends_with(ending.as_bytes()))
-        || name.starts_with(b"makefile.")
-        || name.starts_with(b"dockerfile.")
+    why_executed(path).is_some()
 }
 
-fn is_one_of(name: &[u8], list: &[&str]) -> bool {
-    list.iter().any(|known| known.as_bytes() == name)
+/// What on the host executes or obeys a file of that name, in a few words.
+pub fn why_executed(path: &RelPath) -> Option<&'static str> {
+    let known = &*KNOWN;
+    let name = plain_name(path.name());
+    let by_pattern = || {
+        let fits = |(begin, end, _): &&(&str, &str, _)| {
+            name.len() >= begin.len() + end.len() && name.starts_with(begin) && name.ends_with(end)
+        };
+        known.patterns.iter().find(fits).map(|(_, _, why)| *why)
+    };
+    let by_directory = || {
+        path.components()
+            .find_map(|part| known.directories.get(plain_name(part).as_str()).copied())
+    };
+    let by_name = known.files.get(name.as_str()).copied();
+    by_name.or_else(by_directory).or_else(by_pattern)
 }
 
 fn made_executable(kind: &ChangeKind) -> bool {
@@ -258,6 +118,27 @@ mod tests {
             "vite.config.ts",
             "glovebox.toml",
             ".VSCode/tasks.json",
+            "Cargo.toml",
+            ".pylintrc",
+            ".prettierrc.js",
+            ".babelrc.js",
+            "SConstruct",
+            "BUILD",
+            "sub/WORKSPACE",
+            "app/build.gradle",
+            "cmake/find.cmake",
+            "CMakePresets.json",
+            ".lefthook.yml",
+            "Brewfile",
+            ".dir-locals.el",
+            ".nvim.lua",
+            "taskfile.dist.yml",
+            ".hg/hgrc",
+            "a/.env.local",
+            "site.service",
+            "default.nix",
+            "MA\u{212a}EFILE",
+            "package.json.",
         ] {
             assert!(executes(&RelPath::new(name).unwrap()), "{name}");
         }
@@ -267,8 +148,42 @@ mod tests {
             "a.txt",
             "vscode/x",
             "packages.json",
+            "buildings/readme",
+            "src/workspace.rs",
+            "config.toml",
+            "environment.md",
+            ".editorconfig",
+            ".gitignore",
+            "lib.js",
         ] {
             assert!(!executes(&RelPath::new(name).unwrap()), "{name}");
         }
+    }
+
+    #[test]
+    fn the_list_is_in_order_and_says_what_runs_a_file() {
+        let mut seen = std::collections::HashSet::new();
+        for program in PROGRAMS {
+            assert!(program.reason.len() < 80, "{}", program.reason);
+            for pattern in program.patterns.split_whitespace() {
+                assert!(seen.insert(pattern), "{pattern} is listed twice");
+                assert_eq!(pattern, pattern.to_lowercase());
+                assert!(pattern.matches('*').count() < 2, "{pattern}");
+                assert!(
+                    !(pattern.contains('*') && pattern.ends_with('/')),
+                    "{pattern}"
+                );
+                let sample = pattern.trim_end_matches('/').replace('*', "x");
+                let path = RelPath::new(format!("sub/{sample}")).unwrap();
+                assert!(why_executed(&path).is_some(), "{pattern}");
+            }
+        }
+        let why = |path: &str| why_executed(&RelPath::new(path).unwrap());
+        assert_eq!(
+            why("x/Cargo.toml"),
+            Some("Cargo builds and runs what it says")
+        );
+        assert_eq!(why(".vscode/Makefile"), Some("make and its like run it"));
+        assert_eq!(why("README.md"), None);
     }
 }

@@ -28,18 +28,22 @@ const STORES: [&[u8]; 2] = [b"objects", b"refs"];
 /// Longest `.git` file, in bytes.
 const MAX_POINTER_BYTES: u64 = 8 << 10;
 
-/// Whether a name is `.git` on some file system: without regard to case, with characters that HFS+
-/// ignores, with what NTFS drops at the end, or as the short name of it. Git itself refuses the same.
-pub(crate) fn is_git_name(name: &[u8]) -> bool {
+/// A name as the file systems see it that take the most for the same: without regard to case, without
+/// characters that HFS+ ignores and without what NTFS drops at the end.
+pub(super) fn plain_name(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     let is_ignored = |c: &char| {
         matches!(*c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
             | '\u{206a}'..='\u{206f}' | '\u{feff}')
     };
-    let plain: String = text.chars().filter(|c| !is_ignored(c)).collect();
-    let plain = plain.split(':').next().unwrap_or_default();
-    let plain = plain.trim_end_matches(['.', ' ']);
-    plain.eq_ignore_ascii_case(".git") || plain.eq_ignore_ascii_case("git~1")
+    let kept: String = text.chars().filter(|c| !is_ignored(c)).collect();
+    let kept = kept.split(':').next().unwrap_or_default();
+    kept.trim_end_matches(['.', ' ']).to_lowercase()
+}
+
+/// Whether a name is `.git` on some file system, or the short name of it. Git itself refuses the same.
+pub(crate) fn is_git_name(name: &[u8]) -> bool {
+    matches!(plain_name(name).as_str(), ".git" | "git~1")
 }
 
 /// The directory in the project that its file `.git` names, if it is one.

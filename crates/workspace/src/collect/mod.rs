@@ -5,6 +5,7 @@
 //! for all: renames are detected, links that lead out are refused, and what runs on the host is
 //! flagged.
 
+mod executes;
 mod flags;
 mod git_dirs;
 mod layers;
@@ -12,6 +13,7 @@ mod links;
 mod merge;
 mod renames;
 
+pub use flags::why_executed;
 pub(crate) use git_dirs::{is_git_name, named_by_file};
 pub(crate) use layers::RESERVED_PREFIX;
 pub use layers::{Layered, from_layers};
