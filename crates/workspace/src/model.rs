@@ -150,7 +150,9 @@ impl fmt::Display for RefusalReason {
         f.write_str(match self {
             Self::LinkLeadsOut => "a link that leads out of the workspace",
             Self::Special => "a device, FIFO or socket",
-            Self::Git => "part of `.git` or of the repository that it names, which never comes back",
+            Self::Git => {
+                "part of `.git` or of the repository that it names, which never comes back"
+            }
             Self::LinkIntoGit => "a link that leads into a git repository",
             Self::Excluded => "excluded",
             Self::BadName => "not a name a path may have",

@@ -384,3 +384,36 @@ fn the_host_removed_it_too() {
             .any(|change| matches!(change.kind, ChangeKind::Deleted { .. }))
     );
 }
+
+/// Depth is decided inside, and who collects may have little stack.
+#[test]
+fn deep_layers_need_no_deep_stack() {
+    let small = std::thread::Builder::new().stack_size(128 << 10);
+    let collected = small.spawn(|| {
+        let fixture = Fixture::new(1);
+        let depth = fixture.quota.max_depth;
+        let dir = |depth: usize| vec!["d"; depth].join("/");
+        fixture.layer(0, &format!("{}/file", dir(depth - 1)), "deep");
+        fixture.layer(0, &format!("e/{}/file", dir(depth - 1)), "too deep");
+        fixture.host(&format!("gone/{}/file", dir(depth / 2)), "host");
+        fixture.whiteout(0, "gone");
+        let collected = fixture.collect();
+        let paths: Vec<_> = collected
+            .set
+            .changes
+            .iter()
+            .map(|change| change.path.to_string())
+            .collect();
+        (depth, paths, collected.set.refused)
+    });
+    let (depth, paths, refused) = collected.unwrap().join().unwrap();
+    assert!(
+        paths.iter().any(|path| path.ends_with("d/file")),
+        "{paths:?}"
+    );
+    assert!(paths.iter().any(|path| path == "gone"));
+    // Directories, a file, and the same in the other two trees.
+    assert_eq!(paths.len(), depth + depth + (depth / 2 + 2), "{paths:?}");
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0].reason, RefusalReason::TooDeep);
+}

@@ -12,6 +12,7 @@ mod layers;
 mod links;
 mod merge;
 mod renames;
+mod walk;
 
 pub use flags::why_executed;
 pub(crate) use git_dirs::{is_git_name, named_by_file};

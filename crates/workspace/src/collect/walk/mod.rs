@@ -1,0 +1,391 @@
+//! The walk over the layers of a sandbox: every name is looked at once, and what differs from the host
+//! becomes a change.
+//!
+//! The layers are hostile: depth, number and size are bounded by the quota, and directories are kept on a
+//! stack of its own.
+
+mod files;
+
+use super::layers::{Layered, RESERVED_PREFIX, Trees};
+use super::merge::{Base, Entry, LayerId, Listing, Look, Top, list};
+use crate::filter::Filter;
+use crate::progress::{Progress, Watch, report};
+use crate::{Change, ChangeKind, ChangeSet, Flag, Node, Quota, Refusal, RefusalReason, RelPath};
+use glovebox_proto::{Code, Fault};
+use rustix::fs::FileType;
+use std::collections::HashSet;
+
+/// How many more names than changes are held at a time.
+const SPARE_NAMES: usize = 10_000;
+/// How often progress is reported, in paths.
+const REPORT_EVERY: u64 = 64;
+
+/// The walk over the layers, and what it has found so far.
+pub(super) struct Walk<'a, 'w> {
+    trees: &'a Trees,
+    hidden: HashSet<Vec<u8>>,
+    filter: &'a Filter,
+    quota: &'a Quota,
+    watch: &'a mut Watch<'w>,
+    /// `None`: a deletion that turned out not to be one.
+    changes: Vec<Option<Change>>,
+    refused: Vec<Refusal>,
+    paths: u64,
+    bytes: u64,
+    /// Names of the directories that are being looked at, one within the other.
+    held_names: usize,
+}
+
+impl<'a, 'w> Walk<'a, 'w> {
+    pub(super) fn new(
+        trees: &'a Trees,
+        source: &Layered<'_>,
+        filter: &'a Filter,
+        quota: &'a Quota,
+        watch: &'a mut Watch<'w>,
+    ) -> Self {
+        Self {
+            trees,
+            hidden: source
+                .hidden
+                .iter()
+                .map(|path| std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec())
+                .collect(),
+            filter,
+            quota,
+            watch,
+            changes: Vec::new(),
+            refused: Vec::new(),
+            paths: 0,
+            bytes: 0,
+            held_names: 0,
+        }
+    }
+
+    /// Looks at everything.
+    pub(super) fn run(mut self) -> Result<ChangeSet, Fault> {
+        let base = match self.trees.project {
+            Some(_) => Base::Shows,
+            None => Base::Absent,
+        };
+        self.tree(Descent {
+            path: Vec::new(),
+            layers: (0..).take(self.trees.layers.len()).collect(),
+            base,
+            is_excluded: false,
+            deletion: None,
+            stays_anyway: false,
+        })?;
+        Ok(ChangeSet {
+            changes: self.changes.into_iter().flatten().collect(),
+            refused: self.refused,
+        })
+    }
+}
+
+/// A directory that is to be looked into.
+struct Descent {
+    path: Vec<u8>,
+    /// The layers that have it.
+    layers: Vec<LayerId>,
+    base: Base,
+    /// It is excluded, and only what is included below it is taken.
+    is_excluded: bool,
+    /// The sandbox removed it: where that stands among the changes. It has not if something in it stays.
+    deletion: Option<usize>,
+    /// It stays on the host whatever is in it.
+    stays_anyway: bool,
+}
+
+impl Descent {
+    fn new(path: &RelPath, layers: Vec<LayerId>, base: Base, is_excluded: bool) -> Self {
+        Self {
+            path: path.as_bytes().to_vec(),
+            layers,
+            base,
+            is_excluded,
+            deletion: None,
+            stays_anyway: false,
+        }
+    }
+}
+
+/// What came of looking at a name.
+enum Looked {
+    /// It is done with; whether something of the host there stays, whatever the sandbox did.
+    Done(bool),
+    /// It is a directory that is to be looked into.
+    Below(Descent),
+}
+
+/// A directory that is being looked at.
+struct Level {
+    descent: Descent,
+    entries: std::vec::IntoIter<Entry>,
+    /// Names in it.
+    held: usize,
+    /// Something of the host in it stays.
+    stays: bool,
+}
+
+impl Walk<'_, '_> {
+    /// Looks at everything, with a stack of its own: how deep the layers are was decided inside.
+    fn tree(&mut self, top: Descent) -> Result<(), Fault> {
+        let mut levels: Vec<Level> = Vec::new();
+        let mut next = Some(top);
+        loop {
+            let mut settled = None;
+            if let Some(descent) = next.take() {
+                match self.list(&descent, levels.len())? {
+                    Ok(entries) => {
+                        self.held_names += entries.len();
+                        levels.push(Level {
+                            held: entries.len(),
+                            entries: entries.into_iter(),
+                            stays: false,
+                            descent,
+                        });
+                    }
+                    Err(stays) => settled = Some(self.settle(&descent, stays)),
+                }
+            } else if let Some(level) = levels.pop() {
+                self.held_names -= level.held;
+                settled = Some(self.settle(&level.descent, level.stays));
+            }
+            let Some(level) = levels.last_mut() else {
+                return Ok(());
+            };
+            level.stays |= settled.unwrap_or(false);
+            let depth = levels.len() - 1;
+            while let Some(level) = levels.last_mut()
+                && let Some(entry) = level.entries.next()
+            {
+                self.paths += 1;
+                if self.paths.is_multiple_of(REPORT_EVERY) {
+                    self.report()?;
+                }
+                let Descent {
+                    path,
+                    base,
+                    is_excluded,
+                    ..
+                } = &level.descent;
+                let child = join(path, &entry.name);
+                match self.entry(&child, entry, *base, depth, *is_excluded)? {
+                    Looked::Done(stays) => level.stays |= stays,
+                    Looked::Below(descent) => {
+                        next = Some(descent);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is in a directory, or whether something of the host there stays if it is not looked into.
+    // TRUST: names, depth and number are a sandbox's; all are bounded by the quota.
+    fn list(&mut self, descent: &Descent, depth: usize) -> Result<Result<Vec<Entry>, bool>, Fault> {
+        let Descent {
+            path, layers, base, ..
+        } = descent;
+        let is_on_host = *base != Base::Absent;
+        if depth >= self.quota.max_depth {
+            self.refuse(path, RefusalReason::TooDeep);
+            return Ok(Err(is_on_host));
+        }
+        let trees = self.trees;
+        // Unchanged copies may be among them, so a few more names than changes are in order.
+        let max_names = (self.quota.max_changes + SPARE_NAMES).saturating_sub(self.held_names);
+        let project = trees.project.as_ref();
+        match list(&trees.layers, layers, project, *base, path, max_names)? {
+            Listing::Entries(entries) => Ok(Ok(entries)),
+            Listing::Unreadable => {
+                self.refuse(path, RefusalReason::Unreadable);
+                Ok(Err(is_on_host))
+            }
+        }
+    }
+
+    /// A directory is done with. True when something of the host there stays.
+    fn settle(&mut self, descent: &Descent, stays: bool) -> bool {
+        if stays && let Some(at) = descent.deletion {
+            self.changes[at] = None;
+        }
+        stays || descent.stays_anyway
+    }
+
+    fn entry(
+        &mut self,
+        path: &[u8],
+        entry: Entry,
+        base: Base,
+        depth: usize,
+        is_excluded: bool,
+    ) -> Result<Looked, Fault> {
+        let exists_below = entry.base.is_some();
+        let is_in_layers = !matches!(entry.top, Top::Nothing);
+        let Ok(checked) = RelPath::new(path) else {
+            self.refuse(path, RefusalReason::BadName);
+            return Ok(Looked::Done(exists_below));
+        };
+        if depth == 0 && entry.name.starts_with(RESERVED_PREFIX) {
+            if is_in_layers {
+                self.refuse(path, RefusalReason::Reserved);
+            }
+            return Ok(Looked::Done(exists_below));
+        }
+        if super::is_git_name(&entry.name) {
+            self.refuse(path, RefusalReason::Git);
+            return Ok(Looked::Done(exists_below));
+        }
+        if self.hidden.contains(path) {
+            // A whiteout here is the sandbox's own file, made and removed.
+            if matches!(entry.top, Top::Dir { .. } | Top::Other { .. })
+                || matches!(base, Base::Hidden)
+            {
+                self.refuse(path, RefusalReason::Excluded);
+            }
+            return Ok(Looked::Done(exists_below));
+        }
+        let base_kind = entry.base.map(|look| look.kind);
+        let is_dir = match &entry.top {
+            Top::Dir { .. } => true,
+            Top::Other { .. } => false,
+            Top::Whiteout | Top::Nothing => base_kind == Some(FileType::Directory),
+        };
+        let mut is_out = is_excluded;
+        if !self.filter.takes(&checked, is_dir) {
+            if !is_excluded && (exists_below || !matches!(entry.top, Top::Whiteout)) {
+                self.refuse(path, RefusalReason::Excluded);
+            }
+            if !(is_dir && self.filter.may_include_below()) {
+                return Ok(Looked::Done(exists_below));
+            }
+            is_out = true;
+        } else if is_excluded {
+            is_out = false;
+        }
+        self.take(&checked, entry, base, is_out)
+    }
+
+    /// Looks at a path that takes part; or, with `is_out`, only at what lies below it.
+    fn take(
+        &mut self,
+        path: &RelPath,
+        entry: Entry,
+        base: Base,
+        is_out: bool,
+    ) -> Result<Looked, Fault> {
+        let below = entry.base.map(|look| look.kind);
+        match entry.top {
+            Top::Whiteout | Top::Nothing => self.deleted(path, entry.base.as_ref(), is_out),
+            Top::Dir { layers, is_opaque } => {
+                let child_base = match below {
+                    Some(FileType::Directory) if is_opaque || base == Base::Hidden => Base::Hidden,
+                    Some(FileType::Directory) => Base::Shows,
+                    _ => Base::Absent,
+                };
+                if !is_out && child_base == Base::Absent {
+                    let from = self.base_node(path, entry.base.as_ref())?;
+                    self.change(path, from, Some(Node::Dir), Vec::new())?;
+                }
+                let below = Descent::new(path, layers, child_base, is_out);
+                Ok(Looked::Below(below))
+            }
+            Top::Other { layer, kind } => {
+                let was_dir = below == Some(FileType::Directory);
+                let is_taken = self.other(path, layer, kind, entry.base.as_ref())? && !is_out;
+                if was_dir && is_taken {
+                    let below = Descent::new(path, Vec::new(), Base::Hidden, is_out);
+                    Ok(Looked::Below(below))
+                } else {
+                    Ok(Looked::Done(below.is_some() && !is_taken))
+                }
+            }
+        }
+    }
+
+    fn deleted(
+        &mut self,
+        path: &RelPath,
+        base: Option<&Look>,
+        is_out: bool,
+    ) -> Result<Looked, Fault> {
+        let Some(look) = base else {
+            // The host has removed it too, or never had it.
+            return Ok(Looked::Done(false));
+        };
+        match self.base_node(path, Some(look))? {
+            None => {
+                self.refuse(path.as_bytes(), RefusalReason::Special);
+                Ok(Looked::Done(true))
+            }
+            Some(Node::Dir) => {
+                let at = self.changes.len();
+                if !is_out {
+                    self.change(path, Some(Node::Dir), None, Vec::new())?;
+                }
+                let below = Descent::new(path, Vec::new(), Base::Hidden, is_out);
+                Ok(Looked::Below(Descent {
+                    deletion: (!is_out).then_some(at),
+                    stays_anyway: is_out,
+                    ..below
+                }))
+            }
+            Some(from) => {
+                self.change(path, Some(from), None, Vec::new())?;
+                Ok(Looked::Done(false))
+            }
+        }
+    }
+
+    fn change(
+        &mut self,
+        path: &RelPath,
+        from: Option<Node>,
+        to: Option<Node>,
+        flags: Vec<Flag>,
+    ) -> Result<(), Fault> {
+        let kind = match (from, to) {
+            (Some(from), Some(to)) => ChangeKind::Modified { from, to },
+            (Some(from), None) => ChangeKind::Deleted { from },
+            (None, Some(to)) => ChangeKind::Added { to },
+            (None, None) => return Ok(()),
+        };
+        if self.changes.len() >= self.quota.max_changes {
+            return Err(self.too_many());
+        }
+        let path = path.clone();
+        self.changes.push(Some(Change { path, kind, flags }));
+        Ok(())
+    }
+
+    fn refuse(&mut self, path: &[u8], reason: RefusalReason) {
+        // Beyond any number a person would read, the first ones stand for all.
+        if self.refused.len() < self.quota.max_changes {
+            let path = path.to_vec();
+            self.refused.push(Refusal { path, reason });
+        }
+    }
+
+    fn report(&mut self) -> Result<(), Fault> {
+        let (paths, bytes) = (self.paths, self.bytes);
+        report(self.watch, Progress::Collecting { paths, bytes })
+    }
+
+    fn too_many(&self) -> Fault {
+        Fault::failed(
+            Code::TooLarge,
+            format!("more than {} paths changed", self.quota.max_changes),
+        )
+        .remedy("leave directories of generated files out with `--exclude`")
+    }
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() {
+        name.to_vec()
+    } else {
+        [dir, b"/", name].concat()
+    }
+}
