@@ -9,6 +9,7 @@
 //! STATE/trash/            what is being removed
 //! ```
 
+use crate::ancestors::check_ancestors;
 use crate::fault;
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -37,6 +38,7 @@ impl Layout {
             ));
         }
         if let Some(parent) = state.parent() {
+            check_ancestors(parent)?;
             fs::create_dir_all(parent).map_err(|error| fault::io("make", parent, error))?;
         }
         let layout = Self {
@@ -220,6 +222,23 @@ mod tests {
         std::os::unix::fs::chown(&state, Some(12345), None).unwrap();
         let fault = Layout::open(&state).unwrap_err();
         assert!(fault.message.contains("belongs to user 12345"), "{fault}");
+    }
+
+    #[test]
+    fn a_directory_that_others_could_exchange_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let open = temp.path().join("open");
+        fs::create_dir(&open).unwrap();
+        let state = open.join("state");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
+        Layout::open(&state).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let fault = Layout::open(&state).unwrap_err();
+        assert_eq!(fault.code, Code::PermissionDenied);
+        assert!(fault.message.contains("no sticky bit"), "{fault}");
+        // Nor is it made there.
+        Layout::open(&open.join("other/state")).unwrap_err();
+        assert!(!open.join("other").exists());
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! and prints nothing: all of that is passed in. Programs that use it must leave `SIGPIPE` ignored,
 //! as the Rust runtime does.
 
+mod ancestors;
 mod backend;
 mod bond;
 mod cell;
@@ -45,6 +46,7 @@ mod workspace;
 pub use glovebox_jail as jail;
 pub use glovebox_proto as proto;
 
+pub use ancestors::check_ancestors;
 pub use backend::explain;
 pub use checkpoint::{Checkpoint, Checkpoints, Forked};
 pub use freeze::Frozen;
