@@ -1,7 +1,7 @@
 //! Who may come in over HTTP: a bearer token, and names by which this machine may be called.
 
-use http::HeaderMap;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, Request};
 use std::net::SocketAddr;
 
 /// A secret that clients show. It is never printed.
@@ -55,6 +55,17 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     std::hint::black_box(difference) == 0
 }
 
+/// Whether a request says once, and nowhere differently, which host it is for (RFC 9112, 3.2). Of two names
+/// one could be checked and the other one meant.
+pub(super) fn has_one_host<T>(request: &Request<T>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return false;
+    };
+    let target = request.uri().authority();
+    target.is_none_or(|target| host.as_bytes() == target.as_str().as_bytes())
+}
+
 /// The names by which a server at this address may be called.
 pub(super) fn usual_hosts(addr: SocketAddr) -> Vec<String> {
     let port = addr.port();
@@ -78,6 +89,27 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, HeaderValue::from_str(text).unwrap());
         token.is_shown(&headers)
+    }
+
+    #[test]
+    fn a_request_names_one_host_once() {
+        let request = |target: &str, hosts: &[&'static str]| {
+            let mut request = Request::builder().uri(target);
+            for host in hosts {
+                request = request.header(HOST, *host);
+            }
+            request.body(()).unwrap()
+        };
+        assert!(has_one_host(&request("/mcp", &["a:1"])));
+        assert!(has_one_host(&request("http://a:1/mcp", &["a:1"])));
+        for (target, hosts) in [
+            ("/mcp", &[][..]),
+            ("/mcp", &["a:1", "a:1"]),
+            ("/mcp", &["a:1", "evil.test"]),
+            ("http://evil.test/mcp", &["a:1"]),
+        ] {
+            assert!(!has_one_host(&request(target, hosts)), "{target} {hosts:?}");
+        }
     }
 
     #[test]

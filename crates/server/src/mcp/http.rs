@@ -1,10 +1,11 @@
 //! Many clients over streamable HTTP at `/mcp`.
 //!
-//! What is not shown the token is answered 401 before anything else of it is looked at. Connections,
+//! What does not show the token is answered 401 before anything else of it is looked at. Connections,
 //! headers, bodies, sessions and waiting are bounded. A call ends with the connection that asked for it;
 //! a session ends when its client deletes it, or says nothing for a while.
 
 use super::House;
+use super::connections::{Connection, Connections};
 use super::door::{Door, Presence};
 use super::guard::{self, Token};
 use super::lease::Porter;
@@ -36,10 +37,10 @@ const PATH: &str = "/mcp";
 const MAX_BODY_BYTES: usize = 8 << 20;
 /// Bodies that are read at the same time.
 const MAX_BODIES: usize = 16;
-/// Connections at the same time; more wait to be accepted.
-const MAX_CONNECTIONS: usize = 256;
-/// Bytes of headers, and how long they may take to arrive.
+/// Bytes of a request's head, and how long it may take to arrive.
 const MAX_HEADER_BYTES: usize = 32 << 10;
+/// What is read ahead. Less than a whole head would bound that instead, and less exactly.
+const MAX_BUFFER_BYTES: usize = 2 * MAX_HEADER_BYTES;
 const HEADER_WAIT: Duration = Duration::from_secs(10);
 /// How long a body may take to arrive.
 const BODY_WAIT: Duration = Duration::from_secs(30);
@@ -120,11 +121,9 @@ pub fn check_reach(addr: SocketAddr, options: &HttpOptions) -> Result<(), Fault>
 }
 
 async fn accept(listener: &tokio::net::TcpListener, entrance: &Arc<Entrance>) {
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = Connections::new();
     loop {
-        let Ok(place) = Arc::clone(&connections).acquire_owned().await else {
-            return;
-        };
+        connections.make_room().await;
         let Ok((stream, _)) = listener.accept().await else {
             // No descriptors, for instance: others end, and then there are some again.
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -133,22 +132,25 @@ async fn accept(listener: &tokio::net::TcpListener, entrance: &Arc<Entrance>) {
         // Without it small answers wait for the client's acknowledgement.
         let _ = stream.set_nodelay(true);
         let entrance = Arc::clone(entrance);
+        let connection = connections.admit();
         tokio::spawn(async move {
             let service = service_fn(|request| {
                 let entrance = Arc::clone(&entrance);
-                async move { Ok::<_, Infallible>(entrance.answer(request).await) }
+                let connection = Arc::clone(&connection);
+                async move { Ok::<_, Infallible>(entrance.answer(request, &connection).await) }
             });
-            let connection = hyper::server::conn::http1::Builder::new()
+            let served = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_WAIT)
-                .max_buf_size(MAX_HEADER_BYTES)
+                .max_header_size(MAX_HEADER_BYTES)
+                .max_buf_size(MAX_BUFFER_BYTES)
                 .serve_connection(TokioIo::new(stream), service);
             tokio::select! {
                 // However a connection ends is its client's business.
-                _ = connection => {}
+                _ = served => {}
+                () = connection.unauthenticated_end() => {}
                 () = entrance.end.cancelled() => {}
             }
-            drop(place);
         });
     }
 }
@@ -200,7 +202,7 @@ impl Entrance {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, connection: &Connection) -> Answer {
         if let Some(token) = &self.token
             && !token.is_shown(request.headers())
         {
@@ -208,7 +210,20 @@ impl Entrance {
             answer
                 .headers_mut()
                 .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            return answer;
+            return close(answer);
+        }
+        if !connection.authenticate() {
+            let mut answer = say(StatusCode::SERVICE_UNAVAILABLE, "too many connections");
+            answer
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from_static("10"));
+            return close(answer);
+        }
+        if !guard::has_one_host(&request) {
+            return close(say(
+                StatusCode::BAD_REQUEST,
+                "a request names one host, once",
+            ));
         }
         if request.uri().path() != PATH {
             return say(StatusCode::NOT_FOUND, "the door is at /mcp");

@@ -12,6 +12,7 @@
 //! belongs to a session.
 
 mod ask;
+mod connections;
 mod door;
 mod guard;
 mod http;
