@@ -30,6 +30,7 @@ mod mounts;
 mod namespaces;
 mod neighbours;
 mod processes;
+mod project_files;
 mod requests;
 mod script;
 mod sockets;

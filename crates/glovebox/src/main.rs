@@ -8,6 +8,7 @@
 //! cmd       one file per command
 //! sync      a sandbox's changes: collected, shown, taken over
 //! seat      the sandbox that tools work in
+//! trust     which project files the user agreed to
 //! session   a command's streams, signals and terminal
 //! render    words for people, objects for programs
 //! exit      errors and exit codes
@@ -25,6 +26,7 @@ mod render;
 mod seat;
 mod session;
 mod sync;
+mod trust;
 mod units;
 mod usage;
 mod wanted;

@@ -118,6 +118,7 @@ impl Seat {
             Which::Named(name) => (registry.connect(&parse_name(name)?)?, Kind::Named),
             Which::Own(own) => Self::own(cx, own, settings, is_read_only, registry)?,
             Which::Local => {
+                settings.check_project(true)?;
                 let project = host::project_dir(&cx.host)?;
                 let mut spec = SandboxSpec::new(Backend::Host);
                 spec.jail.env = host::host_environment(&cx.host);

@@ -34,6 +34,8 @@ pub(crate) fn wanted(
     project: &Path,
     wall_ms: Option<u64>,
 ) -> Result<Wanted, CommandError> {
+    // TRUST: whatever came before, nothing of an untrusted project goes into a spec.
+    settings.check_project(settings.is_outside_native())?;
     let backend = backend(settings)?;
     let limits = Limits {
         memory_bytes: settings.memory.value.0,

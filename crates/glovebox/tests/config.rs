@@ -59,7 +59,7 @@ fn a_project_that_widens_is_refused_before_anything_starts() {
         "net = \"host\"",
         "backend = \"host\"",
         "carrier = \"sh\"",
-        "env = [\"HOME\"]",
+        "env = [\"SECRET\"]",
         "grants = [\"/etc\"]",
     ] {
         home.write("project/glovebox.toml", text);
@@ -72,9 +72,30 @@ fn a_project_that_widens_is_refused_before_anything_starts() {
         assert!(ran.err().contains("--trust-config"), "{text}\n{ran}");
     }
     insta::assert_snapshot!(filters(
-        &home.line("config explain").run().expect_code(3).err(),
+        &home.line("start box").run().expect_code(3).err(),
         home.root()
     ));
+    // What is to be judged can be looked at.
+    let ran = home.line("config explain").run().expect_code(0);
+    let first: Vec<String> = filters(&ran.out(), home.root())
+        .lines()
+        .take(2)
+        .map(str::to_owned)
+        .collect();
+    insta::assert_snapshot!(first.join("\n"));
+}
+
+#[test]
+fn trust_in_directories_points_to_trust_in_contents() {
+    let home = Home::new();
+    home.write(
+        "home/.config/glovebox/glovebox.toml",
+        "trusted = [\"~/src\"]\n",
+    );
+    let ran = home.line("run -- true").run().expect_code(125);
+    insta::assert_snapshot!(filters(&ran.err(), home.root()));
+    let ran = home.line("--no-config config trust").run().expect_code(2);
+    assert!(ran.err().contains("there is no glovebox.toml"), "{ran}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{EnvArg, SandboxArgs};
 use crate::render::one_of;
 use crate::units::Span;
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, ValueHint};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -250,31 +250,6 @@ pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_name = "SHELL", value_enum)]
     pub shell: Shell,
-}
-
-/// Show the configuration
-#[derive(Debug, Args)]
-pub(crate) struct ConfigArgs {
-    /// What to show.
-    #[command(subcommand)]
-    pub action: ConfigAction,
-}
-
-/// Actions of `glovebox config`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ConfigAction {
-    Explain(ConfigExplainArgs),
-}
-
-/// Print each value and where it came from
-#[derive(Debug, Args)]
-pub(crate) struct ConfigExplainArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// What the sandbox would be like.
-    #[command(flatten)]
-    pub sandbox: SandboxArgs,
 }
 
 /// Own one named sandbox (started by `start`)

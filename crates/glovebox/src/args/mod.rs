@@ -7,6 +7,7 @@
 mod agent;
 mod checkpoint;
 mod command;
+mod config;
 mod mcp;
 mod sandbox;
 mod sync;
@@ -20,10 +21,10 @@ pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,
 };
 pub(crate) use command::{
-    Apply, AttachArgs, CompletionsArgs, ConfigAction, ConfigArgs, ConfigExplainArgs, DemoArgs,
-    DoctorArgs, ExecArgs, InfoArgs, KillArgs, ListArgs, LogsArgs, ManArgs, RunArgs, StartArgs,
-    SuperviseArgs,
+    Apply, AttachArgs, CompletionsArgs, DemoArgs, DoctorArgs, ExecArgs, InfoArgs, KillArgs,
+    ListArgs, LogsArgs, ManArgs, RunArgs, StartArgs, SuperviseArgs,
 };
+pub(crate) use config::{ConfigAction, ConfigArgs, ConfigExplainArgs, ProjectArgs, TrustedArgs};
 pub(crate) use sandbox::{
     BackendKind, EnvArg, GrantArg, SandboxArgs, WorkspaceMode, ids_word, layers_word, net_word,
     parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,

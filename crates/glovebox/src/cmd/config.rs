@@ -1,6 +1,6 @@
-//! `glovebox config explain`: each setting, and where it came from.
+//! `glovebox config`: each setting and where it came from, and trust in project files.
 
-use super::Cx;
+use super::{Cx, trust};
 use crate::args::{ConfigAction, ConfigArgs, ConfigExplainArgs};
 use crate::config::{KEYS, Settings};
 use crate::exit::{CommandError, CommandResult};
@@ -10,17 +10,26 @@ use serde_json::{Map, Value, json};
 
 /// Shows the configuration.
 pub(crate) fn run(cx: &Cx, args: &ConfigArgs) -> CommandResult {
-    let ConfigAction::Explain(args) = &args.action;
-    explain(cx, args)
+    match &args.action {
+        ConfigAction::Explain(args) => explain(cx, args),
+        ConfigAction::Trust(args) => trust::trust(cx, args),
+        ConfigAction::Untrust(args) => trust::untrust(cx, args),
+        ConfigAction::Trusted(args) => trust::trusted(cx, args),
+    }
 }
 
 fn explain(cx: &Cx, args: &ConfigExplainArgs) -> CommandResult {
     // Outside any project there is still the user's own configuration to explain.
     let project = host::project_dir(&cx.host).ok();
-    let mut settings = cx.settings(project.as_deref())?;
+    let mut settings = cx.load_settings(project.as_deref())?;
     settings.lay_flags(&args.sandbox);
+    cx.look_up_consent(&mut settings)?;
     if args.json {
-        let data = json!({ "settings": as_json(cx, &settings)?, "project": project });
+        let data = json!({
+            "settings": as_json(cx, &settings)?,
+            "project": project,
+            "project_file": trust::explained_json(cx, &settings)?,
+        });
         render::print(render::envelope(true, "configuration", &data))?;
         return Ok(0);
     }
@@ -39,7 +48,8 @@ fn explain(cx: &Cx, args: &ConfigExplainArgs) -> CommandResult {
             ]);
         }
     }
-    render::print(render::table(&["KEY", "VALUE", "FROM"], &rows))?;
+    let table = render::table(&["KEY", "VALUE", "FROM"], &rows);
+    render::print(format_args!("{}{table}", trust::explained(cx, &settings)?))?;
     Ok(0)
 }
 

@@ -111,8 +111,8 @@ fn fitted(project: &Path) -> String {
     products.dedup();
     let mut text = String::from(
         "# Settings of Glovebox for this project. `glovebox config explain` shows what they come to.\n\
-         # A project may ask for less than your own settings give. For more, you must trust it:\n\
-         # pass --trust-config, or name it under `trusted` in ~/.config/glovebox/glovebox.toml.\n",
+         # A project may ask for less than your own settings give. For more, whoever uses it must trust this file\n\
+         # as it is: `glovebox config trust`, or --trust-config for one run.\n",
     );
     if !names.is_empty() {
         let _ = writeln!(text, "# Found here: {}.", names.join(", "));

@@ -7,6 +7,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod commit;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod consent;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod doctor;
@@ -26,6 +27,7 @@ pub(crate) mod sessions;
 pub(crate) mod start;
 pub(crate) mod supervise;
 pub(crate) mod tools;
+pub(crate) mod trust;
 pub(crate) mod why;
 
 use crate::args::{GlobalArgs, SandboxArgs};
@@ -63,8 +65,9 @@ impl Cx {
         Self { global, host, talk }
     }
 
-    /// Settings of the user, and of the project when one is given, without flags.
-    pub(crate) fn settings(&self, project: Option<&Path>) -> Result<Settings, CommandError> {
+    /// Settings of the user, and of the project when one is given, without flags. Nothing may start with them
+    /// before [`Self::require_consent`].
+    pub(crate) fn load_settings(&self, project: Option<&Path>) -> Result<Settings, CommandError> {
         let sources = Sources {
             project,
             config: self.global.config.as_deref(),
@@ -78,19 +81,23 @@ impl Cx {
         Ok(settings)
     }
 
-    /// Whether the user trusts the project's file for this once.
-    pub(crate) const fn trusts_config(&self) -> bool {
-        self.global.trust_config
+    /// The same, with the user's consent to what the project's file asks for in a native sandbox.
+    pub(crate) fn settings(&self, project: Option<&Path>) -> Result<Settings, CommandError> {
+        let mut settings = self.load_settings(project)?;
+        self.require_consent(&mut settings, false)?;
+        Ok(settings)
     }
 
-    /// The project directory and everything that is wanted for it.
+    /// The project directory and everything that is wanted for it, with the user's consent.
     pub(crate) fn project_settings(
         &self,
         flags: &SandboxArgs,
     ) -> Result<(PathBuf, Settings), CommandError> {
         let project = host::project_dir(&self.host)?;
-        let mut settings = self.settings(Some(&project))?;
+        let mut settings = self.load_settings(Some(&project))?;
         settings.lay_flags(flags);
+        let is_outside_native = settings.is_outside_native();
+        self.require_consent(&mut settings, is_outside_native)?;
         Ok((project, settings))
     }
 

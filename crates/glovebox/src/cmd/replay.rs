@@ -22,8 +22,10 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
         .map(|logged| logged.event)
         .collect();
     drop(log);
-    let mut settings = cx.settings(Some(&info.project))?;
+    let mut settings = cx.load_settings(Some(&info.project))?;
     settings.lay_flags(&SandboxArgs::default());
+    let is_outside_native = settings.is_outside_native();
+    cx.require_consent(&mut settings, is_outside_native)?;
     let signals = Signals::take_over()?;
     let place = Place::start(
         cx,

@@ -327,11 +327,13 @@ fn settings(cx: &Cx, args: &ResumeArgs, info: &SessionInfo) -> Result<Settings, 
             "bring it back, or begin a new session",
         ));
     }
-    let mut settings = cx.settings(Some(&info.project))?;
+    let mut settings = cx.load_settings(Some(&info.project))?;
     settings.lay_agent_flags(&args.limits, args.model.as_deref());
     if info.placement == Placement::Local.as_str() {
         lay_local(&mut settings);
     }
+    let is_outside_native = settings.is_outside_native();
+    cx.require_consent(&mut settings, is_outside_native)?;
     Ok(settings)
 }
 

@@ -156,7 +156,10 @@ fn use_tool(cx: &Cx, args: &CallArgs) -> Result<(Outcome, Option<Stays>), Comman
     let tool = glovebox_tools::find(&args.tool)?;
     let arguments = arguments(&args.arguments)?;
     let flags = SandboxArgs::default();
-    let (_, settings) = seat::settings(cx, &flags, args.toolset.as_deref())?;
+    let (_, mut settings) = seat::settings(cx, &flags, args.toolset.as_deref())?;
+    if args.local && args.sandbox.is_none() {
+        cx.require_consent(&mut settings, true)?;
+    }
     let registry = Arc::new(cx.registry(&settings)?);
     let which = match &args.sandbox {
         Some(name) => Which::Named(name),

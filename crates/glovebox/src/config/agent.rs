@@ -168,38 +168,6 @@ impl Agent {
             _ => Vec::new(),
         }
     }
-
-    /// Why `self` lets an agent do more than `base` does in the setting `key`.
-    pub(super) fn wider_than(&self, base: &Self, key: &str) -> Option<String> {
-        fn more<T: PartialOrd>(new: Option<T>, old: Option<T>) -> bool {
-            match (new, old) {
-                (_, None) => false,
-                (None, Some(_)) => true,
-                (Some(new), Some(old)) => new > old,
-            }
-        }
-        let why = match key {
-            "mode" => (self.mode.value == Mode::Local && base.mode.value != Mode::Local)
-                .then_some("lets the agent work without a sandbox"),
-            "agent.model" => (self.model.value != base.model.value)
-                .then_some("chooses who reads the project and what that costs"),
-            "agent.price" => {
-                (self.price.value != base.price.value).then_some("says what tokens cost")
-            }
-            "agent.window" => (self.window.value != base.window.value)
-                .then_some("says how much the model is told, and so what that costs"),
-            "agent.max_turns" => more(self.max_turns.value.0, base.max_turns.value.0)
-                .then_some("lets the agent go further"),
-            "agent.max_time" => more(self.max_time.value.0, base.max_time.value.0)
-                .then_some("lets the agent go further"),
-            "agent.max_tokens" => more(self.max_tokens.value.0, base.max_tokens.value.0)
-                .then_some("lets the agent go further"),
-            "agent.max_cost" => more(self.max_cost.value.0, base.max_cost.value.0)
-                .then_some("lets the agent spend more"),
-            _ => None,
-        };
-        why.map(str::to_owned)
-    }
 }
 
 /// Less leaves no room for the prompt and one answer.

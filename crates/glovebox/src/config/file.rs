@@ -1,6 +1,7 @@
 //! Reading `glovebox.toml`: strict, bounded, with the line of what is wrong.
 
-use super::key::{KEYS, Raw};
+use super::key::Raw;
+use super::keys::{KEYS, Key};
 use super::workflow;
 use crate::exit::CommandError;
 use glovebox_tools::nearest;
@@ -11,6 +12,9 @@ use std::path::Path;
 
 /// Name of a configuration file.
 pub(super) const FILE_NAME: &str = "glovebox.toml";
+
+/// A key that named directories, whatever the files in them said.
+const FORMER_TRUST: &str = "trusted";
 
 /// Tables whose keys are names of the user's choice.
 const TOOLSETS: &str = "toolsets";
@@ -23,18 +27,47 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Entry {
     /// Key, known.
-    pub key: &'static super::key::Key,
+    pub key: &'static Key,
     /// Value, untyped.
     pub raw: Raw,
     /// Line of the key, from 1.
     pub line: usize,
 }
 
+/// The entries of a file, and the digest of the very bytes they were read from.
+#[derive(Debug)]
+pub(super) struct Content {
+    /// In the order in which they are laid.
+    pub entries: Vec<Entry>,
+    /// BLAKE3, in hexadecimal digits.
+    pub digest: String,
+}
+
 /// Reads the file at `path`; `None` when there is none.
 ///
 /// # Errors
 /// Usage errors that name the file, the line and, for an unknown key, the nearest known one.
-pub(super) fn read(path: &Path) -> Result<Option<Vec<Entry>>, CommandError> {
+pub(super) fn read(path: &Path) -> Result<Option<Content>, CommandError> {
+    let Some(text) = read_text(path)? else {
+        return Ok(None);
+    };
+    Ok(Some(Content {
+        entries: parse(&text, path)?,
+        digest: hash(&text),
+    }))
+}
+
+/// The digest of the configuration file in a directory, as it is now; `None` when it cannot be read.
+pub(crate) fn digest(dir: &Path) -> Option<String> {
+    let text = read_text(&dir.join(FILE_NAME)).ok()??;
+    Some(hash(&text))
+}
+
+fn hash(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex().to_string()
+}
+
+fn read_text(path: &Path) -> Result<Option<String>, CommandError> {
     let shown = path.display();
     // TRUST: a project may put anything under this name. Without NONBLOCK a FIFO would hang us.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -62,7 +95,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<Entry>>, CommandError> {
             "this is not a glovebox configuration; pass --no-config",
         ));
     }
-    parse(&text, path).map(Some)
+    Ok(Some(text))
 }
 
 pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, CommandError> {
@@ -131,7 +164,11 @@ fn collect(
             value => value,
         };
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-            let remedy = if let Some(known) = nearest(&name, KEYS.iter().map(|key| key.name)) {
+            let remedy = if name == FORMER_TRUST {
+                "trust is given to the content of a project's file: run `glovebox config trust` in the project, and \
+                 take this line out"
+                    .to_owned()
+            } else if let Some(known) = nearest(&name, KEYS.iter().map(|key| key.name)) {
                 format!("did you mean `{known}`?")
             } else {
                 let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();

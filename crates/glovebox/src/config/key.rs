@@ -1,95 +1,11 @@
-//! Every key of `glovebox.toml`, and how its text becomes a setting.
+//! How the text of a key of `glovebox.toml` becomes a setting, and a setting text.
 
 use super::{Origin, Settings, Sourced};
 use crate::args::{self, EnvArg, GrantArg};
 use glovebox_tools::policy::Effect;
 use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
-
-/// One key of the configuration.
-#[derive(Debug)]
-pub(crate) struct Key {
-    /// Its name in `glovebox.toml`.
-    pub name: &'static str,
-    /// The variable that sets it.
-    pub variable: Option<&'static str>,
-    /// Only the user may set it, never a project.
-    pub is_user_only: bool,
-}
-
-const fn key(name: &'static str, variable: &'static str) -> Key {
-    Key {
-        name,
-        variable: Some(variable),
-        is_user_only: false,
-    }
-}
-
-const fn list(name: &'static str) -> Key {
-    Key {
-        name,
-        variable: None,
-        is_user_only: false,
-    }
-}
-
-/// Every key, in the order `config explain` prints them.
-pub(crate) const KEYS: &[Key] = &[
-    key("backend", "GLOVEBOX_BACKEND"),
-    key("carrier", "GLOVEBOX_CARRIER"),
-    key("rootfs", "GLOVEBOX_ROOTFS"),
-    key("net", "GLOVEBOX_NET"),
-    list("grants"),
-    key("toolchains", "GLOVEBOX_TOOLCHAINS"),
-    list("env"),
-    key("workspace", "GLOVEBOX_WORKSPACE"),
-    key("sync.enabled", "GLOVEBOX_SYNC_ENABLED"),
-    list("sync.push.exclude"),
-    list("sync.push.include"),
-    list("sync.pull.exclude"),
-    list("sync.pull.include"),
-    key("sync.on_success", "GLOVEBOX_SYNC_ON_SUCCESS"),
-    list("mcp"),
-    list("toolsets"),
-    key("toolset", "GLOVEBOX_TOOLSET"),
-    list("workflow"),
-    list("policy.allow"),
-    list("policy.ask"),
-    list("policy.deny"),
-    key("mode", "GLOVEBOX_EXECUTION_MODE"),
-    key("agent.model", "GLOVEBOX_MODEL"),
-    key("agent.price", "GLOVEBOX_PRICE"),
-    key("agent.window", "GLOVEBOX_WINDOW"),
-    key("agent.max_turns", "GLOVEBOX_MAX_TURNS"),
-    key("agent.max_time", "GLOVEBOX_MAX_TIME"),
-    key("agent.max_tokens", "GLOVEBOX_MAX_TOKENS"),
-    key("agent.max_cost", "GLOVEBOX_MAX_COST"),
-    key("memory", "GLOVEBOX_MEMORY"),
-    key("cpus", "GLOVEBOX_CPUS"),
-    key("pids", "GLOVEBOX_PIDS"),
-    key("disk", "GLOVEBOX_DISK"),
-    key("file_size", "GLOVEBOX_FILE_SIZE"),
-    key("timeout", "GLOVEBOX_TIMEOUT"),
-    key("require", "GLOVEBOX_REQUIRE"),
-    key("layers", "GLOVEBOX_LAYERS"),
-    key("ids", "GLOVEBOX_IDS"),
-    key("proc", "GLOVEBOX_PROC"),
-    Key {
-        name: "max_sandboxes",
-        variable: Some("GLOVEBOX_MAX_SANDBOXES"),
-        is_user_only: true,
-    },
-    Key {
-        name: "state",
-        variable: Some("GLOVEBOX_STATE"),
-        is_user_only: true,
-    },
-    Key {
-        name: "trusted",
-        variable: None,
-        is_user_only: true,
-    },
-];
 
 /// A value as written, before its key gives it a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,7 +36,7 @@ impl Raw {
         }
     }
 
-    fn many(&self) -> Vec<&str> {
+    pub(super) fn many(&self) -> Vec<&str> {
         match self {
             Self::One(text) => text
                 .split(',')
@@ -129,6 +45,21 @@ impl Raw {
                 .collect(),
             Self::Many(texts) => texts.iter().map(String::as_str).collect(),
             Self::Table(..) => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(text) => f.write_str(text),
+            Self::Many(texts) => f.write_str(&texts.join(", ")),
+            Self::Table(name, fields) => {
+                f.write_str(name)?;
+                fields
+                    .iter()
+                    .try_for_each(|(field, value)| write!(f, "; {field} = {value}"))
+            }
         }
     }
 }
@@ -257,14 +188,6 @@ impl Settings {
             "proc" => self.proc.set(args::parse_proc(raw.one()?)?, origin),
             "max_sandboxes" => self.max_sandboxes.set(raw.one()?.parse()?, origin),
             "state" => self.state.set(Some(place.path(raw.one()?)?), origin),
-            "trusted" => {
-                for text in raw.many() {
-                    self.trusted.push(Sourced {
-                        value: place.path(text)?,
-                        origin: origin.clone(),
-                    });
-                }
-            }
             other => return Err(format!("`{other}` is not a key")),
         }
         Ok(())
@@ -342,7 +265,6 @@ impl Settings {
                 Some(path) => word(path.display().to_string(), &self.state.origin),
                 None => Vec::new(),
             },
-            "trusted" => many(&self.trusted, |path| path.display().to_string()),
             _ => Vec::new(),
         }
     }
@@ -358,6 +280,7 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::KEYS;
     use super::*;
 
     #[test]
@@ -408,7 +331,6 @@ mod tests {
             ("proc", "pids"),
             ("max_sandboxes", "5"),
             ("state", "state"),
-            ("trusted", "~/src"),
         ];
         assert_eq!(
             samples.map(|(name, _)| name).as_slice(),

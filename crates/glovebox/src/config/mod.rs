@@ -4,22 +4,29 @@
 //! Files are strict: an unknown key is an error that names the nearest known one.
 //!
 //! The project's own file comes with the project, often from strangers. It may ask for less than the
-//! user's settings give, never for more, unless the user trusts it (`--trust-config`, or `trusted` in
-//! the user's own file). [`Settings::wider_than`] is the one place that decides what "more" means.
+//! user's settings give; what asks for more waits for the user's consent to the file's content
+//! (`glovebox config trust`, or `--trust-config` for one run). Each key declares what it needs
+//! ([`keys::KEYS`]); outside a native sandbox that is more.
 
 mod agent;
 mod file;
 mod key;
+mod keys;
 mod policy;
+mod project_env;
+mod project_file;
+mod project_rule;
 mod resolve;
 mod servers;
 mod sync;
 mod workflow;
 
 pub(crate) use agent::{Agent, Dollars, Mode, window};
-pub(crate) use key::KEYS;
+pub(crate) use file::digest as file_digest;
 use key::Raw;
+pub(crate) use keys::KEYS;
 pub(crate) use policy::Tools;
+pub(crate) use project_file::{Consent, Demand, ProjectFile, Reach};
 pub(crate) use resolve::{Sources, resolve};
 pub(crate) use servers::{McpServer, McpWay};
 pub(crate) use sync::{Sync, texts};
@@ -129,14 +136,14 @@ pub(crate) struct Settings {
     pub max_sandboxes: Sourced<Count>,
     /// State directory; `None` for the usual place.
     pub state: Sourced<Option<PathBuf>>,
-    /// Project directories whose own file may widen.
-    pub trusted: Vec<Sourced<PathBuf>>,
     /// MCP servers whose tools an agent has.
     pub servers: Vec<Sourced<McpServer>>,
     /// Which tools there are, and the rules of their use.
     pub tools: Tools,
     /// Phases of work that are called by one name.
     pub workflows: Vec<Sourced<Workflow>>,
+    /// The project's own file, with what of it needs consent.
+    pub project_file: Option<ProjectFile>,
 }
 
 impl Default for Settings {
@@ -164,10 +171,10 @@ impl Default for Settings {
             proc: Sourced::default(ProcMode::Masked),
             max_sandboxes: Sourced::default(Count(Some(64))),
             state: Sourced::default(None),
-            trusted: Vec::new(),
             servers: Vec::new(),
             tools: Tools::default(),
             workflows: Vec::new(),
+            project_file: None,
         }
     }
 }
@@ -252,130 +259,6 @@ impl Settings {
             WorkspaceMode::Live | WorkspaceMode::ReadOnly | WorkspaceMode::None => false,
         }
     }
-
-    /// Why `self` gives a sandbox more than `base` does in the setting `key`; `None` when it does not.
-    fn wider_than(&self, base: &Self, key: &str) -> Option<String> {
-        fn more<T: Ord + Copy + fmt::Display>(
-            new: T,
-            old: T,
-            new_limit: Option<u64>,
-            old_limit: Option<u64>,
-        ) -> Option<String> {
-            let is_more = match (new_limit, old_limit) {
-                (_, None) => false,
-                (None, Some(_)) => true,
-                (Some(new), Some(old)) => new > old,
-            };
-            is_more.then(|| format!("raises the limit from {old} to {new}"))
-        }
-        let wide = |is_wide: bool, why: &str| is_wide.then(|| why.to_owned());
-        match key {
-            "backend" => {
-                let new = self.backend.value;
-                wide(
-                    new != base.backend.value && new != BackendKind::Native,
-                    "leaves the native sandbox",
-                )
-            }
-            "carrier" => {
-                let new = &self.carrier.value;
-                wide(
-                    !new.is_empty() && *new != base.carrier.value,
-                    "runs a command on your machine",
-                )
-            }
-            "rootfs" => wide(
-                self.rootfs.value != base.rootfs.value && self.rootfs.value != RootFs::Host,
-                "shows other files of your machine",
-            ),
-            "net" => wide(
-                self.net.value == Net::Host && base.net.value != Net::Host,
-                "opens your network",
-            ),
-            "grants" => wide(
-                self.grants.len() > base.grants.len(),
-                "shows further files of your machine",
-            ),
-            "env" => wide(
-                self.env
-                    .iter()
-                    .skip(base.env.len())
-                    .any(|var| var.value.value.is_none()),
-                "passes on variables of your environment",
-            ),
-            "mcp" => wide(
-                self.servers.len() > base.servers.len(),
-                "starts a server of its own choice, or sends what it is given there",
-            ),
-            "toolchains" => wide(
-                self.toolchains.value && !base.toolchains.value,
-                "shows toolchains from your home",
-            ),
-            "workspace" | "sync.enabled" => {
-                let rank = |settings: &Self| match settings.workspace_mode() {
-                    WorkspaceMode::None => 0,
-                    WorkspaceMode::ReadOnly => 1,
-                    WorkspaceMode::Overlay | WorkspaceMode::Copy => 2,
-                    WorkspaceMode::Live => 3,
-                };
-                match (rank(base), rank(self)) {
-                    (_, 3) if rank(base) < 3 => {
-                        wide(true, "gives the sandbox your own files to write")
-                    }
-                    (1, 2) => wide(
-                        true,
-                        "lets the sandbox write in a workspace that is read-only",
-                    ),
-                    (0, 1 | 2) => wide(true, "shows the project's files"),
-                    _ => None,
-                }
-            }
-            name if name.starts_with("sync.") => self.sync.wider_than(&base.sync, name),
-            name if agent::is_key(name) => self.agent.wider_than(&base.agent, name),
-            name if name.starts_with("tool") || name.starts_with("policy.") => {
-                self.tools.wider_than(&base.tools, name)
-            }
-            "memory" => more(
-                self.memory.value,
-                base.memory.value,
-                self.memory.value.0,
-                base.memory.value.0,
-            ),
-            "disk" => more(
-                self.disk.value,
-                base.disk.value,
-                self.disk.value.0,
-                base.disk.value.0,
-            ),
-            "file_size" => more(
-                self.file_size.value,
-                base.file_size.value,
-                self.file_size.value.0,
-                base.file_size.value.0,
-            ),
-            "cpus" => {
-                let limit = |settings: &Self| settings.cpus.value.0.map(u64::from);
-                more(self.cpus.value, base.cpus.value, limit(self), limit(base))
-            }
-            "pids" => {
-                let limit = |settings: &Self| settings.pids.value.0.map(u64::from);
-                more(self.pids.value, base.pids.value, limit(self), limit(base))
-            }
-            "proc" => {
-                let rank = |mode| match mode {
-                    ProcMode::None => 0,
-                    ProcMode::Pids => 1,
-                    ProcMode::Masked => 2,
-                };
-                wide(
-                    rank(self.proc.value) > rank(base.proc.value),
-                    "shows more of /proc",
-                )
-            }
-            // Time, layers, ids and required limits cannot reach further than the walls already allow.
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -400,66 +283,5 @@ mod tests {
         );
         assert!(!settings.toolchains.value);
         assert_eq!(settings.cpus.origin, Origin::Default);
-    }
-
-    #[test]
-    fn every_key_that_can_widen_is_noticed() {
-        let base = Settings::default();
-        let mut wide = base.clone();
-        wide.backend.value = BackendKind::Host;
-        wide.carrier.value = vec!["ssh".to_owned()];
-        wide.rootfs.value = RootFs::HostAll;
-        wide.net.value = Net::Host;
-        wide.memory.value = Size(None);
-        wide.disk.value = Size(Some(2 << 30));
-        wide.cpus.value = Cpus(Some(2000));
-        wide.pids.value = Count(None);
-        wide.grants.push(Sourced::default(GrantArg {
-            source: "/etc".into(),
-            target: None,
-        }));
-        wide.env.push(Sourced::default(EnvArg {
-            name: "SECRET".into(),
-            value: None,
-        }));
-        wide.workspace.value = Some(WorkspaceMode::Live);
-        wide.agent.mode.value = Mode::Local;
-        wide.agent.max_turns.value = Count(None);
-        wide.sync.on_success.value = true;
-        wide.sync
-            .push_include
-            .push(Sourced::default("x".to_owned()));
-        wide.sync
-            .pull_include
-            .push(Sourced::default("x".to_owned()));
-        wide.sync
-            .push_exclude
-            .push(Sourced::default("!x".to_owned()));
-        wide.sync
-            .pull_exclude
-            .push(Sourced::default("!x".to_owned()));
-        for key in [
-            "mode",
-            "agent.max_turns",
-            "workspace",
-            "sync.on_success",
-            "sync.push.include",
-            "sync.pull.include",
-            "sync.push.exclude",
-            "sync.pull.exclude",
-            "backend",
-            "carrier",
-            "rootfs",
-            "net",
-            "memory",
-            "disk",
-            "cpus",
-            "pids",
-            "grants",
-            "env",
-        ] {
-            assert!(wide.wider_than(&base, key).is_some(), "{key}");
-            assert!(base.wider_than(&wide, key).is_none(), "{key} the other way");
-        }
     }
 }

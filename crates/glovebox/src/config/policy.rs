@@ -134,18 +134,4 @@ impl Tools {
             })
             .collect()
     }
-
-    /// Why `self` lets tools do more than `base` does in the setting `key`; `None` when it does not.
-    pub(super) fn wider_than(&self, base: &Self, key: &str) -> Option<String> {
-        match key {
-            "toolset" => {
-                let (new, old) = (self.toolset().ok()?, base.toolset().ok()?);
-                new.wider_than(old)
-            }
-            "policy.allow" if self.rules.len() > base.rules.len() => {
-                Some("lets calls through that your own rules may ask about".to_owned())
-            }
-            _ => None,
-        }
-    }
 }

@@ -54,28 +54,6 @@ impl Sync {
             _ => None,
         }
     }
-
-    /// Why `self` shows or writes more than `base` does in the setting `key`; `None` when it does not.
-    pub(super) fn wider_than(&self, base: &Self, key: &str) -> Option<String> {
-        if key == "sync.on_success" {
-            let is_wide = self.on_success.value && !base.on_success.value;
-            return is_wide.then(|| "writes to your files without asking".to_owned());
-        }
-        let list = self.patterns(key)?;
-        let mut added = list.iter().skip(base.patterns(key)?.len());
-        if key.ends_with(".include") {
-            let why = if key == "sync.push.include" {
-                "shows files that are hidden otherwise"
-            } else {
-                "brings back files that would stay in the sandbox"
-            };
-            return added.next().map(|_| why.to_owned());
-        }
-        // `!pattern` takes back what an earlier pattern, perhaps the user's own, excludes.
-        added
-            .any(|pattern| pattern.value.starts_with('!'))
-            .then(|| "takes back what another pattern excludes".to_owned())
-    }
 }
 
 /// The patterns alone.

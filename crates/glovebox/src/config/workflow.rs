@@ -18,7 +18,9 @@
 //! other key does, and those a [`Workflow`].
 
 use super::key::{Place, Raw};
-use super::{Origin, Settings, Sourced};
+use super::keys::KEYS;
+use super::project_file;
+use super::{Demand, Origin, Reach, Settings, Sourced};
 use crate::exit::CommandError;
 use glovebox_tools::nearest;
 
@@ -273,57 +275,68 @@ impl Settings {
             })
     }
 
-    /// Lays what a phase says over what is there.
+    /// Lays what a phase says over what is there. What of a project's phase needs consent is added to
+    /// [`Settings::project_file`].
     ///
     /// # Errors
-    /// Usage errors for wrong values; a refusal when the workflow came with the project, which is not
-    /// trusted, and its phase would have more than the user gives.
+    /// Usage errors for wrong values; a refusal for what no project may set.
     pub(crate) fn lay_workflow_phase(
         &mut self,
         phase: &Phase,
         origin: &Origin,
         home: Option<&std::path::Path>,
-        trust_config: bool,
     ) -> Result<(), CommandError> {
-        let (dir, is_projects) = match origin {
-            Origin::ProjectFile(path) => (path.parent(), true),
-            Origin::UserFile(path) => (path.parent(), false),
-            Origin::Default | Origin::Variable(_) | Origin::Flag(_) => (None, false),
+        let dir = match origin {
+            Origin::ProjectFile(path) | Origin::UserFile(path) => path.parent(),
+            Origin::Default | Origin::Variable(_) | Origin::Flag(_) => None,
         };
         let base = dir.unwrap_or(std::path::Path::new("/"));
-        let is_trusted = !is_projects
-            || trust_config
-            || self
-                .trusted
-                .iter()
-                .any(|trusted| base.starts_with(&trusted.value));
+        let place = format!("{origin}: the phase `{}`", phase.name);
+        let before = self.clone();
+        let mut demands = Vec::new();
         for (key, raw) in &phase.settings {
-            let before = self.clone();
             self.apply(key, raw, Place { base, home }, origin)
                 .map_err(|error| {
+                    CommandError::usage(format!("{place}: `{key}`: {error}"), "correct the file")
+                })?;
+            if matches!(origin, Origin::ProjectFile(_)) {
+                // TRUST: the phase came with the project, and is judged like any other value of it.
+                let known = KEYS.iter().find(|known| known.name == *key);
+                let known = known.ok_or_else(|| {
                     CommandError::usage(
-                        format!("{origin}: the phase `{}`: `{key}`: {error}", phase.name),
+                        format!("{place}: `{key}` is not a key"),
                         "correct the file",
                     )
                 })?;
-            // TRUST: the file came with the project. Its phases may only have less than the user gives.
-            if !is_trusted && let Some(why) = self.wider_than(&before, key) {
-                return Err(CommandError::refused(
-                    format!(
-                        "{origin}: the phase `{}`: `{key}` {why}, and a project may not do that by itself",
-                        phase.name
-                    ),
-                    "if you trust this project, pass --trust-config, or add it to `trusted` in your own \
-                     configuration",
-                ));
+                demands.extend(project_file::judge(known, raw, &place, self, &before)?);
             }
         }
+        if !matches!(origin, Origin::ProjectFile(_)) {
+            return Ok(());
+        }
+        let Some(file) = &mut self.project_file else {
+            // Without it nobody would ask for consent.
+            return Err(CommandError::usage(
+                format!("{place}: its file was not read"),
+                "call the workflow in the project it belongs to",
+            ));
+        };
+        file.demands.extend(demands);
+        file.demands.push(Demand {
+            place,
+            key: KEY,
+            value: phase.prompt.clone().unwrap_or_default(),
+            shown_value: phase.name.clone(),
+            why: "tells the agent what to do outside a native sandbox".to_owned(),
+            reach: Reach::OutsideNative,
+        });
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Consent, ProjectFile};
     use super::*;
 
     const TEXT: &str = r#"
@@ -369,7 +382,7 @@ mod tests {
         assert_eq!(implement.prompt.as_deref(), Some("Keep it short."));
         let mut settings = Settings::default();
         settings
-            .lay_workflow_phase(implement, &Origin::UserFile("/c/x".into()), None, false)
+            .lay_workflow_phase(implement, &Origin::UserFile("/c/x".into()), None)
             .unwrap();
         assert_eq!(settings.pids.value.0, Some(64));
         assert_eq!(settings.grants.len(), 2);
@@ -411,19 +424,56 @@ mod tests {
     fn a_projects_phase_has_no_more_than_the_user_gives() {
         let phase = |words: &[&str]| Workflow::parse(words).unwrap().phases.remove(0);
         let project = Origin::ProjectFile("/p/glovebox.toml".into());
-        for wide in ["net=host", "memory=none", "toolset=full", "grants=/etc"] {
-            let phase = phase(&["x", "phase=plan", wide]);
-            let lay = |origin: &Origin, trust| {
-                Settings::default().lay_workflow_phase(&phase, origin, None, trust)
+        let user = Origin::UserFile("/c/x".into());
+        let laid = |phase: &Phase, origin: &Origin, consent| {
+            let mut settings = Settings {
+                project_file: Some(ProjectFile {
+                    path: "/p/glovebox.toml".into(),
+                    dir: "/p".into(),
+                    digest: String::new(),
+                    demands: Vec::new(),
+                    consent,
+                }),
+                ..Settings::default()
             };
-            let error = lay(&project, false).unwrap_err();
+            settings.lay_workflow_phase(phase, origin, None)?;
+            settings.check_project(false)?;
+            Ok::<_, CommandError>(settings)
+        };
+        for wide in [
+            "net=host",
+            "memory=none",
+            "toolset=full",
+            "grants=/etc",
+            "env=HOST",
+        ] {
+            let phase = phase(&["x", "phase=plan", wide]);
+            let error = laid(&phase, &project, Consent::Unknown).unwrap_err();
             assert_eq!(error.exit_code(), 3, "{wide}: {error:?}");
-            lay(&project, true).unwrap();
-            lay(&Origin::UserFile("/c/x".into()), false).unwrap();
+            laid(&phase, &project, Consent::ThisRun).unwrap();
+            laid(&phase, &user, Consent::Unknown).unwrap();
         }
-        let narrow = phase(&["x", "phase=plan", "memory=64MiB"]);
-        Settings::default()
-            .lay_workflow_phase(&narrow, &project, None, false)
+        let narrow = phase(&["x", "phase=plan", "memory=64MiB", "env=A=b"]);
+        let settings = laid(&narrow, &project, Consent::Unknown).unwrap();
+        // Outside a native sandbox its words to the agent wait for consent as well.
+        assert_eq!(settings.check_project(true).unwrap_err().exit_code(), 3);
+        laid(&narrow, &user, Consent::Unknown)
+            .unwrap()
+            .check_project(true)
             .unwrap();
+        // Some variables a project never sets.
+        let loader = phase(&["x", "phase=plan", "env=LD_PRELOAD=./x.so"]);
+        assert_eq!(
+            laid(&loader, &project, Consent::ThisRun)
+                .unwrap_err()
+                .exit_code(),
+            3
+        );
+        laid(&loader, &user, Consent::Unknown).unwrap();
+        // Without the file nobody would ask.
+        let phase = phase(&["x", "phase=plan"]);
+        Settings::default()
+            .lay_workflow_phase(&phase, &project, None)
+            .unwrap_err();
     }
 }

@@ -55,12 +55,39 @@ pub(crate) fn words(question: &str, signals: &Signals) -> Option<String> {
     answer.map(|answer| answer.trim().to_owned())
 }
 
-/// One line from the terminal. Read by byte, so that nothing of what follows is taken.
+/// Asks for yes or no before signals are taken over, so that they end the program as ever.
+pub(crate) fn agree_before_start(question: &str) -> bool {
+    loop {
+        {
+            let mut stderr = std::io::stderr().lock();
+            let _ = write!(stderr, "glovebox: {question} ");
+            let _ = stderr.flush();
+        }
+        let Some(answer) = line_while(|| true) else {
+            say("");
+            return false;
+        };
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => return true,
+            "n" | "no" => return false,
+            _ => {}
+        }
+    }
+}
+
+/// One line from the terminal, unless the user interrupts.
 fn line(signals: &Signals) -> Option<String> {
+    line_while(|| signals.check().is_ok())
+}
+
+/// One line from the terminal. Read by byte, so that nothing of what follows is taken.
+fn line_while(is_wanted: impl Fn() -> bool) -> Option<String> {
     let stdin = rustix::stdio::stdin();
     let mut answer = Vec::new();
     loop {
-        signals.check().ok()?;
+        if !is_wanted() {
+            return None;
+        }
         let mut fds = [PollFd::from_borrowed_fd(stdin, PollFlags::IN)];
         match poll(&mut fds, Some(&LOOK_AGAIN)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,

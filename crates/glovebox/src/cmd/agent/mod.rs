@@ -47,7 +47,7 @@ use glovebox_server::client::Servers;
 use glovebox_tools::policy::{Gate, Permit, Policy, Served};
 use phase::Narrowed;
 use serde_json::json;
-use settle::{refuse_unasked, settle};
+use settle::{load, refuse_unasked, settle};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +64,8 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
         return workflow::run(cx, args, name);
     }
     let keep = args.keep.as_deref().map(super::name).transpose()?;
-    let (project, settings, placement) = settle(cx, args, None)?;
+    let (project, settings) = load(cx)?;
+    let (settings, placement) = settle(cx, args, None, settings)?;
     refuse_unasked(args, placement)?;
     let task = task(&args.task)?;
     let thinker = find_thinker(cx, &settings, None)?;

@@ -27,18 +27,24 @@ pub(super) fn refuse_unasked(args: &AgentArgs, placement: Placement) -> Result<(
     Ok(())
 }
 
-/// What is wanted: flags over configuration, with the placement decided for good. What a phase of a
-/// workflow says is part of the configuration.
+/// The project, and its settings before flags. They are read once for a whole run, so that what was judged is
+/// what is used.
+pub(super) fn load(cx: &Cx) -> Result<(PathBuf, Settings), CommandError> {
+    let project = crate::host::project_dir(&cx.host)?;
+    let settings = cx.load_settings(Some(&project))?;
+    Ok((project, settings))
+}
+
+/// What is wanted: flags over configuration, with the placement decided for good, and the user's consent to what
+/// the project's file asks for there. What a phase of a workflow says is part of the configuration.
 pub(super) fn settle(
     cx: &Cx,
     args: &AgentArgs,
     step: Option<Step<'_>>,
-) -> Result<(PathBuf, Settings, Placement), CommandError> {
-    let project = crate::host::project_dir(&cx.host)?;
-    let mut settings = cx.settings(Some(&project))?;
+    mut settings: Settings,
+) -> Result<(Settings, Placement), CommandError> {
     if let Some(Step { phase, origin }) = step {
-        let is_trusted = cx.trusts_config();
-        settings.lay_workflow_phase(phase, origin, cx.host.home(), is_trusted)?;
+        settings.lay_workflow_phase(phase, origin, cx.host.home())?;
     }
     let is_sandbox = match (args.in_sandbox, args.sandbox.backend, args.local) {
         (Some(_), ..) => true,
@@ -63,10 +69,13 @@ pub(super) fn settle(
                 "use --sandbox for one, or --local to work on your own files",
             ));
         }
-        return Ok((project, settings, Placement::Sandbox));
+        let is_outside_native = settings.is_outside_native();
+        cx.require_consent(&mut settings, is_outside_native)?;
+        return Ok((settings, Placement::Sandbox));
     }
     lay_local(&mut settings);
-    Ok((project, settings, Placement::Local))
+    cx.require_consent(&mut settings, true)?;
+    Ok((settings, Placement::Local))
 }
 
 /// Chooses the tools of a phase; one that changes nothing gets a workspace that cannot be written.

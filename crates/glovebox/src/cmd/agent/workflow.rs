@@ -10,7 +10,7 @@
 //! the end of the workflow: its ending is the workflow's, and what was changed by then is settled as ever.
 
 use super::context::Given;
-use super::settle::{Step, refuse_unasked, settle};
+use super::settle::{Step, load, refuse_unasked, settle};
 use super::{Place, Session, Thinker, Work, dry_run, find_thinker, task};
 use crate::args::{AgentArgs, BackendKind, WorkspaceMode};
 use crate::cmd::Cx;
@@ -49,7 +49,8 @@ struct Left {
 /// Runs it.
 pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
     let keep = args.keep.as_deref().map(crate::cmd::name).transpose()?;
-    let (project, base, placement) = settle(cx, args, None)?;
+    let (project, loaded) = load(cx)?;
+    let (base, placement) = settle(cx, args, None, loaded.clone())?;
     let found = base.workflow(name)?;
     let mut planned = Vec::new();
     for phase in &found.value.phases {
@@ -57,7 +58,7 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
             phase,
             origin: &found.origin,
         };
-        let (_, settings, _) = settle(cx, args, Some(step))?;
+        let (settings, _) = settle(cx, args, Some(step), loaded.clone())?;
         check(placement, phase, &settings)?;
         planned.push(Planned { phase, settings });
     }

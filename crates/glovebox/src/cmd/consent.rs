@@ -1,0 +1,95 @@
+//! Consent to a project's own file: looked up, asked for on a terminal, or missing.
+
+use super::Cx;
+use crate::config::{Consent, Demand, ProjectFile, Settings};
+use crate::exit::CommandError;
+use crate::render::{escape_text, say};
+use crate::sync::question;
+use crate::trust::TrustStore;
+
+/// More than anybody reads before saying yes.
+const MAX_ASKED_DEMANDS: usize = 30;
+const MAX_ASKED_CHARS: usize = 500;
+
+impl Cx {
+    /// Which project files are trusted.
+    pub(crate) fn trust_store(&self, settings: &Settings) -> Result<TrustStore, CommandError> {
+        Ok(TrustStore::new(self.state_dir(settings)?))
+    }
+
+    /// Finds out what the user said about the project's file.
+    pub(crate) fn look_up_consent(&self, settings: &mut Settings) -> Result<(), CommandError> {
+        let store = self.trust_store(settings)?;
+        if let Some(file) = &mut settings.project_file
+            && file.consent == Consent::Unknown
+            && let Some(record) = store.find(&file.dir)?
+        {
+            let since_unix_ms = record.since_unix_ms;
+            file.consent = if record.digest == file.digest {
+                Consent::Trusted { since_unix_ms }
+            } else {
+                Consent::Changed { since_unix_ms }
+            };
+        }
+        Ok(())
+    }
+
+    /// Goes on only if the user agrees to what the project's file asks for; on a terminal the user is asked.
+    ///
+    /// # Errors
+    /// A refusal that names what needs consent, and how to give it.
+    pub(crate) fn require_consent(
+        &self,
+        settings: &mut Settings,
+        is_outside_native: bool,
+    ) -> Result<(), CommandError> {
+        // The usual project asks for nothing, and costs nothing.
+        if settings.check_project(is_outside_native).is_ok() {
+            return Ok(());
+        }
+        self.look_up_consent(settings)?;
+        let refused = settings.check_project(is_outside_native);
+        if refused.is_err() && question::is_possible() && self.ask_consent(settings)? {
+            return settings.check_project(is_outside_native);
+        }
+        refused
+    }
+
+    /// Shows all that the file asks for, and asks. What nobody could read at a glance is not asked about.
+    fn ask_consent(&self, settings: &mut Settings) -> Result<bool, CommandError> {
+        let demands = settings.all_demands(self.host.home())?;
+        let store = self.trust_store(settings)?;
+        let Some(file) = &mut settings.project_file else {
+            return Ok(false);
+        };
+        let is_long = |demand: &Demand| demand.line(true).chars().count() > MAX_ASKED_CHARS;
+        if demands.len() > MAX_ASKED_DEMANDS || demands.iter().any(is_long) {
+            return Ok(false);
+        }
+        say(format_args!(
+            "glovebox: {} came with the project{} and asks for more than you give:",
+            escape_text(&file.path.display().to_string()),
+            match file.consent {
+                Consent::Changed { .. } => ", has changed since you trusted it,",
+                _ => "",
+            }
+        ));
+        for demand in &demands {
+            say(format_args!("    {}", escape_text(&demand.line(true))));
+        }
+        if !question::agree_before_start("trust this file as it is now? [y]es, [n]o") {
+            return Ok(false);
+        }
+        trust(file, &store)?;
+        Ok(true)
+    }
+}
+
+/// Writes down that a file is trusted as it was read.
+pub(super) fn trust(file: &mut ProjectFile, store: &TrustStore) -> Result<(), CommandError> {
+    let record = store.add(&file.dir, &file.digest, super::agent::now_unix_ms())?;
+    file.consent = Consent::Trusted {
+        since_unix_ms: record.since_unix_ms,
+    };
+    Ok(())
+}

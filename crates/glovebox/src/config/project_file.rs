@@ -1,0 +1,268 @@
+//! A project's own `glovebox.toml`: what it asks for beyond the user's settings, and the user's consent.
+//!
+//! The file comes with the project, often from strangers. Its values are laid over the user's like those of
+//! any other place, so that everything shows them, and each that needs consent is written down as a
+//! [`Demand`]. Nothing starts while a demand is unmet ([`Settings::check_project`]); nothing is dropped.
+//!
+//! Consent is for the bytes that were read: the same bytes are hashed and parsed, once per command.
+
+use super::file::Entry;
+use super::key::Raw;
+use super::project_env;
+use super::project_rule::ProjectRule;
+use super::{Origin, Settings};
+use crate::args::{BackendKind, EnvArg};
+use crate::exit::CommandError;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// More of a value than a message needs.
+const MAX_SHOWN_BYTES: usize = 200;
+
+/// A project's own file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ProjectFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Its directory, without links: what consent is given to.
+    pub dir: PathBuf,
+    /// BLAKE3 of its content, in hexadecimal digits.
+    pub digest: String,
+    /// What of it needs consent.
+    pub demands: Vec<Demand>,
+    /// Whether it was given.
+    pub consent: Consent,
+}
+
+/// What the user said about a project's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Consent {
+    /// Nothing, or nobody has looked yet.
+    Unknown,
+    /// Trusted once, with other content.
+    Changed { since_unix_ms: u64 },
+    /// Trusted as it is.
+    Trusted { since_unix_ms: u64 },
+    /// For this run alone (`--trust-config`).
+    ThisRun,
+}
+
+/// A value that needs consent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// Where it is written, for people.
+    pub place: String,
+    /// The key.
+    pub key: &'static str,
+    /// The value, as it was written.
+    pub value: String,
+    /// The same without what may be a secret.
+    pub shown_value: String,
+    /// What it does.
+    pub why: String,
+    /// Where it needs consent.
+    pub reach: Reach,
+}
+
+/// Where a value needs consent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Wherever commands run.
+    Everywhere,
+    /// Where they run outside a native sandbox.
+    OutsideNative,
+}
+
+impl ProjectFile {
+    /// What needs consent and does not have it, given where commands run.
+    pub(crate) fn unmet(&self, is_outside_native: bool) -> Vec<&Demand> {
+        if matches!(self.consent, Consent::Trusted { .. } | Consent::ThisRun) {
+            return Vec::new();
+        }
+        let demands = self.demands.iter();
+        demands
+            .filter(|demand| demand.reach == Reach::Everywhere || is_outside_native)
+            .collect()
+    }
+}
+
+impl Demand {
+    /// One line for people; with the whole value, or without what may be a secret.
+    pub(crate) fn line(&self, is_whole: bool) -> String {
+        let value = if is_whole {
+            self.value.clone()
+        } else {
+            let mut value = self.shown_value.clone();
+            if value.len() > MAX_SHOWN_BYTES {
+                value.truncate(value.floor_char_boundary(MAX_SHOWN_BYTES));
+                value.push_str("...");
+            }
+            value
+        };
+        format!("{}: `{} = {value}` {}", self.place, self.key, self.why)
+    }
+}
+
+impl Settings {
+    /// Whether commands run outside a native sandbox.
+    pub(crate) fn is_outside_native(&self) -> bool {
+        self.backend.value != BackendKind::Native
+    }
+
+    /// Refuses while the project's file asks for what nobody has agreed to.
+    ///
+    /// # Errors
+    /// The first such value, why it needs consent, and how to give it.
+    pub(crate) fn check_project(&self, is_outside_native: bool) -> Result<(), CommandError> {
+        let Some(file) = &self.project_file else {
+            return Ok(());
+        };
+        let unmet = file.unmet(is_outside_native);
+        let Some(first) = unmet.first() else {
+            return Ok(());
+        };
+        let more = match unmet.len() {
+            1 => String::new(),
+            2 => " (and so does one more value)".to_owned(),
+            count => format!(" (and so do {} more values)", count - 1),
+        };
+        let since = match file.consent {
+            Consent::Changed { .. } => "; the file has changed since you trusted it",
+            _ => "",
+        };
+        Err(CommandError::refused(
+            format!(
+                "{}, and a project may not do that by itself{more}{since}",
+                first.line(false)
+            ),
+            "read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass \
+             --trust-config for this once",
+        ))
+    }
+
+    /// Everything the project's file would be allowed by consent, phases of its workflows among it.
+    ///
+    /// # Errors
+    /// As [`Settings::lay_workflow_phase`].
+    pub(crate) fn all_demands(&self, home: Option<&Path>) -> Result<Vec<Demand>, CommandError> {
+        let Some(file) = &self.project_file else {
+            return Ok(Vec::new());
+        };
+        let mut demands = file.demands.clone();
+        let workflows = self.workflows.iter();
+        for workflow in workflows.filter(|one| matches!(one.origin, Origin::ProjectFile(_))) {
+            for phase in &workflow.value.phases {
+                let mut settings = self.clone();
+                settings.lay_workflow_phase(phase, &workflow.origin, home)?;
+                let laid = settings.project_file.unwrap_or_else(|| file.clone());
+                demands.extend(laid.demands.into_iter().skip(file.demands.len()));
+            }
+        }
+        Ok(demands)
+    }
+}
+
+/// Judges one value of a project's file: `new` has it, `user` has nothing of the project's.
+///
+/// # Errors
+/// A refusal for what no project may set, trusted or not.
+pub(super) fn judge(
+    key: &'static super::keys::Key,
+    raw: &Raw,
+    place: &str,
+    new: &Settings,
+    user: &Settings,
+) -> Result<Option<Demand>, CommandError> {
+    let demand = |why: String, reach| {
+        Some(Demand {
+            place: place.to_owned(),
+            key: key.name,
+            value: raw.to_string(),
+            shown_value: shown_value(key.name, raw),
+            why,
+            reach,
+        })
+    };
+    refuse_variables(key.name, raw, place)?;
+    Ok(match key.project {
+        ProjectRule::Harmless => None,
+        ProjectRule::TightensOnly(judge) => {
+            judge(new, user).and_then(|why| demand(why, Reach::Everywhere))
+        }
+        ProjectRule::NativeOnly(judge, outside) => match judge(new, user) {
+            Some(why) => demand(why, Reach::Everywhere),
+            None => demand(outside.to_owned(), Reach::OutsideNative),
+        },
+        ProjectRule::NeedsTrust(why) => demand(why.to_owned(), Reach::Everywhere),
+        ProjectRule::UserOnly => {
+            return Err(CommandError::refused(
+                format!("{place}: a project cannot set `{}`", key.name),
+                "set it in your own configuration (`~/.config/glovebox/glovebox.toml`)",
+            ));
+        }
+    })
+}
+
+/// Judges one entry of the file; see [`judge`].
+pub(super) fn judge_entry(
+    entry: &Entry,
+    path: &Path,
+    new: &Settings,
+    user: &Settings,
+) -> Result<Option<Demand>, CommandError> {
+    let place = format!("{}:{}", path.display(), entry.line);
+    judge(entry.key, &entry.raw, &place, new, user)
+}
+
+/// The variables that a value names.
+fn variables(key: &str, raw: &Raw) -> Vec<String> {
+    match (key, raw) {
+        ("env", raw) => raw.many().into_iter().map(str::to_owned).collect(),
+        ("mcp", Raw::Table(_, fields)) => {
+            let given = fields.iter().filter(|(field, _)| field == "env");
+            given
+                .flat_map(|(_, raw)| raw.patterns())
+                .map(str::to_owned)
+                .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn refuse_variables(key: &str, raw: &Raw, place: &str) -> Result<(), CommandError> {
+    for text in variables(key, raw) {
+        // What has no name at all was refused when the value was read.
+        let Ok(variable) = EnvArg::parse(OsStr::new(&text)) else {
+            continue;
+        };
+        if let Some(why) = project_env::refusal(variable.name.as_bytes()) {
+            return Err(CommandError::refused(
+                format!(
+                    "{place}: `{key}`: a project cannot set the variable `{}`, trusted or not: {why}",
+                    variable.name.to_string_lossy().escape_debug()
+                ),
+                "take it out of the project's file; you can set it with --env, or in your own configuration",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The value without those of variables, and without arguments, which may be secrets.
+fn shown_value(key: &str, raw: &Raw) -> String {
+    match (key, raw) {
+        ("env", raw) => {
+            let names = raw
+                .many()
+                .into_iter()
+                .map(|text| match text.split_once('=') {
+                    Some((name, _)) => format!("{name}=..."),
+                    None => text.to_owned(),
+                });
+            names.collect::<Vec<_>>().join(", ")
+        }
+        ("mcp", Raw::Table(name, _)) => format!("[mcp.{name}]"),
+        _ => raw.to_string(),
+    }
+}

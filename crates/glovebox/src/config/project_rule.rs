@@ -1,0 +1,233 @@
+//! What a value needs when a project's own file sets it: the one place that decides what "more" means.
+//!
+//! A judge compares the settings with the project's value (`new`) to those of the user alone (`user`) and
+//! says in a few words what the value would add; `None` when it adds nothing.
+
+use super::agent::Mode;
+use super::{Settings, Sourced};
+use crate::args::{BackendKind, WorkspaceMode};
+use glovebox_sandbox::jail::spec::{Ids, Layers, Net, ProcMode, RootFs};
+use glovebox_tools::policy::{Toolset, USUAL_TOOLSET};
+use std::fmt::Display;
+
+/// Compares; see the module.
+pub(crate) type Judge = fn(new: &Settings, user: &Settings) -> Option<String>;
+
+/// What a key needs in a project's own file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ProjectRule {
+    /// Nothing: it only takes away, wherever commands run.
+    Harmless,
+    /// Nothing where the judge finds no more than the user gives, wherever commands run; else consent.
+    TightensOnly(Judge),
+    /// The same in a native sandbox. Outside one always consent, for the reason given.
+    NativeOnly(Judge, &'static str),
+    /// Consent, wherever commands run, for the reason given.
+    NeedsTrust(&'static str),
+    /// Only the user may set it.
+    UserOnly,
+}
+
+fn when(is_more: bool, why: &str) -> Option<String> {
+    is_more.then(|| why.to_owned())
+}
+
+/// Whether a limit is higher than another; `None` is no limit.
+fn is_higher<T: PartialOrd>(new: Option<T>, old: Option<T>) -> bool {
+    match (new, old) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(new), Some(old)) => new > old,
+    }
+}
+
+fn raised<T: Display, N: PartialOrd>(
+    new: &Sourced<T>,
+    old: &Sourced<T>,
+    limit: impl Fn(&T) -> Option<N>,
+) -> Option<String> {
+    is_higher(limit(&new.value), limit(&old.value))
+        .then(|| format!("raises the limit from {} to {}", old.value, new.value))
+}
+
+pub(super) fn same_or_native_backend(new: &Settings, user: &Settings) -> Option<String> {
+    let backend = new.backend.value;
+    when(
+        backend != user.backend.value && backend != BackendKind::Native,
+        "leaves the native sandbox",
+    )
+}
+
+pub(super) fn no_other_rootfs(new: &Settings, user: &Settings) -> Option<String> {
+    let is_less = new.rootfs.value == RootFs::Host && user.rootfs.value == RootFs::HostAll;
+    when(
+        new.rootfs.value != user.rootfs.value && !is_less,
+        "shows other files of your machine",
+    )
+}
+
+pub(super) fn no_network(new: &Settings, user: &Settings) -> Option<String> {
+    when(
+        new.net.value == Net::Host && user.net.value != Net::Host,
+        "opens your network",
+    )
+}
+
+pub(super) fn no_toolchains(new: &Settings, user: &Settings) -> Option<String> {
+    when(
+        new.toolchains.value && !user.toolchains.value,
+        "shows toolchains from your home",
+    )
+}
+
+/// Which names there may be at all is decided before (`project_env`).
+pub(super) fn no_new_env_from_host(new: &Settings, user: &Settings) -> Option<String> {
+    let mut added = new.env.iter().skip(user.env.len());
+    when(
+        added.any(|var| var.value.value.is_none()),
+        "passes on variables of your environment",
+    )
+}
+
+pub(super) fn same_or_narrower_workspace(new: &Settings, user: &Settings) -> Option<String> {
+    // Whatever the backend will be: flags choose it later.
+    let rank = |settings: &Settings| match settings.workspace.value {
+        Some(WorkspaceMode::ReadOnly) => 1,
+        Some(WorkspaceMode::Overlay | WorkspaceMode::Copy) => 2,
+        Some(WorkspaceMode::Live) => 3,
+        None if settings.sync.enabled.value => 2,
+        Some(WorkspaceMode::None) | None => 0,
+    };
+    match (rank(user), rank(new)) {
+        (0..3, 3) => when(true, "gives the sandbox your own files to write"),
+        (1, 2) => when(
+            true,
+            "lets the sandbox write in a workspace that is read-only",
+        ),
+        (0, 1 | 2) => when(true, "shows the project's files"),
+        _ => None,
+    }
+}
+
+/// `!pattern` takes back what an earlier pattern, perhaps the user's own, excludes.
+pub(super) fn no_reinclusion(new: &[Sourced<String>], user: &[Sourced<String>]) -> Option<String> {
+    let mut added = new.iter().skip(user.len());
+    when(
+        added.any(|pattern| pattern.value.starts_with('!')),
+        "takes back what another pattern excludes",
+    )
+}
+
+pub(super) fn not_applied_by_itself(new: &Settings, user: &Settings) -> Option<String> {
+    when(
+        new.sync.on_success.value && !user.sync.on_success.value,
+        "writes to your files without asking",
+    )
+}
+
+pub(super) fn same_or_narrower_toolset(new: &Settings, user: &Settings) -> Option<String> {
+    match (new.tools.toolset(), user.tools.toolset()) {
+        (Ok(new), Ok(user)) => new.wider_than(user),
+        (Err(message), _) | (_, Err(message)) => Some(message),
+    }
+}
+
+/// A toolset of the project takes effect when somebody names it, so it may have what the user's has or the
+/// usual one.
+pub(super) fn same_or_narrower_toolsets(new: &Settings, user: &Settings) -> Option<String> {
+    let known = user.tools.toolsets.len();
+    let usual = match Toolset::find(&user.tools.toolsets, USUAL_TOOLSET) {
+        Ok(usual) => usual,
+        Err(message) => return Some(message),
+    };
+    let chosen = user.tools.toolset().unwrap_or(usual);
+    let mut added = new.tools.toolsets.iter().skip(known);
+    added.find_map(|toolset| {
+        toolset.wider_than(chosen)?;
+        toolset.wider_than(usual)
+    })
+}
+
+pub(super) fn sandboxed_mode(new: &Settings, user: &Settings) -> Option<String> {
+    let mode = new.agent.mode.value;
+    when(
+        mode != user.agent.mode.value && mode != Mode::Sandbox,
+        "lets the agent work without a sandbox",
+    )
+}
+
+pub(super) fn fewer_agent_turns(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.agent.max_turns, &user.agent.max_turns, |count| count.0)
+}
+
+pub(super) fn less_agent_time(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.agent.max_time, &user.agent.max_time, |span| span.0)
+}
+
+pub(super) fn fewer_agent_tokens(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.agent.max_tokens, &user.agent.max_tokens, |count| {
+        count.0
+    })
+}
+
+pub(super) fn less_spending(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.agent.max_cost, &user.agent.max_cost, |dollars| {
+        dollars.0
+    })
+}
+
+pub(super) fn less_memory(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.memory, &user.memory, |size| size.0)
+}
+
+pub(super) fn less_cpu(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.cpus, &user.cpus, |cpus| cpus.0)
+}
+
+pub(super) fn fewer_pids(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.pids, &user.pids, |count| count.0)
+}
+
+pub(super) fn less_disk(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.disk, &user.disk, |size| size.0)
+}
+
+pub(super) fn less_of_one_file(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.file_size, &user.file_size, |size| size.0)
+}
+
+/// Where the user set no time, each command has its own, which builds and tests often exceed; but it ends.
+pub(super) fn less_time(new: &Settings, user: &Settings) -> Option<String> {
+    let new_ms = new.timeout.value.and_then(|span| span.0);
+    match user.timeout.value {
+        Some(span) => when(is_higher(new_ms, span.0), "gives commands more time"),
+        None => when(new_ms.is_none(), "takes the time limit away"),
+    }
+}
+
+/// In memory, less stays behind; on disk, more does.
+pub(super) fn no_other_layers(new: &Settings, user: &Settings) -> Option<String> {
+    when(
+        new.layers.value != user.layers.value && new.layers.value != Layers::Memory,
+        "writes to your disk what you keep in memory",
+    )
+}
+
+pub(super) fn no_more_ids(new: &Settings, user: &Settings) -> Option<String> {
+    when(
+        new.ids.value == Ids::Range && user.ids.value != Ids::Range,
+        "gives the sandbox a range of user ids",
+    )
+}
+
+pub(super) fn less_proc(new: &Settings, user: &Settings) -> Option<String> {
+    let rank = |mode| match mode {
+        ProcMode::None => 0,
+        ProcMode::Pids => 1,
+        ProcMode::Masked => 2,
+    };
+    when(
+        rank(new.proc.value) > rank(user.proc.value),
+        "shows more of /proc",
+    )
+}

@@ -1,0 +1,294 @@
+//! Which project files the user trusts: one record for each directory, in the state directory.
+//!
+//! ```text
+//! STATE/trust/HASH.json   HASH of the directory's path; directory, digest of the file's content, since when
+//! ```
+//!
+//! In: a directory and the digest of its `glovebox.toml`. Out: whether that very content was agreed to. The
+//! store lies outside every project, is readable and writable for its owner alone, and a record that others
+//! could have written is an error, never an answer.
+
+use crate::exit::CommandError;
+use glovebox_sandbox::check_ancestors;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+const ROOM: &str = "trust";
+const VERSION: u32 = 1;
+/// More than any record.
+const MAX_RECORD_BYTES: u64 = 64 << 10;
+
+/// The user's word on one project file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TrustRecord {
+    version: u32,
+    /// The directory of the file, for people; its name as bytes is in the record's own name.
+    pub directory: String,
+    /// BLAKE3 of the content that was agreed to.
+    pub digest: String,
+    /// Since when.
+    pub since_unix_ms: u64,
+}
+
+/// The records of one user.
+#[derive(Debug, Clone)]
+pub(crate) struct TrustStore {
+    state: PathBuf,
+}
+
+impl TrustStore {
+    /// The store in a state directory.
+    pub(crate) const fn new(state: PathBuf) -> Self {
+        Self { state }
+    }
+
+    /// What is written down about a directory.
+    ///
+    /// # Errors
+    /// When the store, or the record, could have been written by somebody else, or cannot be read.
+    pub(crate) fn find(&self, directory: &Path) -> Result<Option<TrustRecord>, CommandError> {
+        if !self.check_room()? {
+            return Ok(None);
+        }
+        read_record(&self.path(directory))
+    }
+
+    /// Writes down that the content with this digest is agreed to.
+    ///
+    /// # Errors
+    /// As [`Self::find`], and when it cannot be written.
+    pub(crate) fn add(
+        &self,
+        directory: &Path,
+        digest: &str,
+        now_unix_ms: u64,
+    ) -> Result<TrustRecord, CommandError> {
+        self.make_room()?;
+        let record = TrustRecord {
+            version: VERSION,
+            directory: directory.to_string_lossy().into_owned(),
+            digest: digest.to_owned(),
+            since_unix_ms: now_unix_ms,
+        };
+        let path = self.path(directory);
+        let draft = path.with_extension(format!("{}.new", std::process::id()));
+        let wrong = |error: &std::io::Error| cannot("write", &path, error);
+        let mut text = serde_json::to_vec(&record).map_err(|error| wrong(&error.into()))?;
+        text.push(b'\n');
+        let _ = fs::remove_file(&draft);
+        let placed = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&draft)
+            .and_then(|mut file| {
+                file.write_all(&text)?;
+                file.sync_all()
+            })
+            .and_then(|()| fs::rename(&draft, &path));
+        if let Err(error) = placed {
+            let _ = fs::remove_file(&draft);
+            return Err(wrong(&error));
+        }
+        Ok(record)
+    }
+
+    /// Forgets a directory; whether there was something to forget.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(crate) fn remove(&self, directory: &Path) -> Result<bool, CommandError> {
+        if !self.check_room()? {
+            return Ok(false);
+        }
+        let path = self.path(directory);
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(cannot("remove", &path, &error)),
+        }
+    }
+
+    /// Every record, by directory.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(crate) fn list(&self) -> Result<Vec<TrustRecord>, CommandError> {
+        if !self.check_room()? {
+            return Ok(Vec::new());
+        }
+        let room = self.room();
+        let entries = fs::read_dir(&room).map_err(|error| cannot("read", &room, &error))?;
+        let mut records = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(|error| cannot("read", &room, &error))?.path();
+            if path.extension().is_some_and(|ending| ending == "json") {
+                records.extend(read_record(&path)?);
+            }
+        }
+        records.sort_by(|one, other| one.directory.cmp(&other.directory));
+        Ok(records)
+    }
+
+    fn room(&self) -> PathBuf {
+        self.state.join(ROOM)
+    }
+
+    fn path(&self, directory: &Path) -> PathBuf {
+        let hash = blake3::hash(directory.as_os_str().as_bytes()).to_hex();
+        self.room().join(format!("{hash}.json"))
+    }
+
+    fn make_room(&self) -> Result<(), CommandError> {
+        if let Some(parent) = self.state.parent() {
+            check_ancestors(parent)?;
+            fs::create_dir_all(parent).map_err(|error| cannot("make", parent, &error))?;
+        }
+        for dir in [&self.state, &self.room()] {
+            match fs::DirBuilder::new().mode(0o700).create(dir) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(cannot("make", dir, &error)),
+            }
+        }
+        self.check_room().map(|_| ())
+    }
+
+    /// Whether there is a store; one that others could have written is an error.
+    fn check_room(&self) -> Result<bool, CommandError> {
+        check_ancestors(&self.state)?;
+        for dir in [&self.state, &self.room()] {
+            match rustix::fs::statat(CWD, dir, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(status) => check_private(dir, &status, FileType::Directory)?,
+                Err(Errno::NOENT) => return Ok(false),
+                Err(errno) => return Err(cannot("inspect", dir, &errno.into())),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Reads a record that only its owner could have written.
+fn read_record(path: &Path) -> Result<Option<TrustRecord>, CommandError> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(cannot("read", path, &errno.into())),
+    };
+    let status =
+        rustix::fs::fstat(&file).map_err(|errno| cannot("inspect", path, &errno.into()))?;
+    check_private(path, &status, FileType::RegularFile)?;
+    let mut text = String::new();
+    file.take(MAX_RECORD_BYTES)
+        .read_to_string(&mut text)
+        .map_err(|error| cannot("read", path, &error))?;
+    let record: Option<TrustRecord> = serde_json::from_str(&text).ok();
+    match record {
+        Some(record) if record.version == VERSION => Ok(Some(record)),
+        _ => Err(CommandError::refused(
+            format!("{} is no record of a trusted project", path.display()),
+            "remove it, and trust the project again with `glovebox config trust`",
+        )),
+    }
+}
+
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> CommandError {
+    CommandError::io(format!("{what} {}", path.display()), error).remedy(
+        "trust in projects is kept in the state directory; make it yours, or choose another one",
+    )
+}
+
+fn check_private(path: &Path, status: &Stat, kind: FileType) -> Result<(), CommandError> {
+    let problem = if FileType::from_raw_mode(status.st_mode) != kind {
+        "is not what it should be"
+    } else if status.st_uid != rustix::process::geteuid().as_raw() {
+        "belongs to another user"
+    } else if status.st_mode & 0o077 != 0 {
+        "is open to other users"
+    } else {
+        return Ok(());
+    };
+    Err(CommandError::refused(
+        format!(
+            "{} {problem}, so which projects are trusted is unknown",
+            path.display()
+        ),
+        "look at it, and remove it or take the others' permissions away",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    fn store(temp: &tempfile::TempDir) -> TrustStore {
+        TrustStore::new(temp.path().join("state"))
+    }
+
+    #[test]
+    fn what_is_trusted_is_found_listed_and_forgotten() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = store(&temp);
+        let (one, two) = (Path::new("/p/one"), Path::new("/p/two"));
+        assert_eq!(store.find(one).unwrap(), None);
+        assert_eq!(store.list().unwrap(), []);
+        assert!(!store.remove(one).unwrap());
+        store.add(two, "d2", 7).unwrap();
+        store.add(one, "old", 1).unwrap();
+        store.add(one, "d1", 2).unwrap();
+        let found = store.find(one).unwrap().unwrap();
+        assert_eq!((found.digest.as_str(), found.since_unix_ms), ("d1", 2));
+        let listed: Vec<String> = store
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|one| one.directory)
+            .collect();
+        assert_eq!(listed, ["/p/one", "/p/two"]);
+        assert!(store.remove(one).unwrap());
+        assert_eq!(store.find(one).unwrap(), None);
+        for entry in fs::read_dir(store.room()).unwrap() {
+            assert_eq!(entry.unwrap().metadata().unwrap().mode() & 0o777, 0o600);
+        }
+        assert_eq!(store.room().metadata().unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_store_or_record_that_others_could_have_written_is_no_answer() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = store(&temp);
+        let dir = Path::new("/p");
+        store.add(dir, "d", 1).unwrap();
+        let record = store.path(dir);
+        let with_mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (path, bad, good) in [
+            (store.room(), 0o777, 0o700),
+            (store.state.clone(), 0o777, 0o700),
+            (record.clone(), 0o666, 0o600),
+            (temp.path().to_owned(), 0o777, 0o700),
+        ] {
+            with_mode(&path, bad);
+            store.find(dir).unwrap_err();
+            store.add(Path::new("/q"), "d", 1).ok();
+            with_mode(&path, good);
+            assert!(store.find(dir).unwrap().is_some(), "{}", path.display());
+        }
+        fs::write(&record, "{}").unwrap();
+        store.find(dir).unwrap_err();
+        fs::remove_file(&record).unwrap();
+        symlink("/etc/hostname", &record).unwrap();
+        store.find(dir).unwrap_err();
+        store.add(dir, "d", 1).unwrap();
+        assert_eq!(store.find(dir).unwrap().unwrap().digest, "d");
+    }
+}
