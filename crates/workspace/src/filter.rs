@@ -55,7 +55,12 @@ impl Filter {
     }
 }
 
+/// Most bytes of patterns that are compiled together: a thousand of them, by far. Compiled, they take five
+/// hundred times as much memory.
+const MAX_PATTERN_BYTES: usize = 64 << 10;
+
 /// Compiles lines of a `.gitignore`.
+// TRUST: lines may come with a project.
 pub(crate) fn compile(lines: &[String]) -> Result<Gitignore, Fault> {
     let invalid = |line: &str, error: &dyn std::error::Error| {
         Fault::failed(
@@ -66,6 +71,14 @@ pub(crate) fn compile(lines: &[String]) -> Result<Gitignore, Fault> {
     };
     if lines.is_empty() {
         return Ok(Gitignore::empty());
+    }
+    let bytes: usize = lines.iter().map(String::len).sum();
+    if bytes > MAX_PATTERN_BYTES {
+        return Err(Fault::failed(
+            Code::TooLarge,
+            format!("the patterns have {bytes} bytes together, more than {MAX_PATTERN_BYTES}"),
+        )
+        .remedy("name directories rather than each file in them"));
     }
     let mut builder = GitignoreBuilder::new("");
     for line in lines {
@@ -81,6 +94,14 @@ pub(crate) fn compile(lines: &[String]) -> Result<Gitignore, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patterns_are_bounded_together() {
+        let lines = |count: usize| vec!["*.a23456".to_owned(); count];
+        compile(&lines(MAX_PATTERN_BYTES / 8)).unwrap();
+        let fault = compile(&lines(MAX_PATTERN_BYTES / 8 + 1)).unwrap_err();
+        assert_eq!(fault.code, Code::TooLarge);
+    }
 
     fn filter(exclude: &[&str], include: &[&str]) -> Filter {
         let owned = |list: &[&str]| {
