@@ -18,6 +18,7 @@
 
 mod arena;
 mod binaries;
+mod bounds;
 mod capabilities;
 mod devices;
 mod environment;

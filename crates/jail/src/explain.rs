@@ -1,5 +1,6 @@
 //! A plan in plain words, for `--explain`.
 
+use crate::bounds::BOUNDS;
 use crate::plan::{BytePath, Extent, Idmap, MapWriter, Plan, Step};
 use std::fmt;
 
@@ -69,6 +70,9 @@ impl fmt::Display for Plan {
             "  commands may write below {} (Landlock)",
             writable.join(", ")
         )?;
+        for bound in &BOUNDS {
+            writeln!(f, "  {bound} ({})", bound.mechanism())?;
+        }
         if let Some(bytes) = self.seal.file_bytes {
             writeln!(f, "  files up to {bytes} bytes")?;
         }

@@ -4,6 +4,7 @@
 //! Nothing here knows the wire protocol or the registry. The only `unsafe` code of the whole
 //! project lives under `sys`, each block with the invariant that makes it sound.
 
+pub mod bounds;
 pub mod cgroup;
 mod channel;
 pub mod exchange;

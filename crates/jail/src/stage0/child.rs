@@ -2,7 +2,8 @@
 
 use super::examination::examine;
 use super::staging::{mkdir, touch};
-use super::{Broken, Context as _, Ended, Go, Inside, Report, SelfTest, Walls, staging};
+use super::{Broken, Context as _, Ended, Go, Inside, Report, SelfTest, Walls, settings, staging};
+use crate::bounds::{BOUNDS, Mechanism, SOFT_OPEN_FILES, TERMINALS};
 use crate::channel;
 use crate::identity;
 use crate::mount::{self, FsOption};
@@ -124,7 +125,7 @@ fn assemble(
         mounts.apply(step, &mut sources)?;
     }
     drop(sources);
-    Mounts::forbid_user_namespaces()?;
+    let unset = settings::set_user_namespace()?;
     // Before its maker loses sight of the host's /proc.
     enter_network(network, plan.own_network)?;
     mounts.pivot()?;
@@ -147,6 +148,7 @@ fn assemble(
     let mut self_test = examine(built.abi);
     clock.mark("self-test");
     self_test.timings_us = clock.marks;
+    self_test.unset_bounds = unset;
     self_test
         .open_fds
         .retain(|fd| *fd != control.as_raw_fd() && *fd != gate.as_raw_fd());
@@ -435,6 +437,7 @@ impl Mounts {
             &[
                 FsOption::Value("ptmxmode", "0666"),
                 FsOption::Value("mode", "0620"),
+                FsOption::Value("max", &TERMINALS.to_string()),
             ],
             MountAttrFlags::MOUNT_ATTR_NOEXEC,
         )
@@ -453,21 +456,6 @@ impl Mounts {
         // With a single id the sandbox user owns this directory, and what the guest opens in it must
         // be what it seems. The nodes and /dev/shm are mounts of their own and stay as they are.
         mount::narrow(&dev, true, None, false).cannot("make /dev read-only")
-    }
-
-    /// No user namespace can be made below this one, whatever the system-call filter lets through.
-    fn forbid_user_namespaces() -> Result<(), Broken> {
-        let step = "forbid further user namespaces";
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let path = "/proc/sys/user/max_user_namespaces";
-        // The setting belongs to the namespace of the writer, so the host's own /proc serves as
-        // well as the new one, which is read-only by now.
-        let file = match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
-            // A kernel or a container without this file; seccomp still refuses.
-            Err(Errno::NOENT | Errno::ROFS) => return Ok(()),
-            other => other.cannot(step)?,
-        };
-        rustix::io::write(&file, b"0").map(drop).cannot(step)
     }
 
     fn pivot(self) -> Result<(), Broken> {
@@ -511,37 +499,34 @@ fn mount_of(path: &str) -> Result<(u64, u64), Errno> {
 }
 
 fn seal(plan: &Plan) -> Result<(), Broken> {
-    let lower = |resource: Resource, want: u64| -> Result<(), Errno> {
+    let lower = |resource: Resource, soft: u64, hard: u64| -> Result<(), Errno> {
         // Limits are only ever lowered: raising one takes a capability the caller may lack.
         let now = rustix::process::getrlimit(resource);
-        let want = now.maximum.map_or(want, |max| max.min(want));
+        let hard = now.maximum.map_or(hard, |max| max.min(hard));
         rustix::process::setrlimit(
             resource,
             Rlimit {
-                current: Some(want),
-                maximum: Some(want),
+                current: Some(soft.min(hard)),
+                maximum: Some(hard),
             },
         )
     };
     // One byte, not none: no core fits in it, and it is the value at which the kernel leaves out the
     // host's core handler too (core(5): "piping core dumps" ignores the limit otherwise).
-    lower(Resource::Core, 1).cannot("forbid core files")?;
-    lower(Resource::Memlock, 64 << 10).cannot("limit locked memory")?;
-    let nofile = rustix::process::getrlimit(Resource::Nofile);
-    let soft = nofile.maximum.map_or(4096, |max| max.min(4096));
-    rustix::process::setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(soft),
-            maximum: nofile.maximum,
-        },
-    )
-    .cannot("limit open files")?;
+    lower(Resource::Core, 1, 1).cannot("forbid core files")?;
+    for bound in &BOUNDS {
+        let (resource, soft) = match bound.mechanism {
+            Mechanism::Rlimit(resource) => (resource, bound.max),
+            Mechanism::HardRlimit(resource) => (resource, SOFT_OPEN_FILES),
+            Mechanism::UserSetting(_) | Mechanism::MountOption | Mechanism::Filter => continue,
+        };
+        lower(resource, soft, bound.max).cannot(&format!("limit {}", bound.name))?;
+    }
     if let Some(bytes) = plan.seal.file_bytes {
-        lower(Resource::Fsize, bytes).cannot("limit the size of files")?;
+        lower(Resource::Fsize, bytes, bytes).cannot("limit the size of files")?;
     }
     if let Some(count) = plan.seal.processes {
-        lower(Resource::Nproc, count).cannot("limit the number of processes")?;
+        lower(Resource::Nproc, count, count).cannot("limit the number of processes")?;
     }
     let has_ids = plan.identity.writer != MapWriter::Single;
     identity::drop_everything(plan.seal.uid, plan.seal.gid, has_ids)

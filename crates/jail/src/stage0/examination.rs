@@ -37,6 +37,7 @@ pub(super) fn examine(landlock_abi: u32) -> SelfTest {
         cwd: std::env::current_dir()
             .map(|path| path.to_string_lossy().into_owned())
             .unwrap_or_default(),
+        unset_bounds: Vec::new(),
         timings_us: Vec::new(),
     }
 }

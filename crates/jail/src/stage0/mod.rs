@@ -22,6 +22,7 @@
 pub(crate) mod child;
 mod examination;
 pub(crate) mod parent;
+mod settings;
 pub(crate) mod staging;
 
 use crate::channel;
@@ -134,6 +135,8 @@ pub struct SelfTest {
     pub open_fds: Vec<i32>,
     /// Working directory.
     pub cwd: String,
+    /// Names of [`crate::bounds::BOUNDS`] that could not be set here.
+    pub unset_bounds: Vec<String>,
     /// Microseconds from the receipt of the plan to the end of each phase.
     pub timings_us: Vec<(String, u64)>,
 }

@@ -3,6 +3,7 @@
 use super::controllers;
 use crate::report::{self, Identity};
 use crate::{LimitFact, Name, Report};
+use glovebox_jail::bounds;
 use glovebox_jail::cgroup::{self, Cgroup, Controller};
 use glovebox_jail::launch::Launched;
 use glovebox_jail::plan::{MapWriter, Plan};
@@ -262,6 +263,19 @@ pub(super) fn report(
         _ => "refused by seccomp alone",
     };
     report.wall("namespaces", Enforced, detail);
+    if found.unset_bounds.is_empty() {
+        report.wall("kernel-objects", Enforced, bounds::summary());
+    } else {
+        let unset = found.unset_bounds.join(", ");
+        report.wall(
+            "kernel-objects",
+            Approximate,
+            format!("{}; not set: {unset}", bounds::summary()),
+        );
+        report.degraded.push(format!(
+            "the number of {unset} is not bounded: /proc/sys/user cannot be written here"
+        ));
+    }
     report.degraded.extend(launched.degraded.iter().cloned());
     report.timings_us.push(("prepare".to_owned(), prepared_us));
     report.timings_us.extend(found.timings_us.iter().cloned());

@@ -1,0 +1,47 @@
+//! The settings of the new user namespace, below `/proc/sys/user` (namespaces(7)).
+//!
+//! Precondition: the caller holds its capabilities in that namespace. What is set here cannot be raised
+//! from inside, for commands hold none.
+
+use super::{Broken, Context as _};
+use crate::bounds::{BOUNDS, Mechanism};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+/// Settles what the sandbox's user namespace allows: no namespace below it, whatever the system-call
+/// filter lets through, and the bounds that are settings of it. Gives the names of what this kernel or a
+/// container around us leaves no way to set.
+pub(super) fn set_user_namespace() -> Result<Vec<String>, Broken> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // The settings belong to the namespace of the writer, so the host's own /proc serves as well as the
+    // new one, which is read-only by now.
+    let dir = match rustix::fs::openat(CWD, "/proc/sys/user", flags, Mode::empty()) {
+        Err(Errno::NOENT) => None,
+        other => Some(other.cannot("open the settings of the user namespace")?),
+    };
+    let set = |name: &str, value: u64| -> Result<bool, Errno> {
+        let Some(dir) = &dir else {
+            return Ok(false);
+        };
+        match rustix::fs::openat(dir, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(file) => {
+                rustix::io::write(&file, value.to_string().as_bytes())?;
+                Ok(true)
+            }
+            Err(Errno::NOENT | Errno::ROFS) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    };
+    // Where it cannot be set seccomp still refuses, and the self-test tells.
+    set("max_user_namespaces", 0).cannot("forbid further user namespaces")?;
+    let mut unset = Vec::new();
+    for bound in &BOUNDS {
+        let Mechanism::UserSetting(name) = bound.mechanism else {
+            continue;
+        };
+        if !set(name, bound.max).cannot(&format!("limit {}", bound.name))? {
+            unset.push(bound.name.to_owned());
+        }
+    }
+    Ok(unset)
+}
