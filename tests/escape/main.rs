@@ -27,6 +27,7 @@ mod files;
 mod kernel;
 mod layers;
 mod lifecycle;
+mod locks;
 mod mounts;
 mod namespaces;
 mod neighbours;
