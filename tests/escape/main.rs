@@ -16,6 +16,7 @@
     reason = "scripts keep their quotes whatever is added to them"
 )]
 
+mod accounting;
 mod arena;
 mod binaries;
 mod bounds;

@@ -4,6 +4,7 @@
 //! * `stage0` takes a plan from the socket that is descriptor 0, becomes the first process of a new
 //!   sandbox, and then serves on that socket;
 //! * `exchange` takes an order from there, and gives a sandbox that lives other overlays;
+//! * `usage` adds up a directory tree of a sandbox, from within its user namespace;
 //! * `probe NAME` tries one thing a sandbox needs and says how it went.
 //!
 //! It prints nothing but one line when it has to give up, and what a probe found.
@@ -36,7 +37,7 @@ mod tree;
 mod workers;
 
 use glovebox_jail::stage0::{self, Inside};
-use glovebox_jail::{exchange, probe};
+use glovebox_jail::{exchange, probe, usage};
 use glovebox_proto::Facts;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -72,10 +73,11 @@ fn main() -> ExitCode {
             }
         }
         (Some(exchange::MODE), None) => return exit_code(exchange::run().0),
+        (Some(usage::MODE), None) => return exit_code(usage::run().0),
         (Some("probe"), Some(what)) => {
             return exit_code(probe::child_main(&what.to_string_lossy()));
         }
-        _ => Err("usage: glovebox-guest serve|stage0|exchange|probe NAME".to_owned()),
+        _ => Err("usage: glovebox-guest serve|stage0|exchange|usage|probe NAME".to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,7 @@
 //! The host's half of a start: runs the guest program as stage 0, hands it the plan, and waits
 //! until the sandbox has checked itself.
 
+use crate::counters::Counters;
 use crate::plan::Plan;
 use crate::stage0::{
     Broken, Group, HOST_NETWORK, OWN_GROUP, OWN_NETWORK, Outside, Report, SelfTest, Spaces,
@@ -29,6 +30,8 @@ pub struct Launched {
     pub degraded: Vec<String>,
     /// The directory of its writable layers, if they are in memory; they live as long as it is open.
     pub layers: Option<OwnedFd>,
+    /// What counts its memory, if the plan asks for that.
+    pub counters: Option<Counters>,
 }
 
 /// What stage 0 has said until the sandbox was ready.
@@ -36,6 +39,7 @@ struct Said {
     self_test: SelfTest,
     degraded: Vec<String>,
     layers: Option<OwnedFd>,
+    counters: Option<Counters>,
 }
 
 /// The first process of a sandbox, a child of this process. Its end is the end of everything in
@@ -230,6 +234,7 @@ impl Stage0 {
                 self_test,
                 degraded,
                 layers,
+                counters,
             }) => {
                 let init = init.ok_or(LaunchError::Vanished)?;
                 let link = self.link.try_clone().map_err(LaunchError::Malformed)?;
@@ -239,6 +244,7 @@ impl Stage0 {
                     self_test,
                     degraded,
                     layers,
+                    counters,
                 })
             }
             Err(error) => {
@@ -329,6 +335,7 @@ fn await_ready(
     let mut admit = Some(admit);
     let mut degraded = Vec::new();
     let mut layers = None;
+    let mut counters = None;
     loop {
         wait_readable(link, started, deadline)?;
         // TRUST: until `Ready` the other end runs our own code; lengths are bounded all the same.
@@ -341,11 +348,13 @@ fn await_ready(
             }
             Ok(Some((Report::Degraded(note), _))) => degraded.push(note),
             Ok(Some((Report::Layers, fds))) => layers = fds.into_iter().next(),
+            Ok(Some((Report::Counters, fds))) => counters = Counters::new(fds),
             Ok(Some((Report::Ready(self_test), _))) => {
                 return Ok(Said {
                     self_test,
                     degraded,
                     layers,
+                    counters,
                 });
             }
             Ok(Some((Report::Broken(broken), _))) => return Err(LaunchError::Step(broken)),

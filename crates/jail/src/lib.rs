@@ -7,6 +7,7 @@
 pub mod bounds;
 pub mod cgroup;
 mod channel;
+pub mod counters;
 pub mod exchange;
 mod explain;
 pub mod facts;
@@ -24,3 +25,4 @@ pub mod skeleton;
 pub mod spec;
 pub mod stage0;
 mod sys;
+pub mod usage;

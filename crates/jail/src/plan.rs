@@ -103,6 +103,9 @@ pub struct Plan {
     pub identity: Identity,
     /// Size of the staging file system, which also holds the layers of [`Layers::Memory`].
     pub staging_bytes: u64,
+    /// Whether the host counts the memory that the kernel keeps for the sandbox ([`crate::counters`]),
+    /// because nothing else holds it.
+    pub counts_memory: bool,
     /// Host paths that are needed inside, opened before anything is mounted.
     pub sources: Vec<Source>,
     /// What is mounted, in order.
@@ -333,13 +336,14 @@ impl Plan {
                 Layers::Disk => 1 << 20,
                 Layers::Memory => spec.limits.disk_bytes.unwrap_or(1 << 30),
             },
+            counts_memory: false,
             sources: builder.sources,
             steps: builder.steps,
             seal: Seal {
                 uid: SANDBOX_UID,
                 gid: SANDBOX_GID,
                 writable,
-                file_bytes: spec.limits.file_bytes,
+                file_bytes: largest_file(spec),
                 processes: None,
             },
             env: spec.env.clone(),
@@ -420,6 +424,15 @@ impl Plan {
     pub fn host_gid(&self, inside: u32) -> Option<u32> {
         translate(&self.identity.gids, inside)
     }
+}
+
+/// No file is larger than all files together may be. Layers in memory have a size of their own.
+fn largest_file(spec: &Spec) -> Option<u64> {
+    let disk = match spec.layers {
+        Layers::Disk => spec.limits.disk_bytes,
+        Layers::Memory => None,
+    };
+    [spec.limits.file_bytes, disk].into_iter().flatten().min()
 }
 
 fn translate(extents: &[Extent], inside: u32) -> Option<u32> {

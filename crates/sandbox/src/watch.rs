@@ -1,25 +1,52 @@
 //! Limits that the kernel does not hold are watched: one thread per process looks at all native
 //! sandboxes in turn and ends one that is over.
 //!
-//! What it reads belongs to a hostile party: directory trees are walked by descriptor, never
-//! through links, with a bound on depth and entries.
+//! What is counted: on disk, what the layers list and what processes hold without a name; in memory,
+//! processes and what the kernel keeps for them. Whatever cannot be seen for several looks is taken for a limit
+//! that was passed. The faster a limit is approached the sooner the next look comes.
 
+mod census;
+mod held;
+mod memory;
+
+use census::{Process, processes_of};
 use glovebox_jail::cgroup::Cgroup;
+use glovebox_jail::counters::{Counters, used_bytes};
 use glovebox_jail::launch::Init;
 use glovebox_jail::plan::{Frozen, Place};
 use glovebox_jail::spec::{Layers, Limits, Spec};
-use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
-use std::fs;
+use glovebox_jail::usage::{MAX_DEPTH, MAX_ENTRIES, TreeUsage, measure, measure_inside};
+use held::Held;
+use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Shortest time between two looks at the same sandbox.
+/// Time between two looks at the same sandbox that is far from its limits.
 const TICK: Duration = Duration::from_millis(200);
+/// The same where a limit will soon be reached.
+const SHORT_TICK: Duration = Duration::from_millis(20);
 /// A look may take one part in this many of the time until the next.
 const DUTY: u32 = 20;
+
+/// A look at something that cannot be seen is repeated this often before it counts.
+const UNSEEN_LOOKS: u32 = 5;
+/// How long the process that looks from inside may take.
+const INSIDE_DEADLINE: Duration = Duration::from_secs(20);
+
+/// What the watch needs of a sandbox beside its spec.
+#[derive(Debug, Default)]
+pub(crate) struct Instruments {
+    /// Its control group, if it has one.
+    pub(crate) group: Option<Cgroup>,
+    /// What counts the memory that the kernel keeps for it, where that is watched.
+    pub(crate) counters: Option<Counters>,
+    /// Its layers in memory, where that is watched.
+    pub(crate) layers: Option<Arc<OwnedFd>>,
+    /// The guest program, where the disk is watched.
+    pub(crate) guest: Option<OwnedFd>,
+}
 
 /// One sandbox under watch.
 #[derive(Debug)]
@@ -31,8 +58,35 @@ pub(crate) struct Watched {
     layers: Option<PathBuf>,
     /// What checkpoints froze counts as well.
     frozen: Mutex<Settled>,
-    group: Mutex<Option<Cgroup>>,
+    instruments: Mutex<Instruments>,
     breach: Mutex<Option<String>>,
+    progress: Mutex<Progress>,
+}
+
+/// What earlier looks found.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Looks in a row that did not see everything.
+    unseen: u32,
+    /// When the last one was, and how much room was left below each limit.
+    last: Option<(Instant, Room)>,
+}
+
+/// Bytes that are left below the limits that are watched.
+#[derive(Debug, Clone, Copy, Default)]
+struct Room {
+    disk_bytes: Option<u64>,
+    memory_bytes: Option<u64>,
+}
+
+/// What one look found.
+enum Finding {
+    /// All is well.
+    Below(Room),
+    /// A limit was passed.
+    Exceeded(String),
+    /// It cannot be told; why not, as a phrase that follows "because".
+    Unseen(String),
 }
 
 /// Layers that never change, and how large they are once that was looked at.
@@ -58,14 +112,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Watched {
     /// Takes what was started under its wing.
-    pub(crate) fn new(init: Init, spec: &Spec, place: &Place, group: Option<Cgroup>) -> Self {
+    pub(crate) fn new(init: Init, spec: &Spec, place: &Place, instruments: Instruments) -> Self {
         Self {
             frozen: Mutex::new(Settled::new(place.frozen.clone())),
             init,
             limits: spec.limits.clone(),
             layers: (spec.layers == Layers::Disk).then(|| place.layers.clone()),
-            group: Mutex::new(group),
+            instruments: Mutex::new(instruments),
             breach: Mutex::new(None),
+            progress: Mutex::default(),
         }
     }
 
@@ -76,7 +131,10 @@ impl Watched {
 
     /// Times the kernel ended one of its processes for want of memory.
     pub(crate) fn oom_kills(&self) -> u64 {
-        lock(&self.group).as_ref().map_or(0, Cgroup::oom_kills)
+        lock(&self.instruments)
+            .group
+            .as_ref()
+            .map_or(0, Cgroup::oom_kills)
     }
 
     /// Why it was ended, if the watch ended it.
@@ -86,12 +144,18 @@ impl Watched {
 
     /// Gives up the control group, to be removed.
     pub(crate) fn take_cgroup(&self) -> Option<Cgroup> {
-        lock(&self.group).take()
+        lock(&self.instruments).group.take()
+    }
+
+    /// Closes what keeps memory of the sandbox alive; it is about to end.
+    pub(crate) fn release_memory(&self) {
+        let mut instruments = lock(&self.instruments);
+        drop((instruments.counters.take(), instruments.layers.take()));
     }
 
     fn is_memory_watched(&self) -> bool {
         self.limits.memory_bytes.is_some()
-            && !lock(&self.group).as_ref().is_some_and(|group| {
+            && !lock(&self.instruments).group.as_ref().is_some_and(|group| {
                 group.applied().memory == glovebox_jail::cgroup::LimitState::Enforced
             })
     }
@@ -100,56 +164,213 @@ impl Watched {
         (self.limits.disk_bytes.is_some() && self.layers.is_some()) || self.is_memory_watched()
     }
 
-    fn frozen_bytes(&self) -> u64 {
+    /// Bytes of the layers that never change. `Err` tells why they cannot be told.
+    fn frozen_bytes(&self) -> Result<u64, Finding> {
         let paths = {
             let frozen = lock(&self.frozen);
             match frozen.bytes {
-                Some(bytes) => return bytes,
+                Some(bytes) => return Ok(bytes),
                 None => frozen.paths.clone(),
             }
         };
-        let sizes = paths.iter().map(|path| match disk_usage(path, u64::MAX) {
-            Usage::Bytes(bytes) => bytes,
-            // It passed these bounds when it was written.
-            Usage::Over | Usage::TooManyEntries | Usage::TooDeep => u64::MAX,
-        });
-        let bytes = sizes.fold(0, u64::saturating_add);
+        let bytes = paths.iter().try_fold(0_u64, |sum, path| {
+            Ok(sum.saturating_add(self.tree_bytes(path, u64::MAX)?))
+        })?;
         let mut frozen = lock(&self.frozen);
         // Walked without the lock: what was exchanged meanwhile is counted next time.
         if frozen.paths == paths {
             frozen.bytes = Some(bytes);
         }
-        bytes
+        Ok(bytes)
     }
 
-    /// One look. Says what was exceeded.
-    fn exceeded(&self) -> Option<String> {
-        if let (Some(max), Some(layers)) = (self.limits.disk_bytes, &self.layers) {
-            match disk_usage(layers, max.saturating_sub(self.frozen_bytes())) {
-                Usage::Bytes(_) => {}
-                Usage::Over => {
-                    return Some(format!("it wrote more than its disk limit of {max} bytes"));
+    /// Bytes of a tree that commands wrote, at most `max_bytes`. `Err` is what there is to say otherwise.
+    fn tree_bytes(&self, path: &Path, max_bytes: u64) -> Result<u64, Finding> {
+        let usage = match measure(path, max_bytes) {
+            TreeUsage::Unseen(errno) => self.tree_usage_inside(path, max_bytes, errno),
+            usage => usage,
+        };
+        match usage {
+            TreeUsage::Bytes(bytes) => Ok(bytes),
+            TreeUsage::Over => Err(self.disk_exceeded()),
+            TreeUsage::TooManyEntries => Err(Finding::Exceeded(format!(
+                "it made more than {MAX_ENTRIES} files"
+            ))),
+            TreeUsage::TooDeep => Err(Finding::Exceeded(format!(
+                "it nested directories more than {MAX_DEPTH} deep"
+            ))),
+            TreeUsage::Unseen(errno) => Err(Finding::Unseen(format!(
+                "a directory it made cannot be listed ({})",
+                std::io::Error::from_raw_os_error(errno)
+            ))),
+        }
+    }
+
+    /// Commands can close directories to the user who owns the sandbox, but not to a process in its user
+    /// namespace with all capabilities there.
+    fn tree_usage_inside(&self, path: &Path, max_bytes: u64, errno: i32) -> TreeUsage {
+        let guest = lock(&self.instruments)
+            .guest
+            .as_ref()
+            .and_then(|guest| guest.try_clone().ok());
+        let Some(guest) = guest else {
+            return TreeUsage::Unseen(errno);
+        };
+        let program = PathBuf::from(format!("/proc/self/fd/{}", guest.as_raw_fd()));
+        measure_inside(&program, &self.init, path, max_bytes, INSIDE_DEADLINE)
+            .unwrap_or(TreeUsage::Unseen(errno))
+    }
+
+    fn disk_exceeded(&self) -> Finding {
+        let max = self.limits.disk_bytes.unwrap_or_default();
+        Finding::Exceeded(format!("it wrote more than its disk limit of {max} bytes"))
+    }
+
+    /// Room below the disk limit.
+    fn disk_room(&self, held: &Held) -> Result<Option<u64>, Finding> {
+        let (Some(max), Some(layers)) = (self.limits.disk_bytes, &self.layers) else {
+            return Ok(None);
+        };
+        let room = max
+            .checked_sub(self.frozen_bytes()?)
+            .and_then(|room| room.checked_sub(held.disk_bytes))
+            .ok_or_else(|| self.disk_exceeded())?;
+        let bytes = self.tree_bytes(layers, room)?;
+        Ok(Some(room.saturating_sub(bytes)))
+    }
+
+    /// Room below the memory limit.
+    fn memory_room(&self, processes: &[Process], held: &Held) -> Result<Option<u64>, Finding> {
+        let Some(max) = self
+            .limits
+            .memory_bytes
+            .filter(|_| self.is_memory_watched())
+        else {
+            return Ok(None);
+        };
+        if held.descriptors > memory::MAX_DESCRIPTORS {
+            return Err(Finding::Exceeded(format!(
+                "its processes had more than {} files open together, which counts against its memory limit",
+                memory::MAX_DESCRIPTORS
+            )));
+        }
+        let counted = self.counted_bytes().map_err(|errno| {
+            Finding::Unseen(format!("its kernel memory cannot be counted ({errno})"))
+        })?;
+        let kernel_bytes = memory::kernel_bytes(held, counted);
+        let quick = memory::resident_bytes(processes).saturating_add(kernel_bytes);
+        if quick <= max {
+            return Ok(Some(max - quick));
+        }
+        let exact = memory::proportional_bytes(processes, &held.memory_files)
+            .map_or(quick, |bytes| bytes.saturating_add(kernel_bytes));
+        max.checked_sub(exact).map(Some).ok_or_else(|| {
+            Finding::Exceeded(format!("it used more than its memory limit of {max} bytes"))
+        })
+    }
+
+    /// What the file systems in memory and the System V IPC of the sandbox hold.
+    fn counted_bytes(&self) -> Result<u64, rustix::io::Errno> {
+        let instruments = lock(&self.instruments);
+        let counters = match &instruments.counters {
+            Some(counters) => counters.held_bytes()?,
+            // It is about to end.
+            None => 0,
+        };
+        let layers = match &instruments.layers {
+            Some(layers) => used_bytes(layers.as_fd())?,
+            None => 0,
+        };
+        Ok(counters.saturating_add(layers))
+    }
+
+    fn look(&self) -> Finding {
+        let Some(processes) = processes_of(self.init.pid) else {
+            return Finding::Unseen("it has too many processes".to_owned());
+        };
+        let shm = lock(&self.instruments)
+            .counters
+            .as_ref()
+            .and_then(|counters| counters.device().ok());
+        let held = held::held_by(&processes, shm.as_slice());
+        let rooms = self.disk_room(&held).and_then(|disk_bytes| {
+            let memory_bytes = self.memory_room(&processes, &held)?;
+            Ok(Room {
+                disk_bytes,
+                memory_bytes,
+            })
+        });
+        match (rooms, held.unseen) {
+            (Err(finding), _) => finding,
+            (Ok(_), Some(pid)) => Finding::Unseen(format!(
+                "the files that its process {pid} has open cannot be seen"
+            )),
+            (Ok(room), None) => Finding::Below(room),
+        }
+    }
+
+    /// One look. Says what was exceeded, or when the next one is due at the latest.
+    fn exceeded(&self) -> Result<Duration, String> {
+        let finding = self.look();
+        let mut progress = lock(&self.progress);
+        match finding {
+            Finding::Exceeded(reason) => Err(reason),
+            Finding::Unseen(why) => {
+                progress.unseen += 1;
+                if progress.unseen < UNSEEN_LOOKS {
+                    return Ok(TICK);
                 }
-                Usage::TooManyEntries => {
-                    return Some(format!("it made more than {MAX_ENTRIES} files"));
-                }
-                Usage::TooDeep => {
-                    return Some(format!("it nested directories more than {MAX_DEPTH} deep"));
-                }
+                let limit = match (self.limits.disk_bytes, &self.layers) {
+                    (Some(_), Some(_)) => "disk",
+                    _ => "memory",
+                };
+                Err(format!(
+                    "its {limit} limit cannot be checked, because {why}"
+                ))
+            }
+            Finding::Below(room) => {
+                let now = Instant::now();
+                let pause = progress.last.map_or(TICK, |(at, before)| {
+                    let passed = now.duration_since(at);
+                    pause(before.disk_bytes, room.disk_bytes, passed).min(pause(
+                        before.memory_bytes,
+                        room.memory_bytes,
+                        passed,
+                    ))
+                });
+                *progress = Progress {
+                    unseen: 0,
+                    last: Some((now, room)),
+                };
+                Ok(pause)
             }
         }
-        if let Some(max) = self.limits.memory_bytes
-            && self.is_memory_watched()
-            && resident_bytes(self.init.pid) > max
-        {
-            return Some(format!("it used more than its memory limit of {max} bytes"));
-        }
-        None
     }
+}
+
+/// When to look again: before what is left is used up, should it go on like that.
+fn pause(before: Option<u64>, now: Option<u64>, passed: Duration) -> Duration {
+    let (Some(before), Some(now)) = (before, now) else {
+        return TICK;
+    };
+    let used = before.saturating_sub(now);
+    if used == 0 {
+        return TICK;
+    }
+    let lasts = passed.mul_f64(now as f64 / used as f64 / 2.0);
+    lasts.clamp(SHORT_TICK, TICK)
 }
 
 /// What to do about a breach, if it was one of a limit that is watched here.
 pub(crate) fn remedy(breach: &str) -> Option<String> {
+    if let Some((limit, _)) = breach
+        .strip_prefix("its ")
+        .and_then(|rest| rest.split_once(" limit cannot be checked"))
+    {
+        return Some(format!(
+            "run glovebox as root, which sees everything, or lift the limit with `--{limit} none`"
+        ));
+    }
     ["disk", "memory"]
         .into_iter()
         .find(|limit| breach.contains(&format!("{limit} limit")))
@@ -213,10 +434,11 @@ fn watch(entries: &Mutex<Vec<Entry>>) {
         };
         for sandbox in due {
             let began = Instant::now();
-            let exceeded = sandbox.exceeded();
-            let next = Instant::now() + (began.elapsed() * DUTY).max(TICK);
-            let is_over = exceeded.is_some();
-            if let Some(reason) = exceeded {
+            let outcome = sandbox.exceeded();
+            let pause = outcome.as_ref().map_or(TICK, |pause| *pause);
+            let next = Instant::now() + (began.elapsed() * DUTY).max(pause);
+            let is_over = outcome.is_err();
+            if let Err(reason) = outcome {
                 *lock(&sandbox.breach) = Some(reason);
                 let _ = sandbox.init.kill();
             }
@@ -239,146 +461,22 @@ fn watch(entries: &Mutex<Vec<Entry>>) {
     }
 }
 
-/// Most entries a sandbox's layers may have.
-const MAX_ENTRIES: u64 = 2_000_000;
-/// Deepest directory: each level costs the walk two descriptors while it is open.
-const MAX_DEPTH: usize = 200;
-
-#[derive(Debug, PartialEq, Eq)]
-enum Usage {
-    Bytes(u64),
-    Over,
-    TooManyEntries,
-    TooDeep,
-}
-
-/// Adds up the blocks below `root` until `max` is exceeded.
-// TRUST: the tree is written by the sandbox. It is walked by descriptor without following links,
-// with an explicit stack, and stops at a fixed number of entries.
-fn disk_usage(root: &Path, max: u64) -> Usage {
-    let mut total = 0_u64;
-    let mut entries = 0_u64;
-    let open = |at: Option<&OwnedFd>, name: &std::ffi::CStr| {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match at {
-            Some(at) => rustix::fs::openat(at, name, flags, Mode::empty()),
-            None => rustix::fs::openat(CWD, name, flags, Mode::empty()),
-        }
-    };
-    let Ok(root) = std::ffi::CString::new(root.as_os_str().as_encoded_bytes()) else {
-        return Usage::Bytes(0);
-    };
-    let Ok(top) = open(None, &root) else {
-        return Usage::Bytes(0);
-    };
-    let Ok(reader) = Dir::read_from(&top) else {
-        return Usage::Bytes(0);
-    };
-    let mut stack = vec![(top, reader)];
-    loop {
-        let depth = stack.len();
-        let Some((dir, reader)) = stack.last_mut() else {
-            break;
-        };
-        let Some(Ok(entry)) = reader.read() else {
-            stack.pop();
-            continue;
-        };
-        let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
-        }
-        entries += 1;
-        if entries > MAX_ENTRIES {
-            return Usage::TooManyEntries;
-        }
-        let Ok(stat) = rustix::fs::statat(&*dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
-            continue;
-        };
-        // Blocks, not lengths: a sparse file costs what it costs. A hard link is counted once per
-        // name, which errs on the safe side.
-        total = total.saturating_add((stat.st_blocks as u64).saturating_mul(512));
-        if total > max {
-            return Usage::Over;
-        }
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            if depth >= MAX_DEPTH {
-                return Usage::TooDeep;
-            }
-            if let Ok(child) = open(Some(dir), name)
-                && let Ok(reader) = Dir::read_from(&child)
-            {
-                stack.push((child, reader));
-            }
-        }
-    }
-    Usage::Bytes(total)
-}
-
-/// Resident bytes of a process and all its descendants. Shared pages count once per process.
-fn resident_bytes(init: i32) -> u64 {
-    let page = rustix::param::page_size() as u64;
-    let mut total = 0_u64;
-    let mut pending = vec![init];
-    let mut seen = 0;
-    while let Some(pid) = pending.pop() {
-        seen += 1;
-        if seen > 65_536 {
-            return u64::MAX;
-        }
-        let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
-        if let Ok(statm) = read("statm") {
-            let pages: u64 = statm
-                .split(' ')
-                .nth(1)
-                .and_then(|field| field.parse().ok())
-                .unwrap_or(0);
-            total = total.saturating_add(pages.saturating_mul(page));
-        }
-        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-            continue;
-        };
-        for thread in threads.flatten() {
-            if let Ok(children) = fs::read_to_string(thread.path().join("children")) {
-                pending.extend(
-                    children
-                        .split_ascii_whitespace()
-                        .filter_map(|pid| pid.parse::<i32>().ok()),
-                );
-            }
-        }
-    }
-    total
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn disk_usage_counts_blocks_and_stops_at_the_limit() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("a")).unwrap();
-        fs::write(dir.path().join("a/f"), vec![1_u8; 100_000]).unwrap();
-        std::os::unix::fs::symlink("/", dir.path().join("out")).unwrap();
-        let sparse = fs::File::create(dir.path().join("sparse")).unwrap();
-        sparse.set_len(1 << 40).unwrap();
-        let Usage::Bytes(bytes) = disk_usage(dir.path(), 1 << 30) else {
-            panic!("over")
-        };
-        assert!((100_000..200_000).contains(&bytes), "{bytes}");
-        assert_eq!(disk_usage(dir.path(), 50_000), Usage::Over);
-    }
-
-    #[test]
-    fn resident_bytes_include_children() {
-        let mut child = std::process::Command::new("sleep")
-            .arg("5")
-            .spawn()
-            .unwrap();
-        let own = resident_bytes(std::process::id() as i32);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(own > 1 << 20, "{own}");
+    fn the_next_look_comes_before_the_limit() {
+        let passed = Duration::from_millis(200);
+        assert_eq!(pause(None, Some(5), passed), TICK);
+        assert_eq!(pause(Some(100), Some(100), passed), TICK);
+        assert_eq!(pause(Some(50), Some(100), passed), TICK);
+        // A tenth of what is left in 200 ms: it lasts for 2 s.
+        assert_eq!(pause(Some(110), Some(100), passed), TICK);
+        assert_eq!(
+            pause(Some(200), Some(100), passed),
+            Duration::from_millis(100)
+        );
+        assert_eq!(pause(Some(1000), Some(10), passed), SHORT_TICK);
     }
 }

@@ -5,6 +5,7 @@ use super::staging::{mkdir, touch};
 use super::{Broken, Context as _, Ended, Go, Inside, Report, SelfTest, Walls, settings, staging};
 use crate::bounds::{BOUNDS, Mechanism, SOFT_OPEN_FILES, TERMINALS};
 use crate::channel;
+use crate::counters;
 use crate::identity;
 use crate::mount::{self, FsOption};
 use crate::plan::{BytePath, MapWriter, Plan, Source, Step};
@@ -125,6 +126,9 @@ fn assemble(
         mounts.apply(step, &mut sources)?;
     }
     drop(sources);
+    if plan.counts_memory {
+        mounts.hand_over_counters(control)?;
+    }
     let unset = settings::set_user_namespace()?;
     // Before its maker loses sight of the host's /proc.
     enter_network(network, plan.own_network)?;
@@ -225,6 +229,8 @@ struct Mounts {
     root: Option<OwnedFd>,
     /// The new `/proc`.
     proc: Option<OwnedFd>,
+    /// The new `/dev/shm`.
+    shm: Option<OwnedFd>,
 }
 
 impl Mounts {
@@ -234,6 +240,7 @@ impl Mounts {
             staging,
             root: None,
             proc: None,
+            shm: None,
         })
     }
 
@@ -312,7 +319,10 @@ impl Mounts {
                 read_only,
                 covered,
             } => self.proc(*pids_only, read_only, covered),
-            Step::Dev { shm_bytes } => self.dev(*shm_bytes),
+            Step::Dev { shm_bytes } => {
+                self.shm = Some(self.dev(*shm_bytes)?);
+                Ok(())
+            }
             Step::Cover { target } => {
                 let step = format!("cover {}", target.as_path().display());
                 match mount::open_target(self.root()?, target.as_path()) {
@@ -397,7 +407,8 @@ impl Mounts {
         mount::attach(&copy, at)
     }
 
-    fn dev(&self, shm_bytes: u64) -> Result<(), Broken> {
+    /// Makes `/dev` and gives `/dev/shm`.
+    fn dev(&self, shm_bytes: u64) -> Result<OwnedFd, Broken> {
         let dev = mount::create(
             "tmpfs",
             &[
@@ -455,7 +466,17 @@ impl Mounts {
         }
         // With a single id the sandbox user owns this directory, and what the guest opens in it must
         // be what it seems. The nodes and /dev/shm are mounts of their own and stay as they are.
-        mount::narrow(&dev, true, None, false).cannot("make /dev read-only")
+        mount::narrow(&dev, true, None, false).cannot("make /dev read-only")?;
+        Ok(shm)
+    }
+
+    /// Gives the host what it needs to count the memory that is in no process. The host's own `/proc` is
+    /// asked, which shows the tables of the namespace that its reader was in when they were opened.
+    fn hand_over_counters(&self, control: &OwnedFd) -> Result<(), Broken> {
+        let tables = counters::open_tables().cannot("open the tables of System V IPC")?;
+        let fds: Vec<_> = self.shm.iter().chain(&tables).map(AsFd::as_fd).collect();
+        channel::send(control, &Report::Counters, &fds)
+            .map_err(|_| Broken::new("hand the counters over", Errno::PIPE))
     }
 
     fn pivot(self) -> Result<(), Broken> {

@@ -66,6 +66,8 @@ pub(crate) enum Report {
     Degraded(String),
     /// Its writable layers are in memory; their directory comes along, for nobody outside has a path to it.
     Layers,
+    /// What tells how much memory the kernel keeps for the sandbox ([`crate::counters`]); comes along.
+    Counters,
     /// The sandbox is complete and has checked itself.
     Ready(SelfTest),
     /// A step failed; the start is over.

@@ -15,7 +15,7 @@ pub(crate) use prepare::sweep_base;
 
 use super::{Carried, CreateCx, ExchangeCx, Owner};
 use crate::process::ProcessRef;
-use crate::watch::{self, Watched};
+use crate::watch::{self, Instruments, Watched};
 use crate::{GuestImage, Report, fault};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx};
 use glovebox_jail::launch::{LaunchError, Stage0};
@@ -26,7 +26,7 @@ use glovebox_jail::spec::{Layers, Net, RootFs, Spec, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
 use rustix::process::Pid;
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -142,6 +142,12 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         .limits
         .pids
         .map(|count| u64::from(count) + GUEST_THREADS);
+    let is_memory_watched = spec.limits.memory_bytes.is_some()
+        && !group
+            .0
+            .as_ref()
+            .is_some_and(|group| group.applied().memory == cgroup::LimitState::Enforced);
+    plan.counts_memory = is_memory_watched;
     skeleton::make_layers(&plan, &place.layers, workspace_mode(&spec, &place))
         .map_err(|error| fault::io("make the layers in", &place.layers, error))?;
     if let Some(project) = &spec.workspace
@@ -159,6 +165,12 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
             .map_err(|error| Fault::failed(Code::Unavailable, error.to_string()))?,
         None => Vec::new(),
     };
+    let guest = (spec.layers == Layers::Disk && spec.limits.disk_bytes.is_some())
+        .then(|| cx.image.as_fd().try_clone_to_owned())
+        .transpose()
+        .map_err(|error| {
+            fault::plain_io("cannot duplicate the guest program's descriptor", error)
+        })?;
     let prepared_us = started.elapsed().as_micros() as u64;
 
     let deadline = cx.deadline.saturating_duration_since(started);
@@ -181,7 +193,15 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
     let reference = u32::try_from(launched.init.pid)
         .ok()
         .and_then(ProcessRef::of);
-    let watched = Watched::new(launched.init, &spec, &place, group.0.take());
+    let is_countable = launched.counters.is_some() || !plan.counts_memory;
+    let layers = launched.layers.map(Arc::new);
+    let instruments = Instruments {
+        group: group.0.take(),
+        counters: launched.counters,
+        layers: layers.clone().filter(|_| is_memory_watched),
+        guest,
+    };
+    let watched = Watched::new(launched.init, &spec, &place, instruments);
     let owner = Native {
         ground: Ground {
             spec,
@@ -195,10 +215,15 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         report,
         reference,
         watched: Arc::new(watched),
-        layers: Mutex::new(launched.layers),
+        layers: Mutex::new(layers),
     };
     // An owner that is dropped ends its sandbox.
     account::judge(&launched.self_test)?;
+    if !is_countable {
+        return Err(fault::internal(
+            "the sandbox did not hand over what counts its memory",
+        ));
+    }
     watch::add(&owner.watched);
     let reader = launched
         .link
@@ -257,11 +282,11 @@ struct Native {
     reference: Option<ProcessRef>,
     watched: Arc<Watched>,
     /// Layers in memory. They hold it for as long as this is open, so it goes when the sandbox ends.
-    layers: Mutex<Option<OwnedFd>>,
+    layers: Mutex<Option<Arc<OwnedFd>>>,
 }
 
 impl Native {
-    fn layers(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+    fn layers(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
         // Nothing is ever half changed under it.
         self.layers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -294,6 +319,7 @@ impl Owner for Native {
 
     fn doom(&self) {
         drop(self.layers().take());
+        self.watched.release_memory();
         // Whoever waits for its end hears of what went wrong.
         let _ = self.watched.init.doom();
     }
@@ -304,6 +330,7 @@ impl Owner for Native {
 
     fn end(&self, leave: &mut dyn FnMut(OwnedFd)) -> Result<(), Fault> {
         drop(self.layers().take());
+        self.watched.release_memory();
         let mounts = self
             .watched
             .init

@@ -49,7 +49,7 @@ pub(super) fn limits(spec: &Spec, group: Result<&Cgroup, &str>) -> Vec<LimitFact
             let (state, mechanism) = match kind {
                 LimitKind::Memory => or_else(
                     from_cgroup(Controller::Memory),
-                    "resident memory is sampled",
+                    "memory of processes, memory files, shared segments, pipes and sockets is sampled",
                 ),
                 LimitKind::Cpu => from_cgroup(Controller::Cpu),
                 LimitKind::Pids => or_else(
@@ -58,7 +58,12 @@ pub(super) fn limits(spec: &Spec, group: Result<&Cgroup, &str>) -> Vec<LimitFact
                 ),
                 LimitKind::Disk => match spec.layers {
                     Layers::Memory => (Enforced, "size of the tmpfs".to_owned()),
-                    Layers::Disk => (Approximate, "size of the layers is sampled".to_owned()),
+                    Layers::Disk => (
+                        Approximate,
+                        "RLIMIT_FSIZE for each file; all files, and those without a name that are \
+                         open or mapped, are sampled"
+                            .to_owned(),
+                    ),
                 },
                 LimitKind::FileSize => (Enforced, "RLIMIT_FSIZE".to_owned()),
                 LimitKind::Wall => (Enforced, "timer of the owner".to_owned()),

@@ -1,0 +1,233 @@
+//! How many bytes of disk a directory tree of a sandbox takes.
+//!
+//! What is walked belongs to a hostile party: by descriptor, never through links, with an explicit
+//! stack and a bound on depth and entries. A directory that the caller may not list makes the walk fail,
+//! it is never taken for empty. An ordinary user may then have a process do it that enters the sandbox's
+//! user namespace first ([`measure_inside`]): there it may read whatever the sandbox wrote.
+
+use crate::channel;
+use crate::launch::{Init, LaunchError, wait_readable};
+use crate::program;
+use crate::stage0::Ended;
+use crate::sys::once;
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::{Deserialize, Serialize};
+use std::ffi::CStr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// First argument of the guest program that walks a tree.
+pub const MODE: &str = "usage";
+
+/// Most entries that are looked at.
+pub const MAX_ENTRIES: u64 = 2_000_000;
+/// Deepest directory: each level costs the walk two descriptors while it is open.
+pub const MAX_DEPTH: usize = 200;
+
+/// What a walk found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TreeUsage {
+    /// The whole tree takes this many bytes.
+    Bytes(u64),
+    /// It takes more than was asked for.
+    Over,
+    /// It has more than [`MAX_ENTRIES`] entries.
+    TooManyEntries,
+    /// It is deeper than [`MAX_DEPTH`].
+    TooDeep,
+    /// A part of it cannot be seen; the system's answer.
+    Unseen(i32),
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Adds up the blocks below the directory `root` until `max_bytes` is exceeded. A directory that is not
+/// there takes nothing.
+pub fn measure(root: &Path, max_bytes: u64) -> TreeUsage {
+    match rustix::fs::open(root, DIRECTORY, Mode::empty()) {
+        Ok(top) => measure_below(top, max_bytes),
+        Err(Errno::NOENT) => TreeUsage::Bytes(0),
+        Err(errno) => TreeUsage::Unseen(errno.raw_os_error()),
+    }
+}
+
+// TRUST: the tree is written by the sandbox, which may change it meanwhile.
+fn measure_below(top: OwnedFd, max_bytes: u64) -> TreeUsage {
+    let unseen = |errno: Errno| TreeUsage::Unseen(errno.raw_os_error());
+    let mut total = 0_u64;
+    let mut entries = 0_u64;
+    let mut stack = match Dir::read_from(&top) {
+        Ok(reader) => vec![(top, reader)],
+        Err(errno) => return unseen(errno),
+    };
+    loop {
+        let depth = stack.len();
+        let Some((dir, reader)) = stack.last_mut() else {
+            return TreeUsage::Bytes(total);
+        };
+        let entry = match reader.read() {
+            Some(Ok(entry)) => entry,
+            // A directory that was removed after it was opened has no entries.
+            Some(Err(Errno::NOENT)) | None => {
+                stack.pop();
+                continue;
+            }
+            Some(Err(errno)) => return unseen(errno),
+        };
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        entries += 1;
+        if entries > MAX_ENTRIES {
+            return TreeUsage::TooManyEntries;
+        }
+        let stat = match rustix::fs::statat(&*dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => continue,
+            Err(errno) => return unseen(errno),
+        };
+        // Blocks, not lengths: a sparse file costs what it costs. A hard link is counted once per
+        // name, which errs on the safe side.
+        total = total.saturating_add((stat.st_blocks as u64).saturating_mul(512));
+        if total > max_bytes {
+            return TreeUsage::Over;
+        }
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            if depth >= MAX_DEPTH {
+                return TreeUsage::TooDeep;
+            }
+            match open_below(dir, name) {
+                Ok(Some(child)) => stack.push(child),
+                Ok(None) => {}
+                Err(errno) => return unseen(errno),
+            }
+        }
+    }
+}
+
+/// Opens a directory to be read, unless it has gone or become something else.
+fn open_below(dir: &OwnedFd, name: &CStr) -> Result<Option<(OwnedFd, Dir)>, Errno> {
+    match rustix::fs::openat(dir, name, DIRECTORY, Mode::empty()) {
+        Ok(child) => {
+            let reader = Dir::read_from(&child)?;
+            Ok(Some((child, reader)))
+        }
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// What is to be walked; the sandbox's user namespace and the directory come along.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Order {
+    max_bytes: u64,
+}
+
+/// As [`measure`], by a process in the user namespace of the sandbox of `init`, which may list what the
+/// sandbox's user has closed to itself. `program` is the guest program.
+///
+/// # Errors
+/// [`LaunchError`] when there is no such process or it does not answer in time.
+pub fn measure_inside(
+    program: &Path,
+    init: &Init,
+    root: &Path,
+    max_bytes: u64,
+    deadline: Duration,
+) -> Result<TreeUsage, LaunchError> {
+    let started = Instant::now();
+    let top = match rustix::fs::open(root, DIRECTORY, Mode::empty()) {
+        Ok(top) => top,
+        Err(Errno::NOENT) => return Ok(TreeUsage::Bytes(0)),
+        Err(errno) => return Ok(TreeUsage::Unseen(errno.raw_os_error())),
+    };
+    let (process, link) = program::start(program, &[MODE])?;
+    {
+        let spaces = init.spaces();
+        let Some(spaces) = spaces.as_ref() else {
+            return Ok(TreeUsage::Unseen(Errno::SRCH.raw_os_error()));
+        };
+        let fds = [spaces.user.as_fd(), top.as_fd()];
+        channel::send(&link, &Order { max_bytes }, &fds).map_err(LaunchError::Spawn)?;
+    }
+    wait_readable(&link, started, deadline)?;
+    match channel::receive::<TreeUsage>(&link) {
+        Ok(Some((usage, _))) => Ok(usage),
+        Ok(None) => Err(process
+            .failure()
+            .map_or(LaunchError::Vanished, LaunchError::Spawn)),
+        Err(error) => Err(LaunchError::Malformed(error)),
+    }
+}
+
+/// Walks the tree that comes on descriptor 0, and answers there.
+///
+/// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
+pub fn run() -> Ended {
+    if once::close_from(3).is_err() {
+        return Ended(1);
+    }
+    let Ok(control) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
+        return Ended(1);
+    };
+    let Ok(Some((order, fds))) = channel::receive::<Order>(&control) else {
+        return Ended(1);
+    };
+    let Ok([user, top]) = <[OwnedFd; 2]>::try_from(fds) else {
+        return Ended(1);
+    };
+    let usage = match move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User)) {
+        Ok(()) => measure_below(top, order.max_bytes),
+        Err(errno) => TreeUsage::Unseen(errno.raw_os_error()),
+    };
+    Ended(i32::from(channel::send(&control, &usage, &[]).is_err()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    #[test]
+    fn blocks_are_counted_up_to_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("a")).unwrap();
+        fs::write(dir.path().join("a/f"), vec![1_u8; 100_000]).unwrap();
+        symlink("/", dir.path().join("out")).unwrap();
+        let sparse = fs::File::create(dir.path().join("sparse")).unwrap();
+        sparse.set_len(1 << 40).unwrap();
+        let TreeUsage::Bytes(bytes) = measure(dir.path(), 1 << 30) else {
+            panic!("over")
+        };
+        assert!((100_000..200_000).contains(&bytes), "{bytes}");
+        assert_eq!(measure(dir.path(), 50_000), TreeUsage::Over);
+        assert_eq!(measure(&dir.path().join("no-such"), 0), TreeUsage::Bytes(0));
+        let file = dir.path().join("a/f");
+        assert_eq!(measure(&file, 0), TreeUsage::Unseen(libc::ENOTDIR));
+    }
+
+    #[test]
+    fn what_cannot_be_listed_is_not_empty() {
+        if rustix::process::geteuid().is_root() {
+            // Root lists everything; tests/escape tries this as an ordinary user.
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let closed = dir.path().join("closed");
+        fs::create_dir(&closed).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+        assert_eq!(
+            measure(dir.path(), 1 << 30),
+            TreeUsage::Unseen(libc::EACCES)
+        );
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
