@@ -170,7 +170,8 @@ pub(crate) fn a_required_limit_is_held_or_refused(fixture: &Fixture) {
     };
     spec.jail.require = vec![LimitKind::Memory];
     match (state, fixture.registry.create(&spec, None)) {
-        (LimitState::Absent, Err(fault)) => {
+        (LimitState::Enforced, result) => drop(result.unwrap()),
+        (_, Err(fault)) => {
             assert_eq!(
                 (fault.class, fault.code),
                 (Class::Refused, Code::LimitUnavailable),
@@ -178,8 +179,7 @@ pub(crate) fn a_required_limit_is_held_or_refused(fixture: &Fixture) {
             );
             assert!(fault.message.contains("memory"), "{fault}");
         }
-        (LimitState::Absent, Ok(_)) => panic!("a required limit that does not hold was accepted"),
-        (_, result) => drop(result.unwrap()),
+        (state, Ok(_)) => panic!("a required limit that is {state} was accepted"),
     }
     assert!(fixture.rooms().is_empty());
 }

@@ -2,9 +2,9 @@
 
 use crate::arena::{ALONE, Arena};
 use crate::script::{perl_exec, sh, shell};
-use glovebox_proto::Exit;
+use glovebox_proto::{Code, Exit};
 use glovebox_sandbox::Sandbox;
-use glovebox_sandbox::jail::spec::LimitState;
+use glovebox_sandbox::jail::spec::{Layers, LimitKind, LimitState};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -185,4 +185,38 @@ fn shared_memory_counts_once() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// A limit that is only approximate is not good enough where it is required. Twin: one the kernel holds.
+#[test]
+fn approximate_is_not_enough_when_required() {
+    let arena = Arena::new();
+    let mut spec = arena.spec();
+    spec.jail.limits.disk_bytes = Some(64 << 20);
+    let sandbox = arena.create(&spec);
+    let report = sandbox.report().expect("a report");
+    let disk = &report.limits[0];
+    assert_eq!(
+        (disk.kind, disk.state),
+        (LimitKind::Disk, LimitState::Approximate)
+    );
+    drop(sandbox);
+    spec.jail.require = vec![LimitKind::Disk];
+    let fault = arena
+        .registry
+        .create(&spec, None)
+        .expect_err("the disk limit is only watched");
+    assert_eq!(fault.code, Code::LimitUnavailable, "{fault:?}");
+    assert!(
+        fault.message.contains("disk") && fault.message.contains("approximate"),
+        "{fault:?}"
+    );
+    spec.jail.limits.file_bytes = Some(1 << 20);
+    spec.jail.require = vec![LimitKind::FileSize];
+    drop(arena.create(&spec));
+    if testkit::has_layers_in_memory() {
+        spec.jail.layers = Layers::Memory;
+        spec.jail.require = vec![LimitKind::Disk];
+        drop(arena.create(&spec));
+    }
 }

@@ -174,14 +174,17 @@ pub fn explain(spec: &SandboxSpec) -> Result<String, Fault> {
     }
 }
 
-/// Refuses a sandbox that cannot hold a limit marked as required.
+/// Refuses a sandbox in which the kernel does not hold a limit marked as required: one that is only
+/// watched can be passed for a moment.
 fn check_required(spec: &SandboxSpec, carried: &Carried) -> Result<(), Fault> {
     if spec.jail.require.is_empty() {
         return Ok(());
     }
     let report = carried.owner.report();
     let missing: Vec<_> = report
-        .absent_limits()
+        .limits
+        .iter()
+        .filter(|limit| limit.state != LimitState::Enforced)
         .filter(|limit| spec.jail.require.contains(&limit.kind))
         .collect();
     let Some(first) = missing.first() else {
@@ -193,12 +196,17 @@ fn check_required(spec: &SandboxSpec, carried: &Carried) -> Result<(), Fault> {
     Err(Fault::refused(
         Code::LimitUnavailable,
         format!(
-            "the required limit on {} cannot be held: {}",
+            "the required limit on {} is not held by the kernel: {} is {} here ({})",
             kinds.join(", "),
+            first.kind,
+            first.state,
             first.mechanism
         ),
     )
-    .remedy("drop the requirement, or use a backend and machine that can hold the limit"))
+    .remedy(
+        "drop the requirement, or use a machine that holds the limit: `glovebox doctor` says what is \
+         missing, and `--layers memory` makes the disk limit exact",
+    ))
 }
 
 /// The limits of a backend that has nothing to hold them with; the wall clock is the owner's.
