@@ -3,6 +3,7 @@
 use crate::arena::Arena;
 use crate::script::{perl, sh_ok};
 use glovebox_sandbox::jail::spec::{LimitState, Net};
+use testkit::Home;
 
 /// Each line of the report is what a command finds -> the same.
 #[test]
@@ -92,4 +93,38 @@ fn reported_id_is_the_id_on_disk() {
     if testkit::is_root() {
         assert_ne!(meta.uid(), 0);
     }
+}
+
+/// A run whose limits the kernel does not hold says so, once. Twin: one whose limits it holds says nothing.
+#[test]
+fn weak_limits_are_said_once() {
+    let home = Home::new();
+    let report = home.root().join("report.json");
+    let path = report.to_string_lossy().into_owned();
+    let run = |args: &[&str]| {
+        let ran = home.glovebox(args.iter().copied()).run().expect_code(0);
+        ran.err().contains("limits here: ")
+    };
+    assert!(
+        !run(&["run", "-q", "--report", &path, "--", "true"]),
+        "said in spite of -q"
+    );
+    let text = std::fs::read_to_string(&report).expect("the report");
+    let facts: serde_json::Value = serde_json::from_str(&text).expect("the report is JSON");
+    let limits = facts
+        .get("limits")
+        .or_else(|| facts["report"].get("limits"));
+    let limits = limits
+        .and_then(|limits| limits.as_array())
+        .expect("limits in the report");
+    let is_weak = limits
+        .iter()
+        .any(|limit| limit["kind"] != "disk" && limit["state"] != "enforced");
+    assert_eq!(run(&["run", "--", "true"]), is_weak);
+    assert!(!run(&["run", "--", "true"]), "said twice");
+    // Another set of limits is another line.
+    assert_eq!(run(&["run", "--pids", "none", "--", "true"]), is_weak);
+    assert!(!run(&[
+        "run", "--pids", "none", "--memory", "none", "--cpus", "none", "--", "true"
+    ]));
 }

@@ -15,6 +15,7 @@ pub(crate) mod exec;
 pub(crate) mod info;
 pub(crate) mod init;
 pub(crate) mod kill;
+mod limit_note;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod man;
@@ -159,7 +160,8 @@ impl Cx {
         }
     }
 
-    /// Says which limits do not hold: those that were asked for always, defaults with `-v`.
+    /// Says which limits do not hold: those that were asked for always, all together once, and defaults
+    /// with `-v`.
     fn announce_limits(&self, report: &Report, settings: &Settings) {
         for limit in report.absent_limits() {
             let (word, origin) = limit_setting(settings, limit.kind);
@@ -173,6 +175,13 @@ impl Cx {
             } else {
                 self.talk.warning(line);
             }
+        }
+        if !self.talk.is_quiet
+            && let Some(line) = limit_note::line(report)
+            && let Ok(state_dir) = self.state_dir(settings)
+            && !limit_note::was_said(&state_dir, &line)
+        {
+            self.talk.note(line);
         }
         for line in &report.degraded {
             self.talk.detail(crate::render::escape_text(line));
