@@ -19,7 +19,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-const ROOM: &str = "trust";
+/// The store, in the state directory.
+const DIR_NAME: &str = "trust";
 const VERSION: u32 = 1;
 /// More than any record.
 const MAX_RECORD_BYTES: u64 = 64 << 10;
@@ -53,7 +54,8 @@ impl TrustStore {
     /// # Errors
     /// When the store, or the record, could have been written by somebody else, or cannot be read.
     pub(crate) fn find(&self, directory: &Path) -> Result<Option<TrustRecord>, CommandError> {
-        if !self.check_room()? {
+        self.refuse_inside(directory)?;
+        if !self.check_store()? {
             return Ok(None);
         }
         read_record(&self.path(directory))
@@ -69,7 +71,8 @@ impl TrustStore {
         digest: &str,
         now_unix_ms: u64,
     ) -> Result<TrustRecord, CommandError> {
-        self.make_room()?;
+        self.refuse_inside(directory)?;
+        self.create_store()?;
         let record = TrustRecord {
             version: VERSION,
             directory: directory.to_string_lossy().into_owned(),
@@ -104,7 +107,7 @@ impl TrustStore {
     /// # Errors
     /// As [`Self::find`].
     pub(crate) fn remove(&self, directory: &Path) -> Result<bool, CommandError> {
-        if !self.check_room()? {
+        if !self.check_store()? {
             return Ok(false);
         }
         let path = self.path(directory);
@@ -120,14 +123,14 @@ impl TrustStore {
     /// # Errors
     /// As [`Self::find`].
     pub(crate) fn list(&self) -> Result<Vec<TrustRecord>, CommandError> {
-        if !self.check_room()? {
+        if !self.check_store()? {
             return Ok(Vec::new());
         }
-        let room = self.room();
-        let entries = fs::read_dir(&room).map_err(|error| cannot("read", &room, &error))?;
+        let dir = self.dir();
+        let entries = fs::read_dir(&dir).map_err(|error| cannot("read", &dir, &error))?;
         let mut records = Vec::new();
         for entry in entries {
-            let path = entry.map_err(|error| cannot("read", &room, &error))?.path();
+            let path = entry.map_err(|error| cannot("read", &dir, &error))?.path();
             if path.extension().is_some_and(|ending| ending == "json") {
                 records.extend(read_record(&path)?);
             }
@@ -136,34 +139,53 @@ impl TrustStore {
         Ok(records)
     }
 
-    fn room(&self) -> PathBuf {
-        self.state.join(ROOM)
+    fn dir(&self) -> PathBuf {
+        self.state.join(DIR_NAME)
     }
 
     fn path(&self, directory: &Path) -> PathBuf {
         let hash = blake3::hash(directory.as_os_str().as_bytes()).to_hex();
-        self.room().join(format!("{hash}.json"))
+        self.dir().join(format!("{hash}.json"))
     }
 
-    fn make_room(&self) -> Result<(), CommandError> {
+    /// A store in a project could have come with it, records and all.
+    fn refuse_inside(&self, directory: &Path) -> Result<(), CommandError> {
+        let state = self.state.canonicalize();
+        if !state
+            .unwrap_or_else(|_| self.state.clone())
+            .starts_with(directory)
+        {
+            return Ok(());
+        }
+        Err(CommandError::refused(
+            format!(
+                "the state directory {} lies in the project {}, so it cannot say whether that is trusted",
+                self.state.display(),
+                directory.display()
+            ),
+            "choose a state directory outside the project",
+        ))
+    }
+
+    fn create_store(&self) -> Result<(), CommandError> {
         if let Some(parent) = self.state.parent() {
             check_ancestors(parent)?;
             fs::create_dir_all(parent).map_err(|error| cannot("make", parent, &error))?;
         }
-        for dir in [&self.state, &self.room()] {
+        for dir in [&self.state, &self.dir()] {
             match fs::DirBuilder::new().mode(0o700).create(dir) {
                 Ok(()) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(cannot("make", dir, &error)),
             }
         }
-        self.check_room().map(|_| ())
+        self.check_store().map(|_| ())
     }
 
     /// Whether there is a store; one that others could have written is an error.
-    fn check_room(&self) -> Result<bool, CommandError> {
+    fn check_store(&self) -> Result<bool, CommandError> {
         check_ancestors(&self.state)?;
-        for dir in [&self.state, &self.room()] {
+        for dir in [&self.state, &self.dir()] {
             match rustix::fs::statat(CWD, dir, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(status) => check_private(dir, &status, FileType::Directory)?,
                 Err(Errno::NOENT) => return Ok(false),
@@ -255,10 +277,22 @@ mod tests {
         assert_eq!(listed, ["/p/one", "/p/two"]);
         assert!(store.remove(one).unwrap());
         assert_eq!(store.find(one).unwrap(), None);
-        for entry in fs::read_dir(store.room()).unwrap() {
+        for entry in fs::read_dir(store.dir()).unwrap() {
             assert_eq!(entry.unwrap().metadata().unwrap().mode() & 0o777, 0o600);
         }
-        assert_eq!(store.room().metadata().unwrap().mode() & 0o777, 0o700);
+        assert_eq!(store.dir().metadata().unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_store_in_the_project_is_no_answer() {
+        let temp = tempfile::tempdir().unwrap();
+        let (store, root) = (store(&temp), temp.path().canonicalize().unwrap());
+        store.find(&root).unwrap_err();
+        store.add(&root, "d", 1).unwrap_err();
+        assert!(!store.state.exists());
+        store.add(&root.join("project"), "d", 1).unwrap();
+        store.find(&root).unwrap_err();
+        assert!(store.find(&root.join("project")).unwrap().is_some());
     }
 
     #[test]
@@ -272,7 +306,7 @@ mod tests {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
         for (path, bad, good) in [
-            (store.room(), 0o777, 0o700),
+            (store.dir(), 0o777, 0o700),
             (store.state.clone(), 0o777, 0o700),
             (record.clone(), 0o666, 0o600),
             (temp.path().to_owned(), 0o777, 0o700),

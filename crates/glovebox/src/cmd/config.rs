@@ -28,7 +28,7 @@ fn explain(cx: &Cx, args: &ConfigExplainArgs) -> CommandResult {
         let data = json!({
             "settings": as_json(cx, &settings)?,
             "project": project,
-            "project_file": trust::explained_json(cx, &settings)?,
+            "project_file": trust::project_file_json(cx, &settings)?,
         });
         render::print(render::envelope(true, "configuration", &data))?;
         return Ok(0);
@@ -49,7 +49,10 @@ fn explain(cx: &Cx, args: &ConfigExplainArgs) -> CommandResult {
         }
     }
     let table = render::table(&["KEY", "VALUE", "FROM"], &rows);
-    render::print(format_args!("{}{table}", trust::explained(cx, &settings)?))?;
+    render::print(format_args!(
+        "{}{table}",
+        trust::describe_project_file(cx, &settings)?
+    ))?;
     Ok(0)
 }
 

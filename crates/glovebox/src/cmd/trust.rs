@@ -14,7 +14,7 @@ const SHOWN_DIGITS: usize = 12;
 
 /// Trusts the project's file as it is now.
 pub(crate) fn trust(cx: &Cx, args: &ProjectArgs) -> CommandResult {
-    let project = project(cx, args.project.as_deref())?;
+    let project = find_project(cx, args.project.as_deref())?;
     let mut settings = cx.load_settings(Some(&project))?;
     let demands = settings.all_demands(cx.host.home())?;
     let store = cx.trust_store(&settings)?;
@@ -125,7 +125,7 @@ pub(crate) fn trusted(cx: &Cx, args: &TrustedArgs) -> CommandResult {
 }
 
 /// State of the project's file in a word.
-const fn word(consent: Consent) -> &'static str {
+const fn consent_word(consent: Consent) -> &'static str {
     match consent {
         Consent::Unknown => "untrusted",
         Consent::Changed { .. } => "changed",
@@ -134,7 +134,7 @@ const fn word(consent: Consent) -> &'static str {
     }
 }
 
-const fn since(consent: Consent) -> Option<u64> {
+const fn consent_since(consent: Consent) -> Option<u64> {
     match consent {
         Consent::Changed { since_unix_ms } | Consent::Trusted { since_unix_ms } => {
             Some(since_unix_ms)
@@ -144,15 +144,15 @@ const fn since(consent: Consent) -> Option<u64> {
 }
 
 /// What `config explain` says about the project's file, for people.
-pub(super) fn explained(cx: &Cx, settings: &Settings) -> Result<String, CommandError> {
+pub(super) fn describe_project_file(cx: &Cx, settings: &Settings) -> Result<String, CommandError> {
     let Some(file) = &settings.project_file else {
         return Ok(String::new());
     };
     let mut text = format!(
         "{}: {}{}, BLAKE3 {}\n",
         escape_text(&file.path.display().to_string()),
-        word(file.consent),
-        since(file.consent).map_or_else(String::new, |ms| format!(" since {}", age(ms))),
+        consent_word(file.consent),
+        consent_since(file.consent).map_or_else(String::new, |ms| format!(" since {}", age(ms))),
         shown_digest(&file.digest)
     );
     for demand in settings.all_demands(cx.host.home())? {
@@ -169,7 +169,7 @@ pub(super) fn explained(cx: &Cx, settings: &Settings) -> Result<String, CommandE
 }
 
 /// The same, for programs.
-pub(super) fn explained_json(cx: &Cx, settings: &Settings) -> Result<Value, CommandError> {
+pub(super) fn project_file_json(cx: &Cx, settings: &Settings) -> Result<Value, CommandError> {
     let Some(ProjectFile {
         path,
         dir,
@@ -197,8 +197,8 @@ pub(super) fn explained_json(cx: &Cx, settings: &Settings) -> Result<Value, Comm
         "path": path.display().to_string(),
         "directory": dir.display().to_string(),
         "digest": digest,
-        "trust": word(*consent),
-        "since_unix_ms": since(*consent),
+        "trust": consent_word(*consent),
+        "since_unix_ms": consent_since(*consent),
         "needs_trust": demands,
     }))
 }
@@ -207,7 +207,7 @@ fn shown_digest(digest: &str) -> String {
     digest.chars().take(SHOWN_DIGITS).collect()
 }
 
-fn project(cx: &Cx, directory: Option<&Path>) -> Result<PathBuf, CommandError> {
+fn find_project(cx: &Cx, directory: Option<&Path>) -> Result<PathBuf, CommandError> {
     let Some(directory) = directory else {
         return host::project_dir(&cx.host);
     };

@@ -16,6 +16,8 @@ mod policy;
 mod project_env;
 mod project_file;
 mod project_rule;
+#[cfg(test)]
+mod project_tests;
 mod resolve;
 mod servers;
 mod sync;

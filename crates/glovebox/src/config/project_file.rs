@@ -76,7 +76,7 @@ pub(crate) enum Reach {
 
 impl ProjectFile {
     /// What needs consent and does not have it, given where commands run.
-    pub(crate) fn unmet(&self, is_outside_native: bool) -> Vec<&Demand> {
+    pub(crate) fn unmet_demands(&self, is_outside_native: bool) -> Vec<&Demand> {
         if matches!(self.consent, Consent::Trusted { .. } | Consent::ThisRun) {
             return Vec::new();
         }
@@ -118,7 +118,7 @@ impl Settings {
         let Some(file) = &self.project_file else {
             return Ok(());
         };
-        let unmet = file.unmet(is_outside_native);
+        let unmet = file.unmet_demands(is_outside_native);
         let Some(first) = unmet.first() else {
             return Ok(());
         };
@@ -236,7 +236,7 @@ fn refuse_variables(key: &str, raw: &Raw, place: &str) -> Result<(), CommandErro
         let Ok(variable) = EnvArg::parse(OsStr::new(&text)) else {
             continue;
         };
-        if let Some(why) = project_env::refusal(variable.name.as_bytes()) {
+        if let Some(why) = project_env::refusal_reason(variable.name.as_bytes()) {
             return Err(CommandError::refused(
                 format!(
                     "{place}: `{key}`: a project cannot set the variable `{}`, trusted or not: {why}",

@@ -61,7 +61,7 @@ impl Connections {
     }
 
     /// Waits until there is room for one more connection without the token.
-    pub(super) async fn make_room(&self) {
+    pub(super) async fn wait_for_room(&self) {
         loop {
             {
                 let mut waiting = self.waiting();
@@ -156,11 +156,11 @@ mod tests {
             let begin = Instant::now();
             let mut strangers = Vec::new();
             for _ in 0..MAX_UNAUTHENTICATED {
-                connections.make_room().await;
+                connections.wait_for_room().await;
                 strangers.push(connections.admit());
             }
             assert!(strangers.iter().all(|one| !one.evicted.is_cancelled()));
-            connections.make_room().await;
+            connections.wait_for_room().await;
             assert!(begin.elapsed() >= EVICTION_AGE);
             let evicted = |one: &Arc<Connection>| one.evicted.is_cancelled();
             assert!(evicted(&strangers[0]) && !strangers[0].authenticate());

@@ -123,7 +123,7 @@ pub fn check_reach(addr: SocketAddr, options: &HttpOptions) -> Result<(), Fault>
 async fn accept(listener: &tokio::net::TcpListener, entrance: &Arc<Entrance>) {
     let connections = Connections::new();
     loop {
-        connections.make_room().await;
+        connections.wait_for_room().await;
         let Ok((stream, _)) = listener.accept().await else {
             // No descriptors, for instance: others end, and then there are some again.
             tokio::time::sleep(ACCEPT_PAUSE).await;
