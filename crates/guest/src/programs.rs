@@ -6,21 +6,18 @@
 //! environment (`proc_pid_mem(5)`, ptrace access mode checking in `ptrace(2)`).
 
 use crate::fault;
+use glovebox_jail::memory_program;
 use glovebox_proto::{Code, Fault};
 use rustix::fd::OwnedFd;
-use rustix::fs::{MemfdFlags, Mode, SealFlags};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// Programs that are kept; the oldest goes when there is one more.
 const MAX_PROGRAMS: usize = 4;
 /// Execute, for everybody; no more.
 const EXECUTE_ONLY: Mode = Mode::XUSR.union(Mode::XGRP).union(Mode::XOTH);
-/// How often sealing is tried again, and how long after.
-const SEAL_TRIES: usize = 100;
-const SEAL_PAUSE: Duration = Duration::from_millis(2);
 
 /// The programs of one guest, by name.
 #[derive(Debug, Default)]
@@ -34,13 +31,7 @@ impl Programs {
     /// # Errors
     /// [`Code::Unsupported`] where programs in memory are forbidden.
     pub(crate) fn create() -> Result<OwnedFd, Fault> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let name = c"glovebox-program";
-        // Kernels before 6.3 do not know that execution can be meant; later ones may insist on it.
-        let made = match rustix::fs::memfd_create(name, flags | MemfdFlags::EXEC) {
-            Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
-            other => other,
-        };
+        let made = memory_program::create(c"glovebox-program");
         made.map_err(|errno| match errno {
             Errno::ACCESS | Errno::PERM => Fault::failed(
                 Code::Unsupported,
@@ -55,7 +46,7 @@ impl Programs {
     pub(crate) fn keep(&self, name: Vec<u8>, file: OwnedFd) -> Result<(), Fault> {
         let failed = |errno| fault::system(errno, "cannot seal a program in memory");
         rustix::fs::fchmod(&file, EXECUTE_ONLY).map_err(failed)?;
-        seal(&file).map_err(failed)?;
+        memory_program::seal(&file).map_err(failed)?;
         let mut held = self.held();
         held.retain(|(known, _)| *known != name);
         if held.len() >= MAX_PROGRAMS {
@@ -80,20 +71,6 @@ impl Programs {
 
     fn held(&self) -> MutexGuard<'_, VecDeque<(Vec<u8>, Arc<OwnedFd>)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Forbids every change, for good. The kernel refuses (`EBUSY`) while anybody holds one of its pages,
-/// which on a busy machine may be the kernel itself.
-fn seal(file: &OwnedFd) -> Result<(), Errno> {
-    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    let mut tries = 0;
-    loop {
-        match rustix::fs::fcntl_add_seals(file, seals) {
-            Err(Errno::BUSY) if tries < SEAL_TRIES => tries += 1,
-            done => return done,
-        }
-        std::thread::sleep(SEAL_PAUSE);
     }
 }
 

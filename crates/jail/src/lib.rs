@@ -15,6 +15,7 @@ mod identity;
 pub mod landlock;
 pub mod launch;
 pub mod mask;
+pub mod memory_program;
 mod mount;
 pub mod plan;
 pub mod probe;

@@ -9,15 +9,14 @@
 pub(crate) mod kept;
 
 use crate::fault;
+use glovebox_jail::memory_program;
 use glovebox_proto::Fault;
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::io::Errno;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// The static guest.
 pub(crate) static GUEST_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/glovebox-guest"));
@@ -30,10 +29,7 @@ pub static SCRIPTS_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/glov
 /// BLAKE3 of it, in hex.
 pub const SCRIPTS_HASH: &str = env!("GLOVEBOX_SCRIPTS_BLAKE3");
 /// Name of the memory file, and so of the guest in process lists.
-const NAME: &str = "glovebox-guest";
-/// How often sealing is tried again, and how long after; each try waits a while in the kernel too.
-const SEAL_TRIES: u32 = 50;
-const SEAL_PAUSE: Duration = Duration::from_millis(20);
+const NAME: &CStr = c"glovebox-guest";
 
 /// The guest as an executable file that nothing inside can write to.
 #[derive(Debug)]
@@ -56,7 +52,7 @@ impl GuestImage {
     /// # Errors
     /// `unavailable` when this kernel forbids executable memory files.
     pub fn new() -> Result<Self, Fault> {
-        let fd = create().map_err(|errno| {
+        let fd = memory_program::create(NAME).map_err(|errno| {
             fault::plain_io("cannot make a memory file for the guest", errno)
                 .remedy("if `sysctl vm.memfd_noexec` is 2, set it to 1 or 0")
         })?;
@@ -64,7 +60,7 @@ impl GuestImage {
         file.write_all(GUEST_BYTES)
             .map_err(|error| fault::plain_io("cannot fill the memory file for the guest", error))?;
         let fd = OwnedFd::from(file);
-        seal(&fd)
+        memory_program::seal(&fd)
             .map_err(|errno| fault::plain_io("cannot seal the memory file of the guest", errno))?;
         Ok(Self { fd })
     }
@@ -81,33 +77,10 @@ impl AsFd for GuestImage {
     }
 }
 
-/// `MFD_EXEC` says that execution is meant, which kernels from 6.3 on may insist upon and older
-/// ones do not know.
-fn create() -> Result<OwnedFd, Errno> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    match rustix::fs::memfd_create(NAME, flags | MemfdFlags::EXEC) {
-        Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
-        other => other,
-    }
-}
-
-/// Forbids every change, for good. The kernel refuses (`EBUSY`) while anybody holds one of its pages,
-/// which on a busy machine may be the kernel itself, for a moment longer than it waits by itself.
-fn seal(fd: &OwnedFd) -> Result<(), Errno> {
-    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    let mut tries = 0;
-    loop {
-        match rustix::fs::fcntl_add_seals(fd, seals) {
-            Err(Errno::BUSY) if tries < SEAL_TRIES => tries += 1,
-            done => return done,
-        }
-        std::thread::sleep(SEAL_PAUSE);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
 
     #[test]
     fn the_hash_is_that_of_the_bytes() {

@@ -167,7 +167,7 @@ impl Recorder<'_> {
                 levels.pop();
                 continue;
             };
-            if number % 256 == 0 && (self.is_stopped)() {
+            if number.is_multiple_of(256) && (self.is_stopped)() {
                 self.failure = Some(Fault::failed(Code::Cancelled, "it was cancelled"));
                 return Err(std::io::ErrorKind::Interrupted.into());
             }

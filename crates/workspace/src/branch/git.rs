@@ -316,19 +316,16 @@ fn first_line(output: Output, or: impl FnOnce(&[u8]) -> Fault) -> Result<Vec<u8>
 fn configuration(repository: &Repository) -> String {
     let format = &repository.format;
     let version = u8::from(format.objects.is_some() || format.references.is_some());
-    let mut text = format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n");
-    if let Some(sharing) = &format.sharing {
-        text.push_str(&format!("\tsharedRepository = {sharing}\n"));
-    }
-    let extensions = [
-        ("objectFormat", &format.objects),
-        ("refStorage", &format.references),
-    ];
-    text.push_str("[extensions]\n");
-    for (name, value) in extensions {
-        if let Some(value) = value {
-            text.push_str(&format!("\t{name} = {value}\n"));
-        }
-    }
-    text
+    let setting = |name: &str, value: &Option<String>| {
+        let line = |value: &String| format!("\t{name} = {value}\n");
+        value.as_ref().map(line).unwrap_or_default()
+    };
+    [
+        format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n"),
+        setting("sharedRepository", &format.sharing),
+        "[extensions]\n".to_owned(),
+        setting("objectFormat", &format.objects),
+        setting("refStorage", &format.references),
+    ]
+    .concat()
 }
