@@ -47,11 +47,18 @@ fn probe_64_report_truth() {
         } else {
             assert_eq!(map.len() % 3, 0);
         }
-        let wall = |name: &str| {
-            report.walls.iter().find(|wall| wall.name == name).unwrap_or_else(|| panic!("no wall {name}")).state
+        let line = |name: &str| {
+            report.walls.iter().find(|wall| wall.name == name).unwrap_or_else(|| panic!("no wall {name}"))
         };
+        let wall = |name: &str| line(name).state;
+        let detail = |name: &str| line(name).detail.clone();
         assert_eq!(wall("network"), LimitState::Enforced);
         assert_eq!(facts.interfaces, ["lo"], "{shape:?}");
+        assert!(detail("network").contains("interfaces inside: lo;"), "{}", detail("network"));
+        if facts.landlock_abi > 0 {
+            assert_eq!(wall("landlock"), LimitState::Enforced);
+            assert!(detail("landlock").contains("was refused"), "{}", detail("landlock"));
+        }
         assert_eq!(wall("syscalls"), LimitState::Enforced);
         assert_eq!(wall("capabilities"), LimitState::Enforced);
         assert_eq!(facts.mounts.len(), sh_ok(sandbox, "cat /proc/self/mountinfo").lines().count(), "{shape:?}");
@@ -70,6 +77,14 @@ fn shared_network_is_reported() {
         .find(|wall| wall.name == "network")
         .expect("a line on the network");
     assert_eq!(network.state, LimitState::Absent);
+    let facts = sandbox.facts().expect("facts");
+    let interfaces = format!("interfaces inside: {}", facts.interfaces.join(", "));
+    assert!(network.detail.ends_with(&interfaces), "{network:?}");
+    let is_admitted = report
+        .degraded
+        .iter()
+        .any(|line| line.contains("abstract Unix sockets"));
+    assert_eq!(is_admitted, facts.landlock_abi < 6, "{:?}", report.degraded);
     let own = std::fs::read_link("/proc/self/ns/net").expect("the host's own");
     assert_eq!(
         sh_ok(&sandbox, "readlink /proc/self/ns/net").trim(),

@@ -27,7 +27,14 @@ use std::process::Command;
 const UNPRIVILEGED_ID: u32 = 65534;
 
 /// Suites that try both users by themselves, or are about no user at all.
-const BOTH_ALREADY: [&str; 5] = ["flow", "agent", "mcp", "kernel", "architecture"];
+const BOTH_ALREADY: [&str; 6] = [
+    "flow",
+    "agent",
+    "mcp",
+    "kernel",
+    "architecture",
+    "lies",
+];
 /// Suites that start a second program from where cargo built it.
 const IN_PLACE: [&str; 1] = ["registry"];
 

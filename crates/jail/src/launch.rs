@@ -351,7 +351,7 @@ fn await_ready(
             Ok(Some((Report::Counters, fds))) => counters = Counters::new(fds),
             Ok(Some((Report::Ready(self_test), _))) => {
                 return Ok(Said {
-                    self_test,
+                    self_test: *self_test,
                     degraded,
                     layers,
                     counters,

@@ -9,6 +9,7 @@ use crate::identity;
 use crate::mount;
 use crate::plan::{MapWriter, Step};
 use crate::spec::WORKSPACE;
+use crate::stage0::mountinfo::unescape;
 use crate::stage0::staging::{self, mkdir, touch};
 use crate::stage0::{Broken, Context as _, Ended, child, parent};
 use crate::sys::{once, unshare::unshare};
@@ -17,8 +18,6 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, fsconfig_reconfigure, fsconfig_set_flag};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Most bytes of the list of mounts that are looked at.
@@ -356,23 +355,6 @@ fn children_of_root(text: &[u8]) -> Option<Vec<PathBuf>> {
     let (root, ..) = lines().find(|(_, _, at)| *at == b"/")?;
     let children = lines().filter(|(_, parent, at)| *parent == root && *at != b"/");
     children.map(|(_, _, at)| unescape(at)).collect()
-}
-
-/// Blanks and backslashes stand as three octal digits.
-fn unescape(text: &[u8]) -> Option<PathBuf> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first == b'\\' {
-            let digits = std::str::from_utf8(after.get(..3)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 8).ok()?);
-            rest = &after[3..];
-        } else {
-            bytes.push(*first);
-        }
-    }
-    Some(Path::new(OsStr::from_bytes(&bytes)).to_owned())
 }
 
 #[cfg(test)]

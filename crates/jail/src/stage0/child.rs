@@ -1,6 +1,7 @@
 //! The child's half: mounts, pivot, seal, self-test.
 
 use super::examination::examine;
+use super::observation::{self, HostProc};
 use super::staging::{mkdir, touch};
 use super::{Broken, Context as _, Ended, Go, Inside, Report, SelfTest, Walls, settings, staging};
 use crate::bounds::{BOUNDS, Mechanism, SOFT_OPEN_FILES, TERMINALS};
@@ -39,7 +40,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
     match built {
         Ok((landlock, self_test)) => {
             drop(gate);
-            if channel::send(&control, &Report::Ready(self_test.clone()), &[]).is_err() {
+            if channel::send(&control, &Report::Ready(Box::new(self_test.clone())), &[]).is_err() {
                 return Err(Ended(1));
             }
             Ok(Inside {
@@ -132,6 +133,7 @@ fn assemble(
     let unset = settings::set_user_namespace()?;
     // Before its maker loses sight of the host's /proc.
     enter_network(network, plan.own_network)?;
+    let host_proc = HostProc::open()?;
     mounts.pivot()?;
     clock.mark("mounts");
 
@@ -142,6 +144,10 @@ fn assemble(
     let built = Walls::of(plan).build().map_err(|error| {
         Broken::new(format!("build the Landlock rules ({error})"), Errno::INVAL)
     })?;
+    let ruleset = built.fd.as_ref().map(AsFd::as_fd);
+    let trial = ruleset
+        .map(|ruleset| observation::begin_landlock_trial(ruleset, &host_proc))
+        .transpose()?;
     seccomp::install(seccomp::Profile::Default).map_err(|error| {
         Broken::new(
             format!("install the system-call filter ({error})"),
@@ -149,7 +155,12 @@ fn assemble(
         )
     })?;
     clock.mark("seal");
+    let observed = observation::observe(plan, &host_proc, trial)?;
     let mut self_test = examine(built.abi);
+    self_test.observed = observed;
+    self_test.max_user_namespaces = host_proc.max_user_namespaces();
+    self_test.open_fds = host_proc.open_fds()?;
+    drop(host_proc);
     clock.mark("self-test");
     self_test.timings_us = clock.marks;
     self_test.unset_bounds = unset;

@@ -2,19 +2,28 @@
 
 use super::SelfTest;
 use crate::sys::once;
+use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, SocketType};
 
-/// Tries what must fail, and reads back what must hold.
+/// Tries what must fail, and reads back what must hold. What is read through `/proc` comes from
+/// [`super::observation`].
 pub(super) fn examine(landlock_abi: u32) -> SelfTest {
     let caps = rustix::thread::capabilities(None).ok();
-    let bounding = (0..u64::BITS).fold(0_u64, |set, bit| {
+    let mut bounding = 0_u64;
+    for bit in 0..u64::BITS {
         let cap = rustix::thread::CapabilitySet::from_bits_retain(1 << bit);
         match rustix::thread::capability_is_in_bounding_set(cap) {
-            Ok(true) => set | (1 << bit),
-            _ => set,
+            Ok(true) => bounding |= 1 << bit,
+            Ok(false) => {}
+            // The first number the kernel does not know ends the list.
+            Err(Errno::INVAL) if bit > 0 => break,
+            Err(_) => {
+                bounding = u64::MAX;
+                break;
+            }
         }
-    });
+    }
     let vsock = AddressFamily::from_raw(libc::AF_VSOCK as _);
     SelfTest {
         pid: rustix::process::getpid().as_raw_nonzero().get(),
@@ -30,15 +39,10 @@ pub(super) fn examine(landlock_abi: u32) -> SelfTest {
             .is_err(),
         vsock_denied: rustix::net::socket(vsock, SocketType::STREAM, None).is_err(),
         userns_denied: once::try_user_namespace().is_err(),
-        max_user_namespaces: std::fs::read_to_string("/proc/sys/user/max_user_namespaces")
-            .ok()
-            .and_then(|text| text.trim().parse().ok()),
-        open_fds: open_fds(),
         cwd: std::env::current_dir()
             .map(|path| path.to_string_lossy().into_owned())
             .unwrap_or_default(),
-        unset_bounds: Vec::new(),
-        timings_us: Vec::new(),
+        ..SelfTest::default()
     }
 }
 
@@ -50,18 +54,4 @@ fn seccomp_mode() -> u32 {
         Ok(Mode::Strict) => 1,
         _ => 0,
     }
-}
-
-fn open_fds() -> Vec<i32> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
-        return Vec::new();
-    };
-    let mut fds: Vec<i32> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|fd| *fd > 2)
-        .collect();
-    // The last one is the directory being read.
-    fds.pop();
-    fds
 }

@@ -21,6 +21,8 @@
 
 pub(crate) mod child;
 mod examination;
+pub(crate) mod mountinfo;
+pub mod observation;
 pub(crate) mod parent;
 mod settings;
 pub(crate) mod staging;
@@ -31,6 +33,7 @@ use crate::plan::{BytePath, Identity, Plan, Source};
 use crate::program;
 use crate::sys::clone::{self, Side};
 use crate::sys::once;
+use observation::Observation;
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -69,7 +72,7 @@ pub(crate) enum Report {
     /// What tells how much memory the kernel keeps for the sandbox ([`crate::counters`]); comes along.
     Counters,
     /// The sandbox is complete and has checked itself.
-    Ready(SelfTest),
+    Ready(Box<SelfTest>),
     /// A step failed; the start is over.
     Broken(Broken),
 }
@@ -139,6 +142,8 @@ pub struct SelfTest {
     pub cwd: String,
     /// Names of [`crate::bounds::BOUNDS`] that could not be set here.
     pub unset_bounds: Vec<String>,
+    /// What it sees and met, for the owner to compare with the plan.
+    pub observed: Observation,
     /// Microseconds from the receipt of the plan to the end of each phase.
     pub timings_us: Vec<(String, u64)>,
 }

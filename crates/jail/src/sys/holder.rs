@@ -48,7 +48,7 @@ impl Holder {
 
     /// # Safety
     /// `entry` must follow the rules of [`raw`] and not return; `argument` must outlive the result.
-    unsafe fn run<S>(
+    pub(super) unsafe fn run<S>(
         namespaces: i32,
         entry: unsafe extern "C" fn(*const S) -> !,
         argument: *const S,
@@ -82,6 +82,13 @@ impl Holder {
         !matches!(found, Ok(None) | Err(Errno::INTR))
     }
 
+    /// Waits for one that ends by itself.
+    pub(super) fn wait(&self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let wait = || rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
+        while wait().err() == Some(Errno::INTR) {}
+    }
+
     /// Its id, its own for as long as this lives.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
@@ -104,7 +111,7 @@ impl Drop for Holder {
     clippy::inline_always,
     reason = "as the system calls it consists of; there is little stack"
 )]
-fn follow(owner: usize) -> bool {
+pub(super) fn follow(owner: usize) -> bool {
     let kill = libc::SIGKILL as usize;
     // SAFETY: prctl(2) with PR_SET_PDEATHSIG, and getppid(2), take no pointers.
     let parent = unsafe {
@@ -118,7 +125,7 @@ fn follow(owner: usize) -> bool {
     parent as usize == owner
 }
 
-fn exit() -> ! {
+pub(super) fn exit() -> ! {
     loop {
         // SAFETY: exit(2) takes no pointers.
         unsafe { raw::syscall(libc::SYS_exit, [0; 5]) };

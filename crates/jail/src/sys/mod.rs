@@ -3,8 +3,11 @@
 
 pub(crate) mod append;
 pub(crate) mod clone;
+pub(crate) mod filter_trial;
 pub(crate) mod holder;
+pub(crate) mod ids;
 pub(crate) mod landlock;
+pub(crate) mod landlock_trial;
 pub(crate) mod mount_attr;
 pub(crate) mod once;
 pub(crate) mod seccomp;

@@ -49,7 +49,12 @@ pub(crate) fn new_session_keyring() -> Result<(), Errno> {
             std::ptr::null::<libc::c_char>(),
         )
     };
-    if result >= 0 { Ok(()) } else { Err(last()) }
+    match result {
+        // The id of the new keyring. None is zero.
+        1.. => Ok(()),
+        0 => Err(Errno::INVAL),
+        _ => Err(last()),
+    }
 }
 
 /// Tries to enter a new user namespace; the self-test wants this to fail.

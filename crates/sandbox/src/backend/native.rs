@@ -7,6 +7,8 @@
 mod account;
 mod layering;
 mod prepare;
+mod verification;
+mod walls;
 
 use layering::Ground;
 pub(crate) use layering::Layering;
@@ -193,6 +195,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
     let reference = u32::try_from(launched.init.pid)
         .ok()
         .and_then(ProcessRef::of);
+    let wrong = verification::differences(&spec, &plan, &launched.self_test);
     let is_countable = launched.counters.is_some() || !plan.counts_memory;
     let layers = launched.layers.map(Arc::new);
     let instruments = Instruments {
@@ -218,7 +221,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         layers: Mutex::new(layers),
     };
     // An owner that is dropped ends its sandbox.
-    account::judge(&launched.self_test)?;
+    account::judge(&launched.self_test, wrong)?;
     if !is_countable {
         return Err(fault::internal(
             "the sandbox did not hand over what counts its memory",

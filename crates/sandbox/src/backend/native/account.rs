@@ -1,6 +1,6 @@
 //! After the start: what holds, what was found inside, and whether that is good enough.
 
-use super::controllers;
+use super::{controllers, walls};
 use crate::report::{self, Identity};
 use crate::{LimitFact, Name, Report};
 use glovebox_jail::bounds;
@@ -8,7 +8,7 @@ use glovebox_jail::cgroup::{self, Cgroup, Controller};
 use glovebox_jail::launch::Launched;
 use glovebox_jail::plan::{MapWriter, Plan};
 use glovebox_jail::spec::{
-    Layers, LimitKind, LimitState, Net, RootFs, Spec, WORKSPACE, WorkspaceAccess,
+    Layers, LimitKind, LimitState, RootFs, Spec, WORKSPACE, WorkspaceAccess,
 };
 use glovebox_jail::stage0::SelfTest;
 use glovebox_proto::{Code, Fault};
@@ -78,9 +78,9 @@ pub(super) fn limits(spec: &Spec, group: Result<&Cgroup, &str>) -> Vec<LimitFact
         .collect()
 }
 
-/// Compares what the guest found inside with what was wanted. Any difference ends the start.
-pub(super) fn judge(found: &SelfTest) -> Result<(), Fault> {
-    let mut wrong = Vec::new();
+/// Compares what the guest found inside with what was wanted. Any difference ends the start; `wrong` has those
+/// that were found already.
+pub(super) fn judge(found: &SelfTest, mut wrong: Vec<String>) -> Result<(), Fault> {
     let mut check = |holds: bool, what: &str| {
         if !holds {
             wrong.push(what.to_owned());
@@ -192,7 +192,7 @@ pub(super) fn report(
     launched: &Launched,
     prepared_us: u64,
 ) -> Report {
-    use LimitState::{Absent, Approximate, Enforced};
+    use LimitState::{Approximate, Enforced};
     let found = &launched.self_test;
     let mut report = Report::new("native", name.as_str());
     report.kernel = rustix::system::uname()
@@ -244,10 +244,7 @@ pub(super) fn report(
         }
     }
     workspace_wall(&mut report, spec, plan);
-    match spec.net {
-        Net::None => report.wall("network", Enforced, "own namespace, loopback only"),
-        Net::Host => report.wall("network", Absent, "the host's network is shared"),
-    }
+    walls::network(&mut report, spec, found);
     report.wall(
         "processes",
         Enforced,
@@ -255,14 +252,7 @@ pub(super) fn report(
     );
     report.wall("capabilities", Enforced, "none in any set; no_new_privs");
     report.wall("syscalls", Enforced, "seccomp allow-list");
-    match found.landlock_abi {
-        0 => report.wall(
-            "landlock",
-            Absent,
-            "this kernel has none; the mounts still hold",
-        ),
-        abi => report.wall("landlock", Enforced, format!("ABI {abi}, on every command")),
-    }
+    walls::landlock(&mut report, found);
     let detail = match found.max_user_namespaces {
         Some(0) => "none can be made, by kernel limit and seccomp",
         _ => "refused by seccomp alone",

@@ -1,0 +1,85 @@
+//! One mount of a process, read from its `mountinfo`.
+
+use crate::plan::BytePath;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+/// One line of `mountinfo` (`proc_pid_mountinfo(5)`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountEntry {
+    /// Where it is.
+    pub target: BytePath,
+    /// Type of its file system.
+    pub kind: String,
+    /// Nothing can be written through it.
+    pub is_read_only: bool,
+    /// Set-user-id bits and file capabilities have no effect in it.
+    pub is_without_set_user_id: bool,
+    /// Device nodes have no effect in it.
+    pub is_without_devices: bool,
+    /// Mounts made elsewhere do not appear in it, nor the other way round.
+    pub is_private: bool,
+}
+
+impl MountEntry {
+    /// `None` for what is no such line.
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        let mut fields = line.split(|byte| *byte == b' ').skip(4);
+        let (target, options) = (fields.next()?, fields.next()?);
+        // Optional fields tell the peers of a mount, and end with a dash.
+        let is_private = fields.next()? == b"-";
+        let kind = if is_private {
+            fields.next()?
+        } else {
+            fields.find(|field| *field == b"-")?;
+            fields.next()?
+        };
+        let has = |word: &[u8]| options.split(|byte| *byte == b',').any(|own| own == word);
+        Some(Self {
+            target: unescape(target)?.into(),
+            kind: String::from_utf8_lossy(kind).into_owned(),
+            is_read_only: has(b"ro"),
+            is_without_set_user_id: has(b"nosuid"),
+            is_without_devices: has(b"nodev"),
+            is_private,
+        })
+    }
+}
+
+/// Blanks and backslashes stand as three octal digits.
+pub(crate) fn unescape(text: &[u8]) -> Option<PathBuf> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first == b'\\' {
+            let digits = std::str::from_utf8(after.get(..3)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 8).ok()?);
+            rest = &after[3..];
+        } else {
+            bytes.push(*first);
+        }
+    }
+    Some(OsString::from_vec(bytes).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_line_of_mountinfo_is_understood() {
+        let line = br"36 35 98:0 /a /with\040blank\134s ro,nosuid,relatime master:1 shared:2 - ext4 /dev/x rw";
+        let entry = MountEntry::parse(line).unwrap();
+        assert_eq!(entry.target.as_path(), Path::new(r"/with blank\s"));
+        assert_eq!(entry.kind, "ext4");
+        assert!(entry.is_read_only && entry.is_without_set_user_id);
+        assert!(!entry.is_without_devices && !entry.is_private);
+        let own = MountEntry::parse(b"1 2 0:3 / / rw,nodev - tmpfs none rw").unwrap();
+        assert!(own.is_private && own.is_without_devices && !own.is_read_only);
+        assert_eq!(MountEntry::parse(b"1 2 0:3 / /"), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! System calls made to see that the filter answers them.
+//!
+//! The mode the kernel reports says that there is a filter, and under a container engine there is one before
+//! ours. So calls are made whose answer under our table differs from that of a kernel without it, for a process
+//! without capabilities. None has an effect where nothing filters it. They are calls that the set-up makes
+//! too: a filter around us that ends whoever makes a call it does not expect does not meet new ones here.
+#![expect(
+    unsafe_code,
+    reason = "arguments that no safe wrapper would pass: none of them is valid"
+)]
+
+use libc::c_long;
+
+/// One call, and what the filter answers.
+struct Trial {
+    name: &'static str,
+    number: c_long,
+    arguments: [c_long; 5],
+    answer: i32,
+}
+
+const KEYCTL_GET_KEYRING_ID: c_long = 0;
+const KEY_SPEC_SESSION_KEYRING: c_long = -3;
+
+const TRIALS: &[Trial] = &[
+    // Of no namespaces: done without a filter.
+    Trial {
+        name: "unshare",
+        number: libc::SYS_unshare,
+        arguments: [0; 5],
+        answer: libc::EPERM,
+    },
+    // Of no descriptor: EBADF without a filter.
+    Trial {
+        name: "setns",
+        number: libc::SYS_setns,
+        arguments: [-1, 0, 0, 0, 0],
+        answer: libc::EPERM,
+    },
+    // Of no attributes: EINVAL without a filter.
+    Trial {
+        name: "mount_setattr",
+        number: libc::SYS_mount_setattr,
+        arguments: [-1, 0, 0, 0, 0],
+        answer: libc::EPERM,
+    },
+    // A question: the id of the keyring without a filter.
+    Trial {
+        name: "keyctl",
+        number: libc::SYS_keyctl,
+        arguments: [KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0, 0, 0],
+        answer: libc::EPERM,
+    },
+    // Refused by argument. Of no descriptor: EBADF without a filter.
+    Trial {
+        name: "ioctl TIOCSTI",
+        number: libc::SYS_ioctl,
+        arguments: [-1, libc::TIOCSTI as c_long, 0, 0, 0],
+        answer: libc::EPERM,
+    },
+    // Refused by argument. Without a filter it makes a socket, and where it cannot, it says why in other words.
+    Trial {
+        name: "socket NETLINK",
+        number: libc::SYS_socket,
+        arguments: [
+            libc::AF_NETLINK as c_long,
+            (libc::SOCK_RAW | libc::SOCK_CLOEXEC) as c_long,
+            libc::NETLINK_ROUTE as c_long,
+            0,
+            0,
+        ],
+        answer: libc::EAFNOSUPPORT,
+    },
+];
+
+/// The calls that were answered by something else than the filter, each with that answer.
+pub(crate) fn unfiltered() -> Vec<String> {
+    TRIALS
+        .iter()
+        .filter_map(|trial| {
+            let [first, second, third, fourth, fifth] = trial.arguments;
+            // SAFETY: all arguments are integers or null, and no call here does anything with them but
+            // refuse them: the reasons stand beside the trials. The socket of the last one is never made
+            // under the filter, and is closed on exec otherwise.
+            let result =
+                unsafe { libc::syscall(trial.number, first, second, third, fourth, fifth) };
+            if result >= 0 {
+                return Some(format!("{} answered {result}", trial.name));
+            }
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            (errno != Some(trial.answer)).then(|| {
+                format!(
+                    "{} answered error {}",
+                    trial.name,
+                    errno.unwrap_or_default()
+                )
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_filter_no_trial_has_its_answer() {
+        assert_eq!(unfiltered().len(), TRIALS.len(), "{:?}", unfiltered());
+    }
+
+    #[test]
+    fn under_the_filter_every_trial_has_its_answer() {
+        // A filter installed for all threads would meet the other tests as well.
+        let out = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "sys::filter_trial::tests::child", "--ignored"])
+            .output()
+            .unwrap();
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stdout)
+        );
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own by the test above"]
+    fn child() {
+        rustix::thread::set_no_new_privs(true).unwrap();
+        crate::seccomp::install(crate::seccomp::Profile::Default).unwrap();
+        assert_eq!(unfiltered(), Vec::<String>::new());
+    }
+}

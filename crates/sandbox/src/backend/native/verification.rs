@@ -1,0 +1,286 @@
+//! What the first process of a sandbox saw, compared with what was planned. Every difference is a sentence,
+//! and any one of them ends the start: a report never names a wall that was not seen.
+
+use glovebox_jail::plan::{MapWriter, Plan, Step};
+use glovebox_jail::spec::{Net, Spec};
+use glovebox_jail::stage0::SelfTest;
+use glovebox_jail::stage0::observation::{self, MountEntry, NamespaceId, Observation};
+use rustix::io::Errno;
+use rustix::process::Resource;
+use std::path::Path;
+
+/// Everything in which a sandbox is not what was planned.
+pub(super) fn differences(spec: &Spec, plan: &Plan, found: &SelfTest) -> Vec<String> {
+    match observation::own_namespaces() {
+        Ok(own) => compare(spec, plan, found, &own),
+        Err(error) => vec![format!(
+            "the namespaces cannot be compared with those of the host ({error})"
+        )],
+    }
+}
+
+fn compare(spec: &Spec, plan: &Plan, found: &SelfTest, own: &[NamespaceId]) -> Vec<String> {
+    let seen = &found.observed;
+    let mut wrong = Vec::new();
+    compare_identity(plan, seen, &mut wrong);
+    compare_namespaces(spec, plan, seen, own, &mut wrong);
+    compare_mounts(plan, &seen.mounts, &mut wrong);
+    for (place, errno) in &seen.write_trials {
+        // A kernel without this directory.
+        let is_refused = [Errno::ROFS, Errno::NOENT]
+            .map(Errno::raw_os_error)
+            .contains(errno);
+        if !is_refused {
+            wrong.push(format!("{place} is not read-only"));
+        }
+    }
+    compare_limits(plan, seen, &mut wrong);
+    if !seen.unfiltered.is_empty() {
+        wrong.push(format!(
+            "the system-call filter does not filter: {}",
+            seen.unfiltered.join(", ")
+        ));
+    }
+    compare_landlock(spec, found, &mut wrong);
+    wrong
+}
+
+fn compare_identity(plan: &Plan, seen: &Observation, wrong: &mut Vec<String>) {
+    if seen.uids != [plan.seal.uid; 3] || seen.gids != [plan.seal.gid; 3] {
+        wrong.push(format!(
+            "the guest has the user ids {:?} and the group ids {:?}",
+            seen.uids, seen.gids
+        ));
+    }
+    // With one id the kernel keeps the caller's groups.
+    if plan.identity.writer != MapWriter::Single && !seen.groups.is_empty() {
+        wrong.push(format!("the guest is in the groups {:?}", seen.groups));
+    }
+    if seen.cap_inheritable != 0 {
+        wrong.push("capabilities can be inherited".to_owned());
+    }
+    if !seen.is_root_powerless {
+        wrong.push("programs executed by root would gain capabilities".to_owned());
+    }
+    if seen.is_dumpable {
+        wrong.push("the guest can be traced by commands".to_owned());
+    }
+    if !seen.are_streams_null {
+        wrong.push("the guest has standard streams of the host".to_owned());
+    }
+}
+
+fn compare_namespaces(
+    spec: &Spec,
+    plan: &Plan,
+    seen: &Observation,
+    own: &[NamespaceId],
+    wrong: &mut Vec<String>,
+) {
+    for name in observation::NAMESPACES {
+        let of = |list: &[NamespaceId]| list.iter().find(|found| found.name == name).cloned();
+        let (inside, outside) = (of(&seen.namespaces), of(own));
+        let is_shared = inside == outside;
+        let may_be_shared = name == "net" && spec.net == Net::Host;
+        if inside.is_none() || outside.is_none() {
+            wrong.push(format!("the {name} namespace is not known"));
+        } else if is_shared && !may_be_shared {
+            wrong.push(format!("the {name} namespace is the host's"));
+        } else if may_be_shared && !is_shared {
+            wrong.push(format!("the {name} namespace is not the host's"));
+        }
+    }
+    if seen.hostname != plan.hostname {
+        wrong.push("the host name is not the sandbox's own".to_owned());
+    }
+    if spec.net == Net::None {
+        if seen.interfaces != ["lo"] {
+            wrong.push(format!(
+                "there are network interfaces besides loopback: {}",
+                seen.interfaces.join(", ")
+            ));
+        }
+        if !seen.routes.is_empty() {
+            wrong.push(format!(
+                "there is a way to other machines: {}",
+                seen.routes.join(", ")
+            ));
+        }
+    }
+}
+
+fn compare_mounts(plan: &Plan, mounts: &[MountEntry], wrong: &mut Vec<String>) {
+    let planned = planned_mounts(plan);
+    for wanted in planned.iter().filter(|wanted| wanted.is_required) {
+        let found = mounts
+            .iter()
+            .rev()
+            .find(|mount| mount.target.as_path() == wanted.target);
+        let is_right = found.is_some_and(|mount| {
+            wanted.kind.is_none_or(|kind| mount.kind == kind)
+                && (mount.is_read_only || !wanted.is_read_only)
+        });
+        if !is_right {
+            wrong.push(format!(
+                "{} is not mounted as planned",
+                wanted.target.display()
+            ));
+        }
+    }
+    for mount in mounts {
+        let target = mount.target.as_path();
+        // The planned mount that this is, or that it came along with.
+        let nearest = planned
+            .iter()
+            .filter(|wanted| {
+                target == wanted.target
+                    || (wanted.is_recursive && target.starts_with(wanted.target))
+            })
+            .max_by_key(|wanted| wanted.target.components().count());
+        let shown = target.display();
+        match nearest {
+            None => wrong.push(format!("{shown} is mounted, which was not planned")),
+            Some(wanted) if wanted.is_read_only && !mount.is_read_only => {
+                wrong.push(format!("{shown} can be written to"));
+            }
+            Some(_) => {}
+        }
+        if !mount.is_without_set_user_id {
+            wrong.push(format!("set-user-id programs work in {shown}"));
+        }
+        if !mount.is_without_devices && !target.starts_with("/dev") {
+            wrong.push(format!("device nodes work in {shown}"));
+        }
+        if !mount.is_private {
+            wrong.push(format!("{shown} shares mounts with the host"));
+        }
+    }
+}
+
+/// One mount of a plan.
+struct PlannedMount<'a> {
+    target: &'a Path,
+    /// Type of the file system, where it is ours.
+    kind: Option<&'static str>,
+    /// It must be there. What is made read-only or covered may not exist on a machine.
+    is_required: bool,
+    is_read_only: bool,
+    /// What is mounted below it on the host comes along.
+    is_recursive: bool,
+}
+
+fn planned_mounts(plan: &Plan) -> Vec<PlannedMount<'_>> {
+    let mount = |target| PlannedMount {
+        target,
+        kind: None,
+        is_required: true,
+        is_read_only: false,
+        is_recursive: false,
+    };
+    let mut planned = Vec::new();
+    for step in &plan.steps {
+        match step {
+            Step::Overlay {
+                target,
+                is_read_only,
+                ..
+            } => planned.push(PlannedMount {
+                kind: Some("overlay"),
+                is_read_only: *is_read_only,
+                ..mount(target.as_path())
+            }),
+            Step::Bind { source, target } => {
+                let source = plan.sources.get(*source);
+                planned.push(PlannedMount {
+                    is_read_only: source.is_none_or(|source| source.is_read_only),
+                    is_recursive: source.is_some_and(|source| source.is_recursive),
+                    ..mount(target.as_path())
+                });
+            }
+            // What is made read-only or covered in it is part of it.
+            Step::Proc { .. } => planned.push(PlannedMount {
+                kind: Some("proc"),
+                is_recursive: true,
+                ..mount(Path::new("/proc"))
+            }),
+            Step::Dev { .. } => {
+                planned.push(PlannedMount {
+                    kind: Some("tmpfs"),
+                    is_read_only: true,
+                    ..mount(Path::new("/dev"))
+                });
+                planned.extend(
+                    [
+                        "/dev/null",
+                        "/dev/zero",
+                        "/dev/full",
+                        "/dev/random",
+                        "/dev/urandom",
+                        "/dev/tty",
+                        "/dev/pts",
+                        "/dev/shm",
+                    ]
+                    .map(|node| mount(Path::new(node))),
+                );
+            }
+            Step::Cover { target } => planned.push(PlannedMount {
+                is_required: false,
+                is_read_only: true,
+                ..mount(target.as_path())
+            }),
+        }
+    }
+    planned
+}
+
+fn compare_limits(plan: &Plan, seen: &Observation, wrong: &mut Vec<String>) {
+    let wanted = [
+        (Resource::Core, Some(1)),
+        (Resource::Memlock, Some(64 << 10)),
+        (Resource::Fsize, plan.seal.file_bytes),
+        (Resource::Nproc, plan.seal.processes),
+    ];
+    for (resource, most) in wanted {
+        let Some(most) = most else { continue };
+        let found = seen
+            .limits
+            .iter()
+            .find(|limit| limit.resource == resource as u32);
+        let holds = found.is_some_and(|limit| {
+            let values = [limit.soft, limit.hard];
+            values
+                .iter()
+                .all(|value| value.is_some_and(|value| value <= most))
+        });
+        if !holds {
+            wrong.push(format!(
+                "the limit {resource:?} of the guest's own is not set"
+            ));
+        }
+    }
+}
+
+fn compare_landlock(spec: &Spec, found: &SelfTest, wrong: &mut Vec<String>) {
+    let Some(trial) = found.observed.landlock else {
+        if found.landlock_abi != 0 {
+            wrong.push("the Landlock rules were not tried".to_owned());
+        }
+        return;
+    };
+    if !trial.is_refused {
+        wrong.push("the Landlock rules refuse nothing".to_owned());
+    }
+    if !trial.is_granted {
+        wrong.push("the Landlock rules refuse what they grant".to_owned());
+    }
+    let is_scoped = spec.net == Net::Host && found.landlock_abi >= 6;
+    if is_scoped && !trial.is_abstract_socket_refused {
+        wrong.push("the Landlock rules do not refuse abstract sockets of the host".to_owned());
+    }
+    if !trial.has_own_descriptors {
+        wrong.push("commands share descriptors with the guest".to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests;

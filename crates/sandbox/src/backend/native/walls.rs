@@ -1,0 +1,120 @@
+//! Lines of the isolation report that say what was seen and tried inside, and not what was asked for.
+
+use crate::Report;
+use glovebox_jail::spec::{LimitState, Net, Spec};
+use glovebox_jail::stage0::SelfTest;
+
+/// The first ABI of Landlock with which abstract Unix sockets can be refused.
+const SCOPE_ABI: u32 = 6;
+
+/// What can be reached beyond the sandbox.
+pub(super) fn network(report: &mut Report, spec: &Spec, found: &SelfTest) {
+    let seen = &found.observed;
+    let interfaces = seen.interfaces.join(", ");
+    match spec.net {
+        Net::None => report.wall(
+            "network",
+            LimitState::Enforced,
+            format!("own namespace; interfaces inside: {interfaces}; no route beyond them"),
+        ),
+        Net::Host => {
+            report.wall(
+                "network",
+                LimitState::Absent,
+                format!("the host's network is shared; interfaces inside: {interfaces}"),
+            );
+            if !seen
+                .landlock
+                .is_some_and(|trial| trial.is_abstract_socket_refused)
+            {
+                let has = match found.landlock_abi {
+                    0 => "none".to_owned(),
+                    abi => format!("ABI {abi}"),
+                };
+                report.degraded.push(format!(
+                    "abstract Unix sockets of the host can be reached from inside: refusing them takes \
+                     Landlock ABI {SCOPE_ABI}, and this kernel has {has}"
+                ));
+            }
+        }
+    }
+}
+
+/// The second wall around files.
+pub(super) fn landlock(report: &mut Report, found: &SelfTest) {
+    match (found.landlock_abi, found.observed.landlock) {
+        (abi, Some(trial)) if trial.is_refused => report.wall(
+            "landlock",
+            LimitState::Enforced,
+            format!(
+                "ABI {abi}, on every command; a process under it was refused what no rule grants"
+            ),
+        ),
+        _ => report.wall(
+            "landlock",
+            LimitState::Absent,
+            "this kernel has none; the mounts still hold",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glovebox_jail::stage0::observation::{LandlockTrial, Observation};
+
+    fn found(landlock_abi: u32, trial: Option<LandlockTrial>) -> SelfTest {
+        SelfTest {
+            landlock_abi,
+            observed: Observation {
+                interfaces: vec!["lo".to_owned(), "eth0".to_owned()],
+                landlock: trial,
+                ..Observation::default()
+            },
+            ..SelfTest::default()
+        }
+    }
+
+    fn lines(spec: &Spec, found: &SelfTest) -> Report {
+        let mut report = Report::new("native", "box");
+        network(&mut report, spec, found);
+        landlock(&mut report, found);
+        report
+    }
+
+    #[test]
+    fn a_shared_network_without_scopes_is_degraded() {
+        let spec = Spec {
+            net: Net::Host,
+            ..Spec::default()
+        };
+        let refused = LandlockTrial {
+            is_refused: true,
+            is_granted: true,
+            has_own_descriptors: true,
+            is_abstract_socket_refused: false,
+        };
+        let old = lines(&spec, &found(5, Some(refused)));
+        assert_eq!(old.degraded.len(), 1);
+        assert!(old.degraded[0].contains("ABI 5"), "{:?}", old.degraded);
+        assert!(old.walls[0].detail.contains("lo, eth0"));
+        let without = lines(&spec, &found(0, None));
+        assert!(without.degraded[0].contains("none"));
+        assert_eq!(without.walls[1].state, LimitState::Absent);
+        // The twin: refused, so there is nothing to say.
+        let scoped = LandlockTrial {
+            is_abstract_socket_refused: true,
+            ..refused
+        };
+        let new = lines(&spec, &found(7, Some(scoped)));
+        assert_eq!(new.degraded, Vec::<String>::new());
+        assert_eq!(new.walls[1].state, LimitState::Enforced);
+    }
+
+    #[test]
+    fn a_network_of_its_own_has_no_abstract_sockets_of_the_host() {
+        let own = lines(&Spec::default(), &found(0, None));
+        assert_eq!(own.degraded, Vec::<String>::new());
+        assert_eq!(own.walls[0].state, LimitState::Enforced);
+    }
+}
