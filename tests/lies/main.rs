@@ -264,6 +264,48 @@ fn lies_about_landlock_with_a_shared_network() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// `doctor` finds out that a wall is accepted and not applied.
+#[test]
+fn lies_to_the_doctor() {
+    if !has_program("perl") {
+        skip!("needs perl");
+    }
+    let state_of = |person: &Person, call: Call, finding: &str| {
+        let output = glovebox_under(person, call, Lie::NoEffect)
+            .args(["doctor", "--json"])
+            .output()
+            .unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let findings = report["data"]["findings"].as_array().unwrap();
+        let found = findings.iter().find(|found| found["id"] == finding);
+        found.unwrap()["state"].as_str().unwrap().to_owned()
+    };
+    let find = |name: &str| {
+        CONFINEMENT
+            .into_iter()
+            .find(|call| call.name == name)
+            .unwrap()
+    };
+    Person::each(|person| {
+        assert_eq!(
+            state_of(person, UNUSED, "seccomp"),
+            "ok",
+            "as {}",
+            person.name()
+        );
+        assert_eq!(
+            state_of(person, find("seccomp"), "seccomp"),
+            "missing",
+            "as {}",
+            person.name()
+        );
+        if state_of(person, UNUSED, "landlock") == "ok" {
+            let state = state_of(person, find("landlock_restrict_self"), "landlock");
+            assert_eq!(state, "missing", "as {}", person.name());
+        }
+    });
+}
+
 /// What a person's sandboxes are tried against: files and a process outside.
 struct Scene<'a> {
     person: &'a Person,

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::{CWD, MemfdFlags, OFlags};
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     MountAttrFlags, MountPropagationFlags, MoveMountFlags, mount_change, move_mount,
@@ -20,6 +20,7 @@ use rustix::thread::UnshareFlags;
 use super::{Outcome, Probe};
 use crate::mount::{FsOption, copy_path, create};
 use crate::sys::clone::{Side, clone_into};
+use crate::sys::filter_trial;
 use crate::sys::mount_attr::{self, Attributes};
 use crate::sys::once::loopback_up;
 use crate::sys::unshare::{has_clone3, unshare};
@@ -234,13 +235,12 @@ fn overlay(state_dir: &Path) -> Tried {
     ];
     let merged = create("overlay", &options, MountAttrFlags::empty()).step("overlay")?;
     let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC;
-    let file =
-        rustix::fs::openat(&merged, "file", flags, rustix::fs::Mode::empty()).step("copy-up")?;
+    let file = rustix::fs::openat(&merged, "file", flags, Mode::empty()).step("copy-up")?;
     rustix::io::write(&file, b"above").step("copy-up")?;
     rustix::fs::unlinkat(&merged, "file", rustix::fs::AtFlags::empty()).step("whiteout")?;
     // This is where a file system without extended attributes fails.
     rustix::fs::unlinkat(&merged, "dir", rustix::fs::AtFlags::REMOVEDIR).step("whiteout")?;
-    rustix::fs::mkdirat(&merged, "dir", rustix::fs::Mode::RWXU).step("opaque")?;
+    rustix::fs::mkdirat(&merged, "dir", Mode::RWXU).step("opaque")?;
     Ok(String::new())
 }
 
@@ -291,13 +291,12 @@ fn filter() -> Tried {
         },
     })?;
     // It is not enough that the kernel said yes.
-    let refused = unshare(UnshareFlags::NEWUTS);
-    if refused == Err(Errno::PERM) {
+    if filter_trial::unfiltered().is_empty() {
         Ok(String::new())
     } else {
         Err(Refused {
             step: "seccomp-effect",
-            errno: refused.err().unwrap_or(Errno::CANCELED),
+            errno: Errno::CANCELED,
         })
     }
 }
@@ -320,11 +319,24 @@ fn ruleset() -> Tried {
         ..landlock::Policy::default()
     };
     let built = landlock::Ruleset::build(&policy).map_err(refused)?;
+    // Everybody may write there, and the policy lets nobody write.
+    let write = || {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        rustix::fs::open("/dev/null", flags, Mode::empty()).map(drop)
+    };
+    write().step("landlock-before")?;
     rustix::thread::set_no_new_privs(true).step("no-new-privs")?;
     if let Some(fd) = &built.fd {
         landlock::restrict_thread(fd.as_fd()).map_err(refused)?;
     }
-    Ok(format!("ABI {}", built.abi))
+    if write() == Err(Errno::ACCESS) {
+        Ok(format!("ABI {}", built.abi))
+    } else {
+        Err(Refused {
+            step: "landlock-effect",
+            errno: Errno::CANCELED,
+        })
+    }
 }
 
 fn memfd_exec() -> Tried {

@@ -49,6 +49,9 @@ pub fn judge(probe: Probe, outcome: &Outcome, machine: &Machine) -> Finding {
             "put the state directory on ext4, xfs, btrfs or tmpfs (it is on {}), or accept that files are copied instead of mapped",
             machine.state_fs
         )),
+        Probe::Seccomp | Probe::Landlock if step.ends_with("-effect") => Some(
+            "the kernel accepts the rules and does not apply them: a filter or an emulation around us answers in its place, so start glovebox outside of it".to_owned(),
+        ),
         Probe::Seccomp => Some("use a kernel with CONFIG_SECCOMP_FILTER".to_owned()),
         Probe::Landlock => Some(if machine.kernel() < (5, 13) {
             "use Linux 5.13 or later; without Landlock the mounts still hold the policy".to_owned()
@@ -58,7 +61,12 @@ pub fn judge(probe: Probe, outcome: &Outcome, machine: &Machine) -> Finding {
         Probe::MemfdExec => memfd_exec(errno, machine),
         Probe::Terminal => Some("mount devpts on /dev/pts with ptmxmode=666 (containers: run with a normal /dev)".to_owned()),
     };
-    finding(probe, weight(probe), seen, remedy)
+    // Without Landlock a sandbox starts; with one that is not applied it does not.
+    let state = match step {
+        "landlock-effect" => State::Missing,
+        _ => weight(probe),
+    };
+    finding(probe, state, seen, remedy)
 }
 
 /// How bad it is when `probe` fails.
