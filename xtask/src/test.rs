@@ -27,13 +27,14 @@ use std::process::Command;
 const UNPRIVILEGED_ID: u32 = 65534;
 
 /// Suites that try both users by themselves, or are about no user at all.
-const BOTH_ALREADY: [&str; 6] = [
+const BOTH_ALREADY: [&str; 7] = [
     "flow",
     "agent",
     "mcp",
     "kernel",
     "architecture",
     "lies",
+    "fuzzing",
 ];
 /// Suites that start a second program from where cargo built it.
 const IN_PLACE: [&str; 1] = ["registry"];
