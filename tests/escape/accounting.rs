@@ -30,6 +30,19 @@ fn ends_for(sandbox: &Sandbox, name: &str, limit: &str, script: &str) {
     }
 }
 
+/// The twin: a command that hoards less than the limit lives to say so.
+fn holds(sandbox: &Sandbox, name: &str, script: &str) {
+    let output = sandbox
+        .exec(perl_exec(&format!("{script}; print 'held'")))
+        .expect("it is below the limit");
+    assert_eq!(
+        output.stdout,
+        b"held",
+        "{name}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 const HOARD: &str = r#"sub fill { my ($h, $mib) = @_; for (1 .. $mib) { (syswrite($h, 'x' x (1 << 20)) // 0) == 1 << 20 or return } }
     chdir '/workspace';"#;
 
@@ -74,15 +87,7 @@ fn attack_disk_out_of_sight() {
     for (name, form) in forms {
         let sandbox = arena.with(|spec| spec.jail.limits.disk_bytes = Some(DISK_BYTES));
         let few = format!("{HOARD} {}", form.replace("COUNT", "2"));
-        let twin = sandbox
-            .exec(perl_exec(&format!("{few}; sleep 2; print 'held'")))
-            .expect("it is below the limit");
-        assert_eq!(
-            twin.stdout,
-            b"held",
-            "{name}: {}",
-            String::from_utf8_lossy(&twin.stderr)
-        );
+        holds(&sandbox, name, &format!("{few}; sleep 2"));
         let many = format!(
             "{HOARD} rmdir 'd'; chdir '/var/tmp' if -e 'd'; {}",
             form.replace("COUNT", "12")
@@ -148,19 +153,8 @@ fn attack_memory_out_of_sight() {
         let sandbox = arena.with(|spec| spec.jail.limits.memory_bytes = Some(MEMORY_BYTES));
         let state = sandbox.report().expect("a report").limits[0].state;
         assert_ne!(state, LimitState::Absent);
-        let few = format!(
-            "{HOARD} {}; sleep 1; unlink '/dev/shm/f'; print 'held'",
-            form.replace("COUNT", "2")
-        );
-        let twin = sandbox
-            .exec(perl_exec(&few))
-            .expect("it is below the limit");
-        assert_eq!(
-            twin.stdout,
-            b"held",
-            "{name}: {}",
-            String::from_utf8_lossy(&twin.stderr)
-        );
+        let few = format!("{HOARD} {}; sleep 1", form.replace("COUNT", "2"));
+        holds(&sandbox, name, &format!("{few}; unlink '/dev/shm/f'"));
         let many = format!("{HOARD} {}", form.replace("COUNT", "40"));
         ends_for(&sandbox, name, "memory", &many);
     }

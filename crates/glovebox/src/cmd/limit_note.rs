@@ -30,20 +30,17 @@ pub(super) fn line(report: &Report) -> Option<String> {
     if weak.iter().all(|limit| limit.kind == LimitKind::Disk) {
         return None;
     }
-    let parts: Vec<String> = [
-        (LimitState::Absent, "does not hold"),
-        (LimitState::Approximate, "is only watched"),
-    ]
-    .into_iter()
-    .filter_map(|(state, what)| {
-        let kinds: Vec<&str> = weak
-            .iter()
-            .filter(|limit| limit.state == state)
-            .map(|limit| limit.kind.as_str())
-            .collect();
-        (!kinds.is_empty()).then(|| format!("{} {what} ({state})", kinds.join(", ")))
-    })
-    .collect();
+    let parts: Vec<String> = [LimitState::Absent, LimitState::Approximate]
+        .into_iter()
+        .filter_map(|state| {
+            let kinds: Vec<&str> = weak
+                .iter()
+                .filter(|limit| limit.state == state)
+                .map(|limit| limit.kind.as_str())
+                .collect();
+            (!kinds.is_empty()).then(|| format!("{} {state}", kinds.join(", ")))
+        })
+        .collect();
     Some(format!(
         "limits here: {}; `glovebox doctor` says what is missing, --require LIMIT makes it an error",
         parts.join("; ")
@@ -108,7 +105,7 @@ mod tests {
         let said = line(&weak).unwrap();
         assert!(
             said.starts_with(
-                "limits here: cpu does not hold (absent); memory, pids, disk is only watched (approximate);"
+                "limits here: cpu absent; memory, pids, disk approximate; `glovebox doctor`"
             ),
             "{said}"
         );

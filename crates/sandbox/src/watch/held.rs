@@ -92,10 +92,9 @@ impl Look {
                 Err(Errno::ACCESS | Errno::PERM) => self.closed_table(process.pid, *thread),
                 Err(errno) => Err(errno),
             };
-            match looked {
-                Err(Errno::ACCESS | Errno::PERM) => self.held.unseen = Some(process.pid),
-                // It is gone.
-                Ok(()) | Err(_) => {}
+            // Another failure means that it is gone.
+            if let Err(Errno::ACCESS | Errno::PERM) = looked {
+                self.held.unseen = Some(process.pid);
             }
         }
     }
@@ -183,7 +182,7 @@ impl Look {
     fn medium(&mut self, device: u64, open: impl FnOnce() -> Result<OwnedFd, Errno>) -> Medium {
         *self.media.entry(device).or_insert_with(|| {
             let found = open().and_then(rustix::fs::fstatfs);
-            match found.map(|found| i64::from(found.f_type)) {
+            match found.map(|found| found.f_type) {
                 Ok(OVERLAY) => Medium::Layer,
                 Ok(kind) if IN_MEMORY.contains(&kind) => Medium::Memory,
                 Ok(_) | Err(_) => Medium::Other,
@@ -386,7 +385,11 @@ mod tests {
         assert!((5 << 20..9 << 20).contains(&held.memory_bytes), "{held:?}");
         // Tests beside this one may lend the child a descriptor of theirs for a moment.
         assert!(held.pipes >= 1 && held.descriptors >= 3, "{held:?}");
-        assert_eq!((held.memory_files.len(), held.unseen), (1, None), "{held:?}");
+        assert_eq!(
+            (held.memory_files.len(), held.unseen),
+            (1, None),
+            "{held:?}"
+        );
     }
 
     #[test]
