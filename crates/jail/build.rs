@@ -28,9 +28,10 @@ struct Policy {
     refused: Groups,
     unsupported: Groups,
     argument: Vec<Argument>,
+    same_user: Vec<Argument>,
 }
 
-/// One `[[argument]]` of the policy; its meaning is described at the head of `seccomp.toml`.
+/// One `[[argument]]` or `[[same_user]]` of the policy; its meaning is described at the head of `seccomp.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Argument {
@@ -76,9 +77,15 @@ fn main() -> Outcome<()> {
     let policy: Policy = toml::from_str(&fs::read_to_string("seccomp.toml")?)?;
     check_names(&policy, &numbers)?;
 
-    let program = filter(&policy, &numbers, audit_arch)?;
+    let programs = [
+        ("PROGRAM", filter(&policy, &numbers, audit_arch)?),
+        (
+            "SAME_USER",
+            same_user_filter(&policy, &numbers, audit_arch)?,
+        ),
+    ];
     let out = PathBuf::from(env::var("OUT_DIR")?).join("seccomp_table.rs");
-    fs::write(out, generate(&policy, &numbers, &program)?)?;
+    fs::write(out, generate(&policy, &numbers, &programs)?)?;
     Ok(())
 }
 
@@ -137,7 +144,7 @@ fn check_names(policy: &Policy, numbers: &BTreeMap<String, Number>) -> Outcome<(
         return Err(format!("seccomp.toml does not say what becomes of {missing}").into());
     }
     let allowed: BTreeSet<_> = policy.allowed.values().flatten().collect();
-    for argument in &policy.argument {
+    for argument in policy.argument.iter().chain(&policy.same_user) {
         if !allowed.contains(&argument.syscall) {
             return Err(format!(
                 "seccomp.toml has an argument rule for {}, which is not allowed at all",
@@ -216,31 +223,59 @@ fn filter(
     add(&policy.allowed, ALLOW)?;
     add(&policy.refused, refuse(errno("EPERM")?))?;
     add(&policy.unsupported, refuse(errno("ENOSYS")?))?;
-    for argument in &policy.argument {
+    narrow(&mut answers, &policy.argument, numbers, ALLOW)?;
+    // What has no number is as if the kernel did not know it.
+    Ok(program(&answers, refuse(errno("ENOSYS")?), audit_arch))
+}
+
+/// The filter that commands get on top of the first one where the program on the inside has their user id.
+fn same_user_filter(
+    policy: &Policy,
+    numbers: &BTreeMap<String, Number>,
+    audit_arch: u32,
+) -> Outcome<Vec<Insn>> {
+    let mut answers = BTreeMap::new();
+    narrow(&mut answers, &policy.same_user, numbers, ALLOW)?;
+    Ok(program(&answers, ALLOW, audit_arch))
+}
+
+/// Puts the rules of `arguments` before what each call is answered so far, `otherwise` where that is nothing.
+fn narrow(
+    answers: &mut BTreeMap<u32, Vec<Insn>>,
+    arguments: &[Argument],
+    numbers: &BTreeMap<String, Number>,
+    otherwise: Insn,
+) -> Outcome<()> {
+    for argument in arguments {
         let Some(number) = numbers
             .get(&argument.syscall)
             .and_then(|number| number.value)
         else {
             continue;
         };
-        let answer = answers.entry(u32::try_from(number)?).or_default();
-        // The rule goes before what the answer is so far: in the end, `ALLOW`.
+        let answer = answers
+            .entry(u32::try_from(number)?)
+            .or_insert_with(|| vec![otherwise]);
         let mut rule = argument_rule(argument)?;
         rule.append(answer);
         *answer = rule;
     }
+    Ok(())
+}
 
-    // Runs of numbers with the same answer; what has no number is as if the kernel did not know it.
-    let unknown = vec![refuse(errno("ENOSYS")?)];
-    let mut runs: Vec<(u32, Vec<Insn>)> = vec![(0, unknown.clone())];
-    for (&number, answer) in &answers {
+/// A program that answers each number as `answers` says, and all others with `otherwise`.
+fn program(answers: &BTreeMap<u32, Vec<Insn>>, otherwise: Insn, audit_arch: u32) -> Vec<Insn> {
+    // Runs of numbers with the same answer.
+    let otherwise = vec![otherwise];
+    let mut runs: Vec<(u32, Vec<Insn>)> = vec![(0, otherwise.clone())];
+    for (&number, answer) in answers {
         let mut set = |from: u32, answer: &Vec<Insn>| match runs.last_mut() {
             Some(last) if last.0 == from => last.1.clone_from(answer),
             Some(last) if last.1 == *answer => {}
             _ => runs.push((from, answer.clone())),
         };
         set(number, answer);
-        set(number + 1, &unknown);
+        set(number + 1, &otherwise);
     }
     runs.dedup_by(|next, previous| next.1 == previous.1);
 
@@ -251,7 +286,7 @@ fn filter(
         insn(LOAD, NUMBER),
     ];
     program.extend(search(&runs));
-    Ok(program)
+    program
 }
 
 /// A balanced search for the run that holds the number in the accumulator.
@@ -322,17 +357,20 @@ fn errno(name: &str) -> Outcome<u32> {
 fn generate(
     policy: &Policy,
     numbers: &BTreeMap<String, Number>,
-    program: &[Insn],
+    programs: &[(&str, Vec<Insn>)],
 ) -> Outcome<String> {
     let mut text = String::new();
-    writeln!(text, "pub(super) static PROGRAM: &[libc::sock_filter] = &[")?;
-    for Insn { code, jt, jf, k } in program {
-        writeln!(
-            text,
-            "    libc::sock_filter {{ code: {code}, jt: {jt}, jf: {jf}, k: {k} }},"
-        )?;
+    for (name, program) in programs {
+        writeln!(text, "pub(super) static {name}: &[libc::sock_filter] = &[")?;
+        for Insn { code, jt, jf, k } in program {
+            writeln!(
+                text,
+                "    libc::sock_filter {{ code: {code}, jt: {jt}, jf: {jf}, k: {k} }},"
+            )?;
+        }
+        writeln!(text, "];\n")?;
     }
-    writeln!(text, "];\n\npub(super) static TABLE: &[Entry] = &[")?;
+    writeln!(text, "pub(super) static TABLE: &[Entry] = &[")?;
     let verdicts = [
         ("Allowed", &policy.allowed),
         ("Refused", &policy.refused),

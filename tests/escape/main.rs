@@ -37,6 +37,7 @@ mod project_files;
 mod requests;
 mod script;
 mod sockets;
+mod steering;
 mod syscalls;
 mod terminal;
 mod truth;

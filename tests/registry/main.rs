@@ -14,6 +14,7 @@ mod clients;
 )]
 mod fixture;
 mod frozen;
+mod hostile;
 #[path = "../conformance/sshd.rs"]
 mod sshd;
 

@@ -23,7 +23,7 @@ pub(crate) fn read(prefilled: &Facts, cwd: &[u8]) -> Facts {
     Facts {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         pid: rustix::process::getpid().as_raw_pid(),
-        uid: rustix::process::geteuid().as_raw(),
+        uid: glovebox_jail::process::file_user_id(),
         gid: rustix::process::getegid().as_raw(),
         hostname: text(uname.nodename()),
         kernel: text(uname.release()),

@@ -36,6 +36,8 @@ pub(crate) struct Hold {
     stage: Stage,
     /// Those that were stopped, by when they started: an id alone may come to mean another.
     stopped: HashMap<Pid, u64>,
+    /// How often each had been on a processor when all of them stood still, by id and start.
+    switches: HashMap<(Pid, u64), u64>,
     waiting: Waiting,
 }
 
@@ -145,10 +147,28 @@ impl Server {
     /// Whoever held everything does not any more; the last one lets it go.
     pub(crate) fn end_hold(&mut self, id: RequestId) {
         self.hold.holders.retain(|holder| *holder != id);
+        let answer = match self.hold.stage {
+            Stage::Still if self.has_moved() => not_still(),
+            _ => fault::cancelled(),
+        };
         if self.hold.holders.is_empty() {
             self.let_go();
         }
-        self.answer(id, &Err(fault::cancelled()));
+        self.answer(id, &Err(answer));
+    }
+
+    /// Whether something has run since everything stood still: a process can have itself continued, by a timer
+    /// for one, and be stopped again before anybody looks.
+    fn has_moved(&self) -> bool {
+        let Ok(members) = self.members() else {
+            return true;
+        };
+        members.iter().any(|member| {
+            let before = self.hold.switches.get(&(member.pid, member.start_ticks));
+            let now = member.switches();
+            // What has ended since has not moved.
+            now.is_some() && before != now.as_ref()
+        })
     }
 
     /// Stops what has not been, and says when there is nothing left that runs.
@@ -167,16 +187,25 @@ impl Server {
         };
         if is_still {
             self.hold.stage = Stage::Still;
+            self.note_switches();
             for id in self.hold.holders.clone() {
                 self.say_still(id);
             }
         } else if Instant::now() >= until {
-            let message = "the processes of commands could not be held still";
-            self.give_hold_up(&Fault::failed(Code::Busy, message).retryable());
+            self.give_hold_up(&not_still());
         } else {
             let timer = self.timers.after_ms(LOOK_AGAIN_MS, Timer::Hold);
             self.hold.stage = Stage::Stopping { until, timer };
         }
+    }
+
+    fn note_switches(&mut self) {
+        let members = self.members().unwrap_or_default();
+        let note = |member: &Member| {
+            let switches = member.switches()?;
+            Some(((member.pid, member.start_ticks), switches))
+        };
+        self.hold.switches = members.iter().filter_map(note).collect();
     }
 
     fn say_still(&mut self, id: RequestId) {
@@ -269,4 +298,10 @@ impl Server {
         }
         self.resume();
     }
+}
+
+fn not_still() -> Fault {
+    let message =
+        "the processes of commands could not be held still: one goes on although it was stopped";
+    Fault::failed(Code::Busy, message).retryable()
 }

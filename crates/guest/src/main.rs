@@ -36,6 +36,7 @@ mod transfers;
 mod tree;
 mod workers;
 
+use glovebox_jail::process::Separation;
 use glovebox_jail::stage0::{self, Inside};
 use glovebox_jail::{exchange, probe, usage};
 use glovebox_proto::Facts;
@@ -102,6 +103,7 @@ fn serve_in_sandbox(inside: Inside) -> Result<(), String> {
     let cx = serve::Cx {
         supervisor: inside.supervisor,
         landlock: inside.landlock,
+        separation: inside.separation,
         walls: Some(inside.walls),
         base_env: inside
             .env
@@ -134,6 +136,7 @@ fn serve_on_standard_streams() -> Result<(), String> {
     let cx = serve::Cx {
         supervisor: None,
         landlock: None,
+        separation: Separation::None,
         walls: None,
         base_env,
         default_cwd: OsString::from(cwd).into_vec(),

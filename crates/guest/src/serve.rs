@@ -15,13 +15,13 @@ use crate::requests::Open;
 use crate::timers::Timers;
 use crate::transfers::{Buffers, Outcome};
 use crate::workers::Workers;
-use glovebox_jail::process::{self, Wardens};
+use glovebox_jail::process::{self, Separation, Wardens};
 use glovebox_jail::stage0::Walls;
 use glovebox_proto::{Capability, Facts, Hello, JobId, RequestId, Role, WireError};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::time::Timespec;
@@ -44,7 +44,9 @@ pub(crate) struct Cx {
     pub(crate) supervisor: Option<OwnedFd>,
     /// Landlock ruleset for commands and file operations.
     pub(crate) landlock: Option<OwnedFd>,
-    /// What it is built from.
+    /// What keeps commands from steering this process.
+    pub(crate) separation: Separation,
+    /// What the ruleset is built from.
     pub(crate) walls: Option<Walls>,
     /// Environment that commands start from.
     pub(crate) base_env: Vec<(Vec<u8>, Vec<u8>)>,
@@ -230,7 +232,8 @@ impl Server {
         let server = Self {
             epoll,
             link: Link::new(link_in, link_out),
-            wardens: Wardens::new(for_commands).map_err(at("prepare for commands"))?,
+            wardens: Wardens::new(for_commands, cx.separation)
+                .map_err(at("prepare for commands"))?,
             is_pair_due: false,
             children: process::child_signal_fd().map_err(at("watch for children"))?,
             workers: Workers::new(for_workers).map_err(at("prepare for file operations"))?,
@@ -286,7 +289,8 @@ impl Server {
     fn work(&mut self) -> Result<(), LinkEnd> {
         let mut capabilities = vec![Capability::LogSpill];
         let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
-        if rustix::fs::access(c"/dev/ptmx", access).is_ok() {
+        // By the ids of file operations: the real user id may be another.
+        if rustix::fs::accessat(CWD, c"/dev/ptmx", access, AtFlags::EACCESS).is_ok() {
             capabilities.push(Capability::Pty);
         }
         if process::Census::take().is_ok() {

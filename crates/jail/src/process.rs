@@ -13,23 +13,21 @@
 
 mod census;
 mod launch;
+mod member;
 mod strings;
 
-pub use census::{Census, Member, TreeKill};
+pub use crate::identity::Separation;
+pub use census::{Census, TreeKill};
 pub use launch::{Launch, SpawnError};
+pub use member::Member;
 pub use strings::{NulError, Strings};
 
-use crate::sys::{landlock, warden};
+use crate::sys::{ids, landlock, schedule, warden};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{DumpableBehavior, Pid, Signal};
 use std::collections::HashMap;
-use std::ffi::CStr;
-
-/// What the kernel shows as the name of a warden, and of what waits under one to become a command
-/// (`proc_pid_comm(5)`). From the moment it has a command to become, that has another name.
-pub const WARDEN_NAME: &CStr = warden::NAME;
 
 /// Stacks kept for reuse; more than that many commands at once is rare.
 const SPARE_STACKS: usize = 4;
@@ -113,20 +111,21 @@ pub struct Wardens {
     /// One of `live` that waits for its command.
     ready: Option<Pid>,
     ruleset: Option<OwnedFd>,
+    separation: Separation,
     ring: OwnedFd,
     bell: Option<OwnedFd>,
 }
 
 impl Wardens {
     /// Prepares to start commands, all of which are confined by the Landlock `ruleset`; that implies
-    /// `no_new_privs`.
+    /// `no_new_privs`, and kept from steering this process by `separation`.
     ///
     /// Preconditions: [`reset_and_block_signals`] was called before any thread was started, and
     /// this process waits for no children elsewhere.
     ///
     /// # Errors
     /// No descriptors or memory.
-    pub fn new(ruleset: Option<OwnedFd>) -> Result<Self, Errno> {
+    pub fn new(ruleset: Option<OwnedFd>, separation: Separation) -> Result<Self, Errno> {
         let (ring, bell) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // Only our end: a warden that finds the pipe full may wait, its message may not be lost.
         rustix::fs::fcntl_setfl(&ring, rustix::fs::OFlags::NONBLOCK)?;
@@ -137,6 +136,7 @@ impl Wardens {
             spare,
             ready: None,
             ruleset,
+            separation,
             ring,
             bell: Some(bell),
         })
@@ -191,7 +191,7 @@ impl Wardens {
             None => warden::Stack::new().map_err(|_| SpawnError::NoProcesses)?,
         };
         let ruleset = self.ruleset.as_ref().map(AsFd::as_fd);
-        warden::ready(stack, bell.as_fd(), ruleset)
+        warden::ready(stack, bell.as_fd(), ruleset, self.separation)
             .map_err(|errno| SpawnError::new(warden::Stage::Fork, errno))
     }
 
@@ -347,6 +347,12 @@ impl Drop for Wardens {
     }
 }
 
+/// Schedules a process that is to be ended as any other: somebody may have lowered it, bound it to one
+/// processor, or given it no time beside others. What the kernel refuses stays as it is.
+pub fn restore_scheduling(pid: Pid) {
+    schedule::make_normal(pid);
+}
+
 /// Makes the kernel prefer `command` over others when memory runs out (`proc_pid_oom_score_adj(5)`);
 /// only raising it is allowed. `false` when that did not work.
 ///
@@ -358,6 +364,11 @@ pub fn set_oom_score(command: Pid, score: i16) -> bool {
     let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open(path, flags, rustix::fs::Mode::empty())
         .is_ok_and(|file| rustix::io::write(&file, score.to_string().as_bytes()).is_ok())
+}
+
+/// The user id this process does its file operations with, which in a sandbox is that of commands.
+pub fn file_user_id() -> u32 {
+    ids::user_ids()[3]
 }
 
 /// Makes this process the parent of whatever its descendants leave behind (prctl(2)).

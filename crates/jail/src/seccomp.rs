@@ -18,6 +18,9 @@ pub enum Profile {
     /// What ordinary development tools need.
     #[default]
     Default,
+    /// On top of that, for commands that have the user id of the program on the inside: no call that
+    /// steers when and where another process runs.
+    SameUser,
 }
 
 /// The filter was not installed.
@@ -86,12 +89,11 @@ pub fn install(profile: Profile) -> Result<(), Error> {
 pub fn program(profile: Profile) -> &'static [libc::sock_filter] {
     match profile {
         Profile::Default => generated::PROGRAM,
+        Profile::SameUser => generated::SAME_USER,
     }
 }
 
-/// The table behind `profile`, for reports and tests.
-pub fn table(profile: Profile) -> &'static [Entry] {
-    match profile {
-        Profile::Default => generated::TABLE,
-    }
+/// The table behind [`Profile::Default`], for reports and tests.
+pub fn table() -> &'static [Entry] {
+    generated::TABLE
 }

@@ -259,6 +259,10 @@ impl fmt::Display for LimitState {
 
 /// User id of commands inside.
 pub const SANDBOX_UID: u32 = 1000;
+/// User id of the program on the inside and of its wardens, where a sandbox has more ids than one. No account
+/// has it, and no process inside can take it on, so nothing inside may change how they are scheduled; no
+/// file is made or opened as it. The last id of a range but two: the next is nobody's (65534).
+pub const GUEST_UID: u32 = 65_533;
 /// Group id of commands inside.
 pub const SANDBOX_GID: u32 = 1000;
 /// Login name of [`SANDBOX_UID`] inside.

@@ -8,7 +8,8 @@
 
 use glovebox_jail::landlock::{Policy, Ruleset};
 use glovebox_jail::process::{
-    self, Census, End, EndStatus, Gone, Launch, SpawnError, Started, Strings, TreeKill, Wardens,
+    self, Census, End, EndStatus, Gone, Launch, Separation, SpawnError, Started, Strings, TreeKill,
+    Wardens,
 };
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -127,7 +128,7 @@ fn wardens() {
     process::reset_and_block_signals().unwrap();
     process::become_subreaper().unwrap();
     process::set_non_dumpable().unwrap();
-    let mut wardens = Wardens::new(None).unwrap();
+    let mut wardens = Wardens::new(None, Separation::None).unwrap();
 
     ends_are_told(&mut wardens);
     refusals_are_told_apart(&mut wardens);
@@ -490,7 +491,7 @@ fn confinement() {
          : > {inside}/file || exit 12; ( : > {} ) 2>/dev/null && exit 13; exit 0",
         outside.display()
     );
-    let mut confined = Wardens::new(Some(ruleset)).unwrap();
+    let mut confined = Wardens::new(Some(ruleset), Separation::None).unwrap();
     for is_ready in [false, true] {
         if is_ready {
             confined.make_ready();
@@ -523,7 +524,7 @@ fn confinement() {
         confined.reap();
     }
     // What is not a ruleset must not be taken for one: nothing runs unconfined.
-    let mut broken = Wardens::new(Some(null())).unwrap();
+    let mut broken = Wardens::new(Some(null()), Separation::None).unwrap();
     for is_ready in [false, true] {
         if is_ready {
             broken.make_ready();

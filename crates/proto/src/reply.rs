@@ -230,7 +230,7 @@ pub struct Facts {
     pub release: String,
     /// Process id of the guest in its own pid namespace.
     pub pid: i32,
-    /// Effective user id.
+    /// User id of commands, and of the files that the guest makes.
     pub uid: u32,
     /// Effective group id.
     pub gid: u32,
@@ -240,7 +240,7 @@ pub struct Facts {
     pub kernel: String,
     /// Machine architecture.
     pub arch: String,
-    /// Effective capability set.
+    /// Effective capability set of the guest. Commands have none.
     pub cap_effective: u64,
     /// Capability bounding set.
     pub cap_bounding: u64,

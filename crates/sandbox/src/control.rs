@@ -43,6 +43,8 @@ const STACK_BYTES: usize = 128 << 10;
 pub(crate) enum Order {
     /// Hold the sandbox still until this connection ends.
     Freeze,
+    /// Over the connection of a freeze: say whether nothing has run since.
+    Verify,
     /// Hand over the directory of layers that are in memory.
     Layers,
     /// Make a checkpoint.
@@ -197,7 +199,8 @@ impl Desk {
     fn copy(&self, comment: Option<&str>) -> Answer {
         let changing = self.freezer.change()?;
         let held = changing.freeze()?;
-        let taken = change::copy_checkpoint(&self.layout, &self.dir, comment);
+        let verify = || held.verify();
+        let taken = change::copy_checkpoint(&self.layout, &self.dir, comment, &verify);
         drop(held);
         taken.map(|checkpoint| checkpoint.id)
     }
@@ -281,8 +284,12 @@ fn attend(socket: &OwnedFd, desk: &Desk) {
         Ok(Some(Order::Freeze)) => match desk.freezer.freeze() {
             Ok(hold) => {
                 send(socket, &Answer::Ok(String::new()));
-                // Readable means that the client has hung up or died; it has nothing more to say.
-                wait_readable(socket, None);
+                // Anything else than a question means that the client has hung up or died.
+                while wait_readable(socket, None)
+                    && matches!(receive::<Order>(socket), Ok(Some(Order::Verify)))
+                {
+                    send(socket, &hold.verify().map(|()| String::new()));
+                }
                 drop(hold);
                 return;
             }
@@ -355,6 +362,18 @@ pub(crate) fn order(dir: &Path, order: &Order, wait: Duration) -> Result<(String
             "the supervisor ended without an answer",
         )),
     }
+}
+
+/// Asks over the connection of a freeze whether nothing has run since.
+pub(crate) fn verify(socket: &OwnedFd) -> Result<(), Fault> {
+    send(socket, &Order::Verify);
+    let answer = if wait_readable(socket, Some(ORDER_WAIT)) {
+        receive::<Answer>(socket)?
+    } else {
+        None
+    };
+    let gone = || Fault::lost(Code::LinkLost, "the supervisor ended without an answer");
+    answer.ok_or_else(gone)?.map(drop)
 }
 
 /// Gives an order and waits for nothing.

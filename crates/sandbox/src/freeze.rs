@@ -10,9 +10,10 @@
 
 use crate::process::{self, ProcessRef, below};
 use crate::{Backend, fault};
+use glovebox_jail::process::Member;
 use glovebox_proto::{Code, Fault};
-use rustix::process::Signal;
-use std::collections::HashSet;
+use rustix::process::{Pid, Signal};
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,17 +31,22 @@ const LOOK_AGAIN: Duration = Duration::from_micros(500);
 pub(crate) struct Stopped {
     /// Parents before their children.
     held: Vec<OwnedFd>,
+    init: ProcessRef,
+    /// How often each had been on a processor when all of them stood still, by id and start.
+    switches: HashMap<(Pid, u64), u64>,
 }
 
 impl Stopped {
     fn everything(init: ProcessRef) -> Result<Self, Fault> {
         let deadline = Instant::now() + STOP_WAIT;
-        let mut stopped = Self { held: Vec::new() };
+        let mut stopped = Self {
+            held: Vec::new(),
+            init,
+            switches: HashMap::new(),
+        };
         let mut seen = HashSet::new();
         loop {
-            let mut living = below(init.pid);
-            living.extend(process::member(init));
-            living.rotate_right(1);
+            let living = everything(init);
             let mut is_still = true;
             for member in &living {
                 if member.is_stopped {
@@ -52,35 +58,74 @@ impl Stopped {
                 let waits = member.is_deaf
                     && living
                         .iter()
-                        .any(|child| child.parent == member.pid && child.is_stopped);
+                        .any(|child| child.parent == Some(member.pid) && child.is_stopped);
                 is_still &= waits && seen.contains(&(member.pid, member.start_ticks));
                 if !seen.insert((member.pid, member.start_ticks)) {
                     continue;
                 }
                 // The handle means the process that was found, or it is not signalled.
-                let found = ProcessRef {
-                    pid: member.pid,
-                    start_ticks: member.start_ticks,
-                };
-                if let Some(handle) = found.open()
+                if let Some(handle) = ProcessRef::of_member(member).and_then(ProcessRef::open)
                     && process::signal(&handle, Signal::STOP).is_ok()
                 {
                     stopped.held.push(handle);
                 }
             }
             if is_still {
+                let note = |member: &Member| {
+                    let switches = member.switches()?;
+                    Some(((member.pid, member.start_ticks), switches))
+                };
+                stopped.switches = living.iter().filter_map(note).collect();
                 return Ok(stopped);
             }
             if Instant::now() >= deadline {
-                return Err(Fault::failed(
-                    Code::Busy,
-                    "the processes in the sandbox could not be held still",
-                )
-                .retryable());
+                let running = living.iter().find(|member| !member.is_stopped);
+                return Err(not_still(running.map(|member| member.pid)));
             }
             std::thread::sleep(LOOK_AGAIN);
         }
     }
+
+    /// Whether nothing has run since everything stood still. A process can have itself continued, by a timer
+    /// for one, and be stopped again before anybody looks.
+    ///
+    /// # Errors
+    /// `busy` when something has.
+    pub(crate) fn verify(&self) -> Result<(), Fault> {
+        let has_moved = |member: &Member| {
+            let before = self.switches.get(&(member.pid, member.start_ticks));
+            before.is_none() || before != member.switches().as_ref()
+        };
+        let moved: Vec<Member> = everything(self.init)
+            .into_iter()
+            .filter(has_moved)
+            .collect();
+        // What has ended since has not moved.
+        match moved.iter().find(|member| member.switches().is_some()) {
+            None => Ok(()),
+            Some(member) => Err(not_still(Some(member.pid))),
+        }
+    }
+}
+
+/// The first process of a sandbox and all below it, parents before their children.
+fn everything(init: ProcessRef) -> Vec<Member> {
+    let mut all: Vec<Member> = init.member().into_iter().collect();
+    all.extend(below(init.pid));
+    all
+}
+
+fn not_still(pid: Option<Pid>) -> Fault {
+    let which = pid.map_or(String::new(), |pid| {
+        format!(
+            ": process {} goes on although it was stopped",
+            pid.as_raw_pid()
+        )
+    });
+    let message = format!("the processes in the sandbox could not be held still{which}");
+    Fault::failed(Code::Busy, message)
+        .remedy("end what runs in it (`glovebox list`, `glovebox logs`), then try again")
+        .retryable()
 }
 
 impl Drop for Stopped {
@@ -175,6 +220,17 @@ pub(crate) struct Hold {
     freezer: Arc<Freezer>,
 }
 
+impl Hold {
+    /// Whether nothing has run since the sandbox stood still; see [`Stopped::verify`].
+    pub(crate) fn verify(&self) -> Result<(), Fault> {
+        self.freezer
+            .gate()
+            .stopped
+            .as_ref()
+            .map_or(Ok(()), Stopped::verify)
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut gate = self.freezer.gate();
@@ -236,9 +292,23 @@ pub struct Frozen {
 #[derive(Debug)]
 pub(crate) enum FrozenKind {
     /// The sandbox is this process's own.
-    Own { _hold: Hold },
+    Own { hold: Hold },
     /// Its supervisor holds it for as long as the connection lasts.
     Remote(OwnedFd),
+}
+
+impl Frozen {
+    /// Whether nothing in the sandbox has run since it stood still. A process can have itself continued, and
+    /// what was read meanwhile is then of different moments.
+    ///
+    /// # Errors
+    /// `busy` when something has run; a loss when nobody can tell any more.
+    pub fn verify(&self) -> Result<(), Fault> {
+        match &self.kind {
+            FrozenKind::Own { hold } => hold.verify(),
+            FrozenKind::Remote(socket) => crate::control::verify(socket),
+        }
+    }
 }
 
 impl Drop for Frozen {
@@ -281,11 +351,7 @@ mod tests {
         let second = freezer.freeze().unwrap();
         let all = below(init).len();
         assert_eq!((count(init), all), (4, 4));
-        assert!(
-            process::member(ProcessRef::of(init).unwrap())
-                .unwrap()
-                .is_stopped
-        );
+        assert!(ProcessRef::of(init).unwrap().member().unwrap().is_stopped);
         drop(first);
         assert_eq!(count(init), 4);
         drop(second);

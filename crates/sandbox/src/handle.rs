@@ -286,12 +286,19 @@ impl Sandbox {
         reason = "a request is used up; callers build it in place"
     )]
     pub fn open(&self, request: Request) -> Result<Stream, Fault> {
+        let deadline = match &request {
+            Request::Exec(exec) if !exec.detach => exec.timeout_ms.and_then(|timeout_ms| {
+                let wait = Duration::from_millis(timeout_ms.saturating_add(exec.grace_ms));
+                Instant::now().checked_add(wait)
+            }),
+            _ => None,
+        };
         let id = self
             .core
             .link
             .open(&request)
             .map_err(|fault| self.core.explain(fault))?;
-        Ok(Stream::new(Arc::clone(&self.core), id))
+        Ok(Stream::new(Arc::clone(&self.core), id, deadline))
     }
 
     /// The time of one round trip.
@@ -347,7 +354,7 @@ impl Sandbox {
         let kind = if let Some(owner) = &self.core.owner {
             let new = || Freezer::new(owner.process());
             FrozenKind::Own {
-                _hold: self.core.freezer.get_or_init(new).freeze()?,
+                hold: self.core.freezer.get_or_init(new).freeze()?,
             }
         } else {
             let (_, held) = control::order(&self.dir, &Order::Freeze, FREEZE_WAIT)?;
@@ -384,6 +391,11 @@ impl Sandbox {
         self.core
             .link
             .lose(Fault::lost(Code::LinkLost, "the sandbox was stopped"));
+        if let Err(fault) = killed {
+            // As in `end`.
+            std::mem::forget(slot);
+            return Err(fault);
+        }
         let noted = read_status(&cell.path).and_then(|status| {
             cell.write_status(&Status {
                 state: State::Stopped,
@@ -394,7 +406,7 @@ impl Sandbox {
             })
         });
         slot.release();
-        killed.and(noted)
+        noted
     }
 
     /// Ends the processes of a sandbox that has a supervisor and keeps its files under its name;
@@ -465,8 +477,14 @@ fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<(), Fault> {
     let killed = core.owner.as_ref().map_or(Ok(()), |owner| {
         owner.end(&mut |mounts| janitor.let_go(mounts))
     });
+    if let Err(fault) = killed {
+        // What it has stays its own until the kernel says that nothing of it is left: its files for a sweep
+        // to find, its ids for as long as this process lives.
+        std::mem::forget(slot);
+        return Err(fault);
+    }
     let discarded = cell.leave_to(layout, &janitor);
     // Only now: until here, what the slot stands for may still be in use.
     slot.release();
-    killed.and(discarded)
+    discarded
 }

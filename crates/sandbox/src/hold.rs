@@ -20,13 +20,38 @@ const RELEASE_WAIT: Duration = Duration::from_secs(5);
 #[must_use = "everything goes on when this is dropped"]
 pub struct Held {
     request: Stream,
+    is_released: bool,
+}
+
+impl Held {
+    /// Lets everything go on, and says whether it stood still until now.
+    ///
+    /// # Errors
+    /// `busy` when something went on although it was stopped, so that what was read meanwhile is of different
+    /// moments; the loss of the link.
+    pub fn release(mut self) -> Result<(), Fault> {
+        self.let_go()
+    }
+
+    fn let_go(&mut self) -> Result<(), Fault> {
+        self.is_released = true;
+        self.request.cancel()?;
+        match self.request.recv_for(RELEASE_WAIT) {
+            Some(Incoming::Reply(Err(fault))) if fault.code != Code::Cancelled => Err(fault),
+            Some(_) => Ok(()),
+            None => Err(Fault::failed(
+                Code::TimedOut,
+                "the guest did not let go of what it held in time",
+            )),
+        }
+    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Who comes after this may rely on it; a guest that is gone holds nothing.
-        if self.request.cancel().is_ok() {
-            let _ = self.request.recv_for(RELEASE_WAIT);
+        if !self.is_released {
+            // Who comes after this may rely on it; a guest that is gone holds nothing.
+            let _ = self.let_go();
         }
     }
 }
@@ -43,7 +68,10 @@ impl Sandbox {
             Some(Incoming::Data {
                 channel: Channel::Content,
                 ..
-            }) => Ok(Held { request }),
+            }) => Ok(Held {
+                request,
+                is_released: false,
+            }),
             Some(Incoming::Reply(Err(fault))) => Err(fault),
             Some(_) => Err(fault::internal("a hold was answered in the wrong way")),
             None => Err(Fault::failed(

@@ -19,6 +19,7 @@ mod checkpoint;
 mod client;
 mod control;
 mod fault;
+mod forced_end;
 mod freeze;
 mod handle;
 mod hold;

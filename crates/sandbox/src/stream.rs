@@ -2,7 +2,7 @@
 
 use crate::handle::Core;
 use crate::link::Unmet;
-use glovebox_proto::{Channel, Fault, Reply};
+use glovebox_proto::{Channel, Code, Fault, Reply};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,11 +26,17 @@ pub enum Incoming {
     Reply(Result<Reply, Fault>),
 }
 
+/// How long a guest may say nothing once the deadline of what was asked for has passed. It may be held still
+/// for a moment while somebody looks at the files of its sandbox.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// An open request. Dropping it before its reply cancels it.
 #[derive(Debug)]
 pub struct Stream {
     open: Arc<Open>,
     answer: Option<Result<Reply, Fault>>,
+    /// When the guest should have answered by itself.
+    deadline: Option<Instant>,
 }
 
 /// The input side of a stream, for another thread. It does not keep the request open.
@@ -47,10 +53,11 @@ struct Open {
 }
 
 impl Stream {
-    pub(crate) fn new(core: Arc<Core>, id: u32) -> Self {
+    pub(crate) fn new(core: Arc<Core>, id: u32, deadline: Option<Instant>) -> Self {
         Self {
             open: Arc::new(Open { core, id }),
             answer: None,
+            deadline,
         }
     }
 
@@ -76,13 +83,28 @@ impl Stream {
     }
 
     /// Waits for the next event. Taking data gives the guest room to send more. Once there is a
-    /// reply, every further call returns it again.
+    /// reply, every further call returns it again. A command with a deadline is waited for a little longer
+    /// than that; from a guest that then says nothing, `timed-out` stands for the reply.
     pub fn recv(&mut self) -> Incoming {
-        self.recv_until(None).unwrap_or_else(|| {
-            Incoming::Reply(Err(crate::fault::internal(
-                "waiting without a deadline timed out",
-            )))
-        })
+        let patience = self.deadline.and_then(|deadline| {
+            let latest = deadline.max(Instant::now());
+            latest.checked_add(SILENCE)
+        });
+        if let Some(incoming) = self.recv_until(patience) {
+            return incoming;
+        }
+        let fault = Fault::failed(
+            Code::TimedOut,
+            format!(
+                "the deadline of the command has passed, and the guest does not answer: nothing came for {} s, \
+                 and what the command started may still run",
+                SILENCE.as_secs()
+            ),
+        );
+        let fault = fault
+            .remedy("`glovebox kill NAME` ends a named sandbox from outside; `run` ends its own");
+        self.answer = Some(Err(fault.clone()));
+        Incoming::Reply(Err(fault))
     }
 
     /// Like [`Self::recv`], giving up after `wait`.

@@ -274,7 +274,13 @@ fn clean_up(
     // Not being there is what is wanted.
     let _ = std::fs::remove_file(cell.path.join("socket"));
     let _ = std::fs::remove_file(cell.path.join(control::CONTROL));
-    let killed = owner.kill();
+    if let Err(fault) = owner.kill() {
+        // Its files and its ids stay its own until the kernel says that nothing of it is left.
+        status.state = State::Lost;
+        status.reason = Some(fault.message.clone());
+        cell.write_status(&status)?;
+        return Err(fault);
+    }
     let reason = match end {
         End::Shutdown | End::Letters => None,
         End::Stopped(reason) => Some(reason),
@@ -294,5 +300,5 @@ fn clean_up(
         }
         _ => cell.discard(layout)?,
     }
-    killed
+    Ok(())
 }

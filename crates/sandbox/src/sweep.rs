@@ -7,9 +7,8 @@ use crate::cell::{Cell, Found, read_status};
 use crate::layout::Layout;
 use crate::process::{self, ProcessRef};
 use crate::registry::is_kept;
-use crate::{Name, backend, checkpoint, control, fault, trash};
+use crate::{Name, backend, checkpoint, control, fault, forced_end, trash};
 use glovebox_proto::Fault;
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -29,8 +28,8 @@ pub struct Orphan {
 
 /// Younger pieces in `staging/` and `trash/` are somebody's work in progress.
 const IN_PROGRESS: Duration = Duration::from_mins(1);
-/// How long the kernel may take to bury a killed process.
-const KILL_WAIT: Duration = Duration::from_secs(10);
+/// How long a sandbox may take to end by itself once its owner is gone.
+const LEAVE_WAIT: Duration = Duration::from_millis(500);
 
 /// What a walk over the state directory found.
 #[derive(Debug, Default)]
@@ -68,8 +67,11 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
                 &path,
                 format!("process {} outlived its owner", process.pid),
             ));
-            if is_removing {
-                end(process);
+            if is_removing && end(&path, process).is_err() {
+                // Its files and ids stay its own until it has ended.
+                let slot = read_status(&path).ok().and_then(|status| status.slot);
+                swept.kept_slots.extend(slot);
+                continue;
             }
         }
         if is_kept(&cell) {
@@ -121,7 +123,7 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
 /// Removes a dead owner's sandbox with all it holds.
 pub(crate) fn bury(layout: &Layout, cell: Cell) -> Result<(), Fault> {
     if let Some(process) = leftover(&cell.path) {
-        end(process);
+        end(&cell.path, process)?;
     }
     backend::sweep(&cell.path)?;
     cell.discard(layout)
@@ -133,14 +135,16 @@ fn leftover(dir: &Path) -> Option<ProcessRef> {
     process.open().map(|_| process)
 }
 
-fn end(process: ProcessRef) {
-    if let Some(pidfd) = process.open() {
-        // It was told to end by the end of its link; give that a moment to work.
-        if !process::wait_gone(&pidfd, Duration::from_millis(500)) {
-            let _ = process::signal(&pidfd, Signal::KILL);
-            process::wait_gone(&pidfd, KILL_WAIT);
-        }
+/// Ends the first process of the sandbox in `dir`, and with it all the others.
+fn end(dir: &Path, process: ProcessRef) -> Result<(), Fault> {
+    let Some(pidfd) = process.open() else {
+        return Ok(());
+    };
+    // It was told to end by the end of its link; give that a moment to work.
+    if process::wait_gone(&pidfd, LEAVE_WAIT) {
+        return Ok(());
     }
+    forced_end::end_all(&pidfd, Some(process), &|| backend::kill_left_group(dir))
 }
 
 fn orphan(kind: &str, path: &Path, detail: String) -> Orphan {

@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::link::{Link, greet};
 use crate::process;
 use crate::registry::State;
-use crate::{Name, fault, sweep, trash};
+use crate::{Name, backend, fault, forced_end, sweep, trash};
 use glovebox_proto::{Code, Fault, Request};
 use rustix::fs::{AtFlags, CWD};
 use rustix::net::sockopt::socket_peercred;
@@ -88,10 +88,7 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<Killed, Fault> {
         {
             // The owner is a running command or a program of somebody's; it is not ended, only its
             // sandbox is, and it learns so from its link.
-            process::signal(&pidfd, Signal::KILL).map_err(|errno| {
-                fault::plain_io(format!("cannot end the sandbox `{name}`"), errno)
-            })?;
-            process::wait_gone(&pidfd, KILL_WAIT);
+            forced_end::end_all(&pidfd, status.process, &|| backend::kill_left_group(&dir))?;
             if !wait_free(layout, name, STARTING_WAIT)? {
                 killed.forced = true;
                 if let Some(place) = trash::discard(layout, &dir)? {

@@ -9,6 +9,8 @@ mod census;
 mod held;
 mod memory;
 
+use crate::forced_end;
+use crate::process::ProcessRef;
 use census::{Process, processes_of};
 use glovebox_jail::cgroup::Cgroup;
 use glovebox_jail::counters::{Counters, used_bytes};
@@ -16,6 +18,7 @@ use glovebox_jail::launch::Init;
 use glovebox_jail::plan::{Frozen, Place};
 use glovebox_jail::spec::{Layers, Limits, Spec};
 use glovebox_jail::usage::{MAX_DEPTH, MAX_ENTRIES, TreeUsage, measure, measure_inside};
+use glovebox_proto::Fault;
 use held::Held;
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -53,6 +56,8 @@ pub(crate) struct Instruments {
 pub(crate) struct Watched {
     /// Its first process.
     pub(crate) init: Init,
+    /// The same for looking at it in /proc.
+    pub(crate) reference: Option<ProcessRef>,
     limits: Limits,
     /// Where its layers are on disk; `None` when they are in memory.
     layers: Option<PathBuf>,
@@ -115,6 +120,7 @@ impl Watched {
     pub(crate) fn new(init: Init, spec: &Spec, place: &Place, instruments: Instruments) -> Self {
         Self {
             frozen: Mutex::new(Settled::new(place.frozen.clone())),
+            reference: u32::try_from(init.pid).ok().and_then(ProcessRef::of),
             init,
             limits: spec.limits.clone(),
             layers: (spec.layers == Layers::Disk).then(|| place.layers.clone()),
@@ -140,6 +146,13 @@ impl Watched {
     /// Why it was ended, if the watch ended it.
     pub(crate) fn breach(&self) -> Option<String> {
         lock(&self.breach).clone()
+    }
+
+    /// Ends all of it; returns when nothing is left.
+    pub(crate) fn end(&self) -> Result<(), Fault> {
+        forced_end::end_all(self.init.pidfd(), self.reference, &|| {
+            forced_end::kill_group(lock(&self.instruments).group.as_ref());
+        })
     }
 
     /// Gives up the control group, to be removed.
@@ -440,7 +453,8 @@ fn watch(entries: &Mutex<Vec<Entry>>) {
             let is_over = outcome.is_err();
             if let Err(reason) = outcome {
                 *lock(&sandbox.breach) = Some(reason);
-                let _ = sandbox.init.kill();
+                // Its owner hears of it by the end of the link, and whether it worked.
+                let _ = sandbox.end();
             }
             let mut entries = lock(entries);
             if is_over {

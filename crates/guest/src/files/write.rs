@@ -119,7 +119,8 @@ impl Sink {
         let fail = |errno| failed(&spec.path, errno);
         if spec.make_parents
             && let Some((parent, _)) = split(&spec.path)
-            && rustix::fs::access(parent, Access::EXISTS).is_err()
+            // By the ids of file operations: the real user id may be another.
+            && rustix::fs::accessat(CWD, parent, Access::EXISTS, AtFlags::EACCESS).is_err()
         {
             make_all(parent).map_err(fail)?;
         }

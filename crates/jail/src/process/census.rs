@@ -3,28 +3,13 @@
 //! A census is a snapshot and processes keep forking while it is taken; whoever needs all of them
 //! stops what was found and looks again until nothing new turns up ([`TreeKill`]).
 
-use rustix::fs::{Mode, OFlags, RawDir};
+use super::member::{Member, open_dir};
+use rustix::fd::AsFd;
+use rustix::fs::{CWD, RawDir};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
-
-/// One process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Member {
-    /// Its id.
-    pub pid: Pid,
-    /// Its parent.
-    pub parent: Option<Pid>,
-    /// When it started, in clock ticks since boot: with the id, it means one process only.
-    pub start_ticks: u64,
-    /// Whether any of its threads still runs.
-    pub is_alive: bool,
-    /// Stopped by a signal or by whoever traces it.
-    pub is_stopped: bool,
-    /// In the kernel, where no signal reaches it yet.
-    pub is_deaf: bool,
-}
 
 /// All processes of this pid namespace that /proc shows.
 #[derive(Debug, Default)]
@@ -39,32 +24,19 @@ impl Census {
     /// /proc is not mounted, cannot be read, or does not show this process and so is not ours. A process
     /// that vanishes meanwhile is left out.
     pub fn take() -> Result<Self, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let proc = rustix::fs::open(c"/proc", flags, Mode::empty())?;
+        let proc = open_dir(CWD, b"/proc")?;
         let mut census = Self::default();
         let own = rustix::process::getpid();
         let mut is_ours = false;
         let mut room = [MaybeUninit::uninit(); 8 << 10];
         let mut entries = RawDir::new(&proc, &mut room);
-        let mut path = Vec::with_capacity(24);
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if !name.first().is_some_and(u8::is_ascii_digit) {
                 continue;
             }
-            path.clear();
-            path.extend_from_slice(name);
-            path.extend_from_slice(b"/stat");
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-            let Ok(file) = rustix::fs::openat(&proc, path.as_slice(), flags, Mode::empty()) else {
-                continue;
-            };
-            let mut text = [0_u8; 1024];
-            let Ok(count) = rustix::io::read(&file, &mut text) else {
-                continue;
-            };
-            let Some(member) = parse_stat(text.get(..count).unwrap_or_default()) else {
+            let Some(member) = Member::read_at(proc.as_fd(), name) else {
                 continue;
             };
             is_ours |= member.pid == own;
@@ -114,36 +86,6 @@ impl Census {
         }
         living.len()
     }
-}
-
-/// The parts of `/proc/PID/stat` we need. The command name may contain anything, so the fields
-/// are counted from its last closing parenthesis (proc_pid_stat(5)).
-fn parse_stat(text: &[u8]) -> Option<Member> {
-    // TRUST: the name is chosen by the process; a field that does not parse drops the entry.
-    let open = text.iter().position(|&byte| byte == b'(')?;
-    let close = text.iter().rposition(|&byte| byte == b')')?;
-    let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.trim().parse::<i32>().ok();
-    let pid = Pid::from_raw(number(text.get(..open)?)?)?;
-    let mut fields = text
-        .get(close + 1..)?
-        .split(|&byte| byte == b' ')
-        .filter(|part| !part.is_empty());
-    let state = *fields.next()?.first()?;
-    let parent = Pid::from_raw(number(fields.next()?)?);
-    // num_threads is field 20; state was field 3, ppid field 4.
-    let threads = number(fields.nth(15)?)?;
-    // starttime is field 22.
-    let start = std::str::from_utf8(fields.nth(1)?).ok()?;
-    let start_ticks = start.trim().parse().ok()?;
-    let is_dead = matches!(state, b'Z' | b'X') && threads <= 1;
-    Some(Member {
-        pid,
-        parent,
-        start_ticks,
-        is_alive: !is_dead,
-        is_stopped: matches!(state, b'T' | b't'),
-        is_deaf: state == b'D',
-    })
 }
 
 /// The state of killing everything below one warden.
@@ -226,24 +168,6 @@ impl TreeKill {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hostile_names_do_not_shift_fields() {
-        let tail = "S 7 5 5 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 3 0 100";
-        let text = format!("12 (a) R 99 (b\n) 1) {tail}");
-        let member = parse_stat(text.as_bytes()).unwrap();
-        assert_eq!(member.pid.as_raw_pid(), 12);
-        assert_eq!(member.parent, Pid::from_raw(7));
-        assert!(member.is_alive && !member.is_stopped);
-        assert_eq!(member.start_ticks, 100);
-        let zombie = parse_stat(b"12 (x) Z 7 5 5 0 -1 4 1 0 0 0 0 0 0 0 20 0 1 0 100").unwrap();
-        assert!(!zombie.is_alive);
-        let leader_gone =
-            parse_stat(b"12 (x) Z 7 5 5 0 -1 4 1 0 0 0 0 0 0 0 20 0 4 0 100").unwrap();
-        assert!(leader_gone.is_alive, "other threads still run");
-        assert_eq!(parse_stat(b"12 (x"), None);
-        assert_eq!(parse_stat(b""), None);
-    }
 
     #[test]
     fn this_process_is_counted_with_its_child() {

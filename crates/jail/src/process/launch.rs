@@ -85,7 +85,7 @@ impl SpawnError {
             // Bad input, and not the system's state: these say "not an executable file".
             (Stage::Exec, _) => Self::NotExecutable(errno),
             (Stage::Cwd, _) => Self::Cwd(errno),
-            (Stage::Limit | Stage::Landlock, _) => Self::Confine(errno),
+            (Stage::Limit | Stage::Confine, _) => Self::Confine(errno),
             (Stage::Interrupted, _) => Self::Interrupted,
             (Stage::Fork | Stage::Stdio, _) => Self::Other(errno),
         }

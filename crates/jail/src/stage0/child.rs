@@ -7,7 +7,7 @@ use super::{Broken, Context as _, Ended, Go, Inside, Report, SelfTest, Walls, se
 use crate::bounds::{BOUNDS, Mechanism, SOFT_OPEN_FILES, TERMINALS};
 use crate::channel;
 use crate::counters;
-use crate::identity;
+use crate::identity::{self, Separation};
 use crate::mount::{self, FsOption};
 use crate::plan::{BytePath, MapWriter, Plan, Source, Step};
 use crate::seccomp;
@@ -38,7 +38,11 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
     let supervisor = fds.next();
     let built = join(fds).and_then(|()| assemble(&control, &gate, go, network, &plan));
     match built {
-        Ok((landlock, self_test)) => {
+        Ok(Built {
+            landlock,
+            separation,
+            self_test,
+        }) => {
             drop(gate);
             if channel::send(&control, &Report::Ready(Box::new(self_test.clone())), &[]).is_err() {
                 return Err(Ended(1));
@@ -47,6 +51,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
                 link: control,
                 supervisor,
                 landlock,
+                separation,
                 walls: Walls::of(&plan),
                 env: plan.env,
                 cwd: plan.cwd.as_path().as_os_str().as_bytes().to_vec(),
@@ -58,6 +63,13 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
             Err(Ended(1))
         }
     }
+}
+
+/// A sandbox that is complete.
+struct Built {
+    landlock: Option<OwnedFd>,
+    separation: Separation,
+    self_test: SelfTest,
 }
 
 struct Clock {
@@ -86,7 +98,7 @@ fn assemble(
     go: Go,
     network: Option<Result<Network, Errno>>,
     plan: &Plan,
-) -> Result<(Option<OwnedFd>, SelfTest), Broken> {
+) -> Result<Built, Broken> {
     let mut clock = Clock {
         started: Instant::now(),
         marks: Vec::new(),
@@ -138,7 +150,7 @@ fn assemble(
     clock.mark("mounts");
 
     rustix::process::chdir(plan.cwd.as_path()).cannot("enter the workspace")?;
-    seal(plan)?;
+    let separation = seal(plan)?;
     // Also the child of stage 0 came with the caller's stdin, stdout and stderr.
     silence_stdio()?;
     let built = Walls::of(plan).build().map_err(|error| {
@@ -167,7 +179,11 @@ fn assemble(
     self_test
         .open_fds
         .retain(|fd| *fd != control.as_raw_fd() && *fd != gate.as_raw_fd());
-    Ok((built.fd, self_test))
+    Ok(Built {
+        landlock: built.fd,
+        separation,
+        self_test,
+    })
 }
 
 /// Enters the network namespace that has been in the making since the beginning.
@@ -530,7 +546,7 @@ fn mount_of(path: &str) -> Result<(u64, u64), Errno> {
     Ok((found.stx_mnt_id, found.stx_ino))
 }
 
-fn seal(plan: &Plan) -> Result<(), Broken> {
+fn seal(plan: &Plan) -> Result<Separation, Broken> {
     let lower = |resource: Resource, soft: u64, hard: u64| -> Result<(), Errno> {
         // Limits are only ever lowered: raising one takes a capability the caller may lack.
         let now = rustix::process::getrlimit(resource);
@@ -561,8 +577,7 @@ fn seal(plan: &Plan) -> Result<(), Broken> {
         lower(Resource::Nproc, count, count).cannot("limit the number of processes")?;
     }
     let has_ids = plan.identity.writer != MapWriter::Single;
-    identity::drop_everything(plan.seal.uid, plan.seal.gid, has_ids)
-        .cannot("give up all capabilities")
+    identity::drop_privileges(plan.seal.uid, plan.seal.gid, has_ids).cannot("give up root's rights")
 }
 
 fn silence_stdio() -> Result<(), Broken> {

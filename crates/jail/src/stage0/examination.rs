@@ -1,7 +1,7 @@
 //! The last step of a start: the child looks at itself, and tries what must fail.
 
 use super::SelfTest;
-use crate::sys::once;
+use crate::sys::{ids, once};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, SocketType};
@@ -24,10 +24,12 @@ pub(super) fn examine(landlock_abi: u32) -> SelfTest {
             }
         }
     }
+    let user_ids = ids::user_ids();
     let vsock = AddressFamily::from_raw(libc::AF_VSOCK as _);
     SelfTest {
         pid: rustix::process::getpid().as_raw_nonzero().get(),
-        uid: rustix::process::geteuid().as_raw(),
+        uid: user_ids[3],
+        user_ids,
         gid: rustix::process::getegid().as_raw(),
         cap_effective: caps.map_or(u64::MAX, |sets| sets.effective.bits()),
         cap_permitted: caps.map_or(u64::MAX, |sets| sets.permitted.bits()),

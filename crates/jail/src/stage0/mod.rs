@@ -28,6 +28,7 @@ mod settings;
 pub(crate) mod staging;
 
 use crate::channel;
+use crate::identity::Separation;
 use crate::landlock;
 use crate::plan::{BytePath, Identity, Plan, Source};
 use crate::program;
@@ -112,8 +113,10 @@ impl<T> Context<T> for Result<T, Errno> {
 pub struct SelfTest {
     /// Own pid in the new pid namespace.
     pub pid: i32,
-    /// Effective user id inside.
+    /// User id inside that files are made with, which is that of commands.
     pub uid: u32,
+    /// Real, effective, saved and file-system user id of the guest.
+    pub user_ids: [u32; 4],
     /// Effective group id inside.
     pub gid: u32,
     /// Effective capabilities.
@@ -157,6 +160,8 @@ pub struct Inside {
     pub supervisor: Option<OwnedFd>,
     /// Ruleset to put on every command.
     pub landlock: Option<OwnedFd>,
+    /// What keeps commands from steering the guest.
+    pub separation: Separation,
     /// What the ruleset is built from, for when the mounts are exchanged.
     pub walls: Walls,
     /// Base environment of every command.

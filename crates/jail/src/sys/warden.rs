@@ -7,7 +7,7 @@
 //! therefore always "the descendants of this warden".
 //!
 //! The child puts up its walls (session, Landlock) and waits for an [`Order`]; with it, it rearranges
-//! its descriptors and becomes the command. So warden and child can be made ready before there is
+//! its descriptors, gives up what it has of the guest's rights, and becomes the command. So warden and child can be made ready before there is
 //! anything to run ([`ready`]), and a command then costs one wake-up ([`give`]). Nothing of one
 //! command is left to another: a child serves one order, and what reached it while it waited
 //! (signals) is thrown away.
@@ -38,6 +38,7 @@ mod slot;
 pub(crate) use signals::{child_signal_fd, keep_heap_small, reset_and_block, send};
 pub(crate) use slot::Stack;
 
+use crate::identity::Separation;
 use core::ffi::{CStr, c_char};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -48,7 +49,7 @@ use rustix::thread::futex;
 use rustix::time::Timespec;
 use slot::{ENDED_EMPTY, LEFT, NOT_ENDED, ORDERED, RawOrder, Slot, TAKEN, Terms};
 
-/// Name of wardens and unborn commands, as the kernel shows it.
+/// Name of wardens and unborn commands, as the kernel shows it. For people: any process may have it.
 pub(crate) const NAME: &CStr = c"glovebox-warden";
 
 /// How long a start may take before the warden is given up; only a hostile process that keeps
@@ -68,8 +69,8 @@ pub(crate) enum Stage {
     Cwd = 3,
     /// Lowering a resource limit.
     Limit = 4,
-    /// Applying the Landlock ruleset.
-    Landlock = 5,
+    /// Applying the Landlock ruleset, the second system-call filter, or the user id of commands.
+    Confine = 5,
     /// Executing the command.
     Exec = 6,
     /// The warden was killed or kept stopped before the command ran.
@@ -83,7 +84,7 @@ impl Stage {
             2 => Self::Stdio,
             3 => Self::Cwd,
             4 => Self::Limit,
-            5 => Self::Landlock,
+            5 => Self::Confine,
             6 => Self::Exec,
             _ => Self::Interrupted,
         }
@@ -259,16 +260,18 @@ pub(crate) struct Refusal {
 ///
 /// Preconditions: every signal is blocked in the calling thread and no handler is installed
 /// ([`reset_and_block`]); `bell` stays open while the warden lives. The child confines itself by
-/// `landlock` now.
+/// `landlock` and `separation` now.
 pub(crate) fn ready(
     stack: Stack,
     bell: BorrowedFd<'_>,
     landlock: Option<BorrowedFd<'_>>,
+    separation: Separation,
 ) -> Result<Warden, Errno> {
     let terms = Terms {
         guest: rustix::process::getpid().as_raw_pid(),
         bell: bell.as_raw_fd(),
         landlock: landlock.map_or(-1, |fd| fd.as_raw_fd()),
+        separation,
     };
     let slot = stack.slot();
     // Not passed to the kernel for the warden itself (no *_SETTID flag), only to fill the arguments.

@@ -7,7 +7,7 @@ mod host;
 mod native;
 mod words;
 
-pub(crate) use native::{LAYERS, Layering, WORKSPACE_UPPER, sweep, sweep_base};
+pub(crate) use native::{LAYERS, Layering, WORKSPACE_UPPER, kill_left_group, sweep, sweep_base};
 
 use crate::process::ProcessRef;
 use crate::report::wanted;

@@ -17,6 +17,7 @@ pub(crate) use prepare::sweep_base;
 
 use super::{Carried, CreateCx, ExchangeCx, Owner};
 use crate::process::ProcessRef;
+
 use crate::watch::{self, Instruments, Watched};
 use crate::{GuestImage, Report, fault};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx};
@@ -58,6 +59,11 @@ fn controllers() -> &'static Controllers {
 fn cgroup_name(dir: &Path) -> String {
     let digest = blake3::hash(dir.as_os_str().as_encoded_bytes());
     format!("sandbox-{}", &digest.to_hex()[..16])
+}
+
+/// Kills the control group of the sandbox in `dir`, whose owner died.
+pub(crate) fn kill_left_group(dir: &Path) {
+    crate::forced_end::kill_group(controllers().adopt(&cgroup_name(dir)).as_ref());
 }
 
 /// Removes what the owner of the sandbox in `dir` left outside of it when it died.
@@ -192,9 +198,6 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         .map_err(|error| to_fault(&error, cx.state_dir))?;
     let mut report = account::report(cx.name, &spec, &plan, &launched, prepared_us);
     report.limits = account::limits(&spec, group.0.as_ref().ok_or(why_none.as_str()));
-    let reference = u32::try_from(launched.init.pid)
-        .ok()
-        .and_then(ProcessRef::of);
     let wrong = verification::differences(&spec, &plan, &launched.self_test);
     let is_countable = launched.counters.is_some() || !plan.counts_memory;
     let layers = launched.layers.map(Arc::new);
@@ -216,12 +219,11 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
             state_dir: cx.state_dir.to_owned(),
         },
         report,
-        reference,
         watched: Arc::new(watched),
         layers: Mutex::new(layers),
     };
     // An owner that is dropped ends its sandbox.
-    account::judge(&launched.self_test, wrong)?;
+    account::judge(&launched.self_test, &plan, wrong)?;
     if !is_countable {
         return Err(fault::internal(
             "the sandbox did not hand over what counts its memory",
@@ -258,7 +260,7 @@ fn make_cgroup(spec: &Spec, dir: &Path) -> Result<Cgroup, String> {
             .limits
             .pids
             .map(|count| u64::from(count) + GUEST_THREADS),
-        // The first process's end is everybody's end, so no group is needed to kill.
+        // The first process's end is everybody's end, so a group is of use to end them all, and not needed.
         can_freeze: false,
     };
     if limits == cgroup::Limits::default() {
@@ -282,7 +284,6 @@ impl Drop for Remover {
 struct Native {
     ground: Ground,
     report: Report,
-    reference: Option<ProcessRef>,
     watched: Arc<Watched>,
     /// Layers in memory. They hold it for as long as this is open, so it goes when the sandbox ends.
     layers: Mutex<Option<Arc<OwnedFd>>>,
@@ -309,7 +310,7 @@ impl Owner for Native {
     }
 
     fn process(&self) -> Option<ProcessRef> {
-        self.reference
+        self.watched.reference
     }
 
     fn memory_layers(&self) -> Option<OwnedFd> {
@@ -334,6 +335,7 @@ impl Owner for Native {
     fn end(&self, leave: &mut dyn FnMut(OwnedFd)) -> Result<(), Fault> {
         drop(self.layers().take());
         self.watched.release_memory();
+        self.watched.end()?;
         let mounts = self
             .watched
             .init

@@ -227,11 +227,12 @@ fn cannot_copy(from: &Path, errno: Errno) -> Fault {
 }
 
 /// Makes a checkpoint of a copy of the writable layers, which stay in use. Precondition: nothing
-/// writes to them meanwhile.
+/// writes to them meanwhile; `verify` is asked when the copy is made whether that was so.
 pub(crate) fn copy_checkpoint(
     layout: &Layout,
     dir: &Path,
     comment: Option<&str>,
+    verify: &dyn Fn() -> Result<(), Fault>,
 ) -> Result<Checkpoint, Fault> {
     let stack = stack::read(dir)?;
     let layer = next_layer(dir, false)?;
@@ -247,6 +248,7 @@ pub(crate) fn copy_checkpoint(
                 let from = upper(dir, part);
                 tree::copy(&from, &draft.join(part)).map_err(|errno| cannot_copy(&from, errno))
             })
+            .and_then(|()| verify())
             .and_then(|()| {
                 let place = store::layer(layout, &layer.id);
                 fs::rename(&draft, &place).map_err(|error| fault::io("make", &place, error))

@@ -25,7 +25,7 @@ impl Sandbox {
             .link
             .open_gathering(&request, asked)
             .map_err(|fault| core.explain(fault))?;
-        let mut stream = Stream::new(Arc::clone(core), id);
+        let mut stream = Stream::new(Arc::clone(core), id, None);
         let content = loop {
             match stream.recv() {
                 // All of it is gathered.
@@ -82,7 +82,7 @@ impl Sandbox {
                 .link
                 .open_with_input(&request, content)
                 .map_err(|fault| core.explain(fault))?;
-            return Ok(Stream::new(Arc::clone(core), id));
+            return Ok(Stream::new(Arc::clone(core), id, None));
         }
         let stream = self.open(request)?;
         // A refused input means that the answer says why; only a lost link ends it here.

@@ -230,8 +230,10 @@ fn plan(cell: &Cell, order: &Order, is_whole: bool) -> Result<(Pending, Checkpoi
             change::plan_checkpoint(&cell.path, comment.as_deref(), is_whole)
         }
         Order::Restore { id } => change::plan_restore(&cell.path, id),
-        Order::Freeze | Order::Layers | Order::Delete { .. } | Order::Stop { .. } => {
-            Err(fault::internal("an order that needs no letter"))
-        }
+        Order::Freeze
+        | Order::Verify
+        | Order::Layers
+        | Order::Delete { .. }
+        | Order::Stop { .. } => Err(fault::internal("an order that needs no letter")),
     }
 }

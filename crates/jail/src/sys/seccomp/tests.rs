@@ -110,7 +110,7 @@ const HARMFUL: [&str; 2] = ["acct", "vhangup"];
 fn inside_table() {
     let _ = rustix::process::setsid();
     confine();
-    for entry in table(Profile::Default) {
+    for entry in table() {
         if matches!(entry.verdict, Verdict::Refused | Verdict::Unsupported)
             && !HARMFUL.contains(&entry.name)
         {
@@ -129,7 +129,7 @@ fn inside_table() {
 #[test]
 fn what_the_table_refuses_is_refused_by_the_kernel() {
     let answers = answers("table");
-    for entry in table(Profile::Default) {
+    for entry in table() {
         let expected = match entry.verdict {
             Verdict::Refused => EPERM,
             Verdict::Unsupported => ENOSYS,
@@ -429,18 +429,66 @@ const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
 
+/// What commands get on top where the guest has their user id: only calls on others are refused.
+#[test]
+fn the_filter_for_one_user_id_refuses_what_steers_others() {
+    let judge = |number: i64, args: [u64; 6]| {
+        interpret(program(Profile::SameUser), ARCH, number as u32, args)
+    };
+    let (refused, allowed) = (
+        libc::SECCOMP_RET_ERRNO | EPERM as u32,
+        libc::SECCOMP_RET_ALLOW,
+    );
+    for number in [
+        libc::SYS_sched_setscheduler,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_setaffinity,
+    ] {
+        assert_eq!(judge(number, [0; 6]), allowed, "{number}: oneself");
+        // The kernel looks at 32 bits.
+        assert_eq!(judge(number, [HIGH, 0, 0, 0, 0, 0]), allowed);
+        for pid in [1, 7, HIGH | 1, u64::MAX] {
+            assert_eq!(
+                judge(number, [pid, 0, 0, 0, 0, 0]),
+                refused,
+                "{number}: {pid}"
+            );
+        }
+    }
+    for (number, first) in [(libc::SYS_setpriority, 0), (libc::SYS_ioprio_set, 1)] {
+        for (which, who, verdict) in [
+            (first, 0, allowed),
+            (first + 1, 0, allowed),
+            (first, 1, refused),
+            (first + 1, 7, refused),
+            (first + 2, 0, refused),
+            (first + 2, 1000, refused),
+        ] {
+            let found = judge(number, [which, who, 0, 0, 0, 0]);
+            assert_eq!(found, verdict, "{number}: {which}, {who}");
+        }
+    }
+    let named = [
+        libc::SYS_sched_setscheduler,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_setaffinity,
+        libc::SYS_setpriority,
+        libc::SYS_ioprio_set,
+    ];
+    for number in (0..2048).filter(|number| !named.contains(number)) {
+        assert_eq!(judge(number, [u64::MAX; 6]), allowed, "call {number}");
+    }
+    let foreign = interpret(program(Profile::SameUser), 0x4000_0003, 20, [0; 6]);
+    assert_eq!(foreign, libc::SECCOMP_RET_KILL_PROCESS);
+}
+
 #[test]
 fn every_number_gets_what_its_table_says() {
     let errno = |number: i32| libc::SECCOMP_RET_ERRNO | number as u32;
-    let by_number: BTreeMap<u32, &Entry> = table(Profile::Default)
-        .iter()
-        .map(|e| (e.number as u32, e))
-        .collect();
-    assert_eq!(
-        by_number.len(),
-        table(Profile::Default).len(),
-        "two calls share a number"
-    );
+    let by_number: BTreeMap<u32, &Entry> = table().iter().map(|e| (e.number as u32, e)).collect();
+    assert_eq!(by_number.len(), table().len(), "two calls share a number");
     for number in 0..2048 {
         let expected = match by_number.get(&number).map(|e| e.verdict) {
             Some(Verdict::ByArgument) => continue,
@@ -474,7 +522,7 @@ fn calls_of_the_running_kernel_are_known() {
     } else {
         "__arm64_sys_"
     };
-    let ours: Vec<&str> = table(Profile::Default).iter().map(|e| e.name).collect();
+    let ours: Vec<&str> = table().iter().map(|e| e.name).collect();
     let unknown: Vec<&str> = symbols
         .lines()
         .filter_map(|line| line.split_whitespace().nth(2)?.strip_prefix(prefix))

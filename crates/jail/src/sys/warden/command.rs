@@ -2,7 +2,9 @@
 
 use super::Stage;
 use super::raw::{self, Word};
-use super::slot::{RawOrder, Slot, TAKEN, WAITING};
+use super::slot::{RawOrder, Slot, TAKEN, Terms, WAITING};
+use crate::identity::Separation;
+use crate::seccomp;
 use core::ffi::c_char;
 use core::sync::atomic::Ordering;
 
@@ -32,7 +34,8 @@ pub(super) unsafe extern "C" fn command_main(slot: *const Slot) -> ! {
 /// # Safety
 /// As for [`command_main`].
 unsafe fn become_command(slot: &Slot) -> Failure {
-    if let Err(failure) = confine(slot.terms.landlock, slot.warden.load(Ordering::Acquire)) {
+    let warden = slot.warden.load(Ordering::Acquire);
+    if let Err(failure) = confine(&slot.terms, warden) {
         return failure;
     }
     while slot.phase.load(Ordering::Acquire) == WAITING {
@@ -41,6 +44,9 @@ unsafe fn become_command(slot: &Slot) -> Failure {
     slot.phase.store(TAKEN, Ordering::Release);
     // SAFETY: the order was written before the phase said so, and nobody writes it again.
     let order = unsafe { &*slot.order.get() };
+    if let Err(failure) = leave_guest(slot.terms.separation, warden) {
+        return failure;
+    }
     // SAFETY: as promised by the caller.
     match unsafe { prepare(order) } {
         // SAFETY: likewise; this only returns when nothing could be executed.
@@ -63,8 +69,8 @@ unsafe fn call(stage: Stage, number: i64, args: [Word; 5]) -> Result<isize, Fail
     }
 }
 
-/// What can be done before it is known what to run.
-fn confine(landlock: i32, warden: i32) -> Result<(), Failure> {
+/// Has this process die with its warden, so that killing wardens sets nothing free.
+fn tie_to(warden: i32) -> Result<(), Failure> {
     let death = [
         libc::PR_SET_PDEATHSIG as Word,
         libc::SIGKILL as Word,
@@ -74,22 +80,74 @@ fn confine(landlock: i32, warden: i32) -> Result<(), Failure> {
     ];
     // SAFETY: all arguments are integers.
     unsafe {
-        // A session of its own: terminal signals and group kills reach the command and not the guest.
-        call(Stage::Stdio, libc::SYS_setsid, [0; 5])?;
-        // The command dies with its warden, so that killing wardens sets nothing free.
         call(Stage::Stdio, libc::SYS_prctl, death)?;
         if call(Stage::Stdio, libc::SYS_getppid, [0; 5])? != warden as isize {
             // It died before the line above could tie us to it, and nobody would end our waiting.
             return Err((Stage::Interrupted, libc::EINTR));
         }
-        if landlock >= 0 {
-            let no_new_privs = [libc::PR_SET_NO_NEW_PRIVS as Word, 1, 0, 0, 0];
-            call(Stage::Landlock, libc::SYS_prctl, no_new_privs)?;
-            let ruleset = [landlock as Word, 0, 0, 0, 0];
-            call(Stage::Landlock, libc::SYS_landlock_restrict_self, ruleset)?;
+    }
+    Ok(())
+}
+
+/// What can be done before it is known what to run.
+fn confine(terms: &Terms, warden: i32) -> Result<(), Failure> {
+    // A session of its own: terminal signals and group kills reach the command and not the guest.
+    // SAFETY: setsid(2) takes nothing.
+    unsafe { call(Stage::Stdio, libc::SYS_setsid, [0; 5])? };
+    tie_to(warden)?;
+    let no_new_privs = [libc::PR_SET_NO_NEW_PRIVS as Word, 1, 0, 0, 0];
+    if terms.landlock >= 0 {
+        let ruleset = [terms.landlock as Word, 0, 0, 0, 0];
+        // SAFETY: all arguments are integers.
+        unsafe {
+            call(Stage::Confine, libc::SYS_prctl, no_new_privs)?;
+            call(Stage::Confine, libc::SYS_landlock_restrict_self, ruleset)?;
+        }
+    }
+    if terms.separation == Separation::Filter {
+        let filter = seccomp::program(seccomp::Profile::SameUser);
+        let filter = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_ptr().cast_mut(),
+        };
+        let install = [
+            libc::SECCOMP_SET_MODE_FILTER as Word,
+            0,
+            &raw const filter as Word,
+            0,
+            0,
+        ];
+        // SAFETY: integers, and a program that is a constant, which the kernel copies and never writes. It
+        // is put on this process alone, which has one thread.
+        unsafe {
+            call(Stage::Confine, libc::SYS_prctl, no_new_privs)?;
+            call(Stage::Confine, libc::SYS_seccomp, install)?;
         }
     }
     Ok(())
+}
+
+/// Gives up what this process has of the guest: its capability and, where it has one of its own, its user id.
+/// While it waits it keeps both, so that no command can steer it, and whoever looks from outside can tell what
+/// waits from what runs.
+fn leave_guest(separation: Separation, warden: i32) -> Result<(), Failure> {
+    /// `_LINUX_CAPABILITY_VERSION_3` of capget(2), and this process.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    if separation == Separation::None {
+        return Ok(());
+    }
+    let (header, none) = (HEADER, [0_u32; 6]);
+    let capabilities = [&raw const header as Word, &raw const none as Word, 0, 0, 0];
+    // SAFETY: the kernel reads a header and three pairs of sets, all of them live locals.
+    unsafe { call(Stage::Confine, libc::SYS_capset, capabilities)? };
+    let Separation::UserId(uid) = separation else {
+        return Ok(());
+    };
+    let uid = uid as Word;
+    // SAFETY: all arguments are integers.
+    unsafe { call(Stage::Confine, libc::SYS_setresuid, [uid, uid, uid, 0, 0])? };
+    // The kernel has forgotten this with the change of ids.
+    tie_to(warden)
 }
 
 /// Throws away what was sent while there was nothing to send it to.
@@ -144,15 +202,6 @@ unsafe fn prepare(order: &RawOrder) -> Result<(), Failure> {
         // SAFETY: see above.
         unsafe { call(stage, number, args) }
     };
-    // Whoever looks from outside can tell what waits from what runs.
-    let name = [
-        libc::PR_SET_NAME as Word,
-        c"glovebox-start".as_ptr() as Word,
-        0,
-        0,
-        0,
-    ];
-    call(Stage::Stdio, libc::SYS_prctl, name)?;
     drop_stale_signals();
     own_descriptors()?;
     // All sources are 3 or above, so no step overwrites a later source.

@@ -3,7 +3,34 @@
 use super::raw::{self, Word};
 use super::slot::{ENDED_EMPTY, ENDED_OTHERS_LEFT, LEFT, RawOutcome, Slot};
 use super::{Stage, command};
+use crate::identity::Separation;
+use crate::spec::GUEST_UID;
 use core::sync::atomic::Ordering;
+
+/// Gives up the way to the user id of commands, which only the child needs: from now on they cannot signal
+/// this process either. It keeps its capability, with which the kernel checks the signal that ends the
+/// command when its warden dies (prctl(2), `PR_SET_PDEATHSIG`).
+fn settle(guest: i32) {
+    let own = GUEST_UID as Word;
+    let death = [
+        libc::PR_SET_PDEATHSIG as Word,
+        libc::SIGKILL as Word,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: all arguments are integers. These ids are the ones this process has, so there is nothing to
+    // refuse.
+    let parent = unsafe {
+        raw::syscall(libc::SYS_setresuid, [own, own, own, 0, 0]);
+        // The kernel has forgotten this with the change of ids.
+        raw::syscall(libc::SYS_prctl, death);
+        raw::syscall(libc::SYS_getppid, [0; 5])
+    };
+    if parent != guest as isize {
+        raw::exit(1);
+    }
+}
 
 /// The warden's whole life.
 ///
@@ -51,6 +78,10 @@ pub(super) unsafe extern "C" fn warden_main(slot: *const Slot) -> ! {
         slot.inside.store(LEFT, Ordering::Release);
         raw::wake(&slot.inside);
         raw::exit(0);
+    }
+
+    if let Separation::UserId(_) = terms.separation {
+        settle(terms.guest);
     }
 
     let mut status = 0_i32;

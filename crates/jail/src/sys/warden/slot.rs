@@ -1,6 +1,7 @@
 //! The memory that guest, warden and unborn command share: one [`Slot`], and two stacks.
 
 use super::LimitEntry;
+use crate::identity::Separation;
 use core::cell::UnsafeCell;
 use core::ffi::c_char;
 use core::ptr::NonNull;
@@ -41,6 +42,7 @@ pub(super) struct Terms {
     pub(super) bell: i32,
     /// Ruleset, or -1.
     pub(super) landlock: i32,
+    pub(super) separation: Separation,
 }
 
 /// An [`super::Order`] without lifetimes, readable from the other processes.

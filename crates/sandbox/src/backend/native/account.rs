@@ -1,6 +1,6 @@
 //! After the start: what holds, what was found inside, and whether that is good enough.
 
-use super::{controllers, walls};
+use super::{controllers, verification, walls};
 use crate::report::{self, Identity};
 use crate::{LimitFact, Name, Report};
 use glovebox_jail::bounds;
@@ -78,9 +78,12 @@ pub(super) fn limits(spec: &Spec, group: Result<&Cgroup, &str>) -> Vec<LimitFact
         .collect()
 }
 
+/// The capabilities of the guest, which does not hand it on: `CAP_KILL` (capabilities(7)).
+const CAP_KILL: u64 = 1 << 5;
+
 /// Compares what the guest found inside with what was wanted. Any difference ends the start; `wrong` has those
 /// that were found already.
-pub(super) fn judge(found: &SelfTest, mut wrong: Vec<String>) -> Result<(), Fault> {
+pub(super) fn judge(found: &SelfTest, plan: &Plan, mut wrong: Vec<String>) -> Result<(), Fault> {
     let mut check = |holds: bool, what: &str| {
         if !holds {
             wrong.push(what.to_owned());
@@ -90,11 +93,19 @@ pub(super) fn judge(found: &SelfTest, mut wrong: Vec<String>) -> Result<(), Faul
         found.pid == 1,
         "the guest is not the first process of its namespace",
     );
-    check(found.uid != 0 && found.gid != 0, "the guest runs as root");
     check(
-        found.cap_effective | found.cap_permitted | found.cap_bounding == 0,
-        "capabilities are left",
+        found.uid == plan.seal.uid && found.gid == plan.seal.gid,
+        "commands would run as somebody else",
     );
+    check(
+        found.user_ids == [plan.seal.uid; 4] || verification::has_own_user_id(plan, found.user_ids),
+        "the guest runs as somebody else",
+    );
+    check(
+        found.cap_effective == CAP_KILL && found.cap_permitted == CAP_KILL,
+        "the guest has other capabilities than the one to signal commands",
+    );
+    check(found.cap_bounding == 0, "capabilities can be gained");
     check(found.no_new_privs, "no_new_privs is not set");
     check(
         found.seccomp_mode == 2,
@@ -245,12 +256,23 @@ pub(super) fn report(
     }
     workspace_wall(&mut report, spec, plan);
     walls::network(&mut report, spec, found);
+    let apart = if verification::has_own_user_id(plan, found.user_ids) {
+        "a user id of its own"
+    } else {
+        "a second seccomp filter"
+    };
     report.wall(
         "processes",
         Enforced,
-        "own pid, ipc, uts and cgroup namespaces",
+        format!(
+            "own pid, ipc, uts and cgroup namespaces; {apart} keeps commands from scheduling the guest"
+        ),
     );
-    report.wall("capabilities", Enforced, "none in any set; no_new_privs");
+    report.wall(
+        "capabilities",
+        Enforced,
+        "none in any set of a command, none to be gained; the guest keeps CAP_KILL; no_new_privs",
+    );
     report.wall("syscalls", Enforced, "seccomp allow-list");
     walls::landlock(&mut report, found);
     let detail = match found.max_user_namespaces {

@@ -2,7 +2,7 @@
 //! and any one of them ends the start: a report never names a wall that was not seen.
 
 use glovebox_jail::plan::{MapWriter, Plan, Step};
-use glovebox_jail::spec::{Net, Spec};
+use glovebox_jail::spec::{GUEST_UID, Net, Spec};
 use glovebox_jail::stage0::SelfTest;
 use glovebox_jail::stage0::observation::{self, MountEntry, NamespaceId, Observation};
 use rustix::io::Errno;
@@ -45,8 +45,19 @@ fn compare(spec: &Spec, plan: &Plan, found: &SelfTest, own: &[NamespaceId]) -> V
     wrong
 }
 
+/// Whether the guest has a user id that no command can have.
+pub(super) fn has_own_user_id(plan: &Plan, user_ids: [u32; 4]) -> bool {
+    let commands = plan.seal.uid;
+    plan.identity.writer != MapWriter::Single
+        && user_ids == [GUEST_UID, GUEST_UID, commands, commands]
+}
+
 fn compare_identity(plan: &Plan, seen: &Observation, wrong: &mut Vec<String>) {
-    if seen.uids != [plan.seal.uid; 3] || seen.gids != [plan.seal.gid; 3] {
+    let [real, effective, saved] = seen.uids;
+    // Otherwise all are that of commands, which then get a filter of their own.
+    let is_guest = seen.uids == [plan.seal.uid; 3]
+        || has_own_user_id(plan, [real, effective, saved, plan.seal.uid]);
+    if !is_guest || seen.gids != [plan.seal.gid; 3] {
         wrong.push(format!(
             "the guest has the user ids {:?} and the group ids {:?}",
             seen.uids, seen.gids

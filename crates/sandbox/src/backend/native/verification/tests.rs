@@ -73,7 +73,7 @@ fn honest(spec: &Spec, plan: &Plan) -> SelfTest {
     SelfTest {
         landlock_abi: 7,
         observed: Observation {
-            uids: [plan.seal.uid; 3],
+            uids: [GUEST_UID, GUEST_UID, plan.seal.uid],
             gids: [plan.seal.gid; 3],
             is_root_powerless: true,
             are_streams_null: true,

@@ -1,0 +1,239 @@
+//! One process as proc_pid(5) shows it: who it is, whether it lives, whether it stands still.
+//!
+//! The one reader of `/proc/PID/stat`, for the guest and for the host's side. TRUST: a process chooses its
+//! own name and nothing else of what is read here; a file that does not parse is as if it were not there.
+
+use crate::identity::GUEST_CAPABILITY;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use std::mem::MaybeUninit;
+
+/// One process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub pid: Pid,
+    /// Its parent.
+    pub parent: Option<Pid>,
+    /// When it started, in clock ticks since boot: with the id, it means one process only.
+    pub start_ticks: u64,
+    /// Whether any of its threads still runs.
+    pub is_alive: bool,
+    /// Every thread of it is stopped, by a signal or by whoever traces it.
+    pub is_stopped: bool,
+    /// In the kernel, where no signal reaches it yet.
+    pub is_deaf: bool,
+    threads: u32,
+}
+
+impl Member {
+    /// The process that has this id now, dead ones included.
+    pub fn read(pid: Pid) -> Option<Self> {
+        Self::read_at(CWD, format!("/proc/{}", pid.as_raw_pid()).as_bytes())
+    }
+
+    /// The process whose directory in `/proc` this is.
+    pub(super) fn read_at(at: BorrowedFd<'_>, dir: &[u8]) -> Option<Self> {
+        let mut text = [0_u8; 1024];
+        let count = read_into(at, &[dir, b"/stat"].concat(), &mut text)?;
+        let text = text.get(..count)?;
+        let mut member = Self::parse(text)?;
+        let first = state(text)?.0;
+        if member.threads > 1 && (is_stopped(first) || is_dead(first)) {
+            // That is the state of the first thread, which may have ended before the others.
+            let states = threads(at, dir, "stat", |text| state(text).map(|(state, _)| state));
+            if let Ok(states) = states {
+                let mut living = states.iter().filter(|state| !is_dead(**state)).peekable();
+                member.is_stopped =
+                    living.peek().is_some() && living.all(|state| is_stopped(*state));
+            }
+        }
+        Some(member)
+    }
+
+    /// The parts of `/proc/PID/stat` we need.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let open = text.iter().position(|&byte| byte == b'(')?;
+        let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.trim().parse::<i32>().ok();
+        let pid = Pid::from_raw(number(text.get(..open)?)?)?;
+        let (state, mut fields) = state(text)?;
+        let parent = Pid::from_raw(number(fields.next()?)?);
+        // num_threads is field 20; state was field 3, ppid field 4.
+        let threads = u32::try_from(number(fields.nth(15)?)?).ok()?;
+        // starttime is field 22.
+        let start = std::str::from_utf8(fields.nth(1)?).ok()?;
+        let start_ticks = start.trim().parse().ok()?;
+        Some(Self {
+            pid,
+            parent,
+            start_ticks,
+            is_alive: !(is_dead(state) && threads <= 1),
+            is_stopped: is_stopped(state),
+            is_deaf: state == b'D',
+            threads,
+        })
+    }
+
+    /// Whether it is a guest, a warden, or what waits under one to become a command: they hold a capability
+    /// that no command can have.
+    pub fn is_of_guest(&self) -> bool {
+        let path = format!("/proc/{}/status", self.pid.as_raw_pid());
+        let mut text = [0_u8; 4096];
+        let permitted = read_into(CWD, path.as_bytes(), &mut text)
+            .and_then(|count| number_of(text.get(..count)?, "CapPrm", 16));
+        permitted == Some(GUEST_CAPABILITY.bits())
+    }
+
+    /// How often its threads have been put on a processor, all together: the same number twice means that
+    /// what was stopped has not run in between. `None` when it is gone.
+    pub fn switches(&self) -> Option<u64> {
+        let dir = format!("/proc/{}", self.pid.as_raw_pid());
+        let counts = threads(CWD, dir.as_bytes(), "status", |text| {
+            let own = number_of(text, "voluntary_ctxt_switches", 10)?;
+            Some(own + number_of(text, "nonvoluntary_ctxt_switches", 10)?)
+        });
+        Some(counts.ok()?.iter().sum())
+    }
+}
+
+fn is_dead(state: u8) -> bool {
+    matches!(state, b'Z' | b'X')
+}
+
+fn is_stopped(state: u8) -> bool {
+    matches!(state, b'T' | b't')
+}
+
+/// The state in a stat file, and the fields after it. The command name before it may contain anything, so the
+/// fields are counted from its last closing parenthesis (proc_pid_stat(5)).
+fn state(text: &[u8]) -> Option<(u8, impl Iterator<Item = &[u8]>)> {
+    let close = text.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = text
+        .get(close + 1..)?
+        .split(|&byte| byte == b' ')
+        .filter(|part| !part.is_empty());
+    Some((*fields.next()?.first()?, fields))
+}
+
+/// The number behind `name:` in a status file.
+fn number_of(text: &[u8], name: &str, radix: u32) -> Option<u64> {
+    let text = String::from_utf8_lossy(text);
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    u64::from_str_radix(value.trim(), radix).ok()
+}
+
+/// What `read` makes of the file `name` of each thread. Those that end meanwhile are left out.
+fn threads<T>(
+    at: BorrowedFd<'_>,
+    dir: &[u8],
+    name: &str,
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Vec<T>, Errno> {
+    let tasks = open_dir(at, &[dir, b"/task"].concat())?;
+    let mut found = Vec::new();
+    let mut room = [MaybeUninit::uninit(); 2 << 10];
+    let mut entries = RawDir::new(&tasks, &mut room);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let thread = entry.file_name().to_bytes();
+        if !thread.first().is_some_and(u8::is_ascii_digit) {
+            continue;
+        }
+        let mut text = [0_u8; 4096];
+        let path = [thread, b"/", name.as_bytes()].concat();
+        if let Some(count) = read_into(tasks.as_fd(), &path, &mut text) {
+            found.extend(read(text.get(..count).unwrap_or_default()));
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn open_dir(at: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(at, path, flags, Mode::empty())
+}
+
+fn read_into(at: BorrowedFd<'_>, path: &[u8], text: &mut [u8]) -> Option<usize> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(at, path, flags, Mode::empty()).ok()?;
+    rustix::io::read(&file, text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn hostile_names_do_not_shift_fields() {
+        let tail = "S 7 5 5 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 3 0 100";
+        let text = format!("12 (a) R 99 (b\n) 1) {tail}");
+        let member = Member::parse(text.as_bytes()).unwrap();
+        assert_eq!(member.pid.as_raw_pid(), 12);
+        assert_eq!(member.parent, Pid::from_raw(7));
+        assert!(member.is_alive && !member.is_stopped);
+        assert_eq!(member.start_ticks, 100);
+        let zombie = Member::parse(b"12 (x) Z 7 5 5 0 -1 4 1 0 0 0 0 0 0 0 20 0 1 0 100").unwrap();
+        assert!(!zombie.is_alive);
+        let leader_gone =
+            Member::parse(b"12 (x) Z 7 5 5 0 -1 4 1 0 0 0 0 0 0 0 20 0 4 0 100").unwrap();
+        assert!(leader_gone.is_alive, "other threads still run");
+        assert_eq!(Member::parse(b"12 (x"), None);
+        assert_eq!(Member::parse(b""), None);
+    }
+
+    /// A program of which only a second thread lives on.
+    const LEADER_ENDS: &str = "import ctypes, threading, time\n\
+         threading.Thread(target=lambda: time.sleep(60)).start()\n\
+         ctypes.CDLL(None).syscall(60 if __import__('platform').machine() == 'x86_64' else 93, 0)";
+
+    #[test]
+    fn a_process_lives_and_stands_still_as_all_of_its_threads_do() {
+        let python = std::process::Command::new("python3")
+            .args(["-c", LEADER_ENDS])
+            .spawn();
+        let Ok(mut child) = python else {
+            eprintln!("SKIP: there is no python3");
+            return;
+        };
+        let pid = Pid::from_child(&child);
+        let until = Instant::now() + Duration::from_secs(20);
+        let state = || std::fs::read(format!("/proc/{}/stat", child.id())).unwrap();
+        while super::state(&state()).unwrap().0 != b'Z' && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(
+            super::state(&state()).unwrap().0,
+            b'Z',
+            "its first thread has ended"
+        );
+        let member = Member::read(pid).unwrap();
+        assert!(member.is_alive && !member.is_stopped);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        while !Member::read(pid).unwrap().is_stopped && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let member = Member::read(pid).unwrap();
+        assert!(member.is_alive && member.is_stopped);
+        let switches = member.switches();
+        assert!(switches.is_some());
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(member.switches(), switches, "stopped, and yet it ran");
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+        while member.switches() == switches && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_ne!(
+            member.switches(),
+            switches,
+            "it ran, and that does not show"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(Member::read(pid).is_none_or(|member| !member.is_alive));
+    }
+}
