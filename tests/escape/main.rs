@@ -36,6 +36,7 @@ mod processes;
 mod project_files;
 mod requests;
 mod script;
+mod silence;
 mod sockets;
 mod steering;
 mod syscalls;

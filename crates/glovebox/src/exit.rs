@@ -46,6 +46,8 @@ pub(crate) enum Kind {
     Interrupted,
     /// Nobody reads our output any more.
     BrokenPipe,
+    /// A command passed its deadline, and its guest did not say so.
+    TimedOut,
 }
 
 impl Kind {
@@ -58,6 +60,7 @@ impl Kind {
             Self::Limit => 5,
             Self::NotFound => 6,
             Self::Interrupted => INTERRUPTED,
+            Self::TimedOut => TIMED_OUT,
             Self::BrokenPipe => BROKEN_PIPE,
         }
     }
@@ -159,6 +162,7 @@ impl CommandError {
         match (self.kind, self.fault.code) {
             (Kind::BrokenPipe, _) => BROKEN_PIPE,
             (Kind::Interrupted, _) => INTERRUPTED,
+            (Kind::TimedOut, _) => TIMED_OUT,
             (_, Code::CommandNotFound) => NOT_FOUND,
             (_, Code::CommandNotExecutable) => NOT_EXECUTABLE,
             _ => OWN_FAILURE,
@@ -236,6 +240,11 @@ mod tests {
         assert_eq!(
             CommandError::from(Fault::lost(Code::LinkLost, "x")).exit_code(),
             4
+        );
+        let timed_out = CommandError::new(Kind::TimedOut, Fault::failed(Code::TimedOut, "x"));
+        assert_eq!(
+            (timed_out.exit_code(), timed_out.stand_in_code()),
+            (124, 124)
         );
         assert_eq!(
             CommandError::from(Fault::refused(Code::TooManySandboxes, "x")).exit_code(),

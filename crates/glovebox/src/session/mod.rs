@@ -91,6 +91,12 @@ pub(crate) fn carry(
             {
                 break Ok(Ended::Detached);
             }
+            Incoming::Reply(Err(fault)) if fault.code == Code::TimedOut => {
+                break Err(CommandError {
+                    kind: Kind::TimedOut,
+                    ..fault.into()
+                });
+            }
             Incoming::Reply(Err(fault)) => break Err(fault.into()),
         }
     };
