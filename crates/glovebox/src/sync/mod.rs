@@ -172,7 +172,12 @@ fn from_workspace(
         layers: &layers.layers,
         hidden: &layers.hidden,
     };
-    let collected = from_layers(&source, filter, &Quota::default(), watch)?;
+    let mut collected = from_layers(&source, filter, &Quota::default(), watch)?;
+    if let Some(Err(fault)) = frozen.as_ref().map(Frozen::verify)
+        && fault.class != Class::Lost
+    {
+        collected.unheld = Some(fault);
+    }
     Ok(Taken {
         collected,
         base: Some(BaseFile {

@@ -15,6 +15,7 @@ use crate::{
     RefusalReason, RelPath, Stage, SyncError,
 };
 use glovebox_proto::{Class, Code, Fault};
+use glovebox_sandbox::Held;
 use rustix::fs::FileType;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Read;
@@ -53,7 +54,7 @@ pub fn collect(
     watch: &mut Watch<'_>,
 ) -> Result<Collected, SyncError> {
     let failed = |fault| SyncError::pull(Stage::Collect, fault);
-    let (held, unheld) = match place.sandbox.hold() {
+    let (held, mut unheld) = match place.sandbox.hold() {
         Ok(held) => (Some(held), None),
         Err(fault) if fault.class == Class::Lost => return Err(failed(fault)),
         Err(fault) => (None, Some(fault)),
@@ -83,7 +84,12 @@ pub fn collect(
         report(watch, Progress::Collecting { paths, bytes })
     })
     .map_err(transfer)?;
-    drop(held);
+    if let Some(Err(fault)) = held.map(Held::release) {
+        if fault.class == Class::Lost {
+            return Err(transfer(fault));
+        }
+        unheld = Some(fault);
+    }
     let anchor = source
         .project
         .map(Anchor::open)
