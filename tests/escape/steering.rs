@@ -192,6 +192,17 @@ fn crowd(mark: &str, before: &str) -> String {
 /// Binds a process and what it starts to the first processor.
 const ON_ONE: &str = "my $first = pack('Q', 1); sys('sched_setaffinity', 0, 8, $first)";
 
+/// A sandbox with room for a crowd, in a control group where there may be one.
+fn for_a_crowd(arena: &Arena, has_group: bool) -> Sandbox {
+    arena.with(|spec| {
+        if has_group {
+            spec.jail.limits.memory_bytes = Some(4 << 30);
+            spec.jail.limits.pids = Some(2000);
+            spec.jail.limits.cpu_millis = Some(2000);
+        }
+    })
+}
+
 fn alive(mark: &str) -> usize {
     let own = std::process::id();
     Process::mentioning(mark)
@@ -207,13 +218,7 @@ fn attack_lowered_guest_and_a_busy_crowd() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let arena = Arena::new();
     for has_group in [false, true] {
-        let sandbox = arena.with(|spec| {
-            if has_group {
-                spec.jail.limits.memory_bytes = Some(4 << 30);
-                spec.jail.limits.pids = Some(2000);
-                spec.jail.limits.cpu_millis = Some(2000);
-            }
-        });
+        let sandbox = for_a_crowd(&arena, has_group);
         let mark = format!("busy-crowd-{}-{has_group}", std::process::id());
         let mut exec = perl_exec(&crowd(&mark, "steer('one', 1)"));
         exec.timeout_ms = Some(3000);
@@ -253,19 +258,13 @@ fn a_starved_guest_is_ended_from_outside() {
     }
     let arena = Arena::new();
     for has_group in [false, true] {
-        let sandbox = arena.with(|spec| {
-            if has_group {
-                spec.jail.limits.memory_bytes = Some(4 << 30);
-                spec.jail.limits.pids = Some(2000);
-                spec.jail.limits.cpu_millis = Some(2000);
-            }
-        });
+        let sandbox = for_a_crowd(&arena, has_group);
         let mark = format!("starved-crowd-{}-{has_group}", std::process::id());
         let mut exec = perl_exec(&format!("{ON_ONE}; {}", crowd(&mark, "1")));
         exec.timeout_ms = None;
         sandbox.start_job(exec).expect("a job");
         assert!(
-            wait_until(Duration::from_secs(60), || alive(&mark) >= CROWD as usize),
+            wait_until(Duration::from_mins(1), || alive(&mark) >= CROWD as usize),
             "only {} of the crowd came up",
             alive(&mark)
         );
