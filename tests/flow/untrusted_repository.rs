@@ -189,17 +189,17 @@ fn make(person: &Person, setting: &Setting, program: &str, more: &str) {
     on_the_host(person, &person.project(), &whole);
 }
 
-/// Runs what obeys the setting, and says whether there was a mark.
-fn is_obeyed(person: &Person, setting: &Setting, mark: &Path) -> bool {
+/// Runs the plain git command that obeys the setting, which leaves the mark.
+fn assert_obeyed(person: &Person, setting: &Setting, mark: &Path) {
     let mut plain = person.program("sh");
     let ended = plain.args(["-c", setting.obeyed_by]).output().unwrap();
-    let is_marked = mark.exists();
-    if is_marked {
-        fs::remove_file(mark).unwrap();
-    } else {
-        eprintln!("{}", String::from_utf8_lossy(&ended.stderr));
-    }
-    is_marked
+    assert!(
+        mark.exists(),
+        "plain git does not obey {}: {}",
+        setting.name,
+        String::from_utf8_lossy(&ended.stderr)
+    );
+    fs::remove_file(mark).unwrap();
 }
 
 #[test]
@@ -221,11 +221,7 @@ fn no_setting_of_the_repository_runs_a_program() {
                 .run()
                 .expect_code(0);
             assert!(!mark.exists(), "{} was obeyed", setting.name);
-            assert!(
-                is_obeyed(person, setting, &mark),
-                "plain git does not obey {}",
-                setting.name
-            );
+            assert_obeyed(person, setting, &mark);
             let _ = fs::remove_file(&mark);
         }
         assert_eq!(own_git_dirs(person), 0);
@@ -250,11 +246,7 @@ fn nothing_is_fetched_from_a_promisor() {
             let pulled = person.line("pull box --branch box/fix").run();
             assert!(!mark.exists(), "{} was obeyed: {pulled}", setting.name);
             assert!(pulled.err().contains("partial clone"), "{pulled}");
-            assert!(
-                is_obeyed(person, setting, &mark),
-                "plain git does not obey {}",
-                setting.name
-            );
+            assert_obeyed(person, setting, &mark);
         }
         // A partial clone that has what is needed is used as ever.
         let partial = "git config uploadpack.allowFilter true && git clone -q --bare . ../far && \
