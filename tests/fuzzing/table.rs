@@ -1,7 +1,7 @@
 //! The table of system calls in the words of the fuzzer, read from the policy itself: what the compiled filter
 //! does is compared with that.
 
-use glovebox_sandbox::jail::seccomp::{Profile, Verdict, table};
+use glovebox_sandbox::jail::seccomp::{Verdict, table};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -89,7 +89,7 @@ pub(crate) fn real() -> Vec<Call> {
         let name = argument.syscall.clone();
         rules.entry(name).or_default().push(argument.rule());
     }
-    table(Profile::Default)
+    table()
         .iter()
         .map(|entry| Call {
             name: entry.name,

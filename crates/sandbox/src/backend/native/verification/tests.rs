@@ -110,11 +110,14 @@ fn an_honest_sandbox_has_no_differences() {
     );
 }
 
+/// Makes one thing untrue of what a sandbox found.
+type Lie = fn(&mut SelfTest);
+
 #[test]
 fn every_single_lie_is_one_difference() {
     let spec = Spec::default();
     let plan = plan(&spec);
-    let lies: [(&str, fn(&mut SelfTest)); 24] = [
+    let lies: [(&str, Lie); 24] = [
         ("user ids", |found| found.observed.uids = [65_534; 3]),
         ("user ids", |found| found.observed.gids[2] = 0),
         ("groups", |found| found.observed.groups = vec![27]),
@@ -123,19 +126,19 @@ fn every_single_lie_is_one_difference() {
         ("traced", |found| found.observed.is_dumpable = true),
         ("streams", |found| found.observed.are_streams_null = false),
         ("host name", |found| {
-            found.observed.hostname = "host".to_owned()
+            found.observed.hostname = "host".to_owned();
         }),
         ("the net namespace", |found| {
-            found.observed.namespaces[6].inode = 206
+            found.observed.namespaces[6].inode = 206;
         }),
         ("the cgroup namespace", |found| {
             found.observed.namespaces.remove(5);
         }),
         ("eth0", |found| {
-            found.observed.interfaces.push("eth0".to_owned())
+            found.observed.interfaces.push("eth0".to_owned());
         }),
         ("192.0.2.1", |found| {
-            found.observed.routes.push("192.0.2.1".to_owned())
+            found.observed.routes.push("192.0.2.1".to_owned());
         }),
         ("/workspace is not mounted", |found| {
             found
@@ -147,22 +150,22 @@ fn every_single_lie_is_one_difference() {
             found.observed.mounts[1].is_read_only = false;
         }),
         ("/ is not mounted", |found| {
-            found.observed.mounts[2].kind = "ext4".to_owned()
+            found.observed.mounts[2].kind = "ext4".to_owned();
         }),
         ("not planned", |found| {
             found.observed.mounts.push(mount("/home", "ext4", true));
         }),
         ("set-user-id", |found| {
-            found.observed.mounts[0].is_without_set_user_id = false
+            found.observed.mounts[0].is_without_set_user_id = false;
         }),
         ("device nodes", |found| {
-            found.observed.mounts[0].is_without_devices = false
+            found.observed.mounts[0].is_without_devices = false;
         }),
         ("shares mounts", |found| {
-            found.observed.mounts[0].is_private = false
+            found.observed.mounts[0].is_private = false;
         }),
         ("/usr is not read-only", |found| {
-            found.observed.write_trials[0].1 = 0
+            found.observed.write_trials[0].1 = 0;
         }),
         ("Core", |found| found.observed.limits[0].hard = None),
         ("Nproc", |found| found.observed.limits[2].soft = Some(101)),
@@ -170,7 +173,7 @@ fn every_single_lie_is_one_difference() {
             found
                 .observed
                 .unfiltered
-                .push("unshare answered 0".to_owned())
+                .push("unshare answered 0".to_owned());
         }),
         ("not tried", |found| found.observed.landlock = None),
     ];
