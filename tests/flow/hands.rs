@@ -366,7 +366,11 @@ fn programs_run_in_the_languages_there_are_and_keep_their_state() {
 #[test]
 fn files_are_shown_for_what_they_are() {
     Person::each(|person| {
-        let _ = person.line("start box").run().expect_code(0);
+        let _ = person
+            // No file is larger than the disk limit, and some here pretend to be large.
+            .line("start --disk 64GiB box")
+            .run()
+            .expect_code(0);
         let png = "\\211PNG\\r\\n\\032\\n\\0\\0\\0\\rIHDR\\0\\0\\1\\0\\0\\0\\0\\200";
         let notebook = r#"{"cells":[{"cell_type":"code","source":["1+1"],"outputs":[{"data":{"text/plain":["2"]}}]}]}"#;
         let make = format!(

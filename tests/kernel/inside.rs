@@ -181,6 +181,48 @@ mod limited {
     }
 }
 
+mod held {
+    use super::*;
+
+    /// A process that timers continue whenever a signal has stopped it -> the group's freezer holds it, and its
+    /// files are copied. Twin: it goes on afterwards.
+    #[test]
+    #[ignore = "runs in the machine this suite starts"]
+    fn what_signals_cannot_stop_is_held_by_its_group() {
+        let person = Person::myself();
+        let restless = format!(
+            r#"$SIG{{CONT}} = sub {{}};
+               for my $ms (3, 5, 7, 11, 13, 17) {{
+                 my ($id, $event) = ("\0" x 8, pack('Qiix48', 0, 18, 0));
+                 syscall({create}, 1, $event, $id) == 0 or die "timer: $!";
+                 my $every = pack('qqqq', 0, $ms * 1_000_000, 0, $ms * 1_000_000);
+                 syscall({set}, unpack('i', $id), 0, $every, 0) == 0 or die "timer: $!"; }}
+               for (my $n = 0; ; $n++) {{ open(F, '>', 'count'); print F $n; close(F); rename('count', 'seen'); }}"#,
+            create = libc::SYS_timer_create,
+            set = libc::SYS_timer_settime,
+        );
+        person.write(person.project().join("restless.pl"), restless);
+        person.line("start box").run().expect_code(0);
+        let inside = |script: &str| person.script("exec box", script).run().expect_code(0).out();
+        let begin = "perl restless.pl < /dev/null > said 2>&1 &";
+        let begun = person.script("exec --keep-background box", begin).run();
+        begun.expect_code(0);
+        let within_reason = |condition: &str| {
+            inside(&format!(
+                "for i in $(seq 200); do {condition} && exit; sleep 0.1; done; cat said; exit 1"
+            ))
+        };
+        within_reason("[ -e seen ]");
+        for _ in 0..3 {
+            person.line("checkpoint box --live").run().expect_code(0);
+        }
+        let before = inside("cat seen");
+        within_reason(&format!("[ \"$(cat seen)\" != '{before}' ]"));
+        person.line("kill box").run().expect_code(0);
+        person.assert_nothing_left();
+    }
+}
+
 mod unlimited {
     use super::*;
 

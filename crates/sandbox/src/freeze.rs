@@ -1,15 +1,17 @@
 //! Holding everything in a sandbox still while somebody looks at what it wrote.
 //!
-//! Every process is stopped by signal, the guest first: it would wake its wardens, start commands
-//! and write files for clients, who now wait. The sandbox can still be ended. This needs no control
-//! group and costs nothing until it is used. What it does not hide: a process can learn that it was
-//! stopped.
+//! Where the sandbox has a control group of version 2, the kernel's freezer holds it. Elsewhere every process is
+//! stopped by signal, the guest first: it would wake its wardens, start commands and write files for
+//! clients, who now wait. A process can have itself continued, so it is verified afterwards that none ran.
+//! Either way the sandbox can still be ended, and nothing is spent on this until it is used. What signals do
+//! not hide: a process can learn that it was stopped.
 //!
 //! Processes are stopped parents first and let go children first, so that no shell sees a stopped
 //! child. One that somebody else had stopped before stays stopped.
 
 use crate::process::{self, ProcessRef, below};
 use crate::{Backend, fault};
+use glovebox_jail::cgroup::GroupFreezer;
 use glovebox_jail::process::Member;
 use glovebox_proto::{Code, Fault};
 use rustix::process::{Pid, Signal};
@@ -32,18 +34,28 @@ pub(crate) struct Stopped {
     /// Parents before their children.
     held: Vec<OwnedFd>,
     init: ProcessRef,
+    /// What holds them instead of signals.
+    group: Option<Arc<GroupFreezer>>,
     /// How often each had been on a processor when all of them stood still, by id and start.
     switches: HashMap<(Pid, u64), u64>,
 }
 
 impl Stopped {
-    fn everything(init: ProcessRef) -> Result<Self, Fault> {
-        let deadline = Instant::now() + STOP_WAIT;
+    fn everything(init: ProcessRef, group: Option<&Arc<GroupFreezer>>) -> Result<Self, Fault> {
         let mut stopped = Self {
             held: Vec::new(),
             init,
+            group: None,
             switches: HashMap::new(),
         };
+        let group = group.filter(|group| init.raw_pid().is_some_and(|pid| group.contains(pid)));
+        if let Some(group) = group
+            && group.freeze(STOP_WAIT).is_ok()
+        {
+            stopped.group = Some(Arc::clone(group));
+            return Ok(stopped);
+        }
+        let deadline = Instant::now() + STOP_WAIT;
         let mut seen = HashSet::new();
         loop {
             let living = everything(init);
@@ -92,6 +104,13 @@ impl Stopped {
     /// # Errors
     /// `busy` when something has.
     pub(crate) fn verify(&self) -> Result<(), Fault> {
+        if let Some(group) = &self.group {
+            return if group.is_frozen() {
+                Ok(())
+            } else {
+                Err(not_still(None))
+            };
+        }
         let has_moved = |member: &Member| {
             let before = self.switches.get(&(member.pid, member.start_ticks));
             before.is_none() || before != member.switches().as_ref()
@@ -130,6 +149,10 @@ fn not_still(pid: Option<Pid>) -> Fault {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            // A group that is gone has nothing left to let go.
+            let _ = group.thaw();
+        }
         for handle in self.held.iter().rev() {
             // One that has died meanwhile is as good.
             let _ = process::signal(handle, Signal::CONT);
@@ -140,6 +163,7 @@ impl Drop for Stopped {
 #[derive(Debug, Default)]
 struct Gate {
     init: Option<ProcessRef>,
+    group: Option<Arc<GroupFreezer>>,
     stopped: Option<Stopped>,
     holders: u32,
     is_changing: bool,
@@ -154,16 +178,18 @@ pub(crate) struct Freezer {
 }
 
 impl Freezer {
-    /// For the sandbox whose first process this is.
-    pub(crate) fn new(init: Option<ProcessRef>) -> Arc<Self> {
+    /// For the sandbox whose first process and control group these are.
+    pub(crate) fn new(init: Option<ProcessRef>, group: Option<GroupFreezer>) -> Arc<Self> {
         let freezer = Self::default();
-        freezer.gate().init = init;
+        freezer.set_init(init, group);
         Arc::new(freezer)
     }
 
     /// The guest was started anew.
-    pub(crate) fn set_init(&self, init: Option<ProcessRef>) {
-        self.gate().init = init;
+    pub(crate) fn set_init(&self, init: Option<ProcessRef>, group: Option<GroupFreezer>) {
+        let mut gate = self.gate();
+        gate.init = init;
+        gate.group = group.map(Arc::new);
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {
@@ -196,7 +222,7 @@ impl Freezer {
         let mut gate = self.wait_while(FREE_WAIT, |gate| gate.is_changing)?;
         if gate.stopped.is_none() {
             let init = gate.init.ok_or_else(|| unsupported("this backend"))?;
-            gate.stopped = Some(Stopped::everything(init)?);
+            gate.stopped = Some(Stopped::everything(init, gate.group.as_ref())?);
         }
         gate.holders += 1;
         Ok(Hold {
@@ -252,8 +278,12 @@ pub(crate) struct Changing {
 impl Changing {
     /// Holds the sandbox still meanwhile.
     pub(crate) fn freeze(&self) -> Result<Stopped, Fault> {
-        let init = self.freezer.gate().init;
-        Stopped::everything(init.ok_or_else(|| unsupported("this backend"))?)
+        let (init, group) = {
+            let gate = self.freezer.gate();
+            (gate.init, gate.group.clone())
+        };
+        let init = init.ok_or_else(|| unsupported("this backend"))?;
+        Stopped::everything(init, group.as_ref())
     }
 }
 
@@ -346,7 +376,7 @@ mod tests {
         while (below(init).len() < 4 || count(init) < 1) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let freezer = Freezer::new(ProcessRef::of(init));
+        let freezer = Freezer::new(ProcessRef::of(init), None);
         let first = freezer.freeze().unwrap();
         let second = freezer.freeze().unwrap();
         let all = below(init).len();

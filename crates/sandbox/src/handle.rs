@@ -352,7 +352,7 @@ impl Sandbox {
             ));
         }
         let kind = if let Some(owner) = &self.core.owner {
-            let new = || Freezer::new(owner.process());
+            let new = || Freezer::new(owner.process(), owner.group_freezer());
             FrozenKind::Own {
                 hold: self.core.freezer.get_or_init(new).freeze()?,
             }

@@ -33,6 +33,11 @@ impl ProcessRef {
         })
     }
 
+    /// Its id, as system calls take it.
+    pub(crate) fn raw_pid(self) -> Option<Pid> {
+        raw(self.pid)
+    }
+
     /// What /proc says about it, if it lives.
     pub(crate) fn member(self) -> Option<Member> {
         let member = Member::read(raw(self.pid)?)?;

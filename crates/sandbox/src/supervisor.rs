@@ -204,7 +204,7 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Life, Faul
         thrown,
     } = raise(layout, cell, &spec, slot)?;
     let listener = open_socket(&cell.path)?;
-    let freezer = Freezer::new(owner.process());
+    let freezer = Freezer::new(owner.process(), owner.group_freezer());
     let desk = Arc::new(Desk::new(
         layout.clone(),
         cell.path.clone(),

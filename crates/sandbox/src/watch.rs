@@ -12,7 +12,7 @@ mod memory;
 use crate::forced_end;
 use crate::process::ProcessRef;
 use census::{Process, processes_of};
-use glovebox_jail::cgroup::Cgroup;
+use glovebox_jail::cgroup::{Cgroup, GroupFreezer};
 use glovebox_jail::counters::{Counters, used_bytes};
 use glovebox_jail::launch::Init;
 use glovebox_jail::plan::{Frozen, Place};
@@ -153,6 +153,14 @@ impl Watched {
         forced_end::end_all(self.init.pidfd(), self.reference, &|| {
             forced_end::kill_group(lock(&self.instruments).group.as_ref());
         })
+    }
+
+    /// The kernel's freezer for its control group, if there is one that lets frozen processes be killed.
+    pub(crate) fn group_freezer(&self) -> Option<GroupFreezer> {
+        lock(&self.instruments)
+            .group
+            .as_ref()?
+            .freezer_of_version_2()
     }
 
     /// Gives up the control group, to be removed.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::freezer::GroupFreezer;
 use super::hierarchy::{self, Hierarchy, Version};
 use super::{Applied, Controller, Controllers, Error, LimitState, Limits, PARENT, check_name};
 
@@ -130,6 +131,12 @@ impl Cgroup {
             .iter()
             .find(|d| self.hierarchy(d).version.number() == 2)?;
         Some(dir.fd.as_fd())
+    }
+
+    /// The kernel's freezer for this group, if it is in the version 2 hierarchy.
+    pub fn freezer_of_version_2(&self) -> Option<GroupFreezer> {
+        let dir = self.unified_dir()?.try_clone_to_owned().ok()?;
+        Some(GroupFreezer::new(dir))
     }
 
     /// The files through which a process with a single thread joins the version 1 parts of the group

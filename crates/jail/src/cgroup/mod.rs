@@ -11,6 +11,7 @@
 //! holds. `memory.oom.group` stays off: it would kill the program on the inside with the command.
 
 mod detect;
+mod freezer;
 mod group;
 mod hierarchy;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use freezer::GroupFreezer;
 pub use group::Cgroup;
 use group::Dir;
 use hierarchy::{Hierarchy, Version};

@@ -12,6 +12,7 @@ pub(crate) use native::{LAYERS, Layering, WORKSPACE_UPPER, kill_left_group, swee
 use crate::process::ProcessRef;
 use crate::report::wanted;
 use crate::{Backend, GuestImage, LimitFact, Name, Report, SandboxSpec};
+use glovebox_jail::cgroup::GroupFreezer;
 use glovebox_jail::launch::Stage0;
 use glovebox_jail::plan::Frozen;
 use glovebox_jail::spec::{LimitKind, LimitState};
@@ -88,6 +89,11 @@ pub(crate) trait Owner: Send + Sync + Debug {
 
     /// The process of this machine whose end ends the sandbox.
     fn process(&self) -> Option<ProcessRef> {
+        None
+    }
+
+    /// What holds its processes still, if the kernel can do that for all of them at once.
+    fn group_freezer(&self) -> Option<GroupFreezer> {
         None
     }
 

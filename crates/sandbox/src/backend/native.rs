@@ -20,7 +20,7 @@ use crate::process::ProcessRef;
 
 use crate::watch::{self, Instruments, Watched};
 use crate::{GuestImage, Report, fault};
-use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx};
+use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::mask;
 use glovebox_jail::plan::{MASK, Place, Plan, PlanError};
@@ -311,6 +311,10 @@ impl Owner for Native {
 
     fn process(&self) -> Option<ProcessRef> {
         self.watched.reference
+    }
+
+    fn group_freezer(&self) -> Option<GroupFreezer> {
+        self.watched.group_freezer()
     }
 
     fn memory_layers(&self) -> Option<OwnedFd> {

@@ -104,7 +104,8 @@ impl Life {
         drop(held);
         let raised = raise(layout, cell, &self.spec, self.slot)?;
         self.owner = raised.owner;
-        self.desk.freezer.set_init(self.owner.process());
+        let (init, group) = (self.owner.process(), self.owner.group_freezer());
+        self.desk.freezer.set_init(init, group);
         self.status.process = self.owner.process();
         cell.write_status(&self.status)?;
         let lost = Fault::lost(Code::LinkLost, reason);
