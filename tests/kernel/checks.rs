@@ -20,7 +20,8 @@ const LIMIT_S: u32 = 240;
 /// Tests of the isolation crate that make real control groups.
 const GROUP_TESTS: &str = "a_real a_process a_frozen an_orphaned";
 /// Attempts to break out that depend on the kernel the most.
-const ATTEMPTS: &str = "layers:: mounts:: devices:: workspace:: steering::attack_s";
+const ATTEMPTS: &str =
+    "layers:: mounts:: devices:: workspace:: steering::attack_s locks:: bounds:: truth::";
 
 /// What `testkit` says of a kernel whose tmpfs cannot hold a layer.
 const LACKING: &str = "which gave tmpfs extended attributes for users";
