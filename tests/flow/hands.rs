@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use testkit::{Person, Process, marker};
 
 /// Calls a tool and gives what it answered, and the exit code.
-fn call(person: &Person, tool: &str, arguments: &Value) -> (Value, i32) {
+pub(crate) fn call(person: &Person, tool: &str, arguments: &Value) -> (Value, i32) {
     let ran = person
         .glovebox([
             "call",

@@ -1,5 +1,6 @@
 //! The program that runs scripts, among commands that want to take its place.
 
+use crate::hands;
 use serde_json::{Value, json};
 use testkit::{Person, has_program, skip};
 
@@ -45,19 +46,7 @@ while (1) {
 "##;
 
 fn call(person: &Person, tool: &str, arguments: &Value) -> Value {
-    let ran = person
-        .glovebox([
-            "call",
-            tool,
-            &arguments.to_string(),
-            "--sandbox",
-            "box",
-            "--json",
-        ])
-        .run();
-    let answer: Value =
-        serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
-    answer["data"].clone()
+    hands::call(person, tool, arguments).0["data"].clone()
 }
 
 #[test]

@@ -126,7 +126,7 @@ pub(crate) fn has_only_wardens(guest: u32) -> bool {
     let mut next = 0;
     while let Some(&pid) = found.get(next) {
         next += 1;
-        let Some(children) = children(pid) else {
+        let Some(children) = tasks(pid).children else {
             return below(guest).iter().all(Member::is_of_guest);
         };
         for child in children {
@@ -144,25 +144,38 @@ pub(crate) fn has_only_wardens(guest: u32) -> bool {
     true
 }
 
-/// Children of a process, dead ones included; none of one that is gone. `None` when the kernel keeps no
-/// lists of them.
-fn children(pid: u32) -> Option<Vec<u32>> {
-    let mut all = Vec::new();
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Some(all);
-    };
-    for thread in threads.flatten() {
+/// What /proc says below `/proc/PID/task`; nothing of a process that is gone.
+pub(crate) struct Tasks {
+    /// Ids of its threads.
+    pub(crate) threads: Vec<u32>,
+    /// Its children, dead ones included. `None` when the kernel keeps no lists of them.
+    pub(crate) children: Option<Vec<u32>>,
+}
+
+/// Threads and children of a process.
+pub(crate) fn tasks(pid: u32) -> Tasks {
+    let (mut threads, mut children) = (Vec::new(), Some(Vec::new()));
+    let entries = fs::read_dir(format!("/proc/{pid}/task"));
+    for thread in entries.into_iter().flatten().flatten() {
+        threads.extend(
+            thread
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<u32>().ok()),
+        );
         match fs::read_to_string(thread.path().join("children")) {
-            Ok(list) => all.extend(
-                list.split_ascii_whitespace()
-                    .filter_map(|pid| pid.parse::<u32>().ok()),
-            ),
-            Err(_) if thread.path().exists() => return None,
+            Ok(list) => {
+                let pids = list.split_ascii_whitespace();
+                if let Some(children) = &mut children {
+                    children.extend(pids.filter_map(|pid| pid.parse::<u32>().ok()));
+                }
+            }
+            Err(_) if thread.path().exists() => children = None,
             // It has ended meanwhile.
             Err(_) => {}
         }
     }
-    Some(all)
+    Tasks { threads, children }
 }
 
 /// Live processes below `root`, parents before their children, zombies left out.

@@ -1,6 +1,6 @@
 //! The processes of a sandbox as the host sees them: the first one and all its descendants.
 
-use std::fs;
+use crate::process;
 
 /// Most processes that are looked at.
 const MAX_PROCESSES: usize = 65_536;
@@ -15,29 +15,49 @@ pub(super) struct Process {
 /// All processes from `init` on. `None` when there are too many to look at.
 pub(super) fn processes_of(init: i32) -> Option<Vec<Process>> {
     let mut found = Vec::new();
-    let mut pending = vec![init];
+    let mut pending = vec![u32::try_from(init).ok()?];
     while let Some(pid) = pending.pop() {
         if found.len() >= MAX_PROCESSES {
             return None;
         }
-        // It may have ended meanwhile; what it had is then gone, or with another one.
-        let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
-            continue;
+        let tasks = process::tasks(pid);
+        let Some(children) = tasks.children else {
+            return all_below(init);
         };
-        let threads: Vec<i32> = entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect();
-        for thread in &threads {
-            let path = format!("/proc/{pid}/task/{thread}/children");
-            if let Ok(children) = fs::read_to_string(path) {
-                let pids = children.split_ascii_whitespace();
-                pending.extend(pids.filter_map(|pid| pid.parse::<i32>().ok()));
-            }
+        pending.extend(children);
+        // It may have ended meanwhile; what it had is then gone, or with another one.
+        if !tasks.threads.is_empty() {
+            found.push(Process::new(pid, &tasks.threads)?);
         }
-        found.push(Process { pid, threads });
     }
     Some(found)
+}
+
+/// The same on a kernel that keeps no lists of children.
+fn all_below(init: i32) -> Option<Vec<Process>> {
+    let init = u32::try_from(init).ok()?;
+    let below = process::below(init);
+    if below.len() >= MAX_PROCESSES {
+        return None;
+    }
+    let below = below
+        .iter()
+        .filter_map(|member| u32::try_from(member.pid.as_raw_pid()).ok());
+    std::iter::once(init)
+        .chain(below)
+        .map(|pid| Process::new(pid, &process::tasks(pid).threads))
+        .collect()
+}
+
+impl Process {
+    /// `None` for ids that the kernel never gives.
+    fn new(pid: u32, threads: &[u32]) -> Option<Self> {
+        let threads = threads.iter().map(|thread| i32::try_from(*thread).ok());
+        Some(Self {
+            pid: i32::try_from(pid).ok()?,
+            threads: threads.collect::<Option<_>>()?,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -51,14 +71,17 @@ mod tests {
             .spawn()
             .unwrap();
         let own = std::process::id() as i32;
-        let found = processes_of(own).unwrap();
-        let pids: Vec<i32> = found.iter().map(|process| process.pid).collect();
+        let both = [processes_of(own).unwrap(), all_below(own).unwrap()];
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(
-            pids.contains(&own) && pids.contains(&(child.id() as i32)),
-            "{pids:?}"
-        );
-        assert!(found.iter().all(|process| !process.threads.is_empty()));
+        for found in both {
+            let pids: Vec<i32> = found.iter().map(|process| process.pid).collect();
+            assert!(
+                pids.contains(&own) && pids.contains(&(child.id() as i32)),
+                "{pids:?}"
+            );
+            let alive = found.iter().filter(|process| !process.threads.is_empty());
+            assert!(alive.count() >= 2);
+        }
     }
 }
