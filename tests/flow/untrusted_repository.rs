@@ -138,6 +138,17 @@ const SETTINGS: &[Setting] = &[
         "git config gc.recentObjectsHook PROGRAM",
         "echo loose | git hash-object -w --stdin && git prune --expire=now",
     ),
+    setting(
+        "core.pager",
+        "git config core.pager PROGRAM",
+        "script -qec 'git -p log' /dev/null",
+    ),
+    setting(
+        "core.alternateRefsCommand",
+        "git config core.alternateRefsCommand PROGRAM && rm -rf ../alternate && git init -q --bare ../alternate && \
+            mkdir -p .git/objects/info && echo \"$PWD/../alternate/objects\" > .git/objects/info/alternates",
+        "git fetch -q ../kept main",
+    ),
 ];
 
 /// Ways to a promisor remote: the tree of `HEAD` is missing, and plain git fetches it.
@@ -318,6 +329,52 @@ fn where_a_repository_lies_is_not_for_its_configuration_to_say() {
             assert!(refused.err().contains("somebody else's"), "{refused}");
             let trust = "chown -R 65534 .git && git config --global --add safe.directory \"$PWD\"";
             pull(trust, "box/others").expect_code(0);
+        }
+        assert_eq!(own_git_dirs(person), 0);
+    });
+}
+
+#[test]
+fn a_repository_in_a_newer_format_gets_its_branch() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        on_the_host(person, &person.project(), MAKE);
+        person.line("start -q box").run().expect_code(0);
+        person
+            .script("exec box", "echo more >> src/x")
+            .run()
+            .expect_code(0);
+        for format in ["--object-format=sha256", "--ref-format=reftable"] {
+            let again = format!(
+                "git init -q {format} ../probe-{} 2>/dev/null || echo unknown",
+                &format[2..5]
+            );
+            if on_the_host(person, &person.project(), &again).contains("unknown") {
+                skip!("this git does not know {format}");
+            }
+            let made = MAKE
+                .replace("git init", &format!("git init {format}"))
+                .replace("../kept", &format!("../kept{format}"));
+            on_the_host(
+                person,
+                &person.project(),
+                &format!("rm -rf .git src a && {made}"),
+            );
+            let before = on_the_host(person, &person.project(), "git rev-parse main HEAD");
+            person
+                .line("pull box --branch box/fix")
+                .run()
+                .expect_code(0);
+            let shown = on_the_host(
+                person,
+                &person.project(),
+                "git show box/fix:src/x && git fsck --strict && git branch --format='%(refname:short)'",
+            );
+            assert_eq!(shown, "foo\nmore\nbox/fix\nmain\n", "{format}");
+            let after = on_the_host(person, &person.project(), "git rev-parse main HEAD");
+            assert_eq!(before, after, "{format}");
         }
         assert_eq!(own_git_dirs(person), 0);
     });
