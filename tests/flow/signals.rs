@@ -1,6 +1,8 @@
 //! Signals to glovebox reach the command, and whatever the moment, nothing is left behind.
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use std::io::{Read as _, Write as _};
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -177,6 +179,43 @@ fn an_interrupted_start_is_all_or_nothing() {
             &state
         )
         .is_empty()));
+        person.assert_nothing_lives();
+    });
+}
+
+#[test]
+fn an_interrupted_call_gives_what_its_command_has_written() {
+    Person::each(|person| {
+        person.line("start -q box").run().expect_code(0);
+        let marker = marker();
+        for (tool, key) in [("Bash", "command"), ("Code", "source")] {
+            let mut arguments = json!({ key: format!("echo begun; sleep {marker}; true") });
+            if tool == "Code" {
+                arguments["language"] = "bash".into();
+            }
+            // Not among its own arguments, where the marker would be found before the command runs.
+            let mut call = person.glovebox(["call", tool, "-", "--sandbox", "box"]);
+            call.command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = call.command.spawn().unwrap();
+            let mut input = child.stdin.take().unwrap();
+            input.write_all(arguments.to_string().as_bytes()).unwrap();
+            drop(input);
+            let is_there = || !Process::mentioning(&format!("sleep {marker}")).is_empty();
+            assert!(wait_until(Duration::from_secs(10), is_there));
+            send(&child, Signal::INT);
+            let mut told = String::new();
+            child
+                .stdout
+                .take()
+                .unwrap()
+                .read_to_string(&mut told)
+                .unwrap();
+            assert!(told.starts_with("begun\n"), "{told}");
+            assert!(told.contains("the call was cancelled"), "{told}");
+            assert_eq!(code(child), 130);
+            assert!(!is_there());
+        }
+        person.line("kill box").run().expect_code(0);
         person.assert_nothing_lives();
     });
 }

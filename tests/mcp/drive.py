@@ -36,6 +36,15 @@ async def call(client, tool, is_error=False, **arguments):
     return text, facts
 
 
+async def places(client):
+    # The first result says where the work is, and each says it to the client's program.
+    result = await client.call_tool("List", {})
+    name = result.meta["glovebox/sandbox"]
+    assert f"`glovebox pull {name}`" in result.content[-1].text, result
+    again = await client.call_tool("List", {})
+    assert again.meta["glovebox/sandbox"] == name and "pull" not in text_of(again), again
+
+
 async def files(client):
     text, _ = await call(client, "Read", path="a.txt")
     assert text == "     1\tone\n     2\ttwo\n", text
@@ -94,7 +103,7 @@ async def waiting(client):
 
     await client.call_tool("Bash", {"command": "sleep 2.4"}, progress_callback=progress)
     assert len(heard) == 2 and "Bash" in heard[0][1], heard
-    # A call that is given up ends what it started.
+    # What a call was given up for goes on, and the next one tells of it.
     mark = f"9{time.time_ns() % 10**9}"
     giving_up = asyncio.create_task(client.call_tool("Bash", {"command": f"sleep {mark}; true"}))
     await asyncio.sleep(0.5)
@@ -105,12 +114,16 @@ async def waiting(client):
     except asyncio.CancelledError:
         pass
     for _ in range(100):
-        text, _ = await call(client, "Job", action="list")
-        if not any(mark in line and "running" in line for line in text.splitlines()):
+        text, _ = await call(client, "Bash", command="true")
+        if "whose call was given up, still runs" in text:
             break
         await asyncio.sleep(0.05)
     else:
         raise AssertionError(text)
+    text, facts = await call(client, "Job", action="list")
+    job = next(job["job"] for job in facts["jobs"] if job["state"] == "running")
+    assert mark in text, text
+    await call(client, "Job", action="kill", id=job)
     many = await asyncio.gather(*(call(client, "Read", path="src/main.py") for _ in range(40)))
     assert len({text for text, _ in many}) == 1
 
@@ -140,7 +153,7 @@ async def drive(client):
     assert tools["Read"].annotations.read_only_hint and not tools["Write"].annotations.read_only_hint
     assert all(tool.input_schema["type"] == "object" for tool in tools.values())
     assert "/workspace" in client.instructions, client.instructions
-    for part in (files, commands, mistakes, waiting, resources):
+    for part in (places, files, commands, mistakes, waiting, resources):
         await part(client)
         print(part.__name__, flush=True)
 

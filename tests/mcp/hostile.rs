@@ -1,16 +1,12 @@
 //! The HTTP door and those who mean no good: they are told no, they cost little, and others are served.
 
-use crate::pipe::{Pipe, introduction};
-use crate::site::{Answer, Site, TOKEN, call, read};
+use crate::pipe::Pipe;
+use crate::site::{Answer, Site, TOKEN, call, hello, read};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 use testkit::{Person, Process, marker, wait_until};
-
-fn hello() -> Value {
-    json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": introduction() })
-}
 
 fn list() -> Value {
     json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" })
@@ -38,7 +34,7 @@ fn only_who_shows_the_token_and_calls_it_by_its_name_is_served() {
         (&[("Content-Type", "text/plain")], 415),
     ];
     for (but, status) in refused {
-        let answer = site.post(&hello(), but);
+        let answer = site.hello(but);
         assert_eq!(answer.status, status, "{but:?}: {answer:?}");
         assert!(
             !answer.head.to_ascii_lowercase().contains("mcp-session-id"),
@@ -50,7 +46,7 @@ fn only_who_shows_the_token_and_calls_it_by_its_name_is_served() {
         &[("Host", "box.test:1")],
         &[("Origin", "https://ide.test")],
     ] {
-        let answer = site.post(&hello(), but);
+        let answer = site.hello(but);
         assert_eq!(answer.status, 200, "{but:?}: {answer:?}");
         assert!(answer.body.contains("\"name\":\"glovebox\""), "{answer:?}");
     }
@@ -94,13 +90,13 @@ fn without_a_token_the_server_makes_one_for_the_run() {
         let none = site.post(&list(), &[("Authorization", "")]);
         assert_eq!(none.status, 401, "{none:?}");
         let bearer = format!("Bearer {token}");
-        let shown = site.post(&hello(), &[("Authorization", &bearer)]);
+        let shown = site.hello(&[("Authorization", &bearer)]);
         assert_eq!(shown.status, 200, "{shown:?}");
         tokens.push(token.to_owned());
     }
     assert_ne!(tokens[0], tokens[1]);
     let open = Site::open_with(&person, "--no-token", None);
-    let answer = open.post(&hello(), &[("Authorization", "")]);
+    let answer = open.hello(&[("Authorization", "")]);
     assert_eq!(answer.status, 200, "{answer:?}");
 }
 
@@ -161,7 +157,7 @@ fn bodies_and_headers_are_bounded() {
         .unwrap();
     let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(peak_kib < 128 << 10, "{peak_kib} KiB");
-    assert_eq!(site.post(&hello(), &[]).status, 200);
+    assert_eq!(site.hello(&[]).status, 200);
 }
 
 /// Waits until the server has hung up on all of them, which it does by itself.
@@ -211,7 +207,7 @@ fn a_head_has_32_kib_and_one_host() {
         (two("evil.test"), 400),
         (two(&site.addr), 400),
     ] {
-        let answer = site.post(&hello(), &[("Host", &host)]);
+        let answer = site.hello(&[("Host", &host)]);
         assert_eq!(answer.status, status, "{host}: {answer:?}");
     }
     // A target that says another host than the header does.
@@ -300,7 +296,7 @@ fn clients_are_bounded_and_those_who_stay_silent_are_gone() {
         assert!(answer.body.contains("here"), "{answer:?}");
     }
     assert_eq!(person.sandboxes().len(), 2);
-    let third = site.post(&hello(), &[]);
+    let third = site.hello(&[]);
     assert_eq!(third.status, 503, "{third:?}");
     // Nothing was changed, so nothing stays of them.
     assert!(wait_until(Duration::from_secs(20), || person
@@ -317,16 +313,16 @@ fn clients_are_bounded_and_those_who_stay_silent_are_gone() {
 }
 
 #[test]
-fn a_client_that_disappears_in_the_middle_of_a_call_leaves_nothing_running() {
+fn a_client_that_disappears_in_the_middle_of_a_call_finds_its_command_again() {
     Person::each(|person| {
         let site = Site::open(person, "");
         let session = site.session();
         let marker = marker();
-        let body = call(
-            "Bash",
-            &json!({ "command": format!("sleep {marker}; true") }),
-        )
-        .to_string();
+        let command = json!({ "command": format!("sleep {marker}; true") });
+        let mut body = call("Bash", &command);
+        // Not that of the calls that follow: a second request of one id is the same one.
+        body["id"] = 100.into();
+        let body = body.to_string();
         let mut stream = site.connect();
         let head = site.head("POST", body.len(), &[("Mcp-Session-Id", &session)]);
         stream.write_all((head + &body).as_bytes()).unwrap();
@@ -334,14 +330,18 @@ fn a_client_that_disappears_in_the_middle_of_a_call_leaves_nothing_running() {
         assert!(wait_until(Duration::from_secs(10), is_there));
         stream.shutdown(Shutdown::Both).unwrap();
         drop(stream);
-        assert!(wait_until(Duration::from_secs(10), || !is_there()));
-        // The session itself is still good.
-        let answer: Answer = site.call(&session, "Bash", &json!({ "command": "echo still" }));
-        assert!(answer.body.contains("still"), "{answer:?}");
+        // The session itself is still good, and knows what goes on in it.
+        let is_told = wait_until(Duration::from_secs(10), || {
+            let answer: Answer = site.call(&session, "Bash", &json!({ "command": "echo still" }));
+            assert!(answer.body.contains("still"), "{answer:?}");
+            answer.body.contains("whose call was given up, still runs")
+        });
+        assert!(is_told && is_there());
         let mut stream = site.connect();
         let delete = site.head("DELETE", 0, &[("Mcp-Session-Id", &session)]);
         stream.write_all(delete.as_bytes()).unwrap();
         assert_eq!(read(stream).status, 204);
+        assert!(wait_until(Duration::from_secs(10), || !is_there()));
         assert!(wait_until(Duration::from_secs(10), || person
             .sandboxes()
             .is_empty()));

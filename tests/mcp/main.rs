@@ -14,3 +14,4 @@ mod endings;
 mod hostile;
 mod pipe;
 mod site;
+mod waits;

@@ -12,6 +12,8 @@ pub(crate) struct Pipe {
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     next: u64,
+    /// What the server said about itself.
+    pub(crate) instructions: String,
 }
 
 impl Pipe {
@@ -33,6 +35,7 @@ impl Pipe {
             output: BufReader::new(child.stdout.take().unwrap()),
             child,
             next: 0,
+            instructions: String::new(),
         };
         let mut introduction = introduction();
         introduction["capabilities"] = capabilities.clone();
@@ -41,6 +44,8 @@ impl Pipe {
             answer["result"]["serverInfo"]["name"], "glovebox",
             "{answer}"
         );
+        let instructions = answer["result"]["instructions"].as_str();
+        pipe.instructions = instructions.unwrap_or_default().to_owned();
         pipe.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         pipe
     }

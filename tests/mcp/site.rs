@@ -21,6 +21,11 @@ pub(crate) struct Site {
     stderr: mpsc::Receiver<String>,
 }
 
+/// What a client says first, as a request.
+pub(crate) fn hello() -> Value {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": introduction() })
+}
+
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -107,6 +112,11 @@ impl Site {
         head + "\r\n"
     }
 
+    /// Introduces a client.
+    pub(crate) fn hello(&self, but: &[(&str, &str)]) -> Answer {
+        self.post(&hello(), but)
+    }
+
     /// Posts a message and reads the answer up to the message it carries.
     pub(crate) fn post(&self, message: &Value, but: &[(&str, &str)]) -> Answer {
         let body = message.to_string();
@@ -118,9 +128,7 @@ impl Site {
 
     /// Introduces itself; the header that names the session.
     pub(crate) fn session(&self) -> String {
-        let hello =
-            json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": introduction() });
-        let answer = self.post(&hello, &[]);
+        let answer = self.hello(&[]);
         assert_eq!(answer.status, 200, "{answer:?}");
         let id = answer
             .head

@@ -11,11 +11,12 @@ use crate::exit::CommandError;
 use crate::host;
 use crate::sync::{collect_own, copied};
 use glovebox_proto::{Fault, JobInfo, JobState};
-use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxSpec};
+use glovebox_sandbox::{Backend, Entry, Name, Registry, Sandbox, SandboxSpec, Started, State};
 use glovebox_tools::policy::{Gate, Journal};
 use glovebox_tools::{Children, Hands, is_script_session};
 use glovebox_workspace::Filter;
 use glovebox_workspace::patch::{self, Style};
+use std::cmp::Reverse;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub(crate) struct Own {
     pub prefix: &'static str,
     /// How long it outlives a process that dies without a word.
     pub lease_ms: Option<u64>,
+    /// Whether one that was left with changes is taken up again, if there is one of the same settings.
+    pub is_taken_up: bool,
 }
 
 /// A place to work at.
@@ -164,10 +167,21 @@ impl Seat {
         let has_layers = wanted.spec.has_layers_on_disk();
         // What cannot be kept when it stops must not stop by itself.
         wanted.spec.lease_ms = own.lease_ms.filter(|_| has_layers);
-        let name = Name::random(own.prefix);
-        registry.start(&wanted.spec, &name, &supervisor()?)?;
+        let earlier = if own.is_taken_up {
+            take_up(own.prefix, &wanted.spec, registry)?
+        } else {
+            None
+        };
+        let is_new = earlier.is_none();
+        let name = if let Some(name) = earlier {
+            name
+        } else {
+            let name = Name::random(own.prefix);
+            registry.start(&wanted.spec, &name, &supervisor()?)?;
+            name
+        };
         let sandbox = registry.connect(&name)?;
-        if settings.workspace_mode() == WorkspaceMode::Copy {
+        if is_new && settings.workspace_mode() == WorkspaceMode::Copy {
             let pushed = copied::push(&sandbox, &project, &settings, &mut |_| {
                 ControlFlow::Continue(())
             })?;
@@ -252,6 +266,30 @@ impl Seat {
             }
         }
     }
+}
+
+/// Starts the newest sandbox again that was left by whoever names its own so, with these very settings; `None`
+/// where there is none that nobody uses.
+fn take_up(
+    prefix: &str,
+    spec: &SandboxSpec,
+    registry: &Registry,
+) -> Result<Option<Name>, CommandError> {
+    let is_ours = |entry: &Entry| {
+        let name = entry.name.as_str().strip_prefix(prefix);
+        name.is_some_and(|rest| rest.starts_with('-'))
+            && matches!(entry.state, State::Stopped | State::Lost)
+            && registry.spec(&entry.name).is_ok_and(|made| made == *spec)
+    };
+    let mut left: Vec<Entry> = registry.list()?.into_iter().filter(is_ours).collect();
+    left.sort_by_key(|entry| Reverse(entry.created_unix_ms));
+    for entry in left {
+        // Somebody else may be quicker, and one that cannot start again stays for `glovebox pull`.
+        if let Ok((_, Started::Resumed)) = registry.start(spec, &entry.name, &supervisor()?) {
+            return Ok(Some(entry.name));
+        }
+    }
+    Ok(None)
 }
 
 /// What was changed in a sandbox, as a patch that `git apply` takes.

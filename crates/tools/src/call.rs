@@ -45,6 +45,15 @@ impl<'a> Call<'a> {
         Call::new(hands, self.cancel).asking(self.asker)
     }
 
+    /// What has to be found out even when the call is given up.
+    pub(crate) fn to_the_end(&self) -> Call<'a> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Call {
+            cancel: &NEVER,
+            ..*self
+        }
+    }
+
     pub(crate) fn sandbox(&self) -> &Sandbox {
         self.hands.sandbox()
     }

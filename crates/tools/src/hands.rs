@@ -2,9 +2,12 @@
 
 use crate::call::Call;
 use crate::catalog::{Definition, find};
+use crate::commands::Commands;
 use crate::ledger::Ledger;
 use crate::policy::{Ask, Asked, CallId, Permit};
 use crate::schedule::Schedule;
+use crate::tools::job;
+use crate::waits::Waits;
 use crate::{Children, Context, Outcome};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Sandbox;
@@ -20,7 +23,9 @@ pub struct Hands {
     permit: Option<Arc<dyn Permit>>,
     children: Option<Arc<Children>>,
     context: Option<Arc<Context>>,
+    waits: Waits,
     pub(crate) ledger: Ledger,
+    pub(crate) commands: Commands,
 }
 
 impl Hands {
@@ -33,7 +38,9 @@ impl Hands {
             permit: None,
             children: None,
             context: None,
+            waits: Waits::PATIENT,
             ledger: Ledger::default(),
+            commands: Commands::default(),
         }
     }
 
@@ -46,7 +53,9 @@ impl Hands {
             permit: self.permit.clone(),
             children: self.children.clone(),
             context: self.context.clone(),
+            waits: self.waits,
             ledger: Ledger::default(),
+            commands: Commands::default(),
         }
     }
 
@@ -69,6 +78,17 @@ impl Hands {
     pub fn with_context(mut self, context: Context) -> Self {
         self.context = Some(Arc::new(context));
         self
+    }
+
+    /// From now on calls wait as long as this caller does.
+    #[must_use]
+    pub const fn waiting(mut self, waits: Waits) -> Self {
+        self.waits = waits;
+        self
+    }
+
+    pub(crate) const fn waits(&self) -> Waits {
+        self.waits
     }
 
     pub(crate) fn context(&self) -> Option<&Context> {
@@ -144,7 +164,11 @@ impl Hands {
             })?;
         }
         let _turn = self.schedule.enter(ready.lane(), cancel)?;
-        let mut outcome = ready.run(&Call::new(self, cancel).asking(asker))?;
+        let call = Call::new(self, cancel).asking(asker);
+        let mut outcome = ready.run(&call)?;
+        if !is_nested {
+            job::tell_left(&call, &mut outcome);
+        }
         if let Some(id) = id {
             // What `glovebox why` knows the call by.
             outcome.facts.insert("call".to_owned(), id.as_str().into());

@@ -3,7 +3,7 @@
 //! ```text
 //! call     name + JSON arguments -> catalog: the tool, its arguments checked by its own type
 //! permit   the rules of whoever started it, and a question to a person where they say so
-//! turn     reads at once, changes one after the other, jobs beside them
+//! turn     reads at once, changes one after the other, commands together, jobs beside them
 //! run      requests through the one door (glovebox_sandbox)
 //! back     Outcome { text and images for the model, view for people, facts for programs }
 //! ```
@@ -16,6 +16,7 @@
 mod call;
 mod catalog;
 mod children;
+mod commands;
 mod context;
 pub mod cut;
 mod hands;
@@ -25,6 +26,7 @@ mod outcome;
 pub mod policy;
 mod schedule;
 mod tools;
+mod waits;
 
 pub use catalog::{CATALOG, Definition, definitions, find};
 pub use children::Children;
@@ -33,5 +35,7 @@ pub use hands::Hands;
 pub use nearest::nearest;
 pub use outcome::{Change, Image, Outcome, View};
 pub use policy::{Asked, Permit};
+pub use tools::PROBE;
 pub use tools::read::picture;
 pub use tools::run_js::is_script_session;
+pub use waits::Waits;

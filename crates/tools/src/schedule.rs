@@ -3,6 +3,7 @@
 //! ```text
 //! reading    at once
 //! changing   one after the other per sandbox, in the order in which the calls came
+//! command    together with other commands, unless they share a session; not beside what changes files
 //! beside     jobs are looked at, written to and ended at any time, also while a command runs
 //! script     one after the other, beside all others: what it calls comes here on its own account
 //! ```
@@ -29,12 +30,14 @@ const LOOK: Duration = Duration::from_millis(50);
 static PROCESS: Gate = Gate::new(MAX_PER_PROCESS);
 
 /// What a call does to the order of things.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// It leaves the sandbox as it is.
     Read,
-    /// It changes something, or may.
+    /// It changes files.
     Change,
+    /// It runs a program, in this session if in any.
+    Command(Option<String>),
     /// It has to do with one job only.
     Beside,
     /// It makes calls itself.
@@ -44,7 +47,7 @@ pub(crate) enum Lane {
 /// The order of calls on one sandbox, shared by all who use it.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    turn: Gate,
+    order: Order,
     script: Gate,
     room: Gate,
 }
@@ -53,13 +56,14 @@ pub(crate) struct Schedule {
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     // In this order: whoever has the turn next finds room.
-    _passes: [Option<Pass<'a>>; 3],
+    _passes: [Option<Pass<'a>>; 2],
+    _place: Option<Place<'a>>,
 }
 
 impl Schedule {
     pub(crate) const fn new() -> Self {
         Self {
-            turn: Gate::new(1),
+            order: Order::new(),
             script: Gate::new(1),
             room: Gate::new(MAX_PER_SANDBOX),
         }
@@ -71,22 +75,154 @@ impl Schedule {
     /// `cancelled`; `busy` when it took too long.
     pub(crate) fn enter(&self, lane: Lane, cancel: &AtomicBool) -> Result<Turn<'_>, Fault> {
         let until = Instant::now() + MAX_WAIT;
-        let gate = |gate: &'static Gate| gate.enter(cancel, until).map(Some);
-        let passes = match lane {
-            Lane::Beside => [None, None, None],
-            Lane::Script => [Some(self.script.enter(cancel, until)?), None, None],
-            Lane::Read => {
-                let room = self.room.enter(cancel, until)?;
-                [gate(&PROCESS)?, Some(room), None]
+        // The place in the order comes first, so that those who wait for it take no room from those who read.
+        let place = match lane {
+            Lane::Beside => {
+                return Ok(Turn {
+                    _passes: [None, None],
+                    _place: None,
+                });
             }
-            // The turn comes first, so that those who wait for it take no room from those who read.
-            Lane::Change => {
-                let turn = self.turn.enter(cancel, until)?;
-                let room = self.room.enter(cancel, until)?;
-                [gate(&PROCESS)?, Some(room), Some(turn)]
+            Lane::Script => {
+                let script = self.script.enter(cancel, until)?;
+                return Ok(Turn {
+                    _passes: [Some(script), None],
+                    _place: None,
+                });
+            }
+            Lane::Read => None,
+            Lane::Change => Some(self.order.enter(Claim::Change, cancel, until)?),
+            Lane::Command(session) => {
+                Some(self.order.enter(Claim::Command(session), cancel, until)?)
             }
         };
-        Ok(Turn { _passes: passes })
+        let room = self.room.enter(cancel, until)?;
+        let process = PROCESS.enter(cancel, until)?;
+        Ok(Turn {
+            _passes: [Some(process), Some(room)],
+            _place: place,
+        })
+    }
+}
+
+/// What a call wants for itself.
+#[derive(Debug, PartialEq, Eq)]
+enum Claim {
+    /// The files of the sandbox.
+    Change,
+    /// The state of a session, if of any.
+    Command(Option<String>),
+}
+
+impl Claim {
+    /// Whether they cannot be at work at the same time.
+    fn excludes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Command(one), Self::Command(other)) => one.is_some() && one == other,
+            _ => true,
+        }
+    }
+}
+
+/// Lets in whoever excludes nobody who is inside, or who came before.
+#[derive(Debug)]
+struct Order {
+    state: Mutex<Claims>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Claims {
+    next: u64,
+    /// In the order in which they came; whether they are inside.
+    all: Vec<(u64, Claim, bool)>,
+}
+
+/// The right to what was claimed.
+#[derive(Debug)]
+struct Place<'a> {
+    order: &'a Order,
+    ticket: u64,
+}
+
+impl Claims {
+    /// Lets the claim in where nothing is in its way.
+    fn try_enter(&mut self, ticket: u64) -> bool {
+        let Some(at) = self.all.iter().position(|(other, ..)| *other == ticket) else {
+            return false;
+        };
+        let claim = &self.all[at].1;
+        let mut others = self
+            .all
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != at);
+        let is_free = others.all(|(other, (_, theirs, inside))| {
+            !(claim.excludes(theirs) && (*inside || other < at))
+        });
+        self.all[at].2 |= is_free;
+        is_free
+    }
+
+    fn leave(&mut self, ticket: u64) {
+        self.all.retain(|(other, ..)| *other != ticket);
+    }
+}
+
+impl Order {
+    const fn new() -> Self {
+        Self {
+            state: Mutex::new(Claims {
+                next: 0,
+                all: Vec::new(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Claims> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, claim: Claim, cancel: &AtomicBool, until: Instant) -> Result<Place<'_>, Fault> {
+        let mut state = self.state();
+        let ticket = state.next;
+        state.next += 1;
+        state.all.push((ticket, claim, false));
+        while !state.try_enter(ticket) {
+            if let Some(fault) = over(cancel, until) {
+                state.leave(ticket);
+                self.changed.notify_all();
+                return Err(fault);
+            }
+            (state, _) = self
+                .changed
+                .wait_timeout(state, LOOK)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(Place {
+            order: self,
+            ticket,
+        })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.order.state().leave(self.ticket);
+        self.order.changed.notify_all();
+    }
+}
+
+/// Why a call waits for its turn no longer.
+fn over(cancel: &AtomicBool, until: Instant) -> Option<Fault> {
+    if cancel.load(Ordering::Relaxed) {
+        Some(given_up())
+    } else if Instant::now() >= until {
+        let message = "the call waited too long for others on the same sandbox to end";
+        Some(Fault::failed(Code::Busy, message).retryable())
+    } else {
+        None
     }
 }
 
@@ -140,15 +276,7 @@ impl Gate {
                 }
                 return Ok(Pass(self));
             }
-            let fault = if cancel.load(Ordering::Relaxed) {
-                Some(given_up())
-            } else if Instant::now() >= until {
-                let message = "the call waited too long for others on the same sandbox to end";
-                Some(Fault::failed(Code::Busy, message).retryable())
-            } else {
-                None
-            };
-            if let Some(fault) = fault {
+            if let Some(fault) = over(cancel, until) {
                 state.queue.retain(|other| *other != ticket);
                 self.changed.notify_all();
                 return Err(fault);
@@ -200,7 +328,7 @@ mod tests {
                     done.send(number).unwrap();
                 });
                 // The next one comes later for certain.
-                while schedule.turn.state().queue.len() <= number {
+                while schedule.order.state().all.len() <= number + 1 {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
@@ -208,6 +336,33 @@ mod tests {
         });
         drop(done);
         assert_eq!(order.iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn commands_go_together_unless_they_share_a_session_or_files_change_between_them() {
+        let schedule = Schedule::new();
+        let gone = AtomicBool::new(true);
+        let plain = || Lane::Command(None);
+        let session = |name: &str| Lane::Command(Some(name.to_owned()));
+        let first = schedule.enter(session("a"), &NEVER).unwrap();
+        let others =
+            [plain(), plain(), session("b")].map(|lane| schedule.enter(lane, &NEVER).unwrap());
+        for lane in [session("a"), session("b"), Lane::Change] {
+            assert!(schedule.enter(lane, &gone).is_err());
+        }
+        drop(others);
+        drop(schedule.enter(session("b"), &NEVER).unwrap());
+        std::thread::scope(|scope| {
+            let change = scope.spawn(|| schedule.enter(Lane::Change, &NEVER).map(drop));
+            while schedule.order.state().all.len() < 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // What came after a change waits for it.
+            assert!(schedule.enter(plain(), &gone).is_err());
+            drop(first);
+            change.join().unwrap().unwrap();
+        });
+        assert!(schedule.order.state().all.is_empty());
     }
 
     #[test]

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 #[command(
     long_about = "Lend the tools to an agent that speaks the Model Context Protocol, over standard input and \
         output, or over HTTP. Every client works in a sandbox of its own over the project; what it changes is \
-        kept there under the name that is printed in the end, for `glovebox diff` and `glovebox pull`.",
+        kept there under a name that the client is told, for `glovebox diff` and `glovebox pull`. Over standard \
+        input and output the next client of the project goes on where the last one stopped.",
     after_help = "Examples:\n  claude mcp add glovebox -- glovebox mcp\n  \
         glovebox mcp --toolset review --net host\n  glovebox mcp --sandbox work\n  \
         GLOVEBOX_MCP_TOKEN=... glovebox mcp --http 127.0.0.1:8722"
@@ -23,6 +24,12 @@ pub(crate) struct McpArgs {
     /// Which tools there are, and whether they may write [default: implement]
     #[arg(long, value_name = "TOOLSET")]
     pub toolset: Option<String>,
+    /// Longest that a call waits for a command, which then goes on as a job [default: 45s]
+    #[arg(long, value_name = "TIME")]
+    pub max_wait: Option<Span>,
+    /// Begin with an empty change set, and leave what an earlier client of this project has changed
+    #[arg(long, conflicts_with_all = ["sandbox", "http"])]
+    pub fresh: bool,
     /// Serve many clients over HTTP at http://ADDR/mcp; port 0 takes a free one
     #[arg(long, value_name = "ADDR", help_heading = "HTTP")]
     pub http: Option<SocketAddr>,

@@ -10,8 +10,8 @@ use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Registry;
 use glovebox_sandbox::jail::spec::Net;
 use glovebox_server::mcp::{self, House, HttpOptions, Room, Token};
-use glovebox_tools::Hands;
 use glovebox_tools::policy::Toolset;
+use glovebox_tools::{Hands, Waits};
 use std::fs::File;
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -21,6 +21,10 @@ use std::time::Duration;
 
 /// How long a sandbox outlives a server that was killed.
 const LEASE_MS: u64 = 5000;
+/// How long a call waits for a command: clients give up after a minute.
+const USUAL_WAIT_MS: u64 = 45_000;
+/// What the names of the sandboxes of clients begin with.
+const PREFIX: &str = "mcp";
 const USUAL_CLIENTS: u16 = 16;
 const USUAL_IDLE_MS: u64 = 30 * 60 * 1000;
 const MAX_TOKEN_BYTES: u64 = 4096;
@@ -34,6 +38,12 @@ pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
         mcp::serve_stdio(lodge)?;
         return Ok(0);
     };
+    if args.no_token && cx.host.var(TOKEN_VARIABLE).is_some() {
+        return Err(CommandError::usage(
+            format!("--no-token lets everybody in, and ${TOKEN_VARIABLE} is set"),
+            format!("leave --no-token out, or unset {TOKEN_VARIABLE}"),
+        ));
+    }
     let given = token(cx, args.token_file.as_deref())?;
     let made = if given.is_none() && addr.ip().is_loopback() && !args.no_token {
         Some(make_token()?)
@@ -121,6 +131,7 @@ struct Lodge {
     settings: Settings,
     toolset: Toolset,
     registry: Arc<Registry>,
+    waits: Waits,
     /// The one sandbox of all clients, if it is one.
     shared: Option<Hands>,
     /// A sandbox that waits for its client.
@@ -141,6 +152,11 @@ impl Lodge {
             settings,
             toolset,
             registry,
+            waits: Waits::at_most(Duration::from_millis(
+                args.max_wait
+                    .and_then(|span| span.0)
+                    .unwrap_or(USUAL_WAIT_MS),
+            )),
             shared: None,
             ready: Mutex::new(None),
         };
@@ -151,7 +167,7 @@ impl Lodge {
                 &lodge.settings,
                 &lodge.registry,
             )?;
-            lodge.shared = Some(seat.hands());
+            lodge.shared = Some(seat.hands().waiting(lodge.waits));
             if lodge.toolset.is_read_only {
                 cx.talk.warning(format_args!(
                     "the sandbox `{}` is as it was started: the toolset `{}` is read-only, the commands in it are not",
@@ -160,7 +176,7 @@ impl Lodge {
                 ));
             }
         } else if args.http.is_none() {
-            *lodge.ready() = Some(lodge.guest()?);
+            *lodge.ready() = Some(lodge.guest(!args.fresh)?);
         }
         Ok(lodge)
     }
@@ -169,10 +185,12 @@ impl Lodge {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn guest(&self) -> Result<Guest, CommandError> {
+    /// A sandbox of its own for a client: one that an earlier client has left, where that may be.
+    fn guest(&self, may_be_used: bool) -> Result<Guest, CommandError> {
         let own = Own {
-            prefix: "mcp",
+            prefix: PREFIX,
             lease_ms: Some(LEASE_MS),
+            is_taken_up: may_be_used,
         };
         let seat = Seat::take(&self.cx, Which::Own(own), &self.settings, &self.registry)?;
         self.cx.talk.note(format_args!(
@@ -180,7 +198,7 @@ impl Lodge {
             seat.name()
         ));
         Ok(Guest {
-            hands: seat.hands(),
+            hands: seat.hands().waiting(self.waits),
             seat,
             talk: self.cx.talk,
         })
@@ -195,7 +213,7 @@ impl House for Lodge {
         let waiting = self.ready().take();
         let guest = match waiting {
             Some(guest) => guest,
-            None => self.guest().map_err(|error| error.fault)?,
+            None => self.guest(false).map_err(|error| error.fault)?,
         };
         Ok(Box::new(guest))
     }
@@ -218,9 +236,14 @@ impl House for Lodge {
             "What you change stays in the sandbox until the user takes it over with `glovebox pull`; the \
              resource glovebox://changes shows it as a patch."
         };
+        let name = self.ready().as_ref().map_or_else(String::new, |guest| {
+            format!(" It is called {}.", guest.seat.name())
+        });
+        let wait = self.waits.longest().as_secs();
         format!(
-            "These tools work in a sandbox, not on the user's machine. The user's project is in /workspace, where \
-             relative paths and commands begin. {writing} {network}"
+            "These tools work in a sandbox, not on the user's machine.{name} The user's project is in /workspace, \
+             where relative paths and commands begin. {writing} {network} A call waits at most {wait} s for a \
+             command, which then goes on as a job: Job waits for it and reads what it writes."
         )
     }
 }
@@ -236,6 +259,17 @@ struct Guest {
 impl Room for Guest {
     fn hands(&self) -> &Hands {
         &self.hands
+    }
+
+    fn name(&self) -> String {
+        self.seat.name()
+    }
+
+    fn notice(&self) -> Option<String> {
+        let name = self.seat.name();
+        Some(format!(
+            "[this is the sandbox {name}; the user takes over what is changed in it with `glovebox pull {name}`]"
+        ))
     }
 
     fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault> {
@@ -270,6 +304,15 @@ struct Shared(Hands);
 impl Room for Shared {
     fn hands(&self) -> &Hands {
         &self.0
+    }
+
+    fn name(&self) -> String {
+        self.0.sandbox().info().name.to_string()
+    }
+
+    /// Whoever runs the server has named it.
+    fn notice(&self) -> Option<String> {
+        None
     }
 
     fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault> {

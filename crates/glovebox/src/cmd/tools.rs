@@ -3,7 +3,7 @@
 use super::Cx;
 use crate::args::{CallArgs, SandboxArgs, ToolsArgs};
 use crate::config::Tools;
-use crate::exit::{CommandError, CommandResult};
+use crate::exit::{self, CommandError, CommandResult};
 use crate::render;
 use crate::seat::{self, Left, Own, Seat, Which};
 use glovebox_tools::{CATALOG, Definition, Outcome};
@@ -118,12 +118,13 @@ pub(crate) fn call(cx: &Cx, args: &CallArgs) -> CommandResult {
     let called = use_tool(cx, args);
     if !args.json {
         let (outcome, _) = called?;
+        let exit_code = exit_code(&outcome);
         let mut text = outcome.text;
         if !text.ends_with('\n') {
             text.push('\n');
         }
         render::print(text)?;
-        return Ok(u8::from(outcome.is_error));
+        return Ok(exit_code);
     }
     match called {
         Ok((outcome, left)) => {
@@ -138,7 +139,7 @@ pub(crate) fn call(cx: &Cx, args: &CallArgs) -> CommandResult {
                 data["state"] = state.into();
             }
             render::print(render::envelope(!outcome.is_error, "called", &data))?;
-            Ok(u8::from(outcome.is_error))
+            Ok(exit_code(&outcome))
         }
         Err(error) => {
             let data = json!({ "tool": args.tool, "sandbox": args.sandbox });
@@ -146,6 +147,14 @@ pub(crate) fn call(cx: &Cx, args: &CallArgs) -> CommandResult {
             Ok(error.exit_code())
         }
     }
+}
+
+/// That of an outcome: a call that was given up has one of its own.
+fn exit_code(outcome: &Outcome) -> u8 {
+    if outcome.facts.contains_key("cancelled") {
+        return exit::INTERRUPTED;
+    }
+    u8::from(outcome.is_error)
 }
 
 /// Name and state of a sandbox that stays.
@@ -172,6 +181,7 @@ fn use_tool(cx: &Cx, args: &CallArgs) -> Result<(Outcome, Option<Stays>), Comman
         None => Which::Own(Own {
             prefix: "call",
             lease_ms: None,
+            is_taken_up: false,
         }),
     };
     let cancel = Arc::new(AtomicBool::new(false));

@@ -8,10 +8,11 @@ use base64::engine::general_purpose::STANDARD;
 use glovebox_proto::{Code, Fault};
 use glovebox_tools::{Definition, Outcome};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject,
-    PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest,
+    CustomResult, ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, MetaObject, PaginatedRequestParams, ProgressNotificationParam,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+    ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
@@ -29,6 +30,24 @@ const MAX_CALLS: usize = 32;
 const PROGRESS: Duration = Duration::from_secs(1);
 /// Where a result has its facts, in `_meta`.
 const FACTS: &str = "glovebox/facts";
+/// Where a result has the name of the sandbox, in `_meta`.
+const SANDBOX: &str = "glovebox/sandbox";
+
+/// The parameters of the methods there are.
+const PARAMETERS: [(&str, &str); 6] = [
+    ("tools/call", "`name` is a string and `arguments` an object"),
+    ("tools/list", "an object, `cursor` in it a string"),
+    ("resources/read", "`uri` is a string"),
+    ("resources/list", "an object, `cursor` in it a string"),
+    (
+        "resources/templates/list",
+        "an object, `cursor` in it a string",
+    ),
+    (
+        "initialize",
+        "`protocolVersion` is a string, `capabilities` and `clientInfo` are objects",
+    ),
+];
 
 /// The connection a request came over; cancelled when it ends. Among the extensions of a request.
 #[derive(Debug, Clone)]
@@ -40,6 +59,8 @@ pub(super) struct Door {
     porter: Arc<Porter>,
     lease: Lease,
     calls: Semaphore,
+    /// Whether the client was told what there is to know about its room.
+    has_notice: AtomicBool,
     /// Cancelled when the client is gone for good.
     gone: CancellationToken,
 }
@@ -50,6 +71,7 @@ impl Door {
             lease: Lease::new(Arc::clone(&porter)),
             porter,
             calls: Semaphore::new(MAX_CALLS),
+            has_notice: AtomicBool::new(false),
             gone,
         }
     }
@@ -58,8 +80,8 @@ impl Door {
         &self,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
+        room: &Arc<dyn Room>,
     ) -> Result<Outcome, Fault> {
-        let room = self.lease.room().await?;
         let _turn = self
             .calls
             .acquire()
@@ -72,7 +94,7 @@ impl Door {
         let arguments = request.arguments.map_or(Value::Null, Value::Object);
         let (asker, mut questions) = Asker::new(&context.peer);
         let mut call = tokio::task::spawn_blocking({
-            let room = Arc::clone(&room);
+            let room = Arc::clone(room);
             let name = name.clone();
             move || room.hands().call_asking(&name, arguments, &asker, &flag)
         });
@@ -192,10 +214,40 @@ impl ServerHandler for Door {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let called = self.call(request, &context).await;
         // What a tool or a rule says no to is for the model to read, so it is a result and no error of
         // the protocol.
-        Ok(called.map_or_else(|fault| refusal(&fault), answer).into())
+        let room = match self.lease.room().await {
+            Ok(room) => room,
+            Err(fault) => return Ok(refusal(&fault).into()),
+        };
+        let called = self.call(request, &context, &room).await;
+        let mut result = called.map_or_else(|fault| refusal(&fault), answer);
+        let meta = result.meta.get_or_insert_default();
+        meta.0.insert(SANDBOX.to_owned(), room.name().into());
+        if !self.has_notice.swap(true, Ordering::Relaxed)
+            && let Some(notice) = room.notice()
+        {
+            result.content.push(ContentBlock::text(notice));
+        }
+        Ok(result.into())
+    }
+
+    /// What the SDK could not read as a request that it knows.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let method = request.method;
+        Err(
+            match PARAMETERS.iter().find(|(known, _)| *known == method) {
+                Some((_, parameters)) => {
+                    let message = format!("the parameters of {method} do not fit: {parameters}");
+                    ErrorData::invalid_params(message, None)
+                }
+                None => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
+            },
+        )
     }
 
     async fn list_resources(

@@ -1,7 +1,7 @@
 //! Who may come in over HTTP: a bearer token, and names by which this machine may be called.
 
-use http::header::{AUTHORIZATION, HOST};
-use http::{HeaderMap, Request};
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::{HeaderMap, Request, Uri};
 use std::net::SocketAddr;
 
 /// A secret that clients show. It is never printed.
@@ -66,6 +66,19 @@ pub(super) fn has_one_host<T>(request: &Request<T>) -> bool {
     target.is_none_or(|target| host.as_bytes() == target.as_str().as_bytes())
 }
 
+/// Whether the request comes from a web page of this machine's own.
+pub(super) fn has_local_origin(headers: &HeaderMap) -> bool {
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let (Some(origin), None) = (origins.next(), origins.next()) else {
+        return false;
+    };
+    let Ok(origin) = Uri::try_from(origin.as_bytes()) else {
+        return false;
+    };
+    matches!(origin.scheme_str(), Some("http" | "https"))
+        && matches!(origin.host(), Some("localhost" | "127.0.0.1" | "[::1]"))
+}
+
 /// The names by which a server at this address may be called.
 pub(super) fn usual_hosts(addr: SocketAddr) -> Vec<String> {
     let port = addr.port();
@@ -109,6 +122,36 @@ mod tests {
             ("http://evil.test/mcp", &["a:1"]),
         ] {
             assert!(!has_one_host(&request(target, hosts)), "{target} {hosts:?}");
+        }
+    }
+
+    #[test]
+    fn a_local_origin_is_one_of_this_machine_and_no_other() {
+        let is_local = |origins: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for origin in origins {
+                headers.append(ORIGIN, HeaderValue::from_static(origin));
+            }
+            has_local_origin(&headers)
+        };
+        for origin in [
+            "http://localhost",
+            "http://localhost:5173",
+            "https://127.0.0.1:8080",
+            "http://[::1]:3000",
+        ] {
+            assert!(is_local(&[origin]), "{origin}");
+        }
+        for origins in [
+            &[][..],
+            &["null"],
+            &["http://localhost.evil.test"],
+            &["http://evil.test/localhost"],
+            &["file://localhost"],
+            &["localhost"],
+            &["http://localhost", "http://evil.test"],
+        ] {
+            assert!(!is_local(origins), "{origins:?}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! Many clients over streamable HTTP at `/mcp`.
 //!
 //! What does not show the token is answered 401 before anything else of it is looked at. Connections,
-//! headers, bodies, sessions and waiting are bounded. A call ends with the connection that asked for it;
-//! a session ends when its client deletes it, or says nothing for a while.
+//! headers, bodies, sessions and waiting are bounded. A call ends with the connection that asked for it, and the
+//! command it waited for goes on; a session ends when its client deletes it, or says nothing for a while.
 
 use super::House;
 use super::connections::{Connection, Connections};
@@ -12,7 +12,7 @@ use super::lease::Porter;
 use super::stdio::{runtime, until_asked_to_end};
 use bytes::Bytes;
 use glovebox_proto::{Code, Fault};
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::BoxBody;
@@ -202,7 +202,7 @@ impl Entrance {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, connection: &Connection) -> Answer {
+    async fn answer(&self, mut request: Request<Incoming>, connection: &Connection) -> Answer {
         if let Some(token) = &self.token
             && !token.is_shown(request.headers())
         {
@@ -224,6 +224,11 @@ impl Entrance {
                 StatusCode::BAD_REQUEST,
                 "a request names one host, once",
             ));
+        }
+        // A page of somebody else's can lead here, and cannot show the token: one of this machine that does is a
+        // client like any other.
+        if self.token.is_some() && guard::has_local_origin(request.headers()) {
+            request.headers_mut().remove(ORIGIN);
         }
         if request.uri().path() != PATH {
             return say(StatusCode::NOT_FOUND, "the door is at /mcp");

@@ -17,6 +17,7 @@ mod door;
 mod guard;
 mod http;
 mod lease;
+mod lines;
 mod resource;
 mod stdio;
 
@@ -48,6 +49,12 @@ pub trait House: Debug + Send + Sync {
 pub trait Room: Debug + Send + Sync {
     /// The tools, working here.
     fn hands(&self) -> &Hands;
+
+    /// The sandbox's name.
+    fn name(&self) -> String;
+
+    /// What a client's model is told once, after its first call.
+    fn notice(&self) -> Option<String>;
 
     /// What was changed, as a patch; at most `max_bytes`.
     ///

@@ -3,6 +3,7 @@
 use super::House;
 use super::door::Door;
 use super::lease::Porter;
+use super::lines::{self, Answering};
 use glovebox_proto::{Code, Fault};
 use rmcp::service::serve_server_with_ct;
 use rmcp::transport::async_rw::AsyncRwTransport;
@@ -12,8 +13,6 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Longest message of the client, in bytes.
-const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// How long giving the room back may take.
 const LEAVE_WAIT: Duration = Duration::from_mins(1);
 
@@ -30,8 +29,10 @@ pub fn serve(house: Arc<dyn House>) -> Result<(), Fault> {
         let asked = until_asked_to_end()?;
         let door = Door::new(Arc::clone(&porter), gone.clone());
         let (input, output) = stdio();
+        let (input, complaints) = lines::messages(input);
         let transport =
-            AsyncRwTransport::new(input, output).with_max_line_length(MAX_MESSAGE_BYTES);
+            AsyncRwTransport::new(input, output).with_max_line_length(lines::MAX_MESSAGE_BYTES);
+        let transport = Answering::new(transport, complaints);
         let serving = async {
             let running = serve_server_with_ct(door, transport, gone.clone()).await;
             match running {

@@ -5,6 +5,7 @@ use crate::Outcome;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::{Lean, OUTPUT_BYTES, Source, cut};
+use crate::schedule::Lane;
 use glovebox_proto::{
     Background, Code, EnvVar, Exec, Exit, ExitReport, Fault, JobId, Reply, Request, Stdin,
     WindowSize,
@@ -17,10 +18,6 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// How long a call waits unless told otherwise.
-pub(super) const USUAL_WAIT_MS: u64 = 120_000;
-/// How long a call may wait.
-pub(super) const MAX_WAIT_MS: u64 = 600_000;
 /// Time between asking the job of a cancelled call to end and ending it, in milliseconds.
 const CANCEL_GRACE_MS: u64 = 500;
 /// Input that is sent without waiting for the command to read it.
@@ -50,8 +47,8 @@ pub(crate) struct Bash {
     /// Working directory; the workspace unless given, or where the session is.
     #[serde(default, alias = "workdir")]
     cwd: Option<String>,
-    /// Milliseconds to wait for the end (120000 unless given, at most 600000). A command that takes
-    /// longer goes on as a job.
+    /// Milliseconds to wait for the end (120000 unless given, at most 600000; less where the caller
+    /// itself does not wait as long). A command that takes longer goes on as a job.
     #[serde(default, alias = "timeout", alias = "timeout_ms")]
     wait_ms: Option<u64>,
     /// Start it and do not wait.
@@ -79,17 +76,20 @@ impl Tool for Bash {
         on as a job: use Job to read more, wait, write to it or end it.";
     const EFFECT: Effect = Effect::Runs;
 
+    fn lane(&self) -> Lane {
+        Lane::Command(self.session.clone())
+    }
+
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
-        let wait_ms = self.wait_ms.unwrap_or(USUAL_WAIT_MS).min(MAX_WAIT_MS);
+        let wait_ms = call.hands.waits().wait_ms(self.wait_ms);
         let job = self.start(call)?;
         if let Some(text) = self.stdin {
             let is_last = !self.background && !self.pty;
             feed(call, job, text.into_bytes(), is_last)?;
         }
         let wait_ms = if self.background { 0 } else { wait_ms };
-        let report = wait_or_end(call, job, wait_ms)?;
-        let rest = |offset| reads_on(job, offset);
-        let mut outcome = outcome(job, report.as_ref(), &Ends::read(call, job)?, rest);
+        let waited = wait_or_end(call, job, wait_ms)?;
+        let mut outcome = waited.outcome(call, job)?;
         if let Some(session) = self.session {
             outcome.facts.insert("session".to_owned(), session.into());
         }
@@ -128,19 +128,14 @@ impl Bash {
             feed(call, job, text.into_bytes(), true)?;
         }
         let waited = wait_or_end(call, job, wait_ms)?;
-        let is_late = waited.is_none();
+        let is_late = matches!(waited, Waited::Running);
         let report = match waited {
-            Some(report) => report,
-            None => match call.ask(Request::JobKill {
-                job,
-                grace_ms: CANCEL_GRACE_MS,
-            })? {
-                Reply::Exited(report) => report,
-                other => return Err(unexpected(&other)),
-            },
+            Waited::Ended(report) | Waited::GivenUp(report) => report,
+            Waited::Running => end(call, job)?,
         };
         let rest = |_| "let it write to a file, and show parts of that".to_owned();
-        let mut outcome = outcome(job, Some(&report), &Ends::read(call, job)?, rest);
+        let ends = Ends::read(&call.to_the_end(), job, 0)?;
+        let mut outcome = outcome(job, Some(&report), &ends, rest);
         if is_late {
             let _ = write!(
                 outcome.text,
@@ -272,28 +267,72 @@ pub(super) fn wait(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Option<E
     }
 }
 
-/// [`wait`] of whoever started the job: it ends with the call that is given up.
-pub(super) fn wait_or_end(
-    call: &Call<'_>,
-    job: JobId,
-    wait_ms: u64,
-) -> Result<Option<ExitReport>, Fault> {
-    match wait(call, job, wait_ms) {
-        Err(fault) if fault.code == Code::Cancelled => Err(end(call, job)?),
-        waited => waited,
+/// How waiting for a command of the call's own came out.
+#[derive(Debug)]
+pub(super) enum Waited {
+    Ended(ExitReport),
+    /// It goes on.
+    Running,
+    /// The call was given up, and the command was ended with it.
+    GivenUp(ExitReport),
+}
+
+impl Waited {
+    /// What the model is told: the state of the command, and what it has written so far.
+    pub(super) fn outcome(&self, call: &Call<'_>, job: JobId) -> Result<Outcome, Fault> {
+        let report = match self {
+            Self::Ended(report) | Self::GivenUp(report) => Some(report),
+            Self::Running => None,
+        };
+        let ends = Ends::read(&call.to_the_end(), job, 0)?;
+        call.hands.commands.note_shown(job, ends.total());
+        let mut outcome = outcome(job, report, &ends, |offset| reads_on(job, offset));
+        if matches!(self, Self::GivenUp(_)) {
+            outcome
+                .text
+                .push_str("\n[the call was cancelled, and the command was ended with it]");
+            outcome.facts.insert("cancelled".to_owned(), true.into());
+            outcome.is_error = true;
+        }
+        Ok(outcome)
     }
 }
 
-/// Ends the job of a call that is given up.
-pub(super) fn end(call: &Call<'_>, job: JobId) -> Result<Fault, Fault> {
-    call.sandbox().call(Request::JobKill {
+/// [`wait`] of whoever started the job. When the call is given up, the job ends with it, or goes on where the
+/// caller is one that gives up by itself.
+pub(super) fn wait_or_end(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Waited, Fault> {
+    match wait(call, job, wait_ms) {
+        Ok(Some(report)) => Ok(Waited::Ended(report)),
+        Ok(None) => Ok(Waited::Running),
+        Err(fault) if fault.code == Code::Cancelled => {
+            if call.hands.waits().keeps_commands() {
+                return Err(leave(call, job));
+            }
+            end(call, job).map(Waited::GivenUp)
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Lets the job of a call that is given up go on. The next call tells what became of it.
+pub(super) fn leave(call: &Call<'_>, job: JobId) -> Fault {
+    call.hands.commands.leave(job);
+    Fault::failed(
+        Code::Cancelled,
+        format!("the call was given up; its command goes on as job {job}"),
+    )
+}
+
+/// Ends a job that nobody waits for any more.
+pub(super) fn end(call: &Call<'_>, job: JobId) -> Result<ExitReport, Fault> {
+    let kill = Request::JobKill {
         job,
         grace_ms: CANCEL_GRACE_MS,
-    })?;
-    Ok(Fault::failed(
-        Code::Cancelled,
-        format!("the call was cancelled and job {job} ended"),
-    ))
+    };
+    match call.sandbox().call(kill)? {
+        Reply::Exited(report) => Ok(report),
+        other => Err(unexpected(&other)),
+    }
 }
 
 /// What a command came to. `rest` says how to get at what is left out from an offset on.
@@ -379,7 +418,9 @@ pub(super) fn show(ends: &Ends, is_failure: bool, rest: impl FnOnce(u64) -> Stri
 /// One line on where a job stands.
 pub(super) fn status(job: JobId, report: Option<&ExitReport>) -> String {
     let Some(report) = report else {
-        return format!("[job {job} is still running]");
+        return format!(
+            "[job {job} is still running; Job {{\"action\":\"wait\",\"id\":{job}}} waits for it]"
+        );
     };
     let how = match report.exit {
         Exit::Code(code) => format!("exit code {code}"),

@@ -7,13 +7,13 @@
 mod cell;
 
 use super::bash::{
-    Bash, DRIVER_VARIABLE, MAX_WAIT_MS, USUAL_WAIT_MS, check_session, end, feed, outcome, reads_on,
-    show, variable, wait_or_end,
+    Bash, DRIVER_VARIABLE, check_session, end, feed, leave, reads_on, show, variable, wait_or_end,
 };
-use super::log::{Ends, part};
+use super::log::part;
 use crate::Outcome;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
+use crate::schedule::Lane;
 use cell::{Cell, Word};
 use glovebox_proto::limits::MAX_ARG_BYTES;
 use glovebox_proto::{Background, Code as FaultCode, Exec, Fault, JobId, JobState, Request, Stdin};
@@ -21,7 +21,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fmt::Write as _;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Bytes of output taken at a time.
@@ -47,8 +46,8 @@ pub(crate) struct Code {
     /// last expression is shown. Without it every program starts afresh.
     #[serde(default)]
     session: Option<String>,
-    /// Milliseconds to wait for the end (120000 unless given, at most 600000). A program that takes
-    /// longer goes on as a job.
+    /// Milliseconds to wait for the end (120000 unless given, at most 600000; less where the caller
+    /// itself does not wait as long). A program that takes longer goes on as a job.
     #[serde(default, alias = "timeout", alias = "timeout_ms")]
     wait_ms: Option<u64>,
 }
@@ -122,8 +121,17 @@ impl Tool for Code {
         program that is still running when the wait is over goes on as a job.";
     const EFFECT: Effect = Effect::Runs;
 
+    fn lane(&self) -> Lane {
+        let session = self.session.as_ref().map(|session| match self.language {
+            // Its sessions are those of the Bash tool.
+            Language::Bash => session.clone(),
+            language => format!("{}:{session}", language.name()),
+        });
+        Lane::Command(session)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
-        let wait_ms = self.wait_ms.unwrap_or(USUAL_WAIT_MS).min(MAX_WAIT_MS);
+        let wait_ms = call.hands.waits().wait_ms(self.wait_ms);
         match self.session {
             Some(session) if self.language == Language::Bash => {
                 Tool::run(Bash::new(self.source, Some(session), Some(wait_ms)), call)
@@ -135,9 +143,7 @@ impl Tool for Code {
             }
             None => {
                 let job = start(call, self.language, &[&self.source], "")?;
-                let report = wait_or_end(call, job, wait_ms)?;
-                let rest = |offset| reads_on(job, offset);
-                let mut outcome = outcome(job, report.as_ref(), &Ends::read(call, job)?, rest);
+                let mut outcome = wait_or_end(call, job, wait_ms)?.outcome(call, job)?;
                 let language = self.language.name();
                 outcome.facts.insert("language".to_owned(), language.into());
                 Ok(outcome)
@@ -198,7 +204,7 @@ fn start(
 fn available(call: &Call<'_>) -> Result<Vec<&'static str>, Fault> {
     let all = Language::ALL.map(Language::interpreters).concat();
     let script = "for name; do command -v \"$name\" >/dev/null && echo \"$name\"; done; :";
-    let argv = ["sh", "-c", script, "sh"].into_iter().chain(all);
+    let argv = ["sh", "-c", script, super::PROBE].into_iter().chain(all);
     let found = call.sandbox().exec(Exec {
         timeout_ms: Some(5000),
         ..Exec::new(argv)
@@ -251,6 +257,9 @@ impl Session {
         let begin = Instant::now();
         match self.follow(call, &mut cell, Duration::from_millis(wait_ms)) {
             Err(fault) if fault.code == FaultCode::Cancelled => {
+                if call.hands.waits().keeps_commands() {
+                    return Err(leave(call, self.job));
+                }
                 return Err(self.interrupt(call, &mut cell)?);
             }
             followed => followed?,
@@ -278,8 +287,7 @@ impl Session {
 
     /// Stops the cell of a call that is given up, and the whole session if it does not stop.
     fn interrupt(&mut self, call: &Call<'_>, cell: &mut Cell) -> Result<Fault, Fault> {
-        let never = AtomicBool::new(false);
-        let calm = Call::new(call.hands, &never);
+        let calm = call.to_the_end();
         let asked = calm.ask(Request::JobSignal {
             job: self.job,
             signal: SIGINT,
@@ -289,12 +297,14 @@ impl Session {
             self.follow(&calm, cell, Duration::from_millis(INTERRUPT_MS))?;
         }
         if cell.word().is_none() {
-            return end(&calm, self.job);
+            end(&calm, self.job)?;
         }
-        let message = format!(
-            "the call was cancelled and its cell interrupted; session {} goes on",
-            self.name
-        );
+        let session = if cell.word().is_none() {
+            "ended with its session"
+        } else {
+            "interrupted; the session goes on"
+        };
+        let message = format!("the call was cancelled and its cell {session}");
         Ok(Fault::failed(FaultCode::Cancelled, message))
     }
 

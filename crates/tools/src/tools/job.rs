@@ -2,15 +2,16 @@
 
 mod signal;
 
-use super::bash::{MAX_WAIT_MS, RUN_SESSION, USUAL_WAIT_MS, feed, status, wait};
-use super::log::part;
+use super::PROBE;
+use super::bash::{RUN_SESSION, feed, reads_on, show, status, wait};
+use super::log::{Ends, part};
 use super::{code, run_js};
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, floor, readable};
 use crate::schedule::Lane;
 use crate::{Outcome, View};
-use glovebox_proto::{Code, ExitReport, Fault, JobId, JobState, Reply, Request, visible};
+use glovebox_proto::{Code, Exit, ExitReport, Fault, JobId, JobState, Reply, Request, visible};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -34,8 +35,8 @@ pub(crate) struct Job {
     /// First byte of output wanted, for `read`.
     #[serde(default)]
     offset: u64,
-    /// Milliseconds to wait: for the end with `wait` (120000 unless given, at most 600000), for
-    /// something to read with `read` (0 unless given).
+    /// Milliseconds to wait: for the end with `wait` (120000 unless given, at most 600000; less where the
+    /// caller itself does not wait as long), for something to read with `read` (0 unless given).
     #[serde(default)]
     wait_ms: Option<u64>,
     /// Text to write, for `write`.
@@ -63,8 +64,9 @@ enum Action {
 impl Tool for Job {
     const NAME: &'static str = "Job";
     const ALIASES: &'static [&'static str] = &["job", "bash_output", "kill_shell"];
-    const DESCRIPTION: &'static str = "Works with commands that Bash started: lists them, reads their \
-        output from an offset, waits for their end, writes to their standard input, signals or ends them.";
+    const DESCRIPTION: &'static str = "Works with commands that Bash started: lists them, waits for their \
+        end and returns what they have written since, reads their output from an offset, writes to their \
+        standard input, signals or ends them.";
     const EFFECT: Effect = Effect::Runs;
 
     fn lane(&self) -> Lane {
@@ -84,13 +86,13 @@ impl Tool for Job {
         let job = JobId(self.id.ok_or_else(|| missing("id"))?);
         match self.action {
             Action::Read => {
-                let wait_ms = self.wait_ms.unwrap_or(0).min(MAX_WAIT_MS);
+                let wait_ms = call.hands.waits().wait_ms(Some(self.wait_ms.unwrap_or(0)));
                 read(call, job, self.offset, wait_ms)
             }
             Action::Wait => {
-                let wait_ms = self.wait_ms.unwrap_or(USUAL_WAIT_MS).min(MAX_WAIT_MS);
+                let wait_ms = call.hands.waits().wait_ms(self.wait_ms);
                 let report = wait(call, job, wait_ms)?;
-                Ok(stands(job, report.as_ref()))
+                news(call, job, report.as_ref())
             }
             Action::Write => {
                 let input = match self.input {
@@ -129,7 +131,7 @@ impl Tool for Job {
                 job,
                 grace_ms: GRACE_MS,
             })? {
-                Reply::Exited(report) => Ok(stands(job, Some(&report))),
+                Reply::Exited(report) => news(call, job, Some(&report)),
                 other => Err(unexpected(&other)),
             },
             Action::List => list(call),
@@ -143,13 +145,49 @@ fn no_input(job: JobId) -> Fault {
         .remedy("start it again with Bash's `stdin` and `background`, or with `pty`")
 }
 
-fn stands(job: JobId, report: Option<&ExitReport>) -> Outcome {
+/// Where a job stands, and what it has written since this conversation last looked.
+fn news(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> Result<Outcome, Fault> {
+    let from = call.hands.commands.shown(job);
+    let ends = Ends::read(call, job, from)?;
+    let total = from + ends.total();
+    call.hands.commands.note_shown(job, total);
+    let is_failure = report.is_some_and(|report| report.exit != Exit::Code(0));
+    let rest = |offset| reads_on(job, from + offset);
+    let mut shown = show(&ends, is_failure, rest);
+    shown.text.push_str(&status(job, report));
     let facts = json!({
         "job": job.0,
         "running": report.is_none(),
         "exit_code": report.map(|report| report.exit.shell_code()),
+        "start": from,
+        "output_bytes": total,
+        "truncated": shown.left_out > 0,
+        "left_out_bytes": shown.left_out,
     });
-    Outcome::ok(status(job, report), facts)
+    Ok(Outcome::ok(shown.text, facts))
+}
+
+/// Tells of commands that went on when their call was given up.
+pub(crate) fn tell_left(call: &Call<'_>, outcome: &mut Outcome) {
+    let left = call.hands.commands.take_left();
+    if left.is_empty() {
+        return;
+    }
+    let Ok(jobs) = call.sandbox().jobs() else {
+        return;
+    };
+    for info in jobs.iter().filter(|info| left.contains(&info.job)) {
+        let job = info.job;
+        let state = match info.state {
+            JobState::Running | JobState::Background(_) => "still runs",
+            JobState::Ended(_) => "has ended",
+        };
+        let _ = write!(
+            outcome.text,
+            "\n[job {job}, whose call was given up, {state}; Job {{\"action\":\"wait\",\"id\":{job}}} gives its output: {}]",
+            command(&info.argv)
+        );
+    }
 }
 
 fn read(call: &Call<'_>, job: JobId, offset: u64, wait_ms: u64) -> Result<Outcome, Fault> {
@@ -157,6 +195,7 @@ fn read(call: &Call<'_>, job: JobId, offset: u64, wait_ms: u64) -> Result<Outcom
     let is_last = part.next() >= part.total;
     fit(&mut part.bytes, OUTPUT_BYTES, is_last);
     let (next, total) = (part.next(), part.total);
+    call.hands.commands.note_shown(job, next);
     let mut text = String::new();
     if part.start > offset {
         let _ = writeln!(
@@ -214,7 +253,8 @@ fn fit(bytes: &mut Vec<u8>, room: usize, is_last: bool) {
 }
 
 fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let jobs = call.sandbox().jobs()?;
+    let mut jobs = call.sandbox().jobs()?;
+    jobs.retain(|info| !is_probe(&info.argv));
     let mut text = String::new();
     let mut facts = Vec::new();
     let mut rows = Vec::new();
@@ -247,6 +287,12 @@ fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
     }
     let columns = vec!["job", "state", "output", "command"];
     Ok(Outcome::ok(text, json!({ "jobs": facts })).with_view(View::Table { columns, rows }))
+}
+
+/// Whether it is a command of our own, which looks at the sandbox.
+fn is_probe(argv: &[ByteBuf]) -> bool {
+    argv.get(3)
+        .is_some_and(|word| &word[..] == PROBE.as_bytes())
 }
 
 /// A command line for people: what was asked for, without the words that run it.

@@ -94,13 +94,14 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    pub(super) fn read(call: &Call<'_>, job: JobId) -> Result<Self, Fault> {
-        let head = part(call, job, 0, 2 * END_BYTES, 0)?;
+    /// Of what was written from `offset` on.
+    pub(super) fn read(call: &Call<'_>, job: JobId, offset: u64) -> Result<Self, Fault> {
+        let head = part(call, job, offset, 2 * END_BYTES, 0)?;
         let mut ends = Self::default();
         let (total, next) = (head.total, head.next());
         // Even the beginning may be gone, of a log that keeps none.
-        if head.start > 0 {
-            ends.gap = head.start;
+        if head.start > offset {
+            ends.gap = head.start - offset;
             ends.tail = head.bytes;
         } else {
             ends.head = head.bytes;

@@ -18,6 +18,9 @@ use glovebox_proto::SearchEnd;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
+/// `$0` of a command line of our own (`sh -c LINE PROBE`), which is no job of a model's.
+pub const PROBE: &str = "glovebox-probe";
+
 /// A word that nobody inside can know before: two hashers with keys from the system's randomness.
 fn token() -> String {
     let half = || RandomState::new().build_hasher().finish();

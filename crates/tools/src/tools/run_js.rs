@@ -12,7 +12,7 @@
 mod script;
 mod session;
 
-use super::bash::{MAX_WAIT_MS, USUAL_WAIT_MS, check_session, show};
+use super::bash::{check_session, show};
 use crate::Outcome;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
@@ -82,7 +82,7 @@ impl Tool for RunJs {
         let run = Run {
             token: super::token(),
             code: self.source,
-            limit_ms: self.timeout_ms.unwrap_or(USUAL_WAIT_MS).min(MAX_WAIT_MS),
+            limit_ms: call.hands.waits().limit_ms(self.timeout_ms),
             context: context.map(|context| context.path.clone()),
             context_bytes: context.map_or(0, |context| context.bytes),
         };

@@ -18,7 +18,7 @@ use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
 use glovebox_server::client::Servers;
-use glovebox_tools::{Children, Context, Hands};
+use glovebox_tools::{Children, Context, Hands, PROBE};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -329,7 +329,7 @@ impl Place {
     fn programs(&self) -> Result<Vec<Program>, Fault> {
         let found = self.sandbox.exec(Exec {
             timeout_ms: Some(LOOK_MS),
-            ..Exec::new(["sh", "-c", LOOK])
+            ..Exec::new(["sh", "-c", LOOK, PROBE])
         });
         let output = match found {
             Ok(output) => output.stdout,

@@ -221,7 +221,9 @@ impl<'a> Follower<'a> {
             return Ok(None);
         }
         Ok(Some(if self.is_cancelled {
-            Leave::GivenUp(end(desk.call, self.job)?)
+            end(desk.call, self.job)?;
+            let message = "the call was cancelled and its script ended with the session";
+            Leave::GivenUp(Fault::failed(Code::Cancelled, message))
         } else {
             Leave::Breach("it did not answer in time")
         }))

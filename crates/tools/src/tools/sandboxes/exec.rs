@@ -4,7 +4,7 @@ use super::children;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
 use crate::schedule::Lane;
-use crate::tools::bash::{Bash, MAX_WAIT_MS, USUAL_WAIT_MS};
+use crate::tools::bash::Bash;
 use crate::{Hands, Outcome};
 use glovebox_proto::Fault;
 use schemars::JsonSchema;
@@ -48,7 +48,7 @@ impl Tool for SandboxExec {
 
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let sandbox = children(call)?.connect(call.sandbox(), &self.name)?;
-        let wait_ms = self.wait_ms.unwrap_or(USUAL_WAIT_MS).min(MAX_WAIT_MS);
+        let wait_ms = call.hands.waits().limit_ms(self.wait_ms);
         let hands = Hands::new(Arc::new(sandbox));
         let bash = Bash::within(self.command, self.cwd, self.stdin);
         let mut outcome = bash.run_to_end(&call.on(&hands), wait_ms)?;

@@ -1,0 +1,76 @@
+//! What one conversation knows of commands: how far it was shown their output, and which of them go on although
+//! their call was given up.
+
+use glovebox_proto::JobId;
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Commands remembered; who has more is shown output twice.
+const MAX_COMMANDS: usize = 1000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Commands {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Offset after the last byte shown.
+    shown: HashMap<JobId, u64>,
+    left: Vec<JobId>,
+}
+
+impl Commands {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Output up to this offset was shown.
+    pub(crate) fn note_shown(&self, job: JobId, offset: u64) {
+        let mut state = self.state();
+        if state.shown.len() >= MAX_COMMANDS {
+            state.shown.clear();
+        }
+        let shown = state.shown.entry(job).or_default();
+        *shown = offset.max(*shown);
+    }
+
+    /// Offset of the first byte that was not shown.
+    pub(crate) fn shown(&self, job: JobId) -> u64 {
+        self.state().shown.get(&job).copied().unwrap_or(0)
+    }
+
+    /// The command goes on, and nobody was told what became of it.
+    pub(crate) fn leave(&self, job: JobId) {
+        let mut state = self.state();
+        if state.left.len() < MAX_COMMANDS {
+            state.left.push(job);
+        }
+    }
+
+    /// The commands that were left, once.
+    pub(crate) fn take_left(&self) -> Vec<JobId> {
+        mem::take(&mut self.state().left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_shown_is_not_shown_again_and_what_was_left_is_told_once() {
+        let commands = Commands::default();
+        let job = JobId(3);
+        assert_eq!(commands.shown(job), 0);
+        commands.note_shown(job, 10);
+        // Somebody has read from the beginning meanwhile.
+        commands.note_shown(job, 4);
+        assert_eq!(commands.shown(job), 10);
+        commands.leave(job);
+        assert_eq!(commands.take_left(), [job]);
+        assert!(commands.take_left().is_empty());
+    }
+}
