@@ -12,6 +12,7 @@ mod asks;
 mod clients;
 mod endings;
 mod hostile;
+mod hosts;
 mod pipe;
 mod site;
 mod waits;

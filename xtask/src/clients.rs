@@ -10,6 +10,8 @@ use std::process::Command;
 const PYTHON: &str = "mcp==2.3.0";
 /// The official inspector; later ones want a newer Node than distributions have.
 const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
+/// Agents of others that have MCP servers.
+const HOSTS: &str = "@anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33";
 
 /// Where they are.
 pub(crate) fn dir() -> PathBuf {
@@ -36,13 +38,15 @@ pub(crate) fn install_missing() {
         vec![venv, pip]
     });
     if has_program("npm") {
-        install("node", NODE, |dir| {
-            let mut npm = Command::new("npm");
-            npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
-                .arg(dir)
-                .arg(NODE);
-            vec![npm]
-        });
+        for (name, packages) in [("node", NODE), ("hosts", HOSTS)] {
+            install(name, packages, |dir| {
+                let mut npm = Command::new("npm");
+                npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
+                    .arg(dir)
+                    .args(packages.split(' '));
+                vec![npm]
+            });
+        }
     }
 }
 

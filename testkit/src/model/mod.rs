@@ -37,7 +37,7 @@ pub enum Step {
 /// A call the model wants.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// The tool.
+    /// The tool; `NAMESPACE/TOOL` for one of a group, in the format that has groups.
     pub tool: String,
     /// Its arguments, as text: it need not be JSON.
     pub arguments: String,
@@ -93,9 +93,13 @@ pub struct ModelServer {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
+/// What is said to a request that has come.
+type Reply = Box<dyn Fn(&Asked) -> Step + Send + Sync>;
+
 struct Shared {
     steps: Mutex<std::collections::VecDeque<Step>>,
+    /// Asked where there are no steps.
+    reply: Option<Reply>,
     asked: Mutex<Vec<Asked>>,
     left: AtomicBool,
     is_over: AtomicBool,
@@ -106,12 +110,25 @@ impl ModelServer {
     ///
     /// # Panics
     /// When there is no port on loopback.
-    #[expect(clippy::expect_used, reason = "a test cannot go on without its server")]
     pub fn start(steps: impl IntoIterator<Item = Step>) -> Self {
+        Self::open(steps.into_iter().collect(), None)
+    }
+
+    /// Answers each request by what is in it: for programs that ask in an order of their own.
+    ///
+    /// # Panics
+    /// When there is no port on loopback.
+    pub fn replying(reply: impl Fn(&Asked) -> Step + Send + Sync + 'static) -> Self {
+        Self::open(std::collections::VecDeque::new(), Some(Box::new(reply)))
+    }
+
+    #[expect(clippy::expect_used, reason = "a test cannot go on without its server")]
+    fn open(steps: std::collections::VecDeque<Step>, reply: Option<Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
         let port = listener.local_addr().expect("an address").port();
         let shared = Arc::new(Shared {
-            steps: Mutex::new(steps.into_iter().collect()),
+            steps: Mutex::new(steps),
+            reply,
             asked: Mutex::new(Vec::new()),
             left: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -176,6 +193,15 @@ impl Drop for ModelServer {
     }
 }
 
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("steps", &self.steps)
+            .field("asked", &self.asked)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Shared {
     fn lock_asked(&self) -> std::sync::MutexGuard<'_, Vec<Asked>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
@@ -219,19 +245,23 @@ impl Shared {
         } else {
             Format::Gemini
         };
-        let turn = {
-            let mut asked = self.lock_asked();
-            asked.push(Asked {
-                line: line.trim_end().to_owned(),
-                headers,
-                body: String::from_utf8_lossy(&body).into_owned(),
-            });
-            asked.len()
+        let asked = Asked {
+            line: line.trim_end().to_owned(),
+            headers,
+            body: String::from_utf8_lossy(&body).into_owned(),
         };
-        let step = self
-            .lock_steps()
-            .pop_front()
-            .unwrap_or_else(|| Step::Refuse(400, "the script is over".to_owned()));
+        let step = match &self.reply {
+            Some(reply) => reply(&asked),
+            None => self
+                .lock_steps()
+                .pop_front()
+                .unwrap_or_else(|| Step::Refuse(400, "the script is over".to_owned())),
+        };
+        let turn = {
+            let mut all = self.lock_asked();
+            all.push(asked);
+            all.len()
+        };
         let told = Self::play(stream, format, step, turn);
         if told.is_err() {
             self.left.store(true, Ordering::SeqCst);

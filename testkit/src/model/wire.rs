@@ -185,8 +185,15 @@ fn responses(turn: usize, pieces: &[&String], calls: &[Wanted]) -> Vec<String> {
     for (number, call) in calls.iter().enumerate() {
         let index = output.len();
         let item_id = format!("fc_{turn}_{number}");
+        let (namespace, name) = match call.tool.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, call.tool.as_str()),
+        };
         let mut item = json!({ "type": "function_call", "id": item_id, "call_id": id(turn, number),
-            "name": call.tool, "arguments": "" });
+            "name": name, "arguments": "" });
+        if let Some(namespace) = namespace {
+            item["namespace"] = namespace.into();
+        }
         events.push(named(
             &json!({ "type": "response.output_item.added", "output_index": index, "item": item }),
         ));
