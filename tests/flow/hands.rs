@@ -238,6 +238,13 @@ fn sessions_keep_their_state_between_calls_and_terminals_are_real() {
             ""
         );
         assert_eq!(bash("pwd; f; exit 3"), "/workspace/deep\na b!\n");
+        // Variables of every kind, also those that programs do not get, and the name of a loop of our own.
+        let made = "plain='q\" u'; list=(1 'b c'); declare -A map=([k]=v); declare -i n=4; name=mine; IFS=,";
+        assert_eq!(bash(made), "");
+        let show = "echo \"$plain ${list[1]} ${#list[@]} ${map[k]} $((n += 1)) $name [$IFS]\"; sh -c 'echo \"<$plain$X>\"'";
+        assert_eq!(bash(show), "q\" u b c 2 v 5 mine [,]\n<a b>\n");
+        assert_eq!(bash("unset list IFS; readonly fixed=1"), "");
+        assert_eq!(bash("echo \"${#list[@]}\" $fixed"), "0 1\n");
         // Whatever a command does to its shell, the next one finds the state of the last that could tell.
         assert!(bash("if then").contains("syntax error"));
         assert_eq!(bash("set -eu; cd /tmp; false; echo never"), "");
@@ -323,7 +330,17 @@ fn programs_run_in_the_languages_there_are_and_keep_their_state() {
             assert_eq!(code(language, first, None), "out\n", "{language}");
         }
         assert_eq!(code("bash", "y=1; export Y=2; cd /tmp", Some("one")), "");
-        assert_eq!(code("bash", "echo $y$Y; pwd", Some("one")), "2\n/tmp\n");
+        assert_eq!(code("bash", "echo $y$Y; pwd", Some("one")), "12\n/tmp\n");
+        // What is awaited at the top of a cell, and what is declared with it, is there for the next one.
+        let waits = "const { readFile } = require('fs/promises'); const w = await Promise.resolve(20); \
+            await new Promise((go) => setTimeout(go, 20)); ({ w })";
+        assert_eq!(code("javascript", waits, Some("one")), "{ w: 20 }\n");
+        let again = "typeof readFile + (w + 1) + (await Promise.resolve('!'))";
+        assert_eq!(code("javascript", again, Some("one")), "'function21!'\n");
+        let fails = "await Promise.reject(new Error('no ink'))";
+        assert!(code("javascript", fails, Some("one")).contains("no ink"));
+        assert!(code("javascript", "(((", Some("one")).contains("SyntaxError"));
+        assert_eq!(code("javascript", "w", Some("one")), "20\n");
         // A cell that takes too long goes on; one that ends its session says so.
         let slow = json!({ "language": "python", "source": "import time; time.sleep(60)", "session": "one", "wait_ms": 300 });
         let (answer, _) = call(person, "Code", &slow);

@@ -58,8 +58,8 @@ pub(crate) struct Bash {
     /// `background` or `pty` it stays open for Job.
     #[serde(default)]
     stdin: Option<String>,
-    /// Name of a session: working directory, exported variables and functions are those that its last
-    /// command left. Without it every command starts afresh.
+    /// Name of a session: working directory, variables and functions are those that its last command
+    /// left. Without it every command starts afresh.
     #[serde(default)]
     session: Option<String>,
     /// Run it on a terminal, for programs that want one.
