@@ -45,6 +45,37 @@ fn probe_10_caps_zero() {
     });
 }
 
+/// What the guest needed for its set-up is gone with the thread that had it: whatever thread of it is left has the one
+/// capability it keeps.
+#[test]
+fn no_thread_of_the_set_up_is_left() {
+    let arena = Arena::new();
+    arena.in_every_shape(|shape, sandbox| {
+        let status = sh_ok(sandbox, "cat /proc/1/task/*/status");
+        let sets = |name: &str| -> Vec<String> {
+            let lines = status.lines().filter_map(|line| line.strip_prefix(name));
+            lines.map(|set| set.trim().to_owned()).collect()
+        };
+        for set in ["CapPrm:", "CapEff:"] {
+            let found = sets(set);
+            assert!(!found.is_empty(), "{shape:?}: {status}");
+            // CAP_KILL
+            assert!(
+                found.iter().all(|set| set == "0000000000000020"),
+                "{shape:?}: {found:?}"
+            );
+        }
+        assert!(
+            sets("CapBnd:").iter().all(|set| set == "0000000000000000"),
+            "{shape:?}: {status}"
+        );
+        assert!(
+            sets("Seccomp:").iter().all(|mode| mode == "2"),
+            "{shape:?}: {status}"
+        );
+    });
+}
+
 /// Run set-user-id programs: the host's, the image's, the project's -> the user stays the same.
 #[test]
 fn probe_11_setuid_exec() {

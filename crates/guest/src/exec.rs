@@ -31,7 +31,7 @@ const COMMAND_OOM_SCORE: i16 = 500;
 /// How long after a command's start that is tried again if it did not work at once.
 const OOM_SCORE_AGAIN_MS: u64 = 1;
 /// From this command on the next one is prepared for, when one has ended or runs for a while: who runs
-/// two runs more.
+/// two runs more. The first is prepared for while the host still finishes the start.
 const PREPARED_FROM_JOB: u32 = 2;
 /// How long after a command's start that happens at the latest.
 const PAIR_AFTER_MS: u64 = 2;

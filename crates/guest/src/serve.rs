@@ -234,7 +234,7 @@ impl Server {
             link: Link::new(link_in, link_out),
             wardens: Wardens::new(for_commands, cx.separation)
                 .map_err(at("prepare for commands"))?,
-            is_pair_due: false,
+            is_pair_due: cx.is_init,
             children: process::child_signal_fd().map_err(at("watch for children"))?,
             workers: Workers::new(for_workers).map_err(at("prepare for file operations"))?,
             timers: Timers::default(),

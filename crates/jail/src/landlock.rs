@@ -10,7 +10,6 @@
 //! directories stay possible inside a writable tree; signals are deliberately not scoped, because
 //! one job must be able to end another.
 
-use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +17,8 @@ use ::landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset as Builder,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 use crate::sys;
 
@@ -29,6 +29,8 @@ pub struct Policy {
     pub read_exec: Vec<PathBuf>,
     /// Files and trees that may also be changed in every way short of making device nodes.
     pub read_write: Vec<PathBuf>,
+    /// The same, of which those that do not exist are left out.
+    pub read_write_if_there: Vec<PathBuf>,
     /// Device files and trees of them (`/dev`): read, write and `ioctl`, but nothing created.
     /// Terminals need this from ABI 5 on.
     pub devices: Vec<PathBuf>,
@@ -63,6 +65,15 @@ pub enum Error {
     Restrict(std::io::Error),
 }
 
+impl Error {
+    pub(crate) fn unreadable(path: PathBuf, errno: Errno) -> Self {
+        Self::Path {
+            path,
+            source: errno.into(),
+        }
+    }
+}
+
 /// A finished ruleset.
 #[derive(Debug)]
 pub struct Built {
@@ -86,10 +97,20 @@ impl Ruleset {
     ///
     /// Without Landlock this succeeds with `fd: None`: the caller reports it, the mounts still hold.
     pub fn build(policy: &Policy) -> Result<Built, Error> {
-        Self::build_for(policy, abi_version())
+        Self::build_for(CWD, ResolveFlags::empty(), policy, abi_version())
     }
 
-    fn build_for(policy: &Policy, kernel_abi: u32) -> Result<Built, Error> {
+    /// As [`Self::build`], with paths as a process sees them whose root is `root`.
+    pub(crate) fn build_in(root: BorrowedFd<'_>, policy: &Policy) -> Result<Built, Error> {
+        Self::build_for(root, ResolveFlags::IN_ROOT, policy, abi_version())
+    }
+
+    fn build_for(
+        root: BorrowedFd<'_>,
+        resolve: ResolveFlags,
+        policy: &Policy,
+        kernel_abi: u32,
+    ) -> Result<Built, Error> {
         if kernel_abi == 0 {
             return Ok(Built { fd: None, abi: 0 });
         }
@@ -111,13 +132,18 @@ impl Ruleset {
         let mut ruleset = builder.create().map_err(refused)?;
 
         let grants = [
-            (&policy.read_exec, reading(abi)),
-            (&policy.read_write, writing(abi)),
-            (&policy.devices, device_use(abi)),
+            (&policy.read_exec, reading(abi), true),
+            (&policy.read_write, writing(abi), true),
+            (&policy.read_write_if_there, writing(abi), false),
+            (&policy.devices, device_use(abi), true),
         ];
-        for (paths, rights) in grants {
+        for (paths, rights, is_required) in grants {
             for path in paths {
-                ruleset = grant(ruleset, path, rights, abi, &refused)?;
+                let file = match open_granted(root, resolve, path) {
+                    Err(Errno::NOENT) if !is_required => continue,
+                    opened => opened.map_err(|errno| Error::unreadable(path.clone(), errno))?,
+                };
+                ruleset = grant(ruleset, &file, path, rights, abi, &refused)?;
             }
         }
         Ok(Built {
@@ -158,23 +184,27 @@ fn device_use(abi: ABI) -> BitFlags<AccessFs> {
             | AccessFs::IoctlDev)
 }
 
+fn open_granted(
+    root: BorrowedFd<'_>,
+    resolve: ResolveFlags,
+    path: &Path,
+) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)
+}
+
 /// Adds one rule; a file gets only the rights that mean something on a file.
 fn grant(
     ruleset: RulesetCreated,
+    file: &OwnedFd,
     path: &Path,
     rights: BitFlags<AccessFs>,
     abi: ABI,
     refused: &impl Fn(RulesetError) -> Error,
 ) -> Result<RulesetCreated, Error> {
-    let unreadable = |source: std::io::Error| Error::Path {
-        path: path.to_path_buf(),
-        source,
-    };
-    let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|errno| unreadable(errno.into()))?;
-    let file = File::from(fd);
-    let is_dir = file.metadata().map_err(unreadable)?.is_dir();
-    let rights = if is_dir {
+    let stat =
+        rustix::fs::fstat(file).map_err(|errno| Error::unreadable(path.to_path_buf(), errno))?;
+    let rights = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
         rights
     } else {
         rights & AccessFs::from_file(abi)
@@ -330,11 +360,11 @@ mod tests {
             scope_abstract_sockets: true,
         };
         for abi in 1..=newest {
-            let built = Ruleset::build_for(&policy, abi).unwrap();
+            let built = Ruleset::build_for(CWD, ResolveFlags::empty(), &policy, abi).unwrap();
             assert!(built.fd.is_some());
             assert_eq!(built.abi, abi.min(9));
         }
-        let none = Ruleset::build_for(&policy, 0).unwrap();
+        let none = Ruleset::build_for(CWD, ResolveFlags::empty(), &policy, 0).unwrap();
         assert!(none.fd.is_none() && none.abi == 0);
     }
 

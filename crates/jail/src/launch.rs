@@ -3,8 +3,10 @@
 
 use crate::counters::Counters;
 use crate::plan::Plan;
+use crate::stage0::mountinfo;
 use crate::stage0::{
-    Broken, Group, HOST_NETWORK, OWN_GROUP, OWN_NETWORK, Outside, Report, SelfTest, Spaces,
+    Admission, Broken, Group, HOST_NETWORK, OWN_GROUP, OWN_NETWORK, Outside, Report, SelfTest,
+    Spaces,
 };
 use crate::sys::starter::Started;
 use crate::{channel, program};
@@ -208,11 +210,28 @@ impl Stage0 {
             .map_err(|error| LaunchError::Spawn(self.process.failure().unwrap_or(error)))
     }
 
-    /// Hands over the plan and waits until the sandbox has checked itself, at most `deadline` from
-    /// the start of stage 0.
+    /// Hands over the plan, by which the sandbox is built while the caller goes on. What it is made of must
+    /// be there.
     ///
-    /// `entrances` are files to which stage 0 writes `0` before anything else, to put itself and all
-    /// it becomes under limits ([`crate::cgroup::Cgroup::entrances`]). `admit` is called with the pid
+    /// # Errors
+    /// [`LaunchError`], as far as it is known by now.
+    pub fn hand_over(&self, plan: &Plan) -> Result<(), LaunchError> {
+        let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
+            .map_err(|errno| LaunchError::Spawn(errno.into()))?;
+        let outside = Outside {
+            identity: plan.identity.clone(),
+            sources: plan.sources.clone(),
+        };
+        let sent = channel::send(&self.link, &outside, &[])
+            .and_then(|()| channel::send(&self.link, plan, &[own.as_fd()]));
+        unless_gone(sent)
+    }
+
+    /// Waits until the sandbox has checked itself, at most `deadline` from the start of stage 0.
+    ///
+    /// Precondition: [`Self::hand_over`]. `counts_memory` says whether [`Launched::counters`] are wanted.
+    /// `entrances` are files to which the sandbox's first process writes `0` before there are others, to put
+    /// itself and all it becomes under limits ([`crate::cgroup::Cgroup::entrances`]). `admit` is called with the pid
     /// of the sandbox's first process as soon as that exists, unless it was born in its group
     /// ([`Self::place`]), to move it there from outside; the process goes on building meanwhile, but
     /// nothing of the caller's runs inside before it has returned.
@@ -221,13 +240,16 @@ impl Stage0 {
     /// [`LaunchError`]; whatever was started is gone again.
     pub fn run(
         mut self,
-        plan: &Plan,
+        counts_memory: bool,
         deadline: Duration,
         entrances: &[OwnedFd],
         admit: impl FnOnce(i32) -> Result<(), String>,
     ) -> Result<Launched, LaunchError> {
         let mut init = None;
-        let built = self.build(plan, deadline, entrances, admit, &mut init);
+        let fds: Vec<_> = entrances.iter().map(AsFd::as_fd).collect();
+        let sent = channel::send(&self.link, &Admission { counts_memory }, &fds);
+        let built = unless_gone(sent)
+            .and_then(|()| await_ready(&self.link, self.started, deadline, admit, &mut init));
         self.has_child = init.is_some();
         match built {
             Ok(Said {
@@ -258,39 +280,21 @@ impl Stage0 {
             }
         }
     }
+}
 
-    fn build(
-        &mut self,
-        plan: &Plan,
-        deadline: Duration,
-        entrances: &[OwnedFd],
-        admit: impl FnOnce(i32) -> Result<(), String>,
-        init: &mut Option<Init>,
-    ) -> Result<Said, LaunchError> {
-        let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
-            .map_err(|errno| LaunchError::Spawn(errno.into()))?;
-        let fds: Vec<_> = [&own]
-            .into_iter()
-            .chain(entrances)
-            .map(AsFd::as_fd)
-            .collect();
-        let outside = Outside {
-            identity: plan.identity.clone(),
-            sources: plan.sources.clone(),
-        };
-        let sent = channel::send(&self.link, &outside, &[])
-            .and_then(|()| channel::send(&self.link, plan, &fds));
-        match sent {
-            // Stage 0 is gone; what it said before is worth more.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-                ) => {}
-            // It waits for a plan that will never come.
-            sent => sent.map_err(LaunchError::Spawn)?,
+/// What was sent to a stage 0 that has ended is of no interest: what it said before is worth more.
+fn unless_gone(sent: io::Result<()>) -> Result<(), LaunchError> {
+    match sent {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+            ) =>
+        {
+            Ok(())
         }
-        await_ready(&self.link, self.started, deadline, admit, init)
+        // It waits for something that will never come.
+        sent => sent.map_err(LaunchError::Spawn),
     }
 }
 
@@ -336,6 +340,7 @@ fn await_ready(
     let mut degraded = Vec::new();
     let mut layers = None;
     let mut counters = None;
+    let mut mounts = Vec::new();
     loop {
         wait_readable(link, started, deadline)?;
         // TRUST: until `Ready` the other end runs our own code; lengths are bounded all the same.
@@ -349,7 +354,15 @@ fn await_ready(
             Ok(Some((Report::Degraded(note), _))) => degraded.push(note),
             Ok(Some((Report::Layers, fds))) => layers = fds.into_iter().next(),
             Ok(Some((Report::Counters, fds))) => counters = Counters::new(fds),
-            Ok(Some((Report::Ready(self_test), _))) => {
+            // Nothing is mounted after this. What cannot be read leaves the list without what was planned.
+            Ok(Some((Report::Mounts, fds))) => {
+                let table = fds.into_iter().next().ok_or(LaunchError::Vanished)?;
+                mounts = mountinfo::read_table(table).map_err(|errno| {
+                    LaunchError::Step(Broken::new("understand the list of mounts", errno))
+                })?;
+            }
+            Ok(Some((Report::Ready(mut self_test), _))) => {
+                self_test.observed.mounts = mounts;
                 return Ok(Said {
                     self_test: *self_test,
                     degraded,

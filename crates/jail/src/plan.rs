@@ -103,9 +103,6 @@ pub struct Plan {
     pub identity: Identity,
     /// Size of the staging file system, which also holds the layers of [`Layers::Memory`].
     pub staging_bytes: u64,
-    /// Whether the host counts the memory that the kernel keeps for the sandbox ([`crate::counters`]),
-    /// because nothing else holds it.
-    pub counts_memory: bool,
     /// Host paths that are needed inside, opened before anything is mounted.
     pub sources: Vec<Source>,
     /// What is mounted, in order.
@@ -336,7 +333,6 @@ impl Plan {
                 Layers::Disk => 1 << 20,
                 Layers::Memory => spec.limits.disk_bytes.unwrap_or(1 << 30),
             },
-            counts_memory: false,
             sources: builder.sources,
             steps: builder.steps,
             seal: Seal {

@@ -11,7 +11,7 @@ use crate::plan::{MapWriter, Step};
 use crate::spec::WORKSPACE;
 use crate::stage0::mountinfo::unescape;
 use crate::stage0::staging::{self, mkdir, touch};
-use crate::stage0::{Broken, Context as _, Ended, child, parent};
+use crate::stage0::{Broken, Context as _, Ended, mounts, parent};
 use crate::sys::{once, unshare::unshare};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -119,7 +119,7 @@ impl Site {
         let own = open("/proc/self/ns/mnt", OFlags::RDONLY)?;
         let sources = match opened {
             Some(opened) => opened,
-            None => child::open_sources(&order.sources)?,
+            None => mounts::open_sources(&order.sources)?,
         };
         let staging = staging::create(STAGING_BYTES)?;
         let malformed = || Broken::new("find a source of the plan", Errno::INVAL);
@@ -340,7 +340,7 @@ fn fill_root(overlay: &OwnedFd, moved: &[Child]) -> Result<(), Broken> {
         mount::attach(&child.mount, at).cannot(&step)?;
     }
     pivot(overlay)?;
-    child::verify_root()
+    mounts::verify_root()
 }
 
 /// The mount points directly in the root, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)).

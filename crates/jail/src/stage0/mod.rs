@@ -11,8 +11,10 @@
 //! host --Group+fd----> stage 0                          with control groups of version 2 only
 //! host <--Born+pidfd-- parent --clone(NEW*)--> child    waits
 //! host --Outside-----> parent --maps, Go-----> child
-//! host --Plan+fds----------------------------> child    joins its control groups of version 1
-//!                      parent --mounts-------> child    mounts, pivots, seals, checks itself
+//! host --Plan+fd-----------------------------> child
+//!                      parent --mounts-------> child    mounts
+//! host --Admission+fds-----------------------> child    joins its control groups of version 1
+//!                                                       pivots, seals, checks itself
 //!                      exits                   child --Ready--> host, then speaks the wire
 //! ```
 //!
@@ -22,6 +24,7 @@
 pub(crate) mod child;
 mod examination;
 pub(crate) mod mountinfo;
+pub(crate) mod mounts;
 pub mod observation;
 pub(crate) mod parent;
 mod settings;
@@ -35,7 +38,7 @@ use crate::program;
 use crate::sys::clone::{self, Side};
 use crate::sys::once;
 use observation::Observation;
-use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -70,6 +73,8 @@ pub(crate) enum Report {
     Degraded(String),
     /// Its writable layers are in memory; their directory comes along, for nobody outside has a path to it.
     Layers,
+    /// What shows everything that is mounted in it ([`mountinfo::read_table`]); comes along.
+    Mounts,
     /// What tells how much memory the kernel keeps for the sandbox ([`crate::counters`]); comes along.
     Counters,
     /// The sandbox is complete and has checked itself.
@@ -201,15 +206,29 @@ impl Walls {
     /// # Errors
     /// As [`landlock::Ruleset::build`].
     pub fn build(&self) -> Result<landlock::Built, landlock::Error> {
-        // What this root does not have needs no rule.
-        let there = self.writable.iter().filter(|path| path.exists());
-        landlock::Ruleset::build(&landlock::Policy {
-            read_exec: vec!["/".into()],
-            read_write: there.cloned().collect(),
-            devices: vec!["/dev".into()],
-            // Where the network namespace is shared, so are abstract sockets.
-            scope_abstract_sockets: !self.own_network,
-        })
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open("/", flags, Mode::empty())
+            .map_err(|errno| landlock::Error::unreadable("/".into(), errno))?;
+        self.build_in(root.as_fd())
+    }
+
+    /// As [`Self::build`], for what will be the root.
+    pub(crate) fn build_in(
+        &self,
+        root: BorrowedFd<'_>,
+    ) -> Result<landlock::Built, landlock::Error> {
+        landlock::Ruleset::build_in(
+            root,
+            &landlock::Policy {
+                read_exec: vec!["/".into()],
+                // What this root does not have needs no rule.
+                read_write_if_there: self.writable.clone(),
+                devices: vec!["/dev".into()],
+                // Where the network namespace is shared, so are abstract sockets.
+                scope_abstract_sockets: !self.own_network,
+                ..landlock::Policy::default()
+            },
+        )
     }
 }
 
@@ -329,6 +348,14 @@ fn split(group: Option<OwnedFd>) -> Result<Split, Broken> {
         gate,
         is_in_group,
     })
+}
+
+/// From the host to the child, when the control groups of the sandbox exist: the files to join them by come along.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Admission {
+    /// Whether the host counts the memory that the kernel keeps for the sandbox ([`crate::counters`]),
+    /// because nothing else holds it.
+    pub(crate) counts_memory: bool,
 }
 
 /// From the parent to the child: the sources it opened on the child's behalf, in plan order, or

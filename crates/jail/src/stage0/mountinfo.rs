@@ -1,6 +1,8 @@
 //! One mount of a process, read from its `mountinfo`.
 
 use crate::plan::BytePath;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -46,6 +48,32 @@ impl MountEntry {
             is_private,
         })
     }
+}
+
+/// Most bytes of such a table that are read: some 30,000 mounts.
+const MAX_TABLE_BYTES: usize = 4 << 20;
+
+/// All mounts of the process that opened `table`, its `mountinfo`.
+///
+/// # Errors
+/// Of read(2); `EFBIG` and `EINVAL` for what is no such table.
+pub(crate) fn read_table(table: impl AsFd) -> Result<Vec<MountEntry>, Errno> {
+    let mut content = Vec::with_capacity(8 << 10);
+    loop {
+        let room = rustix::buffer::spare_capacity(&mut content);
+        if rustix::io::read(&table, room)? == 0 {
+            break;
+        }
+        if content.len() > MAX_TABLE_BYTES {
+            return Err(Errno::FBIG);
+        }
+        content.reserve(8 << 10);
+    }
+    content
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| MountEntry::parse(line).ok_or(Errno::INVAL))
+        .collect()
 }
 
 /// Blanks and backslashes stand as three octal digits.

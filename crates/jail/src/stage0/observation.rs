@@ -13,15 +13,20 @@ use crate::spec::WORKSPACE;
 use crate::sys::landlock_trial::{Answers, Trial};
 use crate::sys::{filter_trial, ids};
 use rustix::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Ipv4Addr, Ipv6Addr, SocketAddr, SocketFlags, SocketType};
 use rustix::process::{DumpableBehavior, Resource};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Namespaces of every process, as `/proc/PID/ns` names them.
 pub const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "ipc", "uts", "cgroup", "net"];
+
+/// How long a thread may take that has done its work, and how often it is looked for.
+const THREAD_END: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// A directory that is made nowhere: making it must fail where a mount is read-only.
 const TRIAL_NAME: &str = ".glovebox-write-trial";
@@ -51,7 +56,8 @@ pub struct Observation {
     pub interfaces: Vec<String>,
     /// Addresses beyond this machine to which there is a route.
     pub routes: Vec<String>,
-    /// Everything mounted, in the order of mounting.
+    /// Everything mounted, in the order of mounting. Read by the owner, from what the sandbox opened.
+    #[serde(skip)]
     pub mounts: Vec<MountEntry>,
     /// Read-only places where something was to be made, with the errno of each attempt; 0 for success.
     pub write_trials: Vec<(String, i32)>,
@@ -97,7 +103,7 @@ pub struct LandlockTrial {
 }
 
 impl LandlockTrial {
-    fn new(answers: Answers) -> Self {
+    pub(super) fn new(answers: Answers) -> Self {
         let refused = Errno::ACCESS.raw_os_error();
         Self {
             is_refused: answers.free_open == 0
@@ -136,14 +142,39 @@ impl HostProc {
         }
     }
 
+    /// What tells everything that is mounted for this process.
+    pub(super) fn mounts(&self) -> Result<OwnedFd, Broken> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.0, "self/mountinfo", flags, Mode::empty())
+            .cannot("list the mounts")
+    }
+
+    /// Waits until this process has one thread. Another one of its set-up keeps the capabilities that this one
+    /// has given up, and whoever waited for its end has heard of it a moment before the kernel is done.
+    pub(super) fn await_single_thread(&self) -> Result<(), Broken> {
+        let step = "see the end of the set-up's thread";
+        let begun = Instant::now();
+        loop {
+            // `.`, `..` and one directory per thread.
+            let task = rustix::fs::statat(&self.0, "self/task", AtFlags::empty()).cannot(step)?;
+            if task.st_nlink == 3 {
+                return Ok(());
+            }
+            if begun.elapsed() > THREAD_END {
+                return Err(Broken::new(step, Errno::TIMEDOUT));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
     /// How many user namespaces may still be made; `None` where the kernel does not say.
     pub(super) fn max_user_namespaces(&self) -> Option<u64> {
         let text = self.read("sys/user/max_user_namespaces").ok()?;
         String::from_utf8_lossy(&text).trim().parse().ok()
     }
 
-    /// Descriptors open in this process above 2, without those that looking takes.
-    pub(super) fn open_fds(&self) -> Result<Vec<i32>, Broken> {
+    /// Descriptors open in this process above 2, without those of `ours` and those that looking takes.
+    pub(super) fn open_fds(&self, ours: &[i32]) -> Result<Vec<i32>, Broken> {
         let step = "list the open descriptors";
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(&self.0, "self/fd", flags, Mode::empty()).cannot(step)?;
@@ -157,7 +188,8 @@ impl HostProc {
                 .file_name()
                 .to_string_lossy()
                 .into_owned();
-            fds.extend(name.parse().ok().filter(|fd| *fd > 2 && !own.contains(fd)));
+            let is_other = |fd: &i32| *fd > 2 && !own.contains(fd) && !ours.contains(fd);
+            fds.extend(name.parse().ok().filter(is_other));
         }
         Ok(fds)
     }
@@ -172,17 +204,12 @@ pub(super) fn begin_landlock_trial(
     Trial::begin(ruleset, proc.0.as_fd()).cannot("try the Landlock rules")
 }
 
-/// Looks, and tries what must fail.
-pub(super) fn observe(
-    plan: &Plan,
-    proc: &HostProc,
-    landlock: Option<Trial>,
-) -> Result<Observation, Broken> {
+/// Looks, and tries what must fail. Neither the mounts nor what the trial of the Landlock rules found are among it.
+pub(super) fn observe(plan: &Plan, proc: &HostProc) -> Result<Observation, Broken> {
     let (uids, gids) = ids::current().cannot("read the sandbox's ids")?;
     let groups = rustix::process::getgroups().cannot("read the sandbox's groups")?;
     let capabilities = rustix::thread::capabilities(None).cannot("read the capabilities")?;
     let dumpable = rustix::process::dumpable_behavior();
-    let mountinfo = proc.read("self/mountinfo").cannot("list the mounts")?;
     Ok(Observation {
         uids,
         gids,
@@ -203,22 +230,14 @@ pub(super) fn observe(
                 .cannot("list the network interfaces")?,
         ),
         routes: routes(),
-        mounts: mountinfo
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty())
-            .map(|line| MountEntry::parse(line).ok_or(Errno::INVAL))
-            .collect::<Result<_, _>>()
-            .cannot("understand the list of mounts")?,
+        mounts: Vec::new(),
         write_trials: read_only_places(plan)
             .into_iter()
             .map(|place| (place.display().to_string(), try_write(&place)))
             .collect(),
         limits: limits(),
         unfiltered: filter_trial::unfiltered(),
-        landlock: landlock
-            .map(|trial| trial.finish().map(LandlockTrial::new))
-            .transpose()
-            .cannot("try the Landlock rules")?,
+        landlock: None,
     })
 }
 

@@ -89,6 +89,11 @@ impl Holder {
         while wait().err() == Some(Errno::INTR) {}
     }
 
+    /// What tells of its end.
+    pub(super) fn pidfd(&self) -> &OwnedFd {
+        &self.pidfd
+    }
+
     /// Its id, its own for as long as this lives.
     pub(crate) fn pid(&self) -> Pid {
         self.pid

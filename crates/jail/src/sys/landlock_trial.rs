@@ -40,7 +40,7 @@ pub(crate) struct Trial {
     process: Holder,
     /// Dropped after the process, which uses them.
     shared: Box<Shared>,
-    _sockets: [OwnedFd; 2],
+    sockets: [OwnedFd; 2],
     /// A socket. The process has this number refer to something else, in what must be its own table.
     witness: OwnedFd,
 }
@@ -96,9 +96,20 @@ impl Trial {
         Ok(Self {
             process,
             shared,
-            _sockets: [listener, socket],
+            sockets: [listener, socket],
             witness,
         })
+    }
+
+    /// The descriptors it takes.
+    pub(crate) fn descriptors(&self) -> [i32; 4] {
+        let [listener, socket] = &self.sockets;
+        [
+            self.process.pidfd().as_raw_fd(),
+            listener.as_raw_fd(),
+            socket.as_raw_fd(),
+            self.witness.as_raw_fd(),
+        ]
     }
 
     /// Waits until it has been made.

@@ -29,7 +29,7 @@ use glovebox_jail::spec::{Layers, Net, RootFs, Spec, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
 use rustix::process::Pid;
 use std::fs;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -125,12 +125,17 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         None => begin(&cx.spec.jail, cx.image, cx.state_dir)?,
     };
     let spec = prepare::resolve(&cx.spec.jail, cx.state_dir)?;
-    let (mut group, why_none) = match make_cgroup(&spec, cx.dir) {
-        Ok(group) => (Remover(Some(group)), String::new()),
-        Err(why) => (Remover(None), why),
+    let to_fault = match spec.layers {
+        Layers::Disk => launch_fault,
+        Layers::Memory => memory_fault,
     };
+    // A sandbox is born in a group of version 2. Groups of version 1 it joins later, so there is time to make
+    // them while it mounts.
+    let early = controllers()
+        .limits_unified()
+        .then(|| NewGroup::make(&spec, cx.dir));
     stage0
-        .place(group.0.as_ref().and_then(Cgroup::unified_dir))
+        .place(early.as_ref().and_then(NewGroup::unified_dir))
         .map_err(|error| launch_fault(&error, cx.state_dir))?;
     let facts = prepare::facts(&spec, cx.state_dir)?;
     let Skeletons { root, link } = match spec.rootfs {
@@ -150,12 +155,6 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         .limits
         .pids
         .map(|count| u64::from(count) + GUEST_THREADS);
-    let is_memory_watched = spec.limits.memory_bytes.is_some()
-        && !group
-            .0
-            .as_ref()
-            .is_some_and(|group| group.applied().memory == cgroup::LimitState::Enforced);
-    plan.counts_memory = is_memory_watched;
     skeleton::make_layers(&plan, &place.layers, workspace_mode(&spec, &place))
         .map_err(|error| fault::io("make the layers in", &place.layers, error))?;
     if let Some(project) = &spec.workspace
@@ -166,12 +165,19 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         mask::build(&mask, project, &spec.hidden, facts.is_privileged)
             .map_err(|error| fault::io("hide names of the project in", &mask, error))?;
     }
+    let prepared_us = started.elapsed().as_micros() as u64;
+    stage0
+        .hand_over(&plan)
+        .map_err(|error| to_fault(&error, cx.state_dir))?;
 
-    let entrances = match &group.0 {
-        Some(group) => group
+    // From here on the sandbox is being built, on another processor: what it does not need comes now.
+    let mut group = early.unwrap_or_else(|| NewGroup::make(&spec, cx.dir));
+    let is_memory_watched = spec.limits.memory_bytes.is_some() && !group.is_memory_enforced();
+    let entrances = match group.get() {
+        Ok(group) => group
             .entrances()
             .map_err(|error| Fault::failed(Code::Unavailable, error.to_string()))?,
-        None => Vec::new(),
+        Err(_) => Vec::new(),
     };
     let guest = (spec.layers == Layers::Disk && spec.limits.disk_bytes.is_some())
         .then(|| cx.image.as_fd().try_clone_to_owned())
@@ -179,17 +185,13 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         .map_err(|error| {
             fault::plain_io("cannot duplicate the guest program's descriptor", error)
         })?;
-    let prepared_us = started.elapsed().as_micros() as u64;
+    let own_namespaces = verification::own_namespaces();
 
     let deadline = cx.deadline.saturating_duration_since(started);
-    let to_fault = match spec.layers {
-        Layers::Disk => launch_fault,
-        Layers::Memory => memory_fault,
-    };
     let launched = stage0
-        .run(&plan, deadline, &entrances, |pid| {
-            match (&group.0, Pid::from_raw(pid)) {
-                (Some(group), Some(pid)) => {
+        .run(is_memory_watched, deadline, &entrances, |pid| {
+            match (group.get(), Pid::from_raw(pid)) {
+                (Ok(group), Some(pid)) => {
                     group.attach_unified(pid).map_err(|error| error.to_string())
                 }
                 _ => Ok(()),
@@ -197,12 +199,13 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         })
         .map_err(|error| to_fault(&error, cx.state_dir))?;
     let mut report = account::report(cx.name, &spec, &plan, &launched, prepared_us);
-    report.limits = account::limits(&spec, group.0.as_ref().ok_or(why_none.as_str()));
-    let wrong = verification::differences(&spec, &plan, &launched.self_test);
-    let is_countable = launched.counters.is_some() || !plan.counts_memory;
+    report.limits = account::limits(&spec, group.get());
+    let wrong =
+        verification::differences(&spec, &plan, &launched.self_test, own_namespaces.as_deref());
+    let is_countable = launched.counters.is_some() || !is_memory_watched;
     let layers = launched.layers.map(Arc::new);
     let instruments = Instruments {
-        group: group.0.take(),
+        group: group.group.take(),
         counters: launched.counters,
         layers: layers.clone().filter(|_| is_memory_watched),
         guest,
@@ -269,12 +272,44 @@ fn make_cgroup(spec: &Spec, dir: &Path) -> Result<Cgroup, String> {
     Cgroup::create(controllers(), &cgroup_name(dir), &limits).map_err(|error| error.to_string())
 }
 
-/// Removes the control group of a start that fails.
-struct Remover(Option<Cgroup>);
+/// The control group of a sandbox that is being started, or why it has none. A start that fails removes it.
+struct NewGroup {
+    group: Option<Cgroup>,
+    why_none: String,
+}
 
-impl Drop for Remover {
+impl NewGroup {
+    fn make(spec: &Spec, dir: &Path) -> Self {
+        match make_cgroup(spec, dir) {
+            Ok(group) => Self {
+                group: Some(group),
+                why_none: String::new(),
+            },
+            Err(why_none) => Self {
+                group: None,
+                why_none,
+            },
+        }
+    }
+
+    fn get(&self) -> Result<&Cgroup, &str> {
+        self.group.as_ref().ok_or(self.why_none.as_str())
+    }
+
+    fn unified_dir(&self) -> Option<BorrowedFd<'_>> {
+        self.group.as_ref()?.unified_dir()
+    }
+
+    fn is_memory_enforced(&self) -> bool {
+        self.group
+            .as_ref()
+            .is_some_and(|group| group.applied().memory == cgroup::LimitState::Enforced)
+    }
+}
+
+impl Drop for NewGroup {
     fn drop(&mut self) {
-        if let Some(group) = self.0.take() {
+        if let Some(group) = self.group.take() {
             let _ = remove_cgroup(group);
         }
     }

@@ -9,13 +9,23 @@ use rustix::io::Errno;
 use rustix::process::Resource;
 use std::path::Path;
 
-/// Everything in which a sandbox is not what was planned.
-pub(super) fn differences(spec: &Spec, plan: &Plan, found: &SelfTest) -> Vec<String> {
-    match observation::own_namespaces() {
-        Ok(own) => compare(spec, plan, found, &own),
-        Err(error) => vec![format!(
-            "the namespaces cannot be compared with those of the host ({error})"
-        )],
+/// The namespaces of this process, to be compared with those of the sandbox. `Err` says what is wrong without.
+pub(super) fn own_namespaces() -> Result<Vec<NamespaceId>, String> {
+    observation::own_namespaces().map_err(|error| {
+        format!("the namespaces cannot be compared with those of the host ({error})")
+    })
+}
+
+/// Everything in which a sandbox is not what was planned. `own` is what [`own_namespaces`] gave.
+pub(super) fn differences(
+    spec: &Spec,
+    plan: &Plan,
+    found: &SelfTest,
+    own: Result<&[NamespaceId], &String>,
+) -> Vec<String> {
+    match own {
+        Ok(own) => compare(spec, plan, found, own),
+        Err(wrong) => vec![wrong.clone()],
     }
 }
 

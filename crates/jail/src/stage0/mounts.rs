@@ -1,0 +1,422 @@
+//! The file system of a sandbox under construction.
+//!
+//! What is mounted needs no place yet while it is made, so a second thread makes `/dev` and all overlays but that of
+//! the root, which takes about as long as the rest. The first thread attaches everything, in the order of the plan.
+
+use super::staging::{self, mkdir, touch};
+use super::{Broken, Context as _, Report};
+use crate::bounds::TERMINALS;
+use crate::channel;
+use crate::counters;
+use crate::mount::{self, FsOption};
+use crate::plan::{Plan, Source, Step};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountAttrFlags, UnmountFlags};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender};
+
+/// Without privilege outside, what the child may open is exactly what the caller may.
+pub(crate) fn open_sources(sources: &[Source]) -> Result<Vec<OwnedFd>, Broken> {
+    sources
+        .iter()
+        .map(|source| {
+            let path = source.path.as_path();
+            let step = format!("open {} for the sandbox", path.display());
+            let mount = match mount::copy_path(path, source.is_recursive) {
+                Err(Errno::INVAL) if !source.is_recursive => {
+                    let why = "it has other file systems mounted below it, which only root may \
+                               leave out";
+                    return Err(Broken::new(format!("{step} ({why})"), Errno::INVAL));
+                }
+                other => other.cannot(&step)?,
+            };
+            mount::narrow(&mount, source.is_read_only, None, source.is_recursive).cannot(&step)?;
+            Ok(mount)
+        })
+        .collect()
+}
+
+/// The file system under construction.
+pub(super) struct Mounts {
+    /// A small tmpfs over the old root: mount points for layers, and empty things to cover with.
+    staging: OwnedFd,
+    /// The new root; valid after the first overlay.
+    root: Option<OwnedFd>,
+    /// The new `/proc`.
+    proc: Option<OwnedFd>,
+    /// The new `/dev/shm`.
+    shm: Option<OwnedFd>,
+}
+
+impl Mounts {
+    pub(super) fn new(plan: &Plan) -> Result<Self, Broken> {
+        let staging = staging::create(plan.staging_bytes)?;
+        Ok(Self {
+            staging,
+            root: None,
+            proc: None,
+            shm: None,
+        })
+    }
+
+    /// Puts the writable layers where the overlays will look for them.
+    pub(super) fn place_layers(&self, plan: &Plan, sources: &[OwnedFd]) -> Result<(), Broken> {
+        if plan.layers_in_memory() {
+            for (name, owner) in plan.layer_dirs() {
+                if name.is_empty() {
+                    continue;
+                }
+                let path = format!("layers/{name}");
+                mkdir(&self.staging, &path, 0o755)?;
+                if owner == plan.seal.uid && plan.identity.has_root {
+                    let (uid, gid) = (
+                        rustix::fs::Uid::from_raw(plan.seal.uid),
+                        rustix::fs::Gid::from_raw(plan.seal.gid),
+                    );
+                    rustix::fs::chownat(
+                        &self.staging,
+                        path.as_str(),
+                        Some(uid),
+                        Some(gid),
+                        rustix::fs::AtFlags::empty(),
+                    )
+                    .cannot("give the workspace to the sandbox user")?;
+                }
+            }
+        } else {
+            let layers = sources
+                .first()
+                .ok_or_else(|| Broken::new("find the layers in the plan", Errno::INVAL))?;
+            staging::attach(&self.staging, layers, "layers")?;
+        }
+        Ok(())
+    }
+
+    /// The root of the sandbox.
+    pub(super) fn root(&self) -> Result<&OwnedFd, Broken> {
+        self.root.as_ref().ok_or_else(|| {
+            Broken::new(
+                "mount before there is a root (a malformed plan)",
+                Errno::INVAL,
+            )
+        })
+    }
+
+    /// Where everything is put together.
+    pub(super) fn staging(&self) -> &OwnedFd {
+        &self.staging
+    }
+
+    /// Attaches what the steps of a plan mount, in their order. What [`make_beside`] makes comes from `made`.
+    pub(super) fn apply(
+        &mut self,
+        plan: &Plan,
+        sources: &[OwnedFd],
+        made: &Receiver<Result<Made, Broken>>,
+    ) -> Result<(), Broken> {
+        for (index, step) in plan.steps.iter().enumerate() {
+            if is_made_beside(index, step) {
+                // Its thread ends without a word only when that is given up.
+                let made = made.recv().map_err(|_| no_more_mounts())??;
+                self.attach(step, made)?;
+            } else {
+                self.apply_step(step, sources)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what is complete into its place.
+    fn attach(&mut self, step: &Step, made: Made) -> Result<(), Broken> {
+        let (target, mount) = match (step, &made) {
+            (Step::Overlay { target, .. }, Made::Overlay(mount)) => (target.as_path(), mount),
+            (Step::Dev { .. }, Made::Dev { mount, .. }) => (Path::new("/dev"), mount),
+            _ => return Err(no_more_mounts()),
+        };
+        let step = format!("mount {} in the sandbox", target.display());
+        let at = mount::make_target(self.root()?, target, mount).cannot(&step)?;
+        mount::attach(mount, at).cannot(&step)?;
+        if let Made::Dev { shm, .. } = made {
+            self.shm = Some(shm);
+        }
+        Ok(())
+    }
+
+    fn apply_step(&mut self, step: &Step, sources: &[OwnedFd]) -> Result<(), Broken> {
+        match step {
+            Step::Overlay { target, .. } => {
+                if self.root.is_some() {
+                    return Err(Broken::new(
+                        format!("mount a second root at {}", target.as_path().display()),
+                        Errno::INVAL,
+                    ));
+                }
+                let root = make_overlay(&self.staging, step, sources)?;
+                staging::attach(&self.staging, &root, "root")?;
+                self.root = Some(root);
+                Ok(())
+            }
+            Step::Bind {
+                source: index,
+                target,
+            } => {
+                let mount = source(sources, *index)?;
+                let step = format!("show {} in the sandbox", target.as_path().display());
+                let at = mount::make_target(self.root()?, target.as_path(), mount).cannot(&step)?;
+                mount::attach(mount, at).cannot(&step)
+            }
+            Step::Proc {
+                pids_only,
+                read_only,
+                covered,
+            } => self.proc(*pids_only, read_only, covered),
+            // Made beside.
+            Step::Dev { .. } => Err(no_more_mounts()),
+            Step::Cover { target } => {
+                let step = format!("cover {}", target.as_path().display());
+                match mount::open_target(self.root()?, target.as_path()) {
+                    Ok(at) => self.cover(at.as_fd()).cannot(&step),
+                    // It is gone, or so closed that not even the set-up's root can come near it;
+                    // nobody inside ever has more rights than that.
+                    Err(Errno::NOENT | Errno::ACCESS) => Ok(()),
+                    Err(errno) => Err(Broken::new(step, errno)),
+                }
+            }
+        }
+    }
+
+    fn proc(
+        &mut self,
+        pids_only: bool,
+        read_only: &[String],
+        covered: &[String],
+    ) -> Result<(), Broken> {
+        // Not `hidepid`: it hides whatever one may not trace, so a command that makes itself untraceable
+        // (PR_SET_DUMPABLE) would be out of the guest's sight when its job is to be ended, and jobs, each
+        // in a Landlock domain of its own, would not see each other.
+        let mut options = Vec::new();
+        if pids_only {
+            options.push(FsOption::Value("subset", "pid"));
+        }
+        let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let proc = mount::create("proc", &options, attributes).cannot("mount /proc")?;
+        let at =
+            mount::make_target(self.root()?, Path::new("/proc"), &proc).cannot("mount /proc")?;
+        mount::attach(&proc, at).cannot("mount /proc")?;
+        for name in read_only {
+            let step = format!("make /proc/{name} read-only");
+            let copy = match mount::copy(&proc, name, true) {
+                Err(Errno::NOENT) => continue,
+                other => other.cannot(&step)?,
+            };
+            mount::narrow(&copy, true, None, true).cannot(&step)?;
+            let at = mount::open_target(&proc, Path::new(name)).cannot(&step)?;
+            mount::attach(&copy, at).cannot(&step)?;
+        }
+        for name in covered {
+            let step = format!("cover /proc/{name}");
+            match mount::open_target(&proc, Path::new(name.trim_end_matches('/'))) {
+                Ok(at) => self.cover(at.as_fd()).cannot(&step)?,
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(Broken::new(step, errno)),
+            }
+        }
+        self.proc = Some(proc);
+        Ok(())
+    }
+
+    /// Puts something empty and read-only over a file or directory.
+    fn cover(&self, at: impl AsFd) -> Result<(), Errno> {
+        let name = if mount::is_directory(&at)? {
+            "empty"
+        } else {
+            "void"
+        };
+        let copy = mount::copy(&self.staging, name, false)?;
+        mount::narrow(&copy, true, None, false)?;
+        mount::attach(&copy, at)
+    }
+
+    /// Gives the host what it needs to count the memory that is in no process. The host's own `/proc` is
+    /// asked, which shows the tables of the namespace that its reader was in when they were opened.
+    pub(super) fn hand_over_counters(&self, control: &OwnedFd) -> Result<(), Broken> {
+        let tables = counters::open_tables().cannot("open the tables of System V IPC")?;
+        let fds: Vec<_> = self.shm.iter().chain(&tables).map(AsFd::as_fd).collect();
+        channel::send(control, &Report::Counters, &fds)
+            .map_err(|_| Broken::new("hand the counters over", Errno::PIPE))
+    }
+
+    pub(super) fn pivot(self) -> Result<(), Broken> {
+        let root = self.root()?;
+        // The staging file system has been lying on top of the old root. Below it, the two leave in
+        // one step: each such step waits for a grace period of the kernel.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let aside = rustix::fs::openat(CWD, "/proc", flags, Mode::empty())
+            .cannot("open the host's /proc")?;
+        mount::attach(&self.staging, aside).cannot("put the staging area aside")?;
+        rustix::process::fchdir(root).cannot("enter the new root")?;
+        rustix::process::pivot_root(".", ".").cannot("exchange the roots")?;
+        // The old root now lies on top of the new one.
+        rustix::mount::unmount(".", UnmountFlags::DETACH).cannot("detach the old root")?;
+        rustix::process::chdir("/").cannot("enter the new root")?;
+        verify_root()
+    }
+}
+
+/// Something mounted that has no place in the sandbox yet.
+pub(super) enum Made {
+    /// An overlay.
+    Overlay(OwnedFd),
+    /// `/dev` with all that is in it.
+    Dev {
+        /// Itself.
+        mount: OwnedFd,
+        /// `/dev/shm`.
+        shm: OwnedFd,
+    },
+}
+
+/// Whether the second thread makes what this step mounts. The overlay of the root is what all else is attached to.
+fn is_made_beside(index: usize, step: &Step) -> bool {
+    index > 0 && matches!(step, Step::Overlay { .. } | Step::Dev { .. })
+}
+
+/// Makes everything that [`is_made_beside`], in the order of the steps. Ends early when nobody listens.
+pub(super) fn make_beside(
+    staging: &OwnedFd,
+    plan: &Plan,
+    sources: &[OwnedFd],
+    made: &SyncSender<Result<Made, Broken>>,
+) {
+    for (index, step) in plan.steps.iter().enumerate() {
+        if !is_made_beside(index, step) {
+            continue;
+        }
+        let result = match step {
+            Step::Dev { shm_bytes } => make_dev(staging, *shm_bytes),
+            _ => make_overlay(staging, step, sources).map(Made::Overlay),
+        };
+        let is_broken = result.is_err();
+        if made.send(result).is_err() || is_broken {
+            return;
+        }
+    }
+}
+
+fn no_more_mounts() -> Broken {
+    Broken::new("make what the sandbox mounts", Errno::INVAL)
+}
+
+fn source(sources: &[OwnedFd], index: usize) -> Result<&OwnedFd, Broken> {
+    sources
+        .get(index)
+        .ok_or_else(|| Broken::new("find a source of the plan", Errno::INVAL))
+}
+
+/// Makes the overlay of a step, mounted nowhere yet.
+fn make_overlay(staging: &OwnedFd, step: &Step, sources: &[OwnedFd]) -> Result<OwnedFd, Broken> {
+    let Step::Overlay {
+        target,
+        lowers,
+        layer,
+        is_read_only,
+    } = step
+    else {
+        return Err(no_more_mounts());
+    };
+    let step = format!("mount the overlay for {}", target.as_path().display());
+    let lowers = lowers
+        .iter()
+        .map(|index| source(sources, *index))
+        .collect::<Result<Vec<_>, _>>()?;
+    let names = staging::place(staging, &lowers, layer)?;
+    staging::overlay(&names, layer, *is_read_only).cannot(&step)
+}
+
+/// Makes `/dev`, at a place in the staging file system: what is mounted in it needs one that is mounted itself.
+fn make_dev(staging: &OwnedFd, shm_bytes: u64) -> Result<Made, Broken> {
+    let dev = mount::create(
+        "tmpfs",
+        &[
+            FsOption::Value("size", "64k"),
+            FsOption::Value("mode", "0755"),
+        ],
+        MountAttrFlags::MOUNT_ATTR_NOEXEC,
+    )
+    .cannot("mount /dev")?;
+    mkdir(staging, "dev", 0o755)?;
+    staging::attach(staging, &dev, "dev")?;
+    for name in ["null", "zero", "full", "random", "urandom", "tty"] {
+        let step = format!("show /dev/{name} in the sandbox");
+        let node = mount::copy_path(&Path::new("/dev").join(name), false).cannot(&step)?;
+        mount::keep_device(&node).cannot(&step)?;
+        touch(&dev, name)?;
+        let at = mount::open_target(&dev, Path::new(name)).cannot(&step)?;
+        mount::attach(&node, at).cannot(&step)?;
+    }
+    for name in ["pts", "shm"] {
+        mkdir(&dev, name, 0o755)?;
+    }
+    let size = shm_bytes.to_string();
+    let shm = mount::create(
+        "tmpfs",
+        &[
+            FsOption::Value("size", &size),
+            FsOption::Value("mode", "1777"),
+        ],
+        MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC,
+    )
+    .cannot("mount /dev/shm")?;
+    let at = mount::open_target(&dev, Path::new("shm")).cannot("mount /dev/shm")?;
+    mount::attach(&shm, at).cannot("mount /dev/shm")?;
+    let pts = mount::create(
+        "devpts",
+        &[
+            FsOption::Value("ptmxmode", "0666"),
+            FsOption::Value("mode", "0620"),
+            FsOption::Value("max", &TERMINALS.to_string()),
+        ],
+        MountAttrFlags::MOUNT_ATTR_NOEXEC,
+    )
+    .cannot("mount /dev/pts")?;
+    let at = mount::open_target(&dev, Path::new("pts")).cannot("mount /dev/pts")?;
+    mount::attach(&pts, at).cannot("mount /dev/pts")?;
+    for (target, link) in [
+        ("pts/ptmx", "ptmx"),
+        ("/proc/self/fd", "fd"),
+        ("/proc/self/fd/0", "stdin"),
+        ("/proc/self/fd/1", "stdout"),
+        ("/proc/self/fd/2", "stderr"),
+    ] {
+        rustix::fs::symlinkat(target, &dev, link).cannot("make the links in /dev")?;
+    }
+    // With a single id the sandbox user owns this directory, and what the guest opens in it must
+    // be what it seems. The nodes and /dev/shm are mounts of their own and stay as they are.
+    mount::narrow(&dev, true, None, false).cannot("make /dev read-only")?;
+    Ok(Made::Dev { mount: dev, shm })
+}
+
+/// Nothing may lie above the root, where `/..` would lead.
+pub(crate) fn verify_root() -> Result<(), Broken> {
+    let step = "verify that nothing lies above the new root";
+    let (own, above) = (mount_of("/").cannot(step)?, mount_of("/..").cannot(step)?);
+    if own == above && own == mount_of(".").cannot(step)? {
+        Ok(())
+    } else {
+        Err(Broken::new(step, Errno::XDEV))
+    }
+}
+
+/// Identity of the mount and the directory that `path` leads to.
+fn mount_of(path: &str) -> Result<(u64, u64), Errno> {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let found = statx(
+        CWD,
+        path,
+        AtFlags::empty(),
+        StatxFlags::MNT_ID | StatxFlags::INO,
+    )?;
+    Ok((found.stx_mnt_id, found.stx_ino))
+}
