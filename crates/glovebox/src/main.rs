@@ -104,6 +104,8 @@ fn dispatch(cx: &Cx, command: Command) -> CommandResult {
         Command::Demo(args) => cmd::demo::run(cx, &args),
         Command::Completions(args) => cmd::completions::run(&args),
         Command::Config(args) => cmd::config::run(cx, &args),
+        Command::Help(args) => Ok(cmd::help::run(&args)),
+        Command::Complete(args) => cmd::complete::run(cx, &args),
         Command::Supervise(args) => cmd::supervise::run(&args),
         Command::Commit(args) => Ok(cmd::commit::run(&args)),
         Command::Man(args) => cmd::man::run(&args),

@@ -163,7 +163,7 @@ impl Seat {
             }
         }
         let mut wanted = wanted_named(cx, &settings, &project)?;
-        cx.announce(&wanted);
+        cx.announce(&wanted, &settings, &project);
         let has_layers = wanted.spec.has_layers_on_disk();
         // What cannot be kept when it stops must not stop by itself.
         wanted.spec.lease_ms = own.lease_ms.filter(|_| has_layers);

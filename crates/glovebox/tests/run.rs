@@ -269,7 +269,7 @@ fn missing_walls_are_said_loudly() {
         .expect_code(0);
     assert!(
         ran.err()
-            .contains("the memory limit of 64MiB does not hold here"),
+            .contains("the memory limit of 64 MiB does not hold here"),
         "{ran}"
     );
     let ran = home

@@ -68,14 +68,27 @@ pub(crate) fn connect(layout: &Layout, name: &Name, deadline: Instant) -> Result
 }
 
 fn not_running(name: &Name, dir: &Path) -> Fault {
-    let reason = read_status(dir).ok().and_then(|status| status.reason);
-    let reason = reason.unwrap_or_else(|| "its owner died".to_owned());
+    let status = read_status(dir).ok();
+    // What ended in order says why; a fork that nobody has started has nothing to say.
+    let is_new = status
+        .as_ref()
+        .is_some_and(|status| status.state == State::Stopped && status.reason.is_none());
+    let reason = match status.and_then(|status| status.reason) {
+        Some(reason) => reason,
+        None if is_new => "it has not been started yet".to_owned(),
+        None => "its owner died".to_owned(),
+    };
+    let verb = if is_new {
+        "starts it"
+    } else {
+        "brings it back"
+    };
     Fault::lost(
         Code::SandboxNotRunning,
         format!("the sandbox `{name}` is not running: {reason}"),
     )
     .remedy(format!(
-        "`glovebox start {name}` brings it back, `glovebox kill {name}` removes it"
+        "`glovebox start {name}` {verb}, `glovebox kill {name}` removes it"
     ))
 }
 

@@ -142,13 +142,33 @@ fn make_private(path: &Path) -> Result<bool, Fault> {
             "choose another state directory".into(),
         );
     }
-    if stat.st_mode & 0o077 != 0 {
+    // What others could write to, they could have prepared.
+    if stat.st_mode & 0o022 != 0 {
         return refuse(
-            "others may look into it",
+            "others may write to it",
             format!("chmod 700 {}", path.display()),
         );
     }
+    if stat.st_mode & 0o055 != 0 {
+        // A directory of something else is not closed to others on a typing mistake.
+        if !is_empty_or_state(path) {
+            return refuse(
+                "others may look into it, and it holds something else",
+                format!("name an empty directory, or chmod 700 {}", path.display()),
+            );
+        }
+        open_dir(path)
+            .and_then(|dir| rustix::fs::fchmod(&dir, Mode::RWXU))
+            .map_err(|errno| fault::io("make private", path, errno))?;
+    }
     Ok(false)
+}
+
+/// Whether a directory is empty, or a state directory or a part of one.
+fn is_empty_or_state(path: &Path) -> bool {
+    let is_state = |dir: &Path| dir.join("sandboxes").is_dir() && dir.join("slots").is_dir();
+    let is_empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    is_state(path) || path.parent().is_some_and(is_state) || is_empty()
 }
 
 /// Opens a directory, for use as the anchor of relative operations.
@@ -187,7 +207,7 @@ mod tests {
         assert_eq!(fault.code, Code::PermissionDenied);
         assert!(fault.message.contains("not a directory"), "{fault}");
 
-        fs::set_permissions(&real, fs::Permissions::from_mode(0o750)).unwrap();
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o770)).unwrap();
         assert!(
             Layout::open(&real)
                 .unwrap_err()
@@ -206,6 +226,35 @@ mod tests {
                 .message
                 .contains("not a directory")
         );
+    }
+
+    #[test]
+    fn a_state_directory_that_others_may_read_is_made_private() {
+        let temp = tempfile::tempdir().unwrap();
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let state = temp.path().join("state");
+        fs::create_dir(&state).unwrap();
+        set(&state, 0o755);
+        Layout::open(&state).unwrap();
+        assert_eq!(mode(&state), 0o700);
+        set(&state, 0o755);
+        set(&state.join("sandboxes"), 0o711);
+        Layout::open(&state).unwrap();
+        assert_eq!(
+            (mode(&state), mode(&state.join("sandboxes"))),
+            (0o700, 0o700)
+        );
+
+        let other = temp.path().join("documents");
+        fs::create_dir_all(other.join("letters")).unwrap();
+        set(&other, 0o755);
+        let fault = Layout::open(&other).unwrap_err();
+        assert!(fault.message.contains("holds something else"), "{fault}");
+        assert_eq!(mode(&other), 0o755);
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
     }
 
     #[test]

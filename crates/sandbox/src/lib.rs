@@ -11,6 +11,7 @@
 //! and prints nothing: all of that is passed in. Programs that use it must leave `SIGPIPE` ignored,
 //! as the Rust runtime does.
 
+mod amount;
 mod ancestors;
 mod backend;
 mod bond;
@@ -47,6 +48,7 @@ mod workspace;
 pub use glovebox_jail as jail;
 pub use glovebox_proto as proto;
 
+pub use amount::limit_in_words;
 pub use ancestors::check_ancestors;
 pub use backend::explain;
 pub use checkpoint::{Checkpoint, Checkpoints, Forked};

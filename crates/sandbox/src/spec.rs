@@ -1,6 +1,7 @@
 //! What is wanted of a sandbox, whatever stands behind it: declared and serialisable.
 
 use crate::Name;
+use crate::amount::size;
 use glovebox_jail::spec::{Layers, Spec};
 use glovebox_proto::{Code, Fault, limits::MAX_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,9 @@ pub struct Parent {
     pub is_survived: bool,
 }
 
+/// The least memory that a sandbox and a small command in it need, where everything is counted.
+const MIN_MEMORY_BYTES: u64 = 8 << 20;
+
 /// Deadline for coming up unless the caller says otherwise.
 pub(crate) const DEFAULT_START_MS: u64 = 30_000;
 
@@ -122,6 +126,22 @@ impl SandboxSpec {
             .is_some_and(|ms| ms == 0 || ms > MAX_TIMEOUT_MS)
         {
             return invalid("the lease is not between 1 ms and 30 days");
+        }
+        if self.backend == Backend::Native
+            && let Some(bytes) = self.jail.limits.memory_bytes
+            && bytes < MIN_MEMORY_BYTES
+        {
+            let fault = Fault::failed(
+                Code::InvalidArgument,
+                format!(
+                    "a memory limit of {} is too small: a sandbox does not start in it",
+                    size(bytes)
+                ),
+            );
+            return Err(fault.remedy(format!(
+                "give it at least {}, as in `--memory 8MiB`",
+                size(MIN_MEMORY_BYTES)
+            )));
         }
         if self
             .jail

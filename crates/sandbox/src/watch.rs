@@ -9,6 +9,7 @@ mod census;
 mod held;
 mod memory;
 
+use crate::amount::size;
 use crate::forced_end;
 use crate::process::ProcessRef;
 use census::{Process, processes_of};
@@ -244,7 +245,10 @@ impl Watched {
 
     fn disk_exceeded(&self) -> Finding {
         let max = self.limits.disk_bytes.unwrap_or_default();
-        Finding::Exceeded(format!("it wrote more than its disk limit of {max} bytes"))
+        Finding::Exceeded(format!(
+            "it wrote more than its disk limit of {}",
+            size(max)
+        ))
     }
 
     /// Room below the disk limit.
@@ -286,7 +290,10 @@ impl Watched {
         let exact = memory::proportional_bytes(processes, &held.memory_files)
             .map_or(quick, |bytes| bytes.saturating_add(kernel_bytes));
         max.checked_sub(exact).map(Some).ok_or_else(|| {
-            Finding::Exceeded(format!("it used more than its memory limit of {max} bytes"))
+            Finding::Exceeded(format!(
+                "it used more than its memory limit of {}",
+                size(max)
+            ))
         })
     }
 

@@ -125,7 +125,7 @@ pub(crate) struct SessionsArgs {
 pub(crate) enum SessionsAction {
     List(SessionsListArgs),
     Show(SessionArgs),
-    Export(SessionArgs),
+    Export(SessionExportArgs),
     Resume(ResumeArgs),
     Fork(SessionForkArgs),
     Delete(SessionDeleteArgs),
@@ -139,9 +139,24 @@ pub(crate) struct SessionsListArgs {
     pub json: bool,
 }
 
-/// Show a session, or print its events as JSON lines
+/// Show a session: its task, what was said and which tools were called
 #[derive(Debug, Args)]
 pub(crate) struct SessionArgs {
+    /// The session, the beginning of its name, or `last`
+    #[arg(value_name = "SESSION")]
+    pub session: String,
+}
+
+/// Print the kept events of a session as JSON lines
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Print the kept events of a session as JSON lines, one event per line, on standard output.\n\n\
+        What is printed can be played again with --model replay:FILE.",
+    after_help = "Examples:\n  \
+        glovebox sessions export last > fix.jsonl\n  \
+        glovebox agent --sandbox --model replay:fix.jsonl TASK"
+)]
+pub(crate) struct SessionExportArgs {
     /// The session, the beginning of its name, or `last`
     #[arg(value_name = "SESSION")]
     pub session: String,

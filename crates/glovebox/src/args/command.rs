@@ -53,6 +53,9 @@ pub(crate) struct RunArgs {
     /// Print what would be done, step by step, and stop
     #[arg(long)]
     pub explain: bool,
+    /// Print one JSON object when it has ended, with what it wrote
+    #[arg(long, conflicts_with_all = ["tty", "explain"])]
+    pub json: bool,
     /// Write the isolation report (JSON) to this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
@@ -143,7 +146,8 @@ pub(crate) struct ExecArgs {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Open a terminal in a named sandbox, or follow one of its jobs.\n\n\
-        Ctrl-\\ detaches and leaves what runs there running.",
+        Ctrl-\\ detaches and leaves what runs there running. The terminal is given back as it was: also \
+        its screen, cursor, colours and mouse.",
     after_help = "Examples:\n  glovebox attach work\n  glovebox attach work --job 3"
 )]
 pub(crate) struct AttachArgs {
@@ -176,7 +180,9 @@ pub(crate) struct KillArgs {
 /// Show what the jobs of a sandbox wrote
 #[derive(Debug, Args)]
 #[command(long_about = "Show what the jobs of a sandbox wrote.\n\n\
-        Without JOB, lists the jobs. Output is shown as it was written, as far as it is kept.")]
+        Without JOB, lists the jobs. On a terminal, colours are kept and whatever else could act on the \
+        terminal is shown escaped, as `diff` does; into a file or a pipe, and with --raw, output is written \
+        exactly, as far as it is kept.")]
 pub(crate) struct LogsArgs {
     /// Keep printing until the job ends
     #[arg(short, long)]
@@ -190,6 +196,9 @@ pub(crate) struct LogsArgs {
     /// Print JSON (lines when following)
     #[arg(long)]
     pub json: bool,
+    /// Write to a terminal exactly what the job wrote, which the terminal then obeys
+    #[arg(long, conflicts_with = "json")]
+    pub raw: bool,
     /// The sandbox
     #[arg(value_name = "NAME")]
     pub name: String,

@@ -8,6 +8,7 @@ mod agent;
 mod checkpoint;
 mod command;
 mod config;
+mod help;
 mod mcp;
 mod sandbox;
 mod sync;
@@ -15,7 +16,7 @@ mod tools;
 
 pub(crate) use agent::{
     AgentArgs, AgentLimitArgs, InitArgs, ReplayArgs, ResumeArgs, SessionArgs, SessionDeleteArgs,
-    SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
+    SessionExportArgs, SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
 };
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,
@@ -25,6 +26,7 @@ pub(crate) use command::{
     ListArgs, LogsArgs, ManArgs, RunArgs, StartArgs, SuperviseArgs,
 };
 pub(crate) use config::{ConfigAction, ConfigArgs, ConfigExplainArgs, ProjectArgs, TrustedArgs};
+pub(crate) use help::{CompleteArgs, HelpArgs};
 pub(crate) use sandbox::{
     BackendKind, EnvArg, GrantArg, SandboxArgs, WorkspaceMode, ids_word, layers_word, net_word,
     parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
@@ -52,7 +54,7 @@ use std::path::PathBuf;
         glovebox run -- make test       run a command on the project you are in\n  \
         glovebox agent --sandbox TASK   give an agent a task in there\n  \
         glovebox doctor                 see what this machine can do\n\n\
-        `glovebox COMMAND --help` explains a command with examples.",
+        `glovebox help COMMAND` explains a command with examples.",
     subcommand_required = true,
     arg_required_else_help = true,
     disable_help_subcommand = true,
@@ -190,10 +192,13 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     Completions(CompletionsArgs),
     Config(ConfigArgs),
+    Help(HelpArgs),
     #[command(name = "__supervise", hide = true)]
     Supervise(SuperviseArgs),
     #[command(name = "__commit", hide = true)]
     Commit(CommitArgs),
+    #[command(name = "__complete", hide = true)]
+    Complete(CompleteArgs),
     #[command(name = "__man", hide = true)]
     Man(ManArgs),
 }

@@ -3,7 +3,9 @@
 use super::Cx;
 use crate::args::AttachArgs;
 use crate::exit::{CommandError, CommandResult};
-use crate::session::{self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Signals, carry};
+use crate::session::{
+    self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Screen, Signals, carry,
+};
 use glovebox_proto::{Code, Exec, Fault, JobId, Request, Stdin};
 use glovebox_sandbox::Sandbox;
 use std::sync::Arc;
@@ -60,14 +62,17 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
         (InputFrom::Nothing, OnSignal::Leave)
     };
     let request = Request::JobAttach { job, offset };
-    let ended = carry(
-        &sandbox,
-        request,
-        input,
-        on_signal,
-        &signals,
-        &mut Passthrough::default(),
-    );
+    let ended = if has_pty {
+        let mut sink = Passthrough::on_terminal();
+        carry(&sandbox, request, input, on_signal, &signals, &mut sink)
+    } else {
+        // A look at a log, as `logs --follow`.
+        let mut sink = Screen::new(false, cx.talk.has_screen_color());
+        let ended = carry(&sandbox, request, input, on_signal, &signals, &mut sink);
+        sink.finish()
+            .map_err(|error| CommandError::io("write the job's output", &error))?;
+        ended
+    };
     drop(raw);
     match ended? {
         Ended::Exited(_) => {}

@@ -129,6 +129,11 @@ pub(crate) fn fork(cx: &Cx, args: &ForkArgs) -> CommandResult {
         render::print(render::envelope(true, &message, &data))?;
     } else {
         cx.talk.note(message);
+        cx.talk.note(if args.no_start {
+            format!("`glovebox start {new}` brings it up")
+        } else {
+            format!("`glovebox exec {new} -- COMMAND` runs something in it")
+        });
     }
     Ok(0)
 }

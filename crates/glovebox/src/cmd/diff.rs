@@ -5,10 +5,14 @@ use crate::args::DiffArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
-use crate::sync::{self, Asked};
+use crate::sync::{self, Asked, Taken};
+use glovebox_proto::{Code, Fault};
 use glovebox_workspace::patch::{self, FileStat, PatchError, Totals};
+use glovebox_workspace::{ChangeKind, RelPath};
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt as _;
 
 /// Shows the changes.
 pub(crate) fn run(cx: &Cx, args: &DiffArgs) -> CommandResult {
@@ -34,6 +38,7 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     let mut taken = sync::collect(cx, &asked, &mut |progress| meter.tick(progress))?;
     drop(meter);
     sync::tell_unheld(cx.talk, &taken);
+    require_present(&taken, &paths)?;
     taken.retain(&paths);
     if args.json {
         let stats = patch::stat(&taken.collected)?;
@@ -59,6 +64,37 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     written.map_err(|error| sync::patch_error(error, "standard output"))?;
     sync::tell_refused(cx.talk, &taken.collected.set.refused);
     Ok(())
+}
+
+/// Every path that was named is in the project or among what the sandbox changed.
+fn require_present(taken: &Taken, paths: &[RelPath]) -> Result<(), CommandError> {
+    let is_present = |wanted: &RelPath| {
+        let set = &taken.collected.set;
+        let is_changed = set.changes.iter().any(|change| {
+            change.path.starts_with(wanted)
+                || matches!(&change.kind, ChangeKind::Renamed { source, .. } if source.starts_with(wanted))
+        });
+        let is_refused = || {
+            set.refused.iter().any(|refusal| {
+                RelPath::new(refusal.path.clone()).is_ok_and(|path| path.starts_with(wanted))
+            })
+        };
+        let is_in_project = || {
+            let path = OsStr::from_bytes(wanted.as_bytes());
+            let project = taken.project.as_ref();
+            project.is_some_and(|project| project.join(path).symlink_metadata().is_ok())
+        };
+        is_changed || is_refused() || is_in_project()
+    };
+    let Some(absent) = paths.iter().find(|path| !is_present(path)) else {
+        return Ok(());
+    };
+    let fault = Fault::failed(
+        Code::NotFound,
+        format!("there is no path `{absent}` in the project, nor among the changes"),
+    )
+    .remedy("paths are relative to the workspace; without a path, all changes are shown");
+    Err(CommandError::new(Kind::NotFound, fault))
 }
 
 /// Lines added and removed, beside each change they belong to.

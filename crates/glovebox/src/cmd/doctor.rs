@@ -15,7 +15,14 @@ use std::process::{Command, Stdio};
 /// Checks, and with `--fix` cleans up. Fails when the native backend cannot be used here.
 pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     let registry = cx.user_registry()?;
-    let findings = findings(registry.state_dir())?;
+    let mut findings = findings(registry.state_dir())?;
+    let is_inside = probe::is_inside_sandbox(Path::new("/"));
+    if is_inside {
+        // What is missing here is refused on purpose, and settings of the machine would not change that.
+        for finding in &mut findings {
+            finding.remedy = None;
+        }
+    }
     let orphans = if args.fix {
         registry.sweep()?
     } else {
@@ -26,6 +33,9 @@ pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
         .all(|finding| finding.state != State::Missing);
     let verdict = if is_usable {
         "the native backend works here"
+    } else if is_inside {
+        "this is the inside of a Glovebox sandbox: that no further one can be made here is one of its walls; \
+         run `glovebox doctor` outside to check the machine"
     } else {
         "the native backend does not work here"
     };

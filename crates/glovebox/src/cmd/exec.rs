@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// What `--json` keeps of each stream. The totals are exact; `--stream` has everything.
-const MAX_CAPTURED_BYTES: usize = 4 << 20;
+pub(super) const MAX_CAPTURED_BYTES: usize = 4 << 20;
 
 /// Runs the command.
 pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
@@ -48,7 +48,7 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
         Ok(code) => Ok(code),
         Err(error) => {
             // The object is the answer; the same words on standard error would be noise.
-            let data = json!({ "name": args.name, "command": words(args) });
+            let data = json!({ "name": args.name, "command": words(&args.command) });
             render::print(render::failure(&error, &data))?;
             Ok(error.stand_in_code())
         }
@@ -89,7 +89,7 @@ fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
     };
     let mut data = Map::new();
     data.insert("name".to_owned(), args.name.clone().into());
-    data.insert("command".to_owned(), words(args).into());
+    data.insert("command".to_owned(), words(&args.command).into());
     let carry_into = |sink: &mut dyn Sink| {
         let request = Request::Exec(exec);
         carry(&sandbox, request, input, OnSignal::PassOn, &signals, sink)
@@ -122,14 +122,15 @@ fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
 }
 
 /// The command as JSON strings. Arguments that are not UTF-8 show replacement characters.
-fn words(args: &ExecArgs) -> Vec<String> {
-    args.command
+pub(super) fn words(command: &[std::ffi::OsString]) -> Vec<String> {
+    command
         .iter()
         .map(|word| word.to_string_lossy().into_owned())
         .collect()
 }
 
-fn sentence(report: &ExitReport) -> String {
+/// How a command ended, for people.
+pub(super) fn sentence(report: &ExitReport) -> String {
     match report.exit {
         _ if report.timed_out => "the command passed its deadline and was ended".to_owned(),
         Exit::Signal(signal) if report.oom => {

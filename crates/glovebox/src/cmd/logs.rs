@@ -4,7 +4,7 @@ use super::{Cx, shown_command};
 use crate::args::LogsArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
-use crate::session::{Capture, JsonLines, Passthrough, Sink};
+use crate::session::{Capture, JsonLines, Screen, Sink};
 use crate::units::{human_bytes, human_us};
 use glovebox_proto::{
     Code, Exit, ExitReport, Fault, JobId, JobInfo, JobState, Reply, Request, limits,
@@ -53,13 +53,12 @@ pub(crate) fn run(cx: &Cx, args: &LogsArgs) -> CommandResult {
             .map_err(|error| CommandError::io("write to standard output", &error))?;
         log
     } else {
-        copy(
-            &sandbox,
-            job,
-            args.follow,
-            args,
-            &mut Passthrough::default(),
-        )?
+        let mut screen = Screen::new(args.raw, cx.talk.has_screen_color());
+        let log = copy(&sandbox, job, args.follow, args, &mut screen)?;
+        screen
+            .finish()
+            .map_err(|error| CommandError::io("write the log", &error))?;
+        log
     };
     if log.dropped > 0 {
         cx.talk.note(format_args!(

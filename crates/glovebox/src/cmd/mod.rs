@@ -5,6 +5,7 @@ pub(crate) mod agent;
 pub(crate) mod attach;
 pub(crate) mod checkpoint;
 pub(crate) mod commit;
+pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod consent;
@@ -12,6 +13,7 @@ pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod exec;
+pub(crate) mod help;
 pub(crate) mod info;
 pub(crate) mod init;
 pub(crate) mod kill;
@@ -24,7 +26,9 @@ pub(crate) mod pull;
 pub(crate) mod push;
 pub(crate) mod replay;
 pub(crate) mod run;
+mod run_json;
 pub(crate) mod sessions;
+mod shown_grants;
 pub(crate) mod start;
 pub(crate) mod supervise;
 pub(crate) mod tools;
@@ -120,8 +124,9 @@ impl Cx {
         self.registry(&self.settings(None)?)
     }
 
-    /// Says what was granted and which walls are missing because it was asked for.
-    pub(crate) fn announce(&self, wanted: &Wanted) {
+    /// Says which walls are missing because it was asked for, and what was granted by itself where that is
+    /// new for the project.
+    pub(crate) fn announce(&self, wanted: &Wanted, settings: &Settings, project: &Path) {
         let shown: Vec<String> = wanted
             .toolchains
             .iter()
@@ -135,11 +140,17 @@ impl Cx {
                 format!("{} ({})", toolchain.name, paths.join(", "))
             })
             .collect();
-        if !shown.is_empty() {
-            self.talk.note(format_args!(
+        if !shown.is_empty() && !self.talk.is_quiet {
+            let line = format!(
                 "readable inside: {}; --no-toolchains hides them",
                 shown.join(", ")
-            ));
+            );
+            let is_new = self.state_dir(settings).map_or(true, |state_dir| {
+                shown_grants::is_new(&state_dir, project, &line)
+            });
+            if is_new || self.talk.is_verbose {
+                self.talk.note(line);
+            }
         }
         if let Some(line) = hidden_line(&wanted.hidden) {
             self.talk.note(line);
@@ -272,8 +283,9 @@ fn exit_code(report: &ExitReport) -> u8 {
 /// Says which limit ended a command, and the flag that raises it. That is said even with `--quiet`:
 /// the command did not fail by itself.
 fn explain_limits(talk: Talk, report: &ExitReport, timeout_ms: Option<u64>, memory: Option<u64>) {
-    use crate::render::say;
-    use crate::units::{Size, Span};
+    use crate::render::{limit_value, say};
+    use crate::units::Span;
+    use glovebox_sandbox::jail::spec::LimitKind;
     if report.timed_out {
         let span = timeout_ms.map_or_else(String::new, |ms| format!(" after {}", Span(Some(ms))));
         say(format_args!(
@@ -281,7 +293,9 @@ fn explain_limits(talk: Talk, report: &ExitReport, timeout_ms: Option<u64>, memo
         ));
     }
     if report.oom {
-        let limit = memory.map_or_else(String::new, |bytes| format!(" of {}", Size(Some(bytes))));
+        let limit = memory.map_or_else(String::new, |bytes| {
+            format!(" of {}", limit_value(LimitKind::Memory, bytes))
+        });
         say(format_args!(
             "glovebox: the memory limit{limit} was reached: raise it with --memory"
         ));

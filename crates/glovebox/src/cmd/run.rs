@@ -1,5 +1,6 @@
 //! `glovebox run`: one command in a sandbox of its own.
 
+use super::run_json::Captured;
 use super::{Cx, command_words, destroy, exit_code, explain_limits};
 use crate::args::{Apply, RunArgs, WorkspaceMode};
 use crate::config::Settings;
@@ -25,6 +26,18 @@ const WALL_MARGIN_MS: u64 = 10_000;
 
 /// Runs the command.
 pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
+    if args.json {
+        return super::run_json::run(cx, args);
+    }
+    run_command(cx, args, None)
+}
+
+/// Runs the command; what it writes goes to our own streams, or is kept.
+pub(super) fn run_command(
+    cx: &Cx,
+    args: &RunArgs,
+    mut captured: Option<&mut Captured>,
+) -> CommandResult {
     let command = command_words(&args.command, "glovebox run -- make test")?;
     let keep = args.keep.as_deref().map(super::name).transpose()?;
     let (project, settings) = cx.project_settings(&args.sandbox)?;
@@ -38,7 +51,7 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
     let Wanted { spec, .. } = &{
         let wanted = wanted::wanted(&settings, &cx.host, &project, wall_ms)?;
         if !args.explain {
-            cx.announce(&wanted);
+            cx.announce(&wanted, &settings, &project);
         }
         wanted
     };
@@ -88,7 +101,10 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
     }
     signals.check()?;
 
-    let ended = stand_in(&sandbox, exec, args.tty, &signals);
+    let ended = match &mut captured {
+        Some(captured) => captured.carry(&sandbox, exec, &signals),
+        None => stand_in(&sandbox, exec, args.tty, &signals),
+    };
     let code = match ended {
         Ok(Ended::Exited(report)) => {
             explain_limits(cx.talk, &report, timeout_ms, settings.memory.value.0);
@@ -165,7 +181,11 @@ pub(super) fn stand_in(
     is_tty: bool,
     signals: &Signals,
 ) -> Result<Ended, CommandError> {
-    let mut sink = Passthrough::default();
+    let mut sink = if is_tty {
+        Passthrough::on_terminal()
+    } else {
+        Passthrough::default()
+    };
     let (input, raw) = if is_tty {
         exec.pty = Some(session::terminal_size());
         exec.stdin = Stdin::Stream;

@@ -5,8 +5,8 @@ use super::agent::{
 };
 use super::{Cx, age};
 use crate::args::{
-    ResumeArgs, SessionArgs, SessionDeleteArgs, SessionForkArgs, SessionsAction, SessionsArgs,
-    SessionsListArgs,
+    ResumeArgs, SessionArgs, SessionDeleteArgs, SessionExportArgs, SessionForkArgs, SessionsAction,
+    SessionsArgs, SessionsListArgs,
 };
 use crate::config::Settings;
 use crate::exit::{CommandError, CommandResult};
@@ -149,7 +149,7 @@ fn describe(text: &mut String, seq: u64, event: &Event) {
     }
 }
 
-fn export(cx: &Cx, args: &SessionArgs) -> CommandResult {
+fn export(cx: &Cx, args: &SessionExportArgs) -> CommandResult {
     let log = log(cx)?;
     let session = log.find(&args.session)?;
     for logged in log.events(&session.id)? {

@@ -3,7 +3,7 @@
 use super::{Cx, run::supervisor};
 use crate::args::{StartArgs, WorkspaceMode};
 use crate::config::Settings;
-use crate::exit::{CommandError, CommandResult};
+use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
 use crate::sync::copied;
@@ -47,10 +47,20 @@ pub(crate) fn wanted_named(
 
 /// Starts it, or finds it running.
 pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
+    match start(cx, args) {
+        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
+            render::print(render::failure(&error, &json!({ "name": args.name })))?;
+            Ok(error.exit_code())
+        }
+        started => started,
+    }
+}
+
+fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
     let name = super::name(&args.name)?;
     let (project, settings) = cx.project_settings(&args.sandbox)?;
     let wanted = wanted_named(cx, &settings, &project)?;
-    cx.announce(&wanted);
+    cx.announce(&wanted, &settings, &project);
     let registry = cx.registry(&settings)?;
     let (entry, started) = registry.start(&wanted.spec, &name, &supervisor()?)?;
     let message = match started {

@@ -1,7 +1,7 @@
 //! Where sandboxes are kept between calls.
 //!
 //! The state directory holds everything sandboxes write, so it must be ours alone: a directory
-//! (never a link) that this user owns and nobody else can write.
+//! (never a link) that this user owns and nobody else can write. The registry closes it to readers as well.
 
 use super::Surroundings;
 use crate::exit::CommandError;
@@ -50,8 +50,8 @@ fn check_owned(dir: &Path) -> Result<(), CommandError> {
         "is not a directory"
     } else if stat.st_uid != rustix::process::geteuid().as_raw() {
         "belongs to another user"
-    } else if stat.st_mode & 0o077 != 0 {
-        "is open to other users"
+    } else if stat.st_mode & 0o022 != 0 {
+        "can be written by other users"
     } else {
         return Ok(());
     };

@@ -101,10 +101,15 @@ impl Talk {
         }
     }
 
+    /// Whether a person at a terminal wants colours.
+    pub(crate) const fn has_screen_color(self) -> bool {
+        !self.no_color
+    }
+
     /// How a person is shown a patch.
     pub(crate) const fn screen_style(self) -> Style {
         Style::Screen {
-            has_color: !self.no_color,
+            has_color: self.has_screen_color(),
             escape,
         }
     }

@@ -1,7 +1,7 @@
 //! The isolation report as a few lines for people.
 
 use super::{escape_text, table};
-use crate::units::{Cpus, Size, Span, human_us};
+use crate::units::{Span, human_us};
 use glovebox_sandbox::Report;
 use glovebox_sandbox::jail::spec::LimitKind;
 use std::fmt::Write;
@@ -9,10 +9,8 @@ use std::fmt::Write;
 /// A limit's value in its own unit.
 pub(crate) fn limit_value(kind: LimitKind, value: u64) -> String {
     match kind {
-        LimitKind::Memory | LimitKind::Disk | LimitKind::FileSize => Size(Some(value)).to_string(),
-        LimitKind::Cpu => Cpus(u32::try_from(value).ok()).to_string(),
-        LimitKind::Pids => value.to_string(),
         LimitKind::Wall => Span(Some(value)).to_string(),
+        kind => glovebox_sandbox::limit_in_words(kind, value),
     }
 }
 

@@ -8,11 +8,14 @@
 mod input;
 mod job;
 mod output;
+mod screen;
 mod signals;
 mod terminal;
+mod terminal_modes;
 
 pub(crate) use input::is_null_device;
 pub(crate) use output::{Capture, JsonLines, Passthrough, Sink};
+pub(crate) use screen::Screen;
 pub(crate) use signals::{OnSignal, OnWish, Signals};
 pub(crate) use terminal::{RawMode, restore as restore_terminal, size as terminal_size};
 

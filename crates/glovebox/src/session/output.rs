@@ -1,5 +1,6 @@
 //! What becomes of a command's output.
 
+use super::terminal;
 use crate::render;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -20,11 +21,26 @@ pub(crate) trait Sink {
 #[derive(Debug, Default)]
 pub(crate) struct Passthrough {
     is_stderr_closed: bool,
+    /// Whether what a program changes about our terminal is to be undone when it ends.
+    is_on_terminal: bool,
+}
+
+impl Passthrough {
+    /// The output of a program that has the terminal to itself.
+    pub(crate) fn on_terminal() -> Self {
+        Self {
+            is_on_terminal: true,
+            ..Self::default()
+        }
+    }
 }
 
 impl Sink for Passthrough {
     fn data(&mut self, is_stderr: bool, bytes: &[u8]) -> io::Result<()> {
         if !is_stderr {
+            if self.is_on_terminal {
+                terminal::observe(bytes);
+            }
             return write_all(rustix::stdio::stdout(), bytes);
         }
         // A command goes on when nobody reads its complaints.

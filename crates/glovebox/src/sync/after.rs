@@ -37,7 +37,7 @@ impl When {
             Some(Apply::Ask) => Self::Ask,
             Some(Apply::Auto) => Self::Always,
             None if args.sync_on_success || settings.sync.on_success.value => Self::OnSuccess,
-            None if args.patch.is_none() && question::is_possible() => Self::Ask,
+            None if args.patch.is_none() && !args.json && question::is_possible() => Self::Ask,
             Some(Apply::Never) | None => Self::Never,
         }
     }

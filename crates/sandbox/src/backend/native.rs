@@ -24,6 +24,7 @@ use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::mask;
 use glovebox_jail::plan::{MASK, Place, Plan, PlanError};
+use glovebox_jail::probe::is_inside_sandbox;
 use glovebox_jail::skeleton::{self, Recipe};
 use glovebox_jail::spec::{Layers, Net, RootFs, Spec, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
@@ -422,7 +423,12 @@ fn launch_fault(error: &LaunchError, state_dir: &Path) -> Fault {
             state_dir.display()
         )),
         _ => Fault::failed(Code::Unavailable, message)
-            .remedy("`glovebox doctor` names what is missing on this machine and how to get it"),
+            .remedy(if is_inside_sandbox(Path::new("/")) {
+                "this is the inside of a Glovebox sandbox, and a wall of it is that no further one can be made \
+                 there; run the command as it is"
+            } else {
+                "`glovebox doctor` names what is missing on this machine and how to get it"
+            }),
     }
 }
 

@@ -153,7 +153,16 @@ impl Registry {
                 drop(self.access(name)?);
                 stack::checkpoint(&dir, id)?
             }
-            None => self.checkpoint(name, Some(&format!("for the fork `{new}`")), false)?,
+            None => self
+                .checkpoint(name, Some(&format!("for the fork `{new}`")), false)
+                .map_err(|fault| match fault.code {
+                    Code::Busy => fault.remedy(format!(
+                        "wait for it or end it (`glovebox logs {name}` lists what runs), or fork from a copy of the \
+                         files: `glovebox checkpoint --live {name}`, then `glovebox fork --from ID {name} {new}` \
+                         with the id it names"
+                    )),
+                    _ => fault,
+                })?,
         };
         let guard = store::share(layout)?;
         // It may have been deleted before its layers were safe.

@@ -2,7 +2,8 @@
 
 use super::{Entry, State};
 use crate::cell::{read_spec, read_status};
-use crate::{Name, SandboxSpec};
+use crate::{Name, SandboxSpec, limit_in_words};
+use glovebox_jail::spec::LimitKind;
 use glovebox_proto::Code;
 use std::path::Path;
 
@@ -74,7 +75,11 @@ fn summarise(spec: &SandboxSpec) -> String {
         }
     }
     for (kind, value) in crate::report::wanted(&spec.jail.limits) {
-        words.push(format!("{kind} {value}"));
+        let value = limit_in_words(kind, value);
+        words.push(match kind {
+            LimitKind::Cpu => value,
+            kind => format!("{kind} {value}"),
+        });
     }
     words.join(", ")
 }

@@ -128,10 +128,11 @@ impl Life {
                 Code::Busy,
                 "something runs in the sandbox, and would lose its files",
             )
-            .remedy(
-                "wait for it or end it (`glovebox list`, `glovebox logs NAME`), or copy what was \
-                 written instead with --live",
-            )
+            .remedy(format!(
+                "wait for it or end it (`glovebox logs {}` lists what runs), or copy what was written \
+                 instead with --live",
+                cell.name
+            ))
             .retryable());
         }
         let (pending, checkpoint) = plan(cell, &letter.order, false)?;

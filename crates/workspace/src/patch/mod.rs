@@ -75,7 +75,15 @@ impl Style {
             }
             Self::Screen { has_color, escape } => {
                 // TRUST: names and content were chosen in the sandbox.
-                let text = escape(line);
+                let text = match kind {
+                    Line::Header | Line::Range => escape(line),
+                    // A tab moves the cursor to the right, which is what it is for in content.
+                    Line::Same | Line::Removed | Line::Added => {
+                        let parts: Vec<String> =
+                            line.split(|byte| *byte == b'\t').map(escape).collect();
+                        parts.join("\t")
+                    }
+                };
                 match kind.color().filter(|_| has_color) {
                     Some(color) => writeln!(out, "\u{1b}[{color}m{text}\u{1b}[0m"),
                     None => writeln!(out, "{text}"),

@@ -74,7 +74,7 @@ impl Place {
         let mut wanted = wanted::wanted(settings, &cx.host, project, None)?;
         add_env(&mut wanted, settings, cx)?;
         if placement == Placement::Sandbox {
-            cx.announce(&wanted);
+            cx.announce(&wanted, settings, project);
             wanted.spec.jail.env.extend(git_identity(cx));
             wanted.spec.lease_ms = name.is_none().then_some(LEASE_MS);
         }

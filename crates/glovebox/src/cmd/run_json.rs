@@ -1,0 +1,86 @@
+//! `glovebox run --json`: one object when the command has ended, also when it never began.
+
+use super::exec::{MAX_CAPTURED_BYTES, add_report, sentence, words};
+use super::{Cx, run::run_command};
+use crate::args::RunArgs;
+use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
+use crate::render;
+use crate::session::{Capture, Ended, InputFrom, OnSignal, Signals, carry, is_null_device};
+use glovebox_proto::{Exec, Exit, ExitReport, Request, Stdin};
+use glovebox_sandbox::Sandbox;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// What a command wrote, and how it ended.
+#[derive(Debug)]
+pub(super) struct Captured {
+    output: Capture,
+    report: Option<ExitReport>,
+}
+
+impl Captured {
+    /// Runs `exec` and keeps its output.
+    pub(super) fn carry(
+        &mut self,
+        sandbox: &Arc<Sandbox>,
+        mut exec: Exec,
+        signals: &Signals,
+    ) -> Result<Ended, CommandError> {
+        let input = if is_null_device() {
+            InputFrom::Nothing
+        } else {
+            exec.stdin = Stdin::Stream;
+            InputFrom::Stdin
+        };
+        let request = Request::Exec(exec);
+        let ended = carry(
+            sandbox,
+            request,
+            input,
+            OnSignal::PassOn,
+            signals,
+            &mut self.output,
+        )?;
+        if let Ended::Exited(report) = &ended {
+            self.report = Some(report.clone());
+        }
+        Ok(ended)
+    }
+}
+
+/// Runs the command and prints the object.
+pub(super) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
+    let mut captured = Captured {
+        output: Capture::new(MAX_CAPTURED_BYTES),
+        report: None,
+    };
+    let ended = run_command(cx, args, Some(&mut captured));
+    let mut data = Map::new();
+    data.insert("name".to_owned(), args.keep.clone().into());
+    data.insert("command".to_owned(), words(&args.command).into());
+    if let Some(report) = &captured.report {
+        render::output_fields(&mut data, "stdout", &captured.output.stdout);
+        render::output_fields(&mut data, "stderr", &captured.output.stderr);
+        data.insert("truncated".to_owned(), captured.output.is_truncated.into());
+        add_report(&mut data, report);
+    }
+    match (ended, &captured.report) {
+        (Ok(code), Some(report)) => {
+            let is_success = report.exit == Exit::Code(0) && !report.timed_out;
+            let mut message = sentence(report);
+            if is_success && code == CONFLICT {
+                message.push_str(", and what it changed conflicts with your own changes");
+            }
+            let data = Value::Object(data);
+            render::print(render::envelope(is_success && code == 0, &message, &data))?;
+            Ok(code)
+        }
+        (Ok(code), None) => Ok(code),
+        (Err(error), _) if error.kind == Kind::BrokenPipe => Err(error),
+        (Err(error), _) => {
+            // The object is the answer; the same words on standard error would be noise.
+            render::print(render::failure(&error, &Value::Object(data)))?;
+            Ok(error.stand_in_code())
+        }
+    }
+}

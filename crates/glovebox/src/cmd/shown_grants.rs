@@ -1,0 +1,105 @@
+//! Which toolchains a project's sandboxes were last said to see, so that the same line is said once.
+//!
+//! In: the project and the line about it. Out: whether that line is new for the project. A file of digests in the
+//! state directory remembers, one line per project, the last used one at the end; when it cannot be read or
+//! written the line is said again.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// Name of the file in the state directory.
+const FILE: &str = "shown-grants";
+/// Projects that are remembered; the longest unused is forgotten first.
+const MAX_PROJECTS: usize = 512;
+/// Digits of a digest that are kept.
+const DIGITS: usize = 32;
+
+/// Whether `line` differs from what was last said for `project`; from now on it is what was said.
+pub(super) fn is_new(state_dir: &Path, project: &Path, line: &str) -> bool {
+    let key = digest(project.as_os_str().as_bytes());
+    let value = digest(line.as_bytes());
+    let path = state_dir.join(FILE);
+    let mut text = String::new();
+    if let Ok(file) = File::open(&path) {
+        let max_bytes = (MAX_PROJECTS * (2 * DIGITS + 2)) as u64;
+        // Something that is no text was written by something else.
+        let _ = file.take(max_bytes).read_to_string(&mut text);
+    }
+    let mut known: Vec<(&str, &str)> = text
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .collect();
+    let at = known.iter().position(|(project, _)| *project == key);
+    if at.is_some_and(|at| known[at].1 == value) {
+        return false;
+    }
+    if let Some(at) = at {
+        known.remove(at);
+    }
+    let first = (known.len() + 1).saturating_sub(MAX_PROJECTS);
+    let mut fresh: String = known[first..]
+        .iter()
+        .map(|(project, line)| format!("{project} {line}\n"))
+        .collect();
+    fresh.push_str(&format!("{key} {value}\n"));
+    // A first run says this before anything else is kept.
+    let _ = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(state_dir);
+    let place = state_dir.join(format!("{FILE}.{}", std::process::id()));
+    let written = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&place)
+        .and_then(|mut file| file.write_all(fresh.as_bytes()))
+        .and_then(|()| fs::rename(&place, &path));
+    if written.is_err() {
+        // What is left of a failed attempt must not be in the way of the next.
+        let _ = fs::remove_file(&place);
+    }
+    true
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let mut text = blake3::hash(bytes).to_hex().to_string();
+    text.truncate(DIGITS);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_new_once_per_project_and_change() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path().join("made/when/needed");
+        let (one, two) = (Path::new("/one"), Path::new("/two"));
+        assert!(is_new(&state, one, "go"));
+        assert!(!is_new(&state, one, "go"));
+        assert!(is_new(&state, two, "go"));
+        assert!(is_new(&state, one, "go, cargo"));
+        assert!(is_new(&state, one, "go"));
+        assert!(!is_new(&state, two, "go"));
+        fs::write(state.join(FILE), [0xff, b'\n']).unwrap();
+        assert!(is_new(&state, one, "go"));
+        assert_eq!(fs::read_dir(&state).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let state = tempfile::tempdir().unwrap();
+        for number in 0..MAX_PROJECTS + 2 {
+            assert!(is_new(state.path(), Path::new(&number.to_string()), "go"));
+        }
+        let text = fs::read_to_string(state.path().join(FILE)).unwrap();
+        assert_eq!(text.lines().count(), MAX_PROJECTS);
+        assert!(is_new(state.path(), Path::new("0"), "go"));
+        assert!(!is_new(state.path(), Path::new("500"), "go"));
+    }
+}
