@@ -33,4 +33,5 @@ mod signals;
 mod terminal;
 mod typing;
 mod untrusted_repository;
+mod upkeep;
 mod workspace;

@@ -80,6 +80,11 @@ fn dispatch(cx: &Cx, command: Command) -> CommandResult {
         Command::List(args) => cmd::list::run(cx, &args),
         Command::Exec(args) => cmd::exec::run(cx, &args),
         Command::Attach(args) => cmd::attach::run(cx, &args),
+        Command::Stop(args) => cmd::stop::run(cx, &args),
+        Command::Prune(args) => cmd::prune::run(cx, &args),
+        Command::Rename(args) => cmd::rename::run(cx, &args),
+        Command::Stats(args) => cmd::stats::run(cx, &args),
+        Command::Cp(args) => cmd::cp::run(cx, &args),
         Command::Kill(args) => cmd::kill::run(cx, &args),
         Command::Checkpoint(args) => {
             cmd::checkpoint::run(cx, &args).map_err(CommandError::told_apart)

@@ -52,6 +52,13 @@ help_of! {
     call: "call",
     why: "why",
     mcp: "mcp",
+    stop: "stop",
+    prune: "prune",
+    stats: "stats",
+    cp: "cp",
+    rename: "rename",
+    sessions_export: "sessions export",
+    help_help: "help",
 }
 
 #[test]
@@ -78,7 +85,7 @@ fn completions_that_are_made_once_name_every_visible_command() {
             .out();
         for command in [
             "agent", "sessions", "replay", "init", "run", "start", "list", "exec", "attach",
-            "kill", "logs", "info", "doctor", "demo",
+            "stop", "kill", "cp", "logs", "info", "doctor", "demo",
         ] {
             assert!(script.contains(command), "{shell} misses {command}");
         }

@@ -51,14 +51,33 @@ const DIRECTORY: OFlags = OFlags::RDONLY
 /// there takes nothing.
 pub fn measure(root: &Path, max_bytes: u64) -> TreeUsage {
     match rustix::fs::open(root, DIRECTORY, Mode::empty()) {
-        Ok(top) => measure_below(top, max_bytes),
+        Ok(top) => measure_below(top, max_bytes, Closed::Unseen),
         Err(Errno::NOENT) => TreeUsage::Bytes(0),
         Err(errno) => TreeUsage::Unseen(errno.raw_os_error()),
     }
 }
 
+/// The same for showing to people: directories that the caller may not list count as empty, such as those that
+/// the kernel keeps for itself in an overlay's work directory.
+pub fn measure_visible(root: &Path) -> TreeUsage {
+    match rustix::fs::open(root, DIRECTORY, Mode::empty()) {
+        Ok(top) => measure_below(top, u64::MAX, Closed::Empty),
+        Err(Errno::NOENT | Errno::ACCESS) => TreeUsage::Bytes(0),
+        Err(errno) => TreeUsage::Unseen(errno.raw_os_error()),
+    }
+}
+
+/// What a directory counts as that the caller may not list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Closed {
+    /// The walk has failed.
+    Unseen,
+    /// It holds nothing.
+    Empty,
+}
+
 // TRUST: the tree is written by the sandbox, which may change it meanwhile.
-fn measure_below(top: OwnedFd, max_bytes: u64) -> TreeUsage {
+fn measure_below(top: OwnedFd, max_bytes: u64, closed: Closed) -> TreeUsage {
     let unseen = |errno: Errno| TreeUsage::Unseen(errno.raw_os_error());
     let mut total = 0_u64;
     let mut entries = 0_u64;
@@ -106,6 +125,7 @@ fn measure_below(top: OwnedFd, max_bytes: u64) -> TreeUsage {
             match open_below(dir, name) {
                 Ok(Some(child)) => stack.push(child),
                 Ok(None) => {}
+                Err(Errno::ACCESS) if closed == Closed::Empty => {}
                 Err(errno) => return unseen(errno),
             }
         }
@@ -184,7 +204,7 @@ pub fn run() -> Ended {
         return Ended(1);
     };
     let usage = match move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User)) {
-        Ok(()) => measure_below(top, order.max_bytes),
+        Ok(()) => measure_below(top, order.max_bytes, Closed::Unseen),
         Err(errno) => TreeUsage::Unseen(errno.raw_os_error()),
     };
     Ended(i32::from(channel::send(&control, &usage, &[]).is_err()))

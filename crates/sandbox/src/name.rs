@@ -70,6 +70,17 @@ impl Name {
         Self(prefix + "-" + &tail.collect::<String>())
     }
 
+    /// Whether it is one that [`Self::random`] made with this prefix.
+    pub fn is_random(&self, prefix: &str) -> bool {
+        let tail = self
+            .0
+            .strip_prefix(prefix)
+            .and_then(|rest| rest.strip_prefix('-'));
+        tail.is_some_and(|tail| {
+            tail.len() == RANDOM_CHARS && tail.bytes().all(|byte| ALPHABET.contains(&byte))
+        })
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -168,6 +179,8 @@ mod tests {
         let (a, b) = (Name::random("run"), Name::random("run"));
         assert!(a.as_str().starts_with("run-"));
         assert_ne!(a, b);
+        assert!(a.is_random("run") && !a.is_random("ru"));
+        assert!(!Name::parse("run-by-me").unwrap().is_random("run"));
         assert_eq!(
             Name::random("--").as_str().len(),
             "box-".len() + RANDOM_CHARS

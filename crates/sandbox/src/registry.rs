@@ -5,6 +5,9 @@
 //! the registry removes what dead owners left.
 
 mod describe;
+mod upkeep;
+
+pub use upkeep::Room;
 
 use crate::backend::{self, Begun, CreateCx};
 use crate::cell::{Cell, Found, Status, read_spec, read_status};

@@ -8,10 +8,14 @@
 mod census;
 mod held;
 mod memory;
+mod work;
 
 use crate::amount::size;
 use crate::forced_end;
 use crate::process::ProcessRef;
+pub use work::Work;
+pub(crate) use work::work_below;
+
 use census::{Process, processes_of};
 use glovebox_jail::cgroup::{Cgroup, GroupFreezer};
 use glovebox_jail::counters::{Counters, used_bytes};

@@ -163,12 +163,17 @@ pub(crate) struct AttachArgs {
 #[derive(Debug, Args)]
 #[command(
     long_about = "End sandboxes and remove what they hold: processes, files, mounts.\n\n\
-        Killing one that is already gone is no error."
+        Killing one that is already gone is no error. With --job only that job of one sandbox is ended, with \
+        everything it started; `glovebox stop` ends what runs and keeps the files.",
+    after_help = "Examples:\n  glovebox kill work\n  glovebox kill --all\n  glovebox kill work --job 3"
 )]
 pub(crate) struct KillArgs {
     /// Every sandbox
-    #[arg(long, conflicts_with = "names")]
+    #[arg(long, conflicts_with_all = ["names", "job"])]
     pub all: bool,
+    /// Only this job of the sandbox, which stays (`glovebox logs NAME` lists jobs)
+    #[arg(long, value_name = "JOB", value_parser = parse_job)]
+    pub job: Option<u32>,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

@@ -13,6 +13,7 @@ mod mcp;
 mod sandbox;
 mod sync;
 mod tools;
+mod upkeep;
 
 pub(crate) use agent::{
     AgentArgs, AgentLimitArgs, InitArgs, ReplayArgs, ResumeArgs, SessionArgs, SessionDeleteArgs,
@@ -36,6 +37,7 @@ pub(crate) use sandbox::{
 pub(crate) use mcp::McpArgs;
 pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};
 pub(crate) use tools::{CallArgs, ToolsArgs, WhyArgs};
+pub(crate) use upkeep::{CpArgs, PruneArgs, RenameArgs, StatsArgs, StopArgs};
 
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -173,8 +175,13 @@ pub(crate) enum Command {
     Exec(ExecArgs),
     #[command(visible_aliases = ["console", "shell"])]
     Attach(AttachArgs),
+    Stop(StopArgs),
     #[command(visible_alias = "rm")]
     Kill(KillArgs),
+    Prune(PruneArgs),
+    Rename(RenameArgs),
+    Stats(StatsArgs),
+    Cp(CpArgs),
     Checkpoint(CheckpointArgs),
     Checkpoints(CheckpointsArgs),
     Restore(RestoreArgs),

@@ -4,9 +4,10 @@ use super::Cx;
 use crate::args::DoctorArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, plural};
+use crate::units::human_bytes;
 use glovebox_sandbox::jail::cgroup::{Controllers, DetectCx};
 use glovebox_sandbox::jail::probe::{self, Finding, ProbeCx, State};
-use glovebox_sandbox::{GuestImage, Orphan};
+use glovebox_sandbox::{GuestImage, Orphan, Room};
 use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
@@ -28,6 +29,7 @@ pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     } else {
         registry.orphans()?
     };
+    let room = registry.room()?;
     let is_usable = findings
         .iter()
         .all(|finding| finding.state != State::Missing);
@@ -41,14 +43,16 @@ pub(crate) fn run(cx: &Cx, args: &DoctorArgs) -> CommandResult {
     };
     if args.json {
         let data = json!({
-            "native_usable": is_usable, "findings": findings, "orphans": orphans, "orphans_removed": args.fix,
+            "native_usable": is_usable, "inside_sandbox": is_inside, "findings": findings, "orphans": orphans, "orphans_removed": args.fix,
+            "state_dir": registry.state_dir().display().to_string(), "room": room,
         });
         render::print(render::envelope(is_usable, verdict, &data))?;
     } else {
         render::print(format_args!(
-            "{}{}{verdict}\n",
+            "{}{}{}{verdict}\n",
             findings_text(&findings),
-            orphans_text(&orphans, args.fix)
+            orphans_text(&orphans, args.fix),
+            room_text(registry.state_dir(), &room)
         ))?;
     }
     Ok(u8::from(!is_usable))
@@ -125,5 +129,30 @@ fn orphans_text(orphans: &[Orphan], is_fixed: bool) -> String {
             "{leftovers} of dead sandboxes; `glovebox doctor --fix` removes them"
         )
     };
+    text
+}
+
+/// What takes room, the largest first; parts that hold next to nothing are not named.
+fn room_text(state_dir: &Path, room: &[Room]) -> String {
+    const LEAST_BYTES: u64 = 64 << 10;
+    let total: u64 = room.iter().filter_map(|part| part.bytes).sum();
+    let parts: Vec<String> = room
+        .iter()
+        .filter_map(|part| match part.bytes {
+            Some(bytes) if bytes >= LEAST_BYTES => Some(format!(
+                "{} {}",
+                escape_text(&part.name),
+                human_bytes(bytes)
+            )),
+            Some(_) => None,
+            None => Some(format!("{} (cannot be seen)", escape_text(&part.name))),
+        })
+        .collect();
+    let shown = escape_text(&state_dir.display().to_string());
+    let mut text = format!("room     {} in {shown}", human_bytes(total));
+    if !parts.is_empty() {
+        let _ = write!(text, ": {}", parts.join(", "));
+    }
+    text.push_str("; `glovebox prune` removes what is stopped\n");
     text
 }

@@ -1,15 +1,32 @@
-//! `glovebox kill`: ends sandboxes and removes what they hold. Safe to repeat.
+//! `glovebox kill`: ends sandboxes and removes what they hold, or ends one job. Safe to repeat.
 
 use super::Cx;
 use crate::args::KillArgs;
-use crate::exit::{CommandError, CommandResult};
+use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, plural};
 use crate::sync::copied::{self, Remains};
+use glovebox_proto::{Code, Fault, JobId, JobState, Reply, Request};
 use glovebox_sandbox::{Name, State};
 use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long a single job has to end by itself.
+const JOB_GRACE_MS: u64 = 2_000;
+/// How long its sandbox may take to answer after that.
+const JOB_WAIT: Duration = Duration::from_secs(12);
 
 /// Ends each; a failure with one does not keep the others alive.
 pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
+    if let Some(number) = args.job {
+        return match end_job(cx, args, JobId(number)) {
+            Err(error) if args.json && error.kind != Kind::BrokenPipe => {
+                let data = json!({ "names": args.names, "job": number });
+                render::print(render::failure(&error, &data))?;
+                Ok(error.exit_code())
+            }
+            ended => ended,
+        };
+    }
     // All names are checked before anything ends.
     let mut names = args
         .names
@@ -71,4 +88,51 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
         }
     }
     failure.map_or(Ok(0), Err)
+}
+
+/// Ends one job with everything it started; the sandbox stays.
+fn end_job(cx: &Cx, args: &KillArgs, job: JobId) -> CommandResult {
+    let [name] = args.names.as_slice() else {
+        return Err(CommandError::usage(
+            "a job belongs to one sandbox",
+            "name that one, as in `glovebox kill work --job 3`",
+        ));
+    };
+    let name = super::name(name)?;
+    let sandbox = cx.user_registry()?.connect(&name)?;
+    let Some(info) = sandbox.jobs()?.into_iter().find(|info| info.job == job) else {
+        let fault = Fault::failed(
+            Code::JobNotFound,
+            format!("there is no job {job} in `{name}`"),
+        );
+        return Err(fault
+            .remedy(format!("`glovebox logs {name}` lists its jobs"))
+            .into());
+    };
+    let was_running = !matches!(info.state, JobState::Ended(_));
+    let mut data = json!({ "name": name, "job": job, "was_running": was_running });
+    if was_running {
+        let request = Request::JobKill {
+            job,
+            grace_ms: JOB_GRACE_MS,
+        };
+        if let Reply::Exited(report) = sandbox.call_for(request, Some(JOB_WAIT))? {
+            let mut fields = serde_json::Map::new();
+            super::exec::add_report(&mut fields, &report);
+            for (field, value) in fields {
+                data[field] = value;
+            }
+        }
+    }
+    let message = if was_running {
+        format!("job {job} of sandbox `{name}` is ended")
+    } else {
+        format!("job {job} of sandbox `{name}` had ended already")
+    };
+    if args.json {
+        render::print(render::envelope(true, &message, &data))?;
+    } else {
+        cx.talk.note(message);
+    }
+    Ok(0)
 }

@@ -4,33 +4,55 @@ use super::{Cx, age};
 use crate::args::ListArgs;
 use crate::exit::CommandResult;
 use crate::render::{self, escape_text, plural};
+use crate::units::human_bytes;
 use glovebox_sandbox::{Entry, State};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Prints the list.
 pub(crate) fn run(cx: &Cx, args: &ListArgs) -> CommandResult {
-    let entries = cx.user_registry()?.list()?;
+    let registry = cx.user_registry()?;
+    let entries = registry.list()?;
+    let size = |entry: &Entry| registry.disk_bytes(&entry.name).ok().flatten();
     if args.json {
         let message = plural(entries.len(), "sandbox", "sandboxes");
+        let sandboxes: Vec<Value> = entries
+            .iter()
+            .map(|entry| {
+                let mut told = json!(entry);
+                told["disk_bytes"] = size(entry).into();
+                told
+            })
+            .collect();
         render::print(render::envelope(
             true,
             &message,
-            &json!({ "sandboxes": entries }),
+            &json!({ "sandboxes": sandboxes }),
         ))?;
     } else if entries.is_empty() {
         cx.talk
             .note("there are no sandboxes; `glovebox start NAME` makes one");
     } else {
-        let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
+        let rows: Vec<Vec<String>> = entries
+            .iter()
+            .map(|entry| row(entry, size(entry)))
+            .collect();
         render::print(render::table(
-            &["NAME", "STATE", "BACKEND", "AGE", "PID", "WORKSPACE"],
+            &[
+                "NAME",
+                "STATE",
+                "BACKEND",
+                "AGE",
+                "SIZE",
+                "PID",
+                "WORKSPACE",
+            ],
             &rows,
         ))?;
     }
     Ok(0)
 }
 
-fn row(entry: &Entry) -> Vec<String> {
+fn row(entry: &Entry, bytes: Option<u64>) -> Vec<String> {
     let dash = || "-".to_owned();
     vec![
         entry.name.to_string(),
@@ -41,6 +63,7 @@ fn row(entry: &Entry) -> Vec<String> {
             escape_text(&entry.backend)
         },
         age(entry.created_unix_ms),
+        bytes.map_or_else(dash, human_bytes),
         entry.pid.map_or_else(dash, |pid| pid.to_string()),
         entry.workspace.as_deref().map_or_else(dash, escape_text),
     ]

@@ -9,6 +9,7 @@ pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod consent;
+pub(crate) mod cp;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod doctor;
@@ -22,14 +23,18 @@ pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod mcp;
+pub(crate) mod prune;
 pub(crate) mod pull;
 pub(crate) mod push;
+pub(crate) mod rename;
 pub(crate) mod replay;
 pub(crate) mod run;
 mod run_json;
 pub(crate) mod sessions;
 mod shown_grants;
 pub(crate) mod start;
+pub(crate) mod stats;
+pub(crate) mod stop;
 pub(crate) mod supervise;
 pub(crate) mod tools;
 pub(crate) mod trust;
@@ -113,10 +118,12 @@ impl Cx {
     pub(crate) fn registry(&self, settings: &Settings) -> Result<Registry, CommandError> {
         let state_dir = self.state_dir(settings)?;
         let max_sandboxes = settings.max_sandboxes.value.0.unwrap_or(u32::MAX);
-        Ok(Registry::open(RegistryConfig {
+        let registry = Registry::open(RegistryConfig {
             state_dir,
             max_sandboxes,
-        })?)
+        })?;
+        prune::remove_temporary(&registry);
+        Ok(registry)
     }
 
     /// The registry, for commands that are about sandboxes and not about a project.

@@ -66,7 +66,7 @@ pub(crate) fn start_dir(sandbox: &Sandbox) -> Option<ByteBuf> {
 }
 
 /// What comes over a carrier is compressed.
-pub(super) fn packing(sandbox: &Sandbox) -> Packing {
+pub(crate) fn packing(sandbox: &Sandbox) -> Packing {
     if sandbox.info().backend == Backend::Native.as_str() {
         Packing::Stored
     } else {

@@ -1,0 +1,534 @@
+//! `glovebox cp`: a file or a directory between this machine and a sandbox.
+//!
+//! A single file is streamed, beside its destination first and then renamed over it, so that nobody sees half
+//! of it. A directory goes the way that `push` and `pull` go: the same walk, the same checks of what a sandbox
+//! says, the same all-or-nothing commit on this machine.
+
+use super::Cx;
+use crate::args::CpArgs;
+use crate::exit::{CommandError, CommandResult, Kind};
+use crate::render::{self, Meter, plural};
+use crate::session::Signals;
+use crate::sync::apply::{self, Answer, Applied, Goal};
+use crate::sync::{self, Asked, copied, outside};
+use crate::units::human_bytes;
+use glovebox_proto::limits::MAX_DATA_BYTES;
+use glovebox_proto::{Channel, Code, Fault, FileKind, Reply, Request, WriteMode};
+use glovebox_sandbox::jail::spec::WORKSPACE;
+use glovebox_sandbox::{Backend, Incoming, Name, Sandbox};
+use glovebox_workspace::copy::{self, Place, PushOptions, Recorded};
+use glovebox_workspace::{Quota, Refusal};
+use rustix::fs::{Mode, OFlags};
+use serde_bytes::ByteBuf;
+use serde_json::{Value, json};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Component, Path, PathBuf};
+
+/// Permission bits that a copy keeps.
+const PERMISSIONS: u32 = 0o777;
+
+/// One side of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Side {
+    /// On this machine.
+    Here(PathBuf),
+    /// In a sandbox.
+    Inside(String, PathBuf),
+}
+
+/// What was copied.
+#[derive(Debug, Default)]
+struct Copied {
+    files: u64,
+    bytes: u64,
+    skipped: Vec<Refusal>,
+}
+
+/// Copies it.
+pub(crate) fn run(cx: &Cx, args: &CpArgs) -> CommandResult {
+    let mut data = json!({
+        "source": args.source.to_string_lossy(),
+        "destination": args.destination.to_string_lossy(),
+    });
+    match copy(cx, args) {
+        Ok(copied) => {
+            let message = format!(
+                "copied {} ({})",
+                plural(copied.files as usize, "file", "files"),
+                human_bytes(copied.bytes)
+            );
+            if args.json {
+                data["files"] = copied.files.into();
+                data["bytes"] = copied.bytes.into();
+                data["skipped"] = render::refused_json(&copied.skipped);
+                render::print(render::envelope(true, &message, &data))?;
+            } else {
+                for refusal in &copied.skipped {
+                    cx.talk.warning(format_args!(
+                        "{}: not copied, {}",
+                        render::escape(&refusal.path),
+                        refusal.reason
+                    ));
+                }
+                cx.talk.note(message);
+            }
+            Ok(0)
+        }
+        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
+            render::print(render::failure(&error, &data))?;
+            Ok(error.exit_code())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn copy(cx: &Cx, args: &CpArgs) -> Result<Copied, CommandError> {
+    match (side(&args.source)?, side(&args.destination)?) {
+        (Side::Here(from), Side::Inside(name, to)) => {
+            let (name, sandbox) = connect(cx, &name)?;
+            let from = cx.host.absolute(&from);
+            let to = inside(&sandbox, &to)?;
+            copy_in(cx, args, &sandbox, &from, &to).map_err(|error| named(error, &name))
+        }
+        (Side::Inside(name, from), Side::Here(to)) => {
+            let (name, sandbox) = connect(cx, &name)?;
+            let to = cx.host.absolute(&to);
+            copy_out(cx, args, &sandbox, &from, &to).map_err(|error| named(error, &name))
+        }
+        (Side::Here(_), Side::Here(_)) => Err(CommandError::usage(
+            "neither side is in a sandbox",
+            "write one of them as NAME:PATH, as in `glovebox cp data.csv work:/tmp/data.csv`",
+        )),
+        (Side::Inside(..), Side::Inside(..)) => Err(CommandError::usage(
+            "both sides are in sandboxes",
+            "copy to this machine first, then into the other sandbox",
+        )),
+    }
+}
+
+/// `NAME:PATH` is in a sandbox; a path with a slash before its first colon is here, as for docker and scp.
+fn side(typed: &OsStr) -> Result<Side, CommandError> {
+    let bytes = typed.as_bytes();
+    if bytes.is_empty() {
+        return Err(CommandError::usage(
+            "an empty path names nothing",
+            "write PATH, or NAME:PATH for one in a sandbox",
+        ));
+    }
+    let colon = bytes.iter().position(|&byte| byte == b':');
+    let Some(at) = colon.filter(|&at| at > 0 && !bytes[..at].contains(&b'/')) else {
+        return Ok(Side::Here(PathBuf::from(typed)));
+    };
+    let name = String::from_utf8_lossy(&bytes[..at]).into_owned();
+    let path = match &bytes[at + 1..] {
+        b"" => b".".as_slice(),
+        path => path,
+    };
+    Ok(Side::Inside(name, OsString::from_vec(path.to_vec()).into()))
+}
+
+fn connect(cx: &Cx, name: &str) -> Result<(Name, Sandbox), CommandError> {
+    let name = super::name(name)?;
+    let registry = cx.user_registry()?;
+    let sandbox = registry
+        .connect(&name)
+        .map_err(|fault| CommandError::from(fault).told_apart())?;
+    Ok((name, sandbox))
+}
+
+fn named(error: CommandError, name: &Name) -> CommandError {
+    let mut error = error.told_apart();
+    if error.kind == Kind::NotFound && error.fault.remedy.is_none() {
+        error.fault.remedy = Some(format!("`glovebox exec {name} -- ls` shows what is there"));
+    }
+    error
+}
+
+/// A path in a sandbox as it is asked for: without `..`, and beginning where its commands start.
+fn inside(sandbox: &Sandbox, typed: &Path) -> Result<PathBuf, CommandError> {
+    if typed.components().any(|part| part == Component::ParentDir) {
+        return Err(CommandError::usage(
+            format!("`{}` goes up with `..`", typed.display()),
+            "name the path in the sandbox from / or from its workspace",
+        ));
+    }
+    let start = match copied::start_dir(sandbox) {
+        Some(dir) => PathBuf::from(OsString::from_vec(dir.into_vec())),
+        None if sandbox.info().backend == Backend::Native.as_str() => PathBuf::from(WORKSPACE),
+        None => PathBuf::new(),
+    };
+    // Joining leaves absolute paths as they are; collecting drops `.` and double slashes.
+    Ok(start.join(typed).components().collect())
+}
+
+fn bytes(path: &Path) -> ByteBuf {
+    match path.as_os_str().as_bytes() {
+        b"" => ByteBuf::from(b".".to_vec()),
+        path => ByteBuf::from(path),
+    }
+}
+
+/// What a path in the sandbox is; `None` when there is nothing.
+fn kind_inside(sandbox: &Sandbox, path: &Path) -> Result<Option<FileKind>, CommandError> {
+    match sandbox.stat(&bytes(path), true) {
+        Ok(stat) => Ok(Some(stat.kind)),
+        Err(fault) if fault.code == Code::NotFound => Ok(None),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+/// Where a copy of `source` goes: into a directory that is there, or to the very path.
+fn target(to: &Path, is_directory: bool, source: &Path, is_contents: bool) -> PathBuf {
+    match source.file_name() {
+        Some(name) if is_directory && !is_contents => to.join(name),
+        _ => to.to_owned(),
+    }
+}
+
+/// Whether `DIR/.` was written: what the directory holds, and not the directory.
+fn is_contents(typed: &OsStr) -> bool {
+    let typed = typed.as_bytes();
+    let path = typed.rsplit(|&byte| byte == b':').next().unwrap_or(typed);
+    path == b"." || path.ends_with(b"/.")
+}
+
+fn odd(path: &Path, why: &str) -> CommandError {
+    Fault::failed(
+        Code::InvalidArgument,
+        format!("cannot copy {}: {why}", path.display()),
+    )
+    .into()
+}
+
+fn copy_in(
+    cx: &Cx,
+    args: &CpArgs,
+    sandbox: &Sandbox,
+    from: &Path,
+    to: &Path,
+) -> Result<Copied, CommandError> {
+    let open = |error: std::io::Error| {
+        CommandError::io(format!("copy {}", from.display()), &error).told_apart()
+    };
+    let found = fs::metadata(from).map_err(open)?;
+    let there = kind_inside(sandbox, to)?;
+    let is_directory = there == Some(FileKind::Directory);
+    let to = target(to, is_directory, from, is_contents(&args.source));
+    if found.is_file() {
+        return send_file(sandbox, from, &to);
+    }
+    if !found.is_dir() {
+        return Err(odd(from, "it is neither a directory nor a file"));
+    }
+    match kind_inside(sandbox, &to)? {
+        Some(FileKind::Directory) => {}
+        Some(_) => return Err(odd(from, &format!("{} is no directory", to.display()))),
+        None => {
+            sandbox.call(Request::Mkdir {
+                path: bytes(&to),
+                permissions: found.mode() & PERMISSIONS,
+                make_parents: false,
+            })?;
+        }
+    }
+    let project = from.canonicalize().map_err(open)?;
+    let signals = Signals::take_over()?;
+    let mut meter = Meter::new(cx.talk, args.json, &signals);
+    let spool = Spool::new(sandbox.dir())?;
+    let root = bytes(&to);
+    let place = Place {
+        sandbox,
+        root: &root,
+        packing: copied::packing(sandbox),
+    };
+    let recorded = Recorded {
+        manifest: &spool.0.join("manifest"),
+        index: &spool.0.join("index"),
+        spool_dir: &spool.0,
+    };
+    let pushed = copy::push(
+        &place,
+        &project,
+        &|_, _| false,
+        &recorded,
+        PushOptions { overwrite: true },
+        &mut |progress| meter.tick(progress),
+    )?;
+    Ok(Copied {
+        files: pushed.files,
+        bytes: pushed.bytes,
+        skipped: pushed.skipped,
+    })
+}
+
+/// A private directory for lists, gone with the value.
+struct Spool(PathBuf);
+
+impl Spool {
+    fn new(dir: &Path) -> Result<Self, CommandError> {
+        let path = dir.join(Name::random("cp").as_str());
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|error| CommandError::io(format!("make {}", path.display()), &error))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        // What stays goes with the sandbox.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A name beside `path` that nothing has.
+fn beside(path: &Path) -> PathBuf {
+    path.with_file_name(Name::random("glovebox-cp").as_str())
+}
+
+fn send_file(sandbox: &Sandbox, from: &Path, to: &Path) -> Result<Copied, CommandError> {
+    let failed = |error: std::io::Error| {
+        CommandError::io(format!("copy {}", from.display()), &error).told_apart()
+    };
+    let mut file = File::open(from).map_err(failed)?;
+    let permissions = file.metadata().map_err(failed)?.permissions().mode() & PERMISSIONS;
+    let place = beside(to);
+    let sent = (|| {
+        let mut stream = sandbox.open(Request::FileWrite {
+            path: bytes(&place),
+            mode: WriteMode::CreateNew,
+            permissions,
+            make_parents: false,
+        })?;
+        let mut buffer = vec![0_u8; MAX_DATA_BYTES as usize];
+        let mut sent = 0_u64;
+        loop {
+            let read = file.read(&mut buffer).map_err(failed)?;
+            if read == 0 {
+                break;
+            }
+            // A refused piece means that the answer says why.
+            if stream.send(&buffer[..read]).is_err() {
+                break;
+            }
+            sent += read as u64;
+        }
+        let _ = stream.finish_input();
+        loop {
+            match stream.recv() {
+                Incoming::Data { .. } => {}
+                Incoming::Reply(Ok(Reply::Written { .. })) => break,
+                Incoming::Reply(Ok(_)) => {
+                    let fault = Fault::lost(
+                        Code::Protocol,
+                        "the guest answered something else than was asked",
+                    );
+                    return Err(fault.into());
+                }
+                Incoming::Reply(Err(fault)) => return Err(fault.into()),
+            }
+        }
+        sandbox.call(Request::Rename {
+            from: bytes(&place),
+            to: bytes(to),
+            replace: true,
+        })?;
+        Ok(sent)
+    })();
+    match sent {
+        Ok(sent) => Ok(Copied {
+            files: 1,
+            bytes: sent,
+            skipped: Vec::new(),
+        }),
+        Err(error) => {
+            // Where it was never made there is nothing to remove.
+            let _ = sandbox.call(Request::Remove {
+                path: bytes(&place),
+                recursive: false,
+            });
+            Err(error)
+        }
+    }
+}
+
+fn copy_out(
+    cx: &Cx,
+    args: &CpArgs,
+    sandbox: &Sandbox,
+    typed: &Path,
+    to: &Path,
+) -> Result<Copied, CommandError> {
+    let from = inside(sandbox, typed)?;
+    let stat = sandbox.stat(&bytes(&from), true)?;
+    let to = target(to, to.is_dir(), &from, is_contents(&args.source));
+    match stat.kind {
+        FileKind::File => fetch_file(sandbox, &from, stat.permissions, &to),
+        FileKind::Directory => fetch_directory(cx, args, sandbox, &from, &to),
+        _ => Err(odd(&from, "it is neither a directory nor a file")),
+    }
+}
+
+fn fetch_file(
+    sandbox: &Sandbox,
+    from: &Path,
+    permissions: u32,
+    to: &Path,
+) -> Result<Copied, CommandError> {
+    let place = beside(to);
+    let fetched = (|| {
+        let failed = |error: std::io::Error| {
+            CommandError::io(format!("write {}", to.display()), &error).told_apart()
+        };
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(&place, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|errno| failed(errno.into()))?;
+        let mut file = File::from(fd);
+        let received = receive(sandbox, from, &mut file)?;
+        // TRUST: special bits of a file of the sandbox mean nothing here.
+        let mode = fs::Permissions::from_mode(permissions & PERMISSIONS);
+        file.set_permissions(mode).map_err(failed)?;
+        // A link at the destination is replaced, not followed.
+        fs::rename(&place, to).map_err(failed)?;
+        Ok(received)
+    })();
+    match fetched {
+        Ok(received) => Ok(Copied {
+            files: 1,
+            bytes: received,
+            skipped: Vec::new(),
+        }),
+        Err(error) => {
+            // Where it was never made there is nothing to remove.
+            let _ = fs::remove_file(&place);
+            Err(error)
+        }
+    }
+}
+
+/// Writes the content of a file of the sandbox to `file`; gives how many bytes that were.
+fn receive(sandbox: &Sandbox, from: &Path, file: &mut File) -> Result<u64, CommandError> {
+    // TRUST: a file of the sandbox can be without end.
+    let max_bytes = Quota::default().max_bytes;
+    let mut stream = sandbox.open(Request::FileRead {
+        path: bytes(from),
+        offset: 0,
+        max_bytes: Some(max_bytes + 1),
+    })?;
+    let mut received = 0_u64;
+    loop {
+        match stream.recv() {
+            Incoming::Data {
+                channel: Channel::Content,
+                bytes,
+                ..
+            } => {
+                received += bytes.len() as u64;
+                if received > max_bytes {
+                    let _ = stream.cancel();
+                    let fault = Fault::failed(
+                        Code::TooLarge,
+                        format!(
+                            "{} has more than {}",
+                            from.display(),
+                            human_bytes(max_bytes)
+                        ),
+                    );
+                    return Err(fault.into());
+                }
+                if let Err(error) = file.write_all(&bytes) {
+                    let _ = stream.cancel();
+                    return Err(CommandError::io("write the copy", &error));
+                }
+            }
+            Incoming::Data { .. } => {}
+            Incoming::Reply(Ok(_)) => return Ok(received),
+            Incoming::Reply(Err(fault)) => return Err(fault.into()),
+        }
+    }
+}
+
+fn fetch_directory(
+    cx: &Cx,
+    args: &CpArgs,
+    sandbox: &Sandbox,
+    from: &Path,
+    to: &Path,
+) -> Result<Copied, CommandError> {
+    let signals = Signals::take_over()?;
+    let mut meter = Meter::new(cx.talk, args.json, &signals);
+    let asked = Asked {
+        name: sandbox.info().name.as_str(),
+        exclude: &[],
+        include: &[],
+    };
+    let taken = outside::collect(cx, &asked, from, &mut |progress| meter.tick(progress))?;
+    meter.clear();
+    sync::tell_unheld(cx.talk, &taken);
+    match DirBuilder::new().mode(PERMISSIONS).create(to) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(CommandError::io(format!("make {}", to.display()), &error).told_apart());
+        }
+        _ => {}
+    }
+    let to = to
+        .canonicalize()
+        .map_err(|error| CommandError::io(format!("open {}", to.display()), &error).told_apart())?;
+    let bytes_of = |value: &Value| value["to"]["size"].as_u64();
+    let changes = render::changes_json(&taken.collected.set);
+    let sizes: Vec<u64> = changes["changes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(bytes_of)
+        .collect();
+    let skipped = taken.collected.set.refused.clone();
+    let goal = Goal {
+        to: &to,
+        force: true,
+    };
+    match apply::apply(taken, goal, &mut meter, &mut |_, _| Ok(Answer::Yes))? {
+        Applied::Done(_) => Ok(Copied {
+            files: sizes.len() as u64,
+            bytes: sizes.iter().sum(),
+            skipped,
+        }),
+        Applied::Declined(_) => Err(CommandError::interrupted()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_are_told_apart_by_the_first_colon() {
+        let here = |path: &str| Side::Here(path.into());
+        let inside = |name: &str, path: &str| Side::Inside(name.to_owned(), path.into());
+        for (typed, want) in [
+            ("a.txt", here("a.txt")),
+            ("./a:b", here("./a:b")),
+            ("/tmp/a:b", here("/tmp/a:b")),
+            (":x", here(":x")),
+            ("work:/tmp/a:b", inside("work", "/tmp/a:b")),
+            ("work:", inside("work", ".")),
+        ] {
+            assert_eq!(side(OsStr::new(typed)).unwrap(), want, "{typed}");
+        }
+        assert!(side(OsStr::new("")).is_err());
+    }
+
+    #[test]
+    fn contents_are_asked_for_with_a_dot() {
+        for typed in ["dir/.", ".", "work:dir/.", "work:."] {
+            assert!(is_contents(OsStr::new(typed)), "{typed}");
+        }
+        for typed in ["dir", "dir/", "a.", "work:", "work:x.y"] {
+            assert!(!is_contents(OsStr::new(typed)), "{typed}");
+        }
+    }
+}

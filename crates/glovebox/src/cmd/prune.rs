@@ -1,0 +1,184 @@
+//! `glovebox prune`: removes stopped and lost sandboxes, and what dead ones left.
+//!
+//! Besides what is asked for here, sandboxes that tools made for themselves (`call-*`, `mcp-*`) go by
+//! themselves a day after they ended: [`remove_temporary`] looks at every start.
+
+use super::{Cx, list::state_word};
+use crate::args::PruneArgs;
+use crate::exit::{CommandError, CommandResult, Kind};
+use crate::render::{self, plural, table};
+use crate::session::Signals;
+use crate::sync::question;
+use crate::units::human_bytes;
+use glovebox_sandbox::{Entry, Name, Registry, State};
+use serde_json::json;
+use std::time::{Duration, SystemTime};
+
+/// Prefixes of the names of sandboxes that nobody named, and how long each is kept once it has ended: until
+/// then its changes can be pulled.
+const TEMPORARY: [(&str, Duration); 2] = [
+    ("call", Duration::from_hours(24)),
+    ("mcp", Duration::from_hours(24)),
+];
+
+/// Removes them, when that is wanted.
+pub(crate) fn run(cx: &Cx, args: &PruneArgs) -> CommandResult {
+    match prune(cx, args) {
+        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
+            render::print(render::failure(&error, &json!({})))?;
+            Ok(error.exit_code())
+        }
+        done => done,
+    }
+}
+
+fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
+    let registry = cx.user_registry()?;
+    let min_age = args
+        .older_than
+        .and_then(|span| span.0)
+        .map(Duration::from_millis);
+    let candidates: Vec<(Entry, Option<u64>)> = registry
+        .list()?
+        .into_iter()
+        .filter(|entry| matches!(entry.state, State::Stopped | State::Lost))
+        .filter(|entry| min_age.is_none_or(|min| ended_for(&registry, &entry.name) >= min))
+        .map(|entry| {
+            let bytes = registry.disk_bytes(&entry.name).ok().flatten();
+            (entry, bytes)
+        })
+        .collect();
+    if !candidates.is_empty() && !args.yes {
+        agree(cx, &candidates)?;
+    }
+    let before = total_bytes(&registry);
+    let mut removed = Vec::new();
+    let mut failure: Option<CommandError> = None;
+    for (entry, bytes) in &candidates {
+        // It may have been started since it was looked at.
+        let is_ended = registry
+            .entry(&entry.name)?
+            .is_some_and(|now| matches!(now.state, State::Stopped | State::Lost));
+        if !is_ended {
+            continue;
+        }
+        match registry.kill(&entry.name) {
+            Ok(_) => {
+                removed.push(json!({ "name": entry.name, "was": entry.state, "bytes": bytes }))
+            }
+            Err(fault) => {
+                if let Some(earlier) = failure.replace(fault.into()) {
+                    cx.talk.error(&earlier);
+                }
+            }
+        }
+    }
+    let leftovers = registry.sweep()?;
+    let freed = before.saturating_sub(total_bytes(&registry));
+    let message = match (removed.len(), leftovers.len()) {
+        (0, 0) => "there was nothing to remove".to_owned(),
+        (count, left) => format!(
+            "removed {}{}; {} are free again",
+            plural(count, "sandbox", "sandboxes"),
+            match left {
+                0 => String::new(),
+                left => format!(" and {}", plural(left, "leftover", "leftovers")),
+            },
+            human_bytes(freed)
+        ),
+    };
+    if args.json {
+        let data = json!({ "removed": removed, "leftovers": leftovers, "freed_bytes": freed });
+        match &failure {
+            None => render::print(render::envelope(true, &message, &data))?,
+            Some(error) => {
+                render::print(render::failure(error, &data))?;
+                return Ok(error.exit_code());
+            }
+        }
+    } else {
+        cx.talk.note(message);
+    }
+    failure.map_or(Ok(0), Err)
+}
+
+/// Shows what would go and asks.
+fn agree(cx: &Cx, candidates: &[(Entry, Option<u64>)]) -> Result<(), CommandError> {
+    if !question::is_possible() {
+        return Err(CommandError::usage(
+            format!(
+                "{} would be removed, and there is no terminal to ask on",
+                plural(candidates.len(), "sandbox", "sandboxes")
+            ),
+            "say so with --yes; `glovebox list` shows what is stopped or lost",
+        ));
+    }
+    let rows: Vec<Vec<String>> = candidates
+        .iter()
+        .map(|(entry, bytes)| {
+            vec![
+                entry.name.to_string(),
+                state_word(entry.state).to_owned(),
+                super::age(entry.created_unix_ms),
+                bytes.map_or_else(|| "-".to_owned(), human_bytes),
+                entry
+                    .workspace
+                    .as_deref()
+                    .map_or_else(|| "-".to_owned(), render::escape_text),
+            ]
+        })
+        .collect();
+    cx.talk.note(format_args!(
+        "these go, with changes that were not pulled and their checkpoints:\n{}",
+        table(&["NAME", "STATE", "AGE", "SIZE", "WORKSPACE"], &rows).trim_end()
+    ));
+    let signals = Signals::take_over()?;
+    match question::ask("remove them? [y]es, [n]o", &['y', 'n'], &signals) {
+        Some('y') => Ok(()),
+        _ => Err(CommandError::interrupted()),
+    }
+}
+
+/// How long a sandbox has been as it is.
+fn ended_for(registry: &Registry, name: &Name) -> Duration {
+    let changed = registry.changed_at(name).ok().flatten();
+    changed
+        .and_then(|at| SystemTime::now().duration_since(at).ok())
+        .unwrap_or_default()
+}
+
+fn total_bytes(registry: &Registry) -> u64 {
+    let parts = registry.room().unwrap_or_default();
+    parts.iter().filter_map(|part| part.bytes).sum()
+}
+
+/// Removes sandboxes that tools made for themselves and that ended a day ago. What cannot be removed now is
+/// looked at again by the next command.
+pub(super) fn remove_temporary(registry: &Registry) {
+    let Ok(entries) = std::fs::read_dir(registry.state_dir().join("sandboxes")) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| Name::parse(name).ok());
+        let Some(name) = name else { continue };
+        let is_over = TEMPORARY
+            .iter()
+            .any(|(prefix, age)| name.is_random(prefix) && ended_for(registry, &name) >= *age);
+        if !is_over {
+            continue;
+        }
+        let has_ended = matches!(
+            registry.entry(&name),
+            Ok(Some(Entry {
+                state: State::Stopped | State::Lost,
+                ..
+            }))
+        );
+        if has_ended {
+            let _ = registry.kill(&name);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! `glovebox rename`: another name for a sandbox that does not run.
+
+use super::Cx;
+use crate::args::RenameArgs;
+use crate::exit::{CommandError, CommandResult, Kind};
+use crate::render;
+use serde_json::json;
+
+/// Renames it.
+pub(crate) fn run(cx: &Cx, args: &RenameArgs) -> CommandResult {
+    let data = json!({ "name": args.name, "new": args.new });
+    match rename(cx, args) {
+        Ok(()) => {
+            let message = format!("sandbox `{}` is called `{}` now", args.name, args.new);
+            if args.json {
+                render::print(render::envelope(true, &message, &data))?;
+            } else {
+                cx.talk.note(message);
+            }
+            Ok(0)
+        }
+        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
+            render::print(render::failure(&error, &data))?;
+            Ok(error.exit_code())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn rename(cx: &Cx, args: &RenameArgs) -> Result<(), CommandError> {
+    let (name, new) = (super::name(&args.name)?, super::name(&args.new)?);
+    let renamed = cx.user_registry()?.rename(&name, &new);
+    renamed.map_err(|fault| CommandError::from(fault).told_apart())
+}

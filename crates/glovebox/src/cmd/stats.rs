@@ -1,0 +1,166 @@
+//! `glovebox stats`: what sandboxes take, once or again and again.
+
+use super::Cx;
+use crate::args::StatsArgs;
+use crate::exit::{CommandError, CommandResult, Kind};
+use crate::render::{self, limit_value, plural, table};
+use crate::units::human_bytes;
+use glovebox_sandbox::jail::spec::LimitKind;
+use glovebox_sandbox::{Name, Registry, State, Work};
+use serde_json::{Value, json};
+use std::io::IsTerminal as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time over which processor time is measured.
+const SAMPLE: Duration = Duration::from_millis(500);
+/// Time between two tables.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Takes the cursor to the corner and clears what is behind it.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// What one sandbox takes.
+struct Row {
+    name: Name,
+    state: State,
+    work: Option<Work>,
+    /// Thousandths of one processor.
+    cpu_millis: Option<u64>,
+    memory_limit: Option<u64>,
+    disk_bytes: Option<u64>,
+}
+
+/// Shows it.
+pub(crate) fn run(cx: &Cx, args: &StatsArgs) -> CommandResult {
+    match show(cx, args) {
+        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
+            render::print(render::failure(&error, &json!({ "names": args.names })))?;
+            Ok(error.exit_code())
+        }
+        shown => shown,
+    }
+}
+
+fn show(cx: &Cx, args: &StatsArgs) -> CommandResult {
+    let names = args
+        .names
+        .iter()
+        .map(|text| super::name(text))
+        .collect::<Result<Vec<Name>, _>>()?;
+    let registry = cx.user_registry()?;
+    loop {
+        let rows = measure(&registry, &names)?;
+        if args.json {
+            let message = plural(rows.len(), "sandbox", "sandboxes");
+            let sandboxes: Vec<Value> = rows.iter().map(to_json).collect();
+            render::print(render::envelope(
+                true,
+                &message,
+                &json!({ "sandboxes": sandboxes }),
+            ))?;
+        } else if rows.is_empty() && !args.watch {
+            cx.talk
+                .note("no sandbox runs; `glovebox list` shows all there are");
+        } else {
+            let clear = if args.watch && std::io::stdout().is_terminal() {
+                CLEAR
+            } else {
+                ""
+            };
+            let cells: Vec<Vec<String>> = rows.iter().map(to_cells).collect();
+            let heading = [
+                "NAME",
+                "STATE",
+                "CPU",
+                "MEMORY",
+                "LIMIT",
+                "PROCESSES",
+                "DISK",
+            ];
+            render::print(format_args!("{clear}{}", table(&heading, &cells)))?;
+        }
+        if !args.watch {
+            return Ok(0);
+        }
+        thread::sleep(INTERVAL.saturating_sub(SAMPLE));
+    }
+}
+
+/// Looks twice at each, so that processor time is that of now.
+fn measure(registry: &Registry, names: &[Name]) -> Result<Vec<Row>, CommandError> {
+    let entries = registry.list()?;
+    if let Some(absent) = names
+        .iter()
+        .find(|name| !entries.iter().any(|entry| entry.name == **name))
+    {
+        return Err(crate::sync::no_sandbox(absent));
+    }
+    let mut rows: Vec<Row> = entries
+        .into_iter()
+        .filter(|entry| match names {
+            [] => entry.pid.is_some(),
+            names => names.contains(&entry.name),
+        })
+        .map(|entry| Row {
+            work: registry.work(&entry.name).ok().flatten(),
+            cpu_millis: None,
+            memory_limit: registry
+                .spec(&entry.name)
+                .ok()
+                .and_then(|spec| spec.jail.limits.memory_bytes),
+            disk_bytes: registry.disk_bytes(&entry.name).ok().flatten(),
+            name: entry.name,
+            state: entry.state,
+        })
+        .collect();
+    let begun = Instant::now();
+    if rows.iter().any(|row| row.work.is_some()) {
+        thread::sleep(SAMPLE);
+    }
+    for row in &mut rows {
+        let Some(before) = row.work else { continue };
+        row.work = registry.work(&row.name).ok().flatten();
+        // What was done by processes that ended unseen is missing, so it can be less.
+        row.cpu_millis = row.work.map(|now| {
+            let passed_us = begun.elapsed().as_micros().max(1) as u64;
+            now.cpu_us
+                .saturating_sub(before.cpu_us)
+                .saturating_mul(1000)
+                / passed_us
+        });
+    }
+    Ok(rows)
+}
+
+fn to_cells(row: &Row) -> Vec<String> {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    vec![
+        row.name.to_string(),
+        row.state.to_string(),
+        or_dash(
+            row.cpu_millis
+                .map(|millis| format!("{:.0}%", millis as f64 / 10.0)),
+        ),
+        or_dash(row.work.map(|work| human_bytes(work.memory_bytes))),
+        or_dash(
+            row.memory_limit
+                .map(|bytes| limit_value(LimitKind::Memory, bytes)),
+        ),
+        or_dash(row.work.map(|work| work.processes.to_string())),
+        or_dash(row.disk_bytes.map(human_bytes)),
+    ]
+}
+
+fn to_json(row: &Row) -> Value {
+    json!({
+        "name": row.name,
+        "state": row.state,
+        "cpu_millis": row.cpu_millis,
+        "cpu_us": row.work.map(|work| work.cpu_us),
+        "memory_bytes": row.work.map(|work| work.memory_bytes),
+        "memory_limit_bytes": row.memory_limit,
+        "processes": row.work.map(|work| work.processes),
+        "threads": row.work.map(|work| work.threads),
+        "disk_bytes": row.disk_bytes,
+    })
+}

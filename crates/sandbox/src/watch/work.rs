@@ -1,0 +1,81 @@
+//! What the processes of a sandbox take, for whoever asks: the sums that the watch compares with limits.
+
+use super::{census, memory};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::fs;
+
+/// What all processes of a sandbox take together, those of its guest included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Work {
+    /// Processes.
+    pub processes: u64,
+    /// Threads of them.
+    pub threads: u64,
+    /// Memory in bytes: shared pages are divided among those who share them.
+    pub memory_bytes: u64,
+    /// Processor time so far in microseconds, that of ended processes included once they are reaped.
+    pub cpu_us: u64,
+}
+
+/// What the process `init` and all below it take. `None` when there are none, or too many to look at.
+pub(crate) fn work_below(init: u32) -> Option<Work> {
+    let processes = census::processes_of(i32::try_from(init).ok()?)?;
+    if processes.is_empty() {
+        return None;
+    }
+    let memory_bytes = memory::proportional_bytes(&processes, &HashSet::new())
+        .unwrap_or_else(|| memory::resident_bytes(&processes));
+    let ticks: u64 = processes
+        .iter()
+        .filter_map(|process| {
+            ticks_of(&fs::read_to_string(format!("/proc/{}/stat", process.pid)).ok()?)
+        })
+        .fold(0, u64::saturating_add);
+    Some(Work {
+        processes: processes.len() as u64,
+        threads: processes
+            .iter()
+            .map(|process| process.threads.len() as u64)
+            .sum(),
+        memory_bytes,
+        cpu_us: ticks.saturating_mul(1_000_000 / rustix::param::clock_ticks_per_second().max(1)),
+    })
+}
+
+/// Processor time of a process and of the children it has reaped, in clock ticks (proc_pid_stat(5), fields 14
+/// to 17).
+fn ticks_of(stat: &str) -> Option<u64> {
+    // The name in brackets may hold anything, brackets too.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields = fields.split_ascii_whitespace().skip(11).take(4);
+    fields.map(|field| field.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 10 0 0 0 3 4 50 600 20 0 1 0 99 0 0";
+        assert_eq!(ticks_of(stat), Some(657));
+        assert_eq!(ticks_of("7 (a"), None);
+    }
+
+    #[test]
+    fn work_grows_with_what_is_done() {
+        let before = work_below(std::process::id()).unwrap();
+        let begun = std::time::Instant::now();
+        let mut sum = 0_u64;
+        while begun.elapsed() < std::time::Duration::from_millis(100) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        let after = work_below(std::process::id()).unwrap();
+        assert!(after.cpu_us > before.cpu_us, "{before:?} {after:?}");
+        assert!(
+            after.memory_bytes > 1 << 20 && after.threads >= after.processes,
+            "{after:?}"
+        );
+    }
+}
