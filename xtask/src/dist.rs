@@ -1,50 +1,306 @@
-//! `cargo xtask dist`: what a package contains, in `target/dist`.
+//! `cargo xtask dist`: what is given to users, in `target/dist`.
+//!
+//! One tree as it lies below a prefix (`bin`, `share/man`, completions of three shells, `share/doc`), a tar of it
+//! that unpacks below any prefix, and where `dpkg-deb` is installed a Debian package. All of it is made from the
+//! binary, whose manual pages and completions come from the declarations of its command line.
 
 use crate::musl;
 use crate::step::{self, cargo, say};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SHELLS: [(&str, &str); 3] = [
-    ("bash", "glovebox.bash"),
-    ("zsh", "_glovebox"),
-    ("fish", "glovebox.fish"),
-];
+/// Options of `dist`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DistArgs {
+    /// Package this program instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Where to put it [default: target/dist]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
 
-/// Builds the release binary and everything that is made from its declarations.
+/// A shell, and where its completions lie below a prefix.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "share/bash-completion/completions/glovebox"),
+    ("zsh", "share/zsh/vendor-completions/_glovebox"),
+    ("fish", "share/fish/vendor_completions.d/glovebox.fish"),
+];
+const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
+
+/// Builds the release binary and everything that is made from it.
 ///
 /// # Errors
 /// When a step fails.
-pub(crate) fn run() -> Result<()> {
-    musl::install_missing();
-    step::run(
-        "build glovebox",
-        &mut cargo(["build", "--release", "--locked", "--package", "glovebox"]),
-    )?;
-    let target = step::target_dir();
-    let dist = target.join("dist");
-    if dist.exists() {
-        fs::remove_dir_all(&dist)?;
-    }
-    for part in ["bin", "man", "completions"] {
-        fs::create_dir_all(dist.join(part))
-            .with_context(|| format!("cannot make {}", dist.display()))?;
-    }
-    let binary = dist.join("bin/glovebox");
-    fs::copy(target.join("release/glovebox"), &binary).context("cannot copy the binary")?;
-    step::run(
-        "manual pages",
-        Command::new(&binary).arg("__man").arg(dist.join("man")),
-    )?;
-    for (shell, file) in SHELLS {
-        let script = step::output(Command::new(&binary).args(["completions", shell]))?;
-        fs::write(dist.join("completions").join(file), script)?;
-    }
-    for file in ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"] {
-        fs::copy(step::root().join(file), dist.join(file))
-            .with_context(|| format!("cannot copy {file}"))?;
-    }
+pub(crate) fn run(args: &DistArgs) -> Result<()> {
+    let binary = match &args.binary {
+        Some(binary) => binary.clone(),
+        None => {
+            musl::install_missing();
+            step::run(
+                "build glovebox",
+                &mut cargo(["build", "--release", "--locked", "--package", "glovebox"]),
+            )?;
+            step::target_dir().join("release/glovebox")
+        }
+    };
+    let dist = args
+        .out
+        .clone()
+        .unwrap_or_else(|| step::target_dir().join("dist"));
+    package(&binary, &dist)?;
     say(&format!("All of it is in {}", dist.display()));
     Ok(())
+}
+
+/// Puts the tree, the tar and the package together; gives the files that were made.
+fn package(binary: &Path, dist: &Path) -> Result<Vec<PathBuf>> {
+    if dist.exists() {
+        fs::remove_dir_all(dist)?;
+    }
+    let name = format!(
+        "glovebox-{}-{}-linux",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::ARCH
+    );
+    let tree = dist.join(&name);
+    fill(binary, &tree)?;
+    let tar = dist.join(format!("{name}.tar.gz"));
+    step::run(
+        "tar",
+        Command::new("tar")
+            .args(["--owner=0", "--group=0", "--sort=name", "-C"])
+            .arg(dist)
+            .arg("-czf")
+            .args([&tar, Path::new(&name)]),
+    )?;
+    let mut made = vec![tar];
+    if step::has_program("dpkg-deb") {
+        made.push(debian(&tree, dist)?);
+    } else {
+        say("no Debian package is made: dpkg-deb is not installed");
+    }
+    Ok(made)
+}
+
+/// Fills a tree as it lies below a prefix.
+fn fill(binary: &Path, prefix: &Path) -> Result<()> {
+    let man = prefix.join("share/man/man1");
+    fs::create_dir_all(&man).with_context(|| format!("cannot make {}", man.display()))?;
+    let program = prefix.join("bin/glovebox");
+    put(
+        &program,
+        &fs::read(binary).context("cannot read the binary")?,
+        0o755,
+    )?;
+    step::run(
+        "manual pages",
+        Command::new(&program).arg("__man").arg(&man),
+    )?;
+    for page in fs::read_dir(&man)? {
+        fs::set_permissions(page?.path(), fs::Permissions::from_mode(0o644))?;
+    }
+    for (shell, place) in COMPLETIONS {
+        let script = step::output(Command::new(&program).args(["completions", shell]))?;
+        put(&prefix.join(place), script.as_bytes(), 0o644)?;
+    }
+    for name in DOCUMENTS {
+        let text =
+            fs::read(step::root().join(name)).with_context(|| format!("cannot read {name}"))?;
+        put(&prefix.join("share/doc/glovebox").join(name), &text, 0o644)?;
+    }
+    Ok(())
+}
+
+/// Writes a file with its directories.
+fn put(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    let write = || {
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        fs::write(path, content)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes a Debian package of a filled tree, with nothing in it that runs on installation.
+fn debian(tree: &Path, dist: &Path) -> Result<PathBuf> {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => bail!("there is no Debian name for the architecture {other} here"),
+    };
+    let version = format!("{}-1", env!("CARGO_PKG_VERSION"));
+    let root = dist.join("deb");
+    step::run(
+        "tree of the package",
+        Command::new("cp").arg("-a").arg(tree).arg(&root),
+    )?;
+    let usr = root.join("usr");
+    fs::create_dir(&usr)?;
+    for part in ["bin", "share"] {
+        fs::rename(root.join(part), usr.join(part))?;
+    }
+    // Debian's own places and names (Debian Policy, 12.1, 12.5 and 12.7).
+    let man = usr.join("share/man/man1");
+    let pages = fs::read_dir(&man)?.collect::<Result<Vec<_>, _>>()?;
+    step::run(
+        "compress manual pages",
+        Command::new("gzip")
+            .arg("-9n")
+            .args(pages.iter().map(fs::DirEntry::path)),
+    )?;
+    let documents = usr.join("share/doc/glovebox");
+    let licences = ["LICENSE-MIT", "LICENSE-APACHE"]
+        .map(|name| fs::read_to_string(documents.join(name)).unwrap_or_default());
+    put(
+        &documents.join("copyright"),
+        format!(
+            "Either of these two licences, at your option.\n\n{}\n{}",
+            licences[0], licences[1]
+        )
+        .as_bytes(),
+        0o644,
+    )?;
+    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        fs::remove_file(documents.join(name))?;
+    }
+    let program = fs::read(usr.join("bin/glovebox"))?;
+    put(
+        &root.join("DEBIAN/control"),
+        control(&version, architecture, installed_kib(&usr)?, &program).as_bytes(),
+        0o644,
+    )?;
+    let file = dist.join(format!("glovebox_{version}_{architecture}.deb"));
+    step::run(
+        "Debian package",
+        Command::new("dpkg-deb")
+            .args(["--build", "--root-owner-group"])
+            .args([&root, &file]),
+    )?;
+    fs::remove_dir_all(&root)?;
+    Ok(file)
+}
+
+/// The package's control file (deb-control(5)).
+fn control(version: &str, architecture: &str, installed_kib: u64, program: &[u8]) -> String {
+    let needs = glibc_version(program).map_or_else(String::new, |minor| {
+        format!("Depends: libc6 (>= 2.{minor}), libgcc-s1\n")
+    });
+    format!(
+        "Package: glovebox\n\
+         Version: {version}\n\
+         Architecture: {architecture}\n\
+         Maintainer: The Glovebox developers <glovebox@localhost>\n\
+         Section: utils\n\
+         Priority: optional\n\
+         Installed-Size: {installed_kib}\n\
+         {needs}\
+         Recommends: uidmap\n\
+         Description: run any command in a sandbox that starts in milliseconds\n \
+         The command sees your project and may do anything to it; your files stay\n \
+         untouched until you take its changes over. It sees the machine's programs,\n \
+         and neither your home, your secrets nor the network.\n"
+    )
+}
+
+/// The newest version of the C library whose symbols a program asks for: 34 for 2.34. `None` when it asks for
+/// none, because it is linked statically.
+fn glibc_version(program: &[u8]) -> Option<u32> {
+    const MARK: &[u8] = b"GLIBC_2.";
+    program
+        .windows(MARK.len() + 3)
+        .filter_map(|window| window.strip_prefix(MARK))
+        .filter_map(|digits| {
+            let digits: String = digits
+                .iter()
+                .take_while(|byte| byte.is_ascii_digit())
+                .map(|byte| char::from(*byte))
+                .collect();
+            digits.parse().ok()
+        })
+        .max()
+}
+
+fn installed_kib(dir: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let found = entry.metadata()?;
+        bytes += if found.is_dir() {
+            installed_kib(&entry.path())? * 1024
+        } else {
+            found.len().next_multiple_of(1024)
+        };
+    }
+    Ok(bytes / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that does what packaging asks of the real one.
+    const PROGRAM: &str = "#!/bin/sh\n# GLIBC_2.17 GLIBC_2.34 GLIBC_2.4\n\
+        case \"$1\" in __man) echo '.TH glovebox 1' > \"$2/glovebox.1\";; completions) echo \"# $2\";; \
+        --version) echo glovebox 0;; esac\n";
+
+    fn output(command: &mut Command) -> String {
+        step::output(command).expect("a command that works")
+    }
+
+    #[test]
+    fn the_newest_symbol_decides_what_is_needed() {
+        assert_eq!(glibc_version(PROGRAM.as_bytes()), Some(34));
+        assert_eq!(glibc_version(b"static"), None);
+    }
+
+    #[test]
+    fn packages_install_and_go_again() {
+        let place = std::env::temp_dir().join(format!("glovebox-dist-{}", std::process::id()));
+        let program = place.join("program");
+        put(&program, PROGRAM.as_bytes(), 0o755).expect("a program");
+        let made = package(&program, &place.join("dist")).expect("packages");
+
+        let prefix = place.join("prefix");
+        fs::create_dir(&prefix).expect("a prefix");
+        let mut unpack = Command::new("tar");
+        unpack
+            .args(["--strip-components=1", "-C"])
+            .arg(&prefix)
+            .arg("-xzf")
+            .arg(&made[0]);
+        output(&mut unpack);
+        assert_eq!(
+            output(Command::new(prefix.join("bin/glovebox")).arg("--version")),
+            "glovebox 0\n"
+        );
+        for (_, completion) in COMPLETIONS {
+            assert!(prefix.join(completion).is_file(), "{completion}");
+        }
+        assert!(prefix.join("share/man/man1/glovebox.1").is_file());
+
+        if let Some(package) = made.get(1) {
+            let fields = output(Command::new("dpkg-deb").arg("--info").arg(package));
+            assert!(fields.contains("Depends: libc6 (>= 2.34)"), "{fields}");
+            let root = place.join("root");
+            fs::create_dir(&root).expect("a root");
+            output(
+                Command::new("dpkg-deb")
+                    .arg("--extract")
+                    .args([package, &root]),
+            );
+            assert!(root.join("usr/bin/glovebox").is_file());
+            assert!(root.join("usr/share/man/man1/glovebox.1.gz").is_file());
+            assert!(root.join("usr/share/doc/glovebox/copyright").is_file());
+            let owners = output(Command::new("dpkg-deb").arg("--contents").arg(package));
+            assert!(
+                owners.lines().all(|line| line.contains(" root/root ")),
+                "{owners}"
+            );
+        }
+        fs::remove_dir_all(&place).expect("an end");
+    }
 }

@@ -35,8 +35,8 @@ enum Task {
     Bench(bench::BenchArgs),
     /// Fuzz the decoders for a while (needs cargo-fuzz; takes a nightly toolchain where there is one)
     Fuzz(fuzz::FuzzArgs),
-    /// Release binary, manual pages and completions in target/dist
-    Dist,
+    /// Release binary, manual pages and completions in target/dist, as a tar and as a Debian package
+    Dist(dist::DistArgs),
 }
 
 fn main() -> ExitCode {
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Task::Check => check::run(),
         Task::Bench(args) => bench::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
-        Task::Dist => dist::run(),
+        Task::Dist(args) => dist::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
