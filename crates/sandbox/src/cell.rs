@@ -16,7 +16,7 @@ use crate::janitor::Janitor;
 use crate::layout::{Layout, open_dir};
 use crate::name::random_hex;
 use crate::process::ProcessRef;
-use crate::registry::State;
+use crate::registry::{Parked, State};
 use crate::{Name, SandboxSpec, checkpoint, trash};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, openat};
@@ -48,6 +48,9 @@ pub(crate) struct Status {
     pub(crate) process: Option<ProcessRef>,
     /// Why it ended.
     pub(crate) reason: Option<String>,
+    /// When its changes were parked, if they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parked: Option<Parked>,
 }
 
 impl Status {
@@ -63,6 +66,7 @@ impl Status {
             slot: None,
             process: None,
             reason: None,
+            parked: None,
         }
     }
 }

@@ -7,17 +7,17 @@
 
 mod commands;
 mod files;
+mod keeping;
 
 pub use commands::Output;
 
 use crate::backend::Owner;
-use crate::cell::{Cell, Found, Status, read_json, read_status};
+use crate::cell::{Cell, read_json};
 use crate::control::{self, Order};
 use crate::freeze::{Freezer, Frozen, FrozenKind};
 use crate::janitor::Janitor;
 use crate::layout::Layout;
 use crate::link::{Link, Unmet};
-use crate::registry::State;
 use crate::slot::Slot;
 use crate::stream::{Incoming, Stream};
 use crate::wall::Wall;
@@ -79,7 +79,7 @@ pub(crate) struct Core {
     owner: Option<Box<dyn Owner>>,
     /// How long it took from nothing to a guest that has introduced itself.
     came_up_in: Duration,
-    oom_kills_seen: AtomicU64,
+    limits_seen: LimitCounts,
     breach: OnceLock<String>,
     freezer: OnceLock<Arc<Freezer>>,
 }
@@ -88,7 +88,7 @@ impl Core {
     /// For a sandbox of this process; `came_up_in` is for its report.
     pub(crate) fn owned(link: Link, owner: Box<dyn Owner>, came_up_in: Duration) -> Self {
         Self {
-            oom_kills_seen: AtomicU64::new(owner.oom_kills()),
+            limits_seen: LimitCounts::of(owner.as_ref()),
             owner: Some(owner),
             came_up_in,
             ..Self::foreign(link)
@@ -101,7 +101,7 @@ impl Core {
             link,
             owner: None,
             came_up_in: Duration::ZERO,
-            oom_kills_seen: AtomicU64::new(0),
+            limits_seen: LimitCounts::default(),
             breach: OnceLock::new(),
             freezer: OnceLock::new(),
         }
@@ -110,7 +110,8 @@ impl Core {
     /// Completes an answer with what only this side knows.
     pub(crate) fn finish(&self, mut reply: Result<Reply, Fault>) -> Result<Reply, Fault> {
         if let (Ok(Reply::Exited(report)), Some(owner)) = (&mut reply, &self.owner) {
-            report.oom = grown(&self.oom_kills_seen, owner.as_ref());
+            let news = self.limits_seen.look(owner.as_ref());
+            (report.oom, report.fork_refused) = (news.oom, news.fork_refused);
         }
         reply.map_err(|fault| self.explain(fault))
     }
@@ -142,7 +143,7 @@ impl Core {
         let _ = self.breach.set(breach);
         if let Some(owner) = &self.owner {
             // Whether it ended in order or not: whoever waits learns of it through the link.
-            let _ = owner.kill();
+            let _ = owner.halt();
         }
     }
 
@@ -191,10 +192,37 @@ impl Core {
     }
 }
 
-/// Whether the kernel has ended something for want of memory since the last look.
-pub(crate) fn grown(seen: &AtomicU64, owner: &dyn Owner) -> bool {
-    let now = owner.oom_kills();
-    seen.fetch_max(now, Ordering::Relaxed) < now
+/// How often limits had acted when that was looked at last.
+#[derive(Debug, Default)]
+pub(crate) struct LimitCounts {
+    oom_kills: AtomicU64,
+    forks_refused: AtomicU64,
+}
+
+/// Which limits have acted since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LimitNews {
+    pub(crate) oom: bool,
+    pub(crate) fork_refused: bool,
+}
+
+impl LimitCounts {
+    /// The counts now.
+    pub(crate) fn of(owner: &dyn Owner) -> Self {
+        Self {
+            oom_kills: AtomicU64::new(owner.oom_kills()),
+            forks_refused: AtomicU64::new(owner.forks_refused()),
+        }
+    }
+
+    /// Compares with the counts now, and remembers those.
+    pub(crate) fn look(&self, owner: &dyn Owner) -> LimitNews {
+        let has_grown = |seen: &AtomicU64, now: u64| seen.fetch_max(now, Ordering::Relaxed) < now;
+        LimitNews {
+            oom: has_grown(&self.oom_kills, owner.oom_kills()),
+            fork_refused: has_grown(&self.forks_refused, owner.forks_refused()),
+        }
+    }
 }
 
 /// How long an answer may take unless the caller says otherwise.
@@ -361,83 +389,6 @@ impl Sandbox {
             FrozenKind::Remote(held)
         };
         Ok(Frozen { kind })
-    }
-
-    /// Ends the processes of a sandbox of this process and keeps its layers under its name, as those
-    /// of a named sandbox that has stopped. One of a supervisor is left alone.
-    ///
-    /// # Errors
-    /// `unsupported` when nothing would remain; the sandbox is then gone.
-    pub fn keep(mut self, reason: &str) -> Result<(), Fault> {
-        let Some(owned) = self.owned.take() else {
-            return Ok(());
-        };
-        if !owned.cell.has_layers() {
-            end(&self.core, &self.layout, owned)?;
-            return Err(Fault::failed(
-                Code::Unsupported,
-                "the sandbox has no layers on this machine that could be kept",
-            ));
-        }
-        let Owned {
-            cell, slot, wall, ..
-        } = owned;
-        drop(wall);
-        let killed = self
-            .core
-            .owner
-            .as_ref()
-            .map_or(Ok(()), |owner| owner.kill());
-        self.core
-            .link
-            .lose(Fault::lost(Code::LinkLost, "the sandbox was stopped"));
-        if let Err(fault) = killed {
-            // As in `end`.
-            std::mem::forget(slot);
-            return Err(fault);
-        }
-        let noted = read_status(&cell.path).and_then(|status| {
-            cell.write_status(&Status {
-                state: State::Stopped,
-                is_supervised: true,
-                process: None,
-                reason: Some(reason.to_owned()),
-                ..status
-            })
-        });
-        slot.release();
-        noted
-    }
-
-    /// Ends the processes of a sandbox that has a supervisor and keeps its files under its name;
-    /// returns when it has stopped. What has no files on this machine is gone then.
-    ///
-    /// # Errors
-    /// `sandbox-not-running`, or that of a supervisor that does not answer.
-    pub fn stop(&self, reason: &str) -> Result<(), Fault> {
-        let reason = reason.to_owned();
-        match control::order(&self.dir, &Order::Stop { reason }, FREEZE_WAIT) {
-            // It may be gone before its answer is; the lock tells.
-            Err(fault) if fault.code == Code::LinkLost => {}
-            answered => drop(answered?),
-        }
-        let until = Instant::now() + STOP_WAIT;
-        let name = &self.info.name;
-        while matches!(Cell::find(&self.layout, name)?, Found::Held) {
-            if Instant::now() >= until {
-                let message = format!("the sandbox `{name}` did not stop in time");
-                return Err(Fault::failed(Code::TimedOut, message));
-            }
-            std::thread::sleep(LOOK_AGAIN);
-        }
-        Ok(())
-    }
-
-    /// Asks for what [`Self::stop`] does and waits for nothing: for whoever is about to exit.
-    pub fn begin_stop(&self, reason: &str) {
-        let reason = reason.to_owned();
-        // Who cannot be reached has ended, or ends with the lease.
-        let _ = control::tell(&self.dir, &Order::Stop { reason });
     }
 
     /// Ends the sandbox with all it holds; returns when it is gone.

@@ -57,7 +57,9 @@ pub use handle::{Info, Output, Sandbox};
 pub use hold::Held;
 pub use image::{GUEST_HASH, GUEST_SHA256, GuestImage, SCRIPTS_BYTES, SCRIPTS_HASH};
 pub use name::{Name, NameError};
-pub use registry::{Entry, Registry, RegistryConfig, Room, Started, State, Supervisor};
+pub use registry::{
+    Entry, Parked, ParkingNews, Registry, RegistryConfig, Room, Started, State, Supervisor,
+};
 pub use report::{Identity, LimitFact, REPORT_VERSION, Report, WallFact};
 pub use spec::{Backend, Parent, SandboxSpec};
 pub use stream::{Incoming, Input, Stream};

@@ -5,9 +5,9 @@
 //! the registry removes what dead owners left.
 
 mod describe;
+mod entry;
+mod parking;
 mod upkeep;
-
-pub use upkeep::Room;
 
 use crate::backend::{self, Begun, CreateCx};
 use crate::cell::{Cell, Found, Status, read_spec, read_status};
@@ -23,12 +23,17 @@ use crate::{
     fault, sweep, termination, workspace,
 };
 use describe::describe;
+pub use entry::{Entry, Started, State};
 use glovebox_proto::{Code, Fault};
-use serde::{Deserialize, Serialize};
+pub use parking::{Parked, ParkingNews};
+pub(crate) use parking::{
+    drop_excess, is_expired, is_to_be_parked, park, parked, save_memory_layers,
+};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+pub use upkeep::Room;
 
 /// Where the registry lives and how much it allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,71 +69,8 @@ pub struct Registry {
 struct Housekeeping {
     at: Instant,
     kept_slots: Vec<u32>,
-}
-
-/// Where a sandbox stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// It is coming up.
-    Starting,
-    /// It serves.
-    Ready,
-    /// It was ended in order (wall-clock limit, lease); its layers are kept.
-    Stopped,
-    /// Its owner died; its layers are kept.
-    Lost,
-    /// There is none.
-    Gone,
-}
-
-impl std::fmt::Display for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Starting => "starting",
-            Self::Ready => "ready",
-            Self::Stopped => "stopped",
-            Self::Lost => "lost",
-            Self::Gone => "gone",
-        })
-    }
-}
-
-/// One line of the list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Name.
-    pub name: Name,
-    /// State.
-    pub state: State,
-    /// The backend's word; empty when its files cannot be read.
-    pub backend: String,
-    /// Process that owns it, while it lives.
-    pub pid: Option<u32>,
-    /// Whether it lives in its own supervisor, or in the process that made it.
-    pub is_supervised: bool,
-    /// When it was made, in milliseconds since the epoch; 0 when its files cannot be read.
-    pub created_unix_ms: u64,
-    /// Directory it works on, with replacement characters where it is not UTF-8.
-    pub workspace: Option<String>,
-    /// A few words about what was asked for.
-    pub summary: String,
-    /// Why it ended, or what is wrong with its files.
-    pub problem: Option<String>,
-    /// Its own directory.
-    pub dir: PathBuf,
-}
-
-/// What [`Registry::start`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Started {
-    /// It is new.
-    Created,
-    /// It was there already.
-    Existing,
-    /// It was stopped or lost, and lives again on its layers.
-    Resumed,
+    /// What became of parked changes since somebody asked.
+    parking_news: Vec<ParkingNews>,
 }
 
 /// How often a state somebody else is about to change is looked at.
@@ -164,6 +106,7 @@ impl Registry {
             swept: Mutex::new(Housekeeping {
                 at: Instant::now(),
                 kept_slots: Vec::new(),
+                parking_news: Vec::new(),
             }),
         };
         registry.sweep()?;
@@ -398,12 +341,18 @@ impl Registry {
         let sweep::Swept {
             orphans,
             kept_slots,
+            parking_news,
         } = sweep::sweep(&self.layout)?;
-        *lock(&self.swept) = Housekeeping {
-            at: Instant::now(),
-            kept_slots,
-        };
+        let mut swept = lock(&self.swept);
+        swept.at = Instant::now();
+        swept.kept_slots = kept_slots;
+        swept.parking_news.extend(parking_news);
         Ok(orphans)
+    }
+
+    /// What sweeps have parked and dropped since this was asked last.
+    pub fn take_parking_news(&self) -> Vec<ParkingNews> {
+        std::mem::take(&mut lock(&self.swept).parking_news)
     }
 
     /// Waits until the files of the sandboxes that have ended in this process are removed. A sandbox is

@@ -62,6 +62,9 @@ pub struct SandboxSpec {
     /// The sandbox on whose behalf this one is made, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// Whether what it changed is parked when the process that owns it dies.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parks_changes: bool,
 }
 
 /// A supervised sandbox on whose behalf another one is made.
@@ -92,6 +95,7 @@ impl SandboxSpec {
             start_ms: DEFAULT_START_MS,
             lease_ms: None,
             parent: None,
+            parks_changes: false,
         }
     }
 

@@ -6,7 +6,7 @@
 use crate::cell::{Cell, Found, read_status};
 use crate::layout::Layout;
 use crate::process::{self, ProcessRef};
-use crate::registry::is_kept;
+use crate::registry::{self, ParkingNews, is_kept};
 use crate::{Name, backend, checkpoint, control, fault, forced_end, trash};
 use glovebox_proto::Fault;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,8 @@ pub(crate) struct Swept {
     pub(crate) orphans: Vec<Orphan>,
     /// Slots of sandboxes that may be resumed.
     pub(crate) kept_slots: Vec<u32>,
+    /// What was parked, and what of it was dropped.
+    pub(crate) parking_news: Vec<ParkingNews>,
 }
 
 /// Finds everything, touches nothing.
@@ -71,6 +73,24 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
                 // Its files and ids stay its own until it has ended.
                 let slot = read_status(&path).ok().and_then(|status| status.slot);
                 swept.kept_slots.extend(slot);
+                continue;
+            }
+        }
+        if is_removing
+            && registry::parked(&path).is_some_and(|parked| registry::is_expired(&parked))
+        {
+            // What cannot be removed now is tried again by the next sweep.
+            if bury(layout, cell).is_ok() {
+                swept.parking_news.push(ParkingNews::Expired(name.clone()));
+            }
+            continue;
+        }
+        if registry::is_to_be_parked(&cell) {
+            let reason = "the process that owned it died";
+            if is_removing && registry::park(&cell, reason, None).is_ok() {
+                swept.parking_news.push(ParkingNews::Found(name.clone()));
+            } else {
+                // Work is not removed for want of room for a note.
                 continue;
             }
         }
@@ -116,6 +136,9 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
         // What cannot be decided or removed now stays for the next sweep.
         let _ = checkpoint::store::collect_garbage(layout);
         backend::sweep_base(layout);
+        swept
+            .parking_news
+            .extend(registry::drop_excess(layout, None));
     }
     Ok(swept)
 }

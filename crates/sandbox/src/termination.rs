@@ -53,9 +53,9 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<Killed, Fault> {
                 if killed.was == State::Gone {
                     killed.was = match read_status(&dir) {
                         Ok(Status {
-                            state: State::Stopped,
+                            state: state @ (State::Stopped | State::Parked),
                             ..
-                        }) => State::Stopped,
+                        }) => state,
                         _ => State::Lost,
                     };
                 }

@@ -1,5 +1,6 @@
 //! Limits that the kernel does not hold are watched: one thread per process looks at all native
-//! sandboxes in turn and ends one that is over.
+//! sandboxes in turn and ends one that is over. Too much memory ends the command that holds most of it, and the
+//! sandbox only where that does not help (`relief`).
 //!
 //! What is counted: on disk, what the layers list and what processes hold without a name; in memory,
 //! processes and what the kernel keeps for them. Whatever cannot be seen for several looks is taken for a limit
@@ -8,7 +9,11 @@
 mod census;
 mod held;
 mod memory;
+mod relief;
+mod roster;
 mod work;
+
+pub(crate) use roster::add;
 
 use crate::amount::size;
 use crate::forced_end;
@@ -27,8 +32,8 @@ use glovebox_proto::Fault;
 use held::Held;
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::{self, Thread};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time between two looks at the same sandbox that is far from its limits.
@@ -40,6 +45,8 @@ const DUTY: u32 = 20;
 
 /// A look at something that cannot be seen is repeated this often before it counts.
 const UNSEEN_LOOKS: u32 = 5;
+/// Commands that are ended one after the other before the sandbox is.
+const MAX_RELIEFS: u32 = 3;
 /// How long the process that looks from inside may take.
 const INSIDE_DEADLINE: Duration = Duration::from_secs(20);
 
@@ -70,6 +77,10 @@ pub(crate) struct Watched {
     frozen: Mutex<Settled>,
     instruments: Mutex<Instruments>,
     breach: Mutex<Option<String>>,
+    /// Commands that were ended for want of memory.
+    relieved: AtomicU64,
+    /// Looks that found as many processes and threads as the limit allows.
+    full_looks: AtomicU64,
     progress: Mutex<Progress>,
 }
 
@@ -78,6 +89,8 @@ pub(crate) struct Watched {
 struct Progress {
     /// Looks in a row that did not see everything.
     unseen: u32,
+    /// Commands that were ended one after the other without getting below the memory limit.
+    reliefs: u32,
     /// When the last one was, and how much room was left below each limit.
     last: Option<(Instant, Room)>,
 }
@@ -95,6 +108,8 @@ enum Finding {
     Below(Room),
     /// A limit was passed.
     Exceeded(String),
+    /// The memory limit was passed.
+    OverMemory(String),
     /// It cannot be told; why not, as a phrase that follows "because".
     Unseen(String),
 }
@@ -131,6 +146,8 @@ impl Watched {
             layers: (spec.layers == Layers::Disk).then(|| place.layers.clone()),
             instruments: Mutex::new(instruments),
             breach: Mutex::new(None),
+            relieved: AtomicU64::new(0),
+            full_looks: AtomicU64::new(0),
             progress: Mutex::default(),
         }
     }
@@ -140,12 +157,22 @@ impl Watched {
         *lock(&self.frozen) = Settled::new(frozen);
     }
 
-    /// Times the kernel ended one of its processes for want of memory.
+    /// Times one of its processes was ended for want of memory.
     pub(crate) fn oom_kills(&self) -> u64 {
-        lock(&self.instruments)
+        let by_kernel = lock(&self.instruments)
             .group
             .as_ref()
-            .map_or(0, Cgroup::oom_kills)
+            .map_or(0, Cgroup::oom_kills);
+        by_kernel.saturating_add(self.relieved.load(Ordering::Relaxed))
+    }
+
+    /// Times it was refused another process because of the limit on them.
+    pub(crate) fn forks_refused(&self) -> u64 {
+        let counted = lock(&self.instruments)
+            .group
+            .as_ref()
+            .map_or(0, Cgroup::forks_refused);
+        counted.saturating_add(self.full_looks.load(Ordering::Relaxed))
     }
 
     /// Why it was ended, if the watch ended it.
@@ -294,7 +321,7 @@ impl Watched {
         let exact = memory::proportional_bytes(processes, &held.memory_files)
             .map_or(quick, |bytes| bytes.saturating_add(kernel_bytes));
         max.checked_sub(exact).map(Some).ok_or_else(|| {
-            Finding::Exceeded(format!(
+            Finding::OverMemory(format!(
                 "it used more than its memory limit of {}",
                 size(max)
             ))
@@ -316,10 +343,29 @@ impl Watched {
         Ok(counters.saturating_add(layers))
     }
 
+    /// Ends the command that holds most memory. False when there is none.
+    fn end_largest_command(&self) -> bool {
+        let Some(command) = relief::largest_command(self.init.pid) else {
+            return false;
+        };
+        // Counted first: whoever hears of the command's end finds the reason.
+        self.relieved.fetch_add(1, Ordering::Relaxed);
+        command.end();
+        true
+    }
+
     fn look(&self) -> Finding {
         let Some(processes) = processes_of(self.init.pid) else {
             return Finding::Unseen("it has too many processes".to_owned());
         };
+        let tasks: usize = processes.iter().map(|process| process.threads.len()).sum();
+        if self
+            .limits
+            .pids
+            .is_some_and(|max| tasks as u64 >= u64::from(max))
+        {
+            self.full_looks.fetch_add(1, Ordering::Relaxed);
+        }
         let shm = lock(&self.instruments)
             .counters
             .as_ref()
@@ -347,6 +393,13 @@ impl Watched {
         let mut progress = lock(&self.progress);
         match finding {
             Finding::Exceeded(reason) => Err(reason),
+            Finding::OverMemory(reason) => {
+                if progress.reliefs >= MAX_RELIEFS || !self.end_largest_command() {
+                    return Err(reason);
+                }
+                progress.reliefs += 1;
+                Ok(SHORT_TICK)
+            }
             Finding::Unseen(why) => {
                 progress.unseen += 1;
                 if progress.unseen < UNSEEN_LOOKS {
@@ -372,6 +425,7 @@ impl Watched {
                 });
                 *progress = Progress {
                     unseen: 0,
+                    reliefs: 0,
                     last: Some((now, room)),
                 };
                 Ok(pause)
@@ -407,91 +461,6 @@ pub(crate) fn remedy(breach: &str) -> Option<String> {
         .into_iter()
         .find(|limit| breach.contains(&format!("{limit} limit")))
         .map(|limit| format!("raise the limit with `--{limit}`, or `{limit}` in glovebox.toml"))
-}
-
-/// Puts a sandbox under watch until it is dropped, if one of its limits needs that.
-pub(crate) fn add(watched: &Arc<Watched>) {
-    if !watched.needs_watching() {
-        return;
-    }
-    let roster = roster();
-    lock(&roster.entries).push(Entry {
-        sandbox: Arc::downgrade(watched),
-        next: Instant::now() + TICK,
-    });
-    roster.thread.unpark();
-}
-
-#[derive(Debug)]
-struct Entry {
-    sandbox: Weak<Watched>,
-    next: Instant,
-}
-
-#[derive(Debug)]
-struct Roster {
-    entries: Arc<Mutex<Vec<Entry>>>,
-    thread: Thread,
-}
-
-fn roster() -> &'static Roster {
-    static ROSTER: OnceLock<Roster> = OnceLock::new();
-    ROSTER.get_or_init(|| {
-        let entries = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&entries);
-        let builder = thread::Builder::new()
-            .name("limits".to_owned())
-            .stack_size(128 << 10);
-        // Without the thread there is nobody to hold the limits; `thread::park` below would never
-        // be reached, so the current thread stands in and the report's word would be untrue.
-        let thread = match builder.spawn(move || watch(&seen)) {
-            Ok(handle) => handle.thread().clone(),
-            Err(_) => thread::current(),
-        };
-        Roster { entries, thread }
-    })
-}
-
-fn watch(entries: &Mutex<Vec<Entry>>) {
-    loop {
-        let now = Instant::now();
-        let due: Vec<Arc<Watched>> = {
-            let mut entries = lock(entries);
-            entries.retain(|entry| entry.sandbox.strong_count() > 0);
-            entries
-                .iter()
-                .filter(|entry| entry.next <= now)
-                .filter_map(|entry| entry.sandbox.upgrade())
-                .collect()
-        };
-        for sandbox in due {
-            let began = Instant::now();
-            let outcome = sandbox.exceeded();
-            let pause = outcome.as_ref().map_or(TICK, |pause| *pause);
-            let next = Instant::now() + (began.elapsed() * DUTY).max(pause);
-            let is_over = outcome.is_err();
-            if let Err(reason) = outcome {
-                *lock(&sandbox.breach) = Some(reason);
-                // Its owner hears of it by the end of the link, and whether it worked.
-                let _ = sandbox.end();
-            }
-            let mut entries = lock(entries);
-            if is_over {
-                entries
-                    .retain(|entry| !std::ptr::eq(entry.sandbox.as_ptr(), Arc::as_ptr(&sandbox)));
-            } else if let Some(entry) = entries
-                .iter_mut()
-                .find(|entry| std::ptr::eq(entry.sandbox.as_ptr(), Arc::as_ptr(&sandbox)))
-            {
-                entry.next = next;
-            }
-        }
-        let next = lock(entries).iter().map(|entry| entry.next).min();
-        match next {
-            Some(next) => thread::park_timeout(next.saturating_duration_since(Instant::now())),
-            None => thread::park(),
-        }
-    }
 }
 
 #[cfg(test)]

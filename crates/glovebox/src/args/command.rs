@@ -15,15 +15,16 @@ use std::path::PathBuf;
         The directory you are in appears inside as /workspace. The command reads and writes it freely; \
         your files stay as they are until you take the changes over: on a terminal you are asked when it \
         has ended, --apply auto and --sync-on-success take them without asking, --patch writes them to a \
-        file. What is not taken is gone (unless you keep the sandbox with --keep). Standard input, \
-        output and error are the command's own; so is the exit code. A failure of glovebox itself exits \
+        file. Where nobody is asked and nothing was said, changes are parked for a day, with a line that \
+        says how to take them; --apply never drops them. Standard input, output and error are the \
+        command's own; so is the exit code. A failure of glovebox itself exits \
         125, a timeout 124, a change that conflicts with your own 3 if the command succeeded.",
     after_help = "Examples:\n  \
         glovebox run -- npm test\n  \
         glovebox run --memory 2GiB --timeout 10m -- cargo test --offline\n  \
         glovebox run --apply auto -- sed -i s/foo/bar/ src/main.c\n  \
         glovebox run --patch fix.patch -- ./agent.sh\n  \
-        glovebox run --tty -- bash\n  \
+        glovebox run -- bash\n  \
         glovebox run --keep try -- make\n  \
         cat data.csv | glovebox run -- python3 clean.py > clean.csv"
 )]
@@ -34,14 +35,17 @@ pub(crate) struct RunArgs {
     /// Start the command in this directory inside [default: /workspace]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// Give the command a terminal (for shells, editors, debuggers)
+    /// Give the command a terminal, which it gets by itself when standard input, output and error are terminals
     #[arg(short, long)]
     pub tty: bool,
+    /// Give the command no terminal, only streams
+    #[arg(long, conflicts_with = "tty")]
+    pub no_tty: bool,
     /// Keep the sandbox under this name when the command has ended
     #[arg(long, value_name = "NAME")]
     pub keep: Option<String>,
     /// Take the changes over when the command has ended: ask, auto or never [default: ask on a
-    /// terminal, otherwise never]
+    /// terminal, otherwise park them for a day]
     #[arg(long, value_name = "WHEN", value_parser = parse_apply, help_heading = "Workspace")]
     pub apply: Option<Apply>,
     /// Write the changes to this file, as a patch for `git apply`
@@ -68,8 +72,8 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Start a named sandbox that stays until it is killed.\n\n\
-        If one of this name runs already, it is used: `start` is safe to repeat. Its files live on \
-        disk; its processes live as long as it runs.",
+        If one of this name runs already with the same settings, it is used: `start` is safe to repeat. \
+        With other settings it is an error that names them. Its files live on disk; its processes live as long as it runs.",
     after_help = "Examples:\n  \
         glovebox start work\n  \
         glovebox exec work -- npm ci\n  \
@@ -101,8 +105,8 @@ pub(crate) struct ListArgs {
 #[command(
     long_about = "Run a command in a named sandbox.\n\n\
         Flags of glovebox come before NAME or before `--`; everything after the command's first word \
-        belongs to the command. Standard input is empty unless --stdin or --tty is given, so a command \
-        that asks a question fails at once instead of hanging.",
+        belongs to the command. On a terminal the command has one. Elsewhere its standard input is empty \
+        unless --stdin is given, so a command that asks a question fails at once instead of hanging.",
     after_help = "Examples:\n  \
         glovebox exec work -- ls -la\n  \
         glovebox exec work npm test\n  \
@@ -122,9 +126,12 @@ pub(crate) struct ExecArgs {
     /// Pass standard input on
     #[arg(short = 'i', long)]
     pub stdin: bool,
-    /// Give the command a terminal
+    /// Give the command a terminal, which it gets by itself when standard input, output and error are terminals
     #[arg(short, long, conflicts_with = "json")]
     pub tty: bool,
+    /// Give the command no terminal, only streams
+    #[arg(long, conflicts_with = "tty")]
+    pub no_tty: bool,
     /// Leave processes running that outlive the command
     #[arg(long)]
     pub keep_background: bool,

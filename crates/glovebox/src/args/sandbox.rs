@@ -95,22 +95,23 @@ pub(crate) struct SandboxArgs {
     /// Give the command a variable: with a value, or with the one you have
     #[arg(long = "env", short = 'e', value_name = "NAME[=VALUE]", value_parser = EnvArg::parser())]
     pub env: Vec<EnvArg>,
-    /// Memory of all processes together [default: 512MiB]
+    /// Memory of all processes together [default: half of the machine's, at least
+    /// 2GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub memory: Option<Size>,
-    /// CPU time per second, in CPUs [default: 1]
+    /// CPU time per second, in CPUs [default: all]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub cpus: Option<Cpus>,
-    /// Processes and threads [default: 1024]
+    /// Processes and threads [default: 4096]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub pids: Option<Count>,
-    /// Bytes written, all files together [default: 1GiB]
+    /// Bytes written, all files together [default: 10GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub disk: Option<Size>,
     /// Size of one file [default: none]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub file_size: Option<Size>,
-    /// Time until it is ended: `run` [default: 300s, none with --tty], `start` [default: none]
+    /// Time until it is ended [default: none]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub timeout: Option<Span>,
     /// Fail when this limit cannot be enforced here: memory, cpu, pids, disk, file-size or wall

@@ -1,6 +1,6 @@
 //! `glovebox exec`: a command in a named sandbox.
 
-use super::{Cx, command_words, exit_code, explain_limits, run::stand_in};
+use super::{Cx, command_words, exit_code, limit_end, run::stand_in};
 use crate::args::ExecArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
@@ -23,8 +23,9 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
         let (sandbox, exec) = prepare(cx, args)?;
         let signals = Signals::take_over()?;
         let timeout_ms = exec.timeout_ms;
-        let ended = if args.stdin || args.tty {
-            stand_in(&sandbox, exec, args.tty, &signals)?
+        let is_tty = args.tty || (!args.no_tty && session::is_interactive());
+        let ended = if args.stdin || is_tty {
+            stand_in(&sandbox, exec, is_tty, &signals)?
         } else {
             let mut sink = session::Passthrough::default();
             carry(
@@ -38,7 +39,10 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
         };
         return match ended {
             Ended::Exited(report) => {
-                explain_limits(cx.talk, &report, timeout_ms, None);
+                let name = &sandbox.info().name;
+                limit_end::explain(cx.talk, &report, timeout_ms, || {
+                    cx.user_registry().ok()?.spec(name).ok()
+                });
                 Ok(exit_code(&report))
             }
             Ended::Detached => Ok(0),
@@ -154,6 +158,7 @@ pub(super) fn add_report(data: &mut Map<String, Value>, report: &ExitReport) {
         "signal": signal,
         "timed_out": report.timed_out,
         "oom": report.oom,
+        "fork_refused": report.fork_refused,
         "wall_ms": ms(report.wall_us),
         "user_ms": ms(report.user_us),
         "system_ms": ms(report.system_us),

@@ -128,10 +128,11 @@ fn fitted(project: &Path) -> String {
         Some(memory) => {
             let _ = writeln!(
                 text,
-                "# The usual 512MiB is too little for most builds of this kind.\n# memory = \"{memory}\"\n# disk = \"8GiB\"\n# cpus = \"2\""
+                "# Usually half of the machine's memory, all processors and 10GiB of disk. A build of this kind wants at \
+                 least {memory}.\n# memory = \"{memory}\"\n# disk = \"20GiB\"\n# cpus = \"2\""
             );
         }
-        None => text.push_str("# memory = \"512MiB\"\n# disk = \"1GiB\"\n# cpus = \"1\"\n"),
+        None => text.push_str("# Usually half of the machine's memory, all processors and 10GiB of disk.\n# memory = \"2GiB\"\n# disk = \"1GiB\"\n# cpus = \"1\"\n"),
     }
     text.push_str(
         "\n[sync.push]\n# Files that stay out of the sandbox, as in .gitignore. Files that look like secrets do anyway.\n\

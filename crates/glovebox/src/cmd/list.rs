@@ -48,6 +48,12 @@ pub(crate) fn run(cx: &Cx, args: &ListArgs) -> CommandResult {
             ],
             &rows,
         ))?;
+        if entries.iter().any(|entry| entry.state == State::Parked) {
+            cx.talk.note(
+                "parked are changes nobody has decided about: `glovebox pull NAME` takes them over, `glovebox kill \
+                 NAME` drops them; they stay for a day",
+            );
+        }
     }
     Ok(0)
 }
@@ -75,6 +81,7 @@ pub(super) const fn state_word(state: State) -> &'static str {
         State::Starting => "starting",
         State::Ready => "ready",
         State::Stopped => "stopped",
+        State::Parked => "parked",
         State::Lost => "lost",
         State::Gone => "gone",
     }

@@ -18,11 +18,13 @@ pub(crate) mod help;
 pub(crate) mod info;
 pub(crate) mod init;
 pub(crate) mod kill;
+mod limit_end;
 mod limit_note;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod mcp;
+mod park;
 pub(crate) mod prune;
 pub(crate) mod pull;
 pub(crate) mod push;
@@ -44,7 +46,7 @@ use crate::args::{GlobalArgs, SandboxArgs};
 use crate::config::{self as settings, Settings, Sources};
 use crate::exit::{CommandError, TIMED_OUT};
 use crate::host::{self, Surroundings};
-use crate::render::{Talk, one_of, plural};
+use crate::render::{Talk, one_of};
 use crate::wanted::Wanted;
 use glovebox_proto::ExitReport;
 use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
@@ -123,6 +125,7 @@ impl Cx {
             max_sandboxes,
         })?;
         prune::remove_temporary(&registry);
+        park::tell_news(self, &registry.take_parking_news());
         Ok(registry)
     }
 
@@ -284,50 +287,6 @@ fn exit_code(report: &ExitReport) -> u8 {
         TIMED_OUT
     } else {
         (report.exit.shell_code() & 0xff) as u8
-    }
-}
-
-/// Says which limit ended a command, and the flag that raises it. That is said even with `--quiet`:
-/// the command did not fail by itself.
-fn explain_limits(talk: Talk, report: &ExitReport, timeout_ms: Option<u64>, memory: Option<u64>) {
-    use crate::render::{limit_value, say};
-    use crate::units::Span;
-    use glovebox_sandbox::jail::spec::LimitKind;
-    if report.timed_out {
-        let span = timeout_ms.map_or_else(String::new, |ms| format!(" after {}", Span(Some(ms))));
-        say(format_args!(
-            "glovebox: the command was ended{span}: raise the limit with --timeout"
-        ));
-    }
-    if report.oom {
-        let limit = memory.map_or_else(String::new, |bytes| {
-            format!(" of {}", limit_value(LimitKind::Memory, bytes))
-        });
-        say(format_args!(
-            "glovebox: the memory limit{limit} was reached: raise it with --memory"
-        ));
-    }
-    if report.killed > 0 {
-        talk.detail(format_args!(
-            "{} outlived the command and {} ended",
-            plural(report.killed as usize, "process", "processes"),
-            if report.killed == 1 { "was" } else { "were" }
-        ));
-    }
-}
-
-/// Adds the flag that raises the limit to the failure of a sandbox that was ended for exceeding one.
-/// The library says which limit it was and knows no flags.
-fn name_the_flag(error: CommandError) -> CommandError {
-    let message = &error.fault.message;
-    let flag = ["disk", "memory"]
-        .into_iter()
-        .find(|limit| message.contains(&format!("{limit} limit")));
-    match flag {
-        Some(flag) if error.fault.remedy.is_none() => {
-            error.remedy(format!("raise the limit with --{flag}"))
-        }
-        _ => error,
     }
 }
 

@@ -1,17 +1,18 @@
 //! `glovebox run`: one command in a sandbox of its own.
 
+use super::park::{self, ParkOutcome};
 use super::run_json::Captured;
-use super::{Cx, command_words, destroy, exit_code, explain_limits};
-use crate::args::{Apply, RunArgs, WorkspaceMode};
+use super::{Cx, command_words, destroy, exit_code, limit_end};
+use crate::args::{Apply, BackendKind, RunArgs, WorkspaceMode};
 use crate::config::Settings;
-use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
+use crate::exit::{CONFLICT, CommandError, CommandResult, Kind, OWN_FAILURE};
 use crate::render::{self, Meter};
 use crate::session::{self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Signals, carry};
 use crate::sync::after::{self, After, Settled, When};
 use crate::sync::{BaseIndex, copied};
 use crate::wanted::{self, Wanted};
 use glovebox_proto::{Code, Exec, Fault, Request, Stdin, limits::MAX_TIMEOUT_MS};
-use glovebox_sandbox::{Registry, Report, Sandbox, Started, Supervisor};
+use glovebox_sandbox::{Name, Registry, Report, Sandbox, Started, Supervisor};
 use serde_bytes::ByteBuf;
 use std::fs::File;
 use std::io::Write;
@@ -19,8 +20,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Deadline of a command that nobody set one for and nobody sits before.
-const USUAL_TIMEOUT_MS: u64 = 300_000;
 /// The sandbox outlives its command's deadline by this much, so that the deadline is what is reported.
 const WALL_MARGIN_MS: u64 = 10_000;
 
@@ -44,12 +43,14 @@ pub(super) fn run_command(
     if !settings.can_collect() {
         refuse_meaningless(args, &settings)?;
     }
-    let timeout_ms = wanted::deadline_ms(&settings, (!args.tty).then_some(USUAL_TIMEOUT_MS));
+    let timeout_ms = wanted::deadline_ms(&settings);
     let wall_ms = timeout_ms
         .filter(|_| keep.is_none())
         .map(|ms| (ms + WALL_MARGIN_MS).min(MAX_TIMEOUT_MS));
     let Wanted { spec, .. } = &{
-        let wanted = wanted::wanted(&settings, &cx.host, &project, wall_ms)?;
+        let mut wanted = wanted::wanted(&settings, &cx.host, &project, wall_ms)?;
+        wanted.spec.parks_changes =
+            settings.can_collect() && keep.is_none() && args.apply != Some(Apply::Never);
         if !args.explain {
             cx.announce(&wanted, &settings, &project);
         }
@@ -74,7 +75,7 @@ pub(super) fn run_command(
     let signals = Signals::take_over()?;
     let registry = cx.registry(&settings)?;
     let sandbox = match &keep {
-        None => registry.create(spec, None)?,
+        None => registry.create(spec, Some(Name::random("run")))?,
         Some(name) => keep_under(&registry, spec, name)?,
     };
     let sandbox = Arc::new(sandbox);
@@ -103,75 +104,130 @@ pub(super) fn run_command(
 
     let ended = match &mut captured {
         Some(captured) => captured.carry(&sandbox, exec, &signals),
-        None => stand_in(&sandbox, exec, args.tty, &signals),
-    };
-    let code = match ended {
-        Ok(Ended::Exited(report)) => {
-            explain_limits(cx.talk, &report, timeout_ms, settings.memory.value.0);
-            Ok(exit_code(&report))
+        None => {
+            let is_tty = args.tty || (!args.no_tty && session::is_interactive());
+            stand_in(&sandbox, exec, is_tty, &signals)
         }
-        Ok(Ended::Detached) => Ok(0),
-        Err(error) => Err(super::name_the_flag(error)),
     };
     // Whatever was not written down by now is done without.
     drop(index);
-    let kept_as = keep.as_ref().map(glovebox_sandbox::Name::as_str);
-    let settled = if settings.can_collect() && !matches!(&code, Err(error) if is_gone(error)) {
+    let (code, loss) = match ended {
+        Ok(Ended::Exited(report)) => {
+            limit_end::explain(cx.talk, &report, timeout_ms, || Some(spec.clone()));
+            (exit_code(&report), None)
+        }
+        Ok(Ended::Detached) => (0, None),
+        Err(error) => {
+            let error = limit_end::name_the_flag(error);
+            let (code, kind) = (error.stand_in_code(), error.kind);
+            match &mut captured {
+                Some(captured) => captured.failure = Some(error),
+                // Said now: what follows may be a question about what the command has left.
+                None if kind != Kind::Interrupted => cx.talk.error(&error),
+                None => {}
+            }
+            (code, Some(kind))
+        }
+    };
+    let settled = if settings.can_collect() && !is_copy_lost(cx, &sandbox, loss) {
         let after = After {
             when,
             patch: args.patch.as_deref(),
-            kept_as,
+            kept_as: keep.as_ref().map(Name::as_str),
             is_still: keep.is_none(),
-            can_stay: settings.has_layers_on_disk(),
-            is_success: matches!(code, Ok(0)),
+            can_stay: settings.backend.value == BackendKind::Native,
+            is_success: code == 0,
         };
         after::settle(cx, &sandbox, &settings, after, &signals)
     } else {
         Ok(Settled::Done)
     };
-    match (kept_as, &settled) {
-        (Some(name), _) => cx.talk.note(format_args!(
-            "the sandbox is kept: `glovebox exec {name} -- COMMAND`, `glovebox attach {name}`, `glovebox kill {name}`"
-        )),
-        (None, Ok(Settled::Done | Settled::Conflicts)) => {
+    Ok(match keep {
+        Some(name) => leave_kept(cx, &registry, &name, code, settled),
+        None => leave(cx, sandbox, code, settled),
+    })
+}
+
+/// Ends a sandbox that was for one command, or leaves its changes where they can be found. Gives the exit code.
+fn leave(cx: &Cx, sandbox: Arc<Sandbox>, code: u8, settled: Result<Settled, CommandError>) -> u8 {
+    let (park, failure) = match settled {
+        Ok(settled @ (Settled::Done | Settled::Conflicts)) => {
             copied::clean(&sandbox);
             destroy(cx.talk, sandbox);
+            return exit_code_of(code, settled);
         }
-        (None, Ok(Settled::Keep)) => keep_for_later(cx, sandbox, "its changes were kept for later"),
-        (None, Err(error)) => {
+        Ok(Settled::Keep) => {
+            park::keep(cx, sandbox, "its changes were kept for later");
+            return code;
+        }
+        Ok(Settled::Undecided(count)) => (
+            park::park(cx, sandbox, "nobody decided about its changes", count),
+            None,
+        ),
+        Err(error) => {
             // Without these words the work would be lost without anybody noticing.
-            cx.talk.error(error);
-            keep_for_later(cx, sandbox, "its changes could not be taken over");
+            cx.talk.error(&error);
+            let reason = "its changes could not be taken over";
+            (park::park(cx, sandbox, reason, None), Some(error))
+        }
+    };
+    match (code, park, failure) {
+        (0, _, Some(error)) => error.stand_in_code(),
+        (0, ParkOutcome::Failed, None) => OWN_FAILURE,
+        (code, ..) => code,
+    }
+}
+
+/// Says where a sandbox is that stays under a name. Gives the exit code.
+fn leave_kept(
+    cx: &Cx,
+    registry: &Registry,
+    name: &Name,
+    code: u8,
+    settled: Result<Settled, CommandError>,
+) -> u8 {
+    if matches!(registry.entry(name), Ok(Some(_))) {
+        cx.talk.note(format_args!(
+            "the sandbox is kept: `glovebox exec {name} -- COMMAND`, `glovebox attach {name}`, `glovebox kill {name}`"
+        ));
+    }
+    match settled {
+        Ok(settled) => exit_code_of(code, settled),
+        Err(error) => {
+            cx.talk.error(&error);
+            if code == 0 {
+                error.stand_in_code()
+            } else {
+                code
+            }
         }
     }
-    match (code, settled) {
-        (Ok(0), Ok(Settled::Conflicts)) => Ok(CONFLICT),
-        (Ok(0), Err(error)) => Ok(error.stand_in_code()),
-        (code, _) => code,
+}
+
+fn exit_code_of(code: u8, settled: Settled) -> u8 {
+    if code == 0 && settled == Settled::Conflicts {
+        CONFLICT
+    } else {
+        code
     }
 }
 
-/// Whether there is no sandbox any more whose changes could be looked at.
-fn is_gone(error: &CommandError) -> bool {
-    error.kind == Kind::Lost
-}
-
-/// Stops a sandbox and keeps its files under the name it has.
-fn keep_for_later(cx: &Cx, sandbox: Arc<Sandbox>, reason: &str) {
-    let name = sandbox.info().name.clone();
-    // The signal thread lets go of it as soon as the command has ended.
-    let kept = Arc::into_inner(sandbox).map(|sandbox| sandbox.keep(reason));
-    match kept {
-        Some(Ok(())) => cx.talk.warning(format_args!(
-            "the sandbox is kept, your files are as before: `glovebox diff {name}`, `glovebox pull {name}`, \
-             `glovebox kill {name}`"
-        )),
-        Some(Err(fault)) => cx.talk.warning(format_args!(
-            "the sandbox could not be kept ({}); its changes are gone",
-            render::escape_text(&fault.message)
-        )),
-        None => cx.talk.warning("the sandbox is still in use; its changes are gone"),
+/// Whether the changes are in a copy that cannot be reached any more; says where that is.
+fn is_copy_lost(cx: &Cx, sandbox: &Sandbox, loss: Option<Kind>) -> bool {
+    let is_lost = loss == Some(Kind::Lost) && copied::Origin::read(sandbox.dir()).is_some();
+    if is_lost {
+        let place = match copied::start_dir(sandbox) {
+            Some(dir) => format!(
+                "; the copy of the project stays where the carrier leads, in `{}`",
+                render::escape(&dir)
+            ),
+            None => String::new(),
+        };
+        cx.talk.warning(format_args!(
+            "what the command changed cannot be collected any more{place}"
+        ));
     }
+    is_lost
 }
 
 /// Runs `exec` with our own streams as the command's.

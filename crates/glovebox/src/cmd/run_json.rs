@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub(super) struct Captured {
     output: Capture,
     report: Option<ExitReport>,
+    /// What kept the command from ending by itself.
+    pub(super) failure: Option<CommandError>,
 }
 
 impl Captured {
@@ -53,8 +55,13 @@ pub(super) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
     let mut captured = Captured {
         output: Capture::new(MAX_CAPTURED_BYTES),
         report: None,
+        failure: None,
     };
     let ended = run_command(cx, args, Some(&mut captured));
+    let ended = match captured.failure.take() {
+        Some(error) => Err(error),
+        None => ended,
+    };
     let mut data = Map::new();
     data.insert("name".to_owned(), args.keep.clone().into());
     data.insert("command".to_owned(), words(&args.command).into());

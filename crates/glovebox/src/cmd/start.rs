@@ -19,7 +19,7 @@ pub(crate) fn wanted_named(
     settings: &Settings,
     project: &Path,
 ) -> Result<Wanted, CommandError> {
-    let wall_ms = wanted::deadline_ms(settings, None);
+    let wall_ms = wanted::deadline_ms(settings);
     let mut wanted = wanted::wanted(settings, &cx.host, project, wall_ms)?;
     for var in wanted::command_env(settings.env.iter().map(|var| &var.value), &cx.host)? {
         let text = |bytes: Vec<u8>| {

@@ -245,10 +245,7 @@ impl Settings {
             "file_size" => one(&self.file_size),
             "timeout" => match self.timeout.value {
                 Some(span) => word(span.to_string(), &self.timeout.origin),
-                None => word(
-                    "300s for `run`, otherwise none".to_owned(),
-                    &self.timeout.origin,
-                ),
+                None => word("none".to_owned(), &self.timeout.origin),
             },
             "require" => many(&self.require, ToString::to_string),
             "layers" => word(

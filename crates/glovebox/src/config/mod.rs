@@ -9,6 +9,7 @@
 //! ([`keys::KEYS`]); outside a native sandbox that is more.
 
 mod agent;
+mod defaults;
 mod file;
 mod key;
 mod keys;
@@ -161,10 +162,10 @@ impl Default for Settings {
             workspace: Sourced::default(None),
             sync: Sync::default(),
             agent: Agent::default(),
-            memory: Sourced::default(Size(Some(512 << 20))),
-            cpus: Sourced::default(Cpus(Some(1000))),
-            pids: Sourced::default(Count(Some(1024))),
-            disk: Sourced::default(Size(Some(1 << 30))),
+            memory: Sourced::default(Size(Some(defaults::memory_bytes()))),
+            cpus: Sourced::default(Cpus(None)),
+            pids: Sourced::default(Count(Some(defaults::PIDS))),
+            disk: Sourced::default(Size(Some(defaults::DISK_BYTES))),
             file_size: Sourced::default(Size(None)),
             timeout: Sourced::default(None),
             require: Vec::new(),

@@ -196,13 +196,10 @@ pub(super) fn less_of_one_file(new: &Settings, user: &Settings) -> Option<String
     raised(&new.file_size, &user.file_size, |size| size.0)
 }
 
-/// Where the user set no time, each command has its own, which builds and tests often exceed; but it ends.
+/// Where the user set no time there is no limit.
 pub(super) fn less_time(new: &Settings, user: &Settings) -> Option<String> {
-    let new_ms = new.timeout.value.and_then(|span| span.0);
-    match user.timeout.value {
-        Some(span) => when(is_higher(new_ms, span.0), "gives commands more time"),
-        None => when(new_ms.is_none(), "takes the time limit away"),
-    }
+    let ms = |settings: &Settings| settings.timeout.value.and_then(|span| span.0);
+    when(is_higher(ms(new), ms(user)), "gives commands more time")
 }
 
 /// In memory, less stays behind; on disk, more does.

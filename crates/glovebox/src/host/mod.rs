@@ -2,6 +2,7 @@
 //! current directory and the home directory. Everything below the binary gets these as values.
 
 mod environment;
+mod machine;
 mod project;
 mod state;
 mod toolchains;
@@ -9,6 +10,7 @@ mod toolchains;
 pub(crate) use environment::{
     base_environment, carrier_environment, host_environment, is_shown, visible_path,
 };
+pub(crate) use machine::memory_bytes;
 pub(crate) use project::project_dir;
 pub(crate) use state::state_dir;
 pub(crate) use toolchains::{Toolchain, find as find_toolchains};

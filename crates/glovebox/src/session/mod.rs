@@ -17,7 +17,9 @@ pub(crate) use input::is_null_device;
 pub(crate) use output::{Capture, JsonLines, Passthrough, Sink};
 pub(crate) use screen::Screen;
 pub(crate) use signals::{OnSignal, OnWish, Signals};
-pub(crate) use terminal::{RawMode, restore as restore_terminal, size as terminal_size};
+pub(crate) use terminal::{
+    RawMode, is_interactive, restore as restore_terminal, size as terminal_size,
+};
 
 use crate::exit::{CommandError, Kind};
 use glovebox_proto::{Channel, Code, ExitReport, Fault, Reply, Request};

@@ -9,6 +9,7 @@ use crate::exit::CommandError;
 use glovebox_proto::WindowSize;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+use std::io::IsTerminal as _;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
@@ -21,6 +22,18 @@ const UNDO_WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000_000,
 };
+
+/// Whether standard input, output and error are terminals, and this process may use the first.
+pub(crate) fn is_interactive() -> bool {
+    let stdin = rustix::stdio::stdin();
+    // A background job that changes its terminal is stopped (tcsetattr(3)).
+    let is_in_foreground =
+        || rustix::termios::tcgetpgrp(stdin).is_ok_and(|group| group == rustix::process::getpgrp());
+    std::io::stdin().is_terminal()
+        && std::io::stdout().is_terminal()
+        && std::io::stderr().is_terminal()
+        && is_in_foreground()
+}
 
 /// A terminal in raw mode; dropping it restores the terminal.
 #[derive(Debug)]

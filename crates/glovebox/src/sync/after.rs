@@ -26,6 +26,8 @@ pub(crate) enum When {
     OnSuccess,
     /// Not now: the sandbox stays if something changed.
     Later,
+    /// Nobody said: what changed is parked.
+    Park,
     /// Not at all.
     Never,
 }
@@ -38,7 +40,10 @@ impl When {
             Some(Apply::Auto) => Self::Always,
             None if args.sync_on_success || settings.sync.on_success.value => Self::OnSuccess,
             None if args.patch.is_none() && !args.json && question::is_possible() => Self::Ask,
-            Some(Apply::Never) | None => Self::Never,
+            // The patch is how they are taken.
+            None if args.patch.is_some() => Self::Never,
+            None => Self::Park,
+            Some(Apply::Never) => Self::Never,
         }
     }
 }
@@ -52,6 +57,8 @@ pub(crate) enum Settled {
     Conflicts,
     /// The user wants the sandbox to stay.
     Keep,
+    /// Nobody has decided about so many changes; `None` when they could not be counted.
+    Undecided(Option<usize>),
 }
 
 /// The end of one run.
@@ -88,10 +95,18 @@ pub(crate) fn settle(
         &texts(&settings.sync.pull_include),
     )?;
     let mut meter = Meter::new(cx.talk, false, signals);
-    let taken = collect_own(sandbox, &filter, after.is_still, &mut |progress| {
+    let collected = collect_own(sandbox, &filter, after.is_still, &mut |progress| {
         meter.tick(progress)
-    })?;
+    });
     meter.clear();
+    let taken = match collected {
+        // To be parked they need not be read; what is wrong with them is said to whoever takes them over.
+        Err(error) if after.when == When::Park && after.kept_as.is_none() => {
+            cx.talk.detail(render::escape_text(&error.fault.message));
+            return Ok(Settled::Undecided(None));
+        }
+        collected => collected?,
+    };
     super::tell_unheld(cx.talk, &taken);
     if let Some(file) = after.patch {
         patch_file::write(&taken.collected, file, &cx.host)?;
@@ -100,7 +115,7 @@ pub(crate) fn settle(
     let is_wanted = match after.when {
         When::Ask | When::Always => true,
         When::OnSuccess => after.is_success,
-        When::Later | When::Never => false,
+        When::Later | When::Park | When::Never => false,
     };
     if taken.collected.set.changes.is_empty() {
         super::tell_refused(cx.talk, &taken.collected.set.refused);
@@ -111,9 +126,15 @@ pub(crate) fn settle(
             show_changes(cx, &taken);
             return Ok(Settled::Keep);
         }
+        let is_dropped = after.when == When::Never;
         leave(cx, &taken, after, is_shown);
-        return Ok(Settled::Done);
+        return Ok(if is_dropped || after.kept_as.is_some() {
+            Settled::Done
+        } else {
+            Settled::Undecided(Some(taken.collected.set.changes.len()))
+        });
     }
+    let count = taken.collected.set.changes.len();
     let to = super::destination(&taken)?;
     let goal = Goal {
         to: &to,
@@ -148,6 +169,7 @@ pub(crate) fn settle(
             })
         }
         Applied::Declined(Answer::Later) => Ok(Settled::Keep),
+        Applied::Declined(Answer::None) => Ok(Settled::Undecided(Some(count))),
         Applied::Declined(_) => Ok(Settled::Done),
     }
 }
@@ -194,9 +216,11 @@ fn leave(cx: &Cx, taken: &Taken, after: After<'_>, is_shown: bool) {
         )),
         // How to take over a patch has been said.
         (None, Some(_)) => cx.talk.note("your files are as before"),
-        (None, None) => cx.talk.note(
+        (None, None) if after.when == When::Never => cx.talk.note(
             "your files are as before and these changes are gone; `--apply ask` or `--keep NAME` saves them",
         ),
+        // Where they are is said when they are there.
+        (None, None) => {}
     }
 }
 
@@ -240,8 +264,9 @@ fn agree(
             Some('y') => return Ok(Answer::Yes),
             Some('n') => return Ok(Answer::No),
             Some('d') => super::show_on_terminal(cx.talk, &taken.collected)?,
+            Some(_) => return Ok(Answer::Later),
             // Whoever leaves without an answer has not said that the work may go.
-            _ => return Ok(Answer::Later),
+            None => return Ok(Answer::None),
         }
     }
 }

@@ -20,6 +20,8 @@ pub(crate) enum Answer {
     No,
     /// Not now.
     Later,
+    /// There was none.
+    None,
 }
 
 /// How it ended.

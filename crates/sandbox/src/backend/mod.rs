@@ -72,8 +72,13 @@ pub(crate) trait Owner: Send + Sync + Debug {
     /// The isolation report, without what only the guest can tell.
     fn report(&self) -> Report;
 
-    /// How often the kernel has ended a process of this sandbox for want of memory.
+    /// How often a process of this sandbox was ended for want of memory.
     fn oom_kills(&self) -> u64 {
+        0
+    }
+
+    /// How often a new process was refused because of the limit on them.
+    fn forks_refused(&self) -> u64 {
         0
     }
 
@@ -110,6 +115,11 @@ pub(crate) trait Owner: Send + Sync + Debug {
 
     /// Begins to end everything, where that takes a while and can be waited for later.
     fn doom(&self) {}
+
+    /// Ends all processes; what they wrote can still be collected.
+    fn halt(&self) -> Result<(), Fault> {
+        self.kill()
+    }
 
     /// Ends everything; returns when it is gone. Ending it twice is fine.
     fn kill(&self) -> Result<(), Fault>;

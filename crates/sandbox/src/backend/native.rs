@@ -341,6 +341,10 @@ impl Owner for Native {
         self.watched.oom_kills()
     }
 
+    fn forks_refused(&self) -> u64 {
+        self.watched.forks_refused()
+    }
+
     fn limit_breach(&self) -> Option<String> {
         self.watched.breach()
     }
@@ -366,6 +370,10 @@ impl Owner for Native {
         self.watched.release_memory();
         // Whoever waits for its end hears of what went wrong.
         let _ = self.watched.init.doom();
+    }
+
+    fn halt(&self) -> Result<(), Fault> {
+        self.watched.end()
     }
 
     fn kill(&self) -> Result<(), Fault> {

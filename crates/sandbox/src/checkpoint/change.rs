@@ -214,7 +214,7 @@ pub(crate) fn begin(dir: &Path, pending: &Pending) -> Result<(), Fault> {
     write_json(&pending_path(dir), pending)
 }
 
-fn cannot_copy(from: &Path, errno: Errno) -> Fault {
+pub(super) fn cannot_copy(from: &Path, errno: Errno) -> Fault {
     if errno != Errno::NAMETOOLONG {
         return fault::io("copy", from, errno);
     }

@@ -104,6 +104,22 @@ pub(crate) fn upper(dir: &std::path::Path, part: &str) -> std::path::PathBuf {
     dir.join(LAYERS).join(format!("{part}-upper"))
 }
 
+/// The writable layers of all parts.
+pub(crate) fn uppers(dir: &std::path::Path) -> [std::path::PathBuf; 2] {
+    store::PARTS.map(|part| upper(dir, part))
+}
+
+/// Copies a writable layer, which nothing writes to meanwhile, to `to`, which is made.
+///
+/// # Errors
+/// What could not be read or written, and `too-large` for a tree that is too deep.
+pub(crate) fn copy_layer(
+    from: &std::path::Path,
+    to: &std::path::Path,
+) -> Result<(), glovebox_proto::Fault> {
+    tree::copy(from, to).map_err(|errno| change::cannot_copy(from, errno))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

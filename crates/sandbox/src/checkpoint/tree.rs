@@ -21,6 +21,8 @@ const MAX_MERGE_DEPTH: usize = 48;
 pub(super) const MAX_COPY_DEPTH: usize = 200;
 /// Most bytes of attribute names, and of one value: the kernel's own bounds (xattr(7)).
 const MAX_XATTR_BYTES: usize = 64 << 10;
+/// Bytes that are copied at once where the kernel does not copy by itself.
+const PIECE_BYTES: usize = 256 << 10;
 const OPAQUE: &str = "user.overlay.opaque";
 /// Attributes of an overlay that are about the place they were made in.
 const LOCAL: [&[u8]; 2] = [b"user.overlay.origin", b"user.overlay.impure"];
@@ -410,13 +412,20 @@ fn copy_content(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), Errno> {
             let left = usize::try_from(end - read_at)
                 .unwrap_or(usize::MAX)
                 .min(1 << 30);
-            let count = rustix::fs::copy_file_range(
+            let copied = rustix::fs::copy_file_range(
                 from,
                 Some(&mut read_at),
                 to,
                 Some(&mut write_at),
                 left,
-            )?;
+            );
+            let count = match copied {
+                // From one kind of file system to another it does not work (copy_file_range(2)).
+                Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    copy_piece(from, &mut read_at, to, &mut write_at, left)?
+                }
+                other => other?,
+            };
             if count == 0 {
                 return Ok(());
             }
@@ -424,6 +433,26 @@ fn copy_content(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), Errno> {
         at = end.max(start + 1);
     }
     Ok(())
+}
+
+/// Copies at most `left` bytes through this process, and moves both positions.
+fn copy_piece(
+    from: &OwnedFd,
+    read_at: &mut u64,
+    to: &OwnedFd,
+    write_at: &mut u64,
+    left: usize,
+) -> Result<usize, Errno> {
+    let mut piece = vec![0_u8; left.min(PIECE_BYTES)];
+    let count = rustix::io::pread(from, piece.as_mut_slice(), *read_at)?;
+    let mut rest = piece.get(..count).unwrap_or_default();
+    while !rest.is_empty() {
+        let written = rustix::io::pwrite(to, rest, *write_at)?;
+        *write_at += written as u64;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    *read_at += count as u64;
+    Ok(count)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub(super) fn describe(name: &Name, dir: &Path, is_live: bool) -> Entry {
         workspace: None,
         summary: String::new(),
         problem: None,
+        parked: None,
         dir: dir.to_owned(),
     };
     match read_status(dir) {
@@ -30,13 +31,14 @@ pub(super) fn describe(name: &Name, dir: &Path, is_live: bool) -> Entry {
             entry.state = match (is_live, status.state) {
                 (true, State::Ready) => State::Ready,
                 (true, _) => State::Starting,
-                (false, State::Stopped) => State::Stopped,
+                (false, state @ (State::Stopped | State::Parked)) => state,
                 (false, _) => State::Lost,
             };
             entry.pid = is_live.then_some(status.pid);
             entry.is_supervised = status.is_supervised;
             entry.created_unix_ms = status.created_unix_ms;
             entry.problem = status.reason;
+            entry.parked = status.parked.filter(|_| entry.state == State::Parked);
         }
         // A process's own sandbox that is just coming up has none yet.
         Err(fault) if is_live && fault.code == Code::NotFound => entry.is_supervised = false,

@@ -1,25 +1,29 @@
-//! The end of a job that the kernel ended for want of memory says so; only this side knows.
+//! The end of a job says which limits have acted while it ran; only this side knows.
 
 use crate::backend::Owner;
-use crate::handle::grown;
+use crate::handle::LimitCounts;
 use glovebox_proto::{Fault, Reply, decode};
-use std::sync::atomic::AtomicU64;
 
-/// The reply with its memory flag set, if it is the end of a job and the kernel has ended something
-/// since the last one. Other replies are passed on unread.
-pub(super) fn with_oom(
+/// The reply with its flags for limits set, if it is the end of a job and a limit has acted since the last
+/// one. Other replies are passed on unread.
+pub(super) fn with_limits(
     payload: &[u8],
     owner: &dyn Owner,
-    seen: &AtomicU64,
+    seen: &LimitCounts,
 ) -> Option<Result<Reply, Fault>> {
     // Postcard writes the index of a variant first: `Ok`, then `Reply::Exited`.
     const EXITED: [u8; 2] = [0, 3];
-    if !payload.starts_with(&EXITED) || !grown(seen, owner) {
+    if !payload.starts_with(&EXITED) {
+        return None;
+    }
+    let news = seen.look(owner);
+    if !news.oom && !news.fork_refused {
         return None;
     }
     match decode::<Result<Reply, Fault>>(payload, "reply") {
         Ok(Ok(Reply::Exited(mut report))) => {
-            report.oom = true;
+            report.oom = news.oom;
+            report.fork_refused = news.fork_refused;
             Some(Ok(Reply::Exited(report)))
         }
         _ => None,
@@ -38,6 +42,7 @@ mod tests {
             exit: glovebox_proto::Exit::Signal(9),
             timed_out: false,
             oom: false,
+            fork_refused: false,
             wall_us: 0,
             user_us: 0,
             system_us: 0,

@@ -14,6 +14,7 @@ mod route;
 
 use crate::backend::Owner;
 use crate::control::Desk;
+use crate::handle::LimitCounts;
 use crate::link::{Flow, Greeted, Outgoing, until, wire_fault};
 use crate::supervisor::Timing;
 use client::Client;
@@ -22,7 +23,7 @@ use glovebox_proto::{
     Code, Decoder, Fault, FrameKind, Header, Hello, Reply, Request, RequestId, Role, WireError,
     decode, encode,
 };
-use memory::with_oom;
+use memory::with_limits;
 use route::{ClientKey, Route};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -30,7 +31,6 @@ use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 /// Clients served at once; more wait in the listener's backlog.
@@ -75,7 +75,7 @@ pub(crate) struct Router {
     last_id: u32,
     has_shutdown: bool,
     idle_since: Instant,
-    oom_kills_seen: AtomicU64,
+    limits_seen: LimitCounts,
 }
 
 impl Router {
@@ -99,13 +99,13 @@ impl Router {
             last_id: 0,
             has_shutdown: false,
             idle_since: Instant::now(),
-            oom_kills_seen: AtomicU64::new(0),
+            limits_seen: LimitCounts::default(),
         })
     }
 
     /// Serves until the sandbox ends or a letter arrives.
     pub(crate) fn run(&mut self, owner: &dyn Owner, timing: Timing, desk: &Arc<Desk>) -> End {
-        self.oom_kills_seen = AtomicU64::new(owner.oom_kills());
+        self.limits_seen = LimitCounts::of(owner);
         let end = loop {
             if let Err(end) = self.turn(owner, timing, desk) {
                 break end;
@@ -486,7 +486,7 @@ impl Router {
         };
         if header.kind == FrameKind::Reply {
             client.ids.remove(&client_id);
-            if let Some(reply) = with_oom(payload, owner, &self.oom_kills_seen) {
+            if let Some(reply) = with_limits(payload, owner, &self.limits_seen) {
                 send_reply(client, client_id, &reply);
                 return Ok(());
             }

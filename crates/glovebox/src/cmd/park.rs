@@ -1,0 +1,110 @@
+//! What is said about parked changes, and how `run` parks its own.
+
+use super::Cx;
+use crate::render::{self, escape_text, plural, say};
+use glovebox_proto::Code;
+use glovebox_sandbox::{ParkingNews, Sandbox};
+use std::sync::Arc;
+
+/// Whether changes that were to be parked are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ParkOutcome {
+    /// They are.
+    Parked,
+    /// They cannot be, for the sandbox is elsewhere.
+    Impossible,
+    /// They could not be, and are gone.
+    Failed,
+}
+
+/// Ends a sandbox and keeps its changes for a day. The line that says so comes with `--quiet` as well: nobody
+/// else tells where the work is.
+pub(super) fn park(
+    cx: &Cx,
+    sandbox: Arc<Sandbox>,
+    reason: &str,
+    changes: Option<usize>,
+) -> ParkOutcome {
+    let name = sandbox.info().name.clone();
+    let what = changes.map_or_else(
+        || "the changes are".to_owned(),
+        |count| {
+            let word = if count == 1 { "is" } else { "are" };
+            format!("{} {word}", plural(count, "change", "changes"))
+        },
+    );
+    // The signal thread lets go of it as soon as the command has ended.
+    let Some(sandbox) = Arc::into_inner(sandbox) else {
+        say(format_args!(
+            "glovebox: {what} gone: the sandbox is still in use"
+        ));
+        return ParkOutcome::Failed;
+    };
+    let is_copy = crate::sync::copied::Origin::read(sandbox.dir()).is_some();
+    match sandbox.park(reason, changes.map(|count| count as u64)) {
+        Ok(news) => {
+            let first = if is_copy {
+                format!("`glovebox start {name} --workspace copy` and ")
+            } else {
+                String::new()
+            };
+            say(format_args!(
+                "glovebox: {what} parked for a day: {first}`glovebox pull {name}` takes them over, \
+                 `glovebox diff {name}` shows them"
+            ));
+            tell_news(cx, &news);
+            ParkOutcome::Parked
+        }
+        Err(fault) if fault.code == Code::Unsupported => {
+            say(format_args!(
+                "glovebox: {what} gone: a sandbox elsewhere cannot be parked; --apply auto, --patch FILE or --keep \
+                 NAME saves them"
+            ));
+            ParkOutcome::Impossible
+        }
+        Err(fault) => {
+            say(format_args!(
+                "glovebox: {what} gone: the sandbox could not be parked ({})",
+                escape_text(&fault.message)
+            ));
+            ParkOutcome::Failed
+        }
+    }
+}
+
+/// Says what happened to parked changes without being asked for.
+pub(super) fn tell_news(cx: &Cx, news: &[ParkingNews]) {
+    for one in news {
+        match one {
+            ParkingNews::Found(name) => cx.talk.warning(format_args!(
+                "a `glovebox run` was killed and left changes; they are parked for a day: `glovebox pull {name}` takes \
+                 them over, `glovebox diff {name}` shows them"
+            )),
+            ParkingNews::Expired(name) => cx.talk.warning(format_args!(
+                "the changes parked as `{name}` were dropped: nobody took them over for a day"
+            )),
+            ParkingNews::Displaced(name) => cx.talk.warning(format_args!(
+                "the changes parked as `{name}` were dropped: newer ones took their room"
+            )),
+        }
+    }
+}
+
+/// Keeps a stopped sandbox until it is killed, because somebody said so.
+pub(super) fn keep(cx: &Cx, sandbox: Arc<Sandbox>, reason: &str) {
+    let name = sandbox.info().name.clone();
+    let kept = Arc::into_inner(sandbox).map(|sandbox| sandbox.keep(reason));
+    match kept {
+        Some(Ok(())) => cx.talk.warning(format_args!(
+            "the sandbox is kept, your files are as before: `glovebox diff {name}`, `glovebox pull {name}`, \
+             `glovebox kill {name}`"
+        )),
+        Some(Err(fault)) => cx.talk.warning(format_args!(
+            "the sandbox could not be kept ({}); its changes are gone",
+            render::escape_text(&fault.message)
+        )),
+        None => cx
+            .talk
+            .warning("the sandbox is still in use; its changes are gone"),
+    }
+}

@@ -1,0 +1,32 @@
+//! Limits of a sandbox that nobody set any for: enough for builds and tests of real projects, and less than what
+//! would take the machine along. `docs/guides/limits.md` has the reasons.
+
+use crate::host;
+
+/// Least memory: linkers and test suites of ordinary projects need more than one.
+const LEAST_MEMORY_BYTES: u64 = 2 << 30;
+/// Processes and threads: parallel builds and servers stay below, and the machine's own table is far larger.
+pub(super) const PIDS: u32 = 4096;
+/// Bytes written: build directories and package caches fit, a full disk stays unlikely.
+pub(super) const DISK_BYTES: u64 = 10 << 30;
+
+/// Half of the machine's memory, in whole MiB, so that the machine goes on when all of it is used.
+pub(super) fn memory_bytes() -> u64 {
+    memory_of(host::memory_bytes())
+}
+
+fn memory_of(machine_bytes: u64) -> u64 {
+    (machine_bytes / 2 >> 20 << 20).max(LEAST_MEMORY_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_machine_and_at_least_two_gib() {
+        assert_eq!(memory_of(16 << 30), 8 << 30);
+        assert_eq!(memory_of((16 << 30) + 4097), 8 << 30);
+        assert_eq!(memory_of(3 << 30), 2 << 30);
+    }
+}

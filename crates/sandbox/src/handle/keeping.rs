@@ -1,0 +1,121 @@
+//! Ways to end a sandbox that leave its files: kept, parked, stopped.
+
+use super::{FREEZE_WAIT, LOOK_AGAIN, Owned, STOP_WAIT, Sandbox, end};
+use crate::cell::{Cell, Found, Status, read_status};
+use crate::control::{self, Order};
+use crate::registry::{self, ParkingNews, State};
+use glovebox_proto::{Code, Fault};
+use std::time::Instant;
+
+impl Sandbox {
+    /// Ends the processes of a sandbox of this process and keeps its layers under its name, as those
+    /// of a named sandbox that has stopped. Of layers in memory only the workspace's is kept. One of a
+    /// supervisor is left alone.
+    ///
+    /// # Errors
+    /// `unsupported` when nothing would remain, and what kept layers in memory from being copied; the
+    /// sandbox is then gone.
+    pub fn keep(self, reason: &str) -> Result<(), Fault> {
+        self.retire(&|cell| {
+            let status = read_status(&cell.path)?;
+            cell.write_status(&Status {
+                state: State::Stopped,
+                is_supervised: true,
+                process: None,
+                reason: Some(reason.to_owned()),
+                ..status
+            })
+        })
+    }
+
+    /// As [`Self::keep`], for a day: `changes` is how many there are, if they were counted. Gives what had
+    /// to go because too much is parked.
+    ///
+    /// # Errors
+    /// As [`Self::keep`].
+    pub fn park(self, reason: &str, changes: Option<u64>) -> Result<Vec<ParkingNews>, Fault> {
+        let (layout, name) = (self.layout.clone(), self.info.name.clone());
+        self.retire(&|cell| registry::park(cell, reason, changes))?;
+        Ok(registry::drop_excess(&layout, Some(&name)))
+    }
+
+    fn retire(mut self, note: &dyn Fn(&Cell) -> Result<(), Fault>) -> Result<(), Fault> {
+        let Some(owned) = self.owned.take() else {
+            return Ok(());
+        };
+        let in_memory = if owned.cell.has_layers() {
+            None
+        } else {
+            let owner = self.core.owner.as_ref();
+            let Some(layers) = owner.and_then(|owner| owner.memory_layers()) else {
+                end(&self.core, &self.layout, owned)?;
+                return Err(Fault::failed(
+                    Code::Unsupported,
+                    "the sandbox has no layers on this machine that could be kept",
+                ));
+            };
+            Some(layers)
+        };
+        let Owned {
+            cell, slot, wall, ..
+        } = owned;
+        drop(wall);
+        let killed = self
+            .core
+            .owner
+            .as_ref()
+            .map_or(Ok(()), |owner| owner.kill());
+        self.core
+            .link
+            .lose(Fault::lost(Code::LinkLost, "the sandbox was stopped"));
+        if let Err(fault) = killed {
+            // As in `end`.
+            std::mem::forget(slot);
+            return Err(fault);
+        }
+        let saved = in_memory.map_or(Ok(()), |layers| {
+            registry::save_memory_layers(&cell, &layers)
+        });
+        let noted = match saved {
+            Ok(()) => note(&cell),
+            Err(fault) => {
+                // The fault is what matters; what cannot be removed is found by the next sweep.
+                let _ = cell.discard(&self.layout);
+                Err(fault)
+            }
+        };
+        slot.release();
+        noted
+    }
+
+    /// Ends the processes of a sandbox that has a supervisor and keeps its files under its name;
+    /// returns when it has stopped. What has no files on this machine is gone then.
+    ///
+    /// # Errors
+    /// `sandbox-not-running`, or that of a supervisor that does not answer.
+    pub fn stop(&self, reason: &str) -> Result<(), Fault> {
+        let reason = reason.to_owned();
+        match control::order(&self.dir, &Order::Stop { reason }, FREEZE_WAIT) {
+            // It may be gone before its answer is; the lock tells.
+            Err(fault) if fault.code == Code::LinkLost => {}
+            answered => drop(answered?),
+        }
+        let until = Instant::now() + STOP_WAIT;
+        let name = &self.info.name;
+        while matches!(Cell::find(&self.layout, name)?, Found::Held) {
+            if Instant::now() >= until {
+                let message = format!("the sandbox `{name}` did not stop in time");
+                return Err(Fault::failed(Code::TimedOut, message));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Asks for what [`Self::stop`] does and waits for nothing: for whoever is about to exit.
+    pub fn begin_stop(&self, reason: &str) {
+        let reason = reason.to_owned();
+        // Who cannot be reached has ended, or ends with the lease.
+        let _ = control::tell(&self.dir, &Order::Stop { reason });
+    }
+}

@@ -1,0 +1,159 @@
+//! Parked changes: what the sandbox of one command changed and nobody has decided about.
+//!
+//! A parked sandbox has ended. Its layers stay under its name, as those of a named sandbox that was stopped, so
+//! whatever works on those works on parked ones. They stay for a day; there are at most [`MAX_PARKED`] of them,
+//! with at most [`MAX_PARKED_BYTES`] together, and the oldest go first. Sweeps drop what has stayed long enough.
+
+use super::State;
+use crate::backend::{LAYERS, WORKSPACE_UPPER};
+use crate::cell::{Cell, Found, Status, read_spec, read_status};
+use crate::layout::Layout;
+use crate::{Name, checkpoint, fault, sweep};
+use glovebox_jail::usage::{TreeUsage, measure};
+use glovebox_proto::Fault;
+use serde::{Deserialize, Serialize};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long parked changes stay.
+pub(crate) const KEPT_FOR: Duration = Duration::from_hours(24);
+/// Most sandboxes that stay parked.
+pub(crate) const MAX_PARKED: usize = 20;
+/// Most bytes of their layers together. The newest stays whatever its size.
+pub(crate) const MAX_PARKED_BYTES: u64 = 20 << 30;
+
+/// What is known about parked changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parked {
+    /// When they were parked, in milliseconds since the epoch.
+    pub unix_ms: u64,
+    /// Bytes of the layers, or the disk limit where those could not be counted.
+    pub bytes: u64,
+    /// Number of changes; `None` when nobody counted.
+    pub changes: Option<u64>,
+}
+
+/// Something that happened to parked changes without being asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ParkingNews {
+    /// They were parked, because the process that owned the sandbox died.
+    Found(Name),
+    /// They were dropped: their time was over.
+    Expired(Name),
+    /// They were dropped: newer ones needed the room.
+    Displaced(Name),
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}
+
+/// What `status.json` of a parked sandbox says about its changes.
+pub(crate) fn parked(dir: &Path) -> Option<Parked> {
+    let status = read_status(dir).ok()?;
+    status.parked.filter(|_| status.state == State::Parked)
+}
+
+/// Whether the changes have stayed long enough.
+pub(crate) fn is_expired(parked: &Parked) -> bool {
+    let age_ms = now_ms().saturating_sub(parked.unix_ms);
+    u128::from(age_ms) >= KEPT_FOR.as_millis()
+}
+
+/// Writes down that the sandbox of `cell`, whose processes have ended, is parked.
+pub(crate) fn park(cell: &Cell, reason: &str, changes: Option<u64>) -> Result<(), Fault> {
+    let status = read_status(&cell.path)?;
+    let bytes = checkpoint::uppers(&cell.path)
+        .iter()
+        .map(|layer| match measure(layer, u64::MAX) {
+            TreeUsage::Bytes(bytes) => bytes,
+            // Commands closed a part of it to its owner.
+            _ => read_spec(&cell.path)
+                .ok()
+                .and_then(|spec| spec.jail.limits.disk_bytes)
+                .unwrap_or_default(),
+        })
+        .fold(0, u64::saturating_add);
+    cell.write_status(&Status {
+        state: State::Parked,
+        is_supervised: true,
+        process: None,
+        reason: Some(reason.to_owned()),
+        parked: Some(Parked {
+            unix_ms: now_ms(),
+            bytes,
+            changes,
+        }),
+        ..status
+    })
+}
+
+/// Whether the sandbox of a dead owner is to be parked: that is wanted, and it changed something.
+/// Precondition: nothing of it lives.
+pub(crate) fn is_to_be_parked(cell: &Cell) -> bool {
+    let is_own = read_status(&cell.path).is_ok_and(|status| !status.is_supervised);
+    let is_wanted = read_spec(&cell.path).is_ok_and(|spec| spec.parks_changes);
+    if !is_own || !is_wanted || !cell.has_layers() {
+        return false;
+    }
+    match std::fs::read_dir(cell.path.join(WORKSPACE_UPPER)) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
+}
+
+/// Drops the oldest parked sandboxes until the rest is within bounds. `newest` stays in any case.
+pub(crate) fn drop_excess(layout: &Layout, newest: Option<&Name>) -> Vec<ParkingNews> {
+    let Ok(entries) = std::fs::read_dir(layout.sandboxes()) else {
+        return Vec::new();
+    };
+    let mut all: Vec<(Name, Parked)> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = Name::parse(entry.file_name().to_str()?).ok()?;
+            let parked = parked(&entry.path())?;
+            Some((name, parked))
+        })
+        .collect();
+    all.sort_by_key(|(name, parked)| (Some(name) != newest, std::cmp::Reverse(parked.unix_ms)));
+    let mut bytes = 0_u64;
+    let mut news = Vec::new();
+    for (index, (name, parked)) in all.into_iter().enumerate() {
+        bytes = bytes.saturating_add(parked.bytes);
+        let fits = index < MAX_PARKED && bytes <= MAX_PARKED_BYTES;
+        if fits || index == 0 {
+            continue;
+        }
+        // Somebody who works on it now has its lock; the next sweep tries again.
+        if let Ok(Found::Free(cell)) = Cell::find(layout, &name)
+            && sweep::bury(layout, cell).is_ok()
+        {
+            news.push(ParkingNews::Displaced(name));
+        }
+    }
+    news
+}
+
+/// Copies the workspace's layer in memory, in the directory `layers`, to where layers on disk are, and notes
+/// that it is there. What was written elsewhere than in the workspace is not copied.
+pub(crate) fn save_memory_layers(cell: &Cell, layers: &OwnedFd) -> Result<(), Fault> {
+    let mut spec = read_spec(&cell.path)?;
+    let place = cell.path.join(LAYERS);
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&place)
+        .map_err(|error| fault::io("make", &place, error))?;
+    let name = WORKSPACE_UPPER.rsplit('/').next().unwrap_or_default();
+    let from = Path::new("/proc/self/fd")
+        .join(layers.as_raw_fd().to_string())
+        .join(name);
+    checkpoint::copy_layer(&from, &place.join(name))?;
+    spec.jail.layers = glovebox_jail::spec::Layers::Disk;
+    cell.write_spec(&spec)
+}

@@ -1,0 +1,91 @@
+//! The thread that looks at all sandboxes of this process in turn.
+
+use super::{DUTY, TICK, Watched, lock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::thread::{self, Thread};
+use std::time::Instant;
+
+/// Puts a sandbox under watch until it is dropped, if one of its limits needs that.
+pub(crate) fn add(watched: &Arc<Watched>) {
+    if !watched.needs_watching() {
+        return;
+    }
+    let roster = roster();
+    lock(&roster.entries).push(Entry {
+        sandbox: Arc::downgrade(watched),
+        next: Instant::now() + TICK,
+    });
+    roster.thread.unpark();
+}
+
+#[derive(Debug)]
+struct Entry {
+    sandbox: Weak<Watched>,
+    next: Instant,
+}
+
+#[derive(Debug)]
+struct Roster {
+    entries: Arc<Mutex<Vec<Entry>>>,
+    thread: Thread,
+}
+
+fn roster() -> &'static Roster {
+    static ROSTER: OnceLock<Roster> = OnceLock::new();
+    ROSTER.get_or_init(|| {
+        let entries = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&entries);
+        let builder = thread::Builder::new()
+            .name("limits".to_owned())
+            .stack_size(128 << 10);
+        // Without the thread there is nobody to hold the limits; `thread::park` below would never
+        // be reached, so the current thread stands in and the report's word would be untrue.
+        let thread = match builder.spawn(move || watch(&seen)) {
+            Ok(handle) => handle.thread().clone(),
+            Err(_) => thread::current(),
+        };
+        Roster { entries, thread }
+    })
+}
+
+fn watch(entries: &Mutex<Vec<Entry>>) {
+    loop {
+        let now = Instant::now();
+        let due: Vec<Arc<Watched>> = {
+            let mut entries = lock(entries);
+            entries.retain(|entry| entry.sandbox.strong_count() > 0);
+            entries
+                .iter()
+                .filter(|entry| entry.next <= now)
+                .filter_map(|entry| entry.sandbox.upgrade())
+                .collect()
+        };
+        for sandbox in due {
+            let began = Instant::now();
+            let outcome = sandbox.exceeded();
+            let pause = outcome.as_ref().map_or(TICK, |pause| *pause);
+            let next = Instant::now() + (began.elapsed() * DUTY).max(pause);
+            let is_over = outcome.is_err();
+            if let Err(reason) = outcome {
+                *lock(&sandbox.breach) = Some(reason);
+                // Its owner hears of it by the end of the link, and whether it worked.
+                let _ = sandbox.end();
+            }
+            let mut entries = lock(entries);
+            if is_over {
+                entries
+                    .retain(|entry| !std::ptr::eq(entry.sandbox.as_ptr(), Arc::as_ptr(&sandbox)));
+            } else if let Some(entry) = entries
+                .iter_mut()
+                .find(|entry| std::ptr::eq(entry.sandbox.as_ptr(), Arc::as_ptr(&sandbox)))
+            {
+                entry.next = next;
+            }
+        }
+        let next = lock(entries).iter().map(|entry| entry.next).min();
+        match next {
+            Some(next) => thread::park_timeout(next.saturating_duration_since(Instant::now())),
+            None => thread::park(),
+        }
+    }
+}

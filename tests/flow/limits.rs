@@ -1,0 +1,149 @@
+//! Limits as people meet them: what they are when nobody sets any, and what goes on when one is reached.
+
+use serde_json::Value;
+use std::fs;
+use testkit::{Person, marker};
+
+/// Value of a limit in the report of a run with these flags; `None` when there is no such limit.
+fn limit(person: &Person, flags: &str, kind: &str) -> Option<u64> {
+    let path = person.place().home().join("report.json");
+    let _ = fs::remove_file(&path);
+    let line = format!("run {flags} --report {} -- true", path.display());
+    let _ = person.line(&line).run().expect_code(0);
+    let report: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let limits = report["limits"].as_array().unwrap();
+    let found = limits.iter().find(|limit| limit["kind"] == kind)?;
+    found["value"].as_u64()
+}
+
+#[test]
+fn without_settings_a_sandbox_has_room_to_work() {
+    Person::each(|person| {
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
+        let total_kib: u64 = meminfo.split_whitespace().nth(1).unwrap().parse().unwrap();
+        let half = total_kib * 1024 / 2;
+        let memory = limit(person, "", "memory").unwrap();
+        assert!(memory >= 2 << 30, "{memory}");
+        assert!(
+            memory == 2 << 30 || half - memory < 1 << 20,
+            "{memory} of {half}"
+        );
+        assert_eq!(limit(person, "", "pids"), Some(4096));
+        assert_eq!(limit(person, "", "disk"), Some(10 << 30));
+        assert_eq!(limit(person, "", "cpu"), None, "all processors");
+        assert_eq!(limit(person, "", "wall"), None, "no deadline");
+        assert_eq!(limit(person, "--cpus 0.5", "cpu"), Some(500));
+    });
+}
+
+#[test]
+fn too_much_memory_ends_the_command_and_not_the_sandbox() {
+    Person::each(|person| {
+        let _ = person
+            .line("start work --memory 200MiB")
+            .run()
+            .expect_code(0);
+        let marker = marker();
+        // Another command goes on meanwhile.
+        let beside = format!("sleep {marker} >/dev/null 2>&1 &");
+        let _ = person
+            .script("exec --keep-background work", &beside)
+            .run()
+            .expect_code(0);
+        let hold = "head -c 600M /dev/zero | tail -c 600M | sleep 3; exit 1";
+        for script in [hold.to_owned(), format!("({hold}) & wait; exit 2")] {
+            let ran = person.script("exec work", &script).run();
+            // The kernel ends one process, the watch ends the command with all it started.
+            assert!(
+                ran.err().contains("--memory"),
+                "as {}: {ran}",
+                person.name()
+            );
+            assert!(
+                ran.err().contains("the memory limit of 200MiB was reached"),
+                "{ran}"
+            );
+        }
+        let ran = person
+            .script("exec work", "echo alive")
+            .run()
+            .expect_code(0);
+        assert_eq!(ran.out(), "alive\n");
+        assert_eq!(testkit::Process::mentioning(&marker).len(), 1);
+        let _ = person.line("kill work").run().expect_code(0);
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn memory_overuse_without_a_control_group_is_137() {
+    Person::each(|person| {
+        if person.is_root() {
+            return;
+        }
+        let _ = person
+            .line("start work --memory 200MiB")
+            .run()
+            .expect_code(0);
+        let script = "echo before; head -c 600M /dev/zero | tail -c 600M | sleep 3; echo after";
+        let ran = person.script("exec work", script).run().expect_code(137);
+        assert_eq!(ran.out(), "before\n", "{ran}");
+        let ran = person
+            .glovebox(["exec", "--json", "work", "--", "sh", "-c", script])
+            .run()
+            .expect_code(137);
+        assert!(ran.out().contains("\"oom\":true"), "{ran}");
+        let _ = person.line("exec work -- true").run().expect_code(0);
+        let _ = person.line("kill work").run().expect_code(0);
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_limit_that_is_required_must_be_held_by_the_kernel() {
+    Person::each(|person| {
+        let ran = person
+            .line("run --require disk -- true")
+            .run()
+            .expect_code(125);
+        assert!(ran.err().contains("disk"), "{ran}");
+        if !person.is_root() {
+            let ran = person
+                .line("run --require memory -- true")
+                .run()
+                .expect_code(125);
+            assert!(ran.err().contains("memory"), "{ran}");
+        }
+        if testkit::has_layers_in_memory() {
+            let _ = person
+                .line("run --layers memory --require disk -- true")
+                .run()
+                .expect_code(0);
+        }
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_full_disk_is_the_writers_where_the_kernel_can_tell() {
+    Person::each(|person| {
+        if testkit::has_layers_in_memory() {
+            let script = "for i in 1 2 3; do head -c 3M /dev/zero > $i || exit 7; done";
+            let ran = person
+                .script("run --apply never --layers memory --disk 8MiB", script)
+                .run()
+                .expect_code(7);
+            assert!(ran.err().contains("No space left on device"), "{ran}");
+        }
+        // One large file is refused at once wherever it lies.
+        let ran = person
+            .script(
+                "run --apply never --disk 8MiB",
+                "exec head -c 50M /dev/zero > large",
+            )
+            .run()
+            .expect_code(153);
+        assert!(ran.err().contains("disk limit of 8MiB"), "{ran}");
+        person.assert_nothing_left();
+    });
+}
