@@ -32,6 +32,7 @@ mod scripts;
 mod sentences;
 mod shown_output;
 mod signals;
+mod starts;
 mod terminal;
 mod typing;
 mod untrusted_repository;

@@ -37,6 +37,7 @@ mod shown_grants;
 pub(crate) mod start;
 pub(crate) mod stats;
 pub(crate) mod stop;
+mod start_difference;
 pub(crate) mod supervise;
 pub(crate) mod tools;
 pub(crate) mod trust;

@@ -1,6 +1,6 @@
 //! `glovebox start`: a named sandbox that stays.
 
-use super::{Cx, run::supervisor};
+use super::{Cx, run::supervisor, start_difference};
 use crate::args::{StartArgs, WorkspaceMode};
 use crate::config::Settings;
 use crate::exit::{CommandError, CommandResult, Kind};
@@ -9,7 +9,7 @@ use crate::session::Signals;
 use crate::sync::copied;
 
 use crate::wanted::{self, Wanted};
-use glovebox_sandbox::{Backend, Started};
+use glovebox_sandbox::{Backend, Started, State};
 use serde_json::json;
 use std::path::Path;
 
@@ -62,10 +62,24 @@ fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
     let wanted = wanted_named(cx, &settings, &project)?;
     cx.announce(&wanted, &settings, &project);
     let registry = cx.registry(&settings)?;
+    if let Some(entry) = registry.entry(&name)?
+        && matches!(entry.state, State::Stopped | State::Parked | State::Lost)
+        && let Ok(has) = registry.spec(&name)
+    {
+        start_difference::check_project(&name, &has, &wanted)?;
+    }
     let (entry, started) = registry.start(&wanted.spec, &name, &supervisor()?)?;
+    if started == Started::Existing {
+        let variables: Vec<String> = settings
+            .env
+            .iter()
+            .map(|var| var.value.name.to_string_lossy().into_owned())
+            .collect();
+        start_difference::check(&name, &registry.spec(&name)?, &wanted, &variables)?;
+    }
     let message = match started {
         Started::Created => format!("sandbox `{name}` is ready"),
-        Started::Existing => format!("sandbox `{name}` runs already; it stays as it was started"),
+        Started::Existing => format!("sandbox `{name}` runs already, with these settings"),
         Started::Resumed => format!("sandbox `{name}` is ready again, with the files it had"),
     };
     if started != Started::Existing

@@ -1,0 +1,280 @@
+//! Whether a sandbox that is there already is what `start` asks for.
+//!
+//! In: what it was made with and what is asked for now. Out: each setting that differs, in the words of flags.
+//! What comes from the machine and not from the user (toolchains, the usual variables) may differ.
+
+use crate::args::{ids_word, layers_word, net_word, proc_word};
+use crate::exit::CommandError;
+use crate::render::escape_text;
+use crate::units::{Count, Cpus, Size, Span};
+use crate::wanted::Wanted;
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::jail::spec::{Grant, Limits};
+use glovebox_sandbox::{Backend, Name, SandboxSpec};
+use std::path::Path;
+
+/// One setting that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Difference {
+    setting: &'static str,
+    /// What the sandbox has.
+    has: String,
+    /// What is asked for.
+    asked: String,
+}
+
+/// Fails when a running sandbox was made with other settings. `variables` are the names of those that were asked
+/// for.
+///
+/// # Errors
+/// A refusal that names each difference.
+pub(super) fn check(
+    name: &Name,
+    has: &SandboxSpec,
+    wanted: &Wanted,
+    variables: &[String],
+) -> Result<(), CommandError> {
+    let differences = differences(has, wanted, variables);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let parts: Vec<String> = differences.iter().map(Difference::sentence).collect();
+    let fault = Fault::refused(
+        Code::AlreadyExists,
+        format!(
+            "the sandbox `{name}` runs with other settings: {}",
+            parts.join("; ")
+        ),
+    );
+    Err(fault
+        .remedy(format!(
+            "use it as it is with `glovebox exec {name} -- COMMAND`, or bring its changes back with `glovebox pull \
+             {name}` and end it with `glovebox kill {name}` first"
+        ))
+        .into())
+}
+
+/// Fails when the files of a sandbox that has ended belong to another project.
+///
+/// # Errors
+/// A refusal that names both.
+pub(super) fn check_project(
+    name: &Name,
+    has: &SandboxSpec,
+    wanted: &Wanted,
+) -> Result<(), CommandError> {
+    let (has, asked) = (project_of(has), project_of(&wanted.spec));
+    if has == asked {
+        return Ok(());
+    }
+    let shown = |path: Option<&Path>| {
+        path.map_or_else(
+            || "no project".to_owned(),
+            |path| escape_text(&path.display().to_string()),
+        )
+    };
+    let fault = Fault::refused(
+        Code::AlreadyExists,
+        format!(
+            "the files of the sandbox `{name}` belong to {}, not to {}",
+            shown(has),
+            shown(asked)
+        ),
+    );
+    Err(fault
+        .remedy("start it from there, or choose another name")
+        .into())
+}
+
+impl Difference {
+    fn sentence(&self) -> String {
+        format!(
+            "{} is {}, asked for {}",
+            self.setting,
+            escape_text(&self.has),
+            escape_text(&self.asked)
+        )
+    }
+}
+
+fn project_of(spec: &SandboxSpec) -> Option<&Path> {
+    spec.jail.workspace.as_deref().or(spec.cwd.as_deref())
+}
+
+fn differences(has: &SandboxSpec, wanted: &Wanted, variables: &[String]) -> Vec<Difference> {
+    let asked = &wanted.spec;
+    let mut rows = vec![
+        ("backend", backend_words(has), backend_words(asked)),
+        ("project", project_words(has), project_words(asked)),
+        (
+            "workspace",
+            has.jail.workspace_access.to_string(),
+            asked.jail.workspace_access.to_string(),
+        ),
+        (
+            "rootfs",
+            has.jail.rootfs.to_string(),
+            asked.jail.rootfs.to_string(),
+        ),
+        (
+            "net",
+            net_word(has.jail.net).to_owned(),
+            net_word(asked.jail.net).to_owned(),
+        ),
+        (
+            "proc",
+            proc_word(has.jail.proc).to_owned(),
+            proc_word(asked.jail.proc).to_owned(),
+        ),
+        (
+            "layers",
+            layers_word(has.jail.layers).to_owned(),
+            layers_word(asked.jail.layers).to_owned(),
+        ),
+        (
+            "ids",
+            ids_word(has.jail.ids).to_owned(),
+            ids_word(asked.jail.ids).to_owned(),
+        ),
+        ("require", require_words(has), require_words(asked)),
+    ];
+    let limits = limit_words(&has.jail.limits)
+        .into_iter()
+        .zip(limit_words(&asked.jail.limits));
+    rows.extend(limits.map(|((setting, has), (_, asked))| (setting, has, asked)));
+    let mut found: Vec<Difference> = rows
+        .into_iter()
+        .filter(|(_, has, asked)| has != asked)
+        .map(|(setting, has, asked)| Difference {
+            setting,
+            has,
+            asked,
+        })
+        .collect();
+    found.extend(grant_difference(has, wanted));
+    found.extend(
+        variables
+            .iter()
+            .filter_map(|name| variable_difference(has, asked, name)),
+    );
+    found
+}
+
+fn backend_words(spec: &SandboxSpec) -> String {
+    match &spec.backend {
+        Backend::Command { carrier } => {
+            let words: Vec<_> = carrier.iter().map(|word| word.to_string_lossy()).collect();
+            format!("command ({})", words.join(" "))
+        }
+        other => other.as_str().to_owned(),
+    }
+}
+
+fn project_words(spec: &SandboxSpec) -> String {
+    project_of(spec).map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+}
+
+fn require_words(spec: &SandboxSpec) -> String {
+    if spec.jail.require.is_empty() {
+        return "nothing".to_owned();
+    }
+    let words: Vec<&str> = spec.jail.require.iter().map(|kind| kind.as_str()).collect();
+    words.join(", ")
+}
+
+fn limit_words(limits: &Limits) -> [(&'static str, String); 6] {
+    [
+        ("memory", Size(limits.memory_bytes).to_string()),
+        ("cpus", Cpus(limits.cpu_millis).to_string()),
+        ("pids", Count(limits.pids).to_string()),
+        ("disk", Size(limits.disk_bytes).to_string()),
+        ("file-size", Size(limits.file_bytes).to_string()),
+        ("timeout", Span(limits.wall_ms).to_string()),
+    ]
+}
+
+/// Grants that were asked for and are not there, or are there and were not asked for. Toolchains that were found
+/// since are no wish of the user's.
+fn grant_difference(has: &SandboxSpec, wanted: &Wanted) -> Option<Difference> {
+    let is_of_toolchain = |grant: &Grant| {
+        wanted
+            .toolchains
+            .iter()
+            .any(|toolchain| toolchain.grants.contains(grant))
+    };
+    let asked = &wanted.spec.jail.grants;
+    let missing = asked
+        .iter()
+        .any(|grant| !is_of_toolchain(grant) && !has.jail.grants.contains(grant));
+    let extra = has.jail.grants.iter().any(|grant| !asked.contains(grant));
+    let words = |grants: &[Grant]| {
+        let words: Vec<String> = grants
+            .iter()
+            .filter(|grant| !is_of_toolchain(grant))
+            .map(|grant| grant.source.display().to_string())
+            .collect();
+        if words.is_empty() {
+            "nothing".to_owned()
+        } else {
+            words.join(", ")
+        }
+    };
+    (missing || extra).then(|| Difference {
+        setting: "grant",
+        has: words(&has.jail.grants),
+        asked: words(asked),
+    })
+}
+
+/// Values may be secret, so they are not shown.
+fn variable_difference(has: &SandboxSpec, asked: &SandboxSpec, name: &str) -> Option<Difference> {
+    let value = |spec: &SandboxSpec| {
+        let mut found = spec.jail.env.iter().rev();
+        found
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.clone())
+    };
+    let has = value(has);
+    (has != value(asked)).then(|| Difference {
+        setting: "env",
+        has: match has {
+            Some(_) => format!("{name} with another value"),
+            None => format!("without {name}"),
+        },
+        asked: name.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glovebox_sandbox::jail::spec::Net;
+
+    fn wanted(spec: SandboxSpec) -> Wanted {
+        Wanted {
+            spec,
+            toolchains: Vec::new(),
+            hidden: glovebox_workspace::Hidden::default(),
+        }
+    }
+
+    #[test]
+    fn each_difference_is_named_with_both_sides() {
+        let has = SandboxSpec::new(Backend::Native);
+        let mut asked = has.clone();
+        let name = Name::parse("work").unwrap();
+        assert!(check(&name, &has, &wanted(asked.clone()), &[]).is_ok());
+        asked.jail.env.push(("PATH".to_owned(), "/x".to_owned()));
+        assert!(check(&name, &has, &wanted(asked.clone()), &[]).is_ok());
+        asked.jail.net = Net::Host;
+        asked.jail.limits.memory_bytes = Some(1 << 30);
+        asked.jail.env.push(("TOKEN".to_owned(), "hush".to_owned()));
+        let error = check(&name, &has, &wanted(asked), &["TOKEN".to_owned()]).unwrap_err();
+        assert_eq!(
+            error.fault.message,
+            "the sandbox `work` runs with other settings: net is none, asked for host; memory is none, asked for \
+             1GiB; env is without TOKEN, asked for TOKEN"
+        );
+        assert_eq!(error.exit_code(), 3);
+    }
+}
