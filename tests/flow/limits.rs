@@ -50,7 +50,8 @@ fn too_much_memory_ends_the_command_and_not_the_sandbox() {
             .script("exec --keep-background work", &beside)
             .run()
             .expect_code(0);
-        let hold = "head -c 600M /dev/zero | tail -c 600M | sleep 3; exit 1";
+        // Reads what `tail` holds byte by byte, and ends with it.
+        let hold = "head -c 600M /dev/zero | tail -c 600M | read -r held; exit 1";
         for script in [hold.to_owned(), format!("({hold}) & wait; exit 2")] {
             let ran = person.script("exec work", &script).run();
             // The kernel ends one process, the watch ends the command with all it started.
@@ -85,7 +86,8 @@ fn memory_overuse_without_a_control_group_is_137() {
             .line("start work --memory 200MiB")
             .run()
             .expect_code(0);
-        let script = "echo before; head -c 600M /dev/zero | tail -c 600M | sleep 3; echo after";
+        let script =
+            "echo before; head -c 600M /dev/zero | tail -c 600M | read -r held; echo after";
         let ran = person.script("exec work", script).run().expect_code(137);
         assert_eq!(ran.out(), "before\n", "{ran}");
         let ran = person

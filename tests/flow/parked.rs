@@ -47,7 +47,7 @@ fn every_limit_that_ends_a_command_leaves_its_changes() {
     Person::each(|person| {
         let sleep = marker();
         let fill = format!("head -c 5M /dev/zero > b; head -c 5M /dev/zero > c; sleep {sleep}");
-        let hold = "head -c 300M /dev/zero | tail -c 300M | sleep 3; exit 137";
+        let hold = "head -c 300M /dev/zero | tail -c 300M | read -r held; exit 137";
         let fork = "for i in $(seq 60); do sleep 1 & done; wait; exit 2";
         let table: [(&str, &str, Option<i32>, &str, &str); 6] = [
             ("run", "exit 0", Some(0), "1 change ", ""),

@@ -85,7 +85,14 @@ fn check(person: &Person, project: &Project, tools: &Tools, prepare: &[&str]) {
         let inside = {
             let canary = Canary::watch(person.project());
             let mut call = vec![person.binary().into()];
-            call.extend(words(&["run", "--timeout", "120s", "--"]));
+            call.extend(words(&[
+                "run",
+                "--apply",
+                "never",
+                "--timeout",
+                "120s",
+                "--",
+            ]));
             call.extend(words(project.command));
             let inside = outcome(tools.command(person, &call, &person.project()));
             canary.assert_untouched();

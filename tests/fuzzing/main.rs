@@ -174,7 +174,7 @@ impl<'a> Scene<'a> {
             .person
             .glovebox(["run", "--quiet", "--no-toolchains", "--timeout", &timeout])
             .args([
-                "--pids", "200", "--memory", "512MiB", "--disk", "256MiB", "--",
+                "--pids", "200", "--memory", "512MiB", "--disk", "256MiB", "--apply", "never", "--",
             ])
             .args(["/workspace/fuzzer", "/workspace/table"])
             .args([seed.to_string(), seconds.to_string()])

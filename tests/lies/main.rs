@@ -351,6 +351,7 @@ impl<'a> Scene<'a> {
         let mut command = glovebox_under(self.person, call, lie);
         command
             .args(["run", "--quiet", "--no-toolchains", "--timeout", "30s"])
+            .args(["--apply", "never"])
             .args(["--grant", &grant, "--report"])
             .arg(&report)
             .args(options)

@@ -114,6 +114,15 @@ enum Finding {
     Unseen(String),
 }
 
+/// When to look again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NextLook {
+    /// After this time, or later if looking is expensive.
+    After(Duration),
+    /// At once: something was ended, and that took most of the time.
+    AtOnce,
+}
+
 /// Layers that never change, and how large they are once that was looked at.
 #[derive(Debug, Default)]
 struct Settled {
@@ -388,7 +397,7 @@ impl Watched {
     }
 
     /// One look. Says what was exceeded, or when the next one is due at the latest.
-    fn exceeded(&self) -> Result<Duration, String> {
+    fn exceeded(&self) -> Result<NextLook, String> {
         let finding = self.look();
         let mut progress = lock(&self.progress);
         match finding {
@@ -398,12 +407,12 @@ impl Watched {
                     return Err(reason);
                 }
                 progress.reliefs += 1;
-                Ok(SHORT_TICK)
+                Ok(NextLook::AtOnce)
             }
             Finding::Unseen(why) => {
                 progress.unseen += 1;
                 if progress.unseen < UNSEEN_LOOKS {
-                    return Ok(TICK);
+                    return Ok(NextLook::After(TICK));
                 }
                 let limit = match (self.limits.disk_bytes, &self.layers) {
                     (Some(_), Some(_)) => "disk",
@@ -428,7 +437,7 @@ impl Watched {
                     reliefs: 0,
                     last: Some((now, room)),
                 };
-                Ok(pause)
+                Ok(NextLook::After(pause))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The thread that looks at all sandboxes of this process in turn.
 
-use super::{DUTY, TICK, Watched, lock};
+use super::{DUTY, NextLook, SHORT_TICK, TICK, Watched, lock};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::Instant;
@@ -63,8 +63,12 @@ fn watch(entries: &Mutex<Vec<Entry>>) {
         for sandbox in due {
             let began = Instant::now();
             let outcome = sandbox.exceeded();
-            let pause = outcome.as_ref().map_or(TICK, |pause| *pause);
-            let next = Instant::now() + (began.elapsed() * DUTY).max(pause);
+            let pause = match outcome {
+                Ok(NextLook::AtOnce) => SHORT_TICK,
+                Ok(NextLook::After(pause)) => (began.elapsed() * DUTY).max(pause),
+                Err(_) => TICK,
+            };
+            let next = Instant::now() + pause;
             let is_over = outcome.is_err();
             if let Err(reason) = outcome {
                 *lock(&sandbox.breach) = Some(reason);
