@@ -9,6 +9,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod both_sides;
 mod bytes;
 mod copies;
 mod crowds;

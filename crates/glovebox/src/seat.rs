@@ -303,7 +303,8 @@ pub(crate) fn patch(sandbox: &Sandbox, max_bytes: usize) -> Result<Vec<u8>, Comm
         bytes: Vec::new(),
         max_bytes,
     };
-    patch::write(&taken.collected, Style::Exact, &mut text)
+    let view = crate::sync::apply::view(&taken, taken.project.as_deref())?;
+    patch::write(&view.collected, Style::Exact, &mut text)
         .map_err(|error| crate::sync::patch_error(error, "the client"))?;
     Ok(text.bytes)
 }

@@ -21,6 +21,9 @@ const SEEN: &str = "lock";
 pub(crate) const BASE: &str = "base";
 /// Beside it: what pulls have made of the project since.
 const PULLED: &str = "base.pulled";
+/// Beside each: what the files held.
+const KEPT: &str = "base.kept";
+const PULLED_KEPT: &str = "base.pulled.kept";
 
 /// The layers of a native sandbox's workspace.
 #[derive(Debug, Clone)]
@@ -110,6 +113,7 @@ fn pushed(dir: &Path) -> Result<u128, Fault> {
 /// What a later pull brought back the fork has never seen: for it that is a change of the host.
 pub(crate) fn inherit(from: &Path, to: &Path, checkpoint: &Path) -> Result<(), Fault> {
     copy(&from.join(BASE), &to.join(BASE))?;
+    copy(&from.join(KEPT), &to.join(KEPT))?;
     let pulled = from.join(PULLED);
     // Both times are of the same clock. Within one tick of it nobody can tell, and then a conflict too
     // many is better than one too few.
@@ -117,6 +121,7 @@ pub(crate) fn inherit(from: &Path, to: &Path, checkpoint: &Path) -> Result<(), F
         && modified(checkpoint)?.is_some_and(|taken| noted < taken)
     {
         copy(&pulled, &to.join(PULLED))?;
+        copy(&from.join(PULLED_KEPT), &to.join(PULLED_KEPT))?;
         set_modified(&to.join(PULLED), noted)?;
     }
     let seen = from.join(SEEN);

@@ -8,6 +8,7 @@ use crate::{ChangeSet, RelPath};
 use glovebox_proto::{Code, Fault};
 use std::fmt;
 use std::io::{self, Read};
+use std::sync::Arc;
 
 /// Where the bytes of two sides are read.
 pub trait Contents: Send + Sync {
@@ -31,7 +32,7 @@ pub struct Collected {
     /// Why the sandbox could not be held still meanwhile, if it was to be and was not: then what belongs
     /// together may be of different moments.
     pub unheld: Option<Fault>,
-    contents: Box<dyn Contents>,
+    contents: Arc<dyn Contents>,
 }
 
 impl Collected {
@@ -40,7 +41,22 @@ impl Collected {
         Self {
             set,
             unheld: None,
-            contents,
+            contents: Arc::from(contents),
+        }
+    }
+
+    /// Where the bytes are.
+    pub(crate) fn contents(&self) -> &Arc<dyn Contents> {
+        &self.contents
+    }
+
+    /// The same changes again, over the same contents.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        Self {
+            set: self.set.clone(),
+            unheld: self.unheld.clone(),
+            contents: Arc::clone(&self.contents),
         }
     }
 

@@ -23,6 +23,7 @@ pub mod copy;
 mod error;
 mod filter;
 mod hide;
+mod merge;
 mod model;
 mod outcome;
 pub mod patch;
@@ -38,5 +39,7 @@ pub use hide::{Hidden, HideReason, HideRules, IGNORE_FILE, SKIPPED, find_hidden}
 pub use model::{Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, Refusal, RefusalReason};
 pub use outcome::{Applied, Conflict, ConflictReason, Effect, Flagged, Outcome};
 pub use path::{BadPath, RelPath};
-pub use plan::{Host, HostNode, HostState, Options, Plan, Since, Step, plan};
+pub use plan::{
+    Host, HostNode, HostState, Leftover, MergedFile, Options, Plan, Resolution, Since, Step, plan,
+};
 pub use progress::{Progress, Watch};

@@ -15,6 +15,9 @@ pub struct Applied {
     /// Where the host's version is kept, if both had changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<RelPath>,
+    /// Whether it has both sides' changes.
+    #[serde(default)]
+    pub is_merged: bool,
 }
 
 /// What happens to a path of the destination.
@@ -44,6 +47,9 @@ pub struct Conflict {
     /// Where the sandbox's version is put, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theirs: Option<RelPath>,
+    /// Whether both versions are in the file, between markers.
+    #[serde(default)]
+    pub is_marked: bool,
 }
 
 /// How host and sandbox disagree.
@@ -98,6 +104,12 @@ pub struct Outcome {
     pub already_there: Vec<RelPath>,
     /// What both sides changed; the host's version stays.
     pub conflicts: Vec<Conflict>,
+    /// What both sides changed, where the host's version is to stay.
+    #[serde(default)]
+    pub declined: Vec<RelPath>,
+    /// What earlier pulls had put beside a path whose conflict is no more: it is removed.
+    #[serde(default)]
+    pub resolved: Vec<RelPath>,
     /// What stays in the sandbox, and why.
     pub refused: Vec<Refusal>,
     /// What of the applied a reviewer should look at.

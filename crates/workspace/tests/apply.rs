@@ -10,12 +10,12 @@ mod fixture;
 use fixture::{Fixture, Tree, path};
 use glovebox_proto::Code;
 use glovebox_workspace::apply::{Destination, commit};
-use glovebox_workspace::{ConflictReason, Effect, Options, Stage};
+use glovebox_workspace::{ConflictReason, Effect, Options, Resolution, Stage};
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
-const FORCE: Options = Options { force: true };
+const FORCE: Options = Options::all(Resolution::Theirs);
 
 #[test]
 fn everything_a_sandbox_did_arrives() {

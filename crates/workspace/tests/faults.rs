@@ -12,8 +12,8 @@ mod fixture;
 
 use fixture::{Fixture, Tree};
 use glovebox_proto::Code;
-use glovebox_workspace::Options;
 use glovebox_workspace::apply::Destination;
+use glovebox_workspace::{Options, Resolution};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -77,7 +77,7 @@ fn prepare() -> Fixture {
 fn pull_once() {
     let place = std::env::var_os(PLACE).unwrap();
     let fixture = Fixture::at(Path::new(&place), 1);
-    match fixture.pull(Options { force: true }) {
+    match fixture.pull(Options::all(Resolution::Theirs)) {
         Ok(_) => println!("applied"),
         Err(error) => println!("failed: {error}"),
     }
@@ -123,7 +123,7 @@ fn can_trace() -> bool {
 fn twins() -> (Tree, Tree) {
     let fixture = prepare();
     let before = fixture.tree();
-    fixture.pull(Options { force: true }).unwrap();
+    fixture.pull(Options::all(Resolution::Theirs)).unwrap();
     (before, fixture.tree())
 }
 
@@ -156,7 +156,7 @@ fn killed_at_every_step() {
         }
         // And the same pull succeeds.
         if now == before {
-            fixture.pull(Options { force: true }).unwrap();
+            fixture.pull(Options::all(Resolution::Theirs)).unwrap();
             assert_eq!(fixture.tree(), after, "{what}");
         }
     });

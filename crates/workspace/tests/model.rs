@@ -419,16 +419,19 @@ fn one_branch(before: &[Edit], there: &[Edit], is_worktree: bool) {
     };
     let first = untouched(&fixture);
     let collected = fixture.collect();
-    let is_empty = collected.set.changes.is_empty();
+    // Directories alone are nothing to git: then there is no branch.
+    let mut is_empty = collected.set.changes.is_empty();
     if !is_empty {
-        branch::commit(
+        let done = branch::commit(
             &collected,
             &project,
+            fixture.base_file().as_ref(),
             Path::new("git"),
             BRANCH,
             "from a sandbox\n",
         )
         .unwrap();
+        is_empty = done.commit.is_none();
     }
     assert!(
         untouched(&fixture) == first,

@@ -11,7 +11,7 @@
 mod fixture;
 
 use fixture::Fixture;
-use glovebox_workspace::{Node, Options, Refusal, RefusalReason};
+use glovebox_workspace::{Node, Options, Refusal, RefusalReason, Resolution};
 use rustix::fs::{CWD, RenameFlags};
 use std::fs;
 use std::io::Read as _;
@@ -126,7 +126,7 @@ fn links_exchanged_during_an_application_lead_nowhere() {
     while_exchanging(&dir, &link, |round| {
         fixture.layer(0, &format!("dir/new-{round}"), "sandbox");
         fixture.layer(0, "dir/keep", &format!("sandbox {round}"));
-        match fixture.pull(Options { force: true }) {
+        match fixture.pull(Options::all(Resolution::Theirs)) {
             Ok(_) => applied += 1,
             // It changed while it was written into, or is in the way.
             Err(_) => stopped += 1,

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 /// Show what a sandbox changed
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Show what a sandbox changed in its workspace, as a patch.\n\n\
+    long_about = "Show what a sandbox changed in its workspace, as a patch of your files as they are now: \
+        what you changed meanwhile is not in it. Where both sides changed the same lines, yours stays, \
+        the sandbox's file is FILE.theirs in the patch, and the exit code is 3.\n\n\
         Running, stopped and lost sandboxes can be asked. On a terminal the patch is coloured and what \
         could act on the terminal is escaped; into a file or a pipe it is written exactly, for `git \
         apply`. What stays in the sandbox is listed on standard error with its reason.",
@@ -41,15 +43,16 @@ pub(crate) struct DiffArgs {
 #[command(
     long_about = "Bring a sandbox's changes back to the project it came from.\n\n\
         All of it or nothing: an interrupted or failed pull leaves your files as they were and the \
-        sandbox as it is. What you changed meanwhile is compared three ways: where both sides changed \
-        the same file, yours stays, the sandbox's is put beside it as FILE.theirs, and the exit code is \
-        3. Deletions, renames and the executable bit come along; owners, times and special modes do \
+        sandbox as it is. What you changed meanwhile is compared three ways: changes of different \
+        lines of one file are merged; where both sides changed the same lines, yours stays, the \
+        sandbox's is put beside it as FILE.theirs, and the exit code is 3. Deletions, renames and the executable bit come along; owners, times and special modes do \
         not. Changes under .git, devices and links that lead out stay in the sandbox and are listed. \
         Files that your machine executes or obeys (CI, hooks, editor and agent settings) are pointed \
         out, and on a terminal asked about.",
     after_help = "Examples:\n  \
         glovebox pull work --dry-run\n  \
         glovebox pull work\n  \
+        glovebox pull work --merge\n  \
         glovebox pull work --exclude '*.log' --include dist/\n  \
         glovebox pull work --patch work.patch && git apply work.patch\n  \
         glovebox pull work --branch sandbox/work\n  \
@@ -73,14 +76,17 @@ pub(crate) struct PullArgs {
     #[arg(long)]
     pub dry_run: bool,
     /// Write the changes to this file, as a patch for `git apply`, and leave your files alone
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["branch", "force"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["branch", "force", "merge"])]
     pub patch: Option<PathBuf>,
     /// Commit the changes to a new git branch, and leave your files alone
-    #[arg(long, value_name = "NAME", conflicts_with = "force")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["force", "merge"])]
     pub branch: Option<String>,
-    /// Where both sides changed a file, take the sandbox's and keep yours as FILE.orig; do not ask
+    /// Where both sides changed the same lines, take the sandbox's file and keep yours as FILE.orig; do not ask
     #[arg(long)]
     pub force: bool,
+    /// Where both sides changed the same lines, put both into the file, between markers as those of git
+    #[arg(long, conflicts_with = "force")]
+    pub merge: bool,
     /// Print the result as JSON, and progress as JSON lines on standard error
     #[arg(long)]
     pub json: bool,

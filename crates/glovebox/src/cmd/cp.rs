@@ -17,7 +17,7 @@ use glovebox_proto::{Channel, Code, Fault, FileKind, Reply, Request, WriteMode};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{Backend, Incoming, Name, Sandbox};
 use glovebox_workspace::copy::{self, Place, PushOptions, Recorded};
-use glovebox_workspace::{Quota, Refusal};
+use glovebox_workspace::{Quota, Refusal, Resolution};
 use rustix::fs::{Mode, OFlags};
 use serde_bytes::ByteBuf;
 use serde_json::{Value, json};
@@ -489,7 +489,7 @@ fn fetch_directory(
     let skipped = taken.collected.set.refused.clone();
     let goal = Goal {
         to: &to,
-        force: true,
+        conflicts: Resolution::Theirs,
     };
     match apply::apply(taken, goal, &mut meter, &mut |_, _| Ok(Answer::Yes))? {
         Applied::Done(_) => Ok(Copied {

@@ -21,7 +21,7 @@ use glovebox_agent::{
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{Name, Sandbox};
 use glovebox_tools::Hands;
-use glovebox_workspace::{Filter, patch};
+use glovebox_workspace::{Filter, Resolution, patch};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -242,7 +242,7 @@ impl Story<'_> {
         show(indented(&String::from_utf8_lossy(&text)))?;
         let goal = Goal {
             to: &self.copy.dir,
-            force: false,
+            conflicts: Resolution::Beside,
         };
         let mut meter = render::Meter::new(self.cx.talk, false, self.signals);
         let applied = apply::apply(taken, goal, &mut meter, &mut |_, _| Ok(Answer::Yes))?;

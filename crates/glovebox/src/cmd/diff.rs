@@ -5,6 +5,7 @@ use crate::args::DiffArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
+use crate::sync::apply::{self, View};
 use crate::sync::{self, Asked, Taken};
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::patch::{self, FileStat, PatchError, Totals};
@@ -40,30 +41,47 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     sync::tell_unheld(cx.talk, &taken);
     require_present(&taken, &paths)?;
     taken.retain(&paths);
+    let View { collected, outcome } = apply::view(&taken, taken.project.as_deref())?;
     if args.json {
-        let stats = patch::stat(&taken.collected)?;
-        let mut data = render::changes_json(&taken.collected.set);
+        let stats = patch::stat(&collected)?;
+        let mut data = render::changes_json(&collected.set);
+        if let Value::Object(mut fields) = render::outcome_json(&outcome) {
+            for name in ["merged", "conflicts"] {
+                data[name] = fields.remove(name).unwrap_or_default();
+            }
+        }
         add_counts(&mut data, &stats);
         data["name"] = args.name.clone().into();
         if let Some(why) = taken.unheld() {
             data["unheld"] = why.into();
         }
-        let message = render::change_count(&taken.collected.set);
+        let message = render::change_count(&collected.set);
         return render::print(render::envelope(true, &message, &data));
     }
     let style = cx.talk.patch_style();
     let mut out = BufWriter::new(std::io::stdout().lock());
     let written = if args.stat {
-        patch::stat(&taken.collected)
+        patch::stat(&collected)
             .map_err(PatchError::from)
             .and_then(|stats| patch::write_stat(&stats, style, &mut out))
     } else {
-        patch::write(&taken.collected, style, &mut out)
+        patch::write(&collected, style, &mut out)
     };
     let written = written.and_then(|()| Ok(out.flush()?));
     written.map_err(|error| sync::patch_error(error, "standard output"))?;
-    sync::tell_refused(cx.talk, &taken.collected.set.refused);
-    Ok(())
+    drop(out);
+    apply::tell_patch(cx.talk, &outcome);
+    sync::tell_refused(cx.talk, &collected.set.refused);
+    if args.stat || outcome.conflicts.is_empty() {
+        return Ok(());
+    }
+    Err(apply::conflict(
+        &outcome,
+        format!(
+            "`glovebox pull {} --merge` puts both versions into each file, between markers",
+            args.name
+        ),
+    ))
 }
 
 /// Every path that was named is in the project or among what the sandbox changed.

@@ -8,7 +8,7 @@ use crate::session::Signals;
 use crate::sync::apply::{self, Answer, Applied, Goal};
 use crate::sync::{self, Asked, Source, Taken, patch_file, question};
 use glovebox_proto::{Code, Fault};
-use glovebox_workspace::{Outcome, Stage, SyncError, branch};
+use glovebox_workspace::{Outcome, Resolution, Stage, SyncError, branch};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -84,14 +84,18 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     };
     data.insert("to".to_owned(), to.display().to_string().into());
     if let Some(file) = &args.patch {
-        return patch(cx, args, &taken, file, data);
+        return patch(cx, args, &taken, &to, file, data);
     }
     if let Some(name) = &args.branch {
         return commit(cx, args, &taken, &to, name, data);
     }
     let goal = Goal {
         to: &to,
-        force: args.force,
+        conflicts: match (args.force, args.merge) {
+            (true, _) => Resolution::Theirs,
+            (_, true) => Resolution::Markers,
+            _ => Resolution::Beside,
+        },
     };
     if args.dry_run {
         let outcome = apply::preview(&taken, goal)?;
@@ -145,7 +149,7 @@ fn agree(
         );
         match question::ask(&text, &['y', 'n', 'd'], signals) {
             Some('y') => return Ok(Answer::Yes),
-            Some('d') => sync::show_on_terminal(cx.talk, &taken.collected)?,
+            Some('d') => sync::show_on_terminal(cx.talk, taken, to)?,
             _ => return Ok(Answer::No),
         }
     }
@@ -155,12 +159,16 @@ fn patch(
     cx: &Cx,
     args: &PullArgs,
     taken: &Taken,
+    to: &Path,
     file: &Path,
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
-    let set = &taken.collected.set;
+    // What has no project is new as a whole.
+    let to = taken.project.is_some().then_some(to);
+    let view = apply::view(taken, to)?;
+    let set = &view.collected.set;
     if !args.dry_run {
-        patch_file::write(&taken.collected, file, &cx.host)?;
+        patch_file::write(&view.collected, file, &cx.host)?;
     }
     data.insert("patch".to_owned(), file.display().to_string().into());
     data.insert("changes".to_owned(), set.changes.len().into());
@@ -170,12 +178,32 @@ fn patch(
         render::escape(std::os::unix::ffi::OsStrExt::as_bytes(file.as_os_str()))
     );
     if !args.json {
+        apply::tell_patch(cx.talk, &view.outcome);
         cx.talk.note(format_args!(
             "{message}; `git apply` takes it, your files are as before"
         ));
         sync::tell_refused(cx.talk, &set.refused);
     }
-    Ok(message)
+    both_sides(&view.outcome, data);
+    if view.outcome.conflicts.is_empty() {
+        return Ok(message);
+    }
+    Err(apply::conflict(
+        &view.outcome,
+        "the patch puts the sandbox's version beside yours, as FILE.theirs: compare the two",
+    ))
+}
+
+/// What both sides changed, for programs.
+fn both_sides(outcome: &Outcome, data: &mut Map<String, Value>) {
+    let Value::Object(mut fields) = render::outcome_json(outcome) else {
+        return;
+    };
+    for name in ["conflicts", "merged"] {
+        if let Some(value) = fields.remove(name) {
+            data.insert(name.to_owned(), value);
+        }
+    }
 }
 
 fn commit(
@@ -200,9 +228,26 @@ fn commit(
         args.name,
         render::summary(set)
     );
-    let done = branch::commit(&taken.collected, to, Path::new("git"), name, &text)
+    let base = apply::base(taken, to);
+    let git = Path::new(sync::GIT);
+    let done = branch::commit(&taken.collected, to, base.as_ref(), git, name, &text)
         .map_err(|fault| CommandError::from(SyncError::pull(Stage::Apply, fault)))?;
-    data.insert("commit".to_owned(), done.commit.clone().into());
+    let outcome = Outcome {
+        conflicts: done.conflicts,
+        applied: done.merged,
+        ..Outcome::default()
+    };
+    both_sides(&outcome, data);
+    let Some(commit) = done.commit else {
+        let message =
+            format!("nothing is new to what is committed, so there is no branch `{name}`");
+        if !args.json {
+            cx.talk.note(&message);
+            sync::tell_refused(cx.talk, &set.refused);
+        }
+        return Ok(message);
+    };
+    data.insert("commit".to_owned(), commit.into());
     data.insert("paths".to_owned(), done.paths.into());
     let message = format!(
         "{} on the new branch `{name}`",
@@ -212,6 +257,7 @@ fn commit(
         cx.talk.note(format_args!(
             "{message}; `git diff HEAD {name}` shows them, your files are as before"
         ));
+        apply::tell_branch(cx.talk, &outcome);
         if !done.ignored.is_empty() {
             cx.talk.note(format_args!(
                 "left out because the repository ignores {}: {}",
@@ -225,7 +271,15 @@ fn commit(
         }
         sync::tell_refused(cx.talk, &set.refused);
     }
-    Ok(message)
+    if outcome.conflicts.is_empty() {
+        return Ok(message);
+    }
+    Err(apply::conflict(
+        &outcome,
+        format!(
+            "the branch `{name}` has the sandbox's version beside yours, as FILE.theirs: compare the two"
+        ),
+    ))
 }
 
 /// Says what was done, or would be; a conflict is the error of the command.
@@ -260,21 +314,18 @@ fn tell(
     if outcome.conflicts.is_empty() {
         return Ok(message);
     }
-    let fault = Fault::refused(
-        Code::Conflict,
+    let again = again(args);
+    let remedy = if outcome.conflicts.iter().all(|conflict| conflict.is_marked) {
+        "edit the files between the markers `<<<<<<<` and `>>>>>>>`".to_owned()
+    } else if args.merge {
+        format!("compare FILE with FILE.theirs, or take the sandbox's with `{again} --force`")
+    } else {
         format!(
-            "{} on both sides",
-            match outcome.conflicts.len() {
-                1 => "one path changed".to_owned(),
-                count => format!("{count} paths changed"),
-            }
-        ),
-    )
-    .remedy(format!(
-        "compare FILE with FILE.theirs, or take the sandbox's with `{} --force`",
-        again(args)
-    ));
-    Err(fault.into())
+            "compare FILE with FILE.theirs, put both into the file with `{again} --merge`, or take \
+             the sandbox's with `{again} --force`"
+        )
+    };
+    Err(apply::conflict(outcome, remedy))
 }
 
 /// The command as it was given, as far as it decides what is done.

@@ -81,7 +81,7 @@ pub(super) fn run_command(
     let sandbox = Arc::new(sandbox);
     let when = When::of(args, &settings);
     // A supervisor writes the index of its sandbox by itself.
-    let index = (keep.is_none() && when != When::Never)
+    let index = (keep.is_none() && (when != When::Never || args.patch.is_some()))
         .then(|| BaseIndex::begin(sandbox.workspace_layers().ok()?))
         .flatten();
     let report = sandbox.report();
@@ -164,6 +164,13 @@ fn leave(cx: &Cx, sandbox: Arc<Sandbox>, code: u8, settled: Result<Settled, Comm
             park::park(cx, sandbox, "nobody decided about its changes", count),
             None,
         ),
+        Ok(settled @ Settled::LeftOut(count)) => {
+            let reason = "changes that conflict are not in the patch";
+            return match park::park(cx, sandbox, reason, Some(count)) {
+                ParkOutcome::Failed if code == 0 => OWN_FAILURE,
+                _ => exit_code_of(code, settled),
+            };
+        }
         Err(error) => {
             // Without these words the work would be lost without anybody noticing.
             cx.talk.error(&error);
@@ -205,7 +212,7 @@ fn leave_kept(
 }
 
 fn exit_code_of(code: u8, settled: Settled) -> u8 {
-    if code == 0 && settled == Settled::Conflicts {
+    if code == 0 && matches!(settled, Settled::Conflicts | Settled::LeftOut(_)) {
         CONFLICT
     } else {
         code

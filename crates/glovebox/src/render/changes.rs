@@ -48,6 +48,12 @@ pub(crate) fn applied(outcome: &Outcome) -> String {
             .kept
             .as_ref()
             .map_or_else(String::new, |kept| format!(" (yours is {})", shown(kept)));
+        let merged = if applied.is_merged {
+            " (merged with yours)"
+        } else {
+            ""
+        };
+        let kept = format!("{kept}{merged}");
         match &applied.effect {
             Effect::Renamed { source } => {
                 format!("R {} -> {}{kept}", shown(source), shown(&applied.path))
@@ -70,13 +76,38 @@ pub(crate) fn applied_summary(outcome: &Outcome) -> String {
     )
 }
 
+/// Paths, one per line.
+pub(crate) fn paths(paths: &[RelPath]) -> String {
+    lines(paths.iter().map(shown))
+}
+
+/// What both sides changed and was merged, one per line.
+pub(crate) fn merged(outcome: &Outcome) -> String {
+    let merged: Vec<String> = outcome
+        .applied
+        .iter()
+        .filter(|applied| applied.is_merged)
+        .map(|applied| shown(&applied.path))
+        .collect();
+    lines(merged.into_iter())
+}
+
 /// What both sides changed, one per line.
 pub(crate) fn conflicts(outcome: &Outcome) -> String {
     lines(outcome.conflicts.iter().map(|conflict| {
         let theirs = conflict.theirs.as_ref().map_or_else(String::new, |theirs| {
             format!("; the sandbox's is {}", shown(theirs))
         });
-        format!("{}: {}{theirs}", shown(&conflict.path), conflict.reason)
+        let marked = if conflict.is_marked {
+            "; both are in it, between markers"
+        } else {
+            ""
+        };
+        format!(
+            "{}: {}{theirs}{marked}",
+            shown(&conflict.path),
+            conflict.reason
+        )
     }))
 }
 
@@ -182,14 +213,30 @@ pub(crate) fn outcome_json(outcome: &Outcome) -> Value {
         if let Some(kept) = &applied.kept {
             path_fields(&mut object, "kept", kept);
         }
+        if applied.is_merged {
+            object.insert("merged".to_owned(), true.into());
+        }
         Value::Object(object)
     });
+    let paths = |paths: &mut dyn Iterator<Item = &RelPath>| {
+        let objects = paths.map(|path| {
+            let mut object = Map::new();
+            path_fields(&mut object, "path", path);
+            Value::Object(object)
+        });
+        objects.collect::<Vec<_>>()
+    };
+    let merged = outcome.applied.iter().filter(|applied| applied.is_merged);
+    let merged = paths(&mut merged.map(|applied| &applied.path));
     let conflicts = outcome.conflicts.iter().map(|conflict| {
         let mut object = Map::new();
         path_fields(&mut object, "path", &conflict.path);
         object.insert("reason".to_owned(), word(&conflict.reason));
         if let Some(theirs) = &conflict.theirs {
             path_fields(&mut object, "theirs", theirs);
+        }
+        if conflict.is_marked {
+            object.insert("marked".to_owned(), true.into());
         }
         Value::Object(object)
     });
@@ -203,15 +250,13 @@ pub(crate) fn outcome_json(outcome: &Outcome) -> Value {
         }
         Value::Object(object)
     });
-    let already_there = outcome.already_there.iter().map(|path| {
-        let mut object = Map::new();
-        path_fields(&mut object, "path", path);
-        Value::Object(object)
-    });
     json!({
         "applied": applied.collect::<Vec<_>>(),
-        "already_there": already_there.collect::<Vec<_>>(),
+        "already_there": paths(&mut outcome.already_there.iter()),
+        "merged": merged,
         "conflicts": conflicts.collect::<Vec<_>>(),
+        "declined": paths(&mut outcome.declined.iter()),
+        "resolved": paths(&mut outcome.resolved.iter()),
         "flagged": flagged.collect::<Vec<_>>(),
         "refused": refused_json(&outcome.refused),
     })

@@ -11,8 +11,8 @@ mod report;
 mod table;
 
 pub(crate) use changes::{
-    applied, applied_summary, change_count, changes, changes_json, conflicts, flagged,
-    outcome_json, refused, refused_json, summary,
+    applied, applied_summary, change_count, changes, changes_json, conflicts, flagged, merged,
+    outcome_json, paths, refused, refused_json, summary,
 };
 pub(crate) use glovebox_proto::visible::{line as escape, line_of_text as escape_text};
 pub(crate) use json::{VERSION, envelope, failure, output_fields};

@@ -3,7 +3,7 @@
 //! Whatever goes wrong here, the work is not lost: a sandbox whose changes were wanted and could not
 //! be taken over is kept.
 
-use super::apply::{self, Answer, Applied, Goal};
+use super::apply::{self, Answer, Applied, Goal, View};
 use super::{Taken, collect_own, patch_file, question};
 use crate::args::{Apply, RunArgs};
 use crate::cmd::Cx;
@@ -12,7 +12,7 @@ use crate::exit::{CommandError, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
 use glovebox_sandbox::Sandbox;
-use glovebox_workspace::{Filter, Outcome};
+use glovebox_workspace::{Filter, Outcome, Resolution};
 use std::path::Path;
 
 /// When changes are taken over.
@@ -57,6 +57,8 @@ pub(crate) enum Settled {
     Conflicts,
     /// The user wants the sandbox to stay.
     Keep,
+    /// The patch lacks so many changes, which conflict with the user's own.
+    LeftOut(usize),
     /// Nobody has decided about so many changes; `None` when they could not be counted.
     Undecided(Option<usize>),
 }
@@ -108,9 +110,14 @@ pub(crate) fn settle(
         collected => collected?,
     };
     super::tell_unheld(cx.talk, &taken);
+    let mut without_apply = Settled::Done;
     if let Some(file) = after.patch {
-        patch_file::write(&taken.collected, file, &cx.host)?;
-        tell_patch(cx, &taken, file);
+        let view = apply::view(&taken, taken.project.as_deref())?;
+        patch_file::write(&view.collected, file, &cx.host)?;
+        tell_patch(cx, &view, file);
+        if !view.outcome.conflicts.is_empty() {
+            without_apply = Settled::LeftOut(view.outcome.conflicts.len());
+        }
     }
     let is_wanted = match after.when {
         When::Ask | When::Always => true,
@@ -128,17 +135,17 @@ pub(crate) fn settle(
         }
         let is_dropped = after.when == When::Never;
         leave(cx, &taken, after, is_shown);
-        return Ok(if is_dropped || after.kept_as.is_some() {
-            Settled::Done
-        } else {
-            Settled::Undecided(Some(taken.collected.set.changes.len()))
+        return Ok(match without_apply {
+            Settled::Done if is_dropped || after.kept_as.is_some() => Settled::Done,
+            Settled::Done => Settled::Undecided(Some(taken.collected.set.changes.len())),
+            settled => settled,
         });
     }
     let count = taken.collected.set.changes.len();
     let to = super::destination(&taken)?;
     let goal = Goal {
         to: &to,
-        force: false,
+        conflicts: Resolution::Beside,
     };
     let applied = apply::apply(taken, goal, &mut meter, &mut |taken, outcome| {
         if after.when == When::Ask {
@@ -175,8 +182,9 @@ pub(crate) fn settle(
 }
 
 /// Says what is in a patch, where it is, and what to do with it.
-fn tell_patch(cx: &Cx, taken: &Taken, file: &Path) {
-    let set = &taken.collected.set;
+fn tell_patch(cx: &Cx, view: &View, file: &Path) {
+    let set = &view.collected.set;
+    apply::tell_patch(cx.talk, &view.outcome);
     // What went to standard output is in the hands of whoever reads it.
     if file == Path::new("-") {
         return;
@@ -263,7 +271,7 @@ fn agree(
         match question::ask(&text, &['y', 'n', 'd', 'k'], signals) {
             Some('y') => return Ok(Answer::Yes),
             Some('n') => return Ok(Answer::No),
-            Some('d') => super::show_on_terminal(cx.talk, &taken.collected)?,
+            Some('d') => super::show_on_terminal(cx.talk, taken, to)?,
             Some(_) => return Ok(Answer::Later),
             // Whoever leaves without an answer has not said that the work may go.
             None => return Ok(Answer::None),

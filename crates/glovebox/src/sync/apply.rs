@@ -7,8 +7,9 @@
 use super::Taken;
 use crate::exit::CommandError;
 use crate::render::{self, Meter, Talk};
+use glovebox_proto::{Code, Fault};
 use glovebox_workspace::apply::{BaseFile, Destination};
-use glovebox_workspace::{Flag, Options, Outcome, SyncError};
+use glovebox_workspace::{Collected, Flag, Options, Outcome, Resolution, SyncError};
 use std::path::Path;
 
 /// What the one who is asked says to a plan.
@@ -38,8 +39,69 @@ pub(crate) enum Applied {
 pub(crate) struct Goal<'a> {
     /// The directory.
     pub to: &'a Path,
-    /// Where both sides changed a file, take the sandbox's.
-    pub force: bool,
+    /// What becomes of files that both sides changed in a way that cannot be merged.
+    pub conflicts: Resolution,
+}
+
+/// The sandbox's changes as changes of what a directory has now, and what taking them over comes to.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// The changes: those of the sandbox and nothing that the user did meanwhile.
+    pub collected: Collected,
+    /// What they come to.
+    pub outcome: Outcome,
+}
+
+/// Looks at the changes from a directory that they go to; from nowhere they are what was collected.
+pub(crate) fn view(taken: &Taken, to: Option<&Path>) -> Result<View, SyncError> {
+    let Some(to) = to else {
+        return Ok(View {
+            collected: taken.collected.share(),
+            outcome: Outcome::default(),
+        });
+    };
+    let mut destination = Destination::look(to, base(taken, to))?;
+    let plan = destination.plan(&taken.collected, Options::default())?;
+    Ok(View {
+        collected: destination.view(&plan, &taken.collected)?,
+        outcome: plan.outcome,
+    })
+}
+
+/// The failure of a command after which some paths are in conflict.
+pub(crate) fn conflict(outcome: &Outcome, remedy: impl Into<String>) -> CommandError {
+    let count = outcome.conflicts.len();
+    let paths = render::plural(count, "path", "paths");
+    Fault::refused(Code::Conflict, format!("{paths} changed on both sides"))
+        .remedy(remedy)
+        .into()
+}
+
+/// Says which files hold changes of both sides, and which could not be merged, in a patch.
+pub(crate) fn tell_patch(talk: Talk, outcome: &Outcome) {
+    tell_merged(talk, outcome, "the patch");
+}
+
+/// The same for a branch.
+pub(crate) fn tell_branch(talk: Talk, outcome: &Outcome) {
+    tell_merged(talk, outcome, "the branch");
+}
+
+fn tell_merged(talk: Talk, outcome: &Outcome, form: &str) {
+    let merged = render::merged(outcome);
+    if !merged.is_empty() {
+        talk.note(format_args!(
+            "you changed these too since the sandbox began; {form} merges:\n{}",
+            merged.trim_end()
+        ));
+    }
+    if !outcome.conflicts.is_empty() {
+        talk.warning(format_args!(
+            "{}; {form} leaves yours as it is:\n{}",
+            render::plural(outcome.conflicts.len(), "conflict", "conflicts"),
+            render::conflicts(outcome).trim_end()
+        ));
+    }
 }
 
 /// What would be done; nothing is written.
@@ -57,7 +119,7 @@ pub(crate) fn apply(
 ) -> Result<Applied, CommandError> {
     let mut destination = Destination::open(goal.to, base(&taken, goal.to))?;
     let plan = destination.plan(&taken.collected, options(goal))?;
-    if plan.steps.is_empty() {
+    if plan.is_empty() {
         return Ok(Applied::Done(plan.outcome));
     }
     match agree(&taken, &plan.outcome)? {
@@ -74,11 +136,11 @@ pub(crate) fn apply(
 }
 
 fn options(goal: Goal<'_>) -> Options {
-    Options { force: goal.force }
+    Options::all(goal.conflicts)
 }
 
 /// What the host looked like when the sandbox started, if it started from there.
-fn base(taken: &Taken, to: &Path) -> Option<BaseFile> {
+pub(crate) fn base(taken: &Taken, to: &Path) -> Option<BaseFile> {
     let project = taken.project.as_deref()?.canonicalize().ok()?;
     let is_project = taken.is_whole && to.canonicalize().ok()? == project;
     taken.base.clone().filter(|_| is_project)
@@ -106,11 +168,25 @@ pub(crate) fn tell(talk: Talk, outcome: &Outcome, is_done: bool) {
         ));
     }
     if !outcome.conflicts.is_empty() {
+        let yours = match (
+            outcome.conflicts.iter().any(|conflict| conflict.is_marked),
+            is_done,
+        ) {
+            (true, _) => "",
+            (false, true) => "; yours stayed as it is",
+            (false, false) => "; yours stays as it is",
+        };
         talk.warning(format_args!(
-            "{}; yours {} as it is:\n{}",
+            "{}{yours}:\n{}",
             render::plural(outcome.conflicts.len(), "conflict", "conflicts"),
-            if is_done { "stayed" } else { "stays" },
             render::conflicts(outcome).trim_end()
+        ));
+    }
+    if !outcome.resolved.is_empty() {
+        talk.note(format_args!(
+            "{}, since there is no conflict any more:\n{}",
+            if is_done { "removed" } else { "to be removed" },
+            render::paths(&outcome.resolved).trim_end()
         ));
     }
     super::tell_refused(talk, &outcome.refused);

@@ -25,10 +25,13 @@ impl BaseIndex {
         let walk = std::thread::Builder::new()
             .name("base".to_owned())
             .spawn(move || {
-                // Without an index the time of the push decides alone, so a failure is no failure.
-                let _ = base::record(&project, &layers.base, layers.pushed_unix_ns, &|| {
-                    stop.load(Ordering::Relaxed)
-                });
+                let is_stopped = || stop.load(Ordering::Relaxed);
+                let pushed = layers.pushed_unix_ns;
+                // Without an index the time of the push decides alone, and what nobody kept cannot be
+                // merged later: a failure is no failure.
+                if base::record(&project, &layers.base, pushed, &is_stopped).is_ok() {
+                    let _ = base::keep(&project, &layers.base, pushed, &is_stopped);
+                }
             })
             .ok()?;
         Some(Self {

@@ -11,6 +11,7 @@ use glovebox_proto::{Code, Fault, JobState, Request};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
 use glovebox_workspace::apply::BaseFile;
+use glovebox_workspace::base;
 use glovebox_workspace::copy::{self, Copied, Packing, Place, PushOptions, Pushed, Recorded};
 use glovebox_workspace::{Filter, Quota, RelPath, Stage, SyncError, Watch, find_hidden};
 use serde::{Deserialize, Serialize};
@@ -119,6 +120,8 @@ pub(crate) fn push(
         watch,
     )?;
     origin.write(dir).map_err(failed)?;
+    // Without it, what both sides change is in conflict as a whole.
+    let _ = base::keep(project, &dir.join("base"), origin.pushed_unix_ns, &|| false);
     Ok(pushed)
 }
 
@@ -222,6 +225,7 @@ pub(crate) fn collect(
         base: Some(BaseFile {
             index: dir.join("base"),
             pushed_unix_ns: origin.pushed_unix_ns,
+            git: PathBuf::from(super::GIT),
         }),
         project: Some(origin.project),
         is_whole: true,

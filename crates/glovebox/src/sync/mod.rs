@@ -34,6 +34,9 @@ use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// The host's git.
+pub(crate) const GIT: &str = "git";
+
 /// Which changes of which sandbox.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
@@ -183,6 +186,7 @@ fn from_workspace(
         base: Some(BaseFile {
             index: layers.base,
             pushed_unix_ns: layers.pushed_unix_ns,
+            git: PathBuf::from(GIT),
         }),
         project: layers.project,
         is_whole: true,
@@ -308,9 +312,10 @@ pub(crate) fn tell_refused(talk: Talk, refused: &[Refusal]) {
 }
 
 /// Shows a patch to the one who is asked about it.
-pub(crate) fn show_on_terminal(talk: Talk, collected: &Collected) -> Result<(), CommandError> {
+pub(crate) fn show_on_terminal(talk: Talk, taken: &Taken, to: &Path) -> Result<(), CommandError> {
+    let view = apply::view(taken, Some(to))?;
     let mut out = BufWriter::new(std::io::stderr().lock());
-    patch::write(collected, talk.screen_style(), &mut out)
+    patch::write(&view.collected, talk.screen_style(), &mut out)
         .and_then(|()| Ok(out.flush()?))
         .map_err(|error| patch_error(error, "the terminal"))
 }

@@ -2,14 +2,19 @@
 
 use super::journal::{COMMITTING, DONE, Journal, Staging};
 use super::operation::Place;
-use crate::base::{Signature, advance};
+use crate::base::{Signature, advance, advance_contents, note_theirs};
 use crate::beneath::{Anchor, io};
 use crate::{RelPath, Stage, SyncError};
 use glovebox_proto::{Code, Fault};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::Read as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+
+/// Longer files are not kept as the base of later changes.
+const MAX_NOTED_BYTES: u64 = 1 << 20;
 
 /// Applies what lies in a staging directory, and removes the directory.
 ///
@@ -94,12 +99,15 @@ pub(super) fn undo(place: &Place<'_>, journal: &Journal, count: usize) -> Result
 
 /// What remains to be done after a commit.
 pub(super) fn finish(anchor: &Anchor, staging: &Staging, journal: &Journal) {
-    note(anchor, journal);
+    note(anchor, staging, journal);
     staging.remove(rustix::fd::AsFd::as_fd(anchor));
 }
 
 /// Tells the base index what the pull made of the paths, so that it is not taken for the host's work.
-fn note(anchor: &Anchor, journal: &Journal) {
+fn note(anchor: &Anchor, staging: &Staging, journal: &Journal) {
+    let Some(index) = index_of(journal) else {
+        return;
+    };
     let look = |path: &RelPath| match anchor.stat_within(path.as_bytes()) {
         Ok(stat) => Signature::from(&stat),
         Err(_) => Signature::Absent,
@@ -113,14 +121,44 @@ fn note(anchor: &Anchor, journal: &Journal) {
             entries.push((path.clone(), *seen));
         }
     }
+    let mut contents: BTreeMap<RelPath, Option<Vec<u8>>> = BTreeMap::new();
+    for path in &journal.applied {
+        contents.insert(path.clone(), content(anchor, path));
+    }
+    for (path, slot) in &journal.bases {
+        contents.insert(path.clone(), staging.content(*slot));
+    }
+    let theirs = journal.theirs.iter().filter_map(|path| {
+        let stat = anchor.stat_within(path.as_bytes()).ok()?;
+        Some((path.clone(), Signature::from(&stat)))
+    });
+    // Without these, the next pull reports conflicts where there are none, or leaves what it put beside.
+    let _ = advance_contents(&index, contents);
+    let _ = note_theirs(&index, theirs.collect());
     tell_base(journal, entries);
 }
 
+/// What the destination has at a path, if that is little.
+fn content(anchor: &Anchor, path: &RelPath) -> Option<Vec<u8>> {
+    let (file, stat) = anchor.file(path.as_bytes()).ok()?;
+    if stat.st_size as u64 > MAX_NOTED_BYTES {
+        return None;
+    }
+    let mut content = Vec::new();
+    file.take(MAX_NOTED_BYTES).read_to_end(&mut content).ok()?;
+    Some(content)
+}
+
 fn tell_base(journal: &Journal, entries: Vec<(RelPath, Signature)>) {
-    if let Some(index) = &journal.base_index {
-        let index = PathBuf::from(OsString::from_vec(index.clone()));
+    if let Some(index) = index_of(journal) {
         // Without the note, the next pull reports conflicts where there are none: inconvenient, and
         // safe. The sandbox may be gone by now, and its directory with it.
         let _ = advance(&index, entries);
     }
+}
+
+/// The base index of the sandbox, if its directory is still there.
+fn index_of(journal: &Journal) -> Option<PathBuf> {
+    let index = PathBuf::from(OsString::from_vec(journal.base_index.clone()?));
+    index.parent()?.is_dir().then_some(index)
 }

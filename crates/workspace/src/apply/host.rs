@@ -1,19 +1,29 @@
 //! The destination as a plan sees it: what is at each path, and whether the host changed it.
 
 use super::case;
-use crate::base::{Base, Signature};
+use crate::base::{Base, BaseContents, Signature};
 use crate::beneath::{Anchor, digest, io, read_names};
+use crate::merge::{Versions, is_executable, read_text, read_theirs};
+use crate::plan::{Leftover, MergedFile};
 use crate::{Collected, Digest, Host, HostNode, HostState, Node, RelPath, Since};
 use glovebox_proto::Fault;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 
+/// What is known about the project as it was when the sandbox started from it.
+pub(super) struct KnownBase<'a> {
+    pub(super) signatures: Base,
+    pub(super) contents: BaseContents<'a>,
+    /// What earlier pulls have put beside paths.
+    pub(super) theirs: Vec<(RelPath, Signature)>,
+}
+
 /// Looks at a destination and notes what it saw.
 pub(super) struct Seen<'a> {
     anchor: &'a Anchor,
     /// `None`: not the project the sandbox started from.
-    base: Option<Base>,
+    base: Option<KnownBase<'a>>,
     collected: &'a Collected,
     seen: &'a mut HashMap<RelPath, Signature>,
 }
@@ -21,7 +31,7 @@ pub(super) struct Seen<'a> {
 impl<'a> Seen<'a> {
     pub(super) fn new(
         anchor: &'a Anchor,
-        base: Option<Base>,
+        base: Option<KnownBase<'a>>,
         collected: &'a Collected,
         seen: &'a mut HashMap<RelPath, Signature>,
     ) -> Self {
@@ -142,7 +152,7 @@ impl Host for Seen<'_> {
             Err(Errno::NOENT) => {
                 self.seen.insert(path.clone(), Signature::Absent);
                 let since = match &self.base {
-                    Some(base) => base.since(path, &Signature::Absent),
+                    Some(base) => base.signatures.since(path, &Signature::Absent),
                     None => Since::Same,
                 };
                 return state(HostNode::Absent, since);
@@ -160,7 +170,7 @@ impl Host for Seen<'_> {
         let signature = Signature::from(&stat);
         self.seen.insert(path.clone(), signature);
         let since = match &self.base {
-            Some(base) => base.since(path, &signature),
+            Some(base) => base.signatures.since(path, &signature),
             None => self.compare(path, &stat, from)?,
         };
         let known = match from {
@@ -172,6 +182,62 @@ impl Host for Seen<'_> {
         };
         let node = self.node(path, &stat, to, known)?;
         state(node, since)
+    }
+
+    fn merge(&mut self, path: &RelPath, to: &Node) -> Result<Option<MergedFile>, Fault> {
+        let (file, stat) = match self.anchor.file(path.as_bytes()) {
+            Ok(opened) => opened,
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(None),
+            Err(errno) => return Err(self.cannot_read(path, errno)),
+        };
+        // What is merged has to be what is replaced.
+        if self.seen.get(path) != Some(&Signature::from(&stat)) {
+            return Ok(None);
+        }
+        let ours = read_text(file).map_err(|error| self.cannot_read(path, error))?;
+        let (Some(ours), Some(theirs)) = (ours, read_theirs(self.collected, path, to)?) else {
+            return Ok(None);
+        };
+        let base = self.base.as_mut();
+        let (base, mode) = base.map_or((None, None), |base| {
+            (base.contents.text(path), base.signatures.mode(path))
+        });
+        let versions = Versions { base, ours, theirs };
+        let was_executable = mode.map(|mode| mode & 0o100 != 0);
+        let modes = (was_executable, stat.st_mode & 0o100 != 0, is_executable(to));
+        Ok(Some(versions.merge(modes)))
+    }
+
+    fn leftovers(&mut self) -> Vec<Leftover> {
+        let noted = self
+            .base
+            .as_mut()
+            .map(|base| std::mem::take(&mut base.theirs));
+        let mut found = Vec::new();
+        for (theirs, signature) in noted.unwrap_or_default() {
+            let Some(path) = before_suffix(&theirs) else {
+                continue;
+            };
+            let Ok(stat) = self.anchor.stat_within(theirs.as_bytes()) else {
+                continue;
+            };
+            let now = Signature::from(&stat);
+            if !now.has_same_content(&signature) {
+                continue;
+            }
+            let digest = |path: &RelPath| {
+                let size = stat.st_size as u64;
+                self.anchor.digest(path.as_bytes(), size).ok().flatten()
+            };
+            let is_taken = digest(&theirs).is_some_and(|theirs| digest(&path) == Some(theirs));
+            self.seen.insert(theirs.clone(), now);
+            found.push(Leftover {
+                path,
+                theirs,
+                is_taken,
+            });
+        }
+        found
     }
 
     fn names(&mut self, dir: &RelPath) -> Result<Vec<Vec<u8>>, Fault> {
@@ -191,4 +257,22 @@ impl Host for Seen<'_> {
     fn folds_case(&self) -> bool {
         case::folds(self.anchor)
     }
+}
+
+/// The path beside which a pull has put `theirs`.
+fn before_suffix(theirs: &RelPath) -> Option<RelPath> {
+    const SUFFIX: &[u8] = b".theirs";
+    let bytes = theirs.as_bytes();
+    let digits = bytes
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    let numbered = bytes[..bytes.len() - digits]
+        .strip_suffix(b".")
+        .filter(|_| digits > 0);
+    let path = bytes
+        .strip_suffix(SUFFIX)
+        .or_else(|| numbered?.strip_suffix(SUFFIX))?;
+    RelPath::new(path).ok()
 }

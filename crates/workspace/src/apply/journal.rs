@@ -12,6 +12,7 @@
 use super::operation::Operation;
 use crate::base::Signature;
 use crate::beneath::io;
+use crate::merge::MAX_TEXT_BYTES;
 use crate::{RelPath, collect::RESERVED_PREFIX};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,6 +41,10 @@ pub(super) struct Journal {
     /// Paths that become what they are in the sandbox. What is put beside a path is not among them: it
     /// belongs to the host from then on.
     pub(super) applied: Vec<RelPath>,
+    /// Paths whose base becomes something else than what the host has, and the slot with its content.
+    pub(super) bases: Vec<(RelPath, u32)>,
+    /// Where the sandbox's versions of paths in conflict are put.
+    pub(super) theirs: Vec<RelPath>,
     /// Paths that were as they should be already.
     pub(super) settled: Vec<(RelPath, Signature)>,
 }
@@ -182,6 +187,18 @@ impl Staging {
             return Err(Errno::IO);
         }
         Ok(decode(&bytes).map(|journal| (journal, file)))
+    }
+
+    /// What a slot on the way in has, if it is a file.
+    pub(super) fn content(&self, slot: u32) -> Option<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.new, slot.to_string(), flags, Mode::empty()).ok()?;
+        let mut bytes = Vec::new();
+        File::from(fd)
+            .take(MAX_TEXT_BYTES)
+            .read_to_end(&mut bytes)
+            .ok()?;
+        Some(bytes)
     }
 
     /// Whether a marker is there.

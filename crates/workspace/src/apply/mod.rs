@@ -22,16 +22,17 @@ mod journal;
 mod operation;
 mod recover;
 mod stage;
+mod view;
 
 pub use commit::commit;
 pub use stage::Staged;
 
-use crate::base::{Base, Signature};
+use crate::base::{Base, BaseContents, Signature, noted_theirs};
 use crate::beneath::Anchor;
 use crate::progress::Watch;
-use crate::{Collected, Options, Plan, RelPath, Stage, SyncError, plan};
+use crate::{ChangeKind, ChangeSet, Collected, Options, Plan, RelPath, Stage, SyncError, plan};
 use glovebox_proto::{Code, Fault};
-use host::Seen;
+use host::{KnownBase, Seen};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
@@ -45,6 +46,8 @@ pub struct BaseFile {
     pub index: PathBuf,
     /// When the sandbox started from the project, in nanoseconds of Unix time.
     pub pushed_unix_ns: u128,
+    /// The host's git, which reads contents of files that were tracked.
+    pub git: PathBuf,
 }
 
 /// How long a lock is waited for: whoever had it may be dying at this moment, or be a child that has
@@ -97,17 +100,25 @@ impl Destination {
     pub fn plan(&mut self, collected: &Collected, options: Options) -> Result<Plan, SyncError> {
         self.seen.clear();
         let base = self.base.as_ref().map(|base| {
-            let mut wanted = BTreeSet::new();
-            for change in &collected.set.changes {
-                wanted.insert(change.path.clone());
-                if let crate::ChangeKind::Renamed { source, .. } = &change.kind {
-                    wanted.insert(source.clone());
-                }
+            let wanted = paths(&collected.set);
+            KnownBase {
+                signatures: Base::load(&base.index, base.pushed_unix_ns, &wanted),
+                contents: BaseContents::load(base, self.anchor.path(), &wanted),
+                theirs: noted_theirs(&base.index),
             }
-            Base::load(&base.index, base.pushed_unix_ns, &wanted)
         });
         let mut view = Seen::new(&self.anchor, base, collected, &mut self.seen);
         plan(&collected.set, &mut view, options)
+            .map_err(|fault| SyncError::pull(Stage::Plan, fault))
+    }
+
+    /// What a plan of this destination comes to, as changes of what the destination has now: those of the
+    /// sandbox and nothing else. Applying them by other means does what applying the plan does.
+    ///
+    /// # Errors
+    /// When the destination cannot be opened again.
+    pub fn view(&self, plan: &Plan, collected: &Collected) -> Result<Collected, SyncError> {
+        view::view(self.anchor.path(), &self.seen, plan, collected)
             .map_err(|fault| SyncError::pull(Stage::Plan, fault))
     }
 
@@ -125,6 +136,18 @@ impl Destination {
     ) -> Result<Staged, SyncError> {
         stage::stage(self, plan, collected, watch)
     }
+}
+
+/// The paths that a change set is about.
+pub(crate) fn paths(set: &ChangeSet) -> BTreeSet<RelPath> {
+    let mut paths = BTreeSet::new();
+    for change in &set.changes {
+        paths.insert(change.path.clone());
+        if let ChangeKind::Renamed { source, .. } = &change.kind {
+            paths.insert(source.clone());
+        }
+    }
+    paths
 }
 
 /// Takes the advisory lock of a destination, which is one on the directory itself: nothing is left

@@ -95,6 +95,7 @@ pub(super) fn stage(
     }
     let mut stager = Stager {
         destination,
+        plan,
         collected,
         staging,
         watch,
@@ -111,22 +112,30 @@ pub(super) fn stage(
     for step in &plan.steps {
         stager.step(step)?;
     }
+    for (path, content) in &plan.bases {
+        stager.keep_base(path, content)?;
+    }
     let (mut journal, unsynced) = (stager.journal, stager.unsynced);
     journal.base_index = destination
         .base
         .as_ref()
         .map(|base| base.index.clone().into_os_string().into_vec());
-    for done in &plan.outcome.applied {
+    // What was merged is not what the sandbox has: it stays a change of the host.
+    for done in plan.outcome.applied.iter().filter(|done| !done.is_merged) {
         journal.applied.push(done.path.clone());
         if let Effect::Renamed { source } = &done.effect {
             journal.applied.push(source.clone());
         }
     }
-    for path in &plan.outcome.already_there {
+    for path in &plan.settled {
         if let Some(signature) = destination.seen.get(path) {
             journal.settled.push((path.clone(), *signature));
         }
     }
+    let theirs = plan.outcome.conflicts.iter();
+    journal.theirs = theirs
+        .filter_map(|conflict| conflict.theirs.clone())
+        .collect();
     let synced = if total_files > SYNC_FILES {
         rustix::fs::syncfs(&staging.dir).map_err(std::io::Error::from)
     } else {
@@ -258,6 +267,7 @@ fn require_distinct(anchor: &Anchor, plan: &Plan) -> Result<(), Fault> {
 
 struct Stager<'a, 'w> {
     destination: &'a Destination,
+    plan: &'a Plan,
     collected: &'a Collected,
     staging: &'a Staging,
     watch: &'a mut Watch<'w>,
@@ -406,7 +416,13 @@ impl Stager<'_, '_> {
                     Ok(())
                 };
                 finish(&file).map_err(cannot)?;
-                self.copy(path, source, &file, *size, *digest)?;
+                match self.plan.merged.get(path) {
+                    Some(content) => {
+                        (&file).write_all(content).map_err(cannot)?;
+                        self.bytes += size;
+                    }
+                    None => self.copy(path, source, &file, *size, *digest)?,
+                }
                 if self.total_files <= SYNC_FILES {
                     self.unsynced.push(file);
                 }
@@ -420,6 +436,21 @@ impl Stager<'_, '_> {
             SyncError::pull(Stage::Apply, io("inspect", &self.staging.path, errno))
         })?;
         Ok((slot, Signature::from(&stat)))
+    }
+
+    /// Puts aside what becomes the base of a path when everything else is done.
+    fn keep_base(&mut self, path: &RelPath, content: &[u8]) -> Result<(), SyncError> {
+        let slot = self.slot();
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::openat(&self.staging.new, slot.to_string(), flags, mode)
+            .map_err(std::io::Error::from)
+            .and_then(|fd| File::from(fd).write_all(content))
+            .map_err(|error| {
+                SyncError::pull(Stage::Apply, io("write", &self.staging.path, error))
+            })?;
+        self.journal.bases.push((path.clone(), slot));
+        Ok(())
     }
 
     /// Copies a content and compares it with what was collected.

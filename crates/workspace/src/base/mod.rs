@@ -6,12 +6,22 @@
 //! index (the walk was interrupted) the moment of the push alone decides. What a pull wrote is not a
 //! change of the host: [`advance`] notes it beside the index.
 //!
+//! What the files held is written down after that ([`keep`]), so that both sides' changes of one file can
+//! be merged.
+//!
 //! Both files hold sorted entries and are written and read as a stream, so memory does not grow with
 //! the project.
 
 mod codec;
+mod content;
+mod git_index;
+mod ignored;
+mod kept;
 
 pub use codec::decode;
+pub(crate) use content::{BaseContents, hex};
+pub(crate) use kept::advance as advance_contents;
+pub use kept::keep;
 
 use crate::beneath::{Anchor, io, read_names, stat_at};
 use crate::collect::RESERVED_PREFIX;
@@ -87,6 +97,21 @@ impl From<&Stat> for Signature {
 }
 
 impl Signature {
+    /// Whether two observations are of a file that nobody has written in between, whoever owns it now.
+    pub(crate) fn has_same_content(&self, other: &Self) -> bool {
+        let written = |signature: &Self| match *signature {
+            Self::Present {
+                kind: Kind::File,
+                size,
+                mtime_ns,
+                ino,
+                ..
+            } => Some((size, mtime_ns, ino)),
+            _ => None,
+        };
+        written(self).is_some_and(|written_at| written(other) == Some(written_at))
+    }
+
     /// Whether two observations are of the same, untouched thing.
     pub fn is_same(&self, other: &Self) -> bool {
         let is_dir = |signature: &Self| {
@@ -318,6 +343,18 @@ impl Base {
         }
     }
 
+    /// The permissions a file had, if that is known.
+    pub(crate) fn mode(&self, path: &RelPath) -> Option<u32> {
+        match self.pulled.get(path).or_else(|| self.index.get(path))? {
+            Signature::Present {
+                kind: Kind::File,
+                mode,
+                ..
+            } => Some(*mode),
+            _ => None,
+        }
+    }
+
     /// What the host did to a path since the push, or since the pull that last wrote it.
     pub fn since(&self, path: &RelPath, now: &Signature) -> Since {
         if let Some(known) = self.pulled.get(path) {
@@ -352,12 +389,15 @@ impl Base {
 /// # Errors
 /// When the note cannot be written.
 pub fn advance(index: &Path, entries: Vec<(RelPath, Signature)>) -> Result<(), Fault> {
+    merge_into(&pulled_file(index), entries)
+}
+
+fn merge_into(file: &Path, entries: Vec<(RelPath, Signature)>) -> Result<(), Fault> {
     if entries.is_empty() {
         return Ok(());
     }
-    let file = pulled_file(index);
     let mut all: BTreeMap<RelPath, Signature> = BTreeMap::new();
-    if let Ok(earlier) = File::open(&file) {
+    if let Ok(earlier) = File::open(file) {
         // An unreadable note is as good as none: what was pulled then counts as changed.
         let _ = decode(earlier, |path, signature| {
             all.insert(path.clone(), signature);
@@ -365,7 +405,7 @@ pub fn advance(index: &Path, entries: Vec<(RelPath, Signature)>) -> Result<(), F
         });
     }
     all.extend(entries);
-    write_atomically(&file, |out| {
+    write_atomically(file, |out| {
         let mut encoder = Encoder::new(out, 0)?;
         for (path, signature) in &all {
             encoder.put(path, signature)?;
@@ -373,12 +413,40 @@ pub fn advance(index: &Path, entries: Vec<(RelPath, Signature)>) -> Result<(), F
         encoder.finish()
     })
     .map(drop)
-    .map_err(|error| io("write", &file, error))
+    .map_err(|error| io("write", file, error))
 }
 
 fn pulled_file(index: &Path) -> PathBuf {
+    beside(index, ".pulled")
+}
+
+/// Notes where a pull has put the sandbox's versions beside those of the host, with their attributes.
+///
+/// # Errors
+/// When the note cannot be written.
+pub(crate) fn note_theirs(index: &Path, entries: Vec<(RelPath, Signature)>) -> Result<(), Fault> {
+    merge_into(&beside(index, ".theirs"), entries)
+}
+
+/// What pulls have put beside the host's versions.
+pub(crate) fn noted_theirs(index: &Path) -> Vec<(RelPath, Signature)> {
+    let mut found = Vec::new();
+    if let Ok(file) = File::open(beside(index, ".theirs")) {
+        let read = decode(file, |path, signature| {
+            found.push((path.clone(), signature));
+            true
+        });
+        if read.is_err() {
+            found.clear();
+        }
+    }
+    found
+}
+
+/// A file beside the index.
+fn beside(index: &Path, suffix: &str) -> PathBuf {
     let mut name = index.file_name().unwrap_or_default().to_owned();
-    name.push(".pulled");
+    name.push(suffix);
     index.with_file_name(name)
 }
 

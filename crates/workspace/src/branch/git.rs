@@ -1,6 +1,7 @@
 //! Running the host's git without the configuration of any repository.
 //!
-//! A commit is made from a git directory of our own, `glovebox-commit-XXXX` in the real one: its
+//! A commit is made from a git directory of our own, `glovebox-commit-XXXX` in the real one (or, to read only, beside the sandbox's
+//! files): its
 //! configuration is written here, and its `objects`, `refs`, `packed-refs` and `logs` are links to the
 //! real ones. So there is no list of settings to keep up with: nothing that a repository configures is
 //! read by a git that does something. The user's own configuration counts where it says who the user is
@@ -173,20 +174,21 @@ pub(super) struct OwnGitDir<'a> {
 }
 
 impl<'a> OwnGitDir<'a> {
-    /// Makes one.
+    /// Makes one in `parent`.
     ///
     /// # Errors
-    /// [`Code::Io`] when the repository cannot be written to.
+    /// [`Code::Io`] when `parent` cannot be written to.
     pub(super) fn make(
         repository: &Repository,
         project: &'a Path,
         git: Git<'a>,
+        parent: &Path,
     ) -> Result<Self, Fault> {
         let mut random = [0_u8; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| failed("no random name", errno.to_string().as_bytes()))?;
         let name = format!("{OWN_PREFIX}{:016x}", u64::from_ne_bytes(random));
-        let dir = repository.git_dir.join(name);
+        let dir = parent.join(name);
         DirBuilder::new()
             .mode(0o700)
             .create(&dir)

@@ -1,16 +1,27 @@
 //! A change set as one commit on a new branch of the host's own repository.
 //!
-//! In: what was collected, the project directory and the host's `git`. Out: the commit. The working
+//! In: what was collected, the project directory and the host's `git`. Out: the commit, on top of `HEAD`,
+//! with the sandbox's changes and nothing else: they are planned onto the tree of `HEAD` as a pull plans
+//! them onto the project, so what the user has committed or edited since stays. The working
 //! tree, the index and every other branch stay as they are: `git fast-import` writes objects and one
 //! reference. Nothing that the repository configures is believed (see [`git`]). Files that the
 //! repository ignores are left out, as `git add` would.
 
 mod git;
+mod objects;
 mod repository;
+mod tree;
 
+pub(crate) use objects::Blobs;
+pub(crate) use repository::index_of;
+
+use crate::apply::BaseFile;
 use crate::contents::{changed, unreadable};
 use crate::patch::name;
-use crate::{ChangeKind, Collected, Node, RelPath};
+use crate::{
+    Applied, Change, ChangeKind, ChangeSet, Collected, Conflict, Effect, Node, Options, Plan,
+    RelPath, Step, plan,
+};
 use git::{Git, OwnGitDir};
 use glovebox_proto::{Code, Fault};
 use repository::{Format, Repository};
@@ -20,19 +31,26 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Stdio};
+use tree::CommitTree;
 
 /// The new commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// Its name.
-    pub commit: String,
+    /// Its name; `None` when there is nothing to commit, and no branch was made.
+    pub commit: Option<String>,
     /// Files and links it adds, changes or removes.
     pub paths: u64,
+    /// Paths where the sandbox's changes do not fit what is committed: the commit leaves those as they are,
+    /// and has the sandbox's version beside.
+    pub conflicts: Vec<Conflict>,
+    /// Paths with changes of both sides.
+    pub merged: Vec<Applied>,
     /// New paths left out because the repository ignores them.
     pub ignored: Vec<RelPath>,
 }
 
-/// Commits the change set to the new branch `branch`, on top of what `HEAD` is.
+/// Commits the change set to the new branch `branch`, on top of what `HEAD` is. `base` is given when the
+/// project is the one that the sandbox started from.
 ///
 /// # Errors
 /// [`Code::AlreadyExists`] when there is such a branch, [`Code::InvalidArgument`] for a name git
@@ -41,18 +59,46 @@ pub struct Committed {
 pub fn commit(
     collected: &Collected,
     project: &Path,
+    base: Option<&BaseFile>,
     git: &Path,
     branch: &str,
     message: &str,
 ) -> Result<Committed, Fault> {
     let git = Git { program: git };
     let repository = Repository::find(project, &git)?;
-    let own = OwnGitDir::make(&repository, project, git)?;
+    let own = OwnGitDir::make(&repository, project, git, &repository.git_dir)?;
     let reference = new_branch(&own, branch)?;
     let head = head(&own, &repository.format)?;
     let author = own.identity("GIT_AUTHOR_IDENT")?;
     let committer = own.identity("GIT_COMMITTER_IDENT")?;
     let ignored = ignored(&own, collected)?;
+    let set = without(&collected.set, &ignored);
+    let listing = own.run(&["ls-tree", "-r", "-z", "--full-tree", &head], b"")?;
+    if !listing.status.success() {
+        return Err(refused(&repository.format, &listing.stderr));
+    }
+    let blobs = Blobs::start(&own, &repository)?;
+    let mut tree = CommitTree::new(
+        &listing.stdout,
+        &repository.prefix,
+        blobs,
+        project,
+        base,
+        collected,
+        &set,
+    )?;
+    let plan = plan(&set, &mut tree, Options::default())?;
+    let mut committed = Committed {
+        commit: None,
+        paths: 0,
+        merged: merged(&plan),
+        conflicts: plan.outcome.conflicts.clone(),
+        ignored: ignored.into_iter().collect(),
+    };
+    committed.ignored.sort();
+    if !plan.steps.iter().any(is_committed) {
+        return Ok(committed);
+    }
 
     let mut import = Import::start(&own, &committer)?;
     let written = import.write(|out| {
@@ -62,40 +108,83 @@ pub fn commit(
         out.write_all(b"\ncommitter ")?;
         out.write_all(&committer)?;
         write!(out, "\ndata {}\n{message}\nfrom {head}\n", message.len())?;
-        let mut writer = Tree {
+        let writer = PlanWriter {
             collected,
             prefix: &repository.prefix,
-            ignored: &ignored,
-            paths: 0,
+            tree: &tree,
+            plan: &plan,
         };
         writer.write(out)?;
         out.write_all(b"\ndone\n")?;
-        Ok(writer.paths)
+        Ok(())
     });
-    let paths = match written {
-        Ok(paths) => paths,
-        Err(error) => {
-            let complaint_text = import.abandon();
-            return Err(match error {
-                // It ended before it had read everything, and says why.
-                ImportError::Pipe(_) if !complaint_text.is_empty() => {
-                    refused(&repository.format, &complaint_text)
-                }
-                error => error.into_fault(),
-            });
-        }
-    };
+    if let Err(error) = written {
+        let complaint_text = import.abandon();
+        return Err(match error {
+            // It ended before it had read everything, and says why.
+            ImportError::Pipe(_) if !complaint_text.is_empty() => {
+                refused(&repository.format, &complaint_text)
+            }
+            error => error.into_fault(),
+        });
+    }
     import.finish(&repository.format)?;
     let commit = own.line(&["rev-parse", "--verify", "--quiet", &reference], |text| {
         failed(&format!("git did not make the branch `{branch}`"), text)
     })?;
-    let mut ignored: Vec<RelPath> = ignored.into_iter().collect();
-    ignored.sort();
-    Ok(Committed {
-        commit: String::from_utf8_lossy(&commit).into_owned(),
-        paths,
-        ignored,
-    })
+    committed.commit = Some(String::from_utf8_lossy(&commit).into_owned());
+    committed.paths = count(&plan);
+    Ok(committed)
+}
+
+/// A change set without new paths that are ignored.
+fn without(set: &ChangeSet, ignored: &HashSet<RelPath>) -> ChangeSet {
+    let mut changes: Vec<Change> = Vec::with_capacity(set.changes.len());
+    for change in &set.changes {
+        match &change.kind {
+            _ if !ignored.contains(&change.path) => changes.push(change.clone()),
+            ChangeKind::Renamed { source, from, .. } => changes.push(Change {
+                path: source.clone(),
+                kind: ChangeKind::Deleted { from: from.clone() },
+                flags: Vec::new(),
+            }),
+            _ => {}
+        }
+    }
+    changes.sort_by(|a, b| a.path.cmp(&b.path));
+    ChangeSet {
+        changes,
+        refused: set.refused.clone(),
+    }
+}
+
+fn merged(plan: &Plan) -> Vec<Applied> {
+    let merged = plan.outcome.applied.iter().filter(|done| done.is_merged);
+    merged.cloned().collect()
+}
+
+/// Whether a step changes something that a commit holds: it knows no directories.
+const fn is_committed(step: &Step) -> bool {
+    !matches!(step, Step::MakeDir { .. } | Step::RemoveDir { .. })
+}
+
+/// Files and links that a plan adds, changes or removes.
+fn count(plan: &Plan) -> u64 {
+    let paths: HashSet<&RelPath> = plan
+        .steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Remove { path } | Step::Write { path, .. } | Step::SetExecutable { path, .. } => {
+                Some(path)
+            }
+            _ => None,
+        })
+        .collect();
+    let applied = plan.outcome.applied.iter();
+    let renamed = applied.filter(
+        |done| matches!(&done.effect, Effect::Renamed { source } if paths.contains(source)),
+    );
+    (paths.len() - renamed.count()) as u64
 }
 
 /// The full name of a new branch.
@@ -261,48 +350,51 @@ impl From<io::Error> for ImportError {
     }
 }
 
-/// Writes the changed paths.
-struct Tree<'a> {
+/// Writes the steps of a plan.
+struct PlanWriter<'a> {
     collected: &'a Collected,
     prefix: &'a [u8],
-    ignored: &'a HashSet<RelPath>,
-    paths: u64,
+    tree: &'a CommitTree<'a>,
+    plan: &'a Plan,
 }
 
-impl Tree<'_> {
-    fn write(&mut self, out: &mut dyn Write) -> Result<(), ImportError> {
-        let changes = &self.collected.set.changes;
-        // First what goes: it may be in the way of what comes.
-        for change in changes {
-            let gone = match &change.kind {
-                ChangeKind::Deleted { from } if *from != Node::Dir => Some(&change.path),
-                ChangeKind::Renamed { source, from, .. } if *from != Node::Dir => Some(source),
-                ChangeKind::Modified {
-                    from,
-                    to: Node::Dir,
-                } if *from != Node::Dir => Some(&change.path),
-                _ => None,
-            };
-            if let Some(path) = gone {
-                out.write_all(b"D ")?;
-                out.write_all(&self.quoted(path))?;
-                out.write_all(b"\n")?;
-                if !matches!(change.kind, ChangeKind::Renamed { .. }) {
-                    self.paths += 1;
+impl PlanWriter<'_> {
+    fn write(&self, out: &mut dyn Write) -> Result<(), ImportError> {
+        // In the order of the plan: what goes may be in the way of what comes.
+        for step in &self.plan.steps {
+            match step {
+                Step::Remove { path } => {
+                    out.write_all(b"D ")?;
+                    out.write_all(&self.quoted(path))?;
+                    out.write_all(b"\n")?;
                 }
-            }
-        }
-        for change in changes {
-            if let Some(node) = change.to()
-                && !self.ignored.contains(&change.path)
-            {
-                self.put(&change.path, node, out)?;
+                Step::Write {
+                    path, source, node, ..
+                } => self.put(path, source, node, out)?,
+                Step::SetExecutable {
+                    path,
+                    is_executable,
+                } => {
+                    let mode = if *is_executable { "100755" } else { "100644" };
+                    if let Some(entry) = self.tree.entry(path) {
+                        write!(out, "M {mode} {} ", entry.id)?;
+                        out.write_all(&self.quoted(path))?;
+                        out.write_all(b"\n")?;
+                    }
+                }
+                Step::Keep { .. } | Step::MakeDir { .. } | Step::RemoveDir { .. } => {}
             }
         }
         Ok(())
     }
 
-    fn put(&mut self, path: &RelPath, node: &Node, out: &mut dyn Write) -> Result<(), ImportError> {
+    fn put(
+        &self,
+        path: &RelPath,
+        source: &RelPath,
+        node: &Node,
+        out: &mut dyn Write,
+    ) -> Result<(), ImportError> {
         let mode = match node {
             Node::Dir => return Ok(()),
             Node::Link { .. } => "120000",
@@ -322,7 +414,10 @@ impl Tree<'_> {
             }
             Node::File { size, digest, .. } => {
                 writeln!(out, "\ndata {size}")?;
-                let reader = self.collected.open(path).map_err(ImportError::Content)?;
+                let reader = match self.plan.merged.get(path) {
+                    Some(content) => Box::new(content.as_slice()),
+                    None => self.collected.open(source).map_err(ImportError::Content)?,
+                };
                 // TRUST: exactly as many bytes as announced reach git, and they are the collected ones.
                 let mut reader = reader.take(*size);
                 let mut hasher = blake3::Hasher::new();
@@ -346,7 +441,6 @@ impl Tree<'_> {
             }
         }
         out.write_all(b"\n")?;
-        self.paths += 1;
         Ok(())
     }
 

@@ -77,12 +77,8 @@ impl Repository {
         let project = project
             .canonicalize()
             .map_err(|error| unusable(project, &error.to_string()))?;
-        let device = fs::metadata(&project).map(|meta| meta.dev()).ok();
-        let (top, git_dir) = project
-            .ancestors()
-            .take_while(|dir| fs::metadata(dir).map(|meta| meta.dev()).ok() == device)
-            .find_map(|dir| Some((dir.to_owned(), git_dir(dir)?)))
-            .ok_or_else(|| unusable(&project, "there is none above it"))?;
+        let (top, git_dir) =
+            find_dirs(&project).ok_or_else(|| unusable(&project, "there is none above it"))?;
         let common_dir = common_dir(&git_dir).map_err(|why| unusable(&project, &why))?;
         for part in ["objects", "refs"] {
             if !common_dir.join(part).is_dir() {
@@ -95,13 +91,7 @@ impl Repository {
         let head = pointer(&git_dir.join("HEAD"))
             .map_err(|error| unusable(&project, &format!("its HEAD cannot be read: {error}")))?;
         check_owner(&top, &[&git_dir, &common_dir], git)?;
-        let mut prefix = project
-            .strip_prefix(&top)
-            .map(|path| path.as_os_str().as_bytes().to_vec())
-            .unwrap_or_default();
-        if !prefix.is_empty() {
-            prefix.push(b'/');
-        }
+        let prefix = prefix(&top, &project);
         let mut config = git.list_file(&common_dir.join("config"))?;
         config.extend(git.list_file(&git_dir.join("config.worktree"))?);
         let format = Format::read(&config)?;
@@ -167,6 +157,34 @@ fn identity(config: &Config) -> Vec<(&'static str, String)> {
         .filter_map(|key| Some((key, last(key)?.1.clone())))
         .filter(|(_, value)| value.len() <= MAX_VALUE_BYTES)
         .collect()
+}
+
+/// The index of the repository that a project lies in, and where in the working tree that is: empty, or
+/// ends in a slash. Nothing is run, and nothing but paths is read.
+pub(crate) fn index_of(project: &Path) -> Option<(PathBuf, Vec<u8>)> {
+    let project = project.canonicalize().ok()?;
+    let (top, git_dir) = find_dirs(&project)?;
+    Some((git_dir.join("index"), prefix(&top, &project)))
+}
+
+/// The top of the working tree that a path lies in, and its git directory.
+fn find_dirs(project: &Path) -> Option<(PathBuf, PathBuf)> {
+    let device = fs::metadata(project).map(|meta| meta.dev()).ok();
+    project
+        .ancestors()
+        .take_while(|dir| fs::metadata(dir).map(|meta| meta.dev()).ok() == device)
+        .find_map(|dir| Some((dir.to_owned(), git_dir(dir)?)))
+}
+
+fn prefix(top: &Path, project: &Path) -> Vec<u8> {
+    let mut prefix = project
+        .strip_prefix(top)
+        .map(|path| path.as_os_str().as_bytes().to_vec())
+        .unwrap_or_default();
+    if !prefix.is_empty() {
+        prefix.push(b'/');
+    }
+    prefix
 }
 
 /// The git directory of a working tree whose top is `dir`.

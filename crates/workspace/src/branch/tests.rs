@@ -93,6 +93,7 @@ impl Fixture {
         super::commit(
             collected,
             &project,
+            None,
             Path::new("git"),
             branch,
             "from a sandbox\n",
@@ -119,7 +120,8 @@ fn a_change_set_becomes_one_commit_and_nothing_else_moves() {
     let done = fixture.commit("sub", &changes, "box/fix").unwrap();
     assert_eq!(done.paths, 3);
     assert_eq!(done.ignored, [RelPath::new("noise.log").unwrap()]);
-    assert_eq!(fixture.git(&["rev-parse", "box/fix"]).trim(), done.commit);
+    let commit = done.commit.unwrap();
+    assert_eq!(fixture.git(&["rev-parse", "box/fix"]).trim(), commit);
     assert_eq!(
         fixture
             .git(&[
@@ -170,10 +172,18 @@ fn what_git_cannot_do_is_said_with_its_remedy() {
     assert!(fault.remedy.unwrap().contains("git config user.email"));
 
     let empty = tempfile::tempdir().unwrap();
-    let outside = super::commit(&changes, empty.path(), Path::new("git"), "b", "m").unwrap_err();
+    let outside =
+        super::commit(&changes, empty.path(), None, Path::new("git"), "b", "m").unwrap_err();
     assert_eq!(outside.code, Code::NotFound);
-    let none =
-        super::commit(&changes, fixture.dir.path(), Path::new("/no/git"), "b", "m").unwrap_err();
+    let none = super::commit(
+        &changes,
+        fixture.dir.path(),
+        None,
+        Path::new("/no/git"),
+        "b",
+        "m",
+    )
+    .unwrap_err();
     assert_eq!(none.code, Code::CommandNotFound);
 }
 

@@ -1,15 +1,13 @@
 //! One version of one file: read, classified, and compared with what was collected.
 
+use crate::base::hex;
 use crate::contents::{changed, unreadable};
+use crate::merge::{MAX_TEXT_BYTES, is_comparable};
 use crate::{Collected, Digest, Node, RelPath};
 use glovebox_proto::Fault;
 use sha1::{Digest as _, Sha1};
 use std::io::{self, Read};
 
-/// Larger files are not compared line by line.
-const MAX_TEXT_BYTES: u64 = 4 << 20;
-/// Nor are those with more lines.
-const MAX_TEXT_LINES: usize = 400_000;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Which version.
@@ -186,19 +184,6 @@ fn check(
     if is_same { Ok(()) } else { Err(changed(path)) }
 }
 
-/// A text in the sense of a patch: no NUL bytes, and not too many lines.
-fn is_comparable(text: &[u8]) -> bool {
-    !text.contains(&0) && text.split(|byte| *byte == b'\n').count() <= MAX_TEXT_LINES
-}
-
 fn named(size: u64) -> Sha1 {
     Sha1::new().chain_update(format!("blob {size}\0"))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

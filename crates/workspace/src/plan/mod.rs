@@ -5,15 +5,17 @@
 //! the function knows about the host it was told.
 //!
 //! Per path: the host did not touch it -> the sandbox's version is taken. Both have the same -> nothing
-//! to do. Both changed it -> a conflict: the host's version stays and the sandbox's is put beside it as
-//! `PATH.theirs`; with [`Options::force`] the sandbox's is taken and the host's kept as `PATH.orig`. A
-//! directory with anything in it that the sandbox did not remove is never removed.
+//! to do. Both changed a text, in different places -> both changes are taken ([`Host::merge`]). Otherwise a
+//! conflict, which ends as [`Resolution`] says; unless somebody wants it otherwise, the host's version stays
+//! and the sandbox's is put beside it as `PATH.theirs`. A directory with anything in it that the sandbox did
+//! not remove is never removed.
 
 mod planner;
 
 use crate::outcome::Outcome;
 use crate::{ChangeSet, Node, RelPath};
 use glovebox_proto::Fault;
+use std::collections::BTreeMap;
 
 /// What is at a path of the destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +63,16 @@ pub trait Host {
         to: Option<&Node>,
     ) -> Result<HostState, Fault>;
 
+    /// Merges what both sides made of the regular file at `path`; `to` is the sandbox's. `None` when one of
+    /// them is no regular file, or is too large.
+    ///
+    /// # Errors
+    /// When a version cannot be read.
+    fn merge(&mut self, path: &RelPath, to: &Node) -> Result<Option<MergedFile>, Fault>;
+
+    /// The sandbox's versions that earlier pulls have put beside paths, as long as nobody touched them.
+    fn leftovers(&mut self) -> Vec<Leftover>;
+
     /// Names in a directory.
     ///
     /// # Errors
@@ -71,11 +83,70 @@ pub trait Host {
     fn folds_case(&self) -> bool;
 }
 
-/// How conflicts are solved.
+/// Both sides' versions of a regular file, merged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergedFile {
+    /// What comes out.
+    pub content: Vec<u8>,
+    /// How many conflicts are in it, between markers; `None` when it is no text, and not merged.
+    pub conflicts: Option<usize>,
+    /// Whether the owner may execute what comes out.
+    pub is_executable: bool,
+    /// The sandbox's version.
+    pub theirs: Vec<u8>,
+    /// Whether that is the host's version.
+    pub is_ours: bool,
+    /// Whether the sandbox's version is the base: then it has changed nothing.
+    pub is_base: bool,
+}
+
+/// The sandbox's version that an earlier pull has put beside a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leftover {
+    /// The path.
+    pub path: RelPath,
+    /// Where the sandbox's version is.
+    pub theirs: RelPath,
+    /// Whether the host has the same at the path by now.
+    pub is_taken: bool,
+}
+
+/// What becomes of a path that both sides changed in a way that cannot be merged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Resolution {
+    /// The host's version stays, and the sandbox's is put beside it.
+    #[default]
+    Beside,
+    /// The sandbox's version is taken, and the host's kept as `PATH.orig`.
+    Theirs,
+    /// The host's version stays, and the sandbox's is not offered again until it changes.
+    Ours,
+    /// Both versions come into the file, between markers; as [`Self::Beside`] when it is no text.
+    Markers,
+}
+
+/// How conflicts are solved.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Take the sandbox's version and keep the host's as `PATH.orig`.
-    pub force: bool,
+    /// Each of them.
+    pub conflicts: Resolution,
+    /// Those of these paths.
+    pub choices: BTreeMap<RelPath, Resolution>,
+}
+
+impl Options {
+    /// All conflicts are solved the same way.
+    pub const fn all(conflicts: Resolution) -> Self {
+        Self {
+            conflicts,
+            choices: BTreeMap::new(),
+        }
+    }
+
+    /// What becomes of a conflict at `path`.
+    fn resolution(&self, path: &RelPath) -> Resolution {
+        self.choices.get(path).copied().unwrap_or(self.conflicts)
+    }
 }
 
 /// One step of applying, in the order in which it is taken.
@@ -128,8 +199,21 @@ pub enum Step {
 pub struct Plan {
     /// In the order in which they are taken.
     pub steps: Vec<Step>,
+    /// Contents of writes that are not those of the sandbox.
+    pub merged: BTreeMap<RelPath, Vec<u8>>,
+    /// What the base of these paths becomes, where it is not what the host has then.
+    pub bases: BTreeMap<RelPath, Vec<u8>>,
+    /// Paths where the host has exactly what the sandbox has.
+    pub settled: Vec<RelPath>,
     /// What they come to.
     pub outcome: Outcome,
+}
+
+impl Plan {
+    /// Whether there is nothing to write, not even to the base.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.bases.is_empty()
+    }
 }
 
 /// Compares a change set with the destination.

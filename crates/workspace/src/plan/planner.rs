@@ -1,6 +1,6 @@
 //! How a plan is made: what goes away is decided first, then what comes, then what that needs.
 
-use super::{Host, HostNode, HostState, Options, Plan, Since, Step};
+use super::{Host, HostNode, HostState, MergedFile, Options, Plan, Resolution, Since, Step};
 use crate::outcome::{Applied, Conflict, ConflictReason, Effect, Flagged, Outcome};
 use crate::{Change, ChangeKind, ChangeSet, Node, Refusal, RefusalReason, RelPath};
 use glovebox_proto::Fault;
@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 const MAX_NAME_BYTES: usize = 255;
 /// How many names are tried for what is put beside a path.
 const MAX_NAMES: usize = 100;
+/// Most bytes of merged contents: those of further files are conflicts.
+const MAX_MERGED_BYTES: usize = 256 << 20;
 
 pub(super) fn plan(set: &ChangeSet, host: &mut dyn Host, options: Options) -> Result<Plan, Fault> {
     let folds_case = host.folds_case();
@@ -23,6 +25,10 @@ pub(super) fn plan(set: &ChangeSet, host: &mut dyn Host, options: Options) -> Re
         made: BTreeSet::new(),
         beside: BTreeMap::new(),
         steps: Steps::default(),
+        merged: BTreeMap::new(),
+        merged_bytes: 0,
+        bases: BTreeMap::new(),
+        settled: Vec::new(),
         outcome: Outcome {
             refused: set.refused.clone(),
             ..Outcome::default()
@@ -77,6 +83,10 @@ struct Planner<'a> {
     /// Directories that cannot be made, and what stands for them.
     beside: BTreeMap<RelPath, RelPath>,
     steps: Steps,
+    merged: BTreeMap<RelPath, Vec<u8>>,
+    merged_bytes: usize,
+    bases: BTreeMap<RelPath, Vec<u8>>,
+    settled: Vec<RelPath>,
     outcome: Outcome,
 }
 
@@ -126,7 +136,7 @@ impl Planner<'_> {
         let state = self.host.state(path, half.from, None)?;
         let node = match state.node {
             HostNode::Absent | HostNode::Blocked(_) => {
-                self.outcome.already_there.push(path.clone());
+                self.is_there(path);
                 return Ok(());
             }
             HostNode::Special => {
@@ -160,6 +170,8 @@ impl Planner<'_> {
             _ => {
                 if let Some(kept) = self.keep(path)? {
                     self.apply(path, Effect::Deleted, Some(kept));
+                } else if self.options.resolution(path) == Resolution::Ours {
+                    self.outcome.declined.push(path.clone());
                 } else {
                     self.conflict(path, ConflictReason::DeletedInSandbox, None);
                 }
@@ -208,7 +220,7 @@ impl Planner<'_> {
             HostNode::Special => self.put_beside(path, to, ConflictReason::SpecialOnHost),
             HostNode::Present(Node::Dir) if *to == Node::Dir => Ok(()),
             HostNode::Present(now) if now == *to => {
-                self.outcome.already_there.push(path.clone());
+                self.is_there(path);
                 Ok(())
             }
             HostNode::Present(Node::Dir) => {
@@ -225,7 +237,25 @@ impl Planner<'_> {
                     self.put_beside(path, to, ConflictReason::DirectoryNotEmpty)
                 }
             }
-            HostNode::Present(_) if state.since != Since::Same => {
+            HostNode::Present(now) if state.since != Since::Same => {
+                let merged = match (&now, to) {
+                    (Node::File { .. }, Node::File { .. })
+                        if self.merged_bytes < MAX_MERGED_BYTES =>
+                    {
+                        self.host.merge(path, to)?
+                    }
+                    _ => None,
+                };
+                let is_ours = self.options.resolution(path) == Resolution::Ours;
+                if let Some(merged) = merged
+                    && self.merge(path, &now, merged)
+                {
+                    return Ok(());
+                }
+                if is_ours {
+                    self.outcome.declined.push(path.clone());
+                    return Ok(());
+                }
                 if let Some(kept) = self.keep(path)? {
                     self.make(path, path, to);
                     self.apply(path, Effect::Modified, Some(kept));
@@ -253,8 +283,13 @@ impl Planner<'_> {
             if *to == Node::Dir {
                 return Ok(());
             }
-            if !self.options.force {
-                return self.put_beside(path, to, ConflictReason::DeletedOnHost);
+            match self.options.resolution(path) {
+                Resolution::Theirs => {}
+                Resolution::Ours => {
+                    self.outcome.declined.push(path.clone());
+                    return Ok(());
+                }
+                _ => return self.put_beside(path, to, ConflictReason::DeletedOnHost),
             }
         }
         self.make(path, path, to);
@@ -265,6 +300,68 @@ impl Planner<'_> {
         };
         self.apply(path, effect, None);
         Ok(())
+    }
+
+    /// There is a file at the path that both sides changed. False when that remains a conflict.
+    fn merge(&mut self, path: &RelPath, now: &Node, merged: MergedFile) -> bool {
+        let Node::File { is_executable, .. } = now else {
+            return false;
+        };
+        let resolution = self.options.resolution(path);
+        let conflicts = match merged.conflicts {
+            Some(0) => 0,
+            Some(count) if resolution == Resolution::Markers => count,
+            _ => {
+                // The sandbox's version is known from now on, and not offered again.
+                if resolution == Resolution::Ours {
+                    self.bases.insert(path.clone(), merged.theirs);
+                }
+                return false;
+            }
+        };
+        let node = Node::File {
+            size: merged.content.len() as u64,
+            is_executable: merged.is_executable,
+            digest: Some(*blake3::hash(&merged.content).as_bytes()),
+        };
+        if !merged.is_base {
+            self.bases.insert(path.clone(), merged.theirs);
+        }
+        if merged.is_ours && merged.is_executable == *is_executable {
+            self.outcome.already_there.push(path.clone());
+            return true;
+        }
+        if merged.is_ours {
+            self.steps.modes.push(Step::SetExecutable {
+                path: path.clone(),
+                is_executable: merged.is_executable,
+            });
+        } else {
+            self.merged_bytes += merged.content.len();
+            self.merged.insert(path.clone(), merged.content);
+            self.write(path, path, &node, true);
+        }
+        self.outcome.applied.push(Applied {
+            path: path.clone(),
+            effect: Effect::Modified,
+            kept: None,
+            is_merged: true,
+        });
+        if conflicts > 0 {
+            self.outcome.conflicts.push(Conflict {
+                path: path.clone(),
+                reason: ConflictReason::ChangedOnHost,
+                theirs: None,
+                is_marked: true,
+            });
+        }
+        true
+    }
+
+    /// Notes that the host has exactly what the sandbox has.
+    fn is_there(&mut self, path: &RelPath) {
+        self.outcome.already_there.push(path.clone());
+        self.settled.push(path.clone());
     }
 
     /// There is a file or link at the path that the host did not change.
@@ -351,9 +448,9 @@ impl Planner<'_> {
         None
     }
 
-    /// With `force`, moves the host's version aside.
+    /// Moves the host's version aside, if the sandbox's is to be taken.
     fn keep(&mut self, path: &RelPath) -> Result<Option<RelPath>, Fault> {
-        if !self.options.force {
+        if self.options.resolution(path) != Resolution::Theirs {
             return Ok(None);
         }
         let (kept, _) = self.free_name(path, b".orig", None)?;
@@ -437,6 +534,7 @@ impl Planner<'_> {
             path: path.clone(),
             effect,
             kept,
+            is_merged: false,
         });
     }
 
@@ -445,14 +543,46 @@ impl Planner<'_> {
             path: path.clone(),
             reason,
             theirs,
+            is_marked: false,
         });
+    }
+
+    /// Versions of the sandbox that were put beside paths go when their conflict is no more.
+    fn remove_leftovers(&mut self, set: &ChangeSet) {
+        let decided: HashSet<&RelPath> = set.changes.iter().map(|change| &change.path).collect();
+        for leftover in self.host.leftovers() {
+            let is_open = |conflict: &Conflict| {
+                conflict.path == leftover.path
+                    && (conflict.theirs.as_ref() == Some(&leftover.theirs)
+                        || conflict.theirs.is_none() && !conflict.is_marked)
+            };
+            let is_resolved = leftover.is_taken
+                || decided.contains(&leftover.path) && !self.outcome.conflicts.iter().any(is_open);
+            let is_used = self.made.contains(&leftover.theirs)
+                || self.gone.contains(&leftover.theirs)
+                || decided.contains(&leftover.theirs);
+            if is_resolved && !is_used {
+                self.steps.removes.push(Step::Remove {
+                    path: leftover.theirs.clone(),
+                });
+                self.outcome.resolved.push(leftover.theirs);
+            }
+        }
     }
 
     fn finish(mut self, set: &ChangeSet) -> Plan {
         self.add_parents();
+        self.remove_leftovers(set);
         let Self {
-            steps, mut outcome, ..
+            steps,
+            mut outcome,
+            merged,
+            bases,
+            settled,
+            ..
         } = self;
+        outcome.declined.sort();
+        outcome.resolved.sort();
         merge_renames(set, &mut outcome.applied);
         outcome.applied.sort_by(|a, b| a.path.cmp(&b.path));
         outcome.already_there.sort();
@@ -480,6 +610,9 @@ impl Planner<'_> {
         ordered.extend(steps.modes);
         Plan {
             steps: ordered,
+            merged,
+            bases,
+            settled,
             outcome,
         }
     }

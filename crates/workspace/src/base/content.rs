@@ -1,0 +1,65 @@
+//! The content a file had when the sandbox started from it, wherever that can still be found.
+
+use super::kept::{Kept, KeptFile};
+use crate::RelPath;
+use crate::apply::BaseFile;
+use crate::branch::Blobs;
+use crate::merge::MAX_TEXT_BYTES;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// What is known about the contents of some paths.
+pub(crate) struct BaseContents<'a> {
+    base: &'a BaseFile,
+    project: &'a Path,
+    first: Kept,
+    pulled: Kept,
+    /// `Some(None)`: the repository cannot be read.
+    blobs: Option<Option<Blobs<'a>>>,
+}
+
+impl<'a> BaseContents<'a> {
+    /// Reads what is known about `wanted`.
+    pub(crate) fn load(base: &'a BaseFile, project: &'a Path, wanted: &BTreeSet<RelPath>) -> Self {
+        Self {
+            base,
+            project,
+            first: Kept::first(&base.index, wanted),
+            pulled: Kept::pulled(&base.index, wanted),
+            blobs: None,
+        }
+    }
+
+    /// The content of the base of a path: what a pull last brought, or what the sandbox began with.
+    /// `None` when nobody kept it.
+    pub(crate) fn text(&mut self, path: &RelPath) -> Option<Vec<u8>> {
+        if let Some(content) = self.pulled.content(path, MAX_TEXT_BYTES) {
+            return Some(content);
+        }
+        if let Some(content) = self.first.content(path, MAX_TEXT_BYTES) {
+            return Some(content);
+        }
+        let known = self.first.get(path).filter(|known| known.is_clean)?;
+        let id = hex(&known.id);
+        let (base, project) = (self.base, self.project);
+        let blobs = self.blobs.get_or_insert_with(|| {
+            let scratch = base.index.parent()?;
+            Blobs::open(project, &base.git, scratch).ok()
+        });
+        blobs.as_mut()?.read(&id, MAX_TEXT_BYTES)
+    }
+
+    /// What git knew of a path when the sandbox began; `None` when it did not track it.
+    pub(crate) fn tracked(&self, path: &RelPath) -> Option<&KeptFile> {
+        self.first.get(path).filter(|known| !known.id.is_empty())
+    }
+}
+
+/// A name of a content as git writes it.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,96 @@
+//! Which files of a project its own `.gitignore` files cover.
+
+use crate::RelPath;
+use crate::beneath::Anchor;
+use crate::filter::compile;
+use ignore::Match;
+use ignore::gitignore::Gitignore;
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::path::Path;
+
+const NAME: &[u8] = b".gitignore";
+/// Longer files are not read.
+const MAX_FILE_BYTES: u64 = 64 << 10;
+/// Directories with rules of their own: more are passed over.
+const MAX_FILES: usize = 1000;
+
+/// The rules of a project, read as its directories are asked about.
+pub(super) struct Ignored<'a> {
+    anchor: &'a Anchor,
+    dirs: HashMap<Vec<u8>, Dir>,
+    files: usize,
+}
+
+struct Dir {
+    is_ignored: bool,
+    rules: Option<Gitignore>,
+}
+
+impl<'a> Ignored<'a> {
+    pub(super) fn new(anchor: &'a Anchor) -> Self {
+        Self {
+            anchor,
+            dirs: HashMap::new(),
+            files: 0,
+        }
+    }
+
+    /// Whether the file at `path` is ignored.
+    pub(super) fn is_ignored(&mut self, path: &RelPath) -> bool {
+        let bytes = path.as_bytes();
+        let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let tops: Vec<usize> = std::iter::once(0).chain(ends.map(|(at, _)| at)).collect();
+        for end in tops {
+            let dir = &bytes[..end];
+            if !self.dirs.contains_key(dir) {
+                let is_ignored = end > 0 && self.matches(dir, true);
+                let rules = (!is_ignored).then(|| self.rules(dir)).flatten();
+                self.dirs.insert(dir.to_vec(), Dir { is_ignored, rules });
+            }
+            if self.dirs.get(dir).is_some_and(|dir| dir.is_ignored) {
+                return true;
+            }
+        }
+        self.matches(bytes, false)
+    }
+
+    /// What the rules of the directories above say, the nearest first.
+    fn matches(&self, path: &[u8], is_dir: bool) -> bool {
+        let mut end = path.len();
+        while let Some(at) = path[..end].iter().rposition(|byte| *byte == b'/') {
+            match self.matched(&path[..at], &path[at + 1..], is_dir) {
+                Match::None => end = at,
+                found => return found.is_ignore(),
+            }
+        }
+        self.matched(b"", path, is_dir).is_ignore()
+    }
+
+    fn matched(&self, dir: &[u8], below: &[u8], is_dir: bool) -> Match<()> {
+        let rules = self.dirs.get(dir).and_then(|dir| dir.rules.as_ref());
+        let below = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(below);
+        rules.map_or(Match::None, |rules| {
+            rules.matched(Path::new(below), is_dir).map(drop)
+        })
+    }
+
+    // TRUST: bounded, and lines that are no patterns count for nothing.
+    fn rules(&mut self, dir: &[u8]) -> Option<Gitignore> {
+        if self.files >= MAX_FILES {
+            return None;
+        }
+        let path = if dir.is_empty() {
+            NAME.to_vec()
+        } else {
+            [dir, b"/", NAME].concat()
+        };
+        let (file, _) = self.anchor.file(&path).ok()?;
+        self.files += 1;
+        let mut text = Vec::new();
+        file.take(MAX_FILE_BYTES).read_to_end(&mut text).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        compile(&lines).ok()
+    }
+}

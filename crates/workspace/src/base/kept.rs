@@ -1,0 +1,384 @@
+//! What the files of a project held when a sandbox started from it, as far as the host may change it.
+//!
+//! The base index tells that a file changed, not what it was. [`keep`] adds that, after the index is
+//! written: for files that git tracks unchanged, the name of their content in the object database; for
+//! others that are small and not ignored, a copy. Both are bounded. What pulls bring becomes the base of
+//! what comes later, so they note it beside ([`advance`]).
+//!
+//! ```text
+//! "GLVKEPT" version(1)
+//! entry*    path-length(4) path flags(1) id-length(1) id size(8) content     little-endian
+//! end       0(4)
+//! ```
+
+use super::git_index::GitIndex;
+use super::ignored::Ignored;
+use super::{Kind, Signature, beside, decode, write_atomically};
+use crate::RelPath;
+use crate::beneath::{Anchor, io};
+use crate::branch::index_of;
+use glovebox_proto::limits::MAX_PATH_BYTES;
+use glovebox_proto::{Code, Fault};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{BufReader, Error, ErrorKind, Read, Result, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"GLVKEPT\x01";
+/// Longer files are not copied.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Copies have no more bytes together.
+const MAX_BYTES: u64 = 64 << 20;
+/// Longest name of a content, in bytes.
+const MAX_ID_BYTES: usize = 32;
+const IS_CLEAN: u8 = 1;
+const HAS_CONTENT: u8 = 2;
+
+/// What is known about the content of one file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct KeptFile {
+    /// Name of its content in git's index, if git tracked it.
+    pub(crate) id: Vec<u8>,
+    /// Whether it had that content.
+    pub(crate) is_clean: bool,
+    /// Where its content is in the file, and how long it is.
+    content: Option<(u64, u64)>,
+}
+
+/// Writes down what the files of the index at `index` hold, beside it. `is_stopped` is asked for each.
+///
+/// # Errors
+/// [`Code::Cancelled`] when stopped; whatever reading the index or writing fails with. Nothing of an
+/// unfinished record remains.
+pub fn keep(
+    project: &Path,
+    index: &Path,
+    pushed_unix_ns: u128,
+    is_stopped: &dyn Fn() -> bool,
+) -> std::result::Result<(), Fault> {
+    let file = kept_file(index);
+    let anchor = Anchor::open(project)?;
+    let (git_index, prefix) = match index_of(project) {
+        Some((path, prefix)) => (GitIndex::read(&path), prefix),
+        None => (GitIndex::default(), Vec::new()),
+    };
+    let pushed_unix_ns = i64::try_from(pushed_unix_ns).unwrap_or(i64::MAX);
+    let mut ignored = Ignored::new(&anchor);
+    let mut was_stopped = false;
+    let written = write_atomically(&file, |out| {
+        let mut writer = Writer::new(out)?;
+        let mut failure = None;
+        decode(File::open(index)?, |path, signature| {
+            was_stopped = is_stopped();
+            if was_stopped {
+                return false;
+            }
+            let Signature::Present {
+                kind: Kind::File,
+                size,
+                ctime_ns,
+                ..
+            } = signature
+            else {
+                return true;
+            };
+            // What was written since has another content by now than the sandbox found.
+            if ctime_ns > pushed_unix_ns {
+                return true;
+            }
+            let from_top = [&prefix, path.as_bytes()].concat();
+            let tracked = git_index.tracked(&from_top, &signature);
+            let id = tracked.map_or(&b""[..], |tracked| tracked.id);
+            let done = if tracked.is_some_and(|tracked| tracked.is_clean) {
+                writer.put(path, IS_CLEAN, id, None)
+            } else {
+                let is_wanted = size <= MAX_FILE_BYTES.min(writer.left)
+                    && (tracked.is_some() || !ignored.is_ignored(path));
+                let content = is_wanted.then(|| read(&anchor, path, &signature)).flatten();
+                if content.is_some() || !id.is_empty() {
+                    writer.put(path, 0, id, content.as_deref())
+                } else {
+                    Ok(())
+                }
+            };
+            failure = done.err();
+            failure.is_none()
+        })?;
+        match failure {
+            Some(error) => Err(error),
+            None if was_stopped => Err(ErrorKind::Interrupted.into()),
+            None => writer.finish(),
+        }
+    });
+    written.map_err(|error| {
+        if was_stopped {
+            Fault::failed(Code::Cancelled, "it was cancelled")
+        } else {
+            io("write", &file, error)
+        }
+    })
+}
+
+/// The content of a file that is still what it was.
+fn read(anchor: &Anchor, path: &RelPath, signature: &Signature) -> Option<Vec<u8>> {
+    let (file, _) = anchor.file(path.as_bytes()).ok()?;
+    let mut content = Vec::new();
+    (&file)
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut content)
+        .ok()?;
+    // Looked at afterwards, so that nobody wrote it while it was read.
+    let stat = rustix::fs::fstat(&file).ok()?;
+    let is_same = Signature::from(&stat) == *signature;
+    (is_same && content.len() as i64 == stat.st_size).then_some(content)
+}
+
+/// Notes what a pull made the base of some paths; nothing is known any more about those without content.
+///
+/// # Errors
+/// When the note cannot be written.
+pub(crate) fn advance(
+    index: &Path,
+    updates: BTreeMap<RelPath, Option<Vec<u8>>>,
+) -> std::result::Result<(), Fault> {
+    if updates.is_empty() {
+        return Ok(());
+    }
+    let file = pulled_file(index);
+    // An unreadable note is as good as none.
+    let mut earlier = Kept::load(file.clone(), |path| !updates.contains_key(path));
+    write_atomically(&file, |out| {
+        let mut writer = Writer::new(out)?;
+        for (path, content) in &updates {
+            let fits = |content: &&Vec<u8>| content.len() as u64 <= writer.left;
+            if let Some(content) = content.as_ref().filter(fits) {
+                writer.put(path, 0, b"", Some(content))?;
+            }
+        }
+        let paths: Vec<RelPath> = earlier.files.keys().cloned().collect();
+        for path in paths {
+            if let Some(content) = earlier.content(&path, writer.left) {
+                writer.put(&path, 0, b"", Some(&content))?;
+            }
+        }
+        writer.finish()
+    })
+    .map_err(|error| io("write", &file, error))
+}
+
+/// A record that is read.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    files: HashMap<RelPath, KeptFile>,
+    file: Option<File>,
+}
+
+impl Kept {
+    /// What was kept when the sandbox started.
+    pub(crate) fn first(index: &Path, wanted: &BTreeSet<RelPath>) -> Self {
+        Self::load(kept_file(index), |path| wanted.contains(path))
+    }
+
+    /// What pulls noted.
+    pub(crate) fn pulled(index: &Path, wanted: &BTreeSet<RelPath>) -> Self {
+        Self::load(pulled_file(index), |path| wanted.contains(path))
+    }
+
+    /// A record that cannot be read to its end knows nothing.
+    fn load(path: PathBuf, is_wanted: impl Fn(&RelPath) -> bool) -> Self {
+        let load = || -> Result<Self> {
+            let file = File::open(path)?;
+            let files = scan(&file, is_wanted)?;
+            Ok(Self {
+                files,
+                file: Some(file),
+            })
+        };
+        load().unwrap_or_default()
+    }
+
+    /// What is known about a path.
+    pub(crate) fn get(&self, path: &RelPath) -> Option<&KeptFile> {
+        self.files.get(path)
+    }
+
+    /// The copy of a content, if there is one no longer than `max_bytes`.
+    pub(crate) fn content(&mut self, path: &RelPath, max_bytes: u64) -> Option<Vec<u8>> {
+        let (at, size) = self.files.get(path)?.content?;
+        if size > max_bytes {
+            return None;
+        }
+        let file = self.file.as_mut()?;
+        file.seek(SeekFrom::Start(at)).ok()?;
+        let mut content = vec![0; usize::try_from(size).ok()?];
+        file.read_exact(&mut content).ok()?;
+        Some(content)
+    }
+}
+
+struct Writer<W: Write> {
+    out: W,
+    /// Bytes of content that may still come.
+    left: u64,
+}
+
+impl<W: Write> Writer<W> {
+    fn new(mut out: W) -> Result<Self> {
+        out.write_all(MAGIC)?;
+        Ok(Self {
+            out,
+            left: MAX_BYTES,
+        })
+    }
+
+    fn put(&mut self, path: &RelPath, flags: u8, id: &[u8], content: Option<&[u8]>) -> Result<()> {
+        let bytes = path.as_bytes();
+        self.out.write_all(&(bytes.len() as u32).to_le_bytes())?;
+        self.out.write_all(bytes)?;
+        let flags = flags | if content.is_some() { HAS_CONTENT } else { 0 };
+        self.out.write_all(&[flags, id.len() as u8])?;
+        self.out.write_all(id)?;
+        let content = content.unwrap_or_default();
+        self.out.write_all(&(content.len() as u64).to_le_bytes())?;
+        self.left = self.left.saturating_sub(content.len() as u64);
+        self.out.write_all(content)
+    }
+
+    fn finish(mut self) -> Result<()> {
+        self.out.write_all(&0_u32.to_le_bytes())?;
+        self.out.flush()
+    }
+}
+
+fn scan(file: &File, is_wanted: impl Fn(&RelPath) -> bool) -> Result<HashMap<RelPath, KeptFile>> {
+    let invalid = || Error::from(ErrorKind::InvalidData);
+    let mut input = BufReader::with_capacity(64 << 10, file);
+    let mut at = 0_u64;
+    let mut take = |input: &mut BufReader<&File>, buffer: &mut [u8]| {
+        at += buffer.len() as u64;
+        input.read_exact(buffer).map(|()| at)
+    };
+    let mut head = [0; MAGIC.len()];
+    take(&mut input, &mut head)?;
+    if head != *MAGIC {
+        return Err(invalid());
+    }
+    let mut skipped = 0_u64;
+    let mut files = HashMap::new();
+    loop {
+        let mut length = [0; 4];
+        take(&mut input, &mut length)?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length == 0 {
+            return Ok(files);
+        }
+        if length > MAX_PATH_BYTES {
+            return Err(invalid());
+        }
+        let mut path = vec![0; length];
+        take(&mut input, &mut path)?;
+        let mut flags = [0; 2];
+        take(&mut input, &mut flags)?;
+        let [flags, id_length] = flags;
+        if usize::from(id_length) > MAX_ID_BYTES {
+            return Err(invalid());
+        }
+        let mut id = vec![0; usize::from(id_length)];
+        take(&mut input, &mut id)?;
+        let mut size = [0; 8];
+        let content_at = take(&mut input, &mut size)? + skipped;
+        let size = u64::from_le_bytes(size);
+        if size > MAX_BYTES {
+            return Err(invalid());
+        }
+        let path = RelPath::new(path).map_err(|_| invalid())?;
+        if is_wanted(&path) {
+            let kept = KeptFile {
+                id,
+                is_clean: flags & IS_CLEAN != 0,
+                content: (flags & HAS_CONTENT != 0).then_some((content_at, size)),
+            };
+            files.insert(path, kept);
+        }
+        input.seek_relative(i64::try_from(size).map_err(|_| invalid())?)?;
+        skipped += size;
+    }
+}
+
+fn kept_file(index: &Path) -> PathBuf {
+    beside(index, ".kept")
+}
+
+fn pulled_file(index: &Path) -> PathBuf {
+    beside(index, ".pulled.kept")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::new(text).unwrap()
+    }
+
+    #[test]
+    fn what_was_noted_is_found_and_the_latest_counts() {
+        let temp = tempfile::tempdir().unwrap();
+        let index = temp.path().join("base");
+        let note = |updates: &[(&str, Option<&str>)]| {
+            let owned = updates
+                .iter()
+                .map(|(name, text)| (path(name), text.map(|text| text.as_bytes().to_vec())));
+            advance(&index, owned.collect()).unwrap();
+        };
+        note(&[("a", Some("one")), ("b", Some("two")), ("d/c", Some(""))]);
+        note(&[("b", None), ("a", Some("three"))]);
+        let wanted: BTreeSet<RelPath> = ["a", "b", "d/c"].map(path).into();
+        let mut kept = Kept::pulled(&index, &wanted);
+        assert_eq!(kept.content(&path("a"), 9).as_deref(), Some(&b"three"[..]));
+        assert_eq!(kept.content(&path("a"), 4), None);
+        assert_eq!(kept.content(&path("b"), 9), None);
+        assert_eq!(kept.content(&path("d/c"), 9).as_deref(), Some(&b""[..]));
+    }
+
+    #[test]
+    fn a_record_that_is_cut_off_knows_nothing() {
+        let temp = tempfile::tempdir().unwrap();
+        let index = temp.path().join("base");
+        advance(&index, [(path("a"), Some(b"one".to_vec()))].into()).unwrap();
+        let file = pulled_file(&index);
+        let whole = std::fs::read(&file).unwrap();
+        for length in 0..whole.len() {
+            std::fs::write(&file, &whole[..length]).unwrap();
+            let mut kept = Kept::pulled(&index, &[path("a")].into());
+            assert_eq!(kept.content(&path("a"), 9), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn small_files_are_copied_and_ignored_ones_are_not() {
+        let temp = tempfile::tempdir().unwrap();
+        let project = temp.path().join("project");
+        std::fs::create_dir_all(project.join("sub/out")).unwrap();
+        let write = |name: &str, text: &[u8]| std::fs::write(project.join(name), text).unwrap();
+        write(".gitignore", b"*.log\nout/\n");
+        write("small", b"text");
+        write("x.log", b"ignored");
+        write("sub/out/y", b"ignored");
+        write("sub/.gitignore", b"!kept.log\n");
+        write("sub/kept.log", b"wanted");
+        write("large", &vec![b'x'; MAX_FILE_BYTES as usize + 1]);
+        let index = temp.path().join("base");
+        let later = u128::from(u64::MAX / 4);
+        super::super::record(&project, &index, later, &|| false).unwrap();
+        keep(&project, &index, later, &|| false).unwrap();
+        let names = ["small", "x.log", "sub/out/y", "sub/kept.log", "large"];
+        let mut kept = Kept::first(&index, &names.map(path).into());
+        let found = names.map(|name| kept.content(&path(name), 1 << 30).is_some());
+        assert_eq!(found, [true, false, false, true, false]);
+        assert_eq!(
+            keep(&project, &index, later, &|| true).unwrap_err().code,
+            Code::Cancelled
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! Contents in the object database of the host's repository, read one after the other by one git.
+
+use super::git::{Git, OwnGitDir};
+use super::repository::Repository;
+use glovebox_proto::Fault;
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+/// Longest line before a content: a name, a type and a length.
+const MAX_HEAD_BYTES: u64 = 200;
+
+/// A running `git cat-file --batch`.
+pub(crate) struct Blobs<'a> {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    _own: Option<OwnGitDir<'a>>,
+}
+
+impl<'a> Blobs<'a> {
+    /// Opens the repository that a project lies in, with files of our own in `scratch`.
+    pub(crate) fn open(project: &'a Path, git: &'a Path, scratch: &Path) -> Result<Self, Fault> {
+        let git = Git { program: git };
+        let repository = Repository::find(project, &git)?;
+        let own = OwnGitDir::make(&repository, project, git, scratch)?;
+        let mut blobs = Self::start(&own, &repository)?;
+        blobs._own = Some(own);
+        Ok(blobs)
+    }
+
+    /// Starts it in a git directory that stays until this ends.
+    pub(super) fn start(own: &OwnGitDir<'_>, repository: &Repository) -> Result<Self, Fault> {
+        let mut command = own.command(&["cat-file", "--batch"]);
+        command
+            // Alternates may be relative to the real place.
+            .env(
+                "GIT_OBJECT_DIRECTORY",
+                repository.common_dir.join("objects"),
+            )
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = own.spawn(&mut command)?;
+        let input = child.stdin.take();
+        let Some(output) = child.stdout.take() else {
+            return Err(super::failed("git gave no output", b""));
+        };
+        Ok(Self {
+            child,
+            input,
+            output: BufReader::new(output),
+            _own: None,
+        })
+    }
+
+    /// The content of that name, if there is one no longer than `max_bytes`.
+    pub(crate) fn read(&mut self, id: &str, max_bytes: u64) -> Option<Vec<u8>> {
+        self.with(id, |size, content| {
+            let mut bytes = Vec::new();
+            (size <= max_bytes && content.read_to_end(&mut bytes).is_ok()).then_some(bytes)
+        })?
+    }
+
+    /// Calls `each` with the length and the bytes of the content of that name; `None` without one.
+    pub(super) fn with<T>(
+        &mut self,
+        id: &str,
+        each: impl FnOnce(u64, &mut dyn Read) -> T,
+    ) -> Option<T> {
+        let found = self.try_with(id, each);
+        if found.is_err() {
+            // What follows in the stream is not known any more.
+            self.input = None;
+        }
+        found.ok().flatten()
+    }
+
+    fn try_with<T>(
+        &mut self,
+        id: &str,
+        each: impl FnOnce(u64, &mut dyn Read) -> T,
+    ) -> io::Result<Option<T>> {
+        let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        input.write_all(format!("{id}\n").as_bytes())?;
+        input.flush()?;
+        let mut head = Vec::new();
+        (&mut self.output)
+            .take(MAX_HEAD_BYTES)
+            .read_until(b'\n', &mut head)?;
+        let head = std::str::from_utf8(&head).map_err(|_| io::ErrorKind::InvalidData)?;
+        let words: Vec<&str> = head.split_ascii_whitespace().collect();
+        let &[_, kind, size] = words.as_slice() else {
+            // `NAME missing`; anything else ends it.
+            let is_missing = head.ends_with(" missing\n");
+            return if is_missing {
+                Ok(None)
+            } else {
+                Err(io::ErrorKind::InvalidData.into())
+            };
+        };
+        let size: u64 = size.parse().map_err(|_| io::ErrorKind::InvalidData)?;
+        let mut content = (&mut self.output).take(size);
+        let done = (kind == "blob").then(|| each(size, &mut content));
+        io::copy(&mut content, &mut io::sink())?;
+        let mut end = [0];
+        self.output.read_exact(&mut end)?;
+        Ok(done)
+    }
+}
+
+impl Drop for Blobs<'_> {
+    fn drop(&mut self) {
+        // Without input it ends.
+        self.input = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
