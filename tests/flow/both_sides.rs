@@ -1,5 +1,6 @@
 //! Both sides edit one file: every form of the sandbox's changes carries those and nothing else.
 
+use crate::screen::Terminal;
 use crate::workspace::on_the_host;
 use serde_json::Value;
 use std::fs;
@@ -131,6 +132,36 @@ fn distant_edits_of_both_sides_come_together_in_every_form() {
             let wanted = lines(&[(1, "box"), (5, "five"), (9, "user")], last(name));
             assert_eq!(text, wanted, "{name}");
         }
+        person.line("kill -q box").run().expect_code(0);
+    });
+}
+
+#[test]
+fn a_copy_of_the_project_is_merged_like_the_project_itself() {
+    if !has_program("git") {
+        skip!("needs git");
+    }
+    Person::each(|person| {
+        host(person, MAKE);
+        person
+            .line("start -q --workspace copy box")
+            .run()
+            .expect_code(0);
+        person.script("exec box", WORK).run().expect_code(0);
+        edit(person, 9, "user");
+        person
+            .line("pull box --patch ../home/p")
+            .run()
+            .expect_code(0);
+        host(
+            person,
+            "rm -rf ../copy && cp -a . ../copy && cd ../copy && git apply ../home/p",
+        );
+        assert_merged(person, "../copy", "patch");
+        person.line("pull box").run().expect_code(0);
+        assert_merged(person, ".", "pull");
+        person.line("pull box").run().expect_code(0);
+        assert_merged(person, ".", "a second pull");
         person.line("kill -q box").run().expect_code(0);
     });
 }
@@ -275,5 +306,183 @@ fn a_version_put_beside_goes_when_the_conflict_does_and_stays_when_it_was_touche
             let _ = fs::remove_file(&theirs);
             person.line("kill -q box").run().expect_code(0);
         }
+    });
+}
+
+/// A pull on a terminal.
+fn pull_on_terminal(person: &Person, args: &[&str]) -> Terminal {
+    Terminal::run(person, &[&["pull", "box"], args].concat())
+}
+
+#[test]
+fn each_conflict_is_decided_at_the_terminal() {
+    Person::each(|person| {
+        let read = |name: &str| fs::read_to_string(person.project().join(name)).unwrap_or_default();
+        for name in ["a", "b", "c", "e"] {
+            person.write(format!("project/{name}"), "base\n");
+        }
+        person.line("start -q box").run().expect_code(0);
+        let work = "for f in a b c e; do echo box > $f; done; echo new > n";
+        person.script("exec box", work).run().expect_code(0);
+        for name in ["a", "b", "c", "e"] {
+            person.write(format!("project/{name}"), "mine\n");
+        }
+        // Whoever leaves has changed nothing.
+        let mut terminal = pull_on_terminal(person, &[]);
+        terminal.see("a: changed on both sides.");
+        terminal.type_keys("t\n");
+        terminal.see("b: changed on both sides.");
+        terminal.type_keys("q\n");
+        assert_eq!(terminal.end(), 130);
+        assert_eq!((read("a").as_str(), read("n").as_str()), ("mine\n", ""));
+
+        let mut terminal = pull_on_terminal(person, &[]);
+        terminal.see("a: changed on both sides.");
+        terminal.type_keys("d\n");
+        terminal.see("+box");
+        assert!(terminal.text().contains("-mine"), "{}", terminal.text());
+        terminal.see_times("a: changed on both sides. [t]ake", 2);
+        terminal.type_keys("t\n");
+        terminal.see("b: changed on both sides. [t]ake");
+        terminal.type_keys("k\n");
+        terminal.see("c: changed on both sides. [t]ake");
+        terminal.type_keys("m\n");
+        terminal.see("e: changed on both sides. [t]ake");
+        terminal.type_keys("b\n");
+        terminal.see("paths changed on both sides");
+        assert_eq!(terminal.end(), 3);
+        assert_eq!(read("a"), "box\n");
+        assert_eq!(read("a.orig"), "mine\n");
+        assert_eq!(read("b"), "mine\n");
+        assert_eq!(
+            read("c"),
+            "<<<<<<< yours\nmine\n=======\nbox\n>>>>>>> sandbox\n"
+        );
+        assert_eq!(read("e"), "mine\n");
+        assert_eq!(read("e.theirs"), "box\n");
+        assert_eq!(read("n"), "new\n");
+
+        // What was decided is not asked again: only `e` is open.
+        let ran = person.line("pull box --json").run().expect_code(3);
+        assert_eq!(paths(&data(&ran)["conflicts"]), ["e"]);
+        person
+            .script("exec box", "echo other > b")
+            .run()
+            .expect_code(0);
+        let ran = person.line("pull box --json").run().expect_code(3);
+        assert_eq!(paths(&data(&ran)["conflicts"]), ["b", "e"]);
+        person.line("kill -q box").run().expect_code(0);
+    });
+}
+
+#[test]
+fn changes_are_chosen_hunk_by_hunk_and_the_rest_is_offered_again() {
+    Person::each(|person| {
+        let project = person.project();
+        let read = |name: &str| fs::read_to_string(project.join(name)).unwrap_or_default();
+        person.write("project/text", lines(&[], 30));
+        person.write("project/gone", "x\n");
+        person.line("start -q box").run().expect_code(0);
+        let work = "sed -i 's/^1$/one/; s/^4$/four/; s/^20$/twenty/' text; rm gone; mkdir d; echo new > d/n";
+        person.script("exec box", work).run().expect_code(0);
+        let ran = person.line("pull box --select").run().expect_code(2);
+        assert!(ran.err().contains("no terminal"), "{ran}");
+
+        let mut terminal = pull_on_terminal(person, &["-p"]);
+        terminal.see("add d/n?");
+        terminal.type_keys("n\n");
+        terminal.see("delete gone?");
+        terminal.type_keys("n\n");
+        // Lines 1 and 4 share their context, and are taken apart.
+        terminal.see("text (1/2): take this?");
+        terminal.type_keys("s\n");
+        terminal.see("text (1/3): take this?");
+        terminal.type_keys("n\n");
+        terminal.see("text (2/3): take this?");
+        terminal.type_keys("y\n");
+        terminal.see("text (3/3): take this?");
+        terminal.type_keys("d\n");
+        terminal.see("applied to ");
+        assert_eq!(terminal.end(), 0);
+        assert_eq!(read("text"), lines(&[(4, "four")], 30));
+        assert_eq!(read("gone"), "x\n");
+        assert!(!project.join("d").exists());
+
+        // The user goes on, and takes the rest.
+        // (Written in place: what else lies there is not even given to another owner.)
+        let edited = lines(&[(4, "four"), (12, "user")], 30);
+        fs::write(project.join("text"), edited).unwrap();
+        person.line("pull box").run().expect_code(0);
+        let all = [(1, "one"), (4, "four"), (12, "user"), (20, "twenty")];
+        assert_eq!(read("text"), lines(&all, 30));
+        assert!(!project.join("gone").exists());
+        assert_eq!(read("d/n"), "new\n");
+        person.line("kill -q box").run().expect_code(0);
+        fs::remove_dir_all(project.join("d")).unwrap();
+
+        // At the end of a run what was not selected is kept.
+        person.write("project/text", lines(&[], 30));
+        let script = "sed -i 's/^1$/one/; s/^20$/twenty/' text";
+        let mut terminal = Terminal::run(person, &["run", "--", "sh", "-c", script]);
+        terminal.see("[s]elect");
+        terminal.type_keys("s\n");
+        terminal.see("text (1/2): take this?");
+        terminal.type_keys("y\n");
+        terminal.see("text (2/2): take this?");
+        terminal.type_keys("q\n");
+        terminal.see("glovebox pull ");
+        let text = terminal.text();
+        assert_eq!(terminal.end(), 0);
+        assert_eq!(read("text"), lines(&[(1, "one")], 30));
+        let mut rest = text.split("`glovebox pull ").skip(1);
+        let name = rest.next().and_then(|rest| rest.split('`').next()).unwrap();
+        person.glovebox(["pull", "-q", name]).run().expect_code(0);
+        assert_eq!(read("text"), lines(&[(1, "one"), (20, "twenty")], 30));
+        person.glovebox(["kill", "-q", name]).run().expect_code(0);
+    });
+}
+
+#[test]
+fn a_long_diff_goes_through_the_pager_and_a_short_one_does_not() {
+    Person::each(|person| {
+        person.write("project/text", lines(&[], 9));
+        person.line("start -q box").run().expect_code(0);
+        let pager = person.write(
+            "home/pager",
+            "#!/bin/sh\necho PAGED; head -n 3; echo \"LESS=$LESS\"\n",
+        );
+        fs::set_permissions(&pager, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let pager = pager.to_str().unwrap();
+        person
+            .script("exec box", "printf 'a\\033[2Jb\\n' >> text")
+            .run()
+            .expect_code(0);
+        let terminal = Terminal::run_with(person, &["diff", "box"], &[["PAGER", pager]]);
+        terminal.see("a\\x1b[2Jb");
+        let text = terminal.text();
+        assert!(!text.contains("PAGED"), "{text}");
+        assert_eq!(terminal.end(), 0);
+
+        person
+            .script("exec box", "seq 1000 > text")
+            .run()
+            .expect_code(0);
+        let terminal = Terminal::run_with(person, &["diff", "box"], &[["PAGER", "cat"]]);
+        terminal.see("+1000");
+        assert_eq!(terminal.end(), 0);
+        let terminal = Terminal::run_with(person, &["diff", "box"], &[["PAGER", pager]]);
+        terminal.see("LESS=R");
+        let text = terminal.text();
+        assert!(text.contains("PAGED"), "{text}");
+        assert!(!text.contains("+1000"), "{text}");
+        assert_eq!(terminal.end(), 0);
+        // Nobody pages what goes elsewhere.
+        let ran = person
+            .line("diff box")
+            .env("PAGER", pager)
+            .run()
+            .expect_code(0);
+        assert!(ran.out().contains("+1000\n") && !ran.out().contains("PAGED"));
+        person.line("kill -q box").run().expect_code(0);
     });
 }

@@ -51,11 +51,20 @@ fn open_pair() -> (OwnedFd, OwnedFd) {
 impl Terminal {
     /// Runs `glovebox ARGS` in a session whose terminal this is.
     pub(crate) fn run(person: &Person, args: &[&str]) -> Self {
-        Self::run_program(person, person.binary(), args)
+        Self::start(person, person.binary().as_ref(), args, &[])
     }
 
     /// The same with another program.
     pub(crate) fn run_program(person: &Person, program: impl AsRef<OsStr>, args: &[&str]) -> Self {
+        Self::start(person, program.as_ref(), args, &[])
+    }
+
+    /// `glovebox ARGS` with more variables.
+    pub(crate) fn run_with(person: &Person, args: &[&str], variables: &[[&str; 2]]) -> Self {
+        Self::start(person, person.binary().as_ref(), args, variables)
+    }
+
+    fn start(person: &Person, program: &OsStr, args: &[&str], variables: &[[&str; 2]]) -> Self {
         let (ours, theirs) = open_pair();
         if testkit::is_root() && !person.is_root() {
             rustix::fs::fchown(
@@ -72,7 +81,8 @@ impl Terminal {
             .arg("--wait")
             .arg(program)
             .args(args)
-            .env("TERM", "xterm");
+            .env("TERM", "xterm")
+            .envs(variables.iter().map(|[name, value]| (name, value)));
         let stdio = || Stdio::from(theirs.try_clone().unwrap());
         let child = command
             .stdin(stdio())

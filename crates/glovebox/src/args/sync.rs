@@ -53,6 +53,7 @@ pub(crate) struct DiffArgs {
         glovebox pull work --dry-run\n  \
         glovebox pull work\n  \
         glovebox pull work --merge\n  \
+        glovebox pull work --select\n  \
         glovebox pull work --exclude '*.log' --include dist/\n  \
         glovebox pull work --patch work.patch && git apply work.patch\n  \
         glovebox pull work --branch sandbox/work\n  \
@@ -87,6 +88,9 @@ pub(crate) struct PullArgs {
     /// Where both sides changed the same lines, put both into the file, between markers as those of git
     #[arg(long, conflicts_with = "force")]
     pub merge: bool,
+    /// Choose on the terminal which changes come back, hunk by hunk
+    #[arg(short = 'p', long, conflicts_with_all = ["patch", "branch", "dry_run", "json"])]
+    pub select: bool,
     /// Print the result as JSON, and progress as JSON lines on standard error
     #[arg(long)]
     pub json: bool,

@@ -491,8 +491,8 @@ fn fetch_directory(
         to: &to,
         conflicts: Resolution::Theirs,
     };
-    match apply::apply(taken, goal, &mut meter, &mut |_, _| Ok(Answer::Yes))? {
-        Applied::Done(_) => Ok(Copied {
+    match apply::apply(taken, goal, &mut meter, &mut |_| Ok(Answer::Yes))? {
+        Applied::Done(_) | Applied::Part(_) => Ok(Copied {
             files: sizes.len() as u64,
             bytes: sizes.iter().sum(),
             skipped,

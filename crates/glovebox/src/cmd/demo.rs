@@ -245,9 +245,9 @@ impl Story<'_> {
             conflicts: Resolution::Beside,
         };
         let mut meter = render::Meter::new(self.cx.talk, false, self.signals);
-        let applied = apply::apply(taken, goal, &mut meter, &mut |_, _| Ok(Answer::Yes))?;
+        let applied = apply::apply(taken, goal, &mut meter, &mut |_| Ok(Answer::Yes))?;
         drop(meter);
-        if let Applied::Done(outcome) = applied {
+        if let Applied::Done(outcome) | Applied::Part(outcome) = applied {
             show(format_args!(
                 "   applied to {}: {}",
                 self.copy.dir.display(),

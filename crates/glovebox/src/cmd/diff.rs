@@ -3,7 +3,7 @@
 use super::Cx;
 use crate::args::DiffArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
-use crate::render::{self, Meter};
+use crate::render::{self, Meter, Pager, Screen};
 use crate::session::Signals;
 use crate::sync::apply::{self, View};
 use crate::sync::{self, Asked, Taken};
@@ -12,7 +12,7 @@ use glovebox_workspace::patch::{self, FileStat, PatchError, Totals};
 use glovebox_workspace::{ChangeKind, RelPath};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::os::unix::ffi::OsStrExt as _;
 
 /// Shows the changes.
@@ -59,7 +59,8 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
         return render::print(render::envelope(true, &message, &data));
     }
     let style = cx.talk.patch_style();
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let pager = Pager::new(&cx.host, Screen::Stdout, &signals);
+    let mut out = BufWriter::new(pager);
     let written = if args.stat {
         patch::stat(&collected)
             .map_err(PatchError::from)
@@ -67,9 +68,13 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     } else {
         patch::write(&collected, style, &mut out)
     };
-    let written = written.and_then(|()| Ok(out.flush()?));
+    let written = written.and_then(|()| {
+        let pager = out
+            .into_inner()
+            .map_err(std::io::IntoInnerError::into_error)?;
+        Ok(pager.finish()?)
+    });
     written.map_err(|error| sync::patch_error(error, "standard output"))?;
-    drop(out);
     apply::tell_patch(cx.talk, &outcome);
     sync::tell_refused(cx.talk, &collected.set.refused);
     if args.stat || outcome.conflicts.is_empty() {

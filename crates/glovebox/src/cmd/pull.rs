@@ -5,7 +5,7 @@ use crate::args::PullArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
-use crate::sync::apply::{self, Answer, Applied, Goal};
+use crate::sync::apply::{self, Answer, Applied, Goal, Review};
 use crate::sync::{self, Asked, Source, Taken, patch_file, question};
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::{Outcome, Resolution, Stage, SyncError, branch};
@@ -42,6 +42,12 @@ pub(crate) fn run(cx: &Cx, args: &PullArgs) -> CommandResult {
 }
 
 fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<String, CommandError> {
+    if args.select && !question::is_possible() {
+        return Err(CommandError::usage(
+            "--select asks, and there is no terminal to ask on",
+            "leave it out, or name what stays with --exclude",
+        ));
+    }
     let signals = Signals::take_over()?;
     let from = match &args.from {
         Some(from) => sync::source(from)?,
@@ -102,12 +108,23 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         data.insert("dry_run".to_owned(), true.into());
         return tell(cx, args, &outcome, &to, data, false);
     }
-    let applied = apply::apply(taken, goal, &mut meter, &mut |taken, outcome| {
-        agree(cx, args, taken, outcome, &to, &signals)
+    let mut has_chosen = false;
+    let applied = apply::apply(taken, goal, &mut meter, &mut |review| {
+        if args.select {
+            return review.select(cx, &signals);
+        }
+        if is_asked(cx, args) && !args.merge && !has_chosen && review.has_choices() {
+            apply::tell(cx.talk, review.outcome, false);
+            has_chosen = true;
+            return Ok(review.choose(cx, &signals)?.unwrap_or(Answer::No));
+        }
+        agree(cx, args, review, &to, &signals)
     })?;
     drop(meter);
     match applied {
-        Applied::Done(outcome) => tell(cx, args, &outcome, &to, data, true),
+        Applied::Done(outcome) | Applied::Part(outcome) => {
+            tell(cx, args, &outcome, &to, data, true)
+        }
         Applied::Declined(_) => {
             let fault = Fault::failed(Code::Cancelled, "nothing was changed");
             Err(CommandError::new(Kind::Interrupted, fault))
@@ -123,33 +140,34 @@ fn nowhere(from: &Path) -> CommandError {
     )
 }
 
+/// Whether there is somebody to ask, who has not answered by flags.
+fn is_asked(cx: &Cx, args: &PullArgs) -> bool {
+    !args.force && !args.json && !cx.talk.is_quiet && question::is_possible()
+}
+
 /// Asks about what the host would execute, when there is somebody to ask.
 fn agree(
     cx: &Cx,
     args: &PullArgs,
-    taken: &Taken,
-    outcome: &Outcome,
+    review: &Review<'_>,
     to: &Path,
     signals: &Signals,
 ) -> Result<Answer, CommandError> {
-    let is_asked = apply::runs_here(outcome)
-        && !args.force
-        && !args.json
-        && !cx.talk.is_quiet
-        && question::is_possible();
-    if !is_asked {
+    let outcome = review.outcome;
+    if !apply::runs_here(outcome) || !is_asked(cx, args) {
         return Ok(Answer::Yes);
     }
     apply::tell(cx.talk, outcome, false);
     loop {
         let text = format!(
-            "apply {} to {}? [y]es, [n]o, [d]iff",
+            "apply {} to {}? [y]es, [n]o, [d]iff, [s]elect",
             render::applied_summary(outcome),
             cx.short(to)
         );
-        match question::ask(&text, &['y', 'n', 'd'], signals) {
+        match question::ask(&text, &['y', 'n', 'd', 's'], signals) {
             Some('y') => return Ok(Answer::Yes),
-            Some('d') => sync::show_on_terminal(cx.talk, taken, to)?,
+            Some('s') => return review.select(cx, signals),
+            Some('d') => review.show(cx, signals)?,
             _ => return Ok(Answer::No),
         }
     }

@@ -7,6 +7,7 @@
 mod changes;
 mod json;
 mod meter;
+mod pager;
 mod report;
 mod table;
 
@@ -17,6 +18,7 @@ pub(crate) use changes::{
 pub(crate) use glovebox_proto::visible::{line as escape, line_of_text as escape_text};
 pub(crate) use json::{VERSION, envelope, failure, output_fields};
 pub(crate) use meter::Meter;
+pub(crate) use pager::{Pager, Screen};
 pub(crate) use report::{limit_value, report};
 pub(crate) use table::table;
 

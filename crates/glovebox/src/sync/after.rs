@@ -3,7 +3,7 @@
 //! Whatever goes wrong here, the work is not lost: a sandbox whose changes were wanted and could not
 //! be taken over is kept.
 
-use super::apply::{self, Answer, Applied, Goal, View};
+use super::apply::{self, Answer, Applied, Goal, Review, View};
 use super::{Taken, collect_own, patch_file, question};
 use crate::args::{Apply, RunArgs};
 use crate::cmd::Cx;
@@ -12,7 +12,7 @@ use crate::exit::{CommandError, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
 use glovebox_sandbox::Sandbox;
-use glovebox_workspace::{Filter, Outcome, Resolution};
+use glovebox_workspace::{Filter, Resolution};
 use std::path::Path;
 
 /// When changes are taken over.
@@ -147,17 +147,24 @@ pub(crate) fn settle(
         to: &to,
         conflicts: Resolution::Beside,
     };
-    let applied = apply::apply(taken, goal, &mut meter, &mut |taken, outcome| {
-        if after.when == When::Ask {
+    let mut is_agreed = false;
+    let applied = apply::apply(taken, goal, &mut meter, &mut |review| {
+        if is_agreed {
+            Ok(Answer::Yes)
+        } else if after.when == When::Ask {
             let is_offered = after.can_stay && after.kept_as.is_none();
-            agree(cx, taken, outcome, &to, is_offered, signals)
+            let answer = agree(cx, review, &to, is_offered, signals)?;
+            // Who has chosen has agreed.
+            is_agreed = matches!(answer, Answer::Choose(_));
+            Ok(answer)
         } else {
             Ok(Answer::Yes)
         }
     })?;
     drop(meter);
+    let is_part = matches!(applied, Applied::Part(_));
     match applied {
-        Applied::Done(outcome) => {
+        Applied::Done(outcome) | Applied::Part(outcome) => {
             let text = format!(
                 "applied to {}: {}\n{}",
                 cx.short(&to),
@@ -169,7 +176,10 @@ pub(crate) fn settle(
             if after.when != When::Ask {
                 apply::tell(cx.talk, &outcome, true);
             }
-            Ok(if outcome.conflicts.is_empty() {
+            Ok(if is_part && after.can_stay {
+                // The rest can still be wanted.
+                Settled::Keep
+            } else if outcome.conflicts.is_empty() {
                 Settled::Done
             } else {
                 Settled::Conflicts
@@ -234,8 +244,7 @@ fn leave(cx: &Cx, taken: &Taken, after: After<'_>, is_shown: bool) {
 
 fn agree(
     cx: &Cx,
-    taken: &Taken,
-    outcome: &Outcome,
+    review: &Review<'_>,
     to: &Path,
     may_wait: bool,
     signals: &Signals,
@@ -250,16 +259,16 @@ fn agree(
             .remedy("say so with --apply auto or --apply never"),
         ));
     }
-    let set = &taken.collected.set;
+    let set = &review.taken.collected.set;
     cx.talk.note(format_args!(
         "{} in /workspace: {}\n{}",
         render::change_count(set),
         render::summary(set),
         render::changes(set).trim_end()
     ));
-    apply::tell(cx.talk, outcome, false);
+    apply::tell(cx.talk, review.outcome, false);
     let text = format!(
-        "apply to {}? [y]es, [n]o, [d]iff{}",
+        "apply to {}? [y]es, [n]o, [d]iff, [s]elect{}",
         cx.short(to),
         if may_wait {
             ", [k]eep the sandbox for later"
@@ -268,10 +277,14 @@ fn agree(
         }
     );
     loop {
-        match question::ask(&text, &['y', 'n', 'd', 'k'], signals) {
+        match question::ask(&text, &['y', 'n', 'd', 's', 'k'], signals) {
+            Some('y') if review.has_choices() => {
+                return Ok(review.choose(cx, signals)?.unwrap_or(Answer::Later));
+            }
             Some('y') => return Ok(Answer::Yes),
             Some('n') => return Ok(Answer::No),
-            Some('d') => super::show_on_terminal(cx.talk, taken, to)?,
+            Some('s') => return review.select(cx, signals),
+            Some('d') => review.show(cx, signals)?,
             Some(_) => return Ok(Answer::Later),
             // Whoever leaves without an answer has not said that the work may go.
             None => return Ok(Answer::None),

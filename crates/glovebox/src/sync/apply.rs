@@ -4,16 +4,20 @@
 //! [`crate::cmd::commit`]): whoever kills this one leaves a directory that is either untouched or
 //! complete.
 
-use super::Taken;
+use super::{Taken, choices, screen, select};
+use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render::{self, Meter, Talk};
+use crate::session::Signals;
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::apply::{BaseFile, Destination};
-use glovebox_workspace::{Collected, Flag, Options, Outcome, Resolution, SyncError};
+use glovebox_workspace::patch::Selection;
+use glovebox_workspace::{Collected, Flag, Options, Outcome, Plan, RelPath, Resolution, SyncError};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What the one who is asked says to a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Do it.
     Yes,
@@ -23,6 +27,52 @@ pub(crate) enum Answer {
     Later,
     /// There was none.
     None,
+    /// Solve conflicts like this, and ask again.
+    Choose(BTreeMap<RelPath, Resolution>),
+    /// Do only this.
+    Select(Selection),
+}
+
+/// A plan that somebody is asked about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Review<'a> {
+    /// The changes.
+    pub taken: &'a Taken,
+    /// What the plan comes to.
+    pub outcome: &'a Outcome,
+    destination: &'a Destination,
+    plan: &'a Plan,
+}
+
+impl Review<'_> {
+    /// The plan as changes of what the destination has now.
+    pub(crate) fn view(&self) -> Result<Collected, SyncError> {
+        self.destination.view(self.plan, &self.taken.collected)
+    }
+
+    /// Shows it to the one who is asked.
+    pub(crate) fn show(&self, cx: &Cx, signals: &Signals) -> Result<(), CommandError> {
+        screen::show(cx, &self.view()?, signals)
+    }
+
+    /// Whether there are conflicts about which there is something to choose.
+    pub(crate) fn has_choices(&self) -> bool {
+        self.outcome.conflicts.iter().any(choices::is_open)
+    }
+
+    /// Asks about each conflict; `None` when the user leaves.
+    pub(crate) fn choose(
+        &self,
+        cx: &Cx,
+        signals: &Signals,
+    ) -> Result<Option<Answer>, CommandError> {
+        Ok(choices::ask(cx, self, signals)?.map(Answer::Choose))
+    }
+
+    /// Asks about each hunk.
+    pub(crate) fn select(&self, cx: &Cx, signals: &Signals) -> Result<Answer, CommandError> {
+        select::ask(cx, &self.view()?, signals).map(Answer::Select)
+    }
 }
 
 /// How it ended.
@@ -30,6 +80,8 @@ pub(crate) enum Answer {
 pub(crate) enum Applied {
     /// It was done.
     Done(Outcome),
+    /// What was selected was done; the rest is in the sandbox.
+    Part(Outcome),
     /// It was not wanted.
     Declined(Answer),
 }
@@ -115,24 +167,45 @@ pub(crate) fn apply(
     taken: Taken,
     goal: Goal<'_>,
     meter: &mut Meter,
-    agree: &mut dyn FnMut(&Taken, &Outcome) -> Result<Answer, CommandError>,
+    agree: &mut dyn FnMut(&Review<'_>) -> Result<Answer, CommandError>,
 ) -> Result<Applied, CommandError> {
     let mut destination = Destination::open(goal.to, base(&taken, goal.to))?;
-    let plan = destination.plan(&taken.collected, options(goal))?;
-    if plan.is_empty() {
-        return Ok(Applied::Done(plan.outcome));
-    }
-    match agree(&taken, &plan.outcome)? {
-        Answer::Yes => {}
-        answer => return Ok(Applied::Declined(answer)),
-    }
+    let mut options = options(goal);
+    let (plan, is_everything) = loop {
+        let mut plan = destination.plan(&taken.collected, options.clone())?;
+        if plan.is_empty() {
+            return Ok(Applied::Done(plan.outcome));
+        }
+        let review = Review {
+            taken: &taken,
+            outcome: &plan.outcome,
+            destination: &destination,
+            plan: &plan,
+        };
+        match agree(&review)? {
+            Answer::Yes => break (plan, true),
+            Answer::Choose(choices) => options.choices.extend(choices),
+            Answer::Select(selection) => {
+                plan.select(&selection);
+                if plan.is_empty() {
+                    return Ok(Applied::Declined(Answer::Later));
+                }
+                break (plan, selection.is_everything());
+            }
+            answer => return Ok(Applied::Declined(answer)),
+        }
+    };
     let staged = destination.stage(&plan, &taken.collected, &mut |progress| {
         meter.tick(progress)
     })?;
     // The sandbox is not needed any more.
     drop(taken);
     crate::cmd::commit::commit(destination, staged)?;
-    Ok(Applied::Done(plan.outcome))
+    Ok(if is_everything {
+        Applied::Done(plan.outcome)
+    } else {
+        Applied::Part(plan.outcome)
+    })
 }
 
 fn options(goal: Goal<'_>) -> Options {

@@ -30,7 +30,7 @@ impl BaseIndex {
                 // Without an index the time of the push decides alone, and what nobody kept cannot be
                 // merged later: a failure is no failure.
                 if base::record(&project, &layers.base, pushed, &is_stopped).is_ok() {
-                    let _ = base::keep(&project, &layers.base, pushed, &is_stopped);
+                    let _ = base::keep(&project, &layers.base, pushed, &layers.hidden, &is_stopped);
                 }
             })
             .ok()?;

@@ -121,7 +121,8 @@ pub(crate) fn push(
     )?;
     origin.write(dir).map_err(failed)?;
     // Without it, what both sides change is in conflict as a whole.
-    let _ = base::keep(project, &dir.join("base"), origin.pushed_unix_ns, &|| false);
+    let (index, pushed_at) = (dir.join("base"), origin.pushed_unix_ns);
+    let _ = base::keep(project, &index, pushed_at, &origin.hidden, &|| false);
     Ok(pushed)
 }
 

@@ -8,10 +8,13 @@ pub(crate) mod after;
 pub(crate) mod apply;
 mod base;
 mod below;
+mod choices;
 pub(crate) mod copied;
 pub(crate) mod outside;
 pub(crate) mod patch_file;
 pub(crate) mod question;
+pub(crate) mod screen;
+mod select;
 
 pub(crate) use base::BaseIndex;
 
@@ -25,12 +28,11 @@ use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{Frozen, Registry, Sandbox, State, WorkspaceLayers};
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::collect::{Layered, from_layers};
-use glovebox_workspace::patch::{self, PatchError};
+use glovebox_workspace::patch::PatchError;
 use glovebox_workspace::{
     ChangeKind, Collected, Filter, Node, Quota, Refusal, RelPath, Stage, SyncError, Watch,
 };
 use std::ffi::OsString;
-use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -309,15 +311,6 @@ pub(crate) fn tell_refused(talk: Talk, refused: &[Refusal]) {
         },
         render::refused(refused).trim_end()
     ));
-}
-
-/// Shows a patch to the one who is asked about it.
-pub(crate) fn show_on_terminal(talk: Talk, taken: &Taken, to: &Path) -> Result<(), CommandError> {
-    let view = apply::view(taken, Some(to))?;
-    let mut out = BufWriter::new(std::io::stderr().lock());
-    patch::write(&view.collected, talk.screen_style(), &mut out)
-        .and_then(|()| Ok(out.flush()?))
-        .map_err(|error| patch_error(error, "the terminal"))
 }
 
 /// A path of the user's as a word of a command line.

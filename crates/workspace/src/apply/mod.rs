@@ -14,6 +14,7 @@
 //! interrupted. Every host path is opened beneath the destination and through no link, and is compared
 //! with what the plan saw at the last moment.
 
+mod abilities;
 mod attributes;
 mod case;
 mod commit;

@@ -1,26 +1,22 @@
 //! Staging: everything a commit needs is copied next to where it goes, checked, and written down.
 
+use super::abilities::{owner_for_new, require_distinct, require_space, try_out};
 use super::journal::{Journal, Staging};
 use super::operation::Operation;
 use super::{Destination, attributes};
 use crate::base::{Kind, Signature};
-use crate::beneath::{Anchor, digest, io, stat_at};
+use crate::beneath::{digest, io, stat_at};
 use crate::progress::{Progress, Watch, report};
 use crate::{Collected, Digest, Effect, Node, Plan, RelPath, Stage, Step, SyncError};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-/// What a file system needs for itself beside the contents.
-const SPARE_BYTES: u64 = 4 << 20;
-/// What a file costs beside its contents, at most (a block, an inode, a name).
-const FILE_BYTES: u64 = 8 << 10;
 /// Up to so many files are synchronised one by one; more, and the whole file system at once is faster.
 const SYNC_FILES: u64 = 64;
 /// How many of them wait at the same time.
@@ -174,95 +170,6 @@ fn sync(files: &[File]) -> std::io::Result<()> {
         }
         result
     })
-}
-
-fn require_space(anchor: &Anchor, files: u64, bytes: u64) -> Result<(), Fault> {
-    let space =
-        rustix::fs::fstatvfs(anchor).map_err(|errno| io("inspect", anchor.path(), errno))?;
-    let available = space.f_bavail.saturating_mul(space.f_frsize);
-    let needed = bytes
-        .saturating_add(files.saturating_mul(FILE_BYTES))
-        .saturating_add(SPARE_BYTES);
-    let has_inodes = space.f_files == 0 || space.f_favail > files + 8;
-    if needed <= available && has_inodes {
-        return Ok(());
-    }
-    Err(Fault::failed(
-        Code::NoSpace,
-        format!(
-            "the changes need {needed} bytes and {} files in {}, where {available} bytes and {} files \
-             are free",
-            files + 8,
-            anchor.path().display(),
-            space.f_favail
-        ),
-    )
-    .remedy("make room there; the sandbox keeps its changes"))
-}
-
-/// Under root, new files belong to whom the destination belongs.
-fn owner_for_new(anchor: &Anchor) -> Result<Option<(u32, u32)>, Fault> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(None);
-    }
-    let stat = rustix::fs::fstat(anchor).map_err(|errno| io("inspect", anchor.path(), errno))?;
-    Ok(Some((stat.st_uid, stat.st_gid)))
-}
-
-/// What the file system of a destination is found to do.
-struct Abilities {
-    /// It can exchange two names.
-    can_exchange: bool,
-    /// It takes names that differ only in case for one.
-    folds_case: bool,
-}
-
-fn try_out(staging: &Staging) -> Result<Abilities, Fault> {
-    let failed = |errno| io("try out the file system in", &staging.path, errno);
-    for name in ["a", "b"] {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        rustix::fs::openat(&staging.old, name, flags, Mode::from_raw_mode(0o600))
-            .map_err(failed)?;
-    }
-    let old = &staging.old;
-    let folds_case = stat_at(old.as_fd(), b"A").is_ok();
-    let exchanged = rustix::fs::renameat_with(old, "a", old, "b", RenameFlags::EXCHANGE);
-    for name in ["a", "b"] {
-        rustix::fs::unlinkat(old, name, AtFlags::empty()).map_err(failed)?;
-    }
-    let can_exchange = match exchanged {
-        Ok(()) => true,
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => false,
-        Err(errno) => return Err(failed(errno)),
-    };
-    Ok(Abilities {
-        can_exchange,
-        folds_case,
-    })
-}
-
-/// Refuses a plan that would give two things one name. The plan sees to that by itself, unless the
-/// destination has nothing yet from which it could be seen that it folds case.
-fn require_distinct(anchor: &Anchor, plan: &Plan) -> Result<(), Fault> {
-    let mut names: HashMap<Vec<u8>, &RelPath> = HashMap::new();
-    for step in &plan.steps {
-        let (Step::Write { path, .. } | Step::MakeDir { path }) = step else {
-            continue;
-        };
-        if let Some(other) = names.insert(path.folded(), path) {
-            return Err(Fault::refused(
-                Code::AlreadyExists,
-                format!(
-                    "`{other}` and `{path}` differ only in case, and {} takes them for one",
-                    anchor.path().display()
-                ),
-            )
-            .remedy(format!(
-                "leave one of them out, such as with `--exclude {path}`"
-            )));
-        }
-    }
-    Ok(())
 }
 
 struct Stager<'a, 'w> {

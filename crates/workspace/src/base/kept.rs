@@ -19,7 +19,7 @@ use crate::beneath::{Anchor, io};
 use crate::branch::index_of;
 use glovebox_proto::limits::MAX_PATH_BYTES;
 use glovebox_proto::{Code, Fault};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufReader, Error, ErrorKind, Read, Result, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,8 @@ pub(crate) struct KeptFile {
     content: Option<(u64, u64)>,
 }
 
-/// Writes down what the files of the index at `index` hold, beside it. `is_stopped` is asked for each.
+/// Writes down what the files of the index at `index` hold, beside it. Of what is `hidden` from the sandbox
+/// there is no copy: it may be secret. `is_stopped` is asked for each.
 ///
 /// # Errors
 /// [`Code::Cancelled`] when stopped; whatever reading the index or writing fails with. Nothing of an
@@ -54,8 +55,14 @@ pub fn keep(
     project: &Path,
     index: &Path,
     pushed_unix_ns: u128,
+    hidden: &[PathBuf],
     is_stopped: &dyn Fn() -> bool,
 ) -> std::result::Result<(), Fault> {
+    let hidden: HashSet<&Path> = hidden.iter().map(PathBuf::as_path).collect();
+    let is_hidden = |path: &RelPath| {
+        let mut above = path.as_path().ancestors();
+        above.any(|path| hidden.contains(path))
+    };
     let file = kept_file(index);
     let anchor = Anchor::open(project)?;
     let (git_index, prefix) = match index_of(project) {
@@ -93,6 +100,7 @@ pub fn keep(
                 writer.put(path, IS_CLEAN, id, None)
             } else {
                 let is_wanted = size <= MAX_FILE_BYTES.min(writer.left)
+                    && !is_hidden(path)
                     && (tracked.is_some() || !ignored.is_ignored(path));
                 let content = is_wanted.then(|| read(&anchor, path, &signature)).flatten();
                 if content.is_some() || !id.is_empty() {
@@ -367,17 +375,31 @@ mod tests {
         write("sub/out/y", b"ignored");
         write("sub/.gitignore", b"!kept.log\n");
         write("sub/kept.log", b"wanted");
+        write("secret", b"hidden");
+        std::fs::create_dir(project.join("secrets")).unwrap();
+        write("secrets/a", b"hidden");
         write("large", &vec![b'x'; MAX_FILE_BYTES as usize + 1]);
         let index = temp.path().join("base");
         let later = u128::from(u64::MAX / 4);
         super::super::record(&project, &index, later, &|| false).unwrap();
-        keep(&project, &index, later, &|| false).unwrap();
-        let names = ["small", "x.log", "sub/out/y", "sub/kept.log", "large"];
+        let hidden = ["secret".into(), "secrets".into()];
+        keep(&project, &index, later, &hidden, &|| false).unwrap();
+        let names = [
+            "small",
+            "x.log",
+            "sub/out/y",
+            "sub/kept.log",
+            "large",
+            "secret",
+            "secrets/a",
+        ];
         let mut kept = Kept::first(&index, &names.map(path).into());
         let found = names.map(|name| kept.content(&path(name), 1 << 30).is_some());
-        assert_eq!(found, [true, false, false, true, false]);
+        assert_eq!(found, [true, false, false, true, false, false, false]);
         assert_eq!(
-            keep(&project, &index, later, &|| true).unwrap_err().code,
+            keep(&project, &index, later, &[], &|| true)
+                .unwrap_err()
+                .code,
             Code::Cancelled
         );
     }

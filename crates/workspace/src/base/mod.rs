@@ -301,7 +301,7 @@ impl Writer {
             .map_err(|error| io("write", &self.new.0, error))
     }
 
-    /// Puts the index in its place. What earlier pulls noted beside the old one is in it.
+    /// Puts the index in its place. What was noted beside the old one is in it, or true no more.
     pub(crate) fn finish(self) -> Result<(), Fault> {
         let Self {
             encoder,
@@ -312,12 +312,15 @@ impl Writer {
             .finish()
             .and_then(|_| std::fs::rename(&new.0, &index))
             .map_err(|error| io("write", &index, error))?;
-        match std::fs::remove_file(pulled_file(&index)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(io("remove", &index, error))
+        for suffix in [".pulled", ".pulled.kept", ".kept"] {
+            match std::fs::remove_file(beside(&index, suffix)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(io("remove", &index, error));
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }
 

@@ -16,10 +16,41 @@ pub(super) struct Compared<'a> {
 }
 
 /// A run of changes near enough to share their context.
-struct Hunk {
+#[derive(Debug, Clone)]
+pub(super) struct Hunk {
     before: Range<u32>,
     after: Range<u32>,
     changes: Vec<(Range<u32>, Range<u32>)>,
+}
+
+impl Hunk {
+    /// Lines that are replaced, and those that come in their place.
+    pub(super) fn changes(&self) -> &[(Range<u32>, Range<u32>)] {
+        &self.changes
+    }
+
+    pub(super) fn can_split(&self) -> bool {
+        self.changes.len() > 1
+    }
+
+    /// One hunk per change; the unchanged lines between two belong to both as context.
+    pub(super) fn split(&self) -> Vec<Self> {
+        let count = self.changes.len();
+        let part = |(number, (before, after)): (usize, &(Range<u32>, Range<u32>))| {
+            let mut part = self.clone();
+            if number > 0 {
+                let (previous, previous_after) = &self.changes[number - 1];
+                (part.before.start, part.after.start) = (previous.end, previous_after.end);
+            }
+            if number + 1 < count {
+                let (next, next_after) = &self.changes[number + 1];
+                (part.before.end, part.after.end) = (next.start, next_after.start);
+            }
+            part.changes = vec![(before.clone(), after.clone())];
+            part
+        };
+        self.changes.iter().enumerate().map(part).collect()
+    }
 }
 
 impl<'a> Compared<'a> {
@@ -66,21 +97,30 @@ impl<'a> Compared<'a> {
     /// Writes the hunks; nothing for equal texts.
     pub(super) fn write(&self, style: Style, out: &mut dyn Write) -> io::Result<()> {
         for hunk in self.hunks() {
-            let range = format!("@@ -{} +{} @@", span(&hunk.before), span(&hunk.after));
-            style.line(out, Line::Range, range.as_bytes())?;
-            let mut at = hunk.before.start;
-            for (before, after) in &hunk.changes {
-                self.lines(style, out, Line::Same, at..before.start)?;
-                self.lines(style, out, Line::Removed, before.clone())?;
-                self.lines(style, out, Line::Added, after.clone())?;
-                at = before.end;
-            }
-            self.lines(style, out, Line::Same, at..hunk.before.end)?;
+            self.write_hunk(&hunk, style, out)?;
         }
         Ok(())
     }
 
-    fn hunks(&self) -> Vec<Hunk> {
+    pub(super) fn write_hunk(
+        &self,
+        hunk: &Hunk,
+        style: Style,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let range = format!("@@ -{} +{} @@", span(&hunk.before), span(&hunk.after));
+        style.line(out, Line::Range, range.as_bytes())?;
+        let mut at = hunk.before.start;
+        for (before, after) in &hunk.changes {
+            self.lines(style, out, Line::Same, at..before.start)?;
+            self.lines(style, out, Line::Removed, before.clone())?;
+            self.lines(style, out, Line::Added, after.clone())?;
+            at = before.end;
+        }
+        self.lines(style, out, Line::Same, at..hunk.before.end)
+    }
+
+    pub(super) fn hunks(&self) -> Vec<Hunk> {
         let mut hunks: Vec<Hunk> = Vec::new();
         for change in self.diff.hunks() {
             let (before, after) = (change.before, change.after);

@@ -12,13 +12,14 @@ mod content;
 mod hunks;
 pub(crate) mod name;
 mod part;
+mod select;
 mod stat;
 
+pub use select::{Hunks, Selection, write_change};
 pub use stat::{FileStat, Totals, stat, write_stat};
 
 use crate::Collected;
 use glovebox_proto::Fault;
-use part::Part;
 use std::io::{self, Write};
 
 /// Who reads the text.
@@ -52,9 +53,7 @@ pub enum PatchError {
 /// [`PatchError`]; what was written until then is no complete patch.
 pub fn write(collected: &Collected, style: Style, out: &mut dyn Write) -> Result<(), PatchError> {
     for change in &collected.set.changes {
-        for part in Part::of(change) {
-            part.write(collected, style, out)?;
-        }
+        write_change(collected, change, style, out)?;
     }
     Ok(())
 }

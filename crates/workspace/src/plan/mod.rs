@@ -10,6 +10,7 @@
 //! and the sandbox's is put beside it as `PATH.theirs`. A directory with anything in it that the sandbox did
 //! not remove is never removed.
 
+mod conflicts;
 mod planner;
 
 use crate::outcome::Outcome;
