@@ -6,6 +6,8 @@ use std::fs;
 use testkit::{ModelServer, Person, Step};
 
 const CONFIG: &str = r#"
+memory = "512MiB"
+
 [[workflow]]
 name = "change"
 

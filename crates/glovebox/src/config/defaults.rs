@@ -3,6 +3,7 @@
 
 use crate::host;
 
+const MIB: u64 = 1 << 20;
 /// Least memory: linkers and test suites of ordinary projects need more than one.
 const LEAST_MEMORY_BYTES: u64 = 2 << 30;
 /// Processes and threads: parallel builds and servers stay below, and the machine's own table is far larger.
@@ -16,7 +17,8 @@ pub(super) fn memory_bytes() -> u64 {
 }
 
 fn memory_of(machine_bytes: u64) -> u64 {
-    (machine_bytes / 2 >> 20 << 20).max(LEAST_MEMORY_BYTES)
+    let half = machine_bytes / 2;
+    (half - half % MIB).max(LEAST_MEMORY_BYTES)
 }
 
 #[cfg(test)]

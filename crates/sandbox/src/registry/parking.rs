@@ -157,3 +157,61 @@ pub(crate) fn save_memory_layers(cell: &Cell, layers: &OwnedFd) -> Result<(), Fa
     spec.jail.layers = glovebox_jail::spec::Layers::Disk;
     cell.write_spec(&spec)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Backend, SandboxSpec};
+
+    fn make(layout: &Layout, name: &str, unix_ms: u64, bytes: u64) -> Name {
+        let name = Name::parse(name).unwrap();
+        let status = Status {
+            state: State::Parked,
+            parked: Some(Parked {
+                unix_ms,
+                bytes,
+                changes: None,
+            }),
+            ..Status::starting(true)
+        };
+        let spec = SandboxSpec::new(Backend::Host);
+        let cell = Cell::make(layout, &name, &spec, Some(&status)).unwrap();
+        crate::cell::unlock(&cell.unwrap().lock);
+        name
+    }
+
+    #[test]
+    fn the_oldest_go_when_there_are_too_many_bytes() {
+        let temp = tempfile::tempdir().unwrap();
+        let layout = Layout::open(&temp.path().join("state")).unwrap();
+        let third = MAX_PARKED_BYTES / 3;
+        let oldest = make(&layout, "a", 1, 5);
+        let older = make(&layout, "b", 2, third + 3);
+        make(&layout, "c", 3, third);
+        make(&layout, "d", 4, third);
+        let gone = [
+            ParkingNews::Displaced(older),
+            ParkingNews::Displaced(oldest),
+        ];
+        assert_eq!(drop_excess(&layout, None), gone);
+        assert_eq!(drop_excess(&layout, None), []);
+        // One that is too large by itself stays, for it is the newest.
+        let large = make(&layout, "e", 5, MAX_PARKED_BYTES + 1);
+        assert_eq!(drop_excess(&layout, Some(&large)).len(), 2);
+        assert!(parked(&layout.sandbox("e")).is_some());
+    }
+
+    #[test]
+    fn a_day_is_enough() {
+        let at = |unix_ms| Parked {
+            unix_ms,
+            bytes: 0,
+            changes: None,
+        };
+        let day_ms = KEPT_FOR.as_millis() as u64;
+        assert!(is_expired(&at(now_ms() - day_ms)));
+        assert!(!is_expired(&at(now_ms() - day_ms + 10_000)));
+        // A clock that was set back drops nothing.
+        assert!(!is_expired(&at(now_ms() + day_ms)));
+    }
+}
