@@ -36,16 +36,15 @@ const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICEN
 /// # Errors
 /// When a step fails.
 pub(crate) fn run(args: &DistArgs) -> Result<()> {
-    let binary = match &args.binary {
-        Some(binary) => binary.clone(),
-        None => {
-            musl::install_missing();
-            step::run(
-                "build glovebox",
-                &mut cargo(["build", "--release", "--locked", "--package", "glovebox"]),
-            )?;
-            step::target_dir().join("release/glovebox")
-        }
+    let binary = if let Some(binary) = &args.binary {
+        binary.clone()
+    } else {
+        musl::install_missing();
+        step::run(
+            "build glovebox",
+            &mut cargo(["build", "--release", "--locked", "--package", "glovebox"]),
+        )?;
+        step::target_dir().join("release/glovebox")
     };
     let dist = args
         .out

@@ -274,9 +274,10 @@ fn values(
         (ValueHint::CommandWithArguments, _) if typed.len() <= first_command_word(command) => {
             ShellPart::Commands
         }
+        // The parser hints at any path for whatever is one, directories too.
+        (ValueHint::DirPath, _) | (_, "DIR") => ShellPart::Directories,
         (ValueHint::CommandWithArguments | ValueHint::FilePath | ValueHint::AnyPath, _)
         | (_, "FILE" | "PATH" | "PATH[:TARGET]" | "SRC" | "DST") => ShellPart::Files,
-        (ValueHint::DirPath, _) | (_, "DIR") => ShellPart::Directories,
         _ => ShellPart::Nothing,
     };
     (part, names(kind, typed))
