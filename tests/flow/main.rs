@@ -21,6 +21,7 @@ mod forks;
 mod hands;
 mod interrupted;
 mod limits;
+mod machine;
 mod mistakes;
 mod parked;
 mod policy;

@@ -22,6 +22,8 @@ pub(crate) struct Wanted {
     pub toolchains: Vec<Toolchain>,
     /// What of the project the sandbox is not shown.
     pub hidden: Hidden,
+    /// Variables of the user that commands do not get, and why.
+    pub notes: Vec<String>,
 }
 
 /// Puts a sandbox's spec together. `wall_ms` is the life of the sandbox as a whole.
@@ -59,6 +61,7 @@ pub(crate) fn wanted(
     };
     let mut toolchains = Vec::new();
     let mut hidden = Hidden::default();
+    let mut notes = Vec::new();
     let mut cwd = None;
     match backend {
         Backend::Native => {
@@ -94,7 +97,21 @@ pub(crate) fn wanted(
                 );
             }
             let path = host::visible_path(host, &jail.rootfs, &jail.grants, Some(project));
-            jail.env = host::base_environment(host, path, &jail.home);
+            let passed = host::passed_inside(
+                host,
+                &host::Shown {
+                    rootfs: &jail.rootfs,
+                    net: jail.net,
+                    grants: &jail.grants,
+                    project: jail.workspace.as_deref(),
+                    hidden: jail.hidden.iter().map(PathBuf::as_path).collect(),
+                },
+            );
+            jail.env = host::base_environment(path, &jail.home);
+            jail.env.extend(processors(jail.limits.cpu_millis));
+            jail.env.extend(passed.env);
+            jail.grants.extend(passed.grants);
+            notes = passed.notes;
             jail.env.extend(
                 toolchains
                     .iter()
@@ -116,7 +133,16 @@ pub(crate) fn wanted(
         spec,
         toolchains,
         hidden,
+        notes,
     })
+}
+
+/// How a limit on processors is told to programs that make one thread for each: `nproc` and all that is built
+/// with OpenMP heed this. The processors themselves are not chosen: of two sandboxes that may each use one, both
+/// could be given the same while another idles.
+fn processors(cpu_millis: Option<u32>) -> Option<(String, String)> {
+    let count = cpu_millis?.div_ceil(1000).max(1);
+    Some(("OMP_THREAD_LIMIT".to_owned(), count.to_string()))
 }
 
 /// What the settings hide of the project and show of what would be hidden.
@@ -298,6 +324,16 @@ pub(crate) fn deadline_ms(settings: &Settings) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::args::SandboxArgs;
+
+    #[test]
+    fn a_part_of_a_processor_is_one_for_those_who_count() {
+        let limit = |millis| processors(millis).map(|(_, count)| count);
+        assert_eq!(limit(None), None);
+        assert_eq!(limit(Some(1)).as_deref(), Some("1"));
+        assert_eq!(limit(Some(1000)).as_deref(), Some("1"));
+        assert_eq!(limit(Some(1500)).as_deref(), Some("2"));
+    }
+
     use glovebox_sandbox::jail::spec::Net;
 
     fn settings(flags: &SandboxArgs) -> Settings {

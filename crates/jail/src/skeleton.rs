@@ -12,9 +12,15 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Entries of `/etc` that are copied when they exist. No accounts, keys, hosts or mounts.
-const ETC: [&str; 41] = [
+/// Entries of `/etc` that are copied when they exist: what programs read there, and what `/usr` links to. No
+/// accounts, keys, hosts or mounts.
+const ETC: [&str; 59] = [
+    "ImageMagick-6",
+    "ImageMagick-7",
+    "R",
+    "X11",
     "alternatives",
+    "ant",
     "bash.bashrc",
     "ca-certificates",
     "crypto-policies",
@@ -23,12 +29,14 @@ const ETC: [&str; 41] = [
     "ethertypes",
     "fonts",
     "gai.conf",
+    "groff",
     "inputrc",
     "java",
     "java-11-openjdk",
     "java-17-openjdk",
     "java-21-openjdk",
     "java-25-openjdk",
+    "java-8-openjdk",
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
@@ -38,9 +46,13 @@ const ETC: [&str; 41] = [
     "login.defs",
     "magic",
     "magic.mime",
+    "manpath.config",
+    "maven",
     "mime.types",
-    "nsswitch.conf",
     "networks",
+    "nsswitch.conf",
+    "octave.conf",
+    "openmpi",
     "os-release",
     "perl",
     "pki",
@@ -49,16 +61,27 @@ const ETC: [&str; 41] = [
     "protocols",
     "python3",
     "python3.11",
+    "python3.12",
+    "python3.13",
+    "python3.14",
     "rpc",
     "services",
+    "sgml",
     "shells",
     "ssl",
     "terminfo",
+    "texmf",
     "timezone",
+    "vim",
+    "xml",
 ];
 
 /// Never copied, wherever it stands: private keys.
 const ETC_REFUSED: [&str; 2] = ["ssl/private", "pki/tls/private"];
+
+/// Settings that may hold passwords of the whole machine's users, and the elements that do. Comments do not count.
+const ETC_WITH_PASSWORDS: [&str; 1] = ["maven/settings.xml"];
+const PASSWORD_ELEMENTS: [&str; 3] = ["<password>", "<passphrase>", "<privateKey>"];
 
 /// Largest file copied and most files copied, so that an odd `/etc` cannot fill the state directory.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -380,6 +403,9 @@ fn copy(from: &Path, to: &Path, name: &str, copied: &mut usize) -> io::Result<()
         let Ok(content) = fs::read(from) else {
             return Ok(());
         };
+        if ETC_WITH_PASSWORDS.contains(&name) && has_password(&String::from_utf8_lossy(&content)) {
+            return Ok(());
+        }
         fs::write(to, content)?;
         let mode = if meta.mode() & 0o111 == 0 {
             0o644
@@ -389,6 +415,24 @@ fn copy(from: &Path, to: &Path, name: &str, copied: &mut usize) -> io::Result<()
         fs::set_permissions(to, fs::Permissions::from_mode(mode))
     } else {
         Ok(())
+    }
+}
+
+/// Whether settings in XML hold a password outside of comments.
+fn has_password(text: &str) -> bool {
+    let mut rest = text;
+    loop {
+        let (shown, after) = rest.split_once("<!--").unwrap_or((rest, ""));
+        if PASSWORD_ELEMENTS
+            .iter()
+            .any(|element| shown.contains(element))
+        {
+            return true;
+        }
+        let Some((_, next)) = after.split_once("-->") else {
+            return false;
+        };
+        rest = next;
     }
 }
 
@@ -451,4 +495,22 @@ fn etc_stamp() -> String {
         }
     }
     stamp
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_comments_are_examples() {
+        let example = "<settings><!-- <password>x</password> --><servers/></settings>";
+        assert!(!has_password(example));
+        assert!(has_password(&format!(
+            "{example}<server><password>x</password></server>"
+        )));
+        assert!(has_password(
+            "<!-- one --><passphrase>x</passphrase><!-- open"
+        ));
+        assert!(!has_password("<!-- never closed <password>x"));
+    }
 }

@@ -166,6 +166,9 @@ impl Cx {
         if let Some(line) = hidden_line(&wanted.hidden) {
             self.talk.note(line);
         }
+        for line in &wanted.notes {
+            self.talk.note(crate::render::escape_text(line));
+        }
         if wanted.spec.jail.workspace_access == WorkspaceAccess::Live {
             self.talk.warning(
                 "--workspace live has no wall around the project: the command writes to your files at once",

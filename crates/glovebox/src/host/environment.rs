@@ -19,9 +19,6 @@ const PROGRAM_TREES: [&str; 7] = [
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
 ];
 
-/// Variables about language, time and the terminal: harmless, and missed when absent.
-const PASSED: [&str; 5] = ["LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM"];
-
 /// Whether a host path is shown inside without any grant.
 pub(crate) fn is_shown(rootfs: &RootFs, path: &Path) -> bool {
     match rootfs {
@@ -91,18 +88,15 @@ fn below(base: &Path, rest: &Path) -> PathBuf {
     }
 }
 
-/// Variables every command gets in the sandbox; `home` is the home inside.
-pub(crate) fn base_environment(
-    host: &Surroundings,
-    path: String,
-    home: &Path,
-) -> Vec<(String, String)> {
+/// Variables every command gets in the sandbox; `home` is the home inside. Those of the user come from
+/// [`super::passed_inside`].
+pub(crate) fn base_environment(path: String, home: &Path) -> Vec<(String, String)> {
     let shell = if Path::new("/bin/bash").exists() {
         "/bin/bash"
     } else {
         "/bin/sh"
     };
-    let mut env: Vec<(String, String)> = [
+    [
         ("PATH", path),
         ("HOME", home.to_string_lossy().into_owned()),
         ("USER", SANDBOX_USER.to_owned()),
@@ -110,9 +104,7 @@ pub(crate) fn base_environment(
         ("SHELL", shell.to_owned()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
-    .into();
-    env.extend(passed(host));
-    env
+    .into()
 }
 
 /// Variables of a carrier such as `ssh` or `docker`: what leads it to the other side. Nothing of it
@@ -152,18 +144,8 @@ pub(crate) fn host_environment(host: &Surroundings) -> Vec<(String, String)> {
     .into_iter()
     .filter_map(|name| Some((name.to_owned(), host.var(name)?.to_str()?.to_owned())))
     .collect();
-    env.extend(passed(host));
+    env.extend(super::passed::passed_to_host(host));
     env
-}
-
-fn passed(host: &Surroundings) -> Vec<(String, String)> {
-    host.vars()
-        .filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)))
-        .filter(|(name, value)| {
-            (PASSED.contains(name) || name.starts_with("LC_")) && !value.is_empty()
-        })
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
 }
 
 #[cfg(test)]
@@ -194,25 +176,6 @@ mod tests {
         assert_eq!(
             shown,
             "/workspace/node_modules/.bin:/tools:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin"
-        );
-    }
-
-    #[test]
-    fn secrets_do_not_pass() {
-        let vars = [
-            ("AWS_SECRET_ACCESS_KEY", "hush"),
-            ("LANG", "C.UTF-8"),
-            ("LC_TIME", "C"),
-            ("SSH_AUTH_SOCK", "/x"),
-        ];
-        let host = Surroundings::for_tests(Path::new("/h"), Path::new("/p"), &vars);
-        let env = base_environment(&host, "/bin".to_owned(), Path::new("/h"));
-        let names: Vec<&str> = env.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(
-            names,
-            [
-                "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_TIME"
-            ]
         );
     }
 }

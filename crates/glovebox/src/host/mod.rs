@@ -3,6 +3,7 @@
 
 mod environment;
 mod machine;
+mod passed;
 mod project;
 mod state;
 mod toolchains;
@@ -11,6 +12,7 @@ pub(crate) use environment::{
     base_environment, carrier_environment, host_environment, is_shown, visible_path,
 };
 pub(crate) use machine::memory_bytes;
+pub(crate) use passed::{Shown, passed_inside};
 pub(crate) use project::project_dir;
 pub(crate) use state::state_dir;
 pub(crate) use toolchains::{Toolchain, find as find_toolchains};
