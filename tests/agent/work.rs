@@ -318,7 +318,7 @@ fn commits_in_the_sandbox_are_the_users() {
     let server = ModelServer::start([
         Step::call(
             "Bash",
-            r#"{"command":"echo $GIT_AUTHOR_NAME, $GIT_COMMITTER_EMAIL"}"#,
+            r#"{"command":"echo $(git config user.name), $(git config user.email)"}"#,
         ),
         Step::text("Yes."),
     ]);

@@ -3,12 +3,14 @@
 use crate::args::{BackendKind, EnvArg, GrantArg, WorkspaceMode};
 use crate::config::{Origin, Settings, Sourced, texts};
 use crate::exit::CommandError;
-use crate::host::{self, Surroundings, Toolchain};
+use crate::host::{self, GitQuestion, Surroundings, Toolchain};
 use crate::units::Span;
 use glovebox_proto::EnvVar;
-use glovebox_sandbox::jail::spec::{Grant, Limits, RootFs, Spec, WORKSPACE, WorkspaceAccess};
+use glovebox_sandbox::jail::spec::{
+    Grant, Limits, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
+};
 use glovebox_sandbox::{Backend, SandboxSpec};
-use glovebox_workspace::{Hidden, HideRules, find_hidden};
+use glovebox_workspace::{Hidden, HideRules, OutsideRepository, find_hidden, find_outside};
 use serde_bytes::ByteBuf;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -22,7 +24,7 @@ pub(crate) struct Wanted {
     pub toolchains: Vec<Toolchain>,
     /// What of the project the sandbox is not shown.
     pub hidden: Hidden,
-    /// Variables of the user that commands do not get, and why.
+    /// What else the user should know, such as variables that commands do not get.
     pub notes: Vec<String>,
 }
 
@@ -63,8 +65,10 @@ pub(crate) fn wanted(
     let mut hidden = Hidden::default();
     let mut notes = Vec::new();
     let mut cwd = None;
+    let start_dir = host.start_dir(project);
     match backend {
         Backend::Native => {
+            let git = GitQuestion::ask(host);
             match settings.workspace_mode() {
                 WorkspaceMode::Overlay => jail.workspace = Some(project.to_owned()),
                 WorkspaceMode::ReadOnly => {
@@ -81,12 +85,21 @@ pub(crate) fn wanted(
             if jail.workspace.is_some() {
                 hidden = find_hidden(project, &hide_rules(settings))?;
                 jail.hidden = hidden.paths.iter().map(|(path, _)| path.clone()).collect();
+                jail.replaced = hidden.replaced.iter().map(replaced_file).collect();
+            }
+            if settings.workspace_mode() != WorkspaceMode::None
+                && !jail.hidden.iter().any(|path| start_dir.starts_with(path))
+            {
+                jail.start_dir = start_dir;
             }
             jail.rootfs = rootfs(settings, host)?;
             jail.home = host
                 .home()
                 .map_or_else(|| jail.home.clone(), Path::to_owned);
             jail.grants = grants(&settings.grants, host)?;
+            if jail.workspace.is_some() {
+                notes.extend(show_repository(&mut jail, project));
+            }
             if settings.toolchains.value && jail.rootfs == RootFs::Host {
                 toolchains =
                     host::find_toolchains(host, |path| host::is_shown(&RootFs::Host, path));
@@ -117,9 +130,15 @@ pub(crate) fn wanted(
                     .iter()
                     .flat_map(|toolchain| toolchain.env.iter().cloned()),
             );
+            jail.git_user = git.answer(host).user;
+            if jail.git_user.is_some() && jail.rootfs == RootFs::Host {
+                // Where git looks for it by itself was decided when it was built.
+                let name = "GIT_CONFIG_SYSTEM".to_owned();
+                jail.env.push((name, "/etc/gitconfig".to_owned()));
+            }
         }
         Backend::Host => {
-            cwd = Some(project.to_owned());
+            cwd = Some(project.join(start_dir));
             jail.env = host::host_environment(host);
         }
         Backend::Command { .. } => jail.env = host::carrier_environment(host),
@@ -143,6 +162,35 @@ pub(crate) fn wanted(
 fn processors(cpu_millis: Option<u32>) -> Option<(String, String)> {
     let count = cpu_millis?.div_ceil(1000).max(1);
     Some(("OMP_THREAD_LIMIT".to_owned(), count.to_string()))
+}
+
+fn replaced_file((path, content): &(PathBuf, Vec<u8>)) -> ReplacedFile {
+    ReplacedFile {
+        path: path.clone(),
+        content: content.clone(),
+    }
+}
+
+/// Shows the repository of a linked working tree or a submodule, which lies outside the project.
+fn show_repository(jail: &mut Spec, project: &Path) -> Option<String> {
+    match find_outside(project, Path::new(WORKSPACE)) {
+        OutsideRepository::None => None,
+        OutsideRepository::Shown(dirs) => {
+            for dir in dirs {
+                jail.replaced.extend(dir.replaced.iter().map(replaced_file));
+                jail.grants.push(Grant {
+                    source: dir.source,
+                    target: dir.target,
+                });
+            }
+            None
+        }
+        OutsideRepository::Foreign(path) => Some(format!(
+            "git does not work inside: the repository {} does not name this project; \
+             --grant shows it nevertheless",
+            path.display()
+        )),
+    }
 }
 
 /// What the settings hide of the project and show of what would be hidden.

@@ -1,16 +1,17 @@
-//! The layer that hides names of the project: nothing but whiteouts, and the directories that lead
-//! to them.
+//! The layer that hides names of the project: whiteouts, files that are shown with other content, and the
+//! directories that lead to them.
 //!
 //! In: the project, and paths relative to it. Out: a directory to put between the project and what
 //! is written. A directory that several layers have shows the attributes of the topmost, so the
 //! ones made here copy those of the project. Whiteouts are character devices 0:0, which anybody may
 //! make (Linux 5.8).
 
+use crate::spec::ReplacedFile;
 use rustix::fs::{CWD, FileType, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
-use std::fs::{self, Metadata};
-use std::io;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown};
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,7 @@ pub fn build(
     mask: &Path,
     project: &Path,
     hidden: &[PathBuf],
+    replaced: &[&ReplacedFile],
     is_privileged: bool,
 ) -> io::Result<()> {
     match fs::remove_dir_all(mask) {
@@ -42,6 +44,23 @@ pub fn build(
             whiteout(&mask.join(path))?;
         }
     }
+    for file in replaced {
+        // What is no file any more has nothing of it to show.
+        let meta = fs::symlink_metadata(project.join(&file.path));
+        if let Ok(meta) = meta
+            && meta.is_file()
+            && lead(mask, project, &file.path, &mut seen, &mut made)?
+        {
+            let path = mask.join(&file.path);
+            match File::create_new(&path) {
+                Ok(mut copy) => copy.write_all(&file.content)?,
+                // It is hidden as well.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error),
+            }
+            made.push((path, meta));
+        }
+    }
     // Deepest first: making an entry changes the times of the directory it is in.
     for (path, meta) in made.iter().rev() {
         if is_privileged {
@@ -57,6 +76,32 @@ pub fn build(
             last_modification: time(meta.mtime(), meta.mtime_nsec()),
         };
         rustix::fs::utimensat(CWD, path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
+}
+
+/// Writes the files that are shown in place of others of grants, numbered, for `owner`'s eyes.
+///
+/// # Errors
+/// Any failure to write.
+pub fn write_replaced(
+    dir: &Path,
+    owner: &Metadata,
+    replaced: &[&ReplacedFile],
+    is_privileged: bool,
+) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::create_dir(dir)?;
+    for (number, file) in replaced.iter().enumerate() {
+        let path = dir.join(number.to_string());
+        File::create_new(&path)?.write_all(&file.content)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o444))?;
+        if is_privileged {
+            lchown(&path, Some(owner.uid()), Some(owner.gid()))?;
+        }
     }
     Ok(())
 }
@@ -129,7 +174,7 @@ mod tests {
         let hidden: Vec<PathBuf> = hidden.iter().map(PathBuf::from).collect();
         let is_root = rustix::process::geteuid().is_root();
         for _ in 0..2 {
-            build(&mask, &project, &hidden, is_root).unwrap();
+            build(&mask, &project, &hidden, &[], is_root).unwrap();
         }
         for name in ["a/b/.env", "a/b/key", "top", "tree"] {
             let meta = fs::symlink_metadata(mask.join(name)).unwrap();

@@ -75,6 +75,8 @@ pub struct Frozen {
 
 /// Name of the layer in [`Place::layers`] that hides [`Spec::hidden`].
 pub const MASK: &str = "workspace-mask";
+/// Name of the directory in [`Place::layers`] with the files that are shown in place of those of grants.
+pub const REPLACED: &str = "replaced";
 
 /// Why no plan can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -278,6 +280,11 @@ impl Plan {
             check_target(&grant.target)?;
             builder.bind(&grant.source, &grant.target, Idmap::Owner);
         }
+        for (number, file) in spec.replaced_in_grants().enumerate() {
+            check_target(&file.path)?;
+            let shown = place.layers.join(REPLACED).join(number.to_string());
+            builder.bind(&shown, &file.path, Idmap::Owner);
+        }
         if spec.rootfs == RootFs::HostAll {
             for secret in &facts.secrets {
                 builder.steps.push(Step::Cover {
@@ -343,7 +350,7 @@ impl Plan {
                 processes: None,
             },
             env: spec.env.clone(),
-            cwd: WORKSPACE.into(),
+            cwd: Path::new(WORKSPACE).join(&spec.start_dir).into(),
         })
     }
 

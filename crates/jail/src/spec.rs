@@ -1,5 +1,7 @@
 //! What is wanted of a native sandbox: declared, serialisable, free of any fact about the machine.
 
+pub mod json_path;
+
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -12,18 +14,25 @@ pub struct Spec {
     pub rootfs: RootFs,
     /// Host directory that appears at `/workspace` as an overlay: readable and writable inside,
     /// never written outside. `None` gives an empty directory.
+    #[serde(with = "json_path::option")]
     pub workspace: Option<PathBuf>,
+    /// Where commands start, relative to the workspace; empty for the workspace itself.
+    #[serde(default, with = "json_path")]
+    pub start_dir: PathBuf,
     /// How commands reach that directory.
     #[serde(default)]
     pub workspace_access: WorkspaceAccess,
     /// Paths relative to the workspace that are not there inside, whatever the host has: absent
     /// under [`WorkspaceAccess::Overlay`], shown as something empty under [`WorkspaceAccess::Live`].
-    #[serde(default)]
+    #[serde(default, with = "json_path::list")]
     pub hidden: Vec<PathBuf>,
+    /// Files that are shown with other content, such as a configuration without the credentials in it.
+    #[serde(default)]
+    pub replaced: Vec<ReplacedFile>,
     /// Paths relative to the workspace that stay read-only under [`WorkspaceAccess::Live`], because
     /// the host runs or obeys what is in them (`.git/hooks`, `.git/config`). One that does not exist
     /// when the sandbox starts cannot be protected: commands can create it.
-    #[serde(default)]
+    #[serde(default, with = "json_path::list")]
     pub protected: Vec<PathBuf>,
     /// Further host paths shown read-only.
     pub grants: Vec<Grant>,
@@ -45,6 +54,10 @@ pub struct Spec {
     pub env: Vec<(String, String)>,
     /// Host name inside.
     pub hostname: String,
+    /// Under which name and address git commits inside, unless the repository says otherwise. Known to
+    /// [`RootFs::Host`] only.
+    #[serde(default)]
+    pub git_user: Option<GitUser>,
 }
 
 impl Default for Spec {
@@ -52,8 +65,10 @@ impl Default for Spec {
         Self {
             rootfs: RootFs::Host,
             workspace: None,
+            start_dir: PathBuf::new(),
             workspace_access: WorkspaceAccess::Overlay,
             hidden: Vec::new(),
+            replaced: Vec::new(),
             protected: Vec::new(),
             grants: Vec::new(),
             net: Net::None,
@@ -65,7 +80,47 @@ impl Default for Spec {
             home: PathBuf::from("/home/sandbox"),
             env: Vec::new(),
             hostname: "glovebox".to_owned(),
+            git_user: None,
         }
+    }
+}
+
+/// A file that is shown with other content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplacedFile {
+    /// Relative to the workspace: a file there, which inside is one like any other, but under
+    /// [`WorkspaceAccess::Live`] shows nothing unless it is protected. Absolute: a file of a grant.
+    #[serde(with = "json_path")]
+    pub path: PathBuf,
+    /// What it is shown with.
+    pub content: Vec<u8>,
+}
+
+/// Who commits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GitUser {
+    /// `user.name`.
+    pub name: Option<String>,
+    /// `user.email`.
+    pub email: Option<String>,
+}
+
+impl Spec {
+    /// Files of the workspace that are shown with other content.
+    pub fn replaced_in_workspace(&self) -> impl Iterator<Item = &ReplacedFile> {
+        self.replaced.iter().filter(|file| file.path.is_relative())
+    }
+
+    /// Files of grants that are shown with other content.
+    pub fn replaced_in_grants(&self) -> impl Iterator<Item = &ReplacedFile> {
+        self.replaced.iter().filter(|file| file.path.is_absolute())
+    }
+
+    /// Whether a layer of names and contents lies over the project.
+    pub fn has_mask(&self) -> bool {
+        !self.hidden.is_empty() || self.replaced_in_workspace().next().is_some()
     }
 }
 
@@ -120,8 +175,10 @@ impl fmt::Display for WorkspaceAccess {
 #[serde(deny_unknown_fields)]
 pub struct Grant {
     /// Absolute path on the host; symbolic links in it are resolved before use.
+    #[serde(with = "json_path")]
     pub source: PathBuf,
     /// Absolute path inside.
+    #[serde(with = "json_path")]
     pub target: PathBuf,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Name;
 use crate::amount::size;
-use glovebox_jail::spec::{Layers, Spec};
+use glovebox_jail::spec::{Layers, Spec, json_path};
 use glovebox_proto::{Code, Fault, limits::MAX_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -54,6 +54,7 @@ pub struct SandboxSpec {
     /// and what commands see is the other side's own.
     pub jail: Spec,
     /// Working directory of the guest for the `host` and `command` backends.
+    #[serde(with = "json_path::option")]
     pub cwd: Option<PathBuf>,
     /// How long coming up may take, in milliseconds.
     pub start_ms: u64,

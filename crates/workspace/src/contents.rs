@@ -4,7 +4,7 @@
 //! the wall of any other) until somebody asks for them; whoever copies them checks them against the
 //! digest in the change set, since a sandbox may have changed them meanwhile.
 
-use crate::{ChangeSet, RelPath};
+use crate::{ChangeSet, Ignored, RelPath};
 use glovebox_proto::{Code, Fault};
 use std::fmt;
 use std::io::{self, Read};
@@ -32,6 +32,8 @@ pub struct Collected {
     /// Why the sandbox could not be held still meanwhile, if it was to be and was not: then what belongs
     /// together may be of different moments.
     pub unheld: Option<Fault>,
+    /// What changed and is left out because the project ignores it.
+    pub ignored: Ignored,
     contents: Arc<dyn Contents>,
 }
 
@@ -41,6 +43,7 @@ impl Collected {
         Self {
             set,
             unheld: None,
+            ignored: Ignored::default(),
             contents: Arc::from(contents),
         }
     }
@@ -56,6 +59,7 @@ impl Collected {
         Self {
             set: self.set.clone(),
             unheld: self.unheld.clone(),
+            ignored: self.ignored.clone(),
             contents: Arc::clone(&self.contents),
         }
     }

@@ -4,15 +4,28 @@
 //! directory. Patterns are bytes on their way in as they are on disk: a name need not be UTF-8 to
 //! be matched by `*`.
 
-use crate::RelPath;
+use crate::{IgnoreRules, RelPath};
 use glovebox_proto::{Code, Fault};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use std::sync::Arc;
 
 /// Patterns that say which paths take part.
 #[derive(Debug, Clone)]
 pub struct Filter {
     exclude: Gitignore,
     include: Gitignore,
+    ignored: Option<Arc<IgnoreRules>>,
+}
+
+/// What a filter says of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It takes part.
+    Takes,
+    /// A pattern takes it out.
+    Excluded,
+    /// The project ignores it.
+    Ignored,
 }
 
 impl Default for Filter {
@@ -21,6 +34,7 @@ impl Default for Filter {
         Self {
             exclude: Gitignore::empty(),
             include: Gitignore::empty(),
+            ignored: None,
         }
     }
 }
@@ -34,24 +48,50 @@ impl Filter {
         Ok(Self {
             exclude: compile(exclude)?,
             include: compile(include)?,
+            ignored: None,
         })
+    }
+
+    /// Leaves out what the project ignores, unless it is included.
+    #[must_use]
+    pub fn without_ignored(self, rules: IgnoreRules) -> Self {
+        Self {
+            ignored: Some(Arc::new(rules)),
+            ..self
+        }
     }
 
     /// Whether a path takes part, looking at it and at every directory above it.
     pub fn takes(&self, path: &RelPath, is_dir: bool) -> bool {
-        let included = self
-            .include
-            .matched_path_or_any_parents(path.as_path(), is_dir);
-        included.is_ignore()
-            || !self
-                .exclude
-                .matched_path_or_any_parents(path.as_path(), is_dir)
-                .is_ignore()
+        self.verdict(path, is_dir) == Verdict::Takes
     }
 
-    /// Whether something below an excluded directory could still take part.
-    pub(crate) fn may_include_below(&self) -> bool {
+    /// The same, and why it does not.
+    pub(crate) fn verdict(&self, path: &RelPath, is_dir: bool) -> Verdict {
+        let matches = |patterns: &Gitignore| {
+            let matched = patterns.matched_path_or_any_parents(path.as_path(), is_dir);
+            matched.is_ignore()
+        };
+        let ignored = self.ignored.as_ref();
+        if matches(&self.include) {
+            Verdict::Takes
+        } else if matches(&self.exclude) {
+            Verdict::Excluded
+        } else if ignored.is_some_and(|rules| rules.leaves_out(path, is_dir)) {
+            Verdict::Ignored
+        } else {
+            Verdict::Takes
+        }
+    }
+
+    /// Whether something below a directory that is out could still take part.
+    pub(crate) fn may_take_below(&self, dir: &RelPath, verdict: Verdict) -> bool {
         !self.include.is_empty()
+            || (verdict == Verdict::Ignored
+                && self
+                    .ignored
+                    .as_ref()
+                    .is_some_and(|rules| rules.may_take_below(dir)))
     }
 }
 

@@ -12,7 +12,8 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(
     long_about = "Run one command in a sandbox of its own.\n\n\
-        The directory you are in appears inside as /workspace. The command reads and writes it freely; \
+        The git repository you are in, or the directory you are in where there is none, appears inside as \
+        /workspace, and the command starts where you are. It reads and writes there freely; \
         your files stay as they are until you take the changes over: on a terminal you are asked when it \
         has ended, --apply auto and --sync-on-success take them without asking, --patch writes them to a \
         file. Where nobody is asked and nothing was said, changes are parked for a day, with a line that \
@@ -32,7 +33,7 @@ pub(crate) struct RunArgs {
     /// What the sandbox is like.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
-    /// Start the command in this directory inside [default: /workspace]
+    /// Start the command in this directory inside [default: where you are, below /workspace]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
     /// Give the command a terminal, which it gets by itself when standard input, output and error are terminals
@@ -54,6 +55,9 @@ pub(crate) struct RunArgs {
     /// Take the changes over if the command succeeds
     #[arg(long, conflicts_with = "apply", help_heading = "Workspace")]
     pub sync_on_success: bool,
+    /// Take over what the project's ignore rules cover as well, such as `target/`
+    #[arg(long, help_heading = "Workspace")]
+    pub ignored: bool,
     /// Print what would be done, step by step, and stop
     #[arg(long)]
     pub explain: bool,

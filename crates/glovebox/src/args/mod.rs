@@ -135,7 +135,7 @@ pub(crate) struct GlobalArgs {
     /// Say more: what is granted, which limits hold, what changed
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub verbose: bool,
-    /// Work as if started in DIR
+    /// Work as if started in DIR, and take it as the workspace
     #[arg(
         short = 'C',
         value_name = "DIR",
@@ -143,6 +143,9 @@ pub(crate) struct GlobalArgs {
         help_heading = "Global options"
     )]
     pub directory: Option<PathBuf>,
+    /// Take the current directory as the workspace, not the top of its git repository
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub here: bool,
     /// Read this configuration file instead of your own (`~/.config/glovebox/glovebox.toml`)
     #[arg(
         long,

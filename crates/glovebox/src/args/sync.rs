@@ -30,10 +30,13 @@ pub(crate) struct DiffArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
+    /// Show what the project's ignore rules cover as well, such as `target/`
+    #[arg(long)]
+    pub ignored: bool,
     /// The sandbox
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Only these files and directories, relative to the workspace
+    /// Only these files and directories, relative to where you are in the project
     #[arg(value_name = "PATH")]
     pub paths: Vec<OsString>,
 }
@@ -73,6 +76,9 @@ pub(crate) struct PullArgs {
     /// Take these files although they are excluded; a pattern as in .gitignore
     #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
     pub include: Vec<String>,
+    /// Take what the project's ignore rules cover as well, such as `target/`
+    #[arg(long)]
+    pub ignored: bool,
     /// Show what would be done, and stop
     #[arg(long)]
     pub dry_run: bool,

@@ -465,6 +465,8 @@ fn fetch_directory(
         name: sandbox.info().name.as_str(),
         exclude: &[],
         include: &[],
+        named: &[],
+        takes_ignored: true,
     };
     let taken = outside::collect(cx, &asked, from, &mut |progress| meter.tick(progress))?;
     meter.clear();

@@ -29,11 +29,14 @@ pub(crate) fn run(cx: &Cx, args: &DiffArgs) -> CommandResult {
 
 fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     let signals = Signals::take_over()?;
-    let paths = sync::paths(&args.paths)?;
+    let standing = sync::standing(cx, &args.name)?;
+    let paths = sync::paths(&args.paths, standing.as_ref())?;
     let asked = Asked {
         name: &args.name,
         exclude: &[],
         include: &[],
+        named: &paths,
+        takes_ignored: args.ignored,
     };
     let mut meter = Meter::new(cx.talk, args.json, &signals);
     let mut taken = sync::collect(cx, &asked, &mut |progress| meter.tick(progress))?;
@@ -52,6 +55,7 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
         }
         add_counts(&mut data, &stats);
         data["name"] = args.name.clone().into();
+        data["ignored"] = json!(taken.collected.ignored);
         if let Some(why) = taken.unheld() {
             data["unheld"] = why.into();
         }
@@ -77,6 +81,9 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     written.map_err(|error| sync::patch_error(error, "standard output"))?;
     apply::tell_patch(cx.talk, &outcome);
     sync::tell_refused(cx.talk, &collected.set.refused);
+    if paths.is_empty() {
+        sync::tell_ignored(cx.talk, &taken.collected.ignored, false);
+    }
     if args.stat || outcome.conflicts.is_empty() {
         return Ok(());
     }

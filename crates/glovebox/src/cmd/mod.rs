@@ -15,6 +15,7 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod help;
+mod hidden_note;
 pub(crate) mod info;
 pub(crate) mod init;
 pub(crate) mod kill;
@@ -52,8 +53,6 @@ use crate::wanted::Wanted;
 use glovebox_proto::ExitReport;
 use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
 use glovebox_sandbox::{Backend, Name, Registry, RegistryConfig, Report, Sandbox};
-use glovebox_workspace::{Hidden, HideReason};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -71,7 +70,7 @@ pub(crate) struct Cx {
 impl Cx {
     /// Reads the surroundings.
     pub(crate) fn new(global: GlobalArgs) -> Self {
-        let host = Surroundings::read(global.directory.as_deref());
+        let host = Surroundings::read(global.directory.as_deref(), global.here);
         let no_color =
             host.var("NO_COLOR").is_some() || host.var("TERM").is_none_or(|term| term == "dumb");
         let talk = Talk::new(&global, no_color);
@@ -101,12 +100,21 @@ impl Cx {
         Ok(settings)
     }
 
+    /// The project directory. Says so when it is another one than a user expects.
+    pub(crate) fn project(&self) -> Result<PathBuf, CommandError> {
+        let host::Project { dir, note } = host::find_project(&self.host)?;
+        if let Some(note) = note {
+            self.talk.note(crate::render::escape_text(&note));
+        }
+        Ok(dir)
+    }
+
     /// The project directory and everything that is wanted for it, with the user's consent.
     pub(crate) fn project_settings(
         &self,
         flags: &SandboxArgs,
     ) -> Result<(PathBuf, Settings), CommandError> {
-        let project = host::project_dir(&self.host)?;
+        let project = self.project()?;
         let mut settings = self.load_settings(Some(&project))?;
         settings.lay_flags(flags);
         let is_outside_native = settings.is_outside_native();
@@ -163,7 +171,7 @@ impl Cx {
                 self.talk.note(line);
             }
         }
-        if let Some(line) = hidden_line(&wanted.hidden) {
+        if let Some(line) = hidden_note::at_start(&wanted.hidden) {
             self.talk.note(line);
         }
         for line in &wanted.notes {
@@ -225,42 +233,6 @@ impl Cx {
         );
         crate::render::escape_text(&text)
     }
-}
-
-/// How much of the project is hidden, and why.
-fn hidden_line(hidden: &Hidden) -> Option<String> {
-    const MAX_NAMES: usize = 3;
-    let part = |reason, what: &str| {
-        let count = hidden.count(reason);
-        if count == 0 {
-            return None;
-        }
-        let mut names: Vec<String> = hidden
-            .paths
-            .iter()
-            .filter(|(_, why)| *why == reason)
-            .take(MAX_NAMES)
-            // TRUST: the project chose these names.
-            .map(|(path, _)| crate::render::escape(path.as_os_str().as_bytes()))
-            .collect();
-        if count > MAX_NAMES {
-            names.push("...".to_owned());
-        }
-        Some(format!("{count} {what} ({})", names.join(", ")))
-    };
-    let parts: Vec<String> = [
-        part(HideReason::Secret, "by a name like that of a secret"),
-        part(HideReason::Excluded, "by a pattern"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    (!parts.is_empty()).then(|| {
-        format!(
-            "hidden from the sandbox: {}; --include PATTERN shows them",
-            parts.join(", ")
-        )
-    })
 }
 
 fn limit_setting(

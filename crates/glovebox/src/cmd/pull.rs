@@ -9,7 +9,7 @@ use crate::sync::apply::{self, Answer, Applied, Goal, Review};
 use crate::sync::{self, Asked, Source, Taken, patch_file, question};
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::{Outcome, Resolution, Stage, SyncError, branch};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// Brings them back.
@@ -50,13 +50,19 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     }
     let signals = Signals::take_over()?;
     let from = match &args.from {
-        Some(from) => sync::source(from)?,
+        Some(from) => sync::source(from, sync::standing(cx, &args.name)?.as_ref())?,
         None => Source::Workspace,
+    };
+    let named = match &from {
+        Source::Inside(path) => std::slice::from_ref(path),
+        Source::Workspace | Source::Outside(_) => &[],
     };
     let asked = Asked {
         name: &args.name,
         exclude: &args.exclude,
         include: &args.include,
+        named,
+        takes_ignored: args.ignored,
     };
     let mut meter = Meter::new(cx.talk, args.json, &signals);
     let mut watch = |progress| meter.tick(progress);
@@ -69,6 +75,10 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     sync::tell_unheld(cx.talk, &taken);
     if let Some(why) = taken.unheld() {
         data.insert("unheld".to_owned(), why.into());
+    }
+    data.insert("ignored".to_owned(), json!(taken.collected.ignored));
+    if !args.json && named.is_empty() {
+        sync::tell_ignored(cx.talk, &taken.collected.ignored, false);
     }
     let to = match (&args.to, &from) {
         (Some(to), from) => {
@@ -367,6 +377,13 @@ fn again(args: &PullArgs) -> String {
     for pattern in &args.include {
         option("--include", pattern.clone().into_bytes());
     }
+    if args.ignored {
+        words.push(b"--ignored".to_vec());
+    }
+    let mut option = |name: &str, value: Vec<u8>| {
+        words.push(name.as_bytes().to_vec());
+        words.push(value);
+    };
     if let Some(file) = &args.patch {
         option("--patch", bytes(file));
     }

@@ -111,7 +111,7 @@ fn play(
 ) -> Result<bool, CommandError> {
     let model = Recorded::new(recorded, "replay");
     let tools = place.hands()?;
-    let system = system_prompt(&place.facts(settings, project)?);
+    let system = system_prompt(&place.facts(settings, project, std::path::Path::new(""))?);
     let stop = Stop::default();
     let wish = stop.clone();
     signals.work(OnWish(Box::new(move |_| wish.ask())));

@@ -14,6 +14,7 @@ use crate::wanted::{self, Wanted};
 use glovebox_proto::{Code, Exec, Fault, Request, Stdin, limits::MAX_TIMEOUT_MS};
 use glovebox_sandbox::{Name, Registry, Report, Sandbox, Started, Supervisor};
 use serde_bytes::ByteBuf;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -47,7 +48,7 @@ pub(super) fn run_command(
     let wall_ms = timeout_ms
         .filter(|_| keep.is_none())
         .map(|ms| (ms + WALL_MARGIN_MS).min(MAX_TIMEOUT_MS));
-    let Wanted { spec, .. } = &{
+    let Wanted { spec, hidden, .. } = &{
         let mut wanted = wanted::wanted(&settings, &cx.host, &project, wall_ms)?;
         wanted.spec.parks_changes =
             settings.can_collect() && keep.is_none() && args.apply != Some(Apply::Never);
@@ -98,7 +99,11 @@ pub(super) fn run_command(
         super::push::tell(cx, &pushed);
     }
     if exec.cwd.is_none() {
-        exec.cwd = copied::start_dir(&sandbox);
+        exec.cwd = copied::start_dir(&sandbox).map(|root| {
+            let start_dir = cx.host.start_dir(&project);
+            let root = Path::new(OsStr::from_bytes(&root)).join(start_dir);
+            ByteBuf::from(root.as_os_str().as_bytes())
+        });
     }
     signals.check()?;
 
@@ -129,6 +134,11 @@ pub(super) fn run_command(
             (code, Some(kind))
         }
     };
+    if code != 0
+        && let Some(line) = super::hidden_note::after_failure(hidden)
+    {
+        cx.talk.note(line);
+    }
     let settled = if settings.can_collect() && !is_copy_lost(cx, &sandbox, loss) {
         let after = After {
             when,
@@ -136,6 +146,7 @@ pub(super) fn run_command(
             kept_as: keep.as_ref().map(Name::as_str),
             is_still: keep.is_none(),
             can_stay: settings.backend.value == BackendKind::Native,
+            takes_ignored: args.ignored,
             is_success: code == 0,
         };
         after::settle(cx, &sandbox, &settings, after, &signals)
@@ -280,6 +291,7 @@ fn refuse_meaningless(args: &RunArgs, settings: &Settings) -> Result<(), Command
         ),
         (args.patch.is_some(), "patch"),
         (args.sync_on_success, "sync-on-success"),
+        (args.ignored, "ignored"),
     ]
     .into_iter()
     .find_map(|(is_given, flag)| is_given.then_some(flag));

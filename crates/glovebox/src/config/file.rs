@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::Path;
 
 /// Name of a configuration file.
-pub(super) const FILE_NAME: &str = "glovebox.toml";
+pub(crate) const FILE_NAME: &str = "glovebox.toml";
 
 /// A key that named directories, whatever the files in them said.
 const FORMER_TRUST: &str = "trusted";

@@ -25,6 +25,7 @@ mod sync;
 mod workflow;
 
 pub(crate) use agent::{Agent, Dollars, Mode, window};
+pub(crate) use file::FILE_NAME as PROJECT_FILE_NAME;
 pub(crate) use file::digest as file_digest;
 use key::Raw;
 pub(crate) use keys::KEYS;

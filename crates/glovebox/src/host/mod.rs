@@ -2,6 +2,7 @@
 //! current directory and the home directory. Everything below the binary gets these as values.
 
 mod environment;
+mod git;
 mod machine;
 mod passed;
 mod project;
@@ -11,9 +12,10 @@ mod toolchains;
 pub(crate) use environment::{
     base_environment, carrier_environment, host_environment, is_shown, visible_path,
 };
+pub(crate) use git::GitQuestion;
 pub(crate) use machine::memory_bytes;
 pub(crate) use passed::{Shown, passed_inside};
-pub(crate) use project::project_dir;
+pub(crate) use project::{Project, find_project, project_dir};
 pub(crate) use state::state_dir;
 pub(crate) use toolchains::{Toolchain, find as find_toolchains};
 
@@ -26,12 +28,15 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Surroundings {
     vars: BTreeMap<OsString, OsString>,
     directory: PathBuf,
+    is_here: bool,
     home: Option<PathBuf>,
 }
 
 impl Surroundings {
-    /// Reads the environment. `directory` is the `-C` flag.
-    pub(crate) fn read(directory: Option<&Path>) -> Self {
+    /// Reads the environment. `directory` is the `-C` flag; `is_here` says that the directory is the
+    /// project, as `-C` does.
+    pub(crate) fn read(directory: Option<&Path>, is_here: bool) -> Self {
+        let is_here = is_here || directory.is_some();
         let vars: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         // A deleted current directory is an error only for commands that need one.
         let current = std::env::current_dir().unwrap_or_default();
@@ -40,6 +45,7 @@ impl Surroundings {
         Self {
             vars,
             directory,
+            is_here,
             home,
         }
     }
@@ -54,6 +60,7 @@ impl Surroundings {
         Self {
             vars,
             directory: directory.to_owned(),
+            is_here: false,
             home: Some(home.to_owned()),
         }
     }
@@ -81,6 +88,24 @@ impl Surroundings {
     /// Where the user stands, `-C` included; empty when that directory was deleted.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Whether the directory where the user stands is the project, whatever lies above it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.is_here
+    }
+
+    /// Says so.
+    #[cfg(test)]
+    pub(crate) fn set_here(&mut self) {
+        self.is_here = true;
+    }
+
+    /// Where the user stands in a project, relative to it; empty at its top and outside.
+    pub(crate) fn start_dir(&self, project: &Path) -> PathBuf {
+        let standing = self.directory.canonicalize().unwrap_or_default();
+        let below = standing.strip_prefix(project);
+        below.map(Path::to_owned).unwrap_or_default()
     }
 
     /// The home directory, when there is an absolute one that exists.

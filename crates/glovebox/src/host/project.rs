@@ -1,15 +1,85 @@
-//! The project directory: what the sandbox will see as `/workspace`.
+//! The project directory: what the sandbox will see as `/workspace`, and where the user stands in it.
+//!
+//! That is the top of the git working tree the user stands in, so that the crates of a workspace and the
+//! packages of a monorepo find each other; or a directory on the way there with a `glovebox.toml` of its
+//! own, whose rules are about that directory. `-C DIR` and `--here` name a directory themselves.
 
 use super::Surroundings;
+use crate::config::PROJECT_FILE_NAME;
 use crate::exit::CommandError;
+use glovebox_workspace::find_working_tree;
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The project directory, absolute and without links: `-C DIR`, or the current directory.
+/// A project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Project {
+    /// The directory, absolute and without links.
+    pub dir: PathBuf,
+    /// Why it is not the top of the git working tree, where that would be expected.
+    pub note: Option<String>,
+}
+
+/// The project directory.
 ///
 /// # Errors
-/// One sentence when it is gone, unreadable, no directory, or so wide that the home would be in it.
+/// As [`find_project`].
 pub(crate) fn project_dir(host: &Surroundings) -> Result<PathBuf, CommandError> {
+    find_project(host).map(|project| project.dir)
+}
+
+/// Finds the project.
+///
+/// # Errors
+/// One sentence when the directory is gone, unreadable, none, or so wide that the home would be in it.
+pub(crate) fn find_project(host: &Surroundings) -> Result<Project, CommandError> {
+    let standing = standing_dir(host)?;
+    let home = host
+        .home()
+        .map(|home| home.canonicalize().unwrap_or_else(|_| home.to_owned()));
+    if let Some(what) = too_wide(&standing, home.as_deref()) {
+        return Err(CommandError::refused(
+            format!("{what} cannot be the workspace: it holds far more than a project"),
+            "change to your project, or pass -C DIR",
+        ));
+    }
+    if host.is_here() {
+        return Ok(Project {
+            dir: standing,
+            note: None,
+        });
+    }
+    let top = top_level(&standing);
+    let note = if top == standing {
+        None
+    } else if let Some(what) = too_wide(&top, home.as_deref()) {
+        Some(format!("{what} holds far more than a project"))
+    } else if !is_owners(&top, &standing) {
+        Some(format!("{} belongs to somebody else", top.display()))
+    } else if fs::read_dir(&top).is_err() {
+        Some(format!("{} cannot be read", top.display()))
+    } else {
+        None
+    };
+    Ok(match note {
+        None => Project {
+            dir: top,
+            note: None,
+        },
+        Some(why) => Project {
+            note: Some(format!(
+                "the workspace is {}, not the top of its git repository: {why}",
+                standing.display()
+            )),
+            dir: standing,
+        },
+    })
+}
+
+/// Where the user stands.
+fn standing_dir(host: &Surroundings) -> Result<PathBuf, CommandError> {
     let asked = host.directory();
     if asked.as_os_str().is_empty() {
         return Err(CommandError::usage(
@@ -31,20 +101,31 @@ pub(crate) fn project_dir(host: &Surroundings) -> Result<PathBuf, CommandError> 
             "name a project directory with -C DIR",
         ));
     }
-    std::fs::read_dir(&real).map_err(|error| {
+    fs::read_dir(&real).map_err(|error| {
         CommandError::io(format!("read the project directory {shown}"), &error)
             .remedy("make it readable for you, or name another with -C DIR")
     })?;
-    let home = host
-        .home()
-        .map(|home| home.canonicalize().unwrap_or_else(|_| home.to_owned()));
-    if let Some(what) = too_wide(&real, home.as_deref()) {
-        return Err(CommandError::refused(
-            format!("{what} cannot be the workspace: it holds far more than a project"),
-            "change to your project, or pass -C DIR",
-        ));
-    }
     Ok(real)
+}
+
+/// The top of the working tree that a directory lies in, or a directory on the way with rules of its own.
+fn top_level(standing: &Path) -> PathBuf {
+    let Some(tree) = find_working_tree(standing) else {
+        return standing.to_owned();
+    };
+    standing
+        .ancestors()
+        .take_while(|dir| dir.starts_with(&tree.top))
+        .find(|dir| dir.join(PROJECT_FILE_NAME).symlink_metadata().is_ok())
+        .map_or(tree.top.clone(), Path::to_owned)
+}
+
+/// Whether a directory above the user's belongs to the user too, or to whom the user's belongs: anybody can
+/// make a repository of `/tmp`.
+fn is_owners(top: &Path, standing: &Path) -> bool {
+    let owner = |path: &Path| fs::metadata(path).map(|meta| meta.uid()).ok();
+    let top = owner(top);
+    top == Some(rustix::process::geteuid().as_raw()) || (top.is_some() && top == owner(standing))
 }
 
 fn too_wide(dir: &Path, home: Option<&Path>) -> Option<String> {
@@ -85,6 +166,44 @@ mod tests {
         );
         let host = Surroundings::for_tests(&home, &project, &[]);
         assert_eq!(project_dir(&host).unwrap(), project.canonicalize().unwrap());
+    }
+
+    #[test]
+    fn the_top_of_the_working_tree_is_the_project() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().canonicalize().unwrap();
+        let home = root.join("home");
+        let make = |dir: &str| std::fs::create_dir_all(root.join(dir)).unwrap();
+        let project = |dir: &str| {
+            find_project(&Surroundings::for_tests(&home, &root.join(dir), &[])).unwrap()
+        };
+        make("home/mono/.git");
+        make("home/mono/crates/a/src");
+        std::fs::write(root.join("home/mono/.git/HEAD"), "").unwrap();
+        assert_eq!(project("home/mono/crates/a").dir, root.join("home/mono"));
+        assert_eq!(project("home/mono").dir, root.join("home/mono"));
+        // Rules of a directory of its own are about that directory.
+        std::fs::write(root.join("home/mono/crates/a/glovebox.toml"), "").unwrap();
+        let found = project("home/mono/crates/a/src");
+        assert_eq!(found.dir, root.join("home/mono/crates/a"));
+        // A home under version control is no project.
+        make("home/.git");
+        make("home/notes");
+        std::fs::write(root.join("home/.git/HEAD"), "").unwrap();
+        let found = project("home/notes");
+        assert_eq!(found.dir, root.join("home/notes"));
+        assert!(
+            found
+                .note
+                .unwrap()
+                .contains("holds far more than a project")
+        );
+        // Who names a directory is taken at their word.
+        let mut host = Surroundings::for_tests(&home, &root.join("home/mono/crates"), &[]);
+        host.set_here();
+        assert_eq!(project_dir(&host).unwrap(), root.join("home/mono/crates"));
+        assert_eq!(host.start_dir(&root.join("home/mono")), Path::new("crates"));
+        assert_eq!(host.start_dir(&root.join("elsewhere")), Path::new(""));
     }
 
     #[test]

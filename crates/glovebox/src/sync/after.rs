@@ -76,6 +76,8 @@ pub(crate) struct After<'a> {
     pub is_still: bool,
     /// Whether the sandbox can be kept for later.
     pub can_stay: bool,
+    /// Whether what the project ignores is taken too.
+    pub takes_ignored: bool,
     /// Whether the command ended with 0.
     pub is_success: bool,
 }
@@ -92,10 +94,15 @@ pub(crate) fn settle(
     if after.when == When::Never && after.patch.is_none() && !is_shown {
         return Ok(Settled::Done);
     }
-    let filter = Filter::new(
+    let mut filter = Filter::new(
         &texts(&settings.sync.pull_exclude),
         &texts(&settings.sync.pull_include),
     )?;
+    if !after.takes_ignored
+        && let Some(project) = super::project_of(sandbox)
+    {
+        filter = filter.without_ignored(super::ignore_rules(cx, &project, &[])?);
+    }
     let mut meter = Meter::new(cx.talk, false, signals);
     let collected = collect_own(sandbox, &filter, after.is_still, &mut |progress| {
         meter.tick(progress)
@@ -111,6 +118,8 @@ pub(crate) fn settle(
     };
     super::tell_unheld(cx.talk, &taken);
     let mut without_apply = Settled::Done;
+    let ends = after.kept_as.is_none();
+    super::tell_ignored(cx.talk, &taken.collected.ignored, ends);
     if let Some(file) = after.patch {
         let view = apply::view(&taken, taken.project.as_deref())?;
         patch_file::write(&view.collected, file, &cx.host)?;

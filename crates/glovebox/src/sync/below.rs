@@ -59,10 +59,13 @@ impl Below {
             })
             .collect();
         let dir = dir.clone();
-        Collected::new(
+        let ignored = std::mem::take(&mut whole.ignored);
+        let mut part = Collected::new(
             ChangeSet { changes, refused },
             Box::new(Self { whole, dir }),
-        )
+        );
+        part.ignored = ignored;
+        part
     }
 
     fn path(&self, path: &RelPath) -> Result<RelPath, Fault> {

@@ -7,8 +7,8 @@ use super::Taken;
 use crate::config::Settings;
 use crate::exit::CommandError;
 use crate::wanted::hide_rules;
-use glovebox_proto::{Code, Fault, JobState, Request};
-use glovebox_sandbox::jail::spec::WORKSPACE;
+use glovebox_proto::{Code, Fault, JobState, Request, WriteMode};
+use glovebox_sandbox::jail::spec::{WORKSPACE, json_path};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::base;
@@ -17,6 +17,7 @@ use glovebox_workspace::{Filter, Quota, RelPath, Stage, SyncError, Watch, find_h
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,7 +26,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Origin {
     /// The project.
+    #[serde(with = "json_path")]
     pub project: PathBuf,
+    #[serde(with = "json_path::list")]
     hidden: Vec<PathBuf>,
     pushed_unix_ns: u128,
 }
@@ -85,9 +88,11 @@ pub(crate) fn push(
     let failed = |fault| CommandError::from(SyncError::push(Stage::Collect, fault));
     let dir = sandbox.dir();
     let hidden = find_hidden(project, &hide_rules(settings)).map_err(failed)?;
+    let replaced = hidden.replaced.iter().map(|(path, _)| path);
+    let paths = hidden.paths.iter().map(|(path, _)| path);
     let origin = Origin {
         project: project.to_owned(),
-        hidden: hidden.paths.iter().map(|(path, _)| path.clone()).collect(),
+        hidden: paths.chain(replaced).cloned().collect(),
         pushed_unix_ns: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |time| time.as_nanos()),
@@ -119,6 +124,12 @@ pub(crate) fn push(
         PushOptions::default(),
         watch,
     )?;
+    for (path, content) in &hidden.replaced {
+        let path = Path::new(OsStr::from_bytes(&root)).join(path);
+        sandbox
+            .write_file(path.as_os_str().as_bytes(), WriteMode::Replace, content)
+            .map_err(failed)?;
+    }
     origin.write(dir).map_err(failed)?;
     // Without it, what both sides change is in conflict as a whole.
     let (index, pushed_at) = (dir.join("base"), origin.pushed_unix_ns);

@@ -21,6 +21,7 @@ pub(crate) use base::BaseIndex;
 use crate::cmd::{Cx, name};
 use crate::config::texts;
 use crate::exit::{CommandError, Kind};
+use crate::host::GitQuestion;
 use crate::render::{self, Talk};
 use below::Below;
 use glovebox_proto::{Class, Code, Fault};
@@ -30,7 +31,8 @@ use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::collect::{Layered, from_layers};
 use glovebox_workspace::patch::PatchError;
 use glovebox_workspace::{
-    ChangeKind, Collected, Filter, Node, Quota, Refusal, RelPath, Stage, SyncError, Watch,
+    ChangeKind, Collected, Filter, IgnoreRules, Ignored, Node, Quota, Refusal, RelPath, Stage,
+    SyncError, Watch,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -48,6 +50,10 @@ pub(crate) struct Asked<'a> {
     pub exclude: &'a [String],
     /// Patterns besides those of the configuration.
     pub include: &'a [String],
+    /// Paths that were named: they are taken although the project ignores them.
+    pub named: &'a [RelPath],
+    /// Whether all is taken that the project ignores.
+    pub takes_ignored: bool,
 }
 
 /// Collected changes, and what they came from.
@@ -234,12 +240,83 @@ fn filter(cx: &Cx, project: Option<&Path>, asked: &Asked<'_>) -> Result<Filter, 
     exclude.extend_from_slice(asked.exclude);
     let mut include = texts(&settings.sync.pull_include);
     include.extend_from_slice(asked.include);
-    Ok(Filter::new(&exclude, &include)?)
+    let filter = Filter::new(&exclude, &include)?;
+    let Some(project) = project.filter(|project| project.is_dir() && !asked.takes_ignored) else {
+        return Ok(filter);
+    };
+    Ok(filter.without_ignored(ignore_rules(cx, project, asked.named)?))
 }
 
-/// Paths as typed: relative to the workspace, or absolute below it.
-pub(crate) fn paths(typed: &[OsString]) -> Result<Vec<RelPath>, CommandError> {
-    let parsed = typed.iter().map(|path| inside(Path::new(path)));
+/// The project's ignore rules, as it has them on the host, less what was named.
+fn ignore_rules(cx: &Cx, project: &Path, named: &[RelPath]) -> Result<IgnoreRules, CommandError> {
+    let git = GitQuestion::ask(&cx.host).answer(&cx.host);
+    let mut rules = IgnoreRules::read(project, git.excludes_file.as_deref())?;
+    rules.except(named);
+    Ok(rules)
+}
+
+/// The project that a sandbox at hand came from.
+fn project_of(sandbox: &Sandbox) -> Option<PathBuf> {
+    match copied::Origin::read(sandbox.dir()) {
+        Some(origin) => Some(origin.project),
+        None => sandbox.workspace_layers().ok()?.project,
+    }
+}
+
+/// The project that a named sandbox came from.
+pub(crate) fn project_of_named(
+    registry: &Registry,
+    name: &glovebox_sandbox::Name,
+) -> Result<Option<PathBuf>, CommandError> {
+    let Some(entry) = registry.entry(name)? else {
+        return Err(no_sandbox(name));
+    };
+    let layers = || registry.workspace_layers(name).ok();
+    Ok(match copied::Origin::read(&entry.dir) {
+        Some(origin) => Some(origin.project),
+        None => layers().and_then(|layers| layers.project),
+    })
+}
+
+/// Where the user stands in the project of a named sandbox, as what is typed relative to it is meant; the
+/// workspace itself for who stands elsewhere.
+pub(crate) fn standing(cx: &Cx, typed_name: &str) -> Result<Option<RelPath>, CommandError> {
+    let project = project_of_named(&cx.user_registry()?, &name(typed_name)?)?;
+    let below = project.map(|project| cx.host.start_dir(&project));
+    Ok(below.and_then(|below| RelPath::new(below.as_os_str().as_bytes()).ok()))
+}
+
+/// Says what is left out because the project ignores it. `ends`: the sandbox does not stay.
+pub(crate) fn tell_ignored(talk: Talk, ignored: &Ignored, ends: bool) {
+    const MAX_NAMES: usize = 3;
+    if ignored.paths == 0 {
+        return;
+    }
+    // TRUST: the sandbox chose these names.
+    let names = ignored.largest(MAX_NAMES).into_iter();
+    let mut names: Vec<String> = names.map(|name| render::escape(name.as_bytes())).collect();
+    if ignored.tops.len() > MAX_NAMES {
+        names.push("...".to_owned());
+    }
+    talk.note(format_args!(
+        "{} ({}) left out because the project ignores them: {}; {}--ignored takes them",
+        render::plural(ignored.paths as usize, "file", "files"),
+        crate::units::human_bytes(ignored.bytes),
+        names.join(", "),
+        if ends {
+            "they go with the sandbox, "
+        } else {
+            ""
+        }
+    ));
+}
+
+/// Paths as typed: relative to where the user stands in the workspace, or absolute below it.
+pub(crate) fn paths(
+    typed: &[OsString],
+    standing: Option<&RelPath>,
+) -> Result<Vec<RelPath>, CommandError> {
+    let parsed = typed.iter().map(|path| inside(Path::new(path), standing));
     // The workspace itself is no restriction.
     let parsed: Option<Vec<RelPath>> = parsed.collect::<Result<_, _>>()?;
     Ok(parsed.unwrap_or_default())
@@ -256,8 +333,8 @@ pub(crate) enum Source {
     Outside(PathBuf),
 }
 
-/// Where to pull from, as typed: relative to the workspace, or absolute.
-pub(crate) fn source(typed: &Path) -> Result<Source, CommandError> {
+/// Where to pull from, as typed: relative to where the user stands in the workspace, or absolute.
+pub(crate) fn source(typed: &Path, standing: Option<&RelPath>) -> Result<Source, CommandError> {
     let is_clean = |path: &Path| {
         path.components()
             .all(|part| part != std::path::Component::ParentDir)
@@ -265,27 +342,35 @@ pub(crate) fn source(typed: &Path) -> Result<Source, CommandError> {
     if typed.is_absolute() && !typed.starts_with(WORKSPACE) && is_clean(typed) {
         return Ok(Source::Outside(typed.components().collect()));
     }
-    Ok(inside(typed)?.map_or(Source::Workspace, Source::Inside))
+    Ok(inside(typed, standing)?.map_or(Source::Workspace, Source::Inside))
 }
 
 /// A path in the workspace as typed; `None` for the workspace itself.
-pub(crate) fn inside(typed: &Path) -> Result<Option<RelPath>, CommandError> {
+pub(crate) fn inside(
+    typed: &Path,
+    standing: Option<&RelPath>,
+) -> Result<Option<RelPath>, CommandError> {
     let wrong = || {
         CommandError::usage(
             format!("`{}` does not lie in the workspace", typed.display()),
             format!("name a path below {WORKSPACE}, or one relative to it"),
         )
     };
-    let mut clean = Vec::new();
+    let mut clean: Vec<&[u8]> = Vec::new();
     let relative = if typed.is_absolute() {
         typed.strip_prefix(WORKSPACE).map_err(|_| wrong())?
     } else {
+        clean.extend(standing.into_iter().flat_map(RelPath::components));
         typed
     };
     for part in relative.components() {
         match part {
             std::path::Component::CurDir => {}
             std::path::Component::Normal(part) => clean.push(part.as_bytes()),
+            // Up to the workspace, and no further.
+            std::path::Component::ParentDir if !typed.is_absolute() => {
+                clean.pop().ok_or_else(wrong)?;
+            }
             _ => return Err(wrong()),
         }
     }
@@ -362,7 +447,7 @@ mod tests {
     #[test]
     fn paths_are_those_of_the_workspace_however_they_are_typed() {
         let name = |typed: &str| {
-            inside(Path::new(typed))
+            inside(Path::new(typed), None)
                 .unwrap()
                 .map(|path| String::from_utf8(path.as_bytes().to_vec()).unwrap())
         };
@@ -373,12 +458,28 @@ mod tests {
         assert_eq!(name("."), None);
         for typed in ["/tmp/out", "/tmp//out/", "/tmp/./out"] {
             let outside = Source::Outside(PathBuf::from("/tmp/out"));
-            assert_eq!(source(Path::new(typed)).unwrap(), outside, "{typed}");
+            assert_eq!(source(Path::new(typed), None).unwrap(), outside, "{typed}");
         }
-        assert_eq!(source(Path::new("/workspace/")).unwrap(), Source::Workspace);
-        assert!(source(Path::new("/tmp/../etc")).is_err());
+        assert_eq!(
+            source(Path::new("/workspace/"), None).unwrap(),
+            Source::Workspace
+        );
+        assert!(source(Path::new("/tmp/../etc"), None).is_err());
         for wrong in ["/etc", "../x", "a/../../x", "/workspacex"] {
-            assert!(inside(Path::new(wrong)).is_err(), "{wrong}");
+            assert!(inside(Path::new(wrong), None).is_err(), "{wrong}");
         }
+        let standing = RelPath::new("crates/a").unwrap();
+        let from = |typed: &str| inside(Path::new(typed), Some(&standing));
+        for (typed, want) in [
+            ("src/x", Some("crates/a/src/x")),
+            (".", Some("crates/a")),
+            ("../b", Some("crates/b")),
+            ("/workspace/b", Some("b")),
+            ("../..", None),
+        ] {
+            let want = want.map(|path| RelPath::new(path).unwrap());
+            assert_eq!(from(typed).unwrap(), want, "{typed}");
+        }
+        assert!(from("../../..").is_err() && from("/workspace/../x").is_err());
     }
 }

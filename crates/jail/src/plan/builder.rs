@@ -78,11 +78,14 @@ impl Builder {
         facts: &HostFacts,
         place: &Place,
     ) -> Result<(), PlanError> {
-        for path in spec.hidden.iter().chain(&spec.protected) {
+        let replaced = spec.replaced_in_workspace().map(|file| &file.path);
+        let start_dir = Some(&spec.start_dir).filter(|path| !path.as_os_str().is_empty());
+        let paths = spec.hidden.iter().chain(&spec.protected);
+        for path in paths.chain(replaced).chain(start_dir) {
             check_inside(path)?;
         }
         if spec.workspace_access == WorkspaceAccess::Live {
-            return self.live_workspace(spec, facts);
+            return self.live_workspace(spec, facts, place);
         }
         let mask = place.layers.join(MASK);
         let mut lowers: Vec<(&Path, Idmap)> = place
@@ -91,7 +94,7 @@ impl Builder {
             .filter_map(|frozen| Some((frozen.workspace.as_deref()?, self.thaw(frozen))))
             .collect();
         if let Some(project) = &spec.workspace {
-            if !spec.hidden.is_empty() {
+            if spec.has_mask() {
                 lowers.push((&mask, Idmap::Owner));
             }
             lowers.push((project, Idmap::Owner));
@@ -105,7 +108,12 @@ impl Builder {
     ///
     /// A mount point cannot be renamed or removed, but the directory it is in can, and the mount
     /// goes along: so every directory on the way to a protected path is a mount of its own as well.
-    fn live_workspace(&mut self, spec: &Spec, facts: &HostFacts) -> Result<(), PlanError> {
+    fn live_workspace(
+        &mut self,
+        spec: &Spec,
+        facts: &HostFacts,
+        place: &Place,
+    ) -> Result<(), PlanError> {
         let Some(project) = &spec.workspace else {
             return Err(PlanError::Invalid(
                 "a live workspace needs a directory to show".to_owned(),
@@ -119,7 +127,13 @@ impl Builder {
                     path.join(inside)
                 }
             };
-            let source = self.source(&below(project), true, Idmap::Owner);
+            let is_replaced = spec.replaced_in_workspace().any(|file| file.path == inside);
+            let shown = if is_replaced {
+                place.layers.join(MASK).join(inside)
+            } else {
+                below(project)
+            };
+            let source = self.source(&shown, true, Idmap::Owner);
             self.sources[source].is_read_only = is_read_only;
             self.steps.push(Step::Bind {
                 source,
@@ -147,7 +161,11 @@ impl Builder {
             .iter()
             .filter_map(|cover| cover.strip_prefix(project).ok())
             .filter(|path| !path.as_os_str().is_empty());
-        for path in spec.hidden.iter().map(PathBuf::as_path).chain(covered) {
+        // What is not bound read-only cannot be replaced, so it shows nothing.
+        let replaced = spec.replaced_in_workspace().map(|file| file.path.as_path());
+        let unprotected = replaced.filter(|path| !facts.protected.iter().any(|held| held == path));
+        let hidden = spec.hidden.iter().map(PathBuf::as_path);
+        for path in hidden.chain(unprotected).chain(covered) {
             self.steps.push(Step::Cover {
                 target: Path::new(WORKSPACE).join(path).into(),
             });

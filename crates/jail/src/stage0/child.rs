@@ -249,7 +249,7 @@ fn assemble(
         .map_err(|_| Broken::new("show what is mounted", Errno::PIPE))?;
     clock.mark("mounts");
 
-    rustix::process::chdir(plan.cwd.as_path()).cannot("enter the workspace")?;
+    rustix::process::chdir(crate::spec::WORKSPACE).cannot("enter the workspace")?;
     let separation = seal(plan)?;
     // Also the child of stage 0 came with the caller's stdin, stdout and stderr.
     silence_stdio()?;

@@ -22,11 +22,10 @@ use crate::watch::{self, Instruments, Watched};
 use crate::{GuestImage, Report, fault};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
-use glovebox_jail::mask;
-use glovebox_jail::plan::{MASK, Place, Plan, PlanError};
+use glovebox_jail::plan::{Place, Plan, PlanError};
 use glovebox_jail::probe::is_inside_sandbox;
 use glovebox_jail::skeleton::{self, Recipe};
-use glovebox_jail::spec::{Layers, Net, RootFs, Spec, WorkspaceAccess};
+use glovebox_jail::spec::{Layers, Net, RootFs, Spec};
 use glovebox_proto::{Code, Fault};
 use rustix::process::Pid;
 use std::fs;
@@ -158,13 +157,8 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         .map(|count| u64::from(count) + GUEST_THREADS);
     skeleton::make_layers(&plan, &place.layers, workspace_mode(&spec, &place))
         .map_err(|error| fault::io("make the layers in", &place.layers, error))?;
-    if let Some(project) = &spec.workspace
-        && spec.workspace_access != WorkspaceAccess::Live
-        && !spec.hidden.is_empty()
-    {
-        let mask = place.layers.join(MASK);
-        mask::build(&mask, project, &spec.hidden, facts.is_privileged)
-            .map_err(|error| fault::io("hide names of the project in", &mask, error))?;
+    if let Some(project) = &spec.workspace {
+        prepare::mask_project(&spec, project, &place.layers, facts.is_privileged)?;
     }
     let prepared_us = started.elapsed().as_micros() as u64;
     stage0

@@ -6,15 +6,13 @@
 
 use super::failed;
 use super::git::{Config, Git};
+use crate::git::{common_dir, find_working_tree, pointer};
 use glovebox_proto::{Code, Fault};
-use std::fs::{self, File, Metadata};
-use std::io::Read as _;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Longest `HEAD`, `commondir` or `.git` file, in bytes.
-const MAX_POINTER_BYTES: u64 = 8 << 10;
 /// Longest value that is taken from a configuration, in bytes.
 const MAX_VALUE_BYTES: usize = 1000;
 /// Settings under which a commit knows its author. They are used as values of the same settings.
@@ -77,8 +75,8 @@ impl Repository {
         let project = project
             .canonicalize()
             .map_err(|error| unusable(project, &error.to_string()))?;
-        let (top, git_dir) =
-            find_dirs(&project).ok_or_else(|| unusable(&project, "there is none above it"))?;
+        let crate::git::WorkingTree { top, git_dir } = find_working_tree(&project)
+            .ok_or_else(|| unusable(&project, "there is none above it"))?;
         let common_dir = common_dir(&git_dir).map_err(|why| unusable(&project, &why))?;
         for part in ["objects", "refs"] {
             if !common_dir.join(part).is_dir() {
@@ -163,17 +161,8 @@ fn identity(config: &Config) -> Vec<(&'static str, String)> {
 /// ends in a slash. Nothing is run, and nothing but paths is read.
 pub(crate) fn index_of(project: &Path) -> Option<(PathBuf, Vec<u8>)> {
     let project = project.canonicalize().ok()?;
-    let (top, git_dir) = find_dirs(&project)?;
-    Some((git_dir.join("index"), prefix(&top, &project)))
-}
-
-/// The top of the working tree that a path lies in, and its git directory.
-fn find_dirs(project: &Path) -> Option<(PathBuf, PathBuf)> {
-    let device = fs::metadata(project).map(|meta| meta.dev()).ok();
-    project
-        .ancestors()
-        .take_while(|dir| fs::metadata(dir).map(|meta| meta.dev()).ok() == device)
-        .find_map(|dir| Some((dir.to_owned(), git_dir(dir)?)))
+    let tree = find_working_tree(&project)?;
+    Some((tree.git_dir.join("index"), prefix(&tree.top, &project)))
 }
 
 fn prefix(top: &Path, project: &Path) -> Vec<u8> {
@@ -185,54 +174,6 @@ fn prefix(top: &Path, project: &Path) -> Vec<u8> {
         prefix.push(b'/');
     }
     prefix
-}
-
-/// The git directory of a working tree whose top is `dir`.
-fn git_dir(dir: &Path) -> Option<PathBuf> {
-    let path = dir.join(".git");
-    let meta = fs::metadata(&path).ok()?;
-    let found = if meta.is_dir() {
-        path
-    } else {
-        let content = pointer(&path).ok()?;
-        let target = content.strip_prefix(b"gitdir: ")?;
-        dir.join(path_of(target))
-    };
-    // As git does: a directory without a HEAD is passed by.
-    let found = found.canonicalize().ok()?;
-    found.join("HEAD").symlink_metadata().ok()?;
-    Some(found)
-}
-
-fn common_dir(git_dir: &Path) -> Result<PathBuf, String> {
-    let path = git_dir.join("commondir");
-    match pointer(&path) {
-        Ok(target) => git_dir
-            .join(path_of(&target))
-            .canonicalize()
-            .map_err(|error| format!("{} leads nowhere: {error}", path.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(git_dir.to_owned()),
-        Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
-    }
-}
-
-/// The content of a small regular file, without its line end.
-fn pointer(path: &Path) -> std::io::Result<Vec<u8>> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::other("it is no regular file"));
-    }
-    let mut content = Vec::new();
-    File::open(path)?
-        .take(MAX_POINTER_BYTES)
-        .read_to_end(&mut content)?;
-    while content.last().is_some_and(u8::is_ascii_whitespace) {
-        content.pop();
-    }
-    Ok(content)
-}
-
-fn path_of(bytes: &[u8]) -> PathBuf {
-    PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
 }
 
 /// Refuses a repository of somebody else, unless the user's own configuration names it as safe.

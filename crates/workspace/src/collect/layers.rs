@@ -45,7 +45,7 @@ pub fn from_layers(
 ) -> Result<Collected, SyncError> {
     let failed = |fault| SyncError::pull(Stage::Collect, fault);
     let trees = Arc::new(Trees::open(source).map_err(failed)?);
-    let mut set = Walk::new(&trees, source, filter, quota, watch)
+    let (mut set, ignored) = Walk::new(&trees, source, filter, quota, watch)
         .run()
         .map_err(failed)?;
     let contents = LayerContents {
@@ -53,7 +53,9 @@ pub fn from_layers(
         trees: Arc::clone(&trees),
     };
     super::complete(&mut set, &contents, &contents);
-    Ok(Collected::new(set, Box::new(contents)))
+    let mut collected = Collected::new(set, Box::new(contents));
+    collected.ignored = ignored;
+    Ok(collected)
 }
 
 /// The opened layers and project.

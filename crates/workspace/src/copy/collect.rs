@@ -9,10 +9,11 @@ use super::scan::{Inside, list};
 use super::spool::Reader;
 use crate::beneath::{Anchor, io};
 use crate::collect::{BaseTree, RESERVED_PREFIX, complete, is_git_name, named_by_file};
+use crate::filter::Verdict;
 use crate::progress::{Progress, Watch, report};
 use crate::{
-    Change, ChangeKind, ChangeSet, Collected, Contents, Digest, Filter, Flag, Node, Quota, Refusal,
-    RefusalReason, RelPath, Stage, SyncError,
+    Change, ChangeKind, ChangeSet, Collected, Contents, Digest, Filter, Flag, Ignored, Node, Quota,
+    Refusal, RefusalReason, RelPath, Stage, SyncError,
 };
 use glovebox_proto::{Class, Code, Fault};
 use glovebox_sandbox::Held;
@@ -122,6 +123,7 @@ pub fn collect(
     complete(&mut set, &contents, &contents);
     let mut collected = Collected::new(set, Box::new(contents));
     collected.unheld = unheld;
+    collected.ignored = compared.ignored;
     Ok(collected)
 }
 
@@ -137,6 +139,7 @@ struct Touched {
 struct Compared {
     touched: Vec<Touched>,
     refused: Vec<Refusal>,
+    ignored: Ignored,
     /// Paths in directories that must therefore stay.
     stays: BTreeSet<RelPath>,
     /// Links as they were pushed.
@@ -158,6 +161,8 @@ struct Comparison<'a> {
     apart: Option<Apart>,
     /// The topmost directory that a pattern excludes, and whether that has been said.
     excluded: Option<(RelPath, bool)>,
+    /// The topmost directory that the project ignores.
+    ignored: Option<RelPath>,
     found: Compared,
 }
 
@@ -187,9 +192,11 @@ fn compare(
         has_project: source.project.is_some(),
         apart: None,
         excluded: None,
+        ignored: None,
         found: Compared {
             touched: Vec::new(),
             refused: inside.refused,
+            ignored: Ignored::default(),
             stays: stays.collect(),
             links: BTreeMap::new(),
         },
@@ -248,9 +255,18 @@ impl Comparison<'_> {
             (None, Some(line)) => line.node() == Node::Dir,
             (None, None) => false,
         };
-        if !self.filter.takes(&path, is_dir) {
-            self.exclude(path, same != Same::Yes);
-            return Ok(());
+        match self.filter.verdict(&path, is_dir) {
+            Verdict::Takes => {}
+            Verdict::Excluded => {
+                self.exclude(path, same != Same::Yes);
+                return Ok(());
+            }
+            Verdict::Ignored => {
+                let bytes = inside.as_ref().filter(|seen| seen.is_file());
+                let bytes = bytes.map_or(0, |seen| seen.signature.size);
+                self.leave_out(path, is_dir, same != Same::Yes, bytes);
+                return Ok(());
+            }
         }
         if same != Same::Yes {
             if self.found.touched.len() >= self.quota.max_changes + SPARE_PATHS {
@@ -309,6 +325,24 @@ impl Comparison<'_> {
             let top = top.clone();
             self.refuse(&top, RefusalReason::Excluded);
         }
+    }
+
+    /// Counts a path that the project ignores.
+    fn leave_out(&mut self, path: RelPath, is_dir: bool, is_changed: bool, bytes: u64) {
+        let is_below = self
+            .ignored
+            .as_ref()
+            .is_some_and(|top| path.starts_with(top));
+        if !is_below {
+            self.ignored = Some(path.clone());
+        }
+        if is_changed
+            && !is_dir
+            && let Some(top) = &self.ignored
+        {
+            self.found.ignored.add(top, 1, bytes);
+        }
+        self.found.stays.insert(path);
     }
 
     fn refuse(&mut self, path: &RelPath, reason: RefusalReason) {

@@ -69,6 +69,7 @@ impl Work<'_> {
         let can_collect = self.settings.can_collect() || may_be_written_before;
         let settled = if can_collect {
             let after = After {
+                takes_ignored: false,
                 when: when(self.apply, self.settings, ending),
                 patch: None,
                 kept_as: self.is_kept.then_some(name.as_str()),

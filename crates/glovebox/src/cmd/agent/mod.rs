@@ -249,7 +249,10 @@ impl Work<'_> {
 
     /// What the model is told about where it is.
     pub(crate) fn system(&self, place: &Place) -> Result<String, CommandError> {
-        let mut facts = place.facts(self.settings, self.project)?;
+        let mut facts = {
+            let start_dir = self.cx.host.start_dir(self.project);
+            place.facts(self.settings, self.project, &start_dir)?
+        };
         facts.can_run_scripts = self.policy(place)?.toolset().has("RunJS");
         let words = self.phase.and_then(phase::words).map(str::to_owned);
         let additions: Vec<String> = words.into_iter().chain(self.addition.clone()).collect();

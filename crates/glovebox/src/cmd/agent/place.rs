@@ -20,7 +20,6 @@ use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
 use glovebox_server::client::Servers;
 use glovebox_tools::{Children, Context, Hands, PROBE};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -75,7 +74,6 @@ impl Place {
         add_env(&mut wanted, settings, cx)?;
         if placement == Placement::Sandbox {
             cx.announce(&wanted, settings, project);
-            wanted.spec.jail.env.extend(git_identity(cx));
             wanted.spec.lease_ms = name.is_none().then_some(LEASE_MS);
         }
         let registry = Arc::new(cx.registry(settings)?);
@@ -152,7 +150,6 @@ impl Place {
         let name = self.sandbox.info().name.clone();
         let mut wanted = wanted::wanted(settings, &cx.host, project, None)?;
         add_env(&mut wanted, settings, cx)?;
-        wanted.spec.jail.env.extend(git_identity(cx));
         let was = self.registry.spec(&name)?;
         wanted.spec.lease_ms = was.lease_ms;
         if was == wanted.spec {
@@ -287,7 +284,12 @@ impl Place {
     }
 
     /// What a model is told about it.
-    pub(crate) fn facts(&self, settings: &Settings, project: &Path) -> Result<Facts, Fault> {
+    pub(crate) fn facts(
+        &self,
+        settings: &Settings,
+        project: &Path,
+        start_dir: &Path,
+    ) -> Result<Facts, Fault> {
         let is_sandbox = self.placement == Placement::Sandbox;
         let limits = [
             ("memory", settings.memory.value.to_string()),
@@ -302,11 +304,11 @@ impl Place {
             placement: self.placement,
             workspace: if is_sandbox {
                 copied::start_dir(&self.sandbox).map_or_else(
-                    || WORKSPACE.to_owned(),
+                    || Path::new(WORKSPACE).join(start_dir).display().to_string(),
                     |dir| String::from_utf8_lossy(&dir).into_owned(),
                 )
             } else {
-                project.display().to_string()
+                project.join(start_dir).display().to_string()
             },
             has_network: !is_sandbox
                 || settings.net.value == Net::Host
@@ -377,38 +379,6 @@ fn add_env(wanted: &mut Wanted, settings: &Settings, cx: &Cx) -> Result<(), Comm
         wanted.spec.jail.env.push(pair);
     }
     Ok(())
-}
-
-/// Name and address under which the user commits, so that commits in the sandbox are the user's. From
-/// the user's own configuration only: the project's could say anything.
-fn git_identity(cx: &Cx) -> Vec<(String, String)> {
-    let Some(home) = cx.host.home() else {
-        return Vec::new();
-    };
-    let ask = |key: &str| {
-        let output = Command::new("git")
-            .args(["config", "--global", "--get", key])
-            .current_dir("/")
-            .env_clear()
-            .env("HOME", home)
-            .env("PATH", cx.host.var("PATH").unwrap_or_default())
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output()
-            .ok()?;
-        let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        (!text.is_empty() && text.len() < 200 && !text.contains(['\n', '\0'])).then_some(text)
-    };
-    let mut env = Vec::new();
-    for (key, names) in [
-        ("user.name", ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"]),
-        ("user.email", ["GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"]),
-    ] {
-        if let Some(value) = ask(key) {
-            env.extend(names.map(|name| (name.to_owned(), value.clone())));
-        }
-    }
-    env
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(super) fn refuse_unasked(args: &AgentArgs, placement: Placement) -> Result<(
 /// The project, and its settings before flags. They are read once for a whole run, so that what was judged is
 /// what is used.
 pub(super) fn load(cx: &Cx) -> Result<(PathBuf, Settings), CommandError> {
-    let project = crate::host::project_dir(&cx.host)?;
+    let project = cx.project()?;
     let settings = cx.load_settings(Some(&project))?;
     Ok((project, settings))
 }

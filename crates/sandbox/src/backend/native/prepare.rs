@@ -5,6 +5,8 @@ use crate::image::kept;
 use crate::layout::{Layout, open_dir};
 use crate::trash;
 use glovebox_jail::facts::HostFacts;
+use glovebox_jail::mask;
+use glovebox_jail::plan::{MASK, REPLACED};
 use glovebox_jail::skeleton::Recipe;
 use glovebox_jail::spec::{Limits, RootFs, Spec, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};
@@ -117,6 +119,8 @@ pub(super) fn skeletons(
     let key = Spec {
         workspace_access: WorkspaceAccess::Overlay,
         hidden: Vec::new(),
+        replaced: Vec::new(),
+        start_dir: PathBuf::new(),
         protected: Vec::new(),
         limits: Limits::default(),
         env: Vec::new(),
@@ -263,6 +267,32 @@ pub(crate) fn sweep_base(layout: &Layout) {
             let _ = trash::remove(layout, &place);
         }
     }
+}
+
+/// Makes what hides names of the project and shows files of it, and of grants, with other content.
+pub(super) fn mask_project(
+    spec: &Spec,
+    project: &Path,
+    layers: &Path,
+    is_privileged: bool,
+) -> Result<(), Fault> {
+    let is_layer = spec.workspace_access != WorkspaceAccess::Live;
+    let in_workspace: Vec<_> = spec.replaced_in_workspace().collect();
+    if spec.has_mask() && (is_layer || !in_workspace.is_empty()) {
+        let mask = layers.join(MASK);
+        // A live workspace has no layers: names are covered there by mounts.
+        let hidden = if is_layer { &spec.hidden[..] } else { &[] };
+        mask::build(&mask, project, hidden, &in_workspace, is_privileged)
+            .map_err(|error| fault::io("hide names of the project in", &mask, error))?;
+    }
+    let in_grants: Vec<_> = spec.replaced_in_grants().collect();
+    if !in_grants.is_empty() {
+        let dir = layers.join(REPLACED);
+        fs::symlink_metadata(project)
+            .and_then(|owner| mask::write_replaced(&dir, &owner, &in_grants, is_privileged))
+            .map_err(|error| fault::io("write what is shown in place of files to", &dir, error))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

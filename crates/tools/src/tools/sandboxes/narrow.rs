@@ -38,6 +38,7 @@ pub(super) fn narrow(spec: &mut SandboxSpec, wish: &Spawn) -> Result<(), Fault> 
             jail.workspace = None;
             jail.workspace_access = WorkspaceAccess::Overlay;
             jail.hidden.clear();
+            jail.replaced.clear();
             jail.protected.clear();
         }
     }

@@ -5,12 +5,15 @@
 //! stack of its own.
 
 mod files;
+mod ignored;
 
 use super::layers::{Layered, RESERVED_PREFIX, Trees};
 use super::merge::{Base, Entry, LayerId, Listing, Look, Top, list};
-use crate::filter::Filter;
+use crate::filter::{Filter, Verdict};
 use crate::progress::{Progress, Watch, report};
-use crate::{Change, ChangeKind, ChangeSet, Flag, Node, Quota, Refusal, RefusalReason, RelPath};
+use crate::{
+    Change, ChangeKind, ChangeSet, Flag, Ignored, Node, Quota, Refusal, RefusalReason, RelPath,
+};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::FileType;
 use std::collections::HashSet;
@@ -30,6 +33,7 @@ pub(super) struct Walk<'a, 'w> {
     /// `None`: a deletion that turned out not to be one.
     changes: Vec<Option<Change>>,
     refused: Vec<Refusal>,
+    ignored: Ignored,
     paths: u64,
     bytes: u64,
     /// Names of the directories that are being looked at, one within the other.
@@ -56,6 +60,7 @@ impl<'a, 'w> Walk<'a, 'w> {
             watch,
             changes: Vec::new(),
             refused: Vec::new(),
+            ignored: Ignored::default(),
             paths: 0,
             bytes: 0,
             held_names: 0,
@@ -63,7 +68,7 @@ impl<'a, 'w> Walk<'a, 'w> {
     }
 
     /// Looks at everything.
-    pub(super) fn run(mut self) -> Result<ChangeSet, Fault> {
+    pub(super) fn run(mut self) -> Result<(ChangeSet, Ignored), Fault> {
         let base = match self.trees.project {
             Some(_) => Base::Shows,
             None => Base::Absent,
@@ -74,12 +79,14 @@ impl<'a, 'w> Walk<'a, 'w> {
             base,
             is_excluded: false,
             deletion: None,
+            addition: None,
             stays_anyway: false,
         })?;
-        Ok(ChangeSet {
+        let set = ChangeSet {
             changes: self.changes.into_iter().flatten().collect(),
             refused: self.refused,
-        })
+        };
+        Ok((set, self.ignored))
     }
 }
 
@@ -93,6 +100,9 @@ struct Descent {
     is_excluded: bool,
     /// The sandbox removed it: where that stands among the changes. It has not if something in it stays.
     deletion: Option<usize>,
+    /// The sandbox made it: where that stands among the changes, and how many paths were left out until
+    /// then. It is no change if all it holds is left out.
+    addition: Option<(usize, u64)>,
     /// It stays on the host whatever is in it.
     stays_anyway: bool,
 }
@@ -105,6 +115,7 @@ impl Descent {
             base,
             is_excluded,
             deletion: None,
+            addition: None,
             stays_anyway: false,
         }
     }
@@ -211,6 +222,12 @@ impl Walk<'_, '_> {
         if stays && let Some(at) = descent.deletion {
             self.changes[at] = None;
         }
+        if let Some((at, ignored_before)) = descent.addition
+            && self.ignored.paths > ignored_before
+            && self.changes[at + 1..].iter().all(Option::is_none)
+        {
+            self.changes[at] = None;
+        }
         stays || descent.stays_anyway
     }
 
@@ -253,17 +270,19 @@ impl Walk<'_, '_> {
             Top::Other { .. } => false,
             Top::Whiteout | Top::Nothing => base_kind == Some(FileType::Directory),
         };
-        let mut is_out = is_excluded;
-        if !self.filter.takes(&checked, is_dir) {
-            if !is_excluded && (exists_below || !matches!(entry.top, Top::Whiteout)) {
+        let verdict = self.filter.verdict(&checked, is_dir);
+        let is_out = verdict != Verdict::Takes;
+        if is_out {
+            let is_known = is_excluded || (!exists_below && matches!(entry.top, Top::Whiteout));
+            if verdict == Verdict::Excluded && !is_known {
                 self.refuse(path, RefusalReason::Excluded);
             }
-            if !(is_dir && self.filter.may_include_below()) {
+            if !(is_dir && self.filter.may_take_below(&checked, verdict)) {
+                if verdict == Verdict::Ignored {
+                    self.leave_out(&checked, &entry);
+                }
                 return Ok(Looked::Done(exists_below));
             }
-            is_out = true;
-        } else if is_excluded {
-            is_out = false;
         }
         self.take(&checked, entry, base, is_out)
     }
@@ -285,12 +304,16 @@ impl Walk<'_, '_> {
                     Some(FileType::Directory) => Base::Shows,
                     _ => Base::Absent,
                 };
+                let mut addition = None;
                 if !is_out && child_base == Base::Absent {
                     let from = self.base_node(path, entry.base.as_ref())?;
+                    addition = from
+                        .is_none()
+                        .then_some((self.changes.len(), self.ignored.paths));
                     self.change(path, from, Some(Node::Dir), Vec::new())?;
                 }
                 let below = Descent::new(path, layers, child_base, is_out);
-                Ok(Looked::Below(below))
+                Ok(Looked::Below(Descent { addition, ..below }))
             }
             Top::Other { layer, kind } => {
                 let was_dir = below == Some(FileType::Directory);

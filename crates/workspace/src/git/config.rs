@@ -1,0 +1,240 @@
+//! A repository's configuration without the credentials in it.
+//!
+//! In: the text of a `.git/config`. Out: the same text, with user and password taken out of addresses and
+//! without the settings whose value is a secret. The text is taken line by line, comments included, and
+//! not obeyed; what looks like a credential goes even where git would not take it for one.
+
+use crate::hide::content::has_token;
+
+/// Settings whose whole value is a secret, whatever section they are in.
+const SECRET_KEYS: [&str; 12] = [
+    "apikey",
+    "extraheader",
+    "oauthtoken",
+    "pass",
+    "passwd",
+    "password",
+    "privatekey",
+    "proxypassword",
+    "secret",
+    "smtppass",
+    "token",
+    "accesstoken",
+];
+
+/// The text without credentials; `None` when there are none in it.
+pub(crate) fn without_credentials(text: &[u8]) -> Option<Vec<u8>> {
+    let mut result: Vec<u8> = Vec::with_capacity(text.len());
+    let mut is_changed = false;
+    for line in logical_lines(text) {
+        if is_secret_setting(&line) {
+            is_changed = true;
+            continue;
+        }
+        let masked = without_users(&line);
+        // What is left in it may still be a token, such as one in a path.
+        if has_token(&masked) {
+            is_changed = true;
+            continue;
+        }
+        is_changed |= masked != line;
+        result.extend_from_slice(&masked);
+        result.push(b'\n');
+    }
+    is_changed.then_some(result)
+}
+
+/// The text without `core.worktree`.
+pub(crate) fn without_worktree(text: &[u8]) -> Vec<u8> {
+    let lines = logical_lines(text).into_iter().zip(core_settings(text));
+    let mut result = Vec::with_capacity(text.len());
+    for (line, setting) in lines {
+        if setting.is_none_or(|(key, _)| key != "worktree") {
+            result.extend_from_slice(&line);
+            result.push(b'\n');
+        }
+    }
+    result
+}
+
+/// The last value of a setting of the section `core`, without quotes around it.
+pub(crate) fn value_in_core(text: &[u8], key: &str) -> Option<Vec<u8>> {
+    let settings = core_settings(text).into_iter().flatten();
+    settings
+        .filter(|(name, _)| name == key)
+        .last()
+        .map(|(_, value)| value)
+}
+
+/// Of each line, the setting it gives in the section `core`: its name in lower case, and its value.
+fn core_settings(text: &[u8]) -> Vec<Option<(String, Vec<u8>)>> {
+    let mut is_core = false;
+    logical_lines(text)
+        .iter()
+        .map(|line| {
+            let mut line = line.trim_ascii();
+            if line.first() == Some(&b'[') {
+                let end = line.iter().position(|byte| *byte == b']')?;
+                is_core = line[1..end].eq_ignore_ascii_case(b"core");
+                line = line[end + 1..].trim_ascii();
+            }
+            let equals = line.iter().position(|byte| *byte == b'=')?;
+            let name = String::from_utf8_lossy(line[..equals].trim_ascii()).to_ascii_lowercase();
+            let value = line[equals + 1..].trim_ascii();
+            let value = value.strip_prefix(b"\"").unwrap_or(value);
+            let value = value.strip_suffix(b"\"").unwrap_or(value);
+            is_core.then(|| (name, value.to_vec()))
+        })
+        .collect()
+}
+
+/// Lines, those that a backslash continues put together: git joins their values, so a password may be
+/// spread over two.
+fn logical_lines(text: &[u8]) -> Vec<Vec<u8>> {
+    let mut lines: Vec<Vec<u8>> = Vec::new();
+    let mut is_continued = false;
+    for line in text.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let escapes = line.iter().rev().take_while(|byte| **byte == b'\\').count();
+        let continues = escapes % 2 == 1;
+        let part = &line[..line.len() - usize::from(continues)];
+        match lines.last_mut() {
+            Some(last) if is_continued => last.extend_from_slice(part),
+            _ => lines.push(part.to_vec()),
+        }
+        is_continued = continues;
+    }
+    // The text ends with a line end as a rule, and nothing follows it.
+    if lines.last().is_some_and(Vec::is_empty) {
+        lines.pop();
+    }
+    lines
+}
+
+/// Whether a line gives a setting that holds a secret, or a helper that is a command with one in it. The
+/// setting may stand behind its section.
+fn is_secret_setting(line: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(line);
+    let behind_section = match text.trim_start().strip_prefix('[') {
+        Some(section) => section.rsplit_once(']').map_or("", |(_, rest)| rest),
+        None => &text,
+    };
+    let setting = behind_section
+        .trim_start()
+        .trim_start_matches(['#', ';', ' ', '\t']);
+    let Some((key, value)) = setting.split_once('=') else {
+        return false;
+    };
+    let key = key.trim().to_ascii_lowercase();
+    SECRET_KEYS.contains(&key.as_str())
+        || (key == "helper" && value.trim_start().trim_start_matches('"').starts_with('!'))
+}
+
+/// The line without users and passwords in addresses. A user alone stays where it is part of the address
+/// (`ssh://git@host`); over HTTP it may be a token.
+fn without_users(line: &[u8]) -> Vec<u8> {
+    let mut result = Vec::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.windows(3).position(|window| window == b"://") {
+        let scheme_at = rest[..at]
+            .iter()
+            .rposition(|byte| !(byte.is_ascii_alphanumeric() || b"+-.".contains(byte)))
+            .map_or(0, |before| before + 1);
+        let scheme = rest[scheme_at..at].to_ascii_lowercase();
+        result.extend_from_slice(&rest[..at + 3]);
+        rest = &rest[at + 3..];
+        let end = rest
+            .iter()
+            .position(|byte| b"/?# \t".contains(byte))
+            .unwrap_or(rest.len());
+        if let Some(user_end) = rest[..end].iter().rposition(|byte| *byte == b'@') {
+            let user = &rest[..user_end];
+            let is_ssh = scheme.ends_with(b"ssh");
+            match user.iter().position(|byte| *byte == b':') {
+                None if is_ssh => result.extend_from_slice(&rest[..=user_end]),
+                Some(colon) if is_ssh => {
+                    result.extend_from_slice(&user[..colon]);
+                    result.push(b'@');
+                }
+                _ => {}
+            }
+            rest = &rest[user_end + 1..];
+        }
+    }
+    result.extend_from_slice(rest);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn masked(text: &str) -> Option<String> {
+        without_credentials(text.as_bytes()).map(|text| String::from_utf8(text).unwrap())
+    }
+
+    #[test]
+    fn what_holds_no_credentials_is_left_alone() {
+        for text in [
+            "",
+            "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = https://github.com/x/y\n",
+            "[remote \"o\"]\n\turl = git@github.com:x/y.git\n",
+            "[remote \"o\"]\n\turl = ssh://git@github.com/x/y.git\n",
+            "[credential]\n\thelper = store\n[user]\n\temail = me@example.org\n",
+            "[remote \"o\"]\n\turl = https://host/a@b\n",
+        ] {
+            assert_eq!(masked(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn credentials_go_and_the_rest_stays() {
+        for (text, want) in [
+            (
+                "[remote \"origin\"]\n\turl = https://me:secret@github.com/x/y\n\tfetch = +refs/*:refs/*\n",
+                "[remote \"origin\"]\n\turl = https://github.com/x/y\n\tfetch = +refs/*:refs/*\n",
+            ),
+            ("url = https://secret@host/x\n", "url = https://host/x\n"),
+            ("url = https://a:secret@host\n", "url = https://host\n"),
+            (
+                "url = ssh://git:secret@host/x\n",
+                "url = ssh://git@host/x\n",
+            ),
+            ("url = HTTPS://a:se@cret@host/x\n", "url = HTTPS://host/x\n"),
+            (
+                "# url = https://a:secret@host/x\n",
+                "# url = https://host/x\n",
+            ),
+            (
+                "url = https://a:sec\\\nret@host/x\n",
+                "url = https://host/x\n",
+            ),
+            (
+                "url = https://a:se\"cr\"et@host/x\n",
+                "url = https://host/x\n",
+            ),
+            (
+                "[url \"https://a:secret@host/\"]\n\tinsteadOf = gh:\n",
+                "[url \"https://host/\"]\n\tinsteadOf = gh:\n",
+            ),
+            (
+                "[http \"https://h/\"]\n\textraHeader = AUTHORIZATION: basic secret\n\tx = y\n",
+                "[http \"https://h/\"]\n\tx = y\n",
+            ),
+            ("[http] extraheader = secret\nx = y\n", "x = y\n"),
+            ("[sendemail]\n\tsmtpPass=secret\n", "[sendemail]\n"),
+            (
+                "[credential]\n\thelper = \"!f() { echo password=secret; }; f\"\n",
+                "[credential]\n",
+            ),
+            (
+                "url = https://a:secret@h/x https://b:secret@i/y\n",
+                "url = https://h/x https://i/y\n",
+            ),
+        ] {
+            let said = masked(text);
+            assert_eq!(said.as_deref(), Some(want), "{text}");
+            assert!(!said.unwrap().contains("secret"));
+        }
+    }
+}

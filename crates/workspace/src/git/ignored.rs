@@ -1,0 +1,431 @@
+//! Which paths a project's ignore rules cover, as git has it: the `.gitignore` files, `info/exclude` and the
+//! user's own file, but never what is tracked.
+//!
+//! The rules are those of the project on the host. What a sandbox writes to its own `.gitignore` hides
+//! none of its changes.
+
+use super::{Tracked, common_dir, find_working_tree, git_dir, small_file};
+use crate::RelPath;
+use crate::beneath::Anchor;
+use glovebox_gitignore::Unsound;
+use glovebox_proto::Fault;
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Most bytes of one file of rules; what a longer one says is not heeded, so nothing is left out by it.
+const MAX_RULES_BYTES: u64 = 64 << 10;
+/// Topmost ignored paths that are remembered.
+const MAX_TOPS: usize = 1000;
+
+/// Changes that are left out because the project ignores the paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Ignored {
+    /// How many files and links.
+    pub paths: u64,
+    /// Their bytes together.
+    pub bytes: u64,
+    /// Topmost ignored paths with the bytes at and below each.
+    #[serde(skip)]
+    pub tops: Vec<(RelPath, u64)>,
+}
+
+impl Ignored {
+    /// Counts what lies at or below a topmost ignored path.
+    pub(crate) fn add(&mut self, top: &RelPath, paths: u64, bytes: u64) {
+        if paths == 0 {
+            return;
+        }
+        self.paths += paths;
+        self.bytes += bytes;
+        // They come in the order of a walk, so that what lies below one follows it.
+        let is_room = self.tops.len() < MAX_TOPS;
+        match self.tops.last_mut() {
+            Some((last, total)) if top.starts_with(last) => *total += bytes,
+            _ if is_room => self.tops.push((top.clone(), bytes)),
+            _ => {}
+        }
+    }
+
+    /// The topmost ignored paths with the most bytes.
+    pub fn largest(&self, count: usize) -> Vec<&RelPath> {
+        let mut tops: Vec<&(RelPath, u64)> = self.tops.iter().collect();
+        tops.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        tops.into_iter().take(count).map(|(path, _)| path).collect()
+    }
+}
+
+/// The rules of one project.
+#[derive(Debug)]
+pub struct IgnoreRules {
+    project: Anchor,
+    /// The user's own rules.
+    global: Gitignore,
+    /// Paths that are taken although they are ignored.
+    named: Vec<RelPath>,
+    /// The repository that the project lies in.
+    outer: Scope,
+    known: Mutex<Known>,
+}
+
+/// What has been read.
+#[derive(Debug, Default)]
+struct Known {
+    /// Whether directories are ignored.
+    dirs: HashMap<Vec<u8>, bool>,
+    /// The rules in directories.
+    files: HashMap<Vec<u8>, Option<Arc<Gitignore>>>,
+    /// Repositories within the project; `None` for directories that are none.
+    nested: HashMap<Vec<u8>, Option<Arc<Scope>>>,
+}
+
+/// One repository.
+#[derive(Debug)]
+struct Scope {
+    tracked: Tracked,
+    /// `info/exclude`.
+    exclude: Gitignore,
+    /// Where the project lies in it, when it reaches above the project, with the rules in each directory
+    /// above, the nearest first.
+    above: Vec<(Vec<u8>, Gitignore)>,
+    prefix: Vec<u8>,
+}
+
+impl IgnoreRules {
+    /// The rules of a project. `global` is the user's own file of rules.
+    ///
+    /// # Errors
+    /// When the project cannot be opened.
+    pub fn read(project: &Path, global: Option<&Path>) -> Result<Self, Fault> {
+        let global = global.and_then(|file| {
+            small_file(file.parent()?, file.file_name()?.to_str()?, MAX_RULES_BYTES)
+        });
+        Ok(Self {
+            project: Anchor::open(project)?,
+            global: rules(&global.unwrap_or_default()),
+            named: Vec::new(),
+            outer: Scope::around(project),
+            known: Mutex::new(Known::default()),
+        })
+    }
+
+    /// Takes these paths although they are ignored, those of them that are, and what is below.
+    pub fn except(&mut self, paths: &[RelPath]) {
+        let ignored = |path: &&RelPath| self.covers(path, true) || self.covers(path, false);
+        let named: Vec<RelPath> = paths.iter().filter(ignored).cloned().collect();
+        self.named.extend(named);
+    }
+
+    /// Whether a path is left out. What lies below a directory that is left out may still be tracked: see
+    /// [`Self::may_take_below`].
+    pub(crate) fn leaves_out(&self, path: &RelPath, is_dir: bool) -> bool {
+        if self.named.iter().any(|named| path.starts_with(named)) {
+            return false;
+        }
+        self.covers(path, is_dir)
+    }
+
+    /// Whether something below a directory that is left out is taken nevertheless.
+    pub(crate) fn may_take_below(&self, dir: &RelPath) -> bool {
+        self.named.iter().any(|named| named.starts_with(dir))
+            || self.in_scope(dir.as_bytes(), |scope, name| scope.tracked.has_below(name))
+    }
+
+    /// Whether the rules cover a path that is not tracked.
+    fn covers(&self, path: &RelPath, is_dir: bool) -> bool {
+        let bytes = path.as_bytes();
+        let is_covered = path.parent().is_some_and(|dir| self.is_dir_covered(&dir))
+            || self.matches(bytes, is_dir);
+        is_covered && (is_dir || !self.in_scope(bytes, |scope, name| scope.tracked.contains(name)))
+    }
+
+    fn is_dir_covered(&self, dir: &RelPath) -> bool {
+        if let Some(is_covered) = self.known().dirs.get(dir.as_bytes()) {
+            return *is_covered;
+        }
+        let is_covered = dir
+            .parent()
+            .is_some_and(|above| self.is_dir_covered(&above))
+            || self.matches(dir.as_bytes(), true);
+        self.known()
+            .dirs
+            .insert(dir.as_bytes().to_vec(), is_covered);
+        is_covered
+    }
+
+    /// What the nearest rule says that has a say.
+    fn matches(&self, path: &[u8], is_dir: bool) -> bool {
+        let says = |rules: &Gitignore, path: &[u8]| match rules
+            .matched(Path::new(OsStr::from_bytes(path)), is_dir)
+        {
+            Match::Ignore(_) => Some(true),
+            Match::Whitelist(_) => Some(false),
+            Match::None => None,
+        };
+        let mut end = path.len();
+        loop {
+            let slash = path[..end].iter().rposition(|byte| *byte == b'/');
+            let (dir, rest) = match slash {
+                Some(slash) => (&path[..slash], &path[slash + 1..]),
+                None => (&path[..0], path),
+            };
+            if let Some(said) = self.file(dir).and_then(|rules| says(&rules, rest)) {
+                return said;
+            }
+            if let Some(scope) = self.nested(dir) {
+                let said = says(&scope.exclude, rest).or_else(|| says(&self.global, rest));
+                return said.unwrap_or(false);
+            }
+            match slash {
+                Some(slash) => end = slash,
+                None => break,
+            }
+        }
+        let outer = &self.outer;
+        let whole = [&outer.prefix, path].concat();
+        let above = outer
+            .above
+            .iter()
+            .find_map(|(dir, rules)| says(rules, &whole[dir.len()..]));
+        above
+            .or_else(|| says(&outer.exclude, &whole))
+            .or_else(|| says(&self.global, &whole))
+            .unwrap_or(false)
+    }
+
+    /// The rules in a directory of the project.
+    fn file(&self, dir: &[u8]) -> Option<Arc<Gitignore>> {
+        if let Some(rules) = self.known().files.get(dir) {
+            return rules.clone();
+        }
+        let path = join(dir, b".gitignore");
+        let read = self.project.file(&path).ok().and_then(|(file, stat)| {
+            let is_short = u64::try_from(stat.st_size).ok()? <= MAX_RULES_BYTES;
+            let mut text = Vec::new();
+            let mut file = std::io::Read::take(file, MAX_RULES_BYTES);
+            std::io::Read::read_to_end(&mut file, &mut text).ok()?;
+            is_short.then(|| Arc::new(rules(&text)))
+        });
+        self.known().files.insert(dir.to_vec(), read.clone());
+        read
+    }
+
+    /// The repository whose top is a directory of the project other than the project itself.
+    fn nested(&self, dir: &[u8]) -> Option<Arc<Scope>> {
+        if dir.is_empty() {
+            return None;
+        }
+        if let Some(scope) = self.known().nested.get(dir) {
+            return scope.clone();
+        }
+        let scope = self.project.stat(&join(dir, b".git")).ok().map(|_| {
+            let top = self.project.path().join(OsStr::from_bytes(dir));
+            Arc::new(Scope::around(&top))
+        });
+        self.known().nested.insert(dir.to_vec(), scope.clone());
+        scope
+    }
+
+    /// Asks the repository that a path lies in, by the path's name there.
+    fn in_scope(&self, path: &[u8], ask: impl Fn(&Scope, &[u8]) -> bool) -> bool {
+        let mut end = path.len();
+        while let Some(slash) = path[..end].iter().rposition(|byte| *byte == b'/') {
+            if let Some(scope) = self.nested(&path[..slash]) {
+                return ask(&scope, &path[slash + 1..]);
+            }
+            end = slash;
+        }
+        ask(&self.outer, path)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Scope {
+    /// The repository that a directory lies in, if any.
+    fn around(dir: &Path) -> Self {
+        let mut scope = Self {
+            tracked: Tracked::read(dir, &[]),
+            exclude: Gitignore::empty(),
+            above: Vec::new(),
+            prefix: Vec::new(),
+        };
+        let real = dir.canonicalize().ok();
+        let Some((real, tree)) = real.and_then(|real| {
+            let tree = find_working_tree(&real)?;
+            Some((real, tree))
+        }) else {
+            return scope;
+        };
+        let exclude = git_dir(&tree.top)
+            .and_then(|git_dir| common_dir(&git_dir).ok())
+            .and_then(|dir| small_file(&dir.join("info"), "exclude", MAX_RULES_BYTES));
+        scope.exclude = rules(&exclude.unwrap_or_default());
+        let Ok(below) = real.strip_prefix(&tree.top) else {
+            return scope;
+        };
+        scope.prefix = with_slash(below);
+        let above: Vec<PathBuf> = below.ancestors().skip(1).map(Path::to_owned).collect();
+        for dir in above {
+            if let Some(text) = small_file(&tree.top.join(&dir), ".gitignore", MAX_RULES_BYTES) {
+                scope.above.push((with_slash(&dir), rules(&text)));
+            }
+        }
+        scope
+    }
+}
+
+fn with_slash(path: &Path) -> Vec<u8> {
+    let mut bytes = path.as_os_str().as_bytes().to_vec();
+    if !bytes.is_empty() {
+        bytes.push(b'/');
+    }
+    bytes
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() {
+        name.to_vec()
+    } else {
+        [dir, b"/", name].concat()
+    }
+}
+
+/// Reads rules as git does: a line that is no pattern is passed over.
+// TRUST: the lines come with a project; their number is bounded by `MAX_RULES_BYTES`.
+fn rules(text: &[u8]) -> Gitignore {
+    if text.is_empty() {
+        return Gitignore::empty();
+    }
+    let mut builder = GitignoreBuilder::new("");
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    for line in text.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        // A name that is not UTF-8 is matched by no rule that spells it.
+        let Ok(line) = std::str::from_utf8(line) else {
+            continue;
+        };
+        let pattern = match glovebox_gitignore::pattern(line) {
+            Ok(Some(pattern)) | Err(Unsound::Backward { as_git: pattern }) => pattern,
+            Ok(None) | Err(Unsound::FitsNothing) => continue,
+        };
+        let _ = builder.add_line(None, &pattern);
+    }
+    builder.build().unwrap_or_else(|_| Gitignore::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::process::{Command, Stdio};
+    use testkit::{has_program, skip};
+
+    fn git(dir: &Path, args: &[&str], input: &str) -> Vec<u8> {
+        let mut child = Command::new("git")
+            .args(args)
+            .current_dir(dir)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut stdin, input.as_bytes()).unwrap();
+        drop(stdin);
+        child.wait_with_output().unwrap().stdout
+    }
+
+    /// Asked of `git check-ignore`, which knows the index too.
+    #[test]
+    fn what_is_ignored_is_what_git_ignores() {
+        if !has_program("git") {
+            skip!("needs git");
+        }
+        let temp = tempfile::tempdir().unwrap();
+        let files = [
+            ".gitignore",
+            "a.log",
+            "build/out",
+            "build/tracked",
+            "deep/.gitignore",
+            "deep/b.log",
+            "deep/build/x",
+            "deep/er/keep.log",
+            "deep/er/local.txt",
+            "doc/private",
+            "keep.log",
+            "logs/keep.log",
+            "src/gen/.gitignore",
+            "src/gen/x",
+            "src/main.rs",
+            "tracked.log",
+        ];
+        for file in files {
+            let path = temp.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x\n").unwrap();
+        }
+        let write = |file: &str, text: &str| fs::write(temp.path().join(file), text).unwrap();
+        write(".gitignore", "*.log\n!keep.log\n/build/\nlogs/\n[z-a]x\n");
+        write("deep/.gitignore", "!b.log\nkeep.log\n");
+        write("src/gen/.gitignore", "*\n!.gitignore\n");
+        git(temp.path(), &["init", "-q", "."], "");
+        write(".git/info/exclude", "local.txt\ndoc/private\n");
+        git(
+            temp.path(),
+            &["add", "-f", "tracked.log", "build/tracked"],
+            "",
+        );
+        let list = files.join("\n");
+        let told = git(temp.path(), &["check-ignore", "--stdin"], &list);
+        let told: Vec<&str> = std::str::from_utf8(&told).unwrap().lines().collect();
+        let own = IgnoreRules::read(temp.path(), None).unwrap();
+        let path = |name: &str| RelPath::new(name).unwrap();
+        let said: Vec<&str> = files
+            .into_iter()
+            .filter(|file| own.leaves_out(&path(file), false))
+            .collect();
+        assert_eq!(said, told);
+        assert!(said.contains(&"build/out") && !said.contains(&"build/tracked"));
+        assert!(own.leaves_out(&path("build"), true));
+        assert!(own.may_take_below(&path("build")) && !own.may_take_below(&path("logs")));
+
+        // The same seen from a directory in it.
+        let below = IgnoreRules::read(&temp.path().join("deep"), None).unwrap();
+        for (name, is_out) in [
+            ("b.log", false),
+            ("c.log", false),
+            ("er/keep.log", true),
+            ("er/local.txt", true),
+            ("build/x", false),
+        ] {
+            // `!b.log` is about that name alone; `*.log` of the top covers the rest.
+            let is_out = is_out || name == "c.log";
+            assert_eq!(below.leaves_out(&path(name), false), is_out, "{name}");
+        }
+    }
+
+    #[test]
+    fn named_paths_and_the_users_own_rules_count() {
+        let temp = tempfile::tempdir().unwrap();
+        fs::write(temp.path().join(".gitignore"), "out/\n").unwrap();
+        fs::write(temp.path().join("global"), "*.swp\n").unwrap();
+        let path = |name: &str| RelPath::new(name).unwrap();
+        let mut rules = IgnoreRules::read(temp.path(), Some(&temp.path().join("global"))).unwrap();
+        assert!(rules.leaves_out(&path("x.swp"), false));
+        assert!(rules.leaves_out(&path("out/a/b"), false));
+        rules.except(&[path("out/a"), path("src")]);
+        assert!(!rules.leaves_out(&path("out/a/b"), false));
+        assert!(rules.leaves_out(&path("out/c"), false) && rules.may_take_below(&path("out")));
+        // To name a directory is not to name what is ignored in it.
+        assert!(rules.leaves_out(&path("src/x.swp"), false));
+    }
+}

@@ -1,0 +1,114 @@
+//! The host's repository, read as data: where it lies, which files it tracks, which it ignores.
+//!
+//! In: a directory of the project. Out: paths and names. No git command runs here: a repository's
+//! configuration can name programs. Files are opened as regular files and read up to a bound, since a
+//! project may come from anywhere.
+
+pub(crate) mod config;
+pub(crate) mod ignored;
+pub(crate) mod index;
+mod outside;
+mod tracked;
+
+pub use outside::{OutsideRepository, ShownGitDir, find_outside};
+pub(crate) use tracked::Tracked;
+
+use crate::beneath::Anchor;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Longest `HEAD`, `commondir` or `.git` file, in bytes.
+const MAX_POINTER_BYTES: u64 = 8 << 10;
+
+/// A working tree and where its repository lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkingTree {
+    /// The top directory.
+    pub top: PathBuf,
+    /// Where `HEAD` and the index lie.
+    pub git_dir: PathBuf,
+}
+
+/// Finds the working tree that a directory lies in, on the same file system. `dir` is absolute and
+/// without links.
+pub fn find_working_tree(dir: &Path) -> Option<WorkingTree> {
+    let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev()).ok();
+    let own = device(dir);
+    dir.ancestors()
+        .take_while(|above| device(above) == own)
+        .find_map(|top| {
+            Some(WorkingTree {
+                git_dir: git_dir(top)?,
+                top: top.to_owned(),
+            })
+        })
+}
+
+/// The git directory of a working tree whose top is `dir`.
+pub(crate) fn git_dir(dir: &Path) -> Option<PathBuf> {
+    let path = dir.join(".git");
+    let meta = fs::metadata(&path).ok()?;
+    let found = if meta.is_dir() {
+        path
+    } else {
+        dir.join(named_by_file(&path)?)
+    };
+    // As git does: a directory without a HEAD is passed by.
+    let found = found.canonicalize().ok()?;
+    found.join("HEAD").symlink_metadata().ok()?;
+    Some(found)
+}
+
+/// The path in a `.git` file, as it is written there.
+pub(crate) fn named_by_file(file: &Path) -> Option<PathBuf> {
+    let content = pointer(file).ok()?;
+    Some(path_of(content.strip_prefix(b"gitdir: ")?))
+}
+
+/// Where objects and branches of a git directory lie: the same, but for linked working trees.
+pub(crate) fn common_dir(git_dir: &Path) -> Result<PathBuf, String> {
+    let path = git_dir.join("commondir");
+    match pointer(&path) {
+        Ok(target) => git_dir
+            .join(path_of(&target))
+            .canonicalize()
+            .map_err(|error| format!("{} leads nowhere: {error}", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(git_dir.to_owned()),
+        Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+    }
+}
+
+/// The content of a small regular file, without its line end.
+pub(crate) fn pointer(path: &Path) -> std::io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    let mut content = Vec::new();
+    File::open(path)?
+        .take(MAX_POINTER_BYTES)
+        .read_to_end(&mut content)?;
+    while content.last().is_some_and(u8::is_ascii_whitespace) {
+        content.pop();
+    }
+    Ok(content)
+}
+
+fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
+}
+
+/// A regular file of at most `max_bytes` in a directory; `None` when there is none, it is longer, or it
+/// cannot be read.
+pub(crate) fn small_file(dir: &Path, name: &str, max_bytes: u64) -> Option<Vec<u8>> {
+    let (file, stat) = Anchor::open(dir).ok()?.file(name.as_bytes()).ok()?;
+    let size = u64::try_from(stat.st_size).ok()?;
+    if size > max_bytes {
+        return None;
+    }
+    let mut content = Vec::with_capacity(size as usize);
+    file.take(max_bytes + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= max_bytes).then_some(content)
+}

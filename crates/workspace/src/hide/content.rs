@@ -1,0 +1,166 @@
+//! Secrets by their content: blocks of private keys, and tokens whose issuers gave them a shape of their own.
+
+/// A token: what it begins with, how many characters follow at least, and which.
+struct Token {
+    prefix: &'static str,
+    least: usize,
+    class: fn(u8) -> bool,
+}
+
+const fn token(prefix: &'static str, least: usize, class: fn(u8) -> bool) -> Token {
+    Token {
+        prefix,
+        least,
+        class,
+    }
+}
+
+const fn word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+}
+
+const fn letter_or_digit(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+}
+
+const fn upper_or_digit(byte: u8) -> bool {
+    byte.is_ascii_uppercase() || byte.is_ascii_digit()
+}
+
+/// Shapes of tokens, as their issuers publish them.
+const TOKENS: &[Token] = &[
+    token("AGE-SECRET-KEY-1", 50, upper_or_digit),
+    token("AIza", 35, word),
+    token("AKIA", 16, upper_or_digit),
+    token("ASIA", 16, upper_or_digit),
+    token("dop_v1_", 60, letter_or_digit),
+    token("gho_", 36, letter_or_digit),
+    token("ghp_", 36, letter_or_digit),
+    token("ghr_", 36, letter_or_digit),
+    token("ghs_", 36, letter_or_digit),
+    token("ghu_", 36, letter_or_digit),
+    token("github_pat_", 22, word),
+    token("glpat-", 20, word),
+    token("hf_", 30, letter_or_digit),
+    token("npm_", 36, letter_or_digit),
+    token("pypi-AgEI", 40, word),
+    token("rk_live_", 16, letter_or_digit),
+    token("sk-ant-", 20, word),
+    token("sk-proj-", 20, word),
+    token("sk_live_", 16, letter_or_digit),
+    token("xapp-", 20, word),
+    token("xoxa-", 20, word),
+    token("xoxb-", 20, word),
+    token("xoxp-", 20, word),
+    token("xoxs-", 20, word),
+];
+/// Kinds of PEM blocks that are there to be published.
+const PUBLIC_BLOCKS: &[&str] = &[
+    "CERTIFICATE",
+    "CERTIFICATE REQUEST",
+    "DH PARAMETERS",
+    "EC PARAMETERS",
+    "NEW CERTIFICATE REQUEST",
+    "PKCS7",
+    "PUBLIC KEY",
+    "RSA PUBLIC KEY",
+    "TRUSTED CERTIFICATE",
+    "X509 CERTIFICATE",
+    "X509 CRL",
+];
+
+/// Whether a text holds a private key or a token.
+pub(super) fn has_secret(text: &[u8]) -> bool {
+    has_private_key(text) || has_token(text)
+}
+
+fn has_private_key(text: &[u8]) -> bool {
+    blocks(text).any(|kind| kind.ends_with(b"PRIVATE KEY") || kind.ends_with(b"PRIVATE KEY BLOCK"))
+        || text.starts_with(b"PuTTY-User-Key-File-")
+}
+
+/// Whether a text is PEM and every block of it is there to be published.
+pub(super) fn is_public_pem(text: &[u8]) -> bool {
+    let is_public = |kind: &[u8]| PUBLIC_BLOCKS.iter().any(|known| known.as_bytes() == kind);
+    let mut blocks = blocks(text).peekable();
+    blocks.peek().is_some() && blocks.all(is_public)
+}
+
+/// Kinds of the PEM blocks in a text, wherever they begin: in JSON they stand within a line.
+fn blocks(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const BEGIN: &[u8] = b"-----BEGIN ";
+    const MAX_KIND_BYTES: usize = 64;
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let at = memchr::memmem::find(rest, BEGIN)?;
+        rest = &rest[at + BEGIN.len()..];
+        let near = &rest[..rest.len().min(MAX_KIND_BYTES)];
+        Some(&near[..memchr::memmem::find(near, b"-----").unwrap_or(0)])
+    })
+}
+
+/// Whether a text holds a token of a known shape.
+pub(crate) fn has_token(text: &[u8]) -> bool {
+    TOKENS.iter().any(|token| {
+        memchr::memmem::find_iter(text, token.prefix).any(|at| {
+            let is_inside = at.checked_sub(1).is_some_and(|before| word(text[before]));
+            let rest = &text[at + token.prefix.len()..];
+            let length = rest.iter().take_while(|byte| (token.class)(**byte)).count();
+            // Documentation shows keys such as `AKIAIOSFODNN7EXAMPLE`.
+            let is_example = memchr::memmem::find(&rest[..length], b"EXAMPLE").is_some();
+            !is_inside && length >= token.least && !is_example
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_tokens_are_known_by_their_shape() {
+        let token = |prefix: &str, count: usize| format!("a: '{prefix}{}'\n", "A1".repeat(count));
+        for text in [
+            "-----BEGIN PRIVATE KEY-----\nx".to_owned(),
+            "-----BEGIN OPENSSH PRIVATE KEY-----".to_owned(),
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----".to_owned(),
+            r#"{"private_key": "-----BEGIN RSA PRIVATE KEY-----\nMII"}"#.to_owned(),
+            "PuTTY-User-Key-File-3: x".to_owned(),
+            token("ghp_", 18),
+            token("AKIA", 8),
+            token("glpat-", 10),
+            token("sk-ant-api03-", 12),
+        ] {
+            assert!(has_secret(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "-----BEGIN CERTIFICATE-----".to_owned(),
+            "-----BEGIN".to_owned(),
+            "AKIAIOSFODNN7EXAMPLE".to_owned(),
+            token("ghp_", 4),
+            token("xghp_", 18),
+            "ghp_".to_owned(),
+            "sk-ant-".to_owned(),
+        ] {
+            assert!(!has_secret(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn certificates_alone_are_public() {
+        let block = |kind: &str| format!("-----BEGIN {kind}-----\nAA\n-----END {kind}-----\n");
+        let both = block("CERTIFICATE") + &block("PUBLIC KEY");
+        assert!(is_public_pem(both.as_bytes()));
+        assert!(!is_public_pem(
+            (both + &block("RSA PRIVATE KEY")).as_bytes()
+        ));
+        for text in [
+            "",
+            "x",
+            "-----BEGIN CERTIFICATE",
+            "-----BEGIN SOMETHING-----",
+        ] {
+            assert!(!is_public_pem(text.as_bytes()), "{text}");
+        }
+    }
+}

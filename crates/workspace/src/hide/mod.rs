@@ -1,0 +1,432 @@
+//! What a sandbox is not shown of a project: secrets, and what the user excluded.
+//!
+//! In: the project and [`HideRules`]. Out: relative paths, and why; and files of the repository that are
+//! shown without the credentials in them. Names decide ([`names`]), and for files of settings that are
+//! not tracked, the content ([`content`]). A project of a hundred thousand files costs a few dozen
+//! milliseconds: directories are listed by several threads ([`scan`]), and few files are opened.
+//!
+//! What is tracked is never taken for a secret: it is in every clone, in `git show`, and a sandbox that
+//! misses it commits its deletion. Patterns of the user's hide it nevertheless.
+//!
+//! Directories of third-party and generated files ([`SKIPPED`]) are not looked into; a pattern may hide
+//! them as a whole.
+
+pub(crate) mod content;
+mod names;
+pub(crate) mod repository;
+mod scan;
+
+use crate::beneath::{Anchor, io};
+use crate::git::Tracked;
+use glovebox_proto::{Code, Fault};
+use rustix::io::Errno;
+use scan::{Scan, Scanned};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+/// Name of the file in a project that says what its sandboxes are not shown; see `gitignore(5)`.
+pub const IGNORE_FILE: &str = ".gloveboxignore";
+/// Directories that are not looked into.
+pub const SKIPPED: &[&str] = &[
+    ".git",
+    ".hg",
+    ".jj",
+    ".mypy_cache",
+    ".svn",
+    ".tox",
+    ".venv",
+    "__pycache__",
+    "node_modules",
+    "target",
+    "venv",
+];
+/// Most bytes of an ignore file.
+const MAX_IGNORE_BYTES: u64 = 1 << 20;
+/// Most paths that are hidden one by one.
+const MAX_HIDDEN: usize = 100_000;
+/// Most files whose content is looked at, those nearest to the top.
+const MAX_READ_FILES: usize = 256;
+/// Longest file whose content is looked at, in bytes.
+const MAX_READ_BYTES: u64 = 64 << 10;
+/// Longest file of certificates that is looked at, in bytes. The bundles of public authorities have 300 KiB.
+const MAX_PEM_BYTES: u64 = 1 << 20;
+
+/// What is hidden.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HideRules {
+    /// Patterns as in a `.gitignore`, in addition to those of [`IGNORE_FILE`].
+    pub exclude: Vec<String>,
+    /// Patterns of what is shown nevertheless, secrets among them.
+    pub include: Vec<String>,
+}
+
+/// Why a path is hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HideReason {
+    /// Its name is that of a file with secrets.
+    Secret,
+    /// There is a private key or a token in it.
+    Content,
+    /// A pattern says so.
+    Excluded,
+}
+
+/// What is hidden of one project.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hidden {
+    /// Relative paths and why, sorted. What lies below one of them is hidden with it.
+    pub paths: Vec<(PathBuf, HideReason)>,
+    /// Files of the repository that are shown with other content: their configuration without credentials.
+    pub replaced: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Hidden {
+    /// How many paths are hidden for a reason.
+    pub fn count(&self, reason: HideReason) -> usize {
+        self.paths.iter().filter(|(_, why)| *why == reason).count()
+    }
+}
+
+/// Finds what is hidden of a project.
+///
+/// # Errors
+/// When a pattern is none, the ignore file cannot be read, or far too much would be hidden one by one.
+pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<Hidden, Fault> {
+    let anchor = Anchor::open(project)?;
+    let mut exclude = ignore_file(&anchor)?;
+    exclude.extend(rules.exclude.iter().cloned());
+    let scan = Scan::new(anchor, &exclude, &rules.include)?;
+    let Scanned {
+        hidden,
+        readable,
+        repositories,
+    } = scan.run()?;
+    let is_tracked_of_interest = !readable.is_empty()
+        || hidden
+            .iter()
+            .any(|found| found.reason == HideReason::Secret);
+    let tracked = if is_tracked_of_interest {
+        Tracked::read(project, &repositories)
+    } else {
+        Tracked::default()
+    };
+    let mut paths: Vec<(Vec<u8>, HideReason)> = Vec::new();
+    let mut pem_files = 0;
+    for found in hidden {
+        if found.reason != HideReason::Secret {
+            paths.push((found.path, found.reason));
+        } else if found.is_dir {
+            scan.untracked_below(&found.path, &tracked, &mut paths)?;
+        } else if !tracked.contains(&found.path) {
+            let is_public = names::may_be_public(&found.path) && pem_files < MAX_READ_FILES && {
+                pem_files += 1;
+                let text = scan.read(&found.path, MAX_PEM_BYTES);
+                text.is_some_and(|text| content::is_public_pem(&text))
+            };
+            if !is_public {
+                paths.push((found.path, found.reason));
+            }
+        }
+    }
+    let untracked = readable.into_iter().filter(|path| !tracked.contains(path));
+    for path in untracked.take(MAX_READ_FILES) {
+        let text = scan.read(&path, MAX_READ_BYTES);
+        if text.is_some_and(|text| content::has_secret(&text)) {
+            paths.push((path, HideReason::Content));
+        }
+    }
+    let (replaced, unreadable) = repository::without_credentials(project, &repositories);
+    paths.extend(
+        unreadable
+            .into_iter()
+            .map(|path| (path, HideReason::Content)),
+    );
+    let path_of = |bytes| PathBuf::from(OsString::from_vec(bytes));
+    let mut paths: Vec<(PathBuf, HideReason)> = paths
+        .into_iter()
+        .map(|(path, reason)| (path_of(path), reason))
+        .collect();
+    if paths.len() > MAX_HIDDEN {
+        return Err(scan::too_many());
+    }
+    paths.sort();
+    Ok(Hidden {
+        paths,
+        replaced: replaced
+            .into_iter()
+            .map(|(path, text)| (path_of(path), text))
+            .collect(),
+    })
+}
+
+/// The project's own patterns.
+fn ignore_file(anchor: &Anchor) -> Result<Vec<String>, Fault> {
+    let path = anchor.path().join(IGNORE_FILE);
+    let file = match anchor.file(IGNORE_FILE.as_bytes()) {
+        Ok((file, _)) => file,
+        Err(Errno::NOENT) => return Ok(Vec::new()),
+        Err(errno) => return Err(io("read", &path, errno)),
+    };
+    let mut text = String::new();
+    file.take(MAX_IGNORE_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| io("read", &path, error))?;
+    if text.len() as u64 > MAX_IGNORE_BYTES {
+        return Err(Fault::failed(
+            Code::TooLarge,
+            format!("{} has more than {MAX_IGNORE_BYTES} bytes", path.display()),
+        ));
+    }
+    Ok(text.lines().map(ToOwned::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn project(files: &[&str]) -> tempfile::TempDir {
+        let temp = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = temp.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        }
+        temp
+    }
+
+    fn hidden(project: &Path, exclude: &[&str], include: &[&str]) -> Vec<String> {
+        let owned = |list: &[&str]| list.iter().map(|line| (*line).to_owned()).collect();
+        let rules = HideRules {
+            exclude: owned(exclude),
+            include: owned(include),
+        };
+        find_hidden(project, &rules)
+            .unwrap()
+            .paths
+            .iter()
+            .map(|(path, _)| path.to_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn secrets_are_hidden_and_examples_are_not() {
+        let secrets = [
+            ".aws/credentials",
+            ".env",
+            ".env.local",
+            ".env.production.local",
+            ".npmrc",
+            "certs/server.pem",
+            "deep/er/id_ed25519",
+            "key.p12",
+            "sub/.env",
+            "tls.key",
+        ];
+        let others = [
+            ".env.example",
+            ".env.local.sample",
+            ".env.template",
+            ".environment",
+            "env",
+            "id_rsa.pub",
+            "keyboard.rs",
+            "node_modules/x/.env",
+            "pem",
+            "src/main.rs",
+            "target/debug/x.pem",
+        ];
+        let project = project(&[secrets.as_slice(), others.as_slice()].concat());
+        let mut expected = secrets.map(|name| name.trim_end_matches("/credentials").to_owned());
+        expected.sort();
+        assert_eq!(hidden(project.path(), &[], &[]), expected);
+        assert_eq!(
+            hidden(project.path(), &[], &[".env", "*.pem"]).len(),
+            secrets.len() - 3
+        );
+        let found = find_hidden(project.path(), &HideRules::default()).unwrap();
+        assert_eq!(found.count(HideReason::Secret), secrets.len());
+        assert_eq!(found.count(HideReason::Excluded), 0);
+    }
+
+    #[test]
+    fn patterns_of_the_user_and_of_the_project_hide() {
+        let project = project(&[
+            "a.log",
+            "b.tmp",
+            "build/x",
+            "data/keep/one",
+            "data/two",
+            "data/deep/er/x",
+        ]);
+        fs::write(
+            project.path().join(IGNORE_FILE),
+            "# comment\n*.log\n!b.log\n",
+        )
+        .unwrap();
+        assert_eq!(
+            hidden(project.path(), &["/build/", "*.tmp"], &[]),
+            ["a.log", "b.tmp", "build"]
+        );
+        assert_eq!(hidden(project.path(), &["data"], &[]), ["a.log", "data"]);
+        // What is included shows, also within what is excluded.
+        assert_eq!(
+            hidden(project.path(), &["data"], &["data/keep/"]),
+            ["a.log", "data/deep", "data/two"]
+        );
+        let rules = HideRules {
+            exclude: vec!["[z-a]".to_owned()],
+            include: Vec::new(),
+        };
+        let fault = find_hidden(project.path(), &rules).unwrap_err();
+        assert_eq!(fault.code, Code::InvalidArgument);
+    }
+
+    fn git(project: &Path, args: &[&str]) {
+        let output = std::process::Command::new("git")
+            .args(args)
+            .current_dir(project)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+    }
+
+    #[test]
+    fn what_is_tracked_is_shown_unless_a_pattern_hides_it() {
+        if !testkit::has_program("git") {
+            testkit::skip!("needs git");
+        }
+        let project = project(&[
+            ".aws/config",
+            ".aws/credentials",
+            ".env",
+            ".npmrc",
+            "nested/.env",
+            "nested/.npmrc",
+            "tests/server.key",
+            "tests/untracked.key",
+        ]);
+        let key = "-----BEGIN PRIVATE KEY-----\nAA\n-----END PRIVATE KEY-----\n";
+        fs::write(project.path().join("tests/tracked.json"), key).unwrap();
+        fs::write(project.path().join("tests/untracked.json"), key).unwrap();
+        fs::write(project.path().join("tests/untracked.rs"), key).unwrap();
+        let tracked = [
+            ".npmrc",
+            ".aws/config",
+            "tests/server.key",
+            "tests/tracked.json",
+        ];
+        git(project.path(), &["init", "-q", "."]);
+        git(project.path(), &[&["add"][..], &tracked].concat());
+        let nested = project.path().join("nested");
+        git(&nested, &["init", "-q", "."]);
+        git(&nested, &["add", ".npmrc"]);
+        assert_eq!(
+            hidden(project.path(), &[], &[]),
+            [
+                ".aws/credentials",
+                ".env",
+                "nested/.env",
+                "tests/untracked.json",
+                "tests/untracked.key"
+            ]
+        );
+        let found = find_hidden(project.path(), &HideRules::default()).unwrap();
+        assert_eq!(found.count(HideReason::Content), 1);
+        assert_eq!(
+            hidden(
+                project.path(),
+                &[".npmrc"],
+                &[".env", "*.key", "untracked.json"]
+            ),
+            [".aws/credentials", ".npmrc", "nested/.npmrc"]
+        );
+        // A project that is a part of a repository.
+        assert_eq!(
+            hidden(&project.path().join("tests"), &[], &[]),
+            ["untracked.json", "untracked.key"]
+        );
+        // Without an index that can be read, nothing counts as tracked.
+        fs::write(project.path().join(".git/index"), "DIRC").unwrap();
+        assert!(hidden(project.path(), &[], &[]).contains(&".npmrc".to_owned()));
+    }
+
+    #[test]
+    fn public_certificates_are_shown() {
+        let project = project(&["lib/certifi/cacert.pem", "own.pem", "both.pem"]);
+        let write = |name: &str, kinds: &[&str]| {
+            let block = |kind: &&str| format!("-----BEGIN {kind}-----\nAA\n-----END {kind}-----\n");
+            let text: String = kinds.iter().map(block).collect();
+            fs::write(project.path().join(name), text).unwrap();
+        };
+        write("lib/certifi/cacert.pem", &["CERTIFICATE"; 5000]);
+        write("own.pem", &["EC PRIVATE KEY"]);
+        write("both.pem", &["CERTIFICATE", "PRIVATE KEY"]);
+        assert_eq!(hidden(project.path(), &[], &[]), ["both.pem", "own.pem"]);
+    }
+
+    #[test]
+    fn credentials_of_remotes_are_left_out() {
+        let project = project(&[
+            ".git/HEAD",
+            ".git/config",
+            ".git/credentials",
+            ".git/modules/a/b/HEAD",
+            ".git/modules/a/b/config",
+            "plain/.git/HEAD",
+            "plain/.git/config",
+        ]);
+        let write = |name: &str, text: &str| fs::write(project.path().join(name), text).unwrap();
+        write(
+            ".git/config",
+            "[remote \"o\"]\n\turl = https://me:pw@host/x\n",
+        );
+        write(
+            ".git/modules/a/b/config",
+            "[remote \"o\"]\n\turl = https://pw@host/x\n",
+        );
+        write(
+            "plain/.git/config",
+            "[remote \"o\"]\n\turl = https://host/x\n",
+        );
+        let found = find_hidden(project.path(), &HideRules::default()).unwrap();
+        let text = |path: &str| {
+            let path = Path::new(path);
+            let found = found.replaced.iter().find(|(at, _)| at == path);
+            String::from_utf8(found.unwrap().1.clone()).unwrap()
+        };
+        assert_eq!(
+            text(".git/config"),
+            "[remote \"o\"]\n\turl = https://host/x\n"
+        );
+        assert_eq!(text(".git/modules/a/b/config"), text(".git/config"));
+        assert_eq!(found.replaced.len(), 2);
+        assert_eq!(
+            found.paths,
+            [(".git/credentials".into(), HideReason::Content)]
+        );
+        // One that is too long to be looked at is not shown.
+        write(".git/config", &"# x\n".repeat(100_000));
+        assert_eq!(
+            hidden(project.path(), &[], &[]),
+            [".git/config", ".git/credentials"]
+        );
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let project = project(&["file"]);
+        let outside = self::project(&[".env"]);
+        std::os::unix::fs::symlink(outside.path(), project.path().join("link")).unwrap();
+        std::os::unix::fs::symlink("link/.env", project.path().join(".netrc")).unwrap();
+        assert_eq!(hidden(project.path(), &[], &[]), [".netrc"]);
+        // An ignore file that leads elsewhere is refused, not ignored.
+        std::os::unix::fs::symlink("/etc/passwd", project.path().join(IGNORE_FILE)).unwrap();
+        find_hidden(project.path(), &HideRules::default()).unwrap_err();
+    }
+}

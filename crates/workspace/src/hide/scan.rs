@@ -1,0 +1,365 @@
+//! The walk over a project's directories that finds names to hide.
+//!
+//! In: patterns. Out: what is hidden by name or pattern, which files may hide a secret in their content,
+//! and where repositories are. Nothing is opened but directories.
+
+use super::names::{is_one_of, is_secret, may_hold_secret};
+use super::{HideReason, MAX_HIDDEN, SKIPPED};
+use crate::beneath::{Anchor, io, read_names, stat_at};
+use crate::filter::compile;
+use crate::git::Tracked;
+use glovebox_proto::{Code, Fault};
+use ignore::gitignore::Gitignore;
+use rustix::fd::AsFd as _;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// How deep within a hidden directory something may lie that is shown nevertheless.
+const MAX_DEPTH: usize = 64;
+/// Most threads that list directories.
+const MAX_THREADS: usize = 4;
+/// Directories that one thread lists before it gets help.
+const ALONE_DIRS: usize = 32;
+/// Most files that are remembered as ones to look into, in the order in which they were found.
+const MAX_READABLE: usize = 50_000;
+/// Most repositories within a project whose tracked files are known.
+const MAX_REPOSITORIES: usize = 256;
+
+/// A path that is hidden.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) path: Vec<u8>,
+    pub(super) reason: HideReason,
+    pub(super) is_dir: bool,
+}
+
+/// What the walk found.
+#[derive(Debug, Default)]
+pub(super) struct Scanned {
+    pub(super) hidden: Vec<Found>,
+    /// Files whose content may be a secret, those nearest to the top first.
+    pub(super) readable: Vec<Vec<u8>>,
+    /// Directories with a `.git`.
+    pub(super) repositories: Vec<Vec<u8>>,
+}
+
+/// Directories that wait, and what was found.
+#[derive(Debug, Default)]
+struct Queue {
+    dirs: Vec<Vec<u8>>,
+    busy: usize,
+    found: Scanned,
+    failure: Option<Fault>,
+}
+
+/// A walk.
+pub(super) struct Scan {
+    anchor: Anchor,
+    exclude: Gitignore,
+    include: Gitignore,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+/// What one directory turned out to have.
+#[derive(Default)]
+struct Listed {
+    dirs: Vec<Vec<u8>>,
+    found: Scanned,
+}
+
+impl Scan {
+    /// A walk over the directory behind `anchor`.
+    pub(super) fn new(
+        anchor: Anchor,
+        exclude: &[String],
+        include: &[String],
+    ) -> Result<Self, Fault> {
+        Ok(Self {
+            anchor,
+            exclude: compile(exclude)?,
+            include: compile(include)?,
+            queue: Mutex::new(Queue {
+                dirs: vec![Vec::new()],
+                ..Queue::default()
+            }),
+            wake: Condvar::new(),
+        })
+    }
+
+    /// Looks at everything.
+    pub(super) fn run(&self) -> Result<Scanned, Fault> {
+        // Most projects are through before another thread would have begun.
+        self.work(Some(ALONE_DIRS));
+        if self.is_unfinished() {
+            let threads = std::thread::available_parallelism()
+                .map_or(1, |count| count.get().min(MAX_THREADS));
+            std::thread::scope(|scope| {
+                for _ in 1..threads {
+                    // One thread is enough where there can be no more.
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, || self.work(None));
+                }
+                self.work(None);
+            });
+        }
+        let mut queue = self.lock();
+        if let Some(fault) = queue.failure.take() {
+            return Err(fault);
+        }
+        let mut found = std::mem::take(&mut queue.found);
+        let depth = |path: &Vec<u8>| path.iter().filter(|byte| **byte == b'/').count();
+        found
+            .readable
+            .sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.cmp(b)));
+        Ok(found)
+    }
+
+    /// The content of a file of at most `max_bytes`.
+    pub(super) fn read(&self, path: &[u8], max_bytes: u64) -> Option<Vec<u8>> {
+        let (file, stat) = self.anchor.file(path).ok()?;
+        let size = u64::try_from(stat.st_size).ok()?;
+        if size > max_bytes {
+            return None;
+        }
+        let mut text = Vec::with_capacity(size as usize);
+        file.take(max_bytes).read_to_end(&mut text).ok()?;
+        Some(text)
+    }
+
+    /// Adds what is to be hidden of a directory of secrets: all of it, unless something in it is tracked.
+    pub(super) fn untracked_below(
+        &self,
+        dir: &[u8],
+        tracked: &Tracked,
+        hidden: &mut Vec<(Vec<u8>, HideReason)>,
+    ) -> Result<(), Fault> {
+        let mut found = Vec::new();
+        let is_shown = |path: &[u8], is_dir: bool| {
+            self.includes(path, is_dir) || (!is_dir && tracked.contains(path))
+        };
+        let is_any_shown = tracked.has_below(dir)
+            && self.covers_shown(dir, 0, HideReason::Secret, &is_shown, &mut found)?;
+        if is_any_shown {
+            hidden.extend(found.into_iter().map(|found| (found.path, found.reason)));
+        } else {
+            hidden.push((dir.to_vec(), HideReason::Secret));
+        }
+        Ok(())
+    }
+
+    fn is_unfinished(&self) -> bool {
+        !self.lock().dirs.is_empty()
+    }
+
+    /// Lists directories until there are no more, or so many.
+    fn work(&self, mut limit: Option<usize>) {
+        let mut queue = self.lock();
+        loop {
+            match &mut limit {
+                Some(0) => return,
+                Some(left) => *left -= 1,
+                None => {}
+            }
+            let Some(dir) = queue.dirs.pop() else {
+                if queue.busy == 0 {
+                    self.wake.notify_all();
+                    return;
+                }
+                queue = self
+                    .wake
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            queue.busy += 1;
+            drop(queue);
+            let mut listed = Listed::default();
+            let result = self.directory(&dir, &mut listed);
+            queue = self.lock();
+            queue.busy -= 1;
+            queue.dirs.extend(listed.dirs);
+            queue.found.add(listed.found);
+            let failed = result
+                .err()
+                .or_else(|| (queue.found.hidden.len() > MAX_HIDDEN).then(too_many));
+            if let Some(fault) = failed {
+                queue.failure.get_or_insert(fault);
+                queue.dirs.clear();
+            }
+            self.wake.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the names in one directory.
+    fn directory(&self, path: &[u8], listed: &mut Listed) -> Result<(), Fault> {
+        self.each(path, |name, child, kind| {
+            let is_dir = kind == FileType::Directory;
+            if name == b".git" {
+                listed.found.repositories.push(path.to_vec());
+            }
+            match self.verdict(name, child, is_dir) {
+                Some(reason) if is_dir && !self.include.is_empty() => {
+                    // Something below may be shown nevertheless.
+                    let mut below = Vec::new();
+                    let is_shown = |path: &[u8], is_dir: bool| self.includes(path, is_dir);
+                    if self.covers_shown(child, 0, reason, &is_shown, &mut below)? {
+                        listed.found.hidden.append(&mut below);
+                    } else {
+                        listed.found.hide(child, reason, is_dir);
+                    }
+                }
+                Some(reason) => listed.found.hide(child, reason, is_dir),
+                None if is_dir && !is_one_of(name, SKIPPED) => listed.dirs.push(child.to_vec()),
+                None if kind == FileType::RegularFile
+                    && may_hold_secret(name)
+                    && !self.includes(child, false) =>
+                {
+                    listed.found.readable.push(child.to_vec());
+                }
+                None => {}
+            }
+            Ok(())
+        })
+    }
+
+    /// Lists what is hidden below a directory; whether anything below it is shown.
+    fn covers_shown(
+        &self,
+        path: &[u8],
+        depth: usize,
+        reason: HideReason,
+        is_shown: &dyn Fn(&[u8], bool) -> bool,
+        hidden: &mut Vec<Found>,
+    ) -> Result<bool, Fault> {
+        let mut is_any_shown = false;
+        if depth > MAX_DEPTH {
+            return Ok(false);
+        }
+        self.each(path, |_, child, kind| {
+            let is_dir = kind == FileType::Directory;
+            if is_shown(child, is_dir) {
+                is_any_shown = true;
+                return Ok(());
+            }
+            if is_dir {
+                let mut below = Vec::new();
+                if self.covers_shown(child, depth + 1, reason, is_shown, &mut below)? {
+                    is_any_shown = true;
+                    hidden.append(&mut below);
+                    return Ok(());
+                }
+            }
+            hidden.push(Found {
+                path: child.to_vec(),
+                reason,
+                is_dir,
+            });
+            Ok(())
+        })?;
+        Ok(is_any_shown)
+    }
+
+    /// Calls `act` with name, path and kind of everything in a directory.
+    fn each(
+        &self,
+        path: &[u8],
+        mut act: impl FnMut(&[u8], &[u8], FileType) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let dir = match self.anchor.dir(path) {
+            Ok(dir) => dir,
+            // What we may not look into, the sandbox may not either; or it is gone; or it lies deeper
+            // than a path can say.
+            Err(
+                Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG,
+            ) => return Ok(()),
+            Err(errno) => {
+                let at = self.anchor.path().join(OsStr::from_bytes(path));
+                return Err(io("read", &at, errno));
+            }
+        };
+        let mut child = path.to_vec();
+        if !child.is_empty() {
+            child.push(b'/');
+        }
+        let length = child.len();
+        let mut failure = None;
+        read_names(&dir, |name, kind| {
+            let kind = match kind {
+                FileType::Unknown => stat_at(dir.as_fd(), name).map_or(FileType::Unknown, |stat| {
+                    FileType::from_raw_mode(stat.st_mode)
+                }),
+                kind => kind,
+            };
+            child.truncate(length);
+            child.extend_from_slice(name);
+            act(name, &child, kind).map_err(|fault| {
+                failure = Some(fault);
+                Errno::CANCELED
+            })
+        })
+        .map_err(|errno| {
+            failure.unwrap_or_else(|| {
+                io(
+                    "read",
+                    &self.anchor.path().join(OsStr::from_bytes(path)),
+                    errno,
+                )
+            })
+        })
+    }
+
+    fn verdict(&self, name: &[u8], path: &[u8], is_dir: bool) -> Option<HideReason> {
+        let at = || Path::new(OsStr::from_bytes(path));
+        // What the user excludes is hidden whether or not it is tracked, so that is asked first.
+        let reason = if !self.exclude.is_empty() && self.exclude.matched(at(), is_dir).is_ignore() {
+            HideReason::Excluded
+        } else if is_secret(path, name, is_dir) {
+            HideReason::Secret
+        } else {
+            return None;
+        };
+        (!self.includes(path, is_dir)).then_some(reason)
+    }
+
+    fn includes(&self, path: &[u8], is_dir: bool) -> bool {
+        let at = Path::new(OsStr::from_bytes(path));
+        !self.include.is_empty() && self.include.matched(at, is_dir).is_ignore()
+    }
+}
+
+impl Scanned {
+    fn hide(&mut self, path: &[u8], reason: HideReason, is_dir: bool) {
+        self.hidden.push(Found {
+            path: path.to_vec(),
+            reason,
+            is_dir,
+        });
+    }
+
+    fn add(&mut self, other: Self) {
+        self.hidden.extend(other.hidden);
+        let room = MAX_READABLE.saturating_sub(self.readable.len());
+        self.readable.extend(other.readable.into_iter().take(room));
+        let room = MAX_REPOSITORIES.saturating_sub(self.repositories.len());
+        self.repositories
+            .extend(other.repositories.into_iter().take(room));
+    }
+}
+
+/// The fault for a project of which far too much would be hidden.
+pub(super) fn too_many() -> Fault {
+    Fault::failed(
+        Code::TooLarge,
+        format!("more than {MAX_HIDDEN} files would be hidden one by one"),
+    )
+    .remedy("exclude the directories they are in")
+}
