@@ -11,6 +11,7 @@
 
 mod both_sides;
 mod bytes;
+mod commits;
 mod copies;
 mod crowds;
 mod depth;

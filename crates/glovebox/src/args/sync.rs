@@ -60,6 +60,7 @@ pub(crate) struct DiffArgs {
         glovebox pull work --exclude '*.log' --include dist/\n  \
         glovebox pull work --patch work.patch && git apply work.patch\n  \
         glovebox pull work --branch sandbox/work\n  \
+        glovebox pull work --commits\n  \
         glovebox pull work --from /workspace/dist --to ./dist\n  \
         glovebox pull work --from /tmp/report --to ."
 )]
@@ -88,6 +89,11 @@ pub(crate) struct PullArgs {
     /// Commit the changes to a new git branch, and leave your files alone
     #[arg(long, value_name = "NAME", conflicts_with_all = ["force", "merge"])]
     pub branch: Option<String>,
+    /// Take what was committed inside to this branch of your repository, which is made or moved forward,
+    /// and leave your files alone [default: sandbox/NAME]
+    #[arg(long, value_name = "BRANCH", num_args = 0..=1,
+        conflicts_with_all = ["branch", "patch", "force", "merge", "select", "from", "to", "dry_run", "ignored", "exclude", "include"])]
+    pub commits: Option<Option<String>>,
     /// Where both sides changed the same lines, take the sandbox's file and keep yours as FILE.orig; do not ask
     #[arg(long)]
     pub force: bool,

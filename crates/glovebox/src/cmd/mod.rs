@@ -5,6 +5,7 @@ pub(crate) mod agent;
 pub(crate) mod attach;
 pub(crate) mod checkpoint;
 pub(crate) mod commit;
+mod commits;
 pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod config;

@@ -49,6 +49,9 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         ));
     }
     let signals = Signals::take_over()?;
+    if let Some(branch) = &args.commits {
+        return super::commits::pull(cx, args, branch.as_deref(), data);
+    }
     let from = match &args.from {
         Some(from) => sync::source(from, sync::standing(cx, &args.name)?.as_ref())?,
         None => Source::Workspace,
@@ -389,6 +392,10 @@ fn again(args: &PullArgs) -> String {
     }
     if let Some(branch) = &args.branch {
         option("--branch", branch.clone().into_bytes());
+    }
+    if let Some(branch) = &args.commits {
+        words.push(b"--commits".to_vec());
+        words.extend(branch.clone().map(String::into_bytes));
     }
     super::shown_command(&words)
 }

@@ -215,7 +215,14 @@ impl<'a> OwnGitDir<'a> {
             [&repository.head[..], b"\n"].concat(),
         )?;
         fs::write(self.dir.join("config"), configuration(repository))?;
-        for name in ["objects", "refs", "packed-refs", "logs", "reftable"] {
+        for name in [
+            "objects",
+            "refs",
+            "packed-refs",
+            "logs",
+            "reftable",
+            "shallow",
+        ] {
             let real = repository.common_dir.join(name);
             if real.symlink_metadata().is_ok() {
                 symlink(real, self.dir.join(name))?;
@@ -251,7 +258,16 @@ impl<'a> OwnGitDir<'a> {
     }
 
     pub(super) fn run(&self, args: &[&str], input: &[u8]) -> Result<Output, Fault> {
-        self.git.run(&mut self.command(args), input)
+        self.run_command(&mut self.command(args), input)
+    }
+
+    pub(super) fn run_command(&self, command: &mut Command, input: &[u8]) -> Result<Output, Fault> {
+        self.git.run(command, input)
+    }
+
+    /// Where it is.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The first line of what git says, or `or` of what it complains.

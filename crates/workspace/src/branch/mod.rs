@@ -7,11 +7,13 @@
 //! reference. Nothing that the repository configures is believed (see [`git`]). Files that the
 //! repository ignores are left out, as `git add` would.
 
+mod commits;
 mod git;
 mod objects;
 mod repository;
 mod tree;
 
+pub use commits::{Offer, TakenCommits, is_object_name, known_tips, take_commits};
 pub(crate) use objects::Blobs;
 pub(crate) use repository::index_of;
 

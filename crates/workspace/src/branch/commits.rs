@@ -1,0 +1,307 @@
+//! Commits that were made in a sandbox, as a branch of the host's own repository.
+//!
+//! In: a pack of objects that the sandbox offers and the commit they lead to; both are untrusted. Out: a
+//! branch of the host. The objects are checked apart from the repository's (`git index-pack --strict`, and a
+//! walk over all that the commit needs) and moved to it only when all of them are sound; hooks, configuration
+//! and other references of the sandbox are never asked for. A branch that is there is only moved forward, and
+//! never one that is checked out.
+
+use super::git::{Git, OwnGitDir};
+use super::repository::Repository;
+use super::{complaint, failed, missing, name_and_address};
+use crate::git::pointer;
+use glovebox_proto::{Code, Fault};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Most references whose commits are told to be known.
+const MAX_TIPS: usize = 1000;
+/// The log entry of a branch that is made or moved.
+const LOG_MESSAGE: &str = "glovebox: commits from a sandbox";
+
+/// What a sandbox offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The commit that is checked out in it.
+    pub commit: String,
+    /// The objects it needs and the host does not have, as a pack.
+    pub pack: Vec<u8>,
+}
+
+/// A branch with the commits of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenCommits {
+    /// What the branch is now.
+    pub commit: String,
+    /// How many commits no branch had before; with none, there is no new branch.
+    pub commits: u64,
+    /// Whether the branch is new.
+    pub is_new: bool,
+}
+
+/// Commits that the host's references lead to, which need not be offered.
+///
+/// # Errors
+/// [`Code::NotFound`] without a repository, and whatever keeps git from working.
+pub fn known_tips(project: &Path, git: &Path) -> Result<Vec<String>, Fault> {
+    let git = Git { program: git };
+    let repository = Repository::find(project, &git)?;
+    let own = OwnGitDir::make(&repository, project, git, &repository.git_dir)?;
+    let mut text = own
+        .run(&["rev-parse", "--verify", "--quiet", "HEAD"], b"")?
+        .stdout;
+    text.extend(
+        own.run(&["for-each-ref", "--format=%(objectname)"], b"")?
+            .stdout,
+    );
+    let mut tips: Vec<String> = String::from_utf8_lossy(&text)
+        .lines()
+        .filter(|line| is_object_name(line))
+        .map(str::to_owned)
+        .collect();
+    tips.sort_unstable();
+    tips.dedup();
+    tips.truncate(MAX_TIPS);
+    Ok(tips)
+}
+
+/// Whether a text is the full name of an object.
+pub fn is_object_name(text: &str) -> bool {
+    matches!(text.len(), 40 | 64)
+        && text
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Makes the branch `branch` of what is offered, or moves it forward.
+///
+/// # Errors
+/// [`Code::Protocol`] when the objects are not sound or not all there, [`Code::Conflict`] when the branch has
+/// commits that the sandbox's has not, or is checked out, [`Code::InvalidArgument`] for a name that git does
+/// not take, and whatever keeps git from working.
+pub fn take_commits(
+    offer: &Offer,
+    project: &Path,
+    git: &Path,
+    branch: &str,
+) -> Result<TakenCommits, Fault> {
+    // TRUST: the sandbox chose it; nothing but the name of an object gets to a command line.
+    if !is_object_name(&offer.commit) {
+        return Err(unsound("the commit has no valid name"));
+    }
+    let git = Git { program: git };
+    let repository = Repository::find(project, &git)?;
+    let own = OwnGitDir::make(&repository, project, git, &repository.git_dir)?;
+    own.line(&["check-ref-format", "--branch", branch], |_| {
+        Fault::failed(
+            Code::InvalidArgument,
+            format!("`{branch}` is not a name for a branch"),
+        )
+        .remedy("choose one like `sandbox/fix`")
+    })?;
+    let incoming = Incoming::make(&own, &repository)?;
+    incoming.check(offer, &repository)?;
+
+    let reference = format!("refs/heads/{branch}");
+    let old = incoming.object(&reference)?;
+    let commits = incoming.count(&offer.commit)?;
+    let taken = |is_new| TakenCommits {
+        commit: offer.commit.clone(),
+        commits,
+        is_new,
+    };
+    match &old {
+        Some(old) if *old == offer.commit => return Ok(taken(false)),
+        Some(old) if !incoming.is_ancestor(old, &offer.commit)? => {
+            return Err(Fault::refused(
+                Code::Conflict,
+                format!("the branch `{branch}` has commits that the sandbox's does not have"),
+            )
+            .remedy(format!(
+                "choose another name with --commits NAME, or remove it with `git branch -D {branch}`"
+            )));
+        }
+        None if commits == 0 => return Ok(taken(false)),
+        Some(_) | None => {}
+    }
+    if let Some(place) = checked_out_at(&repository, &reference) {
+        return Err(Fault::refused(
+            Code::Conflict,
+            format!(
+                "the branch `{branch}` is checked out in {}",
+                place.display()
+            ),
+        )
+        .remedy("choose another name with --commits NAME, and `git merge NAME` then"));
+    }
+    incoming.keep(&repository)?;
+    let zero = "0".repeat(offer.commit.len());
+    let before = old.as_deref().unwrap_or(&zero);
+    let mut update = own.command(&[
+        "update-ref",
+        "--create-reflog",
+        "-m",
+        LOG_MESSAGE,
+        &reference,
+        &offer.commit,
+        before,
+    ]);
+    sign_log(&mut update, &own);
+    let output = own.run_command(&mut update, b"")?;
+    if !output.status.success() {
+        let what = format!("git did not move the branch `{branch}`");
+        return Err(failed(&what, &output.stderr));
+    }
+    Ok(taken(old.is_none()))
+}
+
+/// Who the log of a branch names: the user, where git knows them.
+fn sign_log(update: &mut Command, own: &OwnGitDir<'_>) {
+    let identity = own.identity("GIT_COMMITTER_IDENT").unwrap_or_default();
+    let (name, address) =
+        name_and_address(&identity).unwrap_or((b"glovebox", b"glovebox@localhost"));
+    update
+        .env("GIT_COMMITTER_NAME", OsStr::from_bytes(name))
+        .env("GIT_COMMITTER_EMAIL", OsStr::from_bytes(address));
+}
+
+/// A directory of objects apart from the repository's, within our own git directory.
+struct Incoming<'a> {
+    own: &'a OwnGitDir<'a>,
+    objects: PathBuf,
+    known: PathBuf,
+}
+
+impl<'a> Incoming<'a> {
+    fn make(own: &'a OwnGitDir<'a>, repository: &Repository) -> Result<Self, Fault> {
+        let objects = own.dir().join("incoming");
+        let made = fs::create_dir_all(objects.join("pack"));
+        made.map_err(|error| super::repository::cannot_make(&objects, &error))?;
+        Ok(Self {
+            own,
+            objects,
+            known: repository.common_dir.join("objects"),
+        })
+    }
+
+    fn run(&self, args: &[&str], input: &[u8]) -> Result<Output, Fault> {
+        let mut command = self.own.command(args);
+        command
+            .env("GIT_OBJECT_DIRECTORY", &self.objects)
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(&self.known));
+        self.own.run_command(&mut command, input)
+    }
+
+    /// Takes the objects in, checked, and looks whether the commit and all it needs are there.
+    fn check(&self, offer: &Offer, repository: &Repository) -> Result<(), Fault> {
+        let args = ["index-pack", "--stdin", "--strict", "--fix-thin"];
+        let output = self.run(&args, &offer.pack)?;
+        if !output.status.success() {
+            return Err(unsound(&complaint(&output.stderr)));
+        }
+        let commit = format!("{}^{{commit}}", offer.commit);
+        if self.object(&commit)?.as_deref() != Some(&offer.commit) {
+            return Err(unsound("what is checked out in it is no commit"));
+        }
+        let args = [
+            "rev-list",
+            "--objects",
+            "--quiet",
+            &offer.commit,
+            "--not",
+            "--all",
+        ];
+        let output = self.run(&args, b"")?;
+        if output.status.success() {
+            Ok(())
+        } else if repository.format.is_partial {
+            Err(missing(&output.stderr))
+        } else {
+            Err(unsound(&complaint(&output.stderr)))
+        }
+    }
+
+    /// The object behind a name.
+    fn object(&self, name: &str) -> Result<Option<String>, Fault> {
+        let output = self.run(&["rev-parse", "--verify", "--quiet", name], b"")?;
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok((output.status.success() && is_object_name(&text)).then_some(text))
+    }
+
+    /// How many commits no reference of the host has.
+    fn count(&self, commit: &str) -> Result<u64, Fault> {
+        let output = self.run(&["rev-list", "--count", commit, "--not", "--all"], b"")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.trim()
+            .parse()
+            .map_err(|_| failed("git did not count the commits", &output.stderr))
+    }
+
+    fn is_ancestor(&self, old: &str, new: &str) -> Result<bool, Fault> {
+        let output = self.run(&["merge-base", "--is-ancestor", old, new], b"")?;
+        match output.status.code() {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(failed("git did not compare the branches", &output.stderr)),
+        }
+    }
+
+    /// Moves the objects to the repository's: the index of a pack last, since git looks for that.
+    fn keep(&self, repository: &Repository) -> Result<(), Fault> {
+        let (from, to) = (
+            self.objects.join("pack"),
+            repository.common_dir.join("objects/pack"),
+        );
+        let moved = || -> std::io::Result<()> {
+            fs::create_dir_all(&to)?;
+            let mut names: Vec<_> = fs::read_dir(&from)?
+                .map(|entry| entry.map(|entry| entry.file_name()))
+                .collect::<Result<_, _>>()?;
+            names.sort_by_key(|name| name.as_bytes().ends_with(b".idx"));
+            for name in names {
+                fs::rename(from.join(&name), to.join(&name))?;
+            }
+            Ok(())
+        };
+        moved().map_err(|error| super::repository::cannot_make(&to, &error))
+    }
+}
+
+/// A path as the variable of alternates has it: a list separated by colons, unless it is quoted.
+fn quoted(path: &Path) -> std::ffi::OsString {
+    let mut text = b"\"".to_vec();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'"' | b'\\' => text.extend([b'\\', *byte]),
+            b'\n' => text.extend(b"\\n"),
+            _ => text.push(*byte),
+        }
+    }
+    text.push(b'"');
+    OsStr::from_bytes(&text).to_owned()
+}
+
+/// Where a branch is checked out: in the working tree at hand or another one of the repository.
+fn checked_out_at(repository: &Repository, reference: &str) -> Option<PathBuf> {
+    let wanted = format!("ref: {reference}");
+    let is_there =
+        |git_dir: &Path| pointer(&git_dir.join("HEAD")).is_ok_and(|head| head == wanted.as_bytes());
+    let common = &repository.common_dir;
+    let linked = fs::read_dir(common.join("worktrees")).into_iter().flatten();
+    let linked = linked.filter_map(|entry| Some(entry.ok()?.path()));
+    [repository.git_dir.clone(), common.clone()]
+        .into_iter()
+        .chain(linked)
+        .find(|git_dir| is_there(git_dir))
+}
+
+fn unsound(why: &str) -> Fault {
+    Fault::refused(
+        Code::Protocol,
+        format!("the sandbox's commits are not sound, and nothing was taken: {why}"),
+    )
+    .remedy("look at the repository inside with `git fsck`")
+}
