@@ -90,7 +90,7 @@ fn commits_come_out_as_a_branch_and_move_it_forward() {
         let _ = person
             .line("pull work --commits two..dots")
             .run()
-            .expect_code(2);
+            .expect_code(1);
         let _ = person
             .line("pull work --commits side/track")
             .run()
