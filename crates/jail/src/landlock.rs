@@ -356,6 +356,7 @@ mod tests {
         let policy = Policy {
             read_exec: vec!["/usr".into()],
             read_write: vec!["/tmp".into()],
+            read_write_if_there: vec!["/var/tmp".into(), "/no/such/place".into()],
             devices: vec!["/dev".into(), "/dev/null".into()],
             scope_abstract_sockets: true,
         };
@@ -366,6 +367,26 @@ mod tests {
         }
         let none = Ruleset::build_for(CWD, ResolveFlags::empty(), &policy, 0).unwrap();
         assert!(none.fd.is_none() && none.abi == 0);
+    }
+
+    #[test]
+    fn paths_are_those_of_the_root_that_is_given() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("place")).unwrap();
+        std::os::unix::fs::symlink("/place", dir.path().join("link")).unwrap();
+        let root = fs::File::open(dir.path()).unwrap();
+        let build = |path: &str| {
+            let policy = Policy {
+                read_exec: vec![path.into()],
+                ..Policy::default()
+            };
+            Ruleset::build_in(root.as_fd(), &policy)
+        };
+        if abi_version() > 0 {
+            assert!(build("/place").is_ok() && build("/link").is_ok());
+            // It exists on the host only.
+            assert!(matches!(build("/usr"), Err(Error::Path { .. })));
+        }
     }
 
     #[test]
