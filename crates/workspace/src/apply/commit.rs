@@ -133,7 +133,7 @@ fn note(anchor: &Anchor, staging: &Staging, journal: &Journal) {
         Some((path.clone(), Signature::from(&stat)))
     });
     // Without these, the next pull reports conflicts where there are none, or leaves what it put beside.
-    let _ = advance_contents(&index, contents);
+    let _ = advance_contents(&index, &contents);
     let _ = note_theirs(&index, theirs.collect());
     tell_base(journal, entries);
 }

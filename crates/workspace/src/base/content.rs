@@ -14,8 +14,14 @@ pub(crate) struct BaseContents<'a> {
     project: &'a Path,
     first: Kept,
     pulled: Kept,
-    /// `Some(None)`: the repository cannot be read.
-    blobs: Option<Option<Blobs<'a>>>,
+    repository: Repository<'a>,
+}
+
+/// The object database, as far as it was needed.
+enum Repository<'a> {
+    Unopened,
+    Open(Box<Blobs<'a>>),
+    Unreadable,
 }
 
 impl<'a> BaseContents<'a> {
@@ -26,7 +32,7 @@ impl<'a> BaseContents<'a> {
             project,
             first: Kept::first(&base.index, wanted),
             pulled: Kept::pulled(&base.index, wanted),
-            blobs: None,
+            repository: Repository::Unopened,
         }
     }
 
@@ -41,12 +47,17 @@ impl<'a> BaseContents<'a> {
         }
         let known = self.first.get(path).filter(|known| known.is_clean)?;
         let id = hex(&known.id);
-        let (base, project) = (self.base, self.project);
-        let blobs = self.blobs.get_or_insert_with(|| {
-            let scratch = base.index.parent()?;
-            Blobs::open(project, &base.git, scratch).ok()
-        });
-        blobs.as_mut()?.read(&id, MAX_TEXT_BYTES)
+        if matches!(self.repository, Repository::Unopened) {
+            let scratch = self.base.index.parent()?;
+            self.repository = match Blobs::open(self.project, &self.base.git, scratch) {
+                Ok(blobs) => Repository::Open(Box::new(blobs)),
+                Err(_) => Repository::Unreadable,
+            };
+        }
+        match &mut self.repository {
+            Repository::Open(blobs) => blobs.read(&id, MAX_TEXT_BYTES),
+            Repository::Unopened | Repository::Unreadable => None,
+        }
     }
 
     /// What git knew of a path when the sandbox began; `None` when it did not track it.

@@ -220,6 +220,7 @@ impl<'a> Input<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::process::Command;
     use testkit::{has_program, skip};
 
@@ -270,6 +271,40 @@ mod tests {
                 assert_eq!(look(dir, &index, "x"), Some(false), "{version}");
                 assert_eq!(look(dir, &index, "untracked"), None, "{version}");
             }
+        }
+    }
+
+    /// One entry as versions 2 and 3 have it.
+    fn entry(name: &[u8], flags: u16) -> Vec<u8> {
+        let mut bytes: Vec<u8> = Vec::new();
+        for number in [1_u32, 0, 2, 0, 3, 4, 0o100_644, 5, 6, 7] {
+            bytes.extend(number.to_be_bytes());
+        }
+        bytes.extend([9; 20]);
+        bytes.extend((flags | name.len() as u16).to_be_bytes());
+        bytes.extend(name);
+        bytes.resize((bytes.len() / 8 + 1) * 8, 0);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_fail(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            version in 2_u8..5,
+            id_bytes in prop::sample::select(ID_BYTES.to_vec()),
+        ) {
+            let mut bytes = [b"DIRC\0\0\0", &[version][..], &[0, 0, 0, 2]].concat();
+            bytes.extend(entry(b"a", 0));
+            bytes.extend(entry(b"dir/b", 0));
+            if version < 4 && changes.is_empty() && id_bytes == 20 {
+                prop_assert_eq!(parse(&bytes, id_bytes).map(|found| found.len()), Some(2));
+            }
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let _ = parse(&bytes, id_bytes);
         }
     }
 

@@ -147,7 +147,7 @@ fn read(anchor: &Anchor, path: &RelPath, signature: &Signature) -> Option<Vec<u8
 /// When the note cannot be written.
 pub(crate) fn advance(
     index: &Path,
-    updates: BTreeMap<RelPath, Option<Vec<u8>>>,
+    updates: &BTreeMap<RelPath, Option<Vec<u8>>>,
 ) -> std::result::Result<(), Fault> {
     if updates.is_empty() {
         return Ok(());
@@ -157,7 +157,7 @@ pub(crate) fn advance(
     let mut earlier = Kept::load(file.clone(), |path| !updates.contains_key(path));
     write_atomically(&file, |out| {
         let mut writer = Writer::new(out)?;
-        for (path, content) in &updates {
+        for (path, content) in updates {
             let fits = |content: &&Vec<u8>| content.len() as u64 <= writer.left;
             if let Some(content) = content.as_ref().filter(fits) {
                 writer.put(path, 0, b"", Some(content))?;
@@ -337,7 +337,7 @@ mod tests {
             let owned = updates
                 .iter()
                 .map(|(name, text)| (path(name), text.map(|text| text.as_bytes().to_vec())));
-            advance(&index, owned.collect()).unwrap();
+            advance(&index, &owned.collect()).unwrap();
         };
         note(&[("a", Some("one")), ("b", Some("two")), ("d/c", Some(""))]);
         note(&[("b", None), ("a", Some("three"))]);
@@ -353,7 +353,7 @@ mod tests {
     fn a_record_that_is_cut_off_knows_nothing() {
         let temp = tempfile::tempdir().unwrap();
         let index = temp.path().join("base");
-        advance(&index, [(path("a"), Some(b"one".to_vec()))].into()).unwrap();
+        advance(&index, &[(path("a"), Some(b"one".to_vec()))].into()).unwrap();
         let file = pulled_file(&index);
         let whole = std::fs::read(&file).unwrap();
         for length in 0..whole.len() {

@@ -15,6 +15,7 @@ pub(crate) struct Blobs<'a> {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
+    /// The git directory it works in, if that is of its own.
     _own: Option<OwnGitDir<'a>>,
 }
 
@@ -24,24 +25,16 @@ impl<'a> Blobs<'a> {
         let git = Git { program: git };
         let repository = Repository::find(project, &git)?;
         let own = OwnGitDir::make(&repository, project, git, scratch)?;
-        let mut blobs = Self::start(&own, &repository)?;
-        blobs._own = Some(own);
-        Ok(blobs)
+        let child = launch(&own, &repository)?;
+        Self::of(child, Some(own))
     }
 
     /// Starts it in a git directory that stays until this ends.
     pub(super) fn start(own: &OwnGitDir<'_>, repository: &Repository) -> Result<Self, Fault> {
-        let mut command = own.command(&["cat-file", "--batch"]);
-        command
-            // Alternates may be relative to the real place.
-            .env(
-                "GIT_OBJECT_DIRECTORY",
-                repository.common_dir.join("objects"),
-            )
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut child = own.spawn(&mut command)?;
+        Self::of(launch(own, repository)?, None)
+    }
+
+    fn of(mut child: Child, own: Option<OwnGitDir<'a>>) -> Result<Self, Fault> {
         let input = child.stdin.take();
         let Some(output) = child.stdout.take() else {
             return Err(super::failed("git gave no output", b""));
@@ -50,7 +43,7 @@ impl<'a> Blobs<'a> {
             child,
             input,
             output: BufReader::new(output),
-            _own: None,
+            _own: own,
         })
     }
 
@@ -107,6 +100,20 @@ impl<'a> Blobs<'a> {
         self.output.read_exact(&mut end)?;
         Ok(done)
     }
+}
+
+fn launch(own: &OwnGitDir<'_>, repository: &Repository) -> Result<Child, Fault> {
+    let mut command = own.command(&["cat-file", "--batch"]);
+    command
+        // Alternates may be relative to the real place.
+        .env(
+            "GIT_OBJECT_DIRECTORY",
+            repository.common_dir.join("objects"),
+        )
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    own.spawn(&mut command)
 }
 
 impl Drop for Blobs<'_> {
