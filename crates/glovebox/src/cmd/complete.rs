@@ -145,17 +145,16 @@ fn complete(
             continue;
         }
         if is_verbatim || !word.starts_with('-') || word == "-" {
-            match command
+            let subcommand = command
                 .find_subcommand(word)
-                .filter(|_| typed.is_empty() && !is_verbatim)
-            {
-                Some(found) => command = found,
-                None => {
-                    typed.push(word.clone());
-                    // What follows the first word of a command belongs to that command.
-                    is_verbatim |= positional(command, typed.len() - 1)
-                        .is_some_and(Arg::is_trailing_var_arg_set);
-                }
+                .filter(|_| typed.is_empty() && !is_verbatim);
+            if let Some(found) = subcommand {
+                command = found;
+            } else {
+                typed.push(word.clone());
+                // What follows the first word of a command belongs to that command.
+                is_verbatim |=
+                    positional(command, typed.len() - 1).is_some_and(Arg::is_trailing_var_arg_set);
             }
         } else if word == "--" {
             is_verbatim = true;
@@ -220,7 +219,7 @@ fn complete(
     (part, matching(found, last))
 }
 
-fn flag<'a>(command: &'a Command, is_it: impl Fn(&Arg) -> bool) -> Option<&'a Arg> {
+fn flag(command: &Command, is_it: impl Fn(&Arg) -> bool) -> Option<&Arg> {
     command.get_arguments().find(|arg| is_it(arg))
 }
 

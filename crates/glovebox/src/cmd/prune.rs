@@ -64,7 +64,7 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
         }
         match registry.kill(&entry.name) {
             Ok(_) => {
-                removed.push(json!({ "name": entry.name, "was": entry.state, "bytes": bytes }))
+                removed.push(json!({ "name": entry.name, "was": entry.state, "bytes": bytes }));
             }
             Err(fault) => {
                 if let Some(earlier) = failure.replace(fault.into()) {

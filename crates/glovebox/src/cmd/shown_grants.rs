@@ -4,6 +4,7 @@
 //! state directory remembers, one line per project, the last used one at the end; when it cannot be read or
 //! written the line is said again.
 
+use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -40,11 +41,12 @@ pub(super) fn is_new(state_dir: &Path, project: &Path, line: &str) -> bool {
         known.remove(at);
     }
     let first = (known.len() + 1).saturating_sub(MAX_PROJECTS);
-    let mut fresh: String = known[first..]
-        .iter()
-        .map(|(project, line)| format!("{project} {line}\n"))
-        .collect();
-    fresh.push_str(&format!("{key} {value}\n"));
+    known.push((key.as_str(), value.as_str()));
+    let mut fresh = String::new();
+    for (project, line) in &known[first..] {
+        // Writing into a string cannot fail.
+        let _ = writeln!(fresh, "{project} {line}");
+    }
     // A first run says this before anything else is kept.
     let _ = DirBuilder::new()
         .recursive(true)

@@ -97,21 +97,25 @@ impl TerminalModes {
     }
 
     fn next(&mut self, byte: u8) -> Position {
+        match byte {
+            // CAN and SUB end every sequence, an escape byte begins another.
+            0x18 | 0x1a => return Position::Text,
+            0x1b => return Position::Escape,
+            _ => {}
+        }
         match (self.position, byte) {
-            // CAN and SUB end every sequence.
-            (_, 0x18 | 0x1a) => Position::Text,
-            (_, 0x1b) => Position::Escape,
             (Position::Text, 0x0e | 0x0f) => {
                 self.is_shifted_out = byte == 0x0e;
                 Position::Text
             }
             (Position::String, 0x07) | (Position::Text, _) => Position::Text,
-            (Position::String, _) => Position::String,
+            (Position::String, _) | (Position::Escape, b']' | b'P' | b'X' | b'^' | b'_') => {
+                Position::String
+            }
             (Position::Escape, b'[') => {
                 self.length = 0;
                 Position::Parameters
             }
-            (Position::Escape, b']' | b'P' | b'X' | b'^' | b'_') => Position::String,
             (Position::Escape, b'(') => Position::Charset,
             (Position::Escape, _) => {
                 match byte {
@@ -175,7 +179,7 @@ impl TerminalModes {
             ([b'>', ..], b'm') => self.has_key_modifiers = true,
             (region, b'r') if is_plain => self.has_scroll_region = !region.is_empty(),
             ([style @ .., b' '], b'q') => {
-                self.has_cursor_style = style != b"0" && !style.is_empty()
+                self.has_cursor_style = style != b"0" && !style.is_empty();
             }
             ([b'>', ..], b'u') => self.keyboard_levels = self.keyboard_levels.saturating_add(1),
             ([b'<', count @ ..], b'u') => {
