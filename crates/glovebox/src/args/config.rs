@@ -44,7 +44,7 @@ pub(crate) struct ConfigExplainArgs {
 /// A project, by its directory
 #[derive(Debug, Args)]
 pub(crate) struct ProjectArgs {
-    /// The project [default: the directory you are in]
+    /// The project [default: the one you are in]
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub project: Option<PathBuf>,
 }

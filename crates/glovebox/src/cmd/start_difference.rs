@@ -255,6 +255,7 @@ mod tests {
             spec,
             toolchains: Vec::new(),
             hidden: glovebox_workspace::Hidden::default(),
+            notes: Vec::new(),
         }
     }
 

@@ -26,14 +26,17 @@ const SECRET_KEYS: [&str; 12] = [
 pub(crate) fn without_credentials(text: &[u8]) -> Option<Vec<u8>> {
     let mut result: Vec<u8> = Vec::with_capacity(text.len());
     let mut is_changed = false;
-    for line in logical_lines(text) {
+    let lines = logical_lines(text);
+    // Almost none has one, and looking once is much less work.
+    let may_have_token = has_token(&lines.join(&b'\n'));
+    for line in lines {
         if is_secret_setting(&line) {
             is_changed = true;
             continue;
         }
         let masked = without_users(&line);
         // What is left in it may still be a token, such as one in a path.
-        if has_token(&masked) {
+        if may_have_token && has_token(&masked) {
             is_changed = true;
             continue;
         }

@@ -1,5 +1,8 @@
 //! Secrets by their content: blocks of private keys, and tokens whose issuers gave them a shape of their own.
 
+use memchr::memmem::Finder;
+use std::sync::LazyLock;
+
 /// A token: what it begins with, how many characters follow at least, and which.
 struct Token {
     prefix: &'static str,
@@ -101,8 +104,14 @@ fn blocks(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Whether a text holds a token of a known shape.
 pub(crate) fn has_token(text: &[u8]) -> bool {
-    TOKENS.iter().any(|token| {
-        memchr::memmem::find_iter(text, token.prefix).any(|at| {
+    static PREFIXES: LazyLock<Vec<Finder<'static>>> = LazyLock::new(|| {
+        TOKENS
+            .iter()
+            .map(|token| Finder::new(token.prefix))
+            .collect()
+    });
+    TOKENS.iter().zip(&*PREFIXES).any(|(token, prefix)| {
+        prefix.find_iter(text).any(|at| {
             let is_inside = at.checked_sub(1).is_some_and(|before| word(text[before]));
             let rest = &text[at + token.prefix.len()..];
             let length = rest.iter().take_while(|byte| (token.class)(**byte)).count();
