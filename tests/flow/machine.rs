@@ -127,7 +127,7 @@ fn programs_count_the_processors_they_may_use() {
                 .line(&format!("--quiet run --no-toolchains {options} -- nproc"))
                 .run()
                 .expect_code(0);
-            ran.out().to_owned()
+            ran.out()
         };
         assert_eq!(count("--cpus 1"), "1\n");
         assert_eq!(count("--cpus 0.5"), "1\n");
