@@ -200,7 +200,11 @@ impl Host for Seen<'_> {
         };
         let base = self.base.as_mut();
         let (base, mode) = base.map_or((None, None), |base| {
-            (base.contents.text(path), base.signatures.mode(path))
+            let candidates = [ours.as_slice(), theirs.as_slice()];
+            (
+                base.contents.text_among(path, &candidates),
+                base.signatures.mode(path),
+            )
         });
         let versions = Versions { base, ours, theirs };
         let was_executable = mode.map(|mode| mode & 0o100 != 0);

@@ -5,6 +5,7 @@ use crate::RelPath;
 use crate::apply::BaseFile;
 use crate::branch::Blobs;
 use crate::merge::MAX_TEXT_BYTES;
+use sha1::{Digest as _, Sha1};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -58,6 +59,25 @@ impl<'a> BaseContents<'a> {
             Repository::Open(blobs) => blobs.read(&id, MAX_TEXT_BYTES),
             Repository::Unopened | Repository::Unreadable => None,
         }
+    }
+
+    /// The same, where one of `candidates` may be it: by the name that git had for it, which can still be
+    /// compared when the object database has it no more.
+    pub(crate) fn text_among(&mut self, path: &RelPath, candidates: &[&[u8]]) -> Option<Vec<u8>> {
+        let found = self.text(path);
+        if found.is_some() {
+            return found;
+        }
+        let known = self.first.get(path).filter(|known| known.is_clean)?;
+        let is_it = |content: &&&[u8]| {
+            let head = format!("blob {}\0", content.len());
+            let name = Sha1::new().chain_update(head).chain_update(content);
+            name.finalize().as_slice() == known.id.as_slice()
+        };
+        candidates
+            .iter()
+            .find(is_it)
+            .map(|content| content.to_vec())
     }
 
     /// What git knew of a path when the sandbox began; `None` when it did not track it.

@@ -7,7 +7,7 @@ use super::objects::Blobs;
 use crate::apply::{BaseFile, paths};
 use crate::base::{Base, BaseContents, Signature, hex};
 use crate::beneath::{Anchor, digest};
-use crate::merge::{Versions, is_executable, read_text, read_theirs};
+use crate::merge::{MAX_TEXT_BYTES, Versions, is_executable, read_text, read_theirs};
 use crate::plan::{Leftover, MergedFile};
 use crate::{ChangeSet, Collected, Digest, Host, HostNode, HostState, Node, RelPath, Since};
 use glovebox_proto::Fault;
@@ -184,8 +184,11 @@ impl<'a> CommitTree<'a> {
             HostNode::Present(Node::File {
                 digest: Some(sum), ..
             }) => {
+                let committed = self.blobs.read(&entry.id, MAX_TEXT_BYTES);
+                let candidates = committed.as_deref();
                 let base = self.base.as_mut();
-                let text = base.and_then(|base| base.contents.text(path));
+                let text =
+                    base.and_then(|base| base.contents.text_among(path, candidates.as_slice()));
                 text.is_some_and(|text| blake3::hash(&text).as_bytes() == sum)
             }
             _ => false,
@@ -239,7 +242,7 @@ impl Host for CommitTree<'_> {
         else {
             return Ok(None);
         };
-        let ours = self.blobs.read(&id, crate::merge::MAX_TEXT_BYTES);
+        let ours = self.blobs.read(&id, MAX_TEXT_BYTES);
         let (Some(ours), Some(theirs)) = (ours, read_theirs(self.collected, path, to)?) else {
             return Ok(None);
         };
@@ -248,7 +251,8 @@ impl Host for CommitTree<'_> {
             reader.and_then(|reader| read_text(reader).ok().flatten())
         } else {
             let base = self.base.as_mut();
-            base.and_then(|base| base.contents.text(path))
+            let candidates = [ours.as_slice(), theirs.as_slice()];
+            base.and_then(|base| base.contents.text_among(path, &candidates))
         };
         let mode = self
             .base
