@@ -91,9 +91,9 @@ pub(crate) struct PullArgs {
     pub branch: Option<String>,
     /// Take what was committed inside to this branch of your repository, which is made or moved forward,
     /// and leave your files alone [default: sandbox/NAME]
-    #[arg(long, value_name = "BRANCH", num_args = 0..=1,
+    #[arg(long, value_name = "BRANCH", num_args = 0..=1, default_missing_value = "",
         conflicts_with_all = ["branch", "patch", "force", "merge", "select", "from", "to", "dry_run", "ignored", "exclude", "include"])]
-    pub commits: Option<Option<String>>,
+    pub commits: Option<String>,
     /// Where both sides changed the same lines, take the sandbox's file and keep yours as FILE.orig; do not ask
     #[arg(long)]
     pub force: bool,

@@ -23,11 +23,11 @@ const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// How long git inside may take for one answer.
 const ANSWER_MS: u64 = 300_000;
 
-/// Takes the commits.
+/// Takes the commits to a branch; an empty name stands for the one that the sandbox's name gives.
 pub(super) fn pull(
     cx: &Cx,
     args: &PullArgs,
-    branch: Option<&str>,
+    branch: &str,
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
     let name = name(&args.name)?;
@@ -38,7 +38,10 @@ pub(super) fn pull(
             "pull files with --from and --to",
         ));
     };
-    let branch = branch.map_or_else(|| format!("sandbox/{name}"), str::to_owned);
+    let branch = match branch {
+        "" => format!("sandbox/{name}"),
+        branch => branch.to_owned(),
+    };
     let sandbox = registry.connect(&name).map_err(|fault| {
         if fault.code == Code::SandboxNotRunning {
             let remedy =
@@ -110,7 +113,9 @@ impl Inside<'_> {
         let mut wanted = format!("{commit}\n");
         for tip in String::from_utf8_lossy(&known.stdout).lines() {
             if branch::is_object_name(tip) {
-                wanted.push_str(&format!("^{tip}\n"));
+                wanted.push('^');
+                wanted.push_str(tip);
+                wanted.push('\n');
             }
         }
         let pack = [

@@ -50,7 +50,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     }
     let signals = Signals::take_over()?;
     if let Some(branch) = &args.commits {
-        return super::commits::pull(cx, args, branch.as_deref(), data);
+        return super::commits::pull(cx, args, branch, data);
     }
     let from = match &args.from {
         Some(from) => sync::source(from, sync::standing(cx, &args.name)?.as_ref())?,
@@ -395,7 +395,9 @@ fn again(args: &PullArgs) -> String {
     }
     if let Some(branch) = &args.commits {
         words.push(b"--commits".to_vec());
-        words.extend(branch.clone().map(String::into_bytes));
+        if !branch.is_empty() {
+            words.push(branch.clone().into_bytes());
+        }
     }
     super::shown_command(&words)
 }

@@ -157,9 +157,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         .map(|count| u64::from(count) + GUEST_THREADS);
     skeleton::make_layers(&plan, &place.layers, workspace_mode(&spec, &place))
         .map_err(|error| fault::io("make the layers in", &place.layers, error))?;
-    if let Some(project) = &spec.workspace {
-        prepare::mask_project(&spec, project, &place.layers, facts.is_privileged)?;
-    }
+    prepare::mask_project(&spec, &place.layers, facts.is_privileged)?;
     let prepared_us = started.elapsed().as_micros() as u64;
     stage0
         .hand_over(&plan)

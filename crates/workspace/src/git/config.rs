@@ -62,10 +62,9 @@ pub(crate) fn without_worktree(text: &[u8]) -> Vec<u8> {
 
 /// The last value of a setting of the section `core`, without quotes around it.
 pub(crate) fn value_in_core(text: &[u8], key: &str) -> Option<Vec<u8>> {
-    let settings = core_settings(text).into_iter().flatten();
+    let mut settings = core_settings(text).into_iter().flatten();
     settings
-        .filter(|(name, _)| name == key)
-        .last()
+        .rfind(|(name, _)| name == key)
         .map(|(_, value)| value)
 }
 

@@ -112,7 +112,7 @@ impl Scan {
             return Err(fault);
         }
         let mut found = std::mem::take(&mut queue.found);
-        let depth = |path: &Vec<u8>| path.iter().filter(|byte| **byte == b'/').count();
+        let depth = |path: &Vec<u8>| path.split(|byte| *byte == b'/').count();
         found
             .readable
             .sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.cmp(b)));

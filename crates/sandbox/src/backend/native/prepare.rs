@@ -270,15 +270,13 @@ pub(crate) fn sweep_base(layout: &Layout) {
 }
 
 /// Makes what hides names of the project and shows files of it, and of grants, with other content.
-pub(super) fn mask_project(
-    spec: &Spec,
-    project: &Path,
-    layers: &Path,
-    is_privileged: bool,
-) -> Result<(), Fault> {
+pub(super) fn mask_project(spec: &Spec, layers: &Path, is_privileged: bool) -> Result<(), Fault> {
     let is_layer = spec.workspace_access != WorkspaceAccess::Live;
     let in_workspace: Vec<_> = spec.replaced_in_workspace().collect();
-    if spec.has_mask() && (is_layer || !in_workspace.is_empty()) {
+    if let Some(project) = &spec.workspace
+        && spec.has_mask()
+        && (is_layer || !in_workspace.is_empty())
+    {
         let mask = layers.join(MASK);
         // A live workspace has no layers: names are covered there by mounts.
         let hidden = if is_layer { &spec.hidden[..] } else { &[] };
@@ -288,7 +286,7 @@ pub(super) fn mask_project(
     let in_grants: Vec<_> = spec.replaced_in_grants().collect();
     if !in_grants.is_empty() {
         let dir = layers.join(REPLACED);
-        fs::symlink_metadata(project)
+        fs::symlink_metadata(spec.workspace.as_deref().unwrap_or(layers))
             .and_then(|owner| mask::write_replaced(&dir, &owner, &in_grants, is_privileged))
             .map_err(|error| fault::io("write what is shown in place of files to", &dir, error))?;
     }

@@ -38,7 +38,9 @@ pub(super) fn narrow(spec: &mut SandboxSpec, wish: &Spawn) -> Result<(), Fault> 
             jail.workspace = None;
             jail.workspace_access = WorkspaceAccess::Overlay;
             jail.hidden.clear();
-            jail.replaced.clear();
+            // Files of grants stay as they are shown.
+            jail.replaced.retain(|file| file.path.is_absolute());
+            jail.start_dir.clear();
             jail.protected.clear();
         }
     }
@@ -91,13 +93,20 @@ fn wider(name: &str, has: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use glovebox_sandbox::jail::spec::{Grant, Limits};
+    use glovebox_sandbox::jail::spec::{Grant, Limits, ReplacedFile};
     use proptest::prelude::*;
 
     fn session() -> SandboxSpec {
         let mut spec = SandboxSpec::new(Backend::Native);
         spec.jail.workspace = Some("/project".into());
         spec.jail.hidden = vec![".env".into()];
+        spec.jail.start_dir = "crates/a".into();
+        spec.jail.replaced = [".git/config", "/opt/config"]
+            .map(|path| ReplacedFile {
+                path: path.into(),
+                content: Vec::new(),
+            })
+            .into();
         spec.jail.grants = vec![Grant {
             source: "/opt".into(),
             target: "/opt".into(),
@@ -154,9 +163,12 @@ mod tests {
             if narrow(&mut child, &wish).is_ok() {
                 let (own, child) = (own.jail, child.jail);
                 prop_assert!(child.net == Net::None || own.net == Net::Host);
-                prop_assert_eq!(child.grants, own.grants);
+                prop_assert_eq!(&child.grants, &own.grants);
                 prop_assert!(child.workspace.is_none() || child.workspace == own.workspace);
                 prop_assert!(child.workspace.is_none() || child.hidden == own.hidden);
+                prop_assert!(child.workspace.is_none() || child.replaced == own.replaced);
+                prop_assert!(child.replaced_in_grants().eq(own.replaced_in_grants()));
+                prop_assert!(child.workspace.is_some() || child.start_dir.as_os_str().is_empty());
                 prop_assert!(child.limits.memory_bytes.unwrap() <= 512 << 20);
                 prop_assert!(child.limits.pids.unwrap() <= 64);
             }
