@@ -20,6 +20,7 @@ mod endings;
 mod flood;
 mod forks;
 mod hands;
+mod here;
 mod hidden;
 mod ignored;
 mod interrupted;

@@ -31,7 +31,7 @@ mod units;
 mod usage;
 mod wanted;
 
-use args::{Cli, Command};
+use args::{CheckpointAction, Cli, Command};
 use cmd::Cx;
 use exit::{CommandError, CommandResult, Kind};
 use std::ffi::OsString;
@@ -69,7 +69,10 @@ fn exit_code(error: &CommandError, is_stand_in: bool) -> u8 {
     }
 }
 
-fn dispatch(cx: &Cx, command: Command) -> CommandResult {
+fn dispatch(cx: &Cx, mut command: Command) -> CommandResult {
+    if let Some(code) = settle_name(cx, &mut command)? {
+        return Ok(code);
+    }
     match command {
         Command::Agent(args) => cmd::agent::run(cx, &args),
         Command::Sessions(args) => cmd::sessions::run(cx, &args),
@@ -115,6 +118,26 @@ fn dispatch(cx: &Cx, command: Command) -> CommandResult {
         Command::Commit(args) => Ok(cmd::commit::run(&args)),
         Command::Man(args) => cmd::man::run(&args),
     }
+}
+
+/// Puts the sandbox of the project in the place of one that was not named.
+fn settle_name(cx: &Cx, command: &mut Command) -> Result<Option<u8>, CommandError> {
+    let (name, is_json) = match command {
+        Command::Attach(args) => (&mut args.name, false),
+        Command::Checkpoint(args) => match &mut args.action {
+            Some(CheckpointAction::Delete(args)) => (&mut args.one.name, args.one.json),
+            None => (&mut args.name, args.json),
+        },
+        Command::Checkpoints(args) => (&mut args.name, args.json),
+        Command::Restore(args) => (&mut args.one.name, args.one.json),
+        Command::Fork(args) => (&mut args.name, args.json),
+        Command::Diff(args) => (&mut args.name, args.json),
+        Command::Pull(args) => (&mut args.name, args.json),
+        Command::Logs(args) => (&mut args.name, args.json),
+        Command::Info(args) => (&mut args.name, args.json),
+        _ => return Ok(None),
+    };
+    cmd::here::settle(cx, name, is_json)
 }
 
 /// A panic must not leave the user with a terminal that does not echo.

@@ -6,7 +6,6 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
     long_about = "Keep the files of a named sandbox as they are now, to go back to or to fork from.\n\n\
         It takes the same few milliseconds however much there is, but the sandbox must be \
         idle. The logs of ended jobs stay. While jobs run, --live copies what was written since the last \
@@ -31,9 +30,9 @@ pub(crate) struct CheckpointArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// The sandbox
-    #[arg(value_name = "NAME", required = true)]
-    pub name: Option<String>,
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
+    pub name: String,
 }
 
 /// What can be done with a checkpoint besides making one.
@@ -48,8 +47,8 @@ pub(crate) struct OneCheckpoint {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// The sandbox
-    #[arg(value_name = "NAME")]
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
     pub name: String,
     /// The checkpoint
     #[arg(value_name = "ID")]
@@ -58,6 +57,7 @@ pub(crate) struct OneCheckpoint {
 
 /// Forget a checkpoint; the sandbox and its forks stay as they are
 #[derive(Debug, Args)]
+#[command(allow_missing_positional = true)]
 pub(crate) struct CheckpointDeleteArgs {
     /// Which one.
     #[command(flatten)]
@@ -70,15 +70,18 @@ pub(crate) struct CheckpointsArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// The sandbox
-    #[arg(value_name = "NAME")]
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
     pub name: String,
 }
 
 /// Take a sandbox back to a checkpoint
 #[derive(Debug, Args)]
-#[command(long_about = "Take a sandbox back to a checkpoint.\n\n\
-        What was written since is thrown away, and what runs inside is ended. Later checkpoints stay.")]
+#[command(
+    allow_missing_positional = true,
+    long_about = "Take a sandbox back to a checkpoint.\n\n\
+        What was written since is thrown away, and what runs inside is ended. Later checkpoints stay."
+)]
 pub(crate) struct RestoreArgs {
     /// Which one.
     #[command(flatten)]
@@ -88,6 +91,7 @@ pub(crate) struct RestoreArgs {
 /// Start another sandbox with the files of one
 #[derive(Debug, Args)]
 #[command(
+    allow_missing_positional = true,
     long_about = "Start another sandbox with the files of one.\n\n\
         The two share what was written so far and go their own ways from there. Without --from, a \
         checkpoint of NAME is made first, as `glovebox checkpoint` does.",
@@ -105,8 +109,8 @@ pub(crate) struct ForkArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// The sandbox
-    #[arg(value_name = "NAME")]
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
     pub name: String,
     /// Name of the new one
     #[arg(value_name = "NEW")]

@@ -162,8 +162,8 @@ pub(crate) struct ExecArgs {
     after_help = "Examples:\n  glovebox attach work\n  glovebox attach work --job 3"
 )]
 pub(crate) struct AttachArgs {
-    /// The sandbox
-    #[arg(value_name = "NAME")]
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
     pub name: String,
     /// Follow this job instead of opening a shell
     #[arg(long, value_name = "JOB", value_parser = parse_job)]
@@ -215,8 +215,8 @@ pub(crate) struct LogsArgs {
     /// Write to a terminal exactly what the job wrote, which the terminal then obeys
     #[arg(long, conflicts_with = "json")]
     pub raw: bool,
-    /// The sandbox
-    #[arg(value_name = "NAME")]
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
     pub name: String,
     /// Number of the job
     #[arg(value_name = "JOB", value_parser = parse_job)]
@@ -232,8 +232,8 @@ pub(crate) struct InfoArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// The sandbox
-    #[arg(value_name = "NAME")]
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
     pub name: String,
 }
 

@@ -33,8 +33,8 @@ pub(crate) struct DiffArgs {
     /// Show what the project's ignore rules cover as well, such as `target/`
     #[arg(long)]
     pub ignored: bool,
-    /// The sandbox
-    #[arg(value_name = "NAME")]
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
     pub name: String,
     /// Only these files and directories, relative to where you are in the project
     #[arg(value_name = "PATH")]
@@ -106,8 +106,8 @@ pub(crate) struct PullArgs {
     /// Print the result as JSON, and progress as JSON lines on standard error
     #[arg(long)]
     pub json: bool,
-    /// The sandbox
-    #[arg(value_name = "NAME")]
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
     pub name: String,
 }
 

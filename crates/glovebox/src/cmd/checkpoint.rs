@@ -4,7 +4,7 @@ use super::{Cx, age, run::supervisor};
 use crate::args::{
     CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,
 };
-use crate::exit::{CommandError, CommandResult};
+use crate::exit::CommandResult;
 use crate::render::{self, escape_text, plural};
 use glovebox_sandbox::Checkpoint;
 use serde_json::{Value, json};
@@ -20,13 +20,9 @@ fn facts(checkpoint: &Checkpoint) -> Value {
 
 /// Makes one, or does with one what was asked for.
 pub(crate) fn run(cx: &Cx, args: &CheckpointArgs) -> CommandResult {
-    match (&args.action, &args.name) {
-        (Some(CheckpointAction::Delete(args)), _) => delete(cx, &args.one),
-        (None, Some(name)) => make(cx, args, name),
-        (None, None) => Err(CommandError::usage(
-            "no sandbox was named",
-            "name it, such as `glovebox checkpoint work`",
-        )),
+    match &args.action {
+        Some(CheckpointAction::Delete(args)) => delete(cx, &args.one),
+        None => make(cx, args, &args.name),
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod help;
+pub(crate) mod here;
 mod hidden_note;
 pub(crate) mod info;
 pub(crate) mod init;

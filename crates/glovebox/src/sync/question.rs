@@ -20,13 +20,17 @@ pub(crate) fn is_possible() -> bool {
 
 /// Asks until the answer begins with one of `letters`; `None` when the user interrupts or leaves.
 pub(crate) fn ask(question: &str, letters: &[char], signals: &Signals) -> Option<char> {
+    ask_while(question, letters, || signals.check().is_ok())
+}
+
+fn ask_while(question: &str, letters: &[char], is_wanted: impl Fn() -> bool) -> Option<char> {
     loop {
         {
             let mut stderr = std::io::stderr().lock();
             let _ = write!(stderr, "glovebox: {question} ");
             let _ = stderr.flush();
         }
-        let Some(answer) = line(signals) else {
+        let Some(answer) = line_while(&is_wanted) else {
             say("");
             return None;
         };
@@ -57,22 +61,12 @@ pub(crate) fn words(question: &str, signals: &Signals) -> Option<String> {
 
 /// Asks for yes or no before signals are taken over, so that they end the program as ever.
 pub(crate) fn agree_before_start(question: &str) -> bool {
-    loop {
-        {
-            let mut stderr = std::io::stderr().lock();
-            let _ = write!(stderr, "glovebox: {question} ");
-            let _ = stderr.flush();
-        }
-        let Some(answer) = line_while(|| true) else {
-            say("");
-            return false;
-        };
-        match answer.trim().to_ascii_lowercase().as_str() {
-            "y" | "yes" => return true,
-            "n" | "no" => return false,
-            _ => {}
-        }
-    }
+    choose_before_start(question, &['y', 'n']) == Some('y')
+}
+
+/// Asks until the answer begins with one of `letters`, before signals are taken over; `None` when the user leaves.
+pub(crate) fn choose_before_start(question: &str, letters: &[char]) -> Option<char> {
+    ask_while(question, letters, || true)
 }
 
 /// One line from the terminal, unless the user interrupts.

@@ -1,0 +1,97 @@
+//! Which sandbox `.` means, and a command that names none: the one of the project that the user stands in.
+
+use super::{Cx, age, list::state_word};
+use crate::exit::{CommandError, Kind};
+use crate::render::{self, escape_text};
+use crate::sync::question;
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Entry;
+use serde_json::json;
+use std::cmp::Reverse;
+use std::fmt::Write as _;
+
+/// What is typed, or nothing, for the sandbox of the project.
+const HERE: &str = ".";
+/// Most that one can choose from: the newest.
+const MAX_CHOICES: usize = 9;
+
+/// Puts the name of a sandbox in the place of `.`. `Some` exit code when there is none, and a program was told so.
+///
+/// # Errors
+/// `sandbox-not-found` where there is none, and a wrong usage where there are several and nobody to choose.
+pub(crate) fn settle(
+    cx: &Cx,
+    name: &mut String,
+    is_json: bool,
+) -> Result<Option<u8>, CommandError> {
+    if name != HERE {
+        return Ok(None);
+    }
+    match find(cx) {
+        Ok(found) => {
+            if !is_json {
+                cx.talk.note(format_args!("the sandbox {found}"));
+            }
+            *name = found;
+            Ok(None)
+        }
+        Err(error) if is_json => {
+            render::print(render::failure(&error, &json!({ "name": null })))?;
+            Ok(Some(error.exit_code()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn find(cx: &Cx) -> Result<String, CommandError> {
+    let project = crate::host::project_dir(&cx.host)?;
+    let shown = project.to_string_lossy();
+    let mut found: Vec<Entry> = cx
+        .user_registry()?
+        .list()?
+        .into_iter()
+        .filter(|entry| entry.workspace.as_deref() == Some(&*shown))
+        .collect();
+    found.sort_by_key(|entry| Reverse(entry.created_unix_ms));
+    match found.as_slice() {
+        [] => {
+            let fault = Fault::failed(
+                Code::SandboxNotFound,
+                format!("no sandbox works on {}", cx.short(&project)),
+            );
+            let remedy = "`glovebox list` shows what there is; `glovebox start NAME` makes one";
+            Err(CommandError::new(Kind::NotFound, fault.remedy(remedy)))
+        }
+        [one] => Ok(one.name.to_string()),
+        several => choose(several),
+    }
+}
+
+/// Has the user choose one of several, the newest first.
+fn choose(entries: &[Entry]) -> Result<String, CommandError> {
+    let mut list = String::from("several sandboxes work on this project:");
+    for (number, entry) in entries.iter().take(MAX_CHOICES).enumerate() {
+        let _ = write!(
+            list,
+            "\n  {}  {}  {}, {} old",
+            number + 1,
+            escape_text(entry.name.as_str()),
+            state_word(entry.state),
+            age(entry.created_unix_ms)
+        );
+    }
+    if !question::is_possible() {
+        return Err(CommandError::usage(
+            list,
+            "name the one that is meant; `glovebox list` shows all",
+        ));
+    }
+    let count = entries.len().min(MAX_CHOICES);
+    let digits: Vec<char> = ('1'..='9').take(count).collect();
+    let asked = format!("{list}\nwhich one? [1-{count}]");
+    question::choose_before_start(&asked, &digits)
+        .and_then(|digit| digit.to_digit(10))
+        .and_then(|digit| entries.get(digit as usize - 1))
+        .map(|entry| entry.name.to_string())
+        .ok_or_else(CommandError::interrupted)
+}
