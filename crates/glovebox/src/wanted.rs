@@ -124,7 +124,7 @@ pub(crate) fn wanted(
             jail.env.extend(processors(jail.limits.cpu_millis));
             jail.env.extend(passed.env);
             jail.grants.extend(passed.grants);
-            notes = passed.notes;
+            notes.extend(passed.notes);
             jail.env.extend(
                 toolchains
                     .iter()

@@ -147,6 +147,8 @@ unsafe extern "C" fn attempt(shared: *const Shared) -> ! {
     let shared = unsafe { &*shared };
     let note = |slot: &AtomicI32, answer: i32| slot.store(answer, Ordering::Release);
     if holder::follow(shared.owner) {
+        // First: what is opened from here on must not appear among the descriptors of the one that started us.
+        let own = own_descriptors(shared);
         let uncovered = shared.uncovered as Word;
         note(&shared.answers[0], open(uncovered, c"."));
         note(&shared.answers[1], restrict(shared.ruleset));
@@ -156,7 +158,7 @@ unsafe extern "C" fn attempt(shared: *const Shared) -> ! {
             open(libc::AT_FDCWD as isize as Word, c"/"),
         );
         note(&shared.answers[4], connect(shared));
-        note(&shared.answers[5], own_descriptors(shared));
+        note(&shared.answers[5], own);
     }
     holder::exit()
 }
