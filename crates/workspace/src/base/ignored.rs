@@ -2,16 +2,12 @@
 
 use crate::RelPath;
 use crate::beneath::Anchor;
-use crate::filter::compile;
+use crate::git::ignored::rules_in;
 use ignore::Match;
 use ignore::gitignore::Gitignore;
 use std::collections::HashMap;
-use std::io::Read as _;
 use std::path::Path;
 
-const NAME: &[u8] = b".gitignore";
-/// Longer files are not read.
-const MAX_FILE_BYTES: u64 = 64 << 10;
 /// Directories with rules of their own: more are passed over.
 const MAX_FILES: usize = 1000;
 
@@ -75,22 +71,13 @@ impl<'a> Ignored<'a> {
         })
     }
 
-    // TRUST: bounded, and lines that are no patterns count for nothing.
+    // TRUST: bounded in number here, and in length where they are read.
     fn rules(&mut self, dir: &[u8]) -> Option<Gitignore> {
         if self.files >= MAX_FILES {
             return None;
         }
-        let path = if dir.is_empty() {
-            NAME.to_vec()
-        } else {
-            [dir, b"/", NAME].concat()
-        };
-        let (file, _) = self.anchor.file(&path).ok()?;
+        let rules = rules_in(self.anchor, dir)?;
         self.files += 1;
-        let mut text = Vec::new();
-        file.take(MAX_FILE_BYTES).read_to_end(&mut text).ok()?;
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        compile(&lines).ok()
+        Some(rules)
     }
 }

@@ -16,7 +16,7 @@ use super::ignored::Ignored;
 use super::{Kind, Signature, beside, decode, write_atomically};
 use crate::RelPath;
 use crate::beneath::{Anchor, io};
-use crate::branch::index_of;
+use crate::git::owned_working_tree;
 use glovebox_proto::limits::MAX_PATH_BYTES;
 use glovebox_proto::{Code, Fault};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -65,8 +65,8 @@ pub fn keep(
     };
     let file = kept_file(index);
     let anchor = Anchor::open(project)?;
-    let (git_index, prefix) = match index_of(project) {
-        Some((path, prefix)) => (GitIndex::read(&path), prefix),
+    let (git_index, prefix) = match owned_working_tree(project) {
+        Some((tree, prefix)) => (GitIndex::read(&tree.git_dir), prefix),
         None => (GitIndex::default(), Vec::new()),
     };
     let pushed_unix_ns = i64::try_from(pushed_unix_ns).unwrap_or(i64::MAX);
@@ -369,7 +369,8 @@ mod tests {
         let project = temp.path().join("project");
         std::fs::create_dir_all(project.join("sub/out")).unwrap();
         let write = |name: &str, text: &[u8]| std::fs::write(project.join(name), text).unwrap();
-        write(".gitignore", b"*.log\nout/\n");
+        // A line that is no pattern takes nothing from the others.
+        write(".gitignore", b"*.log\n[z-a]x\n[x\nout/\n");
         write("small", b"text");
         write("x.log", b"ignored");
         write("sub/out/y", b"ignored");

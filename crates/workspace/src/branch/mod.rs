@@ -15,7 +15,6 @@ mod tree;
 
 pub use commits::{Offer, TakenCommits, is_object_name, known_tips, take_commits};
 pub(crate) use objects::Blobs;
-pub(crate) use repository::index_of;
 
 use crate::apply::BaseFile;
 use crate::contents::{changed, unreadable};

@@ -6,10 +6,9 @@
 
 use super::failed;
 use super::git::{Config, Git};
-use crate::git::{common_dir, find_working_tree, pointer};
+use crate::git::{WorkingTree, common_dir, find_working_tree, pointer, with_slash};
 use glovebox_proto::{Code, Fault};
 use std::fs::{self, Metadata};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -75,7 +74,7 @@ impl Repository {
         let project = project
             .canonicalize()
             .map_err(|error| unusable(project, &error.to_string()))?;
-        let crate::git::WorkingTree { top, git_dir } = find_working_tree(&project)
+        let WorkingTree { top, git_dir } = find_working_tree(&project)
             .ok_or_else(|| unusable(&project, "there is none above it"))?;
         let common_dir = common_dir(&git_dir).map_err(|why| unusable(&project, &why))?;
         for part in ["objects", "refs"] {
@@ -89,7 +88,7 @@ impl Repository {
         let head = pointer(&git_dir.join("HEAD"))
             .map_err(|error| unusable(&project, &format!("its HEAD cannot be read: {error}")))?;
         check_owner(&top, &[&git_dir, &common_dir], git)?;
-        let prefix = prefix(&top, &project);
+        let prefix = with_slash(project.strip_prefix(&top).unwrap_or(Path::new("")));
         let mut config = git.list_file(&common_dir.join("config"))?;
         config.extend(git.list_file(&git_dir.join("config.worktree"))?);
         let format = Format::read(&config)?;
@@ -155,25 +154,6 @@ fn identity(config: &Config) -> Vec<(&'static str, String)> {
         .filter_map(|key| Some((key, last(key)?.1.clone())))
         .filter(|(_, value)| value.len() <= MAX_VALUE_BYTES)
         .collect()
-}
-
-/// The index of the repository that a project lies in, and where in the working tree that is: empty, or
-/// ends in a slash. Nothing is run, and nothing but paths is read.
-pub(crate) fn index_of(project: &Path) -> Option<(PathBuf, Vec<u8>)> {
-    let project = project.canonicalize().ok()?;
-    let tree = find_working_tree(&project)?;
-    Some((tree.git_dir.join("index"), prefix(&tree.top, &project)))
-}
-
-fn prefix(top: &Path, project: &Path) -> Vec<u8> {
-    let mut prefix = project
-        .strip_prefix(top)
-        .map(|path| path.as_os_str().as_bytes().to_vec())
-        .unwrap_or_default();
-    if !prefix.is_empty() {
-        prefix.push(b'/');
-    }
-    prefix
 }
 
 /// Refuses a repository of somebody else, unless the user's own configuration names it as safe.

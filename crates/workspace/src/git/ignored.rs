@@ -4,7 +4,9 @@
 //! The rules are those of the project on the host. What a sandbox writes to its own `.gitignore` hides
 //! none of its changes.
 
-use super::{Tracked, common_dir, find_working_tree, git_dir, small_file};
+use super::{
+    Tracked, common_dir, find_working_tree, git_dir, small_file, small_file_in, with_slash,
+};
 use crate::RelPath;
 use crate::beneath::Anchor;
 use glovebox_gitignore::Unsound;
@@ -203,14 +205,7 @@ impl IgnoreRules {
         if let Some(rules) = self.known().files.get(dir) {
             return rules.clone();
         }
-        let path = join(dir, b".gitignore");
-        let read = self.project.file(&path).ok().and_then(|(file, stat)| {
-            let is_short = u64::try_from(stat.st_size).ok()? <= MAX_RULES_BYTES;
-            let mut text = Vec::new();
-            let mut file = std::io::Read::take(file, MAX_RULES_BYTES);
-            std::io::Read::read_to_end(&mut file, &mut text).ok()?;
-            is_short.then(|| Arc::new(rules(&text)))
-        });
+        let read = rules_in(&self.project, dir).map(Arc::new);
         self.known().files.insert(dir.to_vec(), read.clone());
         read
     }
@@ -282,20 +277,18 @@ impl Scope {
     }
 }
 
-fn with_slash(path: &Path) -> Vec<u8> {
-    let mut bytes = path.as_os_str().as_bytes().to_vec();
-    if !bytes.is_empty() {
-        bytes.push(b'/');
-    }
-    bytes
-}
-
 fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() {
         name.to_vec()
     } else {
         [dir, b"/", name].concat()
     }
+}
+
+/// The rules in a directory of a project; `None` when there are none, or too many to be heeded.
+pub(crate) fn rules_in(project: &Anchor, dir: &[u8]) -> Option<Gitignore> {
+    let (text, _) = small_file_in(project, &join(dir, b".gitignore"), MAX_RULES_BYTES)?;
+    Some(rules(&text))
 }
 
 /// Reads rules as git does: a line that is no pattern is passed over.

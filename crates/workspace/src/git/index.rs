@@ -1,103 +1,200 @@
-//! Names in a git index (`gitformat-index(5)`), versions 2 to 4, SHA-1 and SHA-256.
+//! The entries of a git index (`gitformat-index(5)`), versions 2 to 4, SHA-1 and SHA-256.
 //!
-//! In: the bytes of the file. Out: the names, sorted. An index that is split over two files, or that is
-//! damaged, is an error; its caller then takes nothing for tracked.
+//! In: the bytes of the file, which no program reads for it. Out: whatever its reader makes of the entries,
+//! such as the sorted names ([`Index`]). An index that is split over two files, or that is damaged, is none:
+//! its reader then takes nothing for tracked.
 
-/// Bytes of the header.
-const HEADER_BYTES: usize = 12;
-/// Bytes of an entry before its object name.
-const STAT_BYTES: usize = 40;
+/// Longest index that is read, in bytes: several million files, four times that of the largest known
+/// repositories.
+pub(crate) const MAX_BYTES: u64 = 256 << 20;
+/// Most bytes of all names together: version 4 writes what a name has in common with the one before it
+/// only once.
+const MAX_TEXT_BYTES: usize = 512 << 20;
 /// Bytes of an object name: SHA-1, SHA-256.
-const HASH_BYTES: [usize; 2] = [20, 32];
+const ID_BYTES: [usize; 2] = [20, 32];
+/// The flag for a file that git was told to take for unchanged.
+const ASSUMED: u16 = 0x8000;
 /// The flag for two more bytes of flags.
 const EXTENDED: u16 = 0x4000;
+/// The part of the flags that tells the side of a conflict.
+const STAGE: u16 = 0x3000;
 /// The part of the flags that holds the length of the name, as far as it fits.
 const NAME_MASK: u16 = 0x0fff;
+
+/// What an index says about one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    /// The path from the top of the working tree.
+    pub(crate) name: &'a [u8],
+    /// Name of the content.
+    pub(crate) id: &'a [u8],
+    /// Type and permissions.
+    pub(crate) mode: u32,
+    /// The attributes of the file when git last looked at it: seconds and nanoseconds, and the lower bits of
+    /// what is longer.
+    pub(crate) ctime: (u32, u32),
+    pub(crate) mtime: (u32, u32),
+    pub(crate) ino: u32,
+    pub(crate) size: u32,
+    flags: u16,
+}
+
+impl Entry<'_> {
+    /// Whether git was told to take the file for unchanged, without looking.
+    pub(crate) fn is_assumed(&self) -> bool {
+        self.flags & ASSUMED != 0
+    }
+
+    /// Which side of a conflict it is; 0 when there is none.
+    pub(crate) fn stage(&self) -> u16 {
+        (self.flags & STAGE) >> 12
+    }
+}
+
+/// Reads an index, adding each of its entries to `T`; `None` when it is none that can be read.
+pub(crate) fn read<T: Default>(bytes: &[u8], add: impl Fn(&mut T, &Entry<'_>)) -> Option<T> {
+    // Nothing in it says how long object names are.
+    ID_BYTES.into_iter().find_map(|id_bytes| {
+        let mut made = T::default();
+        walk(bytes, id_bytes, |entry| add(&mut made, entry))?;
+        Some(made)
+    })
+}
+
+/// Visits the entries. When the answer is `None`, what was visited means nothing.
+// TRUST: a project may come with a repository that others made. Every length is checked against what is
+// there; nothing is allocated for a count alone; all names together are bounded by `MAX_TEXT_BYTES`.
+fn walk(bytes: &[u8], id_bytes: usize, mut visit: impl FnMut(&Entry<'_>)) -> Option<()> {
+    let (bytes, _digest) = bytes.split_at_checked(bytes.len().checked_sub(id_bytes)?)?;
+    let mut input = Input { bytes, at: 0 };
+    if input.take(4)? != b"DIRC" {
+        return None;
+    }
+    let version = input.number()?;
+    if !(2..=4).contains(&version) {
+        return None;
+    }
+    let mut text_bytes = 0;
+    let mut name: Vec<u8> = Vec::new();
+    for _ in 0..input.number()? {
+        let start = input.at;
+        let ctime = (input.number()?, input.number()?);
+        let mtime = (input.number()?, input.number()?);
+        let _device = input.number()?;
+        let ino = input.number()?;
+        let mode = input.number()?;
+        let _owner = (input.number()?, input.number()?);
+        let size = input.number()?;
+        let id = input.take(id_bytes)?;
+        let flags = input.short()?;
+        if flags & EXTENDED != 0 {
+            if version == 2 {
+                return None;
+            }
+            input.short()?;
+        }
+        let dropped = if version == 4 {
+            input.offset()?
+        } else {
+            name.len()
+        };
+        name.truncate(name.len().checked_sub(dropped)?);
+        name.extend_from_slice(input.until_nul()?);
+        if version < 4 {
+            // The NUL is one of up to eight that fill the entry.
+            let used = input.at - start - 1;
+            input.take((used / 8 + 1) * 8 - used - 1)?;
+        }
+        let stated = usize::from(flags & NAME_MASK);
+        text_bytes += name.len();
+        if name.is_empty()
+            || stated != name.len().min(usize::from(NAME_MASK))
+            || text_bytes > MAX_TEXT_BYTES
+        {
+            return None;
+        }
+        visit(&Entry {
+            name: &name,
+            id,
+            mode,
+            ctime,
+            mtime,
+            ino,
+            size,
+            flags,
+        });
+    }
+    // Extensions reach to the digest, or the length of object names was guessed wrong.
+    while input.at < bytes.len() {
+        // A split index holds a part of the names only.
+        if input.take(4)? == b"link" {
+            return None;
+        }
+        let length = input.number()?;
+        input.take(length as usize)?;
+    }
+    Some(())
+}
+
+struct Input<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Input<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let found = self.bytes.get(self.at..self.at.checked_add(count)?)?;
+        self.at += count;
+        Some(found)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        Some(u32::from_be_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn short(&mut self) -> Option<u16> {
+        Some(u16::from_be_bytes(self.take(2)?.try_into().ok()?))
+    }
+
+    /// A number in as many bytes as it needs, as in offsets of packs.
+    fn offset(&mut self) -> Option<usize> {
+        let mut byte = self.take(1)?[0];
+        let mut value = usize::from(byte & 0x7f);
+        while byte & 0x80 != 0 {
+            byte = self.take(1)?[0];
+            value = value.checked_add(1)?.checked_mul(128)? | usize::from(byte & 0x7f);
+        }
+        Some(value)
+    }
+
+    fn until_nul(&mut self) -> Option<&'a [u8]> {
+        let rest = self.bytes.get(self.at..)?;
+        let length = rest.iter().position(|byte| *byte == 0)?;
+        self.at += length + 1;
+        Some(&rest[..length])
+    }
+}
 
 /// Names of an index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     text: Vec<u8>,
-    /// Begin and end in `text`, sorted by name.
+    /// Begin and end in `text`, sorted by name. `MAX_TEXT_BYTES` fits.
     spans: Vec<(u32, u32)>,
 }
 
 impl Index {
     /// Reads an index; `None` when it is none that can be read.
-    // TRUST: every length is checked against what is there; the result is no longer than the input,
-    // but for names of version 4, which are bounded by `MAX_TEXT_BYTES`.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        HASH_BYTES
-            .into_iter()
-            .find_map(|hash_bytes| Self::parse_with(bytes, hash_bytes))
-    }
-
-    fn parse_with(bytes: &[u8], hash_bytes: usize) -> Option<Self> {
-        /// Most bytes of all names together.
-        const MAX_TEXT_BYTES: usize = 512 << 20;
-        let (signature, version, count) = (bytes.get(..4)?, number(bytes, 4)?, number(bytes, 8)?);
-        let end = bytes.len().checked_sub(hash_bytes)?;
-        if signature != b"DIRC" || !(2..=4).contains(&version) {
-            return None;
-        }
-        let mut index = Self::default();
-        let mut at = HEADER_BYTES;
-        let mut is_sorted = true;
-        let mut last: Vec<u8> = Vec::new();
-        for _ in 0..count {
-            let flags_at = at + STAT_BYTES + hash_bytes;
-            let flags = u16::from_be_bytes(bytes.get(flags_at..flags_at + 2)?.try_into().ok()?);
-            let is_extended = version >= 3 && flags & EXTENDED != 0;
-            let mut name_at = flags_at + 2 + if is_extended { 2 } else { 0 };
-            let kept = if version == 4 {
-                let (dropped, next) = offset(bytes, name_at)?;
-                name_at = next;
-                last.len().checked_sub(dropped)?
-            } else {
-                0
-            };
-            let rest = bytes.get(name_at..end)?;
-            let length = rest.iter().position(|byte| *byte == 0)?;
-            let name = [&last[..kept], &rest[..length]].concat();
-            let told = usize::from(flags & NAME_MASK);
-            if told != name.len().min(usize::from(NAME_MASK)) {
-                return None;
-            }
-            at = if version == 4 {
-                name_at + length + 1
-            } else {
-                at + ((name_at - at + length + 8) & !7)
-            };
-            is_sorted &= last <= name;
+        let mut index: Self = read(bytes, |index: &mut Self, entry| {
             let begin = index.text.len();
-            if begin + name.len() > MAX_TEXT_BYTES {
-                return None;
-            }
-            index.text.extend_from_slice(&name);
-            index
-                .spans
-                .push((begin as u32, (begin + name.len()) as u32));
-            last = name;
-        }
-        // Extensions reach to the digest, or the length of object names was guessed wrong.
-        while at < end {
-            // A split index holds a part of the names only.
-            if bytes.get(at..at + 4)? == b"link" {
-                return None;
-            }
-            at = at
-                .checked_add(8)?
-                .checked_add(number(bytes, at + 4)? as usize)?;
-        }
-        if at != end {
-            return None;
-        }
-        if !is_sorted {
-            let text = &index.text;
-            index.spans.sort_by(|a, b| {
-                text[a.0 as usize..a.1 as usize].cmp(&text[b.0 as usize..b.1 as usize])
-            });
-        }
+            index.text.extend_from_slice(entry.name);
+            index.spans.push((begin as u32, index.text.len() as u32));
+        })?;
+        let text = &index.text;
+        let name = |span: &(u32, u32)| &text[span.0 as usize..span.1 as usize];
+        // It is sorted already, unless its writer was not git.
+        index.spans.sort_by(|a, b| name(a).cmp(name(b)));
         Some(index)
     }
 
@@ -124,33 +221,16 @@ impl Index {
             .is_some_and(|span| self.name(*span).starts_with(&prefix))
     }
 
-    /// All names.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.spans.iter().map(|span| self.name(*span))
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.spans.is_empty()
     }
-}
-
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_be_bytes(bytes.try_into().ok()?))
-}
-
-/// A number as version 4 writes it, and where the next byte is.
-fn offset(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
-    let mut byte = *bytes.get(at)?;
-    let mut value = usize::from(byte & 0x7f);
-    while byte & 0x80 != 0 {
-        at += 1;
-        byte = *bytes.get(at)?;
-        value = value.checked_add(1)?.checked_mul(128)?;
-        value |= usize::from(byte & 0x7f);
-    }
-    Some((value, at + 1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::path::Path;
     use std::process::Command;
     use testkit::{has_program, skip};
@@ -160,15 +240,25 @@ mod tests {
             .args(args)
             .current_dir(dir)
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_SYSTEM", "/dev/null")
             .output()
             .unwrap();
         assert!(output.status.success(), "{args:?}: {output:?}");
         output.stdout
     }
 
-    /// The names that `git ls-files` tells, in every version and both hashes, with odd and long names.
+    /// The entries as `git ls-files --stage -z` writes them.
+    fn list(bytes: &[u8]) -> Option<Vec<u8>> {
+        read(bytes, |list: &mut Vec<u8>, entry| {
+            let id = crate::base::hex(entry.id);
+            list.extend(format!("{:06o} {id} {}\t", entry.mode, entry.stage()).bytes());
+            list.extend([entry.name, b"\0"].concat());
+        })
+    }
+
+    /// The entries that `git ls-files` tells, in every version and both hashes, with odd and long names.
     #[test]
-    fn names_are_those_that_git_tells() {
+    fn entries_are_those_that_git_tells() {
         if !has_program("git") {
             skip!("needs git");
         }
@@ -202,14 +292,17 @@ mod tests {
             );
             std::fs::write(temp.path().join("later"), "").unwrap();
             git(temp.path(), &["add", "--intent-to-add", "later"]);
-            let told = git(temp.path(), &["ls-files", "-z"]);
-            let mut told: Vec<&[u8]> = told.split(|byte| *byte == 0).collect();
-            assert_eq!(told.pop(), Some(&b""[..]));
+            git(temp.path(), &["update-index", "--assume-unchanged", "a-b"]);
+            let told = git(temp.path(), &["ls-files", "--stage", "-z"]);
             for version in ["2", "3", "4"] {
                 git(temp.path(), &["update-index", "--index-version", version]);
                 let bytes = std::fs::read(temp.path().join(".git/index")).unwrap();
+                assert_eq!(list(&bytes).as_ref(), Some(&told), "{hash} {version}");
+                let assumed = read(&bytes, |assumed: &mut Vec<Vec<u8>>, entry| {
+                    assumed.extend(entry.is_assumed().then(|| entry.name.to_vec()));
+                });
+                assert_eq!(assumed.unwrap(), [b"a-b"], "{hash} {version}");
                 let index = Index::parse(&bytes).unwrap();
-                assert_eq!(index.names().collect::<Vec<_>>(), told, "{hash} {version}");
                 assert!(index.contains(b"many/7") && !index.contains(b"many"));
                 assert!(index.has_below(b"many") && index.has_below(b"d"));
                 assert!(!index.has_below(b"man") && !index.has_below(b"a"));
@@ -227,6 +320,77 @@ mod tests {
             git(temp.path(), &["update-index", "--split-index"]);
             let bytes = std::fs::read(temp.path().join(".git/index")).unwrap();
             assert_eq!(Index::parse(&bytes), None);
+        }
+    }
+
+    /// One entry as versions 2 and 3 have it.
+    fn entry(name: &[u8], flags: u16) -> Vec<u8> {
+        let mut bytes: Vec<u8> = Vec::new();
+        for number in [1_u32, 0, 2, 0, 3, 4, 0o100_644, 5, 6, 7] {
+            bytes.extend(number.to_be_bytes());
+        }
+        bytes.extend([9; 20]);
+        bytes.extend((flags | name.len() as u16).to_be_bytes());
+        bytes.extend(name);
+        bytes.resize((bytes.len() / 8 + 1) * 8, 0);
+        bytes
+    }
+
+    /// An index with these entries.
+    fn index(version: u8, entries: &[Vec<u8>]) -> Vec<u8> {
+        let count = entries.len() as u8;
+        let head = [b"DIRC\0\0\0", &[version, 0, 0, 0, count][..]].concat();
+        [head, entries.concat(), vec![0; 20]].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_fail(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            version in 2_u8..5,
+            id_bytes in prop::sample::select(ID_BYTES.to_vec()),
+        ) {
+            let mut bytes = index(version, &[entry(b"a", 0), entry(b"dir/b", 0)]);
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let _ = walk(&bytes, id_bytes, |_| ());
+        }
+    }
+
+    #[test]
+    fn what_is_no_index_has_no_entries() {
+        let names = |bytes: &[u8]| {
+            let found = Index::parse(bytes)?;
+            let names = found.spans.iter().map(|span| found.name(*span).to_vec());
+            Some(names.collect::<Vec<_>>())
+        };
+        let (a, b) = (entry(b"a", 0), entry(b"dir/b", 0));
+        let sorted = Some(vec![b"a".to_vec(), b"dir/b".to_vec()]);
+        assert_eq!(names(&index(2, &[a.clone(), b.clone()])), sorted);
+        assert_eq!(names(&index(3, &[b, a])), sorted);
+        // More flags are in front of the name since version 3.
+        let mut extended = entry(b"\0\0a", EXTENDED);
+        extended[61] = 1;
+        let of_version = |version| names(&index(version, std::slice::from_ref(&extended)));
+        assert_eq!(of_version(3), Some(vec![b"a".to_vec()]));
+        assert_eq!(of_version(2), None);
+        let mut short = entry(b"abc", 0);
+        short[61] = 2;
+        for odd in [entry(b"", 0), short, entry(b"a", NAME_MASK)] {
+            assert_eq!(
+                names(&index(2, std::slice::from_ref(&odd))),
+                None,
+                "{odd:?}"
+            );
+        }
+
+        let mut bytes = b"DIRC\0\0\0\x02\xff\xff\xff\xff".to_vec();
+        assert_eq!(names(&bytes), None);
+        bytes.extend([0; 200]);
+        for cut in 0..=bytes.len() {
+            assert_eq!(names(&bytes[..cut]), None);
         }
     }
 }

@@ -14,9 +14,10 @@ pub use outside::{OutsideRepository, ShownGitDir, find_outside};
 pub(crate) use tracked::Tracked;
 
 use crate::beneath::Anchor;
+use rustix::fs::Stat;
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,29 @@ pub fn find_working_tree(dir: &Path) -> Option<WorkingTree> {
                 top: top.to_owned(),
             })
         })
+}
+
+/// The working tree that a project lies in, and where in it that is: empty, or ends in a slash. One whose
+/// top lies above the project counts only when it belongs to whom the project belongs: whoever can write to
+/// `/tmp` decides nothing about what lies in it.
+pub(crate) fn owned_working_tree(project: &Path) -> Option<(WorkingTree, Vec<u8>)> {
+    let project = project.canonicalize().ok()?;
+    let tree = find_working_tree(&project)?;
+    let owner = |path: &Path| fs::metadata(path).map(|meta| meta.uid()).ok();
+    if tree.top != project && owner(&tree.top) != owner(&project) {
+        return None;
+    }
+    let prefix = with_slash(project.strip_prefix(&tree.top).ok()?);
+    Some((tree, prefix))
+}
+
+/// A directory as names in it begin: empty, or ending in a slash.
+pub(crate) fn with_slash(dir: &Path) -> Vec<u8> {
+    let mut bytes = dir.as_os_str().as_bytes().to_vec();
+    if !bytes.is_empty() {
+        bytes.push(b'/');
+    }
+    bytes
 }
 
 /// The git directory of a working tree whose top is `dir`.
@@ -103,12 +127,49 @@ fn path_of(bytes: &[u8]) -> PathBuf {
 /// A regular file of at most `max_bytes` in a directory; `None` when there is none, it is longer, or it
 /// cannot be read.
 pub(crate) fn small_file(dir: &Path, name: &str, max_bytes: u64) -> Option<Vec<u8>> {
-    let (file, stat) = Anchor::open(dir).ok()?.file(name.as_bytes()).ok()?;
+    let (content, _) = small_file_in(&Anchor::open(dir).ok()?, name.as_bytes(), max_bytes)?;
+    Some(content)
+}
+
+/// The same beneath an anchor, with the file's attributes.
+pub(crate) fn small_file_in(
+    anchor: &Anchor,
+    path: &[u8],
+    max_bytes: u64,
+) -> Option<(Vec<u8>, Stat)> {
+    let (file, stat) = anchor.file(path).ok()?;
     let size = u64::try_from(stat.st_size).ok()?;
     if size > max_bytes {
         return None;
     }
     let mut content = Vec::with_capacity(size as usize);
     file.take(max_bytes + 1).read_to_end(&mut content).ok()?;
-    (content.len() as u64 <= max_bytes).then_some(content)
+    (content.len() as u64 <= max_bytes).then_some((content, stat))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::{is_root, skip};
+
+    #[test]
+    fn a_working_tree_above_counts_when_its_owner_is_the_same() {
+        let temp = tempfile::tempdir().unwrap();
+        let top = temp.path().canonicalize().unwrap();
+        let project = top.join("a/b");
+        fs::create_dir_all(&project).unwrap();
+        fs::create_dir(top.join(".git")).unwrap();
+        fs::write(top.join(".git/HEAD"), "").unwrap();
+        let prefix = |dir: &Path| owned_working_tree(dir).map(|(_, prefix)| prefix);
+        assert_eq!(prefix(&top), Some(Vec::new()));
+        assert_eq!(prefix(&project), Some(b"a/b/".to_vec()));
+        if !is_root() {
+            skip!("needs root, to give a directory away");
+        }
+        std::os::unix::fs::chown(&project, Some(65534), None).unwrap();
+        assert_eq!(prefix(&project), None);
+        std::os::unix::fs::chown(&top, Some(65534), None).unwrap();
+        assert_eq!(prefix(&top), Some(Vec::new()));
+        assert_eq!(prefix(&project), Some(b"a/b/".to_vec()));
+    }
 }

@@ -1,14 +1,10 @@
 //! Which files of a project are tracked: those in the index of the repository they lie in.
 
-use super::index::Index;
-use super::{git_dir, small_file};
+use super::index::{self, Index};
+use super::{git_dir, owned_working_tree, small_file};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-
-/// Longest index that is read, in bytes: several million files.
-const MAX_INDEX_BYTES: u64 = 256 << 20;
 
 /// The indexes of the repositories in a project.
 #[derive(Debug, Default)]
@@ -57,7 +53,7 @@ impl Tracked {
             || self
                 .parts
                 .iter()
-                .any(|part| is_below(&part.dir, dir) && part.index.names().next().is_some())
+                .any(|part| is_below(&part.dir, dir) && !part.index.is_empty())
     }
 
     /// The repository that a path lies in, and the path's name there.
@@ -79,24 +75,9 @@ fn is_below(path: &[u8], dir: &[u8]) -> bool {
         .is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
-/// The repository that the project itself lies in. One above it counts only when it belongs to whom the
-/// project belongs: whoever can write to `/tmp` decides nothing about what lies in it.
+/// The repository that the project itself lies in.
 fn outermost(project: &Path) -> Option<Part> {
-    let project = project.canonicalize().ok()?;
-    let tree = super::find_working_tree(&project)?;
-    let owner = |path: &Path| std::fs::metadata(path).map(|meta| meta.uid()).ok();
-    if tree.top != project && owner(&tree.top) != owner(&project) {
-        return None;
-    }
-    let mut prefix = project
-        .strip_prefix(&tree.top)
-        .ok()?
-        .as_os_str()
-        .as_bytes()
-        .to_vec();
-    if !prefix.is_empty() {
-        prefix.push(b'/');
-    }
+    let (tree, prefix) = owned_working_tree(project)?;
     Some(Part {
         dir: Vec::new(),
         prefix,
@@ -106,7 +87,7 @@ fn outermost(project: &Path) -> Option<Part> {
 
 fn read_index(git_dir: Option<&Path>) -> Index {
     git_dir
-        .and_then(|dir| small_file(dir, "index", MAX_INDEX_BYTES))
+        .and_then(|dir| small_file(dir, "index", index::MAX_BYTES))
         .and_then(|bytes| Index::parse(&bytes))
         .unwrap_or_default()
 }
