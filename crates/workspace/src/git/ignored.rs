@@ -5,7 +5,8 @@
 //! none of its changes.
 
 use super::{
-    Tracked, common_dir, find_working_tree, git_dir, small_file, small_file_in, with_slash,
+    Tracked, common_dir, git_dir, owned_working_tree, path_of, small_file, small_file_in,
+    with_slash,
 };
 use crate::RelPath;
 use crate::beneath::Anchor;
@@ -252,21 +253,15 @@ impl Scope {
             above: Vec::new(),
             prefix: Vec::new(),
         };
-        let real = dir.canonicalize().ok();
-        let Some((real, tree)) = real.and_then(|real| {
-            let tree = find_working_tree(&real)?;
-            Some((real, tree))
-        }) else {
+        let Some((tree, prefix)) = owned_working_tree(dir) else {
             return scope;
         };
         let exclude = git_dir(&tree.top)
             .and_then(|git_dir| common_dir(&git_dir).ok())
             .and_then(|dir| small_file(&dir.join("info"), "exclude", MAX_RULES_BYTES));
         scope.exclude = rules(&exclude.unwrap_or_default());
-        let Ok(below) = real.strip_prefix(&tree.top) else {
-            return scope;
-        };
-        scope.prefix = with_slash(below);
+        let below = path_of(prefix.strip_suffix(b"/").unwrap_or_default());
+        scope.prefix = prefix;
         let above: Vec<PathBuf> = below.ancestors().skip(1).map(Path::to_owned).collect();
         for dir in above {
             if let Some(text) = small_file(&tree.top.join(&dir), ".gitignore", MAX_RULES_BYTES) {
@@ -404,6 +399,29 @@ mod tests {
             let is_out = is_out || name == "c.log";
             assert_eq!(below.leaves_out(&path(name), false), is_out, "{name}");
         }
+    }
+
+    #[test]
+    fn rules_of_somebody_elses_repository_above_do_not_count() {
+        let temp = tempfile::tempdir().unwrap();
+        let project = temp.path().join("deep");
+        fs::create_dir(&project).unwrap();
+        git(temp.path(), &["init", "-q"], "");
+        fs::write(temp.path().join(".gitignore"), "*.log\n").unwrap();
+        fs::write(temp.path().join(".git/info/exclude"), "*.tmp\n").unwrap();
+        let left_out = || {
+            let rules = IgnoreRules::read(&project, None).unwrap();
+            ["a.log", "a.tmp"].map(|name| {
+                let path = RelPath::new(name.as_bytes().to_vec()).unwrap();
+                rules.leaves_out(&path, false)
+            })
+        };
+        assert_eq!(left_out(), [true; 2]);
+        if !testkit::is_root() {
+            testkit::skip!("needs root, to give a directory away");
+        }
+        std::os::unix::fs::chown(&project, Some(65534), None).unwrap();
+        assert_eq!(left_out(), [false; 2]);
     }
 
     #[test]
