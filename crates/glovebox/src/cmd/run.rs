@@ -107,12 +107,11 @@ pub(super) fn run_command(
     }
     signals.check()?;
 
-    let ended = match &mut captured {
-        Some(captured) => captured.carry(&sandbox, exec, &signals),
-        None => {
-            let is_tty = args.tty || (!args.no_tty && session::is_interactive());
-            stand_in(&sandbox, exec, is_tty, &signals)
-        }
+    let ended = if let Some(captured) = &mut captured {
+        captured.carry(&sandbox, exec, &signals)
+    } else {
+        let is_tty = args.tty || (!args.no_tty && session::is_interactive());
+        stand_in(&sandbox, exec, is_tty, &signals)
     };
     // Whatever was not written down by now is done without.
     drop(index);
