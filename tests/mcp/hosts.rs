@@ -4,7 +4,7 @@
 use crate::clients::command;
 use serde_json::{Value, json};
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use testkit::{Asked, ModelServer, Person, Step, installed, wait_until};
 
@@ -51,7 +51,7 @@ struct Host {
     /// What stands in a request once for each result.
     result: &'static str,
     /// Its settings, and the command that gives it a task.
-    prepare: fn(&Person, &str, PathBuf) -> Command,
+    prepare: fn(&Person, &str, &Path) -> Command,
 }
 
 /// How the server is started: waits are short, so that one of them is over.
@@ -63,12 +63,12 @@ fn server(person: &Person) -> (String, Value) {
 
 const ARGS: [&str; 3] = ["mcp", "--max-wait", "2s"];
 
-fn claude(person: &Person, url: &str, program: PathBuf) -> Command {
+fn claude(person: &Person, url: &str, program: &Path) -> Command {
     let (glovebox, env) = server(person);
     let settings =
         json!({ "mcpServers": { "glovebox": { "command": glovebox, "args": ARGS, "env": env } } });
     let settings = person.write("home/mcp.json", settings.to_string());
-    let mut command = command(person, &program);
+    let mut command = command(person, program);
     command
         .env("ANTHROPIC_BASE_URL", url)
         .env("ANTHROPIC_API_KEY", "sk-scripted")
@@ -84,7 +84,7 @@ fn claude(person: &Person, url: &str, program: PathBuf) -> Command {
     command
 }
 
-fn codex(person: &Person, url: &str, program: PathBuf) -> Command {
+fn codex(person: &Person, url: &str, program: &Path) -> Command {
     let (glovebox, env) = server(person);
     let state = env["GLOVEBOX_STATE"].as_str().unwrap();
     let settings = format!(
@@ -94,7 +94,7 @@ fn codex(person: &Person, url: &str, program: PathBuf) -> Command {
          startup_timeout_sec = 60\nenv = {{ GLOVEBOX_STATE = \"{state}\" }}\n"
     );
     person.write("home/.codex/config.toml", settings);
-    let mut command = command(person, &program);
+    let mut command = command(person, program);
     command.args([
         "exec",
         "--skip-git-repo-check",
@@ -104,7 +104,7 @@ fn codex(person: &Person, url: &str, program: PathBuf) -> Command {
     command
 }
 
-fn gemini(person: &Person, url: &str, program: PathBuf) -> Command {
+fn gemini(person: &Person, url: &str, program: &Path) -> Command {
     let (glovebox, env) = server(person);
     let settings = json!({
         "mcpServers": { "glovebox": { "command": glovebox, "args": ARGS, "env": env, "trust": true } },
@@ -112,7 +112,7 @@ fn gemini(person: &Person, url: &str, program: PathBuf) -> Command {
         "privacy": { "usageStatisticsEnabled": false },
     });
     person.write("home/.gemini/settings.json", settings.to_string());
-    let mut command = command(person, &program);
+    let mut command = command(person, program);
     command
         .env("GEMINI_API_KEY", "scripted")
         .env("GOOGLE_GEMINI_BASE_URL", url)
@@ -127,7 +127,7 @@ fn gemini(person: &Person, url: &str, program: PathBuf) -> Command {
     command
 }
 
-fn opencode(person: &Person, url: &str, program: PathBuf) -> Command {
+fn opencode(person: &Person, url: &str, program: &Path) -> Command {
     let (glovebox, env) = server(person);
     let words: Vec<&str> = [glovebox.as_str()].into_iter().chain(ARGS).collect();
     let settings = json!({
@@ -140,7 +140,7 @@ fn opencode(person: &Person, url: &str, program: PathBuf) -> Command {
         "mcp": { "glovebox": { "type": "local", "command": words, "environment": env } },
     });
     person.write("home/.config/opencode/opencode.json", settings.to_string());
-    let mut command = command(person, &program);
+    let mut command = command(person, program);
     command
         .env("OPENCODE_DISABLE_MODELS_FETCH", "1")
         .args(["run", "do it"]);
@@ -203,7 +203,7 @@ fn does_all(host: &'static Host) {
         "needle-in-the-hay\n",
     );
     let model = ModelServer::replying(reply(host));
-    let mut run = (host.prepare)(&person, &model.url(), program);
+    let mut run = (host.prepare)(&person, &model.url(), &program);
     let output = run.stdin(Stdio::null()).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     let err = String::from_utf8_lossy(&output.stderr);

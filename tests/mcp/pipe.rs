@@ -45,7 +45,9 @@ impl Pipe {
             "{answer}"
         );
         let instructions = answer["result"]["instructions"].as_str();
-        pipe.instructions = instructions.unwrap_or_default().to_owned();
+        instructions
+            .unwrap_or_default()
+            .clone_into(&mut pipe.instructions);
         pipe.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         pipe
     }

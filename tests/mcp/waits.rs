@@ -35,7 +35,7 @@ fn a_long_command_is_answered_in_time_and_goes_on() {
         let go = "echo begun; until [ -e go ]; do sleep 0.05; done; echo ended";
         let begin = Instant::now();
         let text = pipe.call("Bash", &json!({ "command": go, "wait_ms": 600_000 }));
-        assert!(begin.elapsed() < Duration::from_secs(60));
+        assert!(begin.elapsed() < Duration::from_mins(1));
         assert!(text.starts_with("begun\n"), "{text}");
         assert!(text.contains("is still running"), "{text}");
         let wait = text.rsplit_once("Job {").unwrap().1;
