@@ -28,6 +28,13 @@ fn bash(pipe: &mut Pipe, arguments: &Value) -> u64 {
     )
 }
 
+/// Waits for a file that a command makes: calls that are sent together begin in any order.
+fn wait_for(pipe: &mut Pipe, file: &str) {
+    let pattern = json!({ "pattern": file });
+    let is_there = || pipe.call("Glob", &pattern).starts_with(file);
+    assert!(wait_until(Duration::from_secs(10), is_there));
+}
+
 #[test]
 fn a_long_command_is_answered_in_time_and_goes_on() {
     Person::each(|person| {
@@ -109,8 +116,10 @@ fn commands_of_one_client_run_together_unless_they_share_a_session() {
             assert!(text.starts_with("met\n[exit code 0"), "{text}");
         }
         // The second one of a session begins when nobody waits for the first one any more.
-        let wait = json!({ "command": until("late"), "session": "s", "wait_ms": 1000 });
+        let command = format!("touch early; {}", until("late"));
+        let wait = json!({ "command": command, "session": "s", "wait_ms": 3000 });
         let first = bash(&mut pipe, &wait);
+        wait_for(&mut pipe, "early");
         let second = bash(
             &mut pipe,
             &json!({ "command": "touch late", "session": "s" }),
@@ -120,11 +129,9 @@ fn commands_of_one_client_run_together_unless_they_share_a_session() {
         assert!(found[0].1.contains("is still running"), "{found:?}");
         assert!(found[1].1.contains("[exit code 0"), "{found:?}");
         // A file is not written beside a command.
-        let command = "touch begun; sleep 1; test ! -e f";
+        let command = "touch begun; sleep 2; test ! -e f";
         let before = bash(&mut pipe, &json!({ "command": command }));
-        let begun = json!({ "pattern": "begun" });
-        let has_begun = || pipe.call("Glob", &begun).starts_with("begun");
-        assert!(wait_until(Duration::from_secs(10), has_begun));
+        wait_for(&mut pipe, "begun");
         let write = json!({ "name": "Write", "arguments": { "path": "f", "content": "x" } });
         let write = pipe.send("tools/call", &write);
         let found = answers(&mut pipe, &[before, write]);
