@@ -367,18 +367,27 @@ pub(crate) fn calls_wait_for_each_other_only_where_they_must(fixture: &Fixture) 
         }
         assert!(text(&hands, "Job", json!({ "action": "list" })).contains("running"));
         assert!(begin.elapsed() < Duration::from_secs(5));
-        let waiting = scope.spawn(|| hands.call("Bash", sleep(&next), &give_up));
+        // So do other commands; what changes files waits, and can give up.
+        let beside = scope.spawn(|| hands.call("Bash", sleep(&next), &gone));
+        assert!(eventually(|| !processes(&next).is_empty()));
+        let write = json!({ "path": "g", "content": "x" });
+        let waiting = scope.spawn(|| hands.call("Write", write, &give_up));
         std::thread::sleep(Duration::from_millis(100));
-        assert!(processes(&next).is_empty());
+        assert!(hands.sandbox().read_file(b"g", 1).is_err());
         give_up.store(true, Ordering::Relaxed);
         assert_eq!(waiting.join().unwrap().unwrap_err().code, Code::Cancelled);
-        // Giving up the call that runs ends what it started.
+        // Giving up the calls that run ends what they started, and tells what that has written.
         gone.store(true, Ordering::Relaxed);
-        assert_eq!(running.join().unwrap().unwrap_err().code, Code::Cancelled);
+        for call in [running, beside] {
+            let outcome = call.join().unwrap().unwrap();
+            assert_eq!(outcome.facts["cancelled"], true, "{outcome:?}");
+            assert!(outcome.is_error, "{outcome:?}");
+        }
     });
     assert!(eventually(
         || processes(&slow).is_empty() && processes(&next).is_empty()
     ));
+    assert!(hands.sandbox().read_file(b"g", 1).is_err());
     assert!(text(&hands, "Bash", json!({ "command": "echo free" })).starts_with("free\n"));
 }
 
@@ -492,7 +501,11 @@ pub(crate) fn a_long_session_loses_nothing_and_leaves_nothing(fixture: &Fixture)
                     let given = scope.spawn(|| hands.call("Bash", sleep(&marker), &cancel));
                     std::thread::sleep(Duration::from_millis(dice.below(20)));
                     cancel.store(true, Ordering::Relaxed);
-                    assert_eq!(given.join().unwrap().unwrap_err().code, Code::Cancelled);
+                    // One that had begun has an outcome.
+                    match given.join().unwrap() {
+                        Ok(outcome) => assert_eq!(outcome.facts["cancelled"], true, "{outcome:?}"),
+                        Err(fault) => assert_eq!(fault.code, Code::Cancelled),
+                    }
                 });
             }
             7 => {

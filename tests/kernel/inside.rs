@@ -238,7 +238,7 @@ mod unlimited {
         for (_, mechanism) in found {
             assert!(mechanism.contains("Delegate=yes"), "{mechanism}");
         }
-        let ran = person.line("run --require cpu -- true").run();
+        let ran = person.line("run --cpus 1 --require cpu -- true").run();
         assert!(
             ran.code == 125 && ran.err().contains("Delegate=yes"),
             "{ran}"

@@ -125,7 +125,7 @@ impl Seat {
                 let project = host::project_dir(&cx.host)?;
                 let mut spec = SandboxSpec::new(Backend::Host);
                 spec.jail.env = host::host_environment(&cx.host);
-                spec.cwd = Some(project.join(cx.host.start_dir(&project)));
+                spec.cwd = Some(host::below(&project, &cx.host.start_dir(&project)));
                 (registry.create(&spec, None)?, Kind::Local)
             }
         };

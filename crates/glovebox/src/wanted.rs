@@ -138,7 +138,7 @@ pub(crate) fn wanted(
             }
         }
         Backend::Host => {
-            cwd = Some(project.join(start_dir));
+            cwd = Some(host::below(project, &start_dir));
             jail.env = host::host_environment(host);
         }
         Backend::Command { .. } => jail.env = host::carrier_environment(host),

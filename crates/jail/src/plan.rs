@@ -350,7 +350,12 @@ impl Plan {
                 processes: None,
             },
             env: spec.env.clone(),
-            cwd: Path::new(WORKSPACE).join(&spec.start_dir).into(),
+            // Joining nothing would leave a slash.
+            cwd: Path::new(WORKSPACE)
+                .components()
+                .chain(spec.start_dir.components())
+                .collect::<PathBuf>()
+                .into(),
         })
     }
 

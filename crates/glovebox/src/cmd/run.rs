@@ -6,6 +6,7 @@ use super::{Cx, command_words, destroy, exit_code, limit_end};
 use crate::args::{Apply, BackendKind, RunArgs, WorkspaceMode};
 use crate::config::Settings;
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind, OWN_FAILURE};
+use crate::host::below;
 use crate::render::{self, Meter};
 use crate::session::{self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Signals, carry};
 use crate::sync::after::{self, After, Settled, When};
@@ -101,7 +102,7 @@ pub(super) fn run_command(
     if exec.cwd.is_none() {
         exec.cwd = copied::start_dir(&sandbox).map(|root| {
             let start_dir = cx.host.start_dir(&project);
-            let root = Path::new(OsStr::from_bytes(&root)).join(start_dir);
+            let root = below(Path::new(OsStr::from_bytes(&root)), &start_dir);
             ByteBuf::from(root.as_os_str().as_bytes())
         });
     }

@@ -15,7 +15,7 @@ pub(crate) use environment::{
 pub(crate) use git::GitQuestion;
 pub(crate) use machine::memory_bytes;
 pub(crate) use passed::{Shown, passed_inside};
-pub(crate) use project::{Project, find_project, project_dir};
+pub(crate) use project::{Project, below, find_project, project_dir};
 pub(crate) use state::state_dir;
 pub(crate) use toolchains::{Toolchain, find as find_toolchains};
 

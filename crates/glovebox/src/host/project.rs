@@ -30,6 +30,11 @@ pub(crate) fn project_dir(host: &Surroundings) -> Result<PathBuf, CommandError> 
     find_project(host).map(|project| project.dir)
 }
 
+/// A path below a directory, which is the directory where the path is empty: joining nothing would leave a slash.
+pub(crate) fn below(dir: &Path, path: &Path) -> PathBuf {
+    dir.components().chain(path.components()).collect()
+}
+
 /// Finds the project.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use crate::args::WorkspaceMode;
 use crate::cmd::{Cx, destroy, run};
 use crate::config::Settings;
 use crate::exit::CommandError;
+use crate::host::below;
 use crate::render::Meter;
 use crate::session::{OnWish, Signals};
 use crate::sync::copied;
@@ -304,11 +305,11 @@ impl Place {
             placement: self.placement,
             workspace: if is_sandbox {
                 copied::start_dir(&self.sandbox).map_or_else(
-                    || Path::new(WORKSPACE).join(start_dir).display().to_string(),
+                    || below(Path::new(WORKSPACE), start_dir).display().to_string(),
                     |dir| String::from_utf8_lossy(&dir).into_owned(),
                 )
             } else {
-                project.join(start_dir).display().to_string()
+                below(project, start_dir).display().to_string()
             },
             has_network: !is_sandbox
                 || settings.net.value == Net::Host
