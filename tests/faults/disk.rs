@@ -218,6 +218,9 @@ fn a_command_that_fills_the_disk_is_told() {
             "{ran}"
         );
         assert!(ran.err().contains("No space left on device"), "{ran}");
+        // What is small enough is kept, for nobody was asked about it.
+        assert!(ran.err().contains("1 change is parked"), "{ran}");
+        let _ = disk.line("kill --all").run().expect_code(0);
 
         // A named sandbox on a full disk still works, is listed, and can be killed.
         let _ = disk.line("start box").run().expect_code(0);
