@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Once};
@@ -68,6 +68,13 @@ impl Home {
     /// When that is not possible.
     #[expect(clippy::expect_used, reason = "a test cannot go on without its files")]
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
+        assert!(
+            path.as_ref()
+                .components()
+                .all(|part| matches!(part, Component::Normal(_))),
+            "a test's file is named by a path below the test's own directory, not {}",
+            path.as_ref().display()
+        );
         let path = self.root().join(path);
         fs::create_dir_all(path.parent().unwrap_or(self.root()))
             .expect("a directory for a test's file");

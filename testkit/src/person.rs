@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The user and group `nobody` of every Linux.
@@ -120,7 +120,8 @@ impl Person {
     /// Gives a tree to this person.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// When that is not possible, and for a directory at the top of the machine, which no test made:
+    /// root would give all of it away.
     #[expect(
         clippy::expect_used,
         reason = "a test cannot go on with files of the wrong owner"
@@ -129,6 +130,16 @@ impl Person {
         if !self.is_other {
             return;
         }
+        assert!(
+            tree.is_absolute()
+                && tree.components().count() > 2
+                && tree
+                    .components()
+                    .skip(1)
+                    .all(|part| matches!(part, Component::Normal(_))),
+            "{} is no directory of a test's own",
+            tree.display()
+        );
         let mut pending = vec![tree.to_owned()];
         while let Some(path) = pending.pop() {
             lchown(&path, Some(UNPRIVILEGED_ID), Some(UNPRIVILEGED_ID)).expect("a new owner");

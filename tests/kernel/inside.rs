@@ -201,7 +201,7 @@ mod held {
             create = libc::SYS_timer_create,
             set = libc::SYS_timer_settime,
         );
-        person.write(person.project().join("restless.pl"), restless);
+        person.write("project/restless.pl", restless);
         person.line("start box").run().expect_code(0);
         let inside = |script: &str| person.script("exec box", script).run().expect_code(0).out();
         let begin = "perl restless.pl < /dev/null > said 2>&1 &";
