@@ -88,7 +88,7 @@ fn recording(turns: usize) -> Vec<Event> {
         turn: turn as u32,
         parts: vec![part],
         stop: StopReason::Done,
-        usage: Usage::default(),
+        usage: Some(Usage::default()),
         cost_usd: None,
     };
     let text = "Done.".to_owned();

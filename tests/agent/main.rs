@@ -11,6 +11,7 @@
 
 mod costs;
 mod endings;
+mod honesty;
 mod interrupts;
 mod room;
 mod scripts;

@@ -186,6 +186,42 @@ fn a_session_is_shown_exported_replayed_forked_and_forgotten() {
 }
 
 #[test]
+fn a_replay_compares_the_right_calls_after_an_interrupted_one() {
+    let person = Person::myself();
+    let server = ModelServer::start([
+        Step::call("Bash", r#"{"command":"echo first"}"#),
+        Step::call("Bash", r#"{"command":"sleep 5"}"#),
+        Step::call("Bash", r#"{"command":"cat data.txt"}"#),
+        Step::text("Done."),
+    ]);
+    person.write("project/data.txt", "as it was\n");
+    let mut child = unseen(agent(&person, &server, ["--sandbox"], "work"));
+    until("the second call", || server.asked().len() == 2);
+    std::thread::sleep(Duration::from_millis(500));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let _ = with(&person, &server, ["sessions", "resume", "last"])
+        .run()
+        .expect_code(0);
+    let ran = person.line("replay last --json").run().expect_code(0);
+    let told: Value = serde_json::from_str(ran.out().lines().last().unwrap()).unwrap();
+    assert_eq!(told["data"]["calls"], 2, "{told}");
+    assert_eq!(told["data"]["interrupted_calls"], 1, "{told}");
+    person.write("project/data.txt", "otherwise\n");
+    let ran = person.line("replay last --json").run().expect_code(1);
+    let told: Value = serde_json::from_str(ran.out().lines().last().unwrap()).unwrap();
+    assert_eq!(told["data"]["call"], 2, "{told}");
+    assert!(
+        told["data"]["before"]
+            .as_str()
+            .unwrap()
+            .contains("as it was")
+    );
+    assert!(told["data"]["now"].as_str().unwrap().contains("otherwise"));
+    let _ = person.line("kill --all --quiet").run();
+}
+
+#[test]
 fn a_sandbox_the_user_named_outlives_its_session_and_conflicts_are_told() {
     let person = Person::myself();
     person.write("project/data.txt", "first\n");

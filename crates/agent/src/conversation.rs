@@ -101,8 +101,8 @@ pub struct Answer {
     pub parts: Vec<Part>,
     /// Why the model stopped.
     pub stop: StopReason,
-    /// What it cost.
-    pub usage: Usage,
+    /// What it cost; `None` when the server does not say.
+    pub usage: Option<Usage>,
 }
 
 impl Answer {
@@ -185,5 +185,112 @@ impl std::ops::AddAssign for Usage {
         self.cached = self.cached.saturating_add(other.cached);
         self.cache_written = self.cache_written.saturating_add(other.cache_written);
         self.reasoning = self.reasoning.saturating_add(other.reasoning);
+    }
+}
+
+/// What many answers came to, as far as that is known. What a server did not count is never zero.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Spending {
+    tokens: Usage,
+    counted: u32,
+    uncounted: u32,
+    cost_usd: f64,
+    unpriced: u32,
+}
+
+impl Spending {
+    /// Adds one answer.
+    pub fn add(&mut self, usage: Option<Usage>, cost_usd: Option<f64>) {
+        match usage {
+            Some(usage) => {
+                self.tokens += usage;
+                self.counted = self.counted.saturating_add(1);
+            }
+            None => self.uncounted = self.uncounted.saturating_add(1),
+        }
+        match cost_usd {
+            Some(cost) => self.cost_usd += cost,
+            None => self.unpriced = self.unpriced.saturating_add(1),
+        }
+    }
+
+    /// Tokens, at least; `None` when there were answers and none of them was counted.
+    pub const fn usage(&self) -> Option<Usage> {
+        if self.counted == 0 && self.uncounted > 0 {
+            return None;
+        }
+        Some(self.tokens)
+    }
+
+    /// Tokens of the answers that were counted.
+    pub const fn counted_tokens(&self) -> Usage {
+        self.tokens
+    }
+
+    /// Answers whose tokens nobody counted.
+    pub const fn uncounted_answers(&self) -> u32 {
+        self.uncounted
+    }
+
+    /// Dollars; `None` when the cost of some answer is not known.
+    pub const fn cost_usd(&self) -> Option<f64> {
+        if self.unpriced > 0 {
+            return None;
+        }
+        Some(self.cost_usd)
+    }
+
+    /// Dollars, as far as they are known.
+    pub const fn known_cost_usd(&self) -> f64 {
+        self.cost_usd
+    }
+}
+
+impl std::ops::AddAssign for Spending {
+    fn add_assign(&mut self, other: Self) {
+        self.tokens += other.tokens;
+        self.counted = self.counted.saturating_add(other.counted);
+        self.uncounted = self.uncounted.saturating_add(other.uncounted);
+        self.cost_usd += other.cost_usd;
+        self.unpriced = self.unpriced.saturating_add(other.unpriced);
+    }
+}
+
+impl std::fmt::Display for Spending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.usage(), self.uncounted) {
+            (None, _) => f.write_str("tokens unknown")?,
+            (Some(usage), 0) => write!(f, "{} tokens", usage.total())?,
+            (Some(usage), _) => write!(f, "at least {} tokens", usage.total())?,
+        }
+        match self.cost_usd() {
+            Some(cost) => write!(f, ", ${cost:.4}"),
+            None => f.write_str(", cost unknown"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_never_zero() {
+        let usage = Usage {
+            input: 100,
+            output: 10,
+            ..Usage::default()
+        };
+        let mut spent = Spending::default();
+        assert_eq!(spent.to_string(), "0 tokens, $0.0000");
+        spent.add(Some(usage), Some(0.5));
+        assert_eq!(spent.to_string(), "110 tokens, $0.5000");
+        spent.add(None, None);
+        assert_eq!(spent.to_string(), "at least 110 tokens, cost unknown");
+        assert_eq!((spent.usage(), spent.cost_usd()), (Some(usage), None));
+        let mut unknown = Spending::default();
+        unknown.add(None, None);
+        assert_eq!(unknown.to_string(), "tokens unknown, cost unknown");
+        assert_eq!((unknown.usage(), unknown.uncounted_answers()), (None, 1));
     }
 }

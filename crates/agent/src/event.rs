@@ -4,7 +4,7 @@
 //! else. Kinds and fields are only ever added; anything else changes [`EVENT_VERSION`].
 
 use crate::conversation::calls;
-use crate::{CallResult, Ending, Image, Message, Part, StopReason, ToolServer, Usage};
+use crate::{CallResult, Ending, Image, Message, Part, Spending, StopReason, ToolServer, Usage};
 use glovebox_tools::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -100,9 +100,9 @@ pub enum Event {
         /// Why it stopped.
         #[serde(default)]
         stop: StopReason,
-        /// What it cost.
+        /// What it cost; `None` when the server does not say.
         #[serde(default)]
-        usage: Usage,
+        usage: Option<Usage>,
         /// The same in US dollars, if the price is known.
         #[serde(default)]
         cost_usd: Option<f64>,
@@ -163,9 +163,9 @@ pub enum Event {
         messages: usize,
         /// About how many tokens that saves.
         tokens: u64,
-        /// What the summary cost.
+        /// What the summary cost; `None` when the server does not say.
         #[serde(default)]
-        usage: Usage,
+        usage: Option<Usage>,
         /// The same in US dollars, if the price is known.
         #[serde(default)]
         cost_usd: Option<f64>,
@@ -174,9 +174,9 @@ pub enum Event {
     NotCompacted {
         /// Why.
         reason: String,
-        /// What the attempt cost.
+        /// What the attempt cost; `None` when the server does not say.
         #[serde(default)]
-        usage: Usage,
+        usage: Option<Usage>,
         /// The same in US dollars, if the price is known.
         #[serde(default)]
         cost_usd: Option<f64>,
@@ -189,9 +189,12 @@ pub enum Event {
         message: String,
         /// Turns so far.
         turns: u32,
-        /// All tokens so far.
-        usage: Usage,
-        /// What they cost, if the price is known.
+        /// All tokens so far that a server has counted; `None` when none has.
+        usage: Option<Usage>,
+        /// Answers so far whose tokens nobody counted.
+        #[serde(default)]
+        uncounted_answers: u32,
+        /// What they cost, if that is known of all of them.
         cost_usd: Option<f64>,
     },
 }
@@ -265,12 +268,8 @@ pub struct Conversation {
     pub messages: Vec<Message>,
     /// Times the model was asked.
     pub turns: u32,
-    /// All tokens.
-    pub usage: Usage,
-    /// What they cost, as far as prices were known.
-    pub cost_usd: f64,
-    /// Whether the price of some of them was not.
-    has_unknown_cost: bool,
+    /// What all answers came to, summaries included.
+    pub spent: Spending,
     /// Calls whose outputs are told no more.
     cut: BTreeSet<String>,
     /// What stands for all that was said between the task and the second message.
@@ -321,7 +320,7 @@ impl Conversation {
                     parts: parts.clone(),
                 });
                 self.turns = (*turn).max(self.turns);
-                self.spend(*usage, *cost_usd);
+                self.spent.add(counted(*usage), *cost_usd);
             }
             Event::CallFinished {
                 id,
@@ -345,12 +344,12 @@ impl Conversation {
                 cost_usd,
                 ..
             } => {
-                self.spend(*usage, *cost_usd);
+                self.spent.add(counted(*usage), *cost_usd);
                 self.summarize(summary, first_kept.as_deref());
             }
             Event::NotCompacted {
                 usage, cost_usd, ..
-            } => self.spend(*usage, *cost_usd),
+            } => self.spent.add(*usage, *cost_usd),
             Event::Ended { .. } => self.close_open_calls(NOT_DONE),
             _ => {}
         }
@@ -359,20 +358,7 @@ impl Conversation {
     /// Counts what `earlier` used, as if it were a part of this one.
     pub fn count(&mut self, earlier: &Self) {
         self.turns += earlier.turns;
-        self.usage += earlier.usage;
-        self.cost_usd += earlier.cost_usd;
-        self.has_unknown_cost |= earlier.has_unknown_cost;
-    }
-
-    /// What everything cost; `None` when that of some answer is not known.
-    pub fn cost(&self) -> Option<f64> {
-        (!self.has_unknown_cost).then_some(self.cost_usd)
-    }
-
-    pub(crate) fn spend(&mut self, usage: Usage, cost_usd: Option<f64>) {
-        self.usage += usage;
-        self.has_unknown_cost |= cost_usd.is_none();
-        self.cost_usd += cost_usd.unwrap_or(0.0);
+        self.spent += earlier.spent;
     }
 
     /// Lets `summary` stand for everything between the task and the call `first_kept`. In a conversation
@@ -476,6 +462,11 @@ impl Conversation {
     }
 }
 
+/// An answer has tokens: earlier versions wrote zeros where nothing was counted.
+pub(crate) fn counted(usage: Option<Usage>) -> Option<Usage> {
+    usage.filter(|usage| usage.total() > 0)
+}
+
 fn named(parts: &[Part]) -> Vec<(String, String)> {
     calls(parts)
         .into_iter()
@@ -504,11 +495,11 @@ mod tests {
                 })
                 .collect(),
             stop: StopReason::Done,
-            usage: Usage {
+            usage: Some(Usage {
                 input: 10,
                 output: 1,
                 ..Usage::default()
-            },
+            }),
             cost_usd: None,
         }
     }
@@ -542,13 +533,23 @@ mod tests {
         };
         let events = [started, answered(1, &["a", "b"]), finished("a")];
         let conversation = Conversation::from_events(&events);
-        assert_eq!((conversation.turns, conversation.usage.total()), (1, 11));
+        let tokens = conversation.spent.counted_tokens().total();
+        assert_eq!((conversation.turns, tokens), (1, 11));
         let Some(Message::Results { results }) = conversation.messages.last() else {
             panic!("{conversation:?}");
         };
         assert_eq!(results.len(), 2);
         assert!(!results[0].is_error && results[1].is_error);
         assert!(results[1].text.contains("interrupted"));
+    }
+
+    #[test]
+    fn zeros_of_an_earlier_version_are_unknown() {
+        let line = r#"{"type":"answered","turn":1,"parts":[],"usage":{"input":0,"output":0}}"#;
+        let logged: Logged = serde_json::from_str(line).unwrap();
+        let conversation = Conversation::from_events([&logged.event]);
+        assert_eq!(conversation.spent.usage(), None);
+        assert_eq!(conversation.spent.uncounted_answers(), 1);
     }
 
     #[test]

@@ -28,9 +28,12 @@ mod replay;
 mod secret;
 mod stop;
 mod tools;
+mod written_call;
 
 pub use context::Budget;
-pub use conversation::{Answer, Call, CallResult, Image, Message, Part, StopReason, Usage};
+pub use conversation::{
+    Answer, Call, CallResult, Image, Message, Part, Spending, StopReason, Usage,
+};
 pub use event::{Conversation, EVENT_VERSION, Event, Logged};
 pub use head::{Approval, Approve, Ending, Head, NoApproval, Observe, Verdict};
 pub use limits::Limits;
@@ -41,7 +44,7 @@ pub use model::{
 };
 pub use price::{Known, Price, Tariff, known};
 pub use prompt::{Facts, Placement, Program, changed, system_prompt};
-pub use replay::{Divergence, Recorded, compare, read_recording};
+pub use replay::{Compared, Divergence, Recorded, compare, read_recording};
 pub use secret::{Secret, Secrets};
 pub use stop::Stop;
 pub use tools::{ServerPlace, ToolDefinition, ToolOutput, ToolServer, Toolbox, Tools};

@@ -1,6 +1,6 @@
 //! How far a run may go, and the words that name what to raise.
 
-use crate::Usage;
+use crate::Spending;
 use std::time::Duration;
 
 /// How far one run may go. What an earlier process of the same session used is counted, except time.
@@ -12,6 +12,9 @@ pub struct Limits {
     pub max_time: Option<Duration>,
     /// Tokens sent and received.
     pub max_tokens: Option<u64>,
+    /// Whether the limit of tokens was asked for: an answer that nobody counts then ends the run. The usual
+    /// limit holds for what is counted.
+    pub needs_token_counts: bool,
     /// US dollars; needs a price.
     pub max_cost_usd: Option<f64>,
 }
@@ -22,6 +25,7 @@ impl Default for Limits {
             max_turns: Some(100),
             max_time: Some(Duration::from_hours(1)),
             max_tokens: Some(5_000_000),
+            needs_token_counts: false,
             max_cost_usd: None,
         }
     }
@@ -29,13 +33,7 @@ impl Default for Limits {
 
 impl Limits {
     /// The sentence about the limit that is reached, if one is.
-    pub(crate) fn reached(
-        &self,
-        turns: u32,
-        usage: Usage,
-        cost_usd: f64,
-        elapsed: Duration,
-    ) -> Option<String> {
+    pub(crate) fn reached(&self, turns: u32, spent: Spending, elapsed: Duration) -> Option<String> {
         let said = |what: String, flag: &str| {
             Some(format!(
                 "{what}; raise the limit with --{flag}, or in glovebox.toml with agent.{}",
@@ -53,14 +51,40 @@ impl Limits {
             return said(format!("{} s have passed", max.as_secs()), "max-time");
         }
         if let Some(max) = self.max_tokens
-            && usage.total() >= max
+            && spent.counted_tokens().total() >= max
         {
-            return said(format!("{} tokens were used", usage.total()), "max-tokens");
+            let tokens = spent.counted_tokens().total();
+            let least = if spent.uncounted_answers() > 0 {
+                "at least "
+            } else {
+                ""
+            };
+            return said(format!("{least}{tokens} tokens were used"), "max-tokens");
         }
         if let Some(max) = self.max_cost_usd
-            && cost_usd >= max
+            && spent.known_cost_usd() >= max
         {
-            return said(format!("{cost_usd:.2} dollars were spent"), "max-cost");
+            let dollars = spent.known_cost_usd();
+            return said(format!("{dollars:.2} dollars were spent"), "max-cost");
+        }
+        None
+    }
+
+    /// The limit that cannot be held, because what was spent so far is not known: its flag, and what to do.
+    pub(crate) fn unheld(&self, spent: Spending) -> Option<(&'static str, &'static str)> {
+        if self.max_cost_usd.is_some() && spent.cost_usd().is_none() {
+            return Some((
+                "max-cost",
+                "go on without --max-cost: the model's server does not say how many tokens an answer had, or an \
+                 earlier part of the session had no price",
+            ));
+        }
+        if self.max_tokens.is_some() && self.needs_token_counts && spent.uncounted_answers() > 0 {
+            return Some((
+                "max-tokens",
+                "go on without --max-tokens, and limit the run with --max-turns or --max-time: the model's server \
+                 does not say how many tokens an answer had",
+            ));
         }
         None
     }
@@ -69,28 +93,51 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Usage;
+
+    const LIMITS: Limits = Limits {
+        max_turns: Some(3),
+        max_time: Some(Duration::from_secs(5)),
+        max_tokens: Some(1000),
+        needs_token_counts: true,
+        max_cost_usd: Some(1.0),
+    };
+
+    fn spent(tokens: u64, cost_usd: f64) -> Spending {
+        let mut spent = Spending::default();
+        let usage = Usage {
+            input: tokens,
+            ..Usage::default()
+        };
+        spent.add(Some(usage), Some(cost_usd));
+        spent
+    }
 
     #[test]
     fn every_limit_names_its_flag() {
-        let usage = Usage {
-            input: 900,
-            output: 100,
-            ..Usage::default()
+        let reached = |turns, spent, secs| LIMITS.reached(turns, spent, Duration::from_secs(secs));
+        let none = Spending::default();
+        assert_eq!(reached(2, spent(900, 0.5), 4), None);
+        assert!(reached(3, none, 0).unwrap().contains("--max-turns"));
+        assert!(reached(0, none, 5).unwrap().contains("agent.max_time"));
+        let tokens = reached(0, spent(1000, 0.0), 0).unwrap();
+        assert!(tokens.starts_with("1000 tokens") && tokens.contains("--max-tokens"));
+        assert!(reached(0, spent(0, 1.0), 0).unwrap().contains("--max-cost"));
+    }
+
+    #[test]
+    fn a_limit_of_what_nobody_counts_is_named() {
+        let flag = |limits: Limits, spent| limits.unheld(spent).map(|(flag, _)| flag);
+        let mut unknown = spent(10, 0.1);
+        assert_eq!(flag(LIMITS, unknown), None);
+        unknown.add(None, None);
+        assert_eq!(flag(LIMITS, unknown), Some("max-cost"));
+        let tokens = Limits {
+            max_cost_usd: None,
+            ..LIMITS
         };
-        let limits = Limits {
-            max_turns: Some(3),
-            max_time: Some(Duration::from_secs(5)),
-            max_tokens: Some(1000),
-            max_cost_usd: Some(1.0),
-        };
-        let none = Usage::default();
-        let reached = |turns, usage, cost, secs| {
-            limits.reached(turns, usage, cost, Duration::from_secs(secs))
-        };
-        assert_eq!(reached(2, none, 0.5, 4), None);
-        assert!(reached(3, none, 0.0, 0).unwrap().contains("--max-turns"));
-        assert!(reached(0, none, 0.0, 5).unwrap().contains("agent.max_time"));
-        assert!(reached(0, usage, 0.0, 0).unwrap().contains("--max-tokens"));
-        assert!(reached(0, none, 1.0, 0).unwrap().contains("--max-cost"));
+        assert_eq!(flag(tokens, unknown), Some("max-tokens"));
+        // The usual limit of tokens ends no run on a server that does not count.
+        assert_eq!(flag(Limits::default(), unknown), None);
     }
 }

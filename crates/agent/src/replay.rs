@@ -1,8 +1,10 @@
 //! Answers that were given before: for replays, demonstrations and tests without any server.
 
+use crate::event::counted;
 use crate::model::{Answering, OnDelta};
 use crate::{Answer, Delta, Event, Logged, Model, ModelError, Part, Prompt};
 use glovebox_proto::{Code, Fault};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// More than any recording that is worth playing.
@@ -60,7 +62,7 @@ impl Recorded {
                     answers.push(Answer {
                         parts: parts.clone(),
                         stop: stop.clone(),
-                        usage: *usage,
+                        usage: counted(*usage),
                     });
                     room_made.push(Vec::new());
                 }
@@ -136,47 +138,114 @@ pub struct Divergence {
     pub now: Option<String>,
 }
 
-/// Compares the tool calls of two runs. Times and job numbers may differ.
-///
-/// # Errors
-/// The first difference.
-pub fn compare(before: &[Event], now: &[Event]) -> Result<usize, Divergence> {
-    let results = |events: &[Event]| -> Vec<(String, bool, String)> {
-        events
-            .iter()
-            .filter_map(|event| match event {
+/// What a comparison of two runs came to, when they do not differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compared {
+    /// Calls that came to the same.
+    pub same: usize,
+    /// Calls whose end was not recorded, because the run broke off or was stopped while they ran: nothing
+    /// can be said about them.
+    pub interrupted: usize,
+}
+
+/// What one call came to.
+struct Outcome<'a> {
+    tool: &'a str,
+    text: &'a str,
+    is_error: bool,
+}
+
+/// The calls of one run, by their ids. A server may give the same id again: then they follow in order.
+struct Calls<'a> {
+    /// Of calls that ended, in order.
+    ended: Vec<(&'a str, Outcome<'a>)>,
+    /// How many calls of an id began or were asked for.
+    asked: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> Calls<'a> {
+    fn of(events: &'a [Event]) -> Self {
+        let mut calls = Self {
+            ended: Vec::new(),
+            asked: BTreeMap::new(),
+        };
+        for event in events {
+            match event {
+                Event::Answered { parts, .. } => {
+                    for call in crate::conversation::calls(parts) {
+                        *calls.asked.entry(&call.id).or_default() += 1;
+                    }
+                }
                 Event::CallFinished {
+                    id,
                     tool,
                     text,
                     is_error,
+                    facts,
                     ..
-                } => Some((tool.clone(), *is_error, text.clone())),
-                _ => None,
-            })
-            .collect()
-    };
-    let (before, now) = (results(before), results(now));
-    for at in 0..before.len().max(now.len()) {
-        let (was, is) = (before.get(at), now.get(at));
-        let is_same = match (was, is) {
-            (Some(was), Some(is)) => {
-                was.0 == is.0 && was.1 == is.1 && steady(&was.2) == steady(&is.2)
+                } => {
+                    let is_given_up = facts
+                        .get("fault")
+                        .is_some_and(|fault| fault == Code::Cancelled.as_str());
+                    if !is_given_up {
+                        let outcome = Outcome {
+                            tool,
+                            text,
+                            is_error: *is_error,
+                        };
+                        calls.ended.push((id, outcome));
+                    }
+                }
+                _ => {}
             }
-            _ => false,
-        };
+        }
+        calls
+    }
+}
+
+/// Compares the tool calls of two runs, each with the one of the same id. Times and job numbers may differ.
+///
+/// # Errors
+/// The first difference.
+pub fn compare(before: &[Event], now: &[Event]) -> Result<Compared, Divergence> {
+    let (before, now) = (Calls::of(before), Calls::of(now));
+    let mut left: BTreeMap<&str, VecDeque<&Outcome<'_>>> = BTreeMap::new();
+    for (id, outcome) in &now.ended {
+        left.entry(id).or_default().push_back(outcome);
+    }
+    for (at, (id, was)) in before.ended.iter().enumerate() {
+        let is = left.get_mut(id).and_then(VecDeque::pop_front);
+        let is_same = is.is_some_and(|is| {
+            was.tool == is.tool
+                && was.is_error == is.is_error
+                && steady(was.text) == steady(is.text)
+        });
         if !is_same {
             return Err(Divergence {
                 call: at + 1,
-                tool: was
-                    .or(is)
-                    .map(|result| result.0.clone())
-                    .unwrap_or_default(),
-                before: was.map(|result| result.2.clone()),
-                now: is.map(|result| result.2.clone()),
+                tool: was.tool.to_owned(),
+                before: Some(was.text.to_owned()),
+                now: is.map(|is| is.text.to_owned()),
             });
         }
     }
-    Ok(before.len())
+    // What is left was not there before, unless it was asked for and its end was not recorded.
+    for (at, (id, is)) in now.ended.iter().enumerate() {
+        if left.get(id).is_none_or(VecDeque::is_empty) || before.asked.contains_key(id) {
+            continue;
+        }
+        return Err(Divergence {
+            call: at + 1,
+            tool: is.tool.to_owned(),
+            before: None,
+            now: Some(is.text.to_owned()),
+        });
+    }
+    let asked: usize = before.asked.values().sum();
+    Ok(Compared {
+        same: before.ended.len(),
+        interrupted: asked.saturating_sub(before.ended.len()),
+    })
 }
 
 /// `text` without what differs from run to run: durations, and the numbers of jobs.
@@ -207,9 +276,27 @@ fn steady(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn finished(text: &str) -> Event {
+    fn asked(ids: &[&str]) -> Event {
+        let call = |id: &&str| {
+            Part::Call(crate::Call {
+                id: (*id).to_owned(),
+                name: "Bash".to_owned(),
+                arguments: serde_json::json!({}),
+                signatures: Vec::new(),
+            })
+        };
+        Event::Answered {
+            turn: 1,
+            parts: ids.iter().map(call).collect(),
+            stop: crate::StopReason::Done,
+            usage: None,
+            cost_usd: None,
+        }
+    }
+
+    fn finished(id: &str, text: &str) -> Event {
         Event::CallFinished {
-            id: String::new(),
+            id: id.to_owned(),
             tool: "Bash".to_owned(),
             text: text.to_owned(),
             is_error: false,
@@ -220,14 +307,63 @@ mod tests {
         }
     }
 
+    fn same(same: usize, interrupted: usize) -> Result<Compared, Divergence> {
+        Ok(Compared { same, interrupted })
+    }
+
     #[test]
     fn times_may_differ_and_nothing_else() {
-        let a = [finished("ok\n[exit code 0, 12 ms, job 3]")];
-        let b = [finished("ok\n[exit code 0, 7 ms, job 9]")];
-        assert_eq!(compare(&a, &b), Ok(1));
-        let c = [finished("ok\n[exit code 1, 12 ms, job 3]")];
-        assert_eq!(compare(&a, &c).unwrap_err().call, 1);
+        let one = |text| [asked(&["a"]), finished("a", text)];
+        let a = one("ok\n[exit code 0, 12 ms, job 3]");
+        assert_eq!(
+            compare(&a, &one("ok\n[exit code 0, 7 ms, job 9]")),
+            same(1, 0)
+        );
+        let other = one("ok\n[exit code 1, 12 ms, job 3]");
+        assert_eq!(compare(&a, &other).unwrap_err().call, 1);
         assert_eq!(compare(&a, &[]).unwrap_err().now, None);
+        assert_eq!(compare(&[], &a).unwrap_err().before, None);
+    }
+
+    #[test]
+    fn a_call_that_was_interrupted_moves_no_other() {
+        let mut given_up = finished("b", "[failed: cancelled] the call was cancelled");
+        if let Event::CallFinished { facts, .. } = &mut given_up {
+            facts.insert("fault".to_owned(), "cancelled".into());
+        }
+        let now = [
+            asked(&["a", "b"]),
+            finished("a", "one"),
+            finished("b", "slow"),
+            asked(&["c"]),
+            finished("c", "three"),
+        ];
+        // Killed while it ran, and given up.
+        for interrupted in [None, Some(given_up)] {
+            let mut before = vec![asked(&["a", "b"]), finished("a", "one")];
+            before.extend(interrupted);
+            before.extend([asked(&["c"]), finished("c", "three")]);
+            assert_eq!(compare(&before, &now), same(2, 1));
+            before.pop();
+            before.push(finished("c", "other"));
+            let differs = compare(&before, &now).unwrap_err();
+            assert_eq!((differs.call, differs.now.as_deref()), (2, Some("three")));
+        }
+    }
+
+    #[test]
+    fn ids_that_come_again_are_compared_in_their_order() {
+        let run = |first, second| {
+            [
+                asked(&["x"]),
+                finished("x", first),
+                asked(&["x"]),
+                finished("x", second),
+            ]
+        };
+        assert_eq!(compare(&run("a", "b"), &run("a", "b")), same(2, 0));
+        let differs = compare(&run("a", "b"), &run("a", "c")).unwrap_err();
+        assert_eq!((differs.call, differs.now.as_deref()), (2, Some("c")));
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl Model for Script {
                         status: Some(400),
                         is_passing: false,
                         is_too_long: false,
+                        is_exhausted: false,
                         retry_after: None,
                     });
                 }
@@ -212,7 +213,7 @@ proptest! {
         let from_log = kept.conversation();
         prop_assert_eq!(&from_log.messages, &conversation.messages);
         prop_assert_eq!(from_log.told(), conversation.told());
-        prop_assert_eq!(from_log.usage, conversation.usage);
+        prop_assert_eq!(from_log.spent, conversation.spent);
         let is_told = matches!(kept.0.last(), Some(Event::Ended { ending, .. }) if *ending == verdict.ending);
         prop_assert!(is_told);
         match verdict.ending {

@@ -59,7 +59,7 @@ impl Talker {
         };
         let text = |text: String| Answer {
             parts: vec![Part::Text { text }],
-            usage,
+            usage: Some(usage),
             ..Answer::default()
         };
         assert_whole(prompt.messages);
@@ -95,7 +95,7 @@ impl Talker {
                 }),
             ],
             // Not counted: what is estimated counts.
-            usage: Usage { input: 0, ..usage },
+            usage: None,
             ..Answer::default()
         })
     }
@@ -108,6 +108,7 @@ fn error(is_too_long: bool) -> ModelError {
         status: Some(400),
         is_passing: false,
         is_too_long,
+        is_exhausted: false,
         retry_after: None,
     }
 }
@@ -232,9 +233,12 @@ fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
 
     // What summaries cost is counted.
     let summaries = summed_up.len() as u64;
-    assert_eq!(conversation.usage.input, 100 * summaries + 100);
-    let spent = conversation.usage.total() as f64 / 1000.0;
-    assert!((conversation.cost_usd - spent).abs() < 1e-6);
+    assert_eq!(
+        conversation.spent.counted_tokens().input,
+        100 * summaries + 100
+    );
+    let spent = conversation.spent.counted_tokens().total() as f64 / 1000.0;
+    assert!((conversation.spent.known_cost_usd() - spent).abs() < 1e-6);
 
     // The log gives the same conversation.
     let from_log = kept.conversation();
@@ -309,8 +313,8 @@ fn a_server_that_says_it_was_told_too_much_is_believed_once() {
 fn what_a_summary_costs_counts_against_the_limits() {
     let model = Talker::new(40, 2000, Summary::Good);
     let limits = Limits {
-        // Answers come to 10 each, a summary to 110.
-        max_tokens: Some(200),
+        // Answers are not counted, a summary comes to 110.
+        max_tokens: Some(110),
         ..Limits::default()
     };
     let (verdict, conversation, kept) = talk(&model, 10_000, limits);

@@ -113,8 +113,8 @@ fn every_format_carries_text_calls_and_usage() {
             "{provider:?}"
         );
         assert_eq!(
-            (answer.usage.input, answer.usage.output),
-            (100, 10),
+            answer.usage.map(|usage| (usage.input, usage.output)),
+            Some((100, 10)),
             "{provider:?}"
         );
 
@@ -371,4 +371,45 @@ fn thoughts_are_kept_apart_from_words() {
         ..Answer::default()
     };
     assert_eq!(answer.text(), "yes");
+}
+
+#[test]
+fn what_a_server_does_not_count_is_unknown_in_every_format() {
+    for provider in FORMATS {
+        let server = ModelServer::start([Step::Uncounted(Box::new(Step::text("Done.")))]);
+        let (answer, _) = ask(&remote(&server, provider), &task());
+        let answer = answer.unwrap_or_else(|error| panic!("{provider:?}: {error:?}"));
+        assert_eq!(answer.text(), "Done.", "{provider:?}");
+        assert_eq!(answer.usage, None, "{provider:?}");
+    }
+}
+
+#[test]
+fn a_quota_that_is_used_up_is_not_asked_for_again() {
+    let body = json!({ "error": { "message": "You exceeded your current quota",
+        "type": "insufficient_quota", "code": "insufficient_quota" } });
+    for (status, body) in [
+        (429, body.to_string()),
+        (402, "Payment Required".to_owned()),
+    ] {
+        for provider in FORMATS {
+            let server = ModelServer::start([
+                Step::RefuseBody(status, body.clone()),
+                Step::text("never said"),
+            ]);
+            let (answer, _) = ask(&remote(&server, provider), &task());
+            let error = answer.unwrap_err();
+            assert!(
+                error.is_exhausted && !error.is_passing,
+                "{provider:?}: {error:?}"
+            );
+            assert_eq!(server.steps_left(), 1, "{provider:?}");
+        }
+    }
+    // Too many requests pass, and are asked for again.
+    let busy =
+        json!({ "error": { "message": "Rate limit reached", "code": "rate_limit_exceeded" } });
+    let server = ModelServer::start([Step::RefuseBody(429, busy.to_string()), Step::text("Done.")]);
+    let (answer, _) = ask(&remote(&server, Provider::OpenAi), &task());
+    assert_eq!(answer.unwrap().text(), "Done.");
 }

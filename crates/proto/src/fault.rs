@@ -126,6 +126,8 @@ codes! {
     UnseenContent = "unseen-content",
     /// The toolset or a rule of the policy does not permit the call, or asks and nobody may answer.
     PolicyRefused = "policy-refused",
+    /// The quota or the credit of the account at the model's provider is used up.
+    QuotaExhausted = "quota-exhausted",
 }
 
 impl fmt::Display for Code {

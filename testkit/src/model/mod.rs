@@ -24,6 +24,10 @@ pub enum Step {
     Status(u16, Option<u64>),
     /// Refuses with this status and these words.
     Refuse(u16, String),
+    /// Refuses with this status and this body.
+    RefuseBody(u16, String),
+    /// Says this, and not what it counted.
+    Uncounted(Box<Self>),
     /// Begins to say this and closes the connection in the middle.
     Cut(String),
     /// Begins a call of a tool and closes the connection in the middle of its arguments.
@@ -273,6 +277,17 @@ impl Shared {
         match step {
             Step::Status(status, after) => refuse(out, status, after, "as the script says"),
             Step::Refuse(status, words) => refuse(out, status, None, &words),
+            Step::RefuseBody(status, body) => refuse_body(out, status, "", &body),
+            Step::Uncounted(step) => {
+                let (pieces, calls) = match *step {
+                    Step::Text(text) => (vec![text], Vec::new()),
+                    Step::Calls(text, calls) => (vec![text], calls),
+                    other => return Self::play(out, format, other, turn),
+                };
+                begin(out)?;
+                let events = wire::answer(format, turn, &pieces, &calls);
+                out.write_all(wire::without_usage(&events).as_bytes())
+            }
             Step::Text(text) => {
                 begin(out)?;
                 // In two pieces, so that joining them is tried.
@@ -335,14 +350,13 @@ fn begin(mut out: &TcpStream) -> std::io::Result<()> {
     )
 }
 
-fn refuse(
-    mut out: &TcpStream,
-    status: u16,
-    after: Option<u64>,
-    words: &str,
-) -> std::io::Result<()> {
+fn refuse(out: &TcpStream, status: u16, after: Option<u64>, words: &str) -> std::io::Result<()> {
     let body = serde_json::json!({ "error": { "message": words, "type": "scripted" } }).to_string();
     let after = after.map_or_else(String::new, |secs| format!("retry-after: {secs}\r\n"));
+    refuse_body(out, status, &after, &body)
+}
+
+fn refuse_body(mut out: &TcpStream, status: u16, after: &str, body: &str) -> std::io::Result<()> {
     write!(
         out,
         "HTTP/1.1 {status} Scripted\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{after}connection: close\r\n\r\n{body}",

@@ -27,6 +27,28 @@ pub(super) const fn words_end(format: Format) -> usize {
     }
 }
 
+/// The events of an answer without what was counted.
+pub(super) fn without_usage(events: &[String]) -> String {
+    let strip = |event: &String| {
+        let (head, json) = event.split_once("data: ")?;
+        let mut value: Value = serde_json::from_str(json.trim()).ok()?;
+        take_usage(&mut value);
+        Some(format!("{head}{}", data(&value)))
+    };
+    let events = events.iter();
+    events
+        .map(|event| strip(event).unwrap_or_else(|| event.clone()))
+        .collect()
+}
+
+fn take_usage(value: &mut Value) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("usage");
+        fields.remove("usageMetadata");
+        fields.values_mut().for_each(take_usage);
+    }
+}
+
 fn data(value: &Value) -> String {
     format!("data: {value}\n\n")
 }

@@ -1,7 +1,7 @@
 //! The loop: ask the model, call what it wants called, tell it what came of that, until it is done.
 //!
 //! In: a [`Conversation`], a model, tools, limits. Out: a [`Verdict`]. Nothing here ends in "done" but
-//! an answer of the model without calls: a limit, a refusal of the provider, a sandbox that is gone
+//! an answer of the model without calls, written ones included: a limit, a refusal of the provider, a sandbox that is gone
 //! each have an ending of their own. Whenever the loop ends, every call has a result, so that the
 //! conversation can go on.
 
@@ -17,9 +17,10 @@ use crate::conversation::text;
 use crate::event::Conversation;
 use crate::model::ModelError;
 use crate::repetition::{Circle, Repetition};
+use crate::written_call;
 use crate::{
-    Answer, Call, Delta, Event, Limits, Message, Model, Part, Prompt, Secrets, Stop, StopReason,
-    Tariff, ToolDefinition, Tools, Usage,
+    Answer, Call, Delta, Event, Limits, Message, Model, Part, Prompt, Secrets, Spending, Stop,
+    StopReason, Tariff, ToolDefinition, Tools, Usage,
 };
 use glovebox_proto::{Code, Fault};
 use std::collections::BTreeSet;
@@ -28,6 +29,9 @@ use verdict::{Leave, finished};
 
 /// Answers in a row that were cut for their length before the run ends.
 const MAX_CUT_ANSWERS: u32 = 3;
+
+/// Answers in a row that are corrected because they hold a call as text, before the run ends.
+const MAX_WRITTEN_CALLS: u32 = 2;
 
 /// Whoever is told what happens.
 pub trait Observe {
@@ -96,8 +100,9 @@ impl Head<'_> {
             ending: verdict.ending,
             message: verdict.message.clone(),
             turns: conversation.turns,
-            usage: conversation.usage,
-            cost_usd: conversation.cost(),
+            usage: conversation.spent.usage(),
+            uncounted_answers: conversation.spent.uncounted_answers(),
+            cost_usd: conversation.spent.cost_usd(),
         };
         match observe.observe(&ended) {
             Ok(()) => verdict,
@@ -123,6 +128,7 @@ impl Head<'_> {
         };
         let mut repetition = Repetition::default();
         let mut cut_answers = 0;
+        let mut written_calls = 0;
         loop {
             self.check_limits(&run, conversation)?;
             if self.make_room(&mut run, conversation, observe)? {
@@ -135,7 +141,7 @@ impl Head<'_> {
             make_ids_unique(&mut answer, conversation, turn);
             self.clean(&mut answer);
             let cost_usd = self.cost(answer.usage);
-            conversation.spend(answer.usage, cost_usd);
+            conversation.spent.add(answer.usage, cost_usd);
             observe.observe(&Event::Answered {
                 turn,
                 parts: answer.parts.clone(),
@@ -156,6 +162,14 @@ impl Head<'_> {
                 _ => Vec::new(),
             };
             if calls.is_empty() {
+                if let Some(written) = written_call::find(&said, &run.tools) {
+                    if written_calls == MAX_WRITTEN_CALLS {
+                        return Err(written_call::ending(&written).into());
+                    }
+                    written_calls += 1;
+                    say(conversation, observe, &written_call::correction(&written))?;
+                    continue;
+                }
                 if answer.stop == StopReason::Length && cut_answers < MAX_CUT_ANSWERS {
                     cut_answers += 1;
                     say(
@@ -168,6 +182,7 @@ impl Head<'_> {
                 return finished(&said, &answer.stop);
             }
             cut_answers = 0;
+            written_calls = 0;
             let (results, is_waiting) =
                 self.call_all(&calls, &run.tools, run.deadline, conversation, observe)?;
             match repetition.note(&assistant, &results, is_waiting) {
@@ -190,17 +205,15 @@ impl Head<'_> {
 
     fn check_limits(&self, run: &Run<'_>, conversation: &Conversation) -> Result<(), Leave> {
         self.check_stop()?;
-        let reached = self.limits.reached(
-            conversation.turns,
-            conversation.usage,
-            conversation.cost_usd,
-            run.began.elapsed(),
-        );
-        if self.limits.max_cost_usd.is_some() && conversation.cost().is_none() {
-            let message = "what was spent so far is not known, so that it cannot be limited";
+        let reached =
+            self.limits
+                .reached(conversation.turns, conversation.spent, run.began.elapsed());
+        if let Some((flag, remedy)) = self.limits.unheld(conversation.spent) {
+            let message = format!(
+                "what was spent so far is not known, so that it cannot be limited with --{flag}"
+            );
             return Err(Fault::failed(Code::Unsupported, message)
-                .remedy("go on without --max-cost: its server does not say how many tokens an answer had, or \
-                         an earlier part of the session had no price")
+                .remedy(remedy)
                 .into());
         }
         match reached {
@@ -276,18 +289,15 @@ impl Head<'_> {
     fn too_late(&self) -> Leave {
         let sentence = self.limits.reached(
             0,
-            Usage::default(),
-            0.0,
+            Spending::default(),
             self.limits.max_time.unwrap_or_default(),
         );
         Leave::because(Ending::StoppedByLimit, sentence.unwrap_or_default())
     }
 
     /// What an answer cost; `None` without a price, or when the server does not say what it counted.
-    fn cost(&self, usage: Usage) -> Option<f64> {
-        self.price
-            .filter(|_| usage.total() > 0)
-            .map(|price| price.of(usage))
+    fn cost(&self, usage: Option<Usage>) -> Option<f64> {
+        Some(self.price?.of(usage?))
     }
 
     fn clean(&self, answer: &mut Answer) {

@@ -105,7 +105,8 @@ impl Head<'_> {
             run.tools = tools;
             let error = match came? {
                 Ok(answer) => {
-                    run.gauge.note(estimated, answer.usage.input);
+                    let counted = answer.usage.map_or(0, |usage| usage.input);
+                    run.gauge.note(estimated, counted);
                     return Ok(answer);
                 }
                 Err(error) => error,
@@ -185,7 +186,12 @@ impl Head<'_> {
                     Err(why) => (usage, cost_usd, why),
                 }
             }
-            Err(error) => (Usage::default(), self.price.map(|_| 0.0), error.message),
+            // Nothing was answered, so nothing was counted.
+            Err(error) => (
+                Some(Usage::default()),
+                self.price.map(|_| 0.0),
+                error.message,
+            ),
         };
         run.failed_summaries += 1;
         let event = Event::NotCompacted {

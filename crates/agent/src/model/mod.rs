@@ -4,6 +4,7 @@
 //! is a failure, never a short answer. Dropping the future closes the connection.
 
 mod name;
+mod quota;
 mod remote;
 mod retry;
 mod wire;
@@ -92,6 +93,8 @@ pub struct ModelError {
     pub is_passing: bool,
     /// Whether it was refused because more was told than the model can be told at once.
     pub is_too_long: bool,
+    /// Whether the account's quota or credit is used up: waiting does not help.
+    pub is_exhausted: bool,
     /// How long the provider wants to be left alone.
     pub retry_after: Option<Duration>,
 }
@@ -104,6 +107,7 @@ impl ModelError {
             status: None,
             is_passing: false,
             is_too_long: false,
+            is_exhausted: false,
             retry_after: None,
         }
     }
@@ -125,6 +129,7 @@ impl ModelError {
 impl From<ModelError> for Fault {
     fn from(error: ModelError) -> Self {
         let code = match error.status {
+            _ if error.is_exhausted => Code::QuotaExhausted,
             Some(401 | 403) => Code::PermissionDenied,
             Some(404) => Code::NotFound,
             Some(400 | 422) => Code::InvalidArgument,

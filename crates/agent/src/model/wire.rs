@@ -1,6 +1,6 @@
 //! Our words in the words of the adapter library, and back.
 
-use super::{ModelError, Prompt};
+use super::{ModelError, Prompt, quota};
 use crate::{Answer, Call, Message, Part, StopReason, Usage};
 use genai::adapter::AdapterKind;
 use genai::chat::{
@@ -144,7 +144,7 @@ pub(super) fn answer(end: StreamEnd) -> Answer {
     Answer {
         parts,
         stop: end.captured_stop_reason.map_or(StopReason::Done, stop),
-        usage: end.captured_usage.as_ref().map(usage).unwrap_or_default(),
+        usage: end.captured_usage.as_ref().and_then(usage),
     }
 }
 
@@ -159,11 +159,15 @@ fn stop(reason: WireStop) -> StopReason {
     }
 }
 
-fn usage(usage: &WireUsage) -> Usage {
-    let count = |number: Option<i32>| number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
-    Usage {
-        input: count(usage.prompt_tokens),
-        output: count(usage.completion_tokens),
+/// What a server counted; `None` when it did not: no prompt has no tokens.
+fn usage(usage: &WireUsage) -> Option<Usage> {
+    let told = |number: Option<i32>| number.and_then(|n| u64::try_from(n).ok());
+    let count = |number: Option<i32>| told(number).unwrap_or(0);
+    let input = told(usage.prompt_tokens).filter(|&tokens| tokens > 0)?;
+    let rest = told(usage.total_tokens).and_then(|total| total.checked_sub(input));
+    Some(Usage {
+        input,
+        output: told(usage.completion_tokens).or(rest)?,
         cached: count(
             usage
                 .prompt_tokens_details
@@ -182,7 +186,7 @@ fn usage(usage: &WireUsage) -> Usage {
                 .as_ref()
                 .and_then(|details| details.reasoning_tokens),
         ),
-    }
+    })
 }
 
 /// A failure of the adapter library as one of ours. In a stream the answer of the server sits inside
@@ -211,12 +215,16 @@ pub(super) fn error(error: Error) -> ModelError {
                 .iter()
                 .any(|word| kind.contains(word))
             });
+            let text = body.to_string();
+            if quota::is_exhausted(None, &text) {
+                return quota::error(None, &told(&text));
+            }
             ModelError {
                 is_passing,
-                is_too_long: says_too_long(&body.to_string()),
+                is_too_long: says_too_long(&text),
                 ..ModelError::lasting(format!(
                     "the model server broke the answer off: {}",
-                    told(&body.to_string())
+                    told(&text)
                 ))
             }
         }
@@ -264,6 +272,9 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 fn http(status: u16, body: &str, retry_after: Option<Duration>) -> ModelError {
     let said = said(body);
+    if quota::is_exhausted(Some(status), body) {
+        return quota::error(Some(status), &said);
+    }
     let tail = if said.is_empty() {
         String::new()
     } else {
@@ -294,6 +305,7 @@ fn http(status: u16, body: &str, retry_after: Option<Duration>) -> ModelError {
         remedy: remedy.map(str::to_owned),
         status: Some(status),
         is_passing: matches!(status, 408 | 409 | 425 | 429 | 500..),
+        is_exhausted: false,
         is_too_long: status == 413 || (matches!(status, 400 | 422) && says_too_long(body)),
         retry_after,
     }

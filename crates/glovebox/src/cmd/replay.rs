@@ -7,8 +7,8 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::session::{OnWish, Signals};
 use glovebox_agent::{
-    Conversation, Ending, Event, Head, Limits, Message, NoApproval, Placement, Recorded, Secrets,
-    Stop, compare, system_prompt,
+    Compared, Conversation, Ending, Event, Head, Limits, Message, NoApproval, Placement, Recorded,
+    Secrets, Stop, compare,
 };
 use serde_json::json;
 
@@ -42,30 +42,23 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
     ));
     let mut view = View::new(cx, None, args.json);
     view.collect();
-    let played = play(
-        &place,
-        &settings,
-        &info.project,
-        &recorded,
-        &mut view,
-        &signals,
-    );
+    let played = play(&place, &recorded, &mut view, &signals);
     place.end(cx);
     let is_whole = played?;
     let outcome = compare(&recorded, &view.events);
     let (is_same, message, data) = match outcome {
-        Ok(calls) if is_whole => (
-            true,
-            format!(
-                "{} came to the same",
-                render::plural(calls, "call", "calls")
-            ),
-            json!({ "session": info.id, "calls": calls }),
-        ),
-        Ok(calls) => (
-            false,
-            "the replay was interrupted".to_owned(),
-            json!({ "session": info.id, "calls": calls }),
+        Ok(compared) => (
+            is_whole,
+            if is_whole {
+                words(compared)
+            } else {
+                "the replay was interrupted".to_owned()
+            },
+            json!({
+                "session": info.id,
+                "calls": compared.same,
+                "interrupted_calls": compared.interrupted,
+            }),
         ),
         Err(other) => (
             false,
@@ -100,18 +93,30 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
     Ok(u8::from(!is_same))
 }
 
+fn words(compared: Compared) -> String {
+    let same = render::plural(compared.same, "call", "calls");
+    if compared.interrupted == 0 {
+        return format!("{same} came to the same");
+    }
+    let interrupted = render::plural(compared.interrupted, "call", "calls");
+    format!("{same} came to the same; {interrupted} had been interrupted, and cannot be compared")
+}
+
 /// Gives all recorded answers; whether it came to the end of them.
 fn play(
     place: &Place,
-    settings: &crate::config::Settings,
-    project: &std::path::Path,
     recorded: &[Event],
     view: &mut View<'_>,
     signals: &Signals,
 ) -> Result<bool, CommandError> {
     let model = Recorded::new(recorded, "replay");
     let tools = place.hands()?;
-    let system = system_prompt(&place.facts(settings, project, std::path::Path::new(""))?);
+    // As it was, with the day and the instructions of then.
+    let system = recorded.iter().find_map(|event| match event {
+        Event::Started { system, .. } => Some(system.clone()),
+        _ => None,
+    });
+    let system = system.unwrap_or_default();
     let stop = Stop::default();
     let wish = stop.clone();
     signals.work(OnWish(Box::new(move |_| wish.ask())));
@@ -124,6 +129,7 @@ fn play(
             max_turns: None,
             max_time: None,
             max_tokens: None,
+            needs_token_counts: false,
             max_cost_usd: None,
         },
         price: None,

@@ -228,6 +228,7 @@ impl Settings {
             max_turns: agent.max_turns.value.0,
             max_time: agent.max_time.value.0.map(std::time::Duration::from_millis),
             max_tokens: agent.max_tokens.value.0.map(u64::from),
+            needs_token_counts: agent.max_tokens.origin != Origin::Default,
             max_cost_usd: agent.max_cost.value.0,
         }
     }

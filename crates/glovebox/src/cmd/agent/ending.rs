@@ -30,7 +30,13 @@ impl Work<'_> {
         let code = match verdict.ending {
             Ending::StoppedByLimit => Code::TimedOut,
             Ending::Lost => Code::LinkLost,
-            _ => Code::Unavailable,
+            _ => verdict
+                .fault
+                .as_ref()
+                .map_or(Code::Unavailable, |fault| match fault.code {
+                    Code::QuotaExhausted => Code::QuotaExhausted,
+                    _ => Code::Unavailable,
+                }),
         };
         let mut fault = Fault::failed(code, verdict.message.clone());
         fault.remedy = verdict

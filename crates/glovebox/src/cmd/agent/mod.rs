@@ -335,8 +335,10 @@ impl Work<'_> {
                 "ending": verdict.ending,
                 "sandbox": sandbox,
                 "turns": session.conversation.turns,
-                "usage": session.conversation.usage,
-                "cost_usd": session.conversation.cost(),
+                "usage": session.conversation.spent.usage(),
+                "uncounted_answers": session.conversation.spent.uncounted_answers(),
+                "cost_usd": session.conversation.spent.cost_usd(),
+                "fault": verdict.fault.as_ref().map(|fault| fault.code.as_str()),
             });
             render::print(render::envelope(code == 0, &verdict.message, &data))?;
         } else if verdict.ending != Ending::Completed {

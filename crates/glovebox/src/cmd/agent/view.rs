@@ -5,7 +5,7 @@
 
 use crate::cmd::Cx;
 use crate::render::{self, escape_text, say};
-use glovebox_agent::{Ending, Event, Log, Observe, ServerPlace, ToolServer, Usage};
+use glovebox_agent::{Ending, Event, Log, Observe, ServerPlace, Spending, ToolServer};
 use glovebox_proto::{Code, Fault};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -27,9 +27,7 @@ pub(crate) struct View<'a> {
     has_color: bool,
     /// Whether the model's words end in the middle of a line.
     is_mid_line: bool,
-    usage: Usage,
-    cost_usd: f64,
-    has_unknown_cost: bool,
+    spent: Spending,
     /// Everything that is kept, for whoever compares.
     pub events: Vec<Event>,
     is_collecting: bool,
@@ -46,9 +44,7 @@ impl<'a> View<'a> {
             is_json,
             has_color: io::stderr().is_terminal() && !no_color,
             is_mid_line: false,
-            usage: Usage::default(),
-            cost_usd: 0.0,
-            has_unknown_cost: false,
+            spent: Spending::default(),
             events: Vec::new(),
             is_collecting: false,
             is_story: false,
@@ -186,7 +182,7 @@ impl<'a> View<'a> {
                 cost_usd,
                 ..
             } => {
-                self.spend(*usage, *cost_usd);
+                self.spent.add(*usage, *cost_usd);
                 let line = format!(
                     "glovebox: a summary stands for {} from here on (about {tokens} tokens less)",
                     render::plural(*messages, "message", "messages")
@@ -198,7 +194,7 @@ impl<'a> View<'a> {
                 usage,
                 cost_usd,
             } => {
-                self.spend(*usage, *cost_usd);
+                self.spent.add(*usage, *cost_usd);
                 let line = format!("glovebox: there is no summary: {}", escape_text(reason));
                 self.line(&line);
             }
@@ -208,9 +204,9 @@ impl<'a> View<'a> {
                 cost_usd,
                 ..
             } => {
-                self.spend(*usage, *cost_usd);
+                self.spent.add(*usage, *cost_usd);
                 if self.has_color {
-                    let line = format!("  turn {turn}, {}", self.spent());
+                    let line = format!("  turn {turn}, {}", self.spent);
                     let line = self.paint("2", &line);
                     self.line(&line);
                 } else {
@@ -224,7 +220,7 @@ impl<'a> View<'a> {
                     "glovebox: {} after {}, {}",
                     ending_words(*ending),
                     render::plural(*turns as usize, "turn", "turns"),
-                    self.spent()
+                    self.spent
                 );
                 self.line(&line);
             }
@@ -239,24 +235,6 @@ impl<'a> View<'a> {
             let _ = io::stdout().lock().write_all(b"\n");
             let _ = io::stdout().flush();
         }
-    }
-
-    fn spend(&mut self, usage: Usage, cost_usd: Option<f64>) {
-        self.usage += usage;
-        match cost_usd {
-            Some(cost) => self.cost_usd += cost,
-            None => self.has_unknown_cost = true,
-        }
-    }
-
-    fn spent(&self) -> String {
-        let mut text = format!("{} tokens", self.usage.total());
-        if self.has_unknown_cost {
-            text.push_str(", cost unknown");
-        } else {
-            let _ = write!(text, ", ${:.4}", self.cost_usd);
-        }
-        text
     }
 
     fn add_diff(&self, shown: &mut String, diff: &str) {
