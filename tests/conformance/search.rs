@@ -3,8 +3,8 @@
 use crate::Fixture;
 use crate::commands::sh;
 use glovebox_proto::{
-    Case, Code, Edited, Fault, Glob, Globbed, Grep, GrepMode, Grepped, Match, Replacement, Reply,
-    Request, SearchEnd, WriteMode,
+    Case, Code, Edited, Fault, Glob, Globbed, Grep, GrepMode, GrepTarget, Grepped, Match,
+    Replacement, Reply, Request, SearchEnd, WriteMode,
 };
 use glovebox_sandbox::Sandbox;
 use serde_bytes::ByteBuf;
@@ -154,7 +154,7 @@ pub(crate) fn files_are_found_by_name_newest_first(fixture: &Fixture) {
 
 fn wanted(pattern: &str) -> Grep {
     Grep {
-        path: ByteBuf::from("tree"),
+        target: GrepTarget::Path(ByteBuf::from("tree")),
         pattern: pattern.to_owned(),
         is_literal: false,
         case: Case::Sensitive,
@@ -289,17 +289,17 @@ pub(crate) fn lines_are_found_in_the_newest_files_first(fixture: &Fixture) {
         assert_eq!(fault.code, Code::InvalidArgument, "{fault}");
     }
     let nowhere = Grep {
-        path: ByteBuf::from("nowhere"),
+        target: GrepTarget::Path(ByteBuf::from("nowhere")),
         ..wanted("x")
     };
     assert_eq!(grep(&sandbox, nowhere).unwrap_err().code, Code::NotFound);
     let device = Grep {
-        path: ByteBuf::from("/dev/zero"),
+        target: GrepTarget::Path(ByteBuf::from("/dev/zero")),
         ..wanted("x")
     };
     assert_eq!(grep(&sandbox, device).unwrap_err().code, Code::SpecialFile);
     let one_file = Grep {
-        path: ByteBuf::from("tree/notes.txt"),
+        target: GrepTarget::Path(ByteBuf::from("tree/notes.txt")),
         ..wanted("t")
     };
     assert_eq!(grep(&sandbox, one_file).unwrap().total_matches, 1);

@@ -9,6 +9,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod as_shown;
 mod both_sides;
 mod bytes;
 mod commits;

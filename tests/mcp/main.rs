@@ -15,4 +15,5 @@ mod hostile;
 mod hosts;
 mod pipe;
 mod site;
+mod suite;
 mod waits;

@@ -225,7 +225,7 @@ fn what_is_no_request_is_answered_by_its_code() {
 }
 
 #[test]
-fn a_page_of_this_machine_comes_in_with_the_token_only() {
+fn a_page_of_this_machine_is_a_client_like_any_other() {
     let person = Person::myself();
     let local = [("Origin", "http://localhost:5173")];
     let site = Site::open(&person, "");
@@ -236,8 +236,11 @@ fn a_page_of_this_machine_comes_in_with_the_token_only() {
         403
     );
     let open = Site::open_with(&person, "--no-token", None);
-    let without = [("Authorization", ""), local[0]];
-    assert_eq!(open.hello(&without).status, 403);
+    let without = ("Authorization", "");
+    assert_eq!(open.hello(&[without, local[0]]).status, 200);
+    let elsewhere = ("Origin", "http://localhost.evil.test");
+    assert_eq!(open.hello(&[without, elsewhere]).status, 403);
+    assert_eq!(site.hello(&[without, local[0]]).status, 401);
     let both = person
         .line("mcp --http 127.0.0.1:0 --no-token")
         .env("GLOVEBOX_MCP_TOKEN", "0123456789abcdef0123");

@@ -10,6 +10,8 @@ use std::process::Command;
 const PYTHON: &str = "mcp==2.3.0";
 /// The official inspector; later ones want a newer Node than distributions have.
 const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
+/// The official conformance suite; later ones want a newer Node than distributions have.
+const CONFORMANCE: &str = "@modelcontextprotocol/conformance@0.1.13";
 /// Agents of others that have MCP servers.
 const HOSTS: &str = "@anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33";
 
@@ -38,7 +40,11 @@ pub(crate) fn install_missing() {
         vec![venv, pip]
     });
     if has_program("npm") {
-        for (name, packages) in [("node", NODE), ("hosts", HOSTS)] {
+        for (name, packages) in [
+            ("node", NODE),
+            ("conformance", CONFORMANCE),
+            ("hosts", HOSTS),
+        ] {
             install(name, packages, |dir| {
                 let mut npm = Command::new("npm");
                 npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])

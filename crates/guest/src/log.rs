@@ -6,6 +6,10 @@
 //! stream changes; marks are bounded too, so a job that alternates byte by byte loses bytes from
 //! the middle early, never memory.
 
+mod text;
+
+pub(crate) use text::LogText;
+
 use crate::spill::Spill;
 use glovebox_proto::LogCaps;
 use std::collections::VecDeque;
@@ -253,6 +257,11 @@ impl Log {
         let from = (at - self.tail_start()) as usize;
         let to = (from + wanted).min(self.tail.len());
         self.tail.range(from..to).copied().collect()
+    }
+
+    /// All that is kept, as one text that stays as it is while more is written.
+    pub(crate) fn text(&self) -> LogText {
+        LogText::of(self)
     }
 
     /// Nothing more will be written: gives spare memory back.

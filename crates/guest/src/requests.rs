@@ -12,8 +12,8 @@ use crate::tree::{Get, Put, Scan, Tree, Work};
 use crate::workers::Later;
 use glovebox_jail::process;
 use glovebox_proto::{
-    Channel, Code, Fault, FrameKind, FrameRef, JobId, LogChunk, RecvWindow, Reply, Request,
-    RequestId, SendWindow, WireError, limits,
+    Channel, Code, Fault, FrameKind, FrameRef, GrepTarget, JobId, LogChunk, RecvWindow, Reply,
+    Request, RequestId, SendWindow, WireError, limits,
 };
 use rustix::io::Errno;
 use serde_bytes::ByteBuf;
@@ -270,10 +270,23 @@ impl Server {
                 let path = at(&glob.path);
                 self.task(id, changes, move |cancel| files::glob(&path, &glob, cancel))?;
             }
-            Request::Grep(grep) => {
-                let path = at(&grep.path);
-                self.task(id, changes, move |cancel| files::grep(&path, &grep, cancel))?;
-            }
+            Request::Grep(grep) => match &grep.target {
+                GrepTarget::Path(path) => {
+                    let path = at(path);
+                    self.task(id, changes, move |cancel| files::grep(&path, &grep, cancel))?;
+                }
+                GrepTarget::Log(job) => {
+                    let log = self
+                        .jobs
+                        .get(job)
+                        .ok_or_else(|| no_such_job(*job))?
+                        .log
+                        .text();
+                    self.task(id, changes, move |cancel| {
+                        files::grep_log(log, &grep, cancel)
+                    })?;
+                }
+            },
             Request::Renew => {
                 self.renew()?;
                 self.answer(id, &Ok(Reply::Done));

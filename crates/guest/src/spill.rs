@@ -57,6 +57,16 @@ impl Spill {
         done
     }
 
+    /// The same bytes for another reader; what is added later is not among them. `None` when there is
+    /// no descriptor to be had.
+    pub(crate) fn share(&self) -> Option<Self> {
+        let file = rustix::io::fcntl_dupfd_cloexec(&self.file, 0).ok()?;
+        Some(Self {
+            file,
+            len: self.len,
+        })
+    }
+
     /// Up to `wanted` bytes from `at` on.
     pub(crate) fn read(&self, at: u64, wanted: usize) -> Vec<u8> {
         let mut bytes = vec![0; wanted];

@@ -43,13 +43,14 @@ pub use hello::{Capability, Hello, Role, WIRE_VERSION};
 pub use id::{JobId, RequestId};
 pub use reply::{
     DirEntry, Exit, ExitReport, Facts, FileKind, JobInfo, JobState, LogChunk, Old, Reply, Stat,
+    log_gap,
 };
 pub use request::{
     Background, EnvVar, Exec, Known, LogCaps, Request, Stdin, WindowSize, WriteMode,
 };
 pub use search::{
-    Case, Edited, FileHits, Found, Glob, Globbed, Grep, GrepMode, Grepped, Line, Match, Replaced,
-    Replacement, SearchEnd,
+    Case, Edited, FileHits, Found, Glob, Globbed, Grep, GrepMode, GrepTarget, Grepped, Line, Match,
+    Replaced, Replacement, SearchEnd,
 };
 
 use serde::{Serialize, de::DeserializeOwned};

@@ -178,6 +178,12 @@ pub struct LogChunk {
     pub bytes: ByteBuf,
 }
 
+/// The text that stands for bytes of a log that are not kept, between what came before them and what
+/// came after: a line of its own wherever a log is read as lines, so that all readers count alike.
+pub fn log_gap(bytes: u64) -> String {
+    format!("\n[... {bytes} bytes are not kept any more ...]\n")
+}
+
 /// Kind of a file-system object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileKind {

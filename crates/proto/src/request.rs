@@ -1,7 +1,7 @@
 //! What the host may ask of the guest. Paths, arguments and environment are bytes, as on Linux.
 
 use crate::tree::Packing;
-use crate::{Code, Fault, Glob, Grep, Replacement};
+use crate::{Code, Fault, Glob, Grep, GrepTarget, Replacement};
 use crate::{JobId, limits};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -359,7 +359,9 @@ impl Request {
                 glob.validate()
             }
             Self::Grep(grep) => {
-                check_path(&grep.path, "path")?;
+                if let GrepTarget::Path(path) = &grep.target {
+                    check_path(path, "path")?;
+                }
                 grep.validate()
             }
             Self::Rename { from, to, .. } => {

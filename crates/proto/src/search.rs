@@ -1,7 +1,7 @@
 //! Finding things in files and changing them in place: the words of `Edit`, `Glob` and `Grep`.
 
 use crate::limits::{MAX_PATTERN_BYTES, MAX_SEARCH_HITS, MAX_SEARCH_MS};
-use crate::{Code, Fault};
+use crate::{Code, Fault, JobId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -106,8 +106,8 @@ pub struct Globbed {
 /// Lines to look for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grep {
-    /// Directory or file to look in.
-    pub path: ByteBuf,
+    /// Where to look.
+    pub target: GrepTarget,
     /// Regular expression, in the syntax of Rust's `regex` crate.
     pub pattern: String,
     /// The pattern is plain text.
@@ -134,6 +134,16 @@ pub struct Grep {
     pub max_hits: u32,
     /// How long to look; what was found until then is answered.
     pub deadline_ms: u64,
+}
+
+/// What [`Grep`] looks through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GrepTarget {
+    /// A directory or a file.
+    Path(ByteBuf),
+    /// What a job has written so far, as one text. A line of [`crate::log_gap`] stands for bytes that
+    /// are not kept; patterns for files and types mean nothing here.
+    Log(JobId),
 }
 
 /// How letters compare.

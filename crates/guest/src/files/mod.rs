@@ -11,7 +11,7 @@ mod write;
 
 pub(crate) use edit::edit;
 pub(crate) use read::{STEP_BYTES, Source, read_step};
-pub(crate) use search::{glob, grep};
+pub(crate) use search::{glob, grep, grep_log};
 pub(crate) use tree::{remove, remove_all};
 pub(crate) use write::{Sink, TopLayer, WriteSpec, temporary_in, temporary_name, temporary_prefix};
 

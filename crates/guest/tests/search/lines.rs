@@ -3,7 +3,7 @@
 use super::client::Guest;
 use super::tree::{Tree, pattern, plan};
 use super::{check, in_order, words};
-use glovebox_proto::{Case, Code, Fault, Grep, GrepMode, Grepped, Reply, Request};
+use glovebox_proto::{Case, Code, Fault, Grep, GrepMode, GrepTarget, Grepped, Reply, Request};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -144,7 +144,7 @@ fn wish() -> impl Strategy<Value = Wish> {
 impl Wish {
     fn request(&self, root: &Path) -> Grep {
         Grep {
-            path: ByteBuf::from(root.as_os_str().as_bytes()),
+            target: GrepTarget::Path(ByteBuf::from(root.as_os_str().as_bytes())),
             pattern: self.pattern.clone(),
             is_literal: self.is_literal,
             case: if self.ignores_case {

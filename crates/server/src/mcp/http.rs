@@ -225,9 +225,9 @@ impl Entrance {
                 "a request names one host, once",
             ));
         }
-        // A page of somebody else's can lead here, and cannot show the token: one of this machine that does is a
-        // client like any other.
-        if self.token.is_some() && guard::has_local_origin(request.headers()) {
+        // A page of somebody else's can lead here; one of this machine is a client like any other. With a token it
+        // has shown that, and where none is asked for every program of this machine may call.
+        if guard::has_local_origin(request.headers()) {
             request.headers_mut().remove(ORIGIN);
         }
         if request.uri().path() != PATH {

@@ -1,5 +1,8 @@
 //! Edit: texts in a file replaced by others.
 
+mod notebook;
+
+use super::read::{MAX_NOTEBOOK_BYTES, is_notebook};
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::readable;
@@ -52,12 +55,20 @@ impl Tool for Edit {
     const ALIASES: &'static [&'static str] = &["file_edit", "edit_file", "str_replace"];
     const DESCRIPTION: &'static str = "Replaces text in a file. The old text must stand in exactly one \
         place unless `all` is true. White space at line ends and indentation may differ; how it was \
-        found is then said. Returns the change as a small diff.";
+        found is then said. The source of a Jupyter notebook's cell is edited as Read shows it. Returns the change as a small diff.";
     const EFFECT: Effect = Effect::Writes;
 
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
         let path = self.path.clone();
-        let replacements = self.replacements()?;
+        let mut replacements = self.replacements()?;
+        if is_notebook(&path) {
+            let (file, size) = call.read(&path, MAX_NOTEBOOK_BYTES)?;
+            if size == file.len() as u64
+                && let Some(in_json) = notebook::in_json(&file, &replacements)?
+            {
+                replacements = in_json;
+            }
+        }
         let reply = call.ask(Request::Edit {
             path: ByteBuf::from(path.as_bytes()),
             replacements,

@@ -1,14 +1,16 @@
 //! Grep: lines by pattern.
 
 use super::glob::DEADLINE_MS;
-use super::incomplete;
 use super::rooted::rooted;
+use super::{incomplete, log};
 use crate::Outcome;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, readable};
 use glovebox_proto::limits::MAX_SEARCH_HITS;
-use glovebox_proto::{Case, Fault, GrepMode, Grepped, Line, Reply, Request, SearchEnd, visible};
+use glovebox_proto::{
+    Case, Code, Fault, GrepMode, GrepTarget, Grepped, Line, Reply, Request, SearchEnd, visible,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -24,7 +26,7 @@ const USUAL_HITS: u32 = 200;
 pub(crate) struct Grep {
     /// Regular expression (Rust syntax; like ripgrep).
     pattern: String,
-    /// Directory or file to look in; the workspace unless given.
+    /// Directory or file to look in, or `job:ID` for the output of a job; the workspace unless given.
     #[serde(default)]
     path: Option<String>,
     /// Only files whose path fits this shell pattern, such as `*.rs` or `!tests/**`.
@@ -77,12 +79,20 @@ enum Mode {
 impl Tool for Grep {
     const NAME: &'static str = "Grep";
     const ALIASES: &'static [&'static str] = &["grep", "ripgrep", "rg", "search"];
-    const DESCRIPTION: &'static str = "Finds lines in files by regular expression, newest files first. \
+    const DESCRIPTION: &'static str = "Finds lines in files, or in what a job has written, by regular expression, newest files first. \
         Binary files and what `.gitignore` names are left out. An invalid pattern is an error, never an \
         empty answer.";
     const EFFECT: Effect = Effect::Reads;
 
     fn normalize(&mut self) -> Result<(), Fault> {
+        let is_log = matches!(self.path.as_deref().map(log::job_of), Some(Ok(Some(_))));
+        if is_log && (self.glob.is_some() || self.file_type.is_some()) {
+            return Err(Fault::failed(
+                Code::InvalidArgument,
+                "`glob` and `type` choose files, and the output of a job has none",
+            )
+            .remedy("leave them out"));
+        }
         // A pattern of what is left out counts from where the search begins.
         if let Some(glob) = self.glob.as_deref().filter(|glob| !glob.starts_with('!')) {
             let rooted = rooted(glob, self.path.as_deref())?;
@@ -96,7 +106,10 @@ impl Tool for Grep {
         let path = self.path.unwrap_or_else(|| ".".to_owned());
         let limit = self.limit.unwrap_or(USUAL_HITS).clamp(1, MAX_SEARCH_HITS);
         let reply = call.ask(Request::Grep(glovebox_proto::Grep {
-            path: ByteBuf::from(path.as_bytes()),
+            target: match log::job_of(&path)? {
+                Some(job) => GrepTarget::Log(job),
+                None => GrepTarget::Path(ByteBuf::from(path.as_bytes())),
+            },
             pattern: self.pattern,
             is_literal: self.literal,
             case: if self.case_insensitive {

@@ -2,11 +2,29 @@
 
 use crate::call::{Call, unexpected};
 use glovebox_proto::limits::MAX_LOG_READ_BYTES;
-use glovebox_proto::{Fault, JobId, Reply, Request};
+use glovebox_proto::{Code, Fault, JobId, Reply, Request, visible};
 use std::time::Duration;
 
 /// Bytes fetched from each end of a long log.
 const END_BYTES: usize = 64 << 10;
+
+/// The job whose output this path names (`job:ID`); `None` for the path of a file.
+///
+/// # Errors
+/// For `job:` with something else than a number behind it.
+pub(super) fn job_of(path: &str) -> Result<Option<JobId>, Fault> {
+    let Some(id) = path.strip_prefix("job:") else {
+        return Ok(None);
+    };
+    let id = id.parse().map_err(|_| {
+        Fault::failed(
+            Code::InvalidArgument,
+            format!("`{}` names no job", visible::line_of_text(path)),
+        )
+        .remedy("a job's output is `job:` and its number; a file of that name is `./job:...`")
+    })?;
+    Ok(Some(JobId(id)))
+}
 
 /// Bytes of a log that follow each other.
 #[derive(Debug)]

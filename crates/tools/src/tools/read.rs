@@ -9,7 +9,7 @@ use super::{list, log};
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::{Image, Outcome, View};
-use glovebox_proto::{Code, Fault, JobId, Reply, Request, visible};
+use glovebox_proto::{Code, Fault, JobId, Reply, Request, log_gap, visible};
 use glovebox_sandbox::Incoming;
 use kind::Picture;
 use page::Page;
@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use serde_json::json;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Lines in one answer unless told otherwise.
@@ -29,8 +30,8 @@ const MAX_SUGGESTIONS: usize = 5;
 const MAX_IMAGE_BYTES: u64 = 3_750_000;
 /// Longest side of a picture that is handed on, in pixels.
 const MAX_IMAGE_SIDE: u32 = 8000;
-/// Largest notebook that is shown as one.
-const MAX_NOTEBOOK_BYTES: u64 = 16 << 20;
+/// Largest notebook that is shown as one, and edited as one.
+pub(super) const MAX_NOTEBOOK_BYTES: u64 = 16 << 20;
 /// Bytes that go by for one page. What is further in is found by other means.
 const MAX_PASSED_BYTES: u64 = 512 << 20;
 /// Bytes of a job's log taken at a time.
@@ -41,6 +42,11 @@ const LOG_BYTES: usize = 512 << 10;
 pub fn picture(bytes: &[u8]) -> Option<&'static str> {
     let picture = Picture::of(bytes)?;
     (!is_large(picture, bytes, bytes.len() as u64)).then(|| picture.mime())
+}
+
+/// Whether a file of this name is taken for a Jupyter notebook.
+pub(super) fn is_notebook(path: &str) -> bool {
+    path.to_ascii_lowercase().ends_with(".ipynb")
 }
 
 fn is_large(picture: Picture, bytes: &[u8], size: u64) -> bool {
@@ -73,17 +79,8 @@ impl Tool for Read {
     const EFFECT: Effect = Effect::Reads;
 
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
-        if let Some(id) = self.path.strip_prefix("job:") {
-            let id = id.parse().map_err(|_| {
-                Fault::failed(
-                    Code::InvalidArgument,
-                    format!("`{}` names no job", visible::line_of_text(&self.path)),
-                )
-                .remedy(
-                    "a job's output is `job:` and its number; a file of that name is `./job:...`",
-                )
-            })?;
-            return self.log(call, JobId(id));
+        if let Some(job) = log::job_of(&self.path)? {
+            return self.log(call, job);
         }
         match self.file(call) {
             Err(fault) if fault.code == Code::IsDirectory => {
@@ -126,7 +123,7 @@ impl Read {
                     drop(stream);
                     return self.picture(call, picture);
                 }
-                if self.path.to_ascii_lowercase().ends_with(".ipynb") {
+                if is_notebook(&self.path) {
                     drop(stream);
                     return self.notebook(call);
                 }
@@ -242,19 +239,27 @@ impl Read {
     fn log(&self, call: &Call<'_>, job: JobId) -> Result<Outcome, Fault> {
         let mut page = self.page();
         let mut offset = 0;
+        let mut gap = None;
         loop {
             let part = log::part(call, job, offset, LOG_BYTES, 0)?;
             if part.start > offset {
-                let mark = format!(
-                    "\n[... {} bytes are not kept any more ...]\n",
-                    part.start - offset
-                );
-                page.take(mark.as_bytes());
+                let lost = part.start - offset;
+                page.take(b"\n");
+                gap = Some((page.line(), lost));
+                page.take(log_gap(lost).trim_start().as_bytes());
             }
             page.take(&part.bytes);
             offset = part.next();
             if page.is_full() || part.bytes.is_empty() || offset >= part.total {
-                return Ok(self.finish(page, Some(part.total)));
+                let mut outcome = self.finish(page, Some(part.total));
+                if let Some((line, bytes)) = gap {
+                    let _ = write!(
+                        outcome.text,
+                        "\n[line {line} stands for {bytes} bytes that are not kept any more: later lines of the \
+                         job have smaller numbers here than they were written with]"
+                    );
+                }
+                return Ok(outcome);
             }
         }
     }

@@ -1,6 +1,7 @@
-//! Lines by pattern, in the newest files first.
+//! Lines by pattern, in the newest files first, or in what a job has written.
 
 use super::{Bounds, Near, Scope, bad_pattern, mtime_ns, open_file, own, regular};
+use crate::log::LogText;
 use glovebox_proto::limits::MAX_LINE_BYTES;
 use glovebox_proto::{Case, Code, Fault, FileHits, Grep, GrepMode, Grepped, Line, Reply};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -40,21 +41,13 @@ pub(crate) fn grep(root: &[u8], wanted: &Grep, cancel: &AtomicBool) -> Result<Re
     let matcher = matcher(wanted)?;
     let scope = scope(root, wanted)?;
     let kind = FileType::from_raw_mode(scope.check()?.st_mode);
-    let hits = Hits {
-        wanted,
-        kept: Mutex::default(),
-        matches: AtomicU64::new(0),
-        files: AtomicU64::new(0),
-        binary: AtomicU64::new(0),
-        unreadable: AtomicU64::new(0),
-        was_stopped: AtomicBool::new(false),
-    };
-    let walked_unreadable;
+    let hits = Hits::new(wanted);
+    let mut walked_unreadable = 0;
     let mut was_stopped = false;
     match kind {
         FileType::Directory => {
             let walked = scope.walk(&bounds, || {
-                let mut search = hits.start(&matcher);
+                let mut search = hits.start(&matcher, BinaryDetection::quit(0));
                 let mut near = Near::default();
                 let (scope, bounds) = (&scope, &bounds);
                 move |entry: &DirEntry| {
@@ -67,8 +60,8 @@ pub(crate) fn grep(root: &[u8], wanted: &Grep, cancel: &AtomicBool) -> Result<Re
         }
         FileType::RegularFile => {
             let file = open_file(CWD, root).filter(|file| own::refuse(file).is_ok());
-            hits.start(&matcher).file(&bounds, file, Vec::new);
-            walked_unreadable = 0;
+            hits.start(&matcher, BinaryDetection::quit(0))
+                .file(&bounds, file, Vec::new);
         }
         _ => {
             return Err(Fault::failed(
@@ -80,12 +73,17 @@ pub(crate) fn grep(root: &[u8], wanted: &Grep, cancel: &AtomicBool) -> Result<Re
             ));
         }
     }
-    was_stopped |= hits.was_stopped.load(Ordering::Relaxed);
-    let end = bounds.end(was_stopped)?;
-    let mut grepped = hits.answer();
-    grepped.unreadable += walked_unreadable;
-    grepped.end = end;
-    Ok(Reply::Grepped(grepped))
+    hits.reply(&bounds, walked_unreadable, was_stopped)
+}
+
+/// Finds lines in what a job has written. A NUL byte makes no log binary: commands write what they like.
+pub(crate) fn grep_log(log: LogText, wanted: &Grep, cancel: &AtomicBool) -> Result<Reply, Fault> {
+    let bounds = Bounds::new(wanted.deadline_ms, cancel);
+    let matcher = matcher(wanted)?;
+    let hits = Hits::new(wanted);
+    hits.start(&matcher, BinaryDetection::none())
+        .log(&bounds, log);
+    hits.reply(&bounds, 0, false)
 }
 
 fn matcher(wanted: &Grep) -> Result<RegexMatcher, Fault> {
@@ -163,19 +161,19 @@ struct Search<'a> {
 
 /// Reads a file a little ahead, for the searcher takes the first few bytes by themselves, to see how they
 /// are encoded: for a small file that would be one system call of four.
-struct Ahead<'a> {
-    file: &'a File,
+struct Ahead<'a, R> {
+    source: R,
     buffer: &'a mut [u8],
     rest: Range<usize>,
 }
 
-impl Read for Ahead<'_> {
+impl<R: Read> Read for Ahead<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.rest.is_empty() {
             if out.len() >= self.buffer.len() {
-                return self.file.read(out);
+                return self.source.read(out);
             }
-            self.rest = 0..self.file.read(self.buffer)?;
+            self.rest = 0..self.source.read(self.buffer)?;
         }
         let count = self.rest.len().min(out.len());
         out[..count].copy_from_slice(&self.buffer[self.rest.start..][..count]);
@@ -192,6 +190,17 @@ impl Search<'_> {
             hits.unreadable.fetch_add(1, Ordering::Relaxed);
             return;
         };
+        let found = self.look(bounds, &file);
+        hits.add(found, || regular(&file).map(|stat| mtime_ns(&stat)), name);
+    }
+
+    fn log(&mut self, bounds: &Bounds<'_>, log: LogText) {
+        let found = self.look(bounds, log);
+        self.hits.add(found, || Some(0), Vec::new);
+    }
+
+    fn look<'a>(&mut self, bounds: &'a Bounds<'a>, source: impl Read) -> Collector<'a> {
+        let hits = self.hits;
         let mut found = Collector {
             bounds,
             mode: hits.wanted.mode,
@@ -202,7 +211,7 @@ impl Search<'_> {
             is_stopped: false,
         };
         let reader = Ahead {
-            file: &file,
+            source,
             buffer: &mut self.ahead,
             rest: 0..0,
         };
@@ -212,15 +221,27 @@ impl Search<'_> {
         if searched.is_err() {
             hits.unreadable.fetch_add(1, Ordering::Relaxed);
         }
-        hits.add(found, &file, name);
+        found
     }
 }
 
-impl Hits<'_> {
-    fn start(&self, matcher: &RegexMatcher) -> Search<'_> {
+impl<'a> Hits<'a> {
+    fn new(wanted: &'a Grep) -> Self {
+        Self {
+            wanted,
+            kept: Mutex::default(),
+            matches: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            binary: AtomicU64::new(0),
+            unreadable: AtomicU64::new(0),
+            was_stopped: AtomicBool::new(false),
+        }
+    }
+
+    fn start(&self, matcher: &RegexMatcher, binary: BinaryDetection) -> Search<'_> {
         let wants_lines = self.wanted.mode == GrepMode::Lines;
         let searcher = SearcherBuilder::new()
-            .binary_detection(BinaryDetection::quit(0))
+            .binary_detection(binary)
             .memory_map(MmapChoice::never())
             .heap_limit(Some(MAX_SEARCHED_BYTES))
             .line_number(true)
@@ -244,7 +265,13 @@ impl Hits<'_> {
         }
     }
 
-    fn add(&self, found: Collector<'_>, file: &File, name: impl FnOnce() -> Vec<u8>) {
+    /// `mtime_ns` gives `None` for what turned out to be no regular file.
+    fn add(
+        &self,
+        found: Collector<'_>,
+        mtime_ns: impl FnOnce() -> Option<i128>,
+        name: impl FnOnce() -> Vec<u8>,
+    ) {
         if found.is_stopped {
             self.was_stopped.store(true, Ordering::Relaxed);
         }
@@ -255,7 +282,7 @@ impl Hits<'_> {
         if found.matches == 0 {
             return;
         }
-        let Some(stat) = regular(file) else {
+        let Some(mtime_ns) = mtime_ns() else {
             self.unreadable.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -265,13 +292,26 @@ impl Hits<'_> {
         kept.bytes += weight(&found.lines);
         kept.files.push(FileHits {
             path: ByteBuf::from(name()),
-            mtime_ns: mtime_ns(&stat),
+            mtime_ns,
             matches: found.matches,
             lines: found.lines,
         });
         if kept.bytes > MAX_KEPT_BYTES || kept.files.len() > MAX_KEPT_FILES {
             kept.forget_oldest();
         }
+    }
+
+    fn reply(
+        self,
+        bounds: &Bounds<'_>,
+        walked_unreadable: u64,
+        was_stopped: bool,
+    ) -> Result<Reply, Fault> {
+        let end = bounds.end(was_stopped || self.was_stopped.load(Ordering::Relaxed))?;
+        let mut grepped = self.answer();
+        grepped.unreadable += walked_unreadable;
+        grepped.end = end;
+        Ok(Reply::Grepped(grepped))
     }
 
     fn answer(self) -> Grepped {

@@ -10,7 +10,7 @@ mod grep;
 mod ignored;
 
 pub(crate) use glob::glob;
-pub(crate) use grep::grep;
+pub(crate) use grep::{grep, grep_log};
 
 use super::{own, shown};
 use crate::fault;

@@ -40,6 +40,11 @@ impl Page {
         }
     }
 
+    /// Number of the line that what is taken next belongs to.
+    pub(super) fn line(&self) -> u64 {
+        self.line
+    }
+
     /// What follows is not wanted.
     pub(super) fn is_full(&self) -> bool {
         self.has_more
