@@ -41,7 +41,7 @@ pub use git::{OutsideRepository, ShownGitDir, WorkingTree, find_outside, find_wo
 pub use hide::{Hidden, HideReason, HideRules, IGNORE_FILE, SKIPPED, find_hidden};
 pub use model::{Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, Refusal, RefusalReason};
 pub use outcome::{Applied, Conflict, ConflictReason, Effect, Flagged, Outcome};
-pub use path::{BadPath, RelPath};
+pub use path::{BadPath, RelPath, normalize_path};
 pub use plan::{
     Host, HostNode, HostState, Leftover, MergedFile, Options, Plan, Resolution, Since, Step, plan,
 };

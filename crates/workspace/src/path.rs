@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// Longest name of one component, in bytes (`NAME_MAX`).
 const MAX_NAME_BYTES: usize = 255;
@@ -144,6 +144,21 @@ impl TryFrom<serde_bytes::ByteBuf> for RelPath {
     }
 }
 
+/// An absolute path without `.` and `..`, by its text alone: links are not followed.
+pub fn normalize_path(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(part) => clean.push(part),
+            Component::ParentDir => {
+                clean.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    clean
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,5 +225,16 @@ mod tests {
                 .unwrap()
                 .starts_with(&RelPath::new("a").unwrap())
         );
+    }
+
+    #[test]
+    fn dots_are_taken_by_their_text() {
+        for (path, want) in [
+            ("/a/../b/./c", "/b/c"),
+            ("/../..", "/"),
+            ("/workspace/../workspace/x", "/workspace/x"),
+        ] {
+            assert_eq!(normalize_path(Path::new(path)), Path::new(want), "{path}");
+        }
     }
 }

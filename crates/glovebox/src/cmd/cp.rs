@@ -17,10 +17,10 @@ use glovebox_proto::{Channel, Code, Fault, FileKind, Reply, Request, WriteMode};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{Backend, Incoming, Name, Sandbox};
 use glovebox_workspace::copy::{self, Place, PushOptions, Recorded};
-use glovebox_workspace::{Quota, Refusal, Resolution};
+use glovebox_workspace::{Change, Node, Quota, Refusal, Resolution};
 use rustix::fs::{Mode, OFlags};
 use serde_bytes::ByteBuf;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read as _, Write as _};
@@ -78,11 +78,7 @@ pub(crate) fn run(cx: &Cx, args: &CpArgs) -> CommandResult {
             }
             Ok(0)
         }
-        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
-            render::print(render::failure(&error, &data))?;
-            Ok(error.exit_code())
-        }
-        Err(error) => Err(error),
+        Err(error) => render::answer_failure(Err(error), args.json, || data),
     }
 }
 
@@ -480,15 +476,9 @@ fn fetch_directory(
     let to = to
         .canonicalize()
         .map_err(|error| CommandError::io(format!("open {}", to.display()), &error).told_apart())?;
-    let bytes_of = |value: &Value| value["to"]["size"].as_u64();
-    let changes = render::changes_json(&taken.collected.set);
-    let sizes: Vec<u64> = changes["changes"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(bytes_of)
-        .collect();
-    let skipped = taken.collected.set.refused.clone();
+    let set = &taken.collected.set;
+    let sizes: Vec<u64> = set.changes.iter().filter_map(size).collect();
+    let skipped = set.refused.clone();
     let goal = Goal {
         to: &to,
         conflicts: Resolution::Theirs,
@@ -500,6 +490,14 @@ fn fetch_directory(
             skipped,
         }),
         Applied::Declined(_) => Err(CommandError::interrupted()),
+    }
+}
+
+/// Bytes of the file that a change brings; `None` where it brings none.
+fn size(change: &Change) -> Option<u64> {
+    match change.to()? {
+        Node::File { size, .. } => Some(*size),
+        Node::Link { .. } | Node::Dir => None,
     }
 }
 

@@ -17,14 +17,8 @@ use std::os::unix::ffi::OsStrExt as _;
 
 /// Shows the changes.
 pub(crate) fn run(cx: &Cx, args: &DiffArgs) -> CommandResult {
-    let shown = show(cx, args);
-    match shown {
-        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
-            render::print(render::failure(&error, &json!({ "name": args.name })))?;
-            Ok(error.exit_code())
-        }
-        shown => shown.map(|()| 0),
-    }
+    let shown = show(cx, args).map(|()| 0);
+    render::answer_failure(shown, args.json, || json!({ "name": args.name }))
 }
 
 fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {

@@ -2,11 +2,11 @@
 
 use super::Cx;
 use crate::args::KillArgs;
-use crate::exit::{CommandError, CommandResult, Kind};
+use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural};
 use crate::sync::copied::{self, Remains};
 use glovebox_proto::{Code, Fault, JobId, JobState, Reply, Request};
-use glovebox_sandbox::{Name, State};
+use glovebox_sandbox::State;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -18,21 +18,15 @@ const JOB_WAIT: Duration = Duration::from_secs(12);
 /// Ends each; a failure with one does not keep the others alive.
 pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
     if let Some(number) = args.job {
-        return match end_job(cx, args, JobId(number)) {
-            Err(error) if args.json && error.kind != Kind::BrokenPipe => {
-                let data = json!({ "names": args.names, "job": number });
-                render::print(render::failure(&error, &data))?;
-                Ok(error.exit_code())
-            }
-            ended => ended,
-        };
+        let ended = end_job(cx, args, JobId(number));
+        return render::answer_failure(
+            ended,
+            args.json,
+            || json!({ "names": args.names, "job": number }),
+        );
     }
     // All names are checked before anything ends.
-    let mut names = args
-        .names
-        .iter()
-        .map(|text| super::name(text))
-        .collect::<Result<Vec<Name>, _>>()?;
+    let mut names = super::names(&args.names)?;
     let registry = cx.user_registry()?;
     if args.all {
         names = registry
@@ -41,7 +35,6 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
             .map(|entry| entry.name)
             .collect();
     }
-    names.dedup();
     let mut killed: Vec<Value> = Vec::new();
     let mut failure: Option<CommandError> = None;
     for name in names {

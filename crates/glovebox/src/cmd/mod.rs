@@ -259,6 +259,18 @@ pub(crate) fn name(text: &str) -> Result<Name, CommandError> {
     })
 }
 
+/// Checks names that were typed; one that was typed twice is taken once.
+fn names(typed: &[String]) -> Result<Vec<Name>, CommandError> {
+    let mut names: Vec<Name> = Vec::new();
+    for text in typed {
+        let name = name(text)?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
 /// The exit code that stands for how a command ended.
 fn exit_code(report: &ExitReport) -> u8 {
     if report.timed_out {

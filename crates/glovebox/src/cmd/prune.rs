@@ -5,7 +5,7 @@
 
 use super::{Cx, list::state_word};
 use crate::args::PruneArgs;
-use crate::exit::{CommandError, CommandResult, Kind};
+use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural, table};
 use crate::session::Signals;
 use crate::sync::question;
@@ -23,13 +23,7 @@ const TEMPORARY: [(&str, Duration); 2] = [
 
 /// Removes them, when that is wanted.
 pub(crate) fn run(cx: &Cx, args: &PruneArgs) -> CommandResult {
-    match prune(cx, args) {
-        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
-            render::print(render::failure(&error, &json!({})))?;
-            Ok(error.exit_code())
-        }
-        done => done,
-    }
+    render::answer_failure(prune(cx, args), args.json, || json!({}))
 }
 
 fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {

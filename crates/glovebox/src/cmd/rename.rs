@@ -2,7 +2,7 @@
 
 use super::Cx;
 use crate::args::RenameArgs;
-use crate::exit::{CommandError, CommandResult, Kind};
+use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use serde_json::json;
 
@@ -19,11 +19,7 @@ pub(crate) fn run(cx: &Cx, args: &RenameArgs) -> CommandResult {
             }
             Ok(0)
         }
-        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
-            render::print(render::failure(&error, &data))?;
-            Ok(error.exit_code())
-        }
-        Err(error) => Err(error),
+        Err(error) => render::answer_failure(Err(error), args.json, || data),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Cx, run::supervisor, start_difference};
 use crate::args::{StartArgs, WorkspaceMode};
 use crate::config::Settings;
-use crate::exit::{CommandError, CommandResult, Kind};
+use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, Meter};
 use crate::session::Signals;
 use crate::sync::copied;
@@ -47,13 +47,7 @@ pub(crate) fn wanted_named(
 
 /// Starts it, or finds it running.
 pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
-    match start(cx, args) {
-        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
-            render::print(render::failure(&error, &json!({ "name": args.name })))?;
-            Ok(error.exit_code())
-        }
-        started => started,
-    }
+    render::answer_failure(start(cx, args), args.json, || json!({ "name": args.name }))
 }
 
 fn start(cx: &Cx, args: &StartArgs) -> CommandResult {

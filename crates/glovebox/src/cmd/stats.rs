@@ -2,7 +2,7 @@
 
 use super::Cx;
 use crate::args::StatsArgs;
-use crate::exit::{CommandError, CommandResult, Kind};
+use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, limit_value, plural, table};
 use crate::units::human_bytes;
 use glovebox_sandbox::jail::spec::LimitKind;
@@ -32,21 +32,11 @@ struct Row {
 
 /// Shows it.
 pub(crate) fn run(cx: &Cx, args: &StatsArgs) -> CommandResult {
-    match show(cx, args) {
-        Err(error) if args.json && error.kind != Kind::BrokenPipe => {
-            render::print(render::failure(&error, &json!({ "names": args.names })))?;
-            Ok(error.exit_code())
-        }
-        shown => shown,
-    }
+    render::answer_failure(show(cx, args), args.json, || json!({ "names": args.names }))
 }
 
 fn show(cx: &Cx, args: &StatsArgs) -> CommandResult {
-    let names = args
-        .names
-        .iter()
-        .map(|text| super::name(text))
-        .collect::<Result<Vec<Name>, _>>()?;
+    let names = super::names(&args.names)?;
     let registry = cx.user_registry()?;
     loop {
         let rows = measure(&registry, &names)?;

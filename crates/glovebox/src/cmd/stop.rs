@@ -18,11 +18,7 @@ const REASON: &str = "it was stopped with `glovebox stop`";
 
 /// Stops each; a failure with one does not keep the others running.
 pub(crate) fn run(cx: &Cx, args: &StopArgs) -> CommandResult {
-    let mut names = args
-        .names
-        .iter()
-        .map(|text| super::name(text))
-        .collect::<Result<Vec<Name>, _>>()?;
+    let mut names = super::names(&args.names)?;
     let registry = cx.user_registry()?;
     if args.all {
         names = registry
@@ -32,7 +28,6 @@ pub(crate) fn run(cx: &Cx, args: &StopArgs) -> CommandResult {
             .map(|entry| entry.name)
             .collect();
     }
-    names.dedup();
     let grace_ms = args.grace.and_then(|span| span.0).unwrap_or(GRACE_MS);
     let mut stopped: Vec<Value> = Vec::new();
     let mut failure: Option<CommandError> = None;

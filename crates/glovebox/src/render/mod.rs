@@ -23,8 +23,9 @@ pub(crate) use report::{limit_value, report};
 pub(crate) use table::table;
 
 use crate::args::GlobalArgs;
-use crate::exit::{CommandError, Kind};
+use crate::exit::{CommandError, CommandResult, Kind};
 use glovebox_workspace::patch::Style;
+use serde_json::Value;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
@@ -130,6 +131,25 @@ pub(crate) fn say(line: impl Display) {
     // One write per line, so that lines of concurrent processes do not mix.
     let text = format!("{line}\n");
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Gives a failure to a reader of JSON as the answer on standard output, where the same words on standard error would
+/// be noise; how else a command ended stays as it is. `data` is what there is to say beside the failure.
+///
+/// # Errors
+/// The failure itself for a person, or when nobody reads; other errors of standard output as they come.
+pub(crate) fn answer_failure(
+    ended: CommandResult,
+    is_json: bool,
+    data: impl FnOnce() -> Value,
+) -> CommandResult {
+    match ended {
+        Err(error) if is_json && error.kind != Kind::BrokenPipe => {
+            print(failure(&error, &data()))?;
+            Ok(error.exit_code())
+        }
+        ended => ended,
+    }
 }
 
 /// Writes a result to standard output.

@@ -8,9 +8,10 @@
 use super::config::{self, value_in_core};
 use super::{common_dir, git_dir, named_by_file, pointer, small_file};
 use crate::hide::repository::in_git_dirs;
+use crate::path::normalize_path;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Longest configuration that is read, in bytes.
 const MAX_CONFIG_BYTES: u64 = 256 << 10;
@@ -60,7 +61,7 @@ pub fn find_outside(project: &Path, workspace: &Path) -> OutsideRepository {
     if !is_repository || project.starts_with(&common) || !names_back(&real, &project) {
         return OutsideRepository::Foreign(real);
     }
-    let inside = lexical(&workspace.join(named));
+    let inside = normalize_path(&workspace.join(named));
     let shown = match real.strip_prefix(&common) {
         Ok(below) if inside.ends_with(below) => {
             let depth = below.components().count();
@@ -116,21 +117,6 @@ fn show(source: PathBuf, target: PathBuf) -> ShownGitDir {
         target,
         replaced,
     }
-}
-
-/// A path without `.` and `..`, by its text alone.
-fn lexical(path: &Path) -> PathBuf {
-    let mut clean = PathBuf::from("/");
-    for part in path.components() {
-        match part {
-            Component::Normal(part) => clean.push(part),
-            Component::ParentDir => {
-                clean.pop();
-            }
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
-        }
-    }
-    clean
 }
 
 #[cfg(test)]
