@@ -7,9 +7,9 @@ use crate::table::Table;
 use crate::world::World;
 use anyhow::{Result, ensure};
 use glovebox_agent::{
-    Budget, Call, Conversation, Ending, Event, Facts, Head, Limits, Log, NoApproval, Observe, Part,
-    Placement, Recorded, Secrets, SessionInfo, SessionState, Stop, StopReason, Tools, Usage,
-    system_prompt,
+    Budget, Call, Conversation, Date, Ending, Event, Facts, Head, Limits, Log, NoApproval, Observe,
+    Part, Placement, Questions, Recorded, Secrets, SessionInfo, SessionState, Stop, StopReason,
+    Tools, Usage, system_prompt,
 };
 use glovebox_proto::Fault;
 use glovebox_tools::Hands;
@@ -154,6 +154,8 @@ fn turn(hands: &Hands, log: &Log, id: &str, events: &[Event]) -> Result<()> {
 fn prompt() -> String {
     system_prompt(&Facts {
         placement: Placement::Sandbox,
+        today: Date::from_unix_ms(0),
+        questions: Questions::Rules,
         workspace: "/workspace".to_owned(),
         has_network: false,
         can_run_scripts: false,
@@ -164,5 +166,6 @@ fn prompt() -> String {
         changes_come_back: true,
         servers: Vec::new(),
         addition: None,
+        instructions: Vec::new(),
     })
 }

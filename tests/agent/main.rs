@@ -19,6 +19,7 @@ mod secrets;
 mod servers;
 mod sessions;
 mod soak;
+mod told;
 mod work;
 mod workflows;
 

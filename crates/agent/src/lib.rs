@@ -18,6 +18,7 @@ mod context;
 mod conversation;
 mod event;
 mod head;
+mod instructions;
 mod limits;
 mod log;
 mod model;
@@ -36,6 +37,7 @@ pub use conversation::{
 };
 pub use event::{Conversation, EVENT_VERSION, Event, Logged};
 pub use head::{Approval, Approve, Ending, Head, NoApproval, Observe, Verdict};
+pub use instructions::{InstructionSource, Instructions};
 pub use limits::Limits;
 pub use log::{Log, SessionInfo, SessionLock, SessionState};
 pub use model::{
@@ -43,7 +45,7 @@ pub use model::{
     RetryPolicy, detect, http_client,
 };
 pub use price::{Known, Price, Tariff, known};
-pub use prompt::{Facts, Placement, Program, changed, system_prompt};
+pub use prompt::{Date, Facts, Placement, Program, Questions, changed, system_prompt};
 pub use replay::{Compared, Divergence, Recorded, compare, read_recording};
 pub use secret::{Secret, Secrets};
 pub use stop::Stop;

@@ -1,6 +1,6 @@
 //! What a model is told about where it is: facts of this very run, each from an allow-list.
 
-use crate::{ServerPlace, ToolServer};
+use crate::{Instructions, ServerPlace, ToolServer, instructions};
 use glovebox_tools::Context;
 use std::fmt::{self, Write as _};
 
@@ -38,11 +38,61 @@ pub struct Program {
     pub version: String,
 }
 
+/// Who answers questions while the model works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Questions {
+    /// The user, before each change and wherever a rule asks.
+    EachChange,
+    /// The user, wherever a rule asks.
+    Rules,
+    /// Nobody: there is no terminal.
+    Nobody,
+}
+
+/// A day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Date {
+    year: u64,
+    month: u64,
+    day: u64,
+}
+
+impl Date {
+    /// The day of a time in milliseconds since 1970, in UTC.
+    pub const fn from_unix_ms(unix_ms: u64) -> Self {
+        // Days since 0000-03-01, so that a leap day is the last of its year.
+        // <https://howardhinnant.github.io/date_algorithms.html#civil_from_days>
+        let days = unix_ms / 86_400_000 + 719_468;
+        let era = days / 146_097;
+        let day_of_era = days % 146_097;
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month = (5 * day_of_year + 2) / 153;
+        let is_next_year = month >= 10;
+        Self {
+            year: year_of_era + era * 400 + is_next_year as u64,
+            month: if is_next_year { month - 9 } else { month + 3 },
+            day: day_of_year - (153 * month + 2) / 5 + 1,
+        }
+    }
+}
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04}-{:02}-{:02}", self.year, self.month, self.day)
+    }
+}
+
 /// The surroundings of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// Where the tools work.
     pub placement: Placement,
+    /// Today, in UTC.
+    pub today: Date,
+    /// Who answers questions.
+    pub questions: Questions,
     /// The project's directory as the tools see it.
     pub workspace: String,
     /// Whether commands reach a network.
@@ -63,6 +113,8 @@ pub struct Facts {
     pub can_run_scripts: bool,
     /// More to say, by the user's own choice.
     pub addition: Option<String>,
+    /// What files of the user's and of the project say.
+    pub instructions: Vec<Instructions>,
 }
 
 /// More than any honest version.
@@ -89,10 +141,30 @@ pub fn system_prompt(facts: &Facts) -> String {
         Placement::Local => writeln!(
             text,
             "- The tools work on the user's own machine, in the project directory {workspace}. There \
-             is no sandbox: change only what the task needs. The user is asked before anything is \
-             changed and may refuse.",
+             is no sandbox: change only what the task needs. {}",
+            if facts.questions == Questions::EachChange {
+                "The user is asked before anything is changed and may refuse."
+            } else {
+                "Nobody is asked before a change, and it takes effect at once: the user has said yes to all \
+                 of them beforehand."
+            }
         ),
     };
+    text.push_str(match (facts.questions, facts.placement) {
+        (Questions::EachChange, _) => "",
+        (Questions::Rules, Placement::Sandbox) => {
+            "- Nobody is asked before you change something in there. Only where a rule of the user's asks about a \
+             call, the user is asked, and may refuse it.\n"
+        }
+        (Questions::Rules, Placement::Local) => {
+            "- Only where a rule of the user's asks about a call, the user is asked, and may refuse it.\n"
+        }
+        (Questions::Nobody, _) => {
+            "- Nobody can answer a question while you work: what a rule asks about is refused. Decide by yourself \
+             what is left open, and say in the end what you assumed.\n"
+        }
+    });
+    let _ = writeln!(text, "- Today is {} (UTC).", facts.today);
     if facts.placement == Placement::Sandbox {
         text.push_str(if facts.is_read_only {
             "- The sandbox goes away afterwards, with what you write elsewhere in it.\n"
@@ -178,6 +250,7 @@ pub fn system_prompt(facts: &Facts) -> String {
     if let Some(addition) = &facts.addition {
         let _ = write!(text, "\n{}\n", addition.trim());
     }
+    instructions::add_section(&mut text, &facts.instructions);
     text
 }
 
@@ -219,6 +292,8 @@ mod tests {
     fn facts() -> Facts {
         Facts {
             placement: Placement::Sandbox,
+            today: Date::from_unix_ms(1_795_000_000_000),
+            questions: Questions::Rules,
             workspace: "/workspace".to_owned(),
             has_network: false,
             limits: vec![("memory".to_owned(), "512MiB".to_owned())],
@@ -232,6 +307,93 @@ mod tests {
             context: None,
             can_run_scripts: true,
             addition: None,
+            instructions: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn days_are_right_in_leap_years_too() {
+        let day = |days: u64| Date::from_unix_ms(days * 86_400_000 + 86_399_999).to_string();
+        for (days, date) in [
+            (0, "1970-01-01"),
+            (58, "1970-02-28"),
+            (59, "1970-03-01"),
+            (11_016, "2000-02-29"),
+            (11_017, "2000-03-01"),
+            (19_782, "2024-02-29"),
+            (20_453, "2025-12-31"),
+            (20_454, "2026-01-01"),
+            (47_540, "2100-02-28"),
+            (47_541, "2100-03-01"),
+        ] {
+            assert_eq!(day(days), date);
+        }
+    }
+
+    /// The whole prompt in each mode, beside how to work, which is the same in all.
+    #[test]
+    fn the_surroundings_are_true_in_every_mode() {
+        let surroundings = |placement, questions| {
+            let text = system_prompt(&Facts {
+                placement,
+                questions,
+                programs: Vec::new(),
+                limits: Vec::new(),
+                ..facts()
+            });
+            let (_, rest) = text.split_once("# Surroundings\n").unwrap();
+            rest.split_once("\n\n").unwrap().0.to_owned()
+        };
+        let inside = "- The tools work in a Linux sandbox. The project is at /workspace, which is also where \
+             commands start. You may change, delete and run anything in there; the user's own files are out of \
+             reach.\n";
+        let local = "- The tools work on the user's own machine, in the project directory /workspace. There is no \
+             sandbox: change only what the task needs. ";
+        let unasked = "Nobody is asked before a change, and it takes effect at once: the user has said yes to all of \
+             them beforehand.\n";
+        let nobody = "- Nobody can answer a question while you work: what a rule asks about is refused. Decide by \
+             yourself what is left open, and say in the end what you assumed.\n";
+        let rules = "Only where a rule of the user's asks about a call, the user is asked, and may refuse it.\n";
+        let today = "- Today is 2026-11-18 (UTC).";
+        let rest = "\n- What you change below the project directory is shown to the user afterwards, who may take \
+             it over. Everything else in the sandbox goes away.\n\
+             - There is no network: nothing can be downloaded or installed from outside.";
+        let sandbox_rules =
+            format!("- Nobody is asked before you change something in there. {rules}");
+        for (placement, questions, want) in [
+            (
+                Placement::Sandbox,
+                Questions::Rules,
+                format!("{inside}{sandbox_rules}{today}{rest}"),
+            ),
+            (
+                Placement::Sandbox,
+                Questions::Nobody,
+                format!("{inside}{nobody}{today}{rest}"),
+            ),
+            (
+                Placement::Local,
+                Questions::EachChange,
+                format!(
+                    "{local}The user is asked before anything is changed and may refuse.\n{today}"
+                ),
+            ),
+            (
+                Placement::Local,
+                Questions::Rules,
+                format!("{local}{unasked}- {rules}{today}"),
+            ),
+            (
+                Placement::Local,
+                Questions::Nobody,
+                format!("{local}{unasked}{nobody}{today}"),
+            ),
+        ] {
+            assert_eq!(
+                surroundings(placement, questions),
+                want,
+                "{placement} {questions:?}"
+            );
         }
     }
 

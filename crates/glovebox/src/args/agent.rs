@@ -69,6 +69,9 @@ pub(crate) struct AgentArgs {
     /// Give the agent this file to work with, without it being part of the project
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub context: Option<PathBuf>,
+    /// Tell the model nothing of AGENTS.md and CLAUDE.md, neither the project's nor your own
+    #[arg(long)]
+    pub no_instructions: bool,
     /// Say what would be synced, started and allowed, and touch nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -180,6 +183,9 @@ pub(crate) struct ResumeArgs {
     /// Take the changes over when the agent is done: ask, auto or never
     #[arg(long, value_name = "WHEN", value_parser = super::command::parse_apply)]
     pub apply: Option<Apply>,
+    /// Tell the model nothing of AGENTS.md and CLAUDE.md, neither the project's nor your own
+    #[arg(long)]
+    pub no_instructions: bool,
     /// Print events as JSON lines
     #[arg(long)]
     pub json: bool,

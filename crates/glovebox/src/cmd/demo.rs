@@ -4,7 +4,7 @@
 //! Everything shown is done and measured while you watch. The destructive command runs only in a
 //! native sandbox, and asks once more, from inside, whether it really is in there.
 
-use super::agent::{Thinker, View, find_thinker};
+use super::agent::{Thinker, View, find_thinker, now_unix_ms};
 use super::{Cx, destroy};
 use crate::args::{DemoArgs, SandboxArgs};
 use crate::exit::{CommandError, CommandResult, Kind};
@@ -15,8 +15,8 @@ use crate::sync::{collect_own, patch_error};
 use crate::units::human_us;
 use crate::wanted;
 use glovebox_agent::{
-    Budget, Conversation, Ending, Facts, Head, Limits, NoApproval, Placement, Recorded, Secrets,
-    Stop, read_recording, system_prompt,
+    Budget, Conversation, Date, Ending, Facts, Head, Limits, NoApproval, Placement, Questions,
+    Recorded, Secrets, Stop, read_recording, system_prompt,
 };
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{Name, Sandbox};
@@ -193,6 +193,8 @@ impl Story<'_> {
         let tools = Hands::new(Arc::clone(self.sandbox));
         let system = system_prompt(&Facts {
             placement: Placement::Sandbox,
+            today: Date::from_unix_ms(now_unix_ms()),
+            questions: Questions::Nobody,
             workspace: "/workspace".to_owned(),
             has_network: false,
             limits: Vec::new(),
@@ -203,6 +205,7 @@ impl Story<'_> {
             context: None,
             can_run_scripts: true,
             addition: None,
+            instructions: Vec::new(),
         });
         let head = Head {
             model: self.thinker.model.as_ref(),

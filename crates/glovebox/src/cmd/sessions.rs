@@ -1,7 +1,8 @@
 //! `glovebox sessions`: what agents did, and going on with it.
 
 use super::agent::{
-    Place, Session, View, Work, find_thinker, lay_local, lay_phase, open_log, summary,
+    Place, Session, View, Work, find_thinker, lay_local, lay_phase, load_instructions, open_log,
+    summary,
 };
 use super::{Cx, age};
 use crate::args::{
@@ -254,6 +255,7 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
     }
     let thinker = find_thinker(cx, &settings, Some(&info.model))?;
     thinker.model.skip(conversation.turns as usize);
+    let instructions = load_instructions(cx, &settings, &info.project)?;
     let signals = Signals::take_over()?;
     let (mut place, is_new) = place(cx, &settings, &info, &signals)?;
     place.find_again(events.iter().find_map(|event| match event {
@@ -267,6 +269,7 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
         thinker: &thinker,
         phase: phase.as_deref(),
         addition,
+        instructions,
         apply: args.apply,
         is_asked: is_local && !args.yes,
         is_yes: args.yes,
@@ -329,6 +332,7 @@ fn settings(cx: &Cx, args: &ResumeArgs, info: &SessionInfo) -> Result<Settings, 
     }
     let mut settings = cx.load_settings(Some(&info.project))?;
     settings.lay_agent_flags(&args.limits, args.model.as_deref());
+    settings.lay_no_instructions(args.no_instructions);
     if info.placement == Placement::Local.as_str() {
         lay_local(&mut settings);
     }

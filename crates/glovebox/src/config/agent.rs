@@ -85,6 +85,8 @@ pub(crate) struct Agent {
     pub price: Sourced<Tariff>,
     /// Tokens the model can be told at once.
     pub window: Sourced<Count>,
+    /// Whether files of the user's and of the project tell it how to work.
+    pub instructions: Sourced<bool>,
     /// Times the model is asked.
     pub max_turns: Sourced<Count>,
     /// Wall time.
@@ -102,6 +104,7 @@ impl Default for Agent {
             model: Sourced::default(None),
             price: Sourced::default(Tariff(None)),
             window: Sourced::default(Count(None)),
+            instructions: Sourced::default(true),
             max_turns: Sourced::default(Count(Some(100))),
             max_time: Sourced::default(Span(Some(3_600_000))),
             max_tokens: Sourced::default(Count(Some(5_000_000))),
@@ -131,6 +134,7 @@ impl Agent {
             }
             "agent.price" => self.price.set(Tariff(Some(Price::parse(text)?)), origin),
             "agent.window" => self.window.set(window(text)?, origin),
+            "agent.instructions" => self.instructions.set(super::key::switch(text)?, origin),
             "agent.max_turns" => self.max_turns.set(text.parse()?, origin),
             "agent.max_time" => self.max_time.set(text.parse()?, origin),
             "agent.max_tokens" => self.max_tokens.set(text.parse()?, origin),
@@ -161,6 +165,7 @@ impl Agent {
                 Some(_) => one(&self.window),
                 None => vec![("by the model".to_owned(), &self.window.origin)],
             },
+            "agent.instructions" => one(&self.instructions),
             "agent.max_turns" => one(&self.max_turns),
             "agent.max_time" => one(&self.max_time),
             "agent.max_tokens" => one(&self.max_tokens),
@@ -218,6 +223,14 @@ impl Settings {
         }
         if let Some(cost) = flags.max_cost {
             agent.max_cost.set(cost, &Origin::Flag("max-cost"));
+        }
+    }
+
+    /// Leaves out what files say, where a flag says so.
+    pub(crate) fn lay_no_instructions(&mut self, is_asked: bool) {
+        if is_asked {
+            let origin = Origin::Flag("no-instructions");
+            self.agent.instructions.set(false, &origin);
         }
     }
 

@@ -312,6 +312,7 @@ mod tests {
             ("agent.model", "openai/gpt-5"),
             ("agent.price", "3/15"),
             ("agent.window", "32000"),
+            ("agent.instructions", "false"),
             ("agent.max_turns", "7"),
             ("agent.max_time", "10m"),
             ("agent.max_tokens", "1000"),

@@ -135,6 +135,8 @@ pub(crate) const KEYS: &[Key] = &[
         "GLOVEBOX_WINDOW",
         NeedsTrust("says how much the model is told, and so what that costs"),
     ),
+    // Without them the model would not know what the user forbids.
+    key("agent.instructions", "GLOVEBOX_INSTRUCTIONS", UserOnly),
     key(
         "agent.max_turns",
         "GLOVEBOX_MAX_TURNS",

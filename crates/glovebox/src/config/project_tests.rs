@@ -69,6 +69,7 @@ const SAMPLES: &[(&str, &[&str], &[&str])] = &[
     ("agent.model", &[], &["'openai/gpt-5'", "'replay:x'"]),
     ("agent.price", &[], &["'3/15'"]),
     ("agent.window", &[], &["'32000'"]),
+    ("agent.instructions", &[], &["false", "true"]),
     ("agent.max_turns", &["7"], &["101", "'none'"]),
     ("agent.max_time", &["'10m'"], &["'2h'"]),
     ("agent.max_tokens", &["1000"], &["'none'"]),

@@ -1,8 +1,8 @@
 //! `--dry-run`: what would be synced, started and allowed.
 
-use super::Thinker;
 use super::context::Given;
 use super::ending::when;
+use super::{Thinker, load_instructions};
 use crate::args::AgentArgs;
 use crate::cmd::Cx;
 use crate::config::Settings;
@@ -84,6 +84,11 @@ pub(super) fn facts(
         "max_tokens": limits.max_tokens,
         "max_cost_usd": limits.max_cost_usd,
     });
+    let instructions = load_instructions(cx, settings, project)?;
+    if !instructions.is_empty() {
+        let files: Vec<String> = instructions.iter().map(ToString::to_string).collect();
+        facts["instructions"] = files.into();
+    }
     if let Some(given) = given {
         facts["context"] = given.to_string().into();
     }

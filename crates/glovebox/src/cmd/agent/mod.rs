@@ -12,6 +12,7 @@ mod approve;
 mod context;
 mod dry_run;
 mod ending;
+mod instructions;
 mod phase;
 mod place;
 mod servers;
@@ -20,6 +21,7 @@ mod thinker;
 mod view;
 mod workflow;
 
+pub(crate) use instructions::load as load_instructions;
 pub(crate) use place::Place;
 pub(crate) use settle::{lay_local, lay_phase};
 pub(crate) use thinker::{Thinker, find as find_thinker};
@@ -38,8 +40,9 @@ use context::Given;
 use dry_run::dry_run;
 use ending::state_of;
 use glovebox_agent::{
-    Approve, Conversation, Ending, Event, Head, Log, Message, NoApproval, Observe, Placement,
-    SessionInfo, SessionState, Stop, Toolbox, Tools as _, Verdict, system_prompt,
+    Approve, Conversation, Date, Ending, Event, Head, Instructions, Log, Message, NoApproval,
+    Observe, Placement, Questions, SessionInfo, SessionState, Stop, Toolbox, Tools as _, Verdict,
+    system_prompt,
 };
 use glovebox_proto::Class;
 use glovebox_sandbox::Name;
@@ -73,6 +76,7 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
         return dry_run(cx, args, &project, &settings, placement, &thinker);
     }
     let given = Given::load(cx, args)?;
+    let instructions = instructions::load(cx, &settings, &project)?;
     let signals = Signals::take_over()?;
     let mut place = Place::start(cx, &settings, &project, placement, keep.as_ref(), &signals)?;
     let work = Work {
@@ -82,6 +86,7 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
         thinker: &thinker,
         phase: args.phase.as_deref(),
         addition: None,
+        instructions,
         apply: args.apply,
         is_asked: placement == Placement::Local && !args.yes,
         is_yes: args.yes,
@@ -154,6 +159,8 @@ pub(crate) struct Work<'a> {
     pub phase: Option<&'a str>,
     /// What the model is told in addition.
     pub addition: Option<String>,
+    /// What files of the user's and of the project tell it.
+    pub instructions: Vec<Instructions>,
     pub apply: Option<Apply>,
     pub is_asked: bool,
     pub is_yes: bool,
@@ -253,6 +260,13 @@ impl Work<'_> {
             let start_dir = self.cx.host.start_dir(self.project);
             place.facts(self.settings, self.project, &start_dir)?
         };
+        facts.today = Date::from_unix_ms(now_unix_ms());
+        facts.questions = match (question::is_possible(), self.is_asked) {
+            (false, _) => Questions::Nobody,
+            (true, true) => Questions::EachChange,
+            (true, false) => Questions::Rules,
+        };
+        facts.instructions.clone_from(&self.instructions);
         facts.can_run_scripts = self.policy(place)?.toolset().has("RunJS");
         let words = self.phase.and_then(phase::words).map(str::to_owned);
         let additions: Vec<String> = words.into_iter().chain(self.addition.clone()).collect();
@@ -284,6 +298,12 @@ impl Work<'_> {
         self.cx
             .talk
             .note(format_args!("model {model}, session {id}"));
+        if !self.instructions.is_empty() {
+            let files: Vec<String> = self.instructions.iter().map(ToString::to_string).collect();
+            self.cx
+                .talk
+                .note(format_args!("instructions: {}", files.join(", ")));
+        }
     }
 
     /// Works until the end, then settles what changed.

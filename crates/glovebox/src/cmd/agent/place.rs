@@ -14,7 +14,7 @@ use crate::render::Meter;
 use crate::session::{OnWish, Signals};
 use crate::sync::copied;
 use crate::wanted::{self, Wanted};
-use glovebox_agent::{Facts, Placement, Program, ServerPlace};
+use glovebox_agent::{Date, Facts, Placement, Program, Questions, ServerPlace};
 use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
@@ -303,6 +303,8 @@ impl Place {
         .collect();
         Ok(Facts {
             placement: self.placement,
+            today: Date::from_unix_ms(0),
+            questions: Questions::Nobody,
             workspace: if is_sandbox {
                 copied::start_dir(&self.sandbox).map_or_else(
                     || below(Path::new(WORKSPACE), start_dir).display().to_string(),
@@ -326,6 +328,7 @@ impl Place {
             context: self.context.clone(),
             can_run_scripts: false,
             addition: None,
+            instructions: Vec::new(),
         })
     }
 

@@ -61,6 +61,7 @@ pub(super) fn settle(
     }
     settings.lay_flags(&flags);
     settings.lay_agent_flags(&args.limits, args.model.as_deref());
+    settings.lay_no_instructions(args.no_instructions);
     lay_phase(&mut settings, args.phase.as_deref())?;
     if is_sandbox {
         if settings.backend.value == BackendKind::Host {

@@ -11,14 +11,14 @@
 
 use super::context::Given;
 use super::settle::{Step, load, refuse_unasked, settle};
-use super::{Place, Session, Thinker, Work, dry_run, find_thinker, task};
+use super::{Place, Session, Thinker, Work, dry_run, find_thinker, load_instructions, task};
 use crate::args::{AgentArgs, BackendKind, WorkspaceMode};
 use crate::cmd::Cx;
 use crate::config::{Phase, Settings};
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::session::Signals;
-use glovebox_agent::{Conversation, Ending, Placement, SessionState, Verdict};
+use glovebox_agent::{Conversation, Ending, Instructions, Placement, SessionState, Verdict};
 use glovebox_proto::{Code, Fault, WriteMode};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use serde_json::json;
@@ -69,6 +69,7 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
         return tell_plan(cx, args, &project, &planned, placement, &thinker);
     }
     let given = Given::load(cx, args)?;
+    let instructions = load_instructions(cx, &base, &project)?;
     let signals = Signals::take_over()?;
     let chain = Chain {
         cx,
@@ -77,6 +78,7 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
         planned: &planned,
         thinker: &thinker,
         given,
+        instructions,
         is_kept: keep.is_some(),
         signals: &signals,
     };
@@ -144,6 +146,7 @@ struct Chain<'a> {
     planned: &'a [Planned<'a>],
     thinker: &'a Thinker,
     given: Option<Given>,
+    instructions: Vec<Instructions>,
     is_kept: bool,
     signals: &'a Signals,
 }
@@ -223,6 +226,7 @@ impl Chain<'_> {
             thinker: self.thinker,
             phase: Some(&one.settings.tools.toolset.value),
             addition: (!addition.is_empty()).then_some(addition),
+            instructions: self.instructions.clone(),
             apply: self.args.apply,
             is_asked: one.settings.backend.value == BackendKind::Host && !self.args.yes,
             is_yes: self.args.yes,

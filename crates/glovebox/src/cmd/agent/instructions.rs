@@ -1,0 +1,190 @@
+//! `AGENTS.md` and `CLAUDE.md`: the user's own from the configuration directory, and the project's from its
+//! top and from where the user stands.
+//!
+//! A project's file is read as the workspace shows it: what is hidden there is not told, no link leads out of
+//! the project, and what is no regular file is not opened for long. A file that cannot be used is a warning
+//! where it is the project's, for a project must not keep an agent from working, and an error where it is the
+//! user's, whose words may forbid something.
+
+use crate::args::WorkspaceMode;
+use crate::cmd::Cx;
+use crate::config::Settings;
+use crate::exit::CommandError;
+use crate::render::escape_text;
+use crate::wanted::hide_rules;
+use glovebox_agent::{InstructionSource, Instructions};
+use glovebox_workspace::find_hidden;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// In a project.
+const NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
+/// In the user's configuration directory.
+const OWN_NAME: &str = "AGENTS.md";
+/// Waits for nobody at the other end of a pipe, and takes no terminal.
+const FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+/// What the files say that reach the model.
+///
+/// # Errors
+/// When the user's own file is there and cannot be read.
+pub(crate) fn load(
+    cx: &Cx,
+    settings: &Settings,
+    project: &Path,
+) -> Result<Vec<Instructions>, CommandError> {
+    if !settings.agent.instructions.value {
+        return Ok(Vec::new());
+    }
+    let mut all: Vec<Instructions> = own(cx)?.into_iter().collect();
+    if settings.workspace_mode() != WorkspaceMode::None {
+        all.extend(of_project(cx, settings, project)?);
+    }
+    Ok(all)
+}
+
+fn own(cx: &Cx) -> Result<Option<Instructions>, CommandError> {
+    let Some(path) = cx.host.config_dir().map(|dir| dir.join(OWN_NAME)) else {
+        return Ok(None);
+    };
+    let shown = cx.short(&path);
+    let opened = openat(CWD, &path, FLAGS, Mode::empty());
+    let read = match opened {
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
+        opened => opened
+            .map(File::from)
+            .map_err(io::Error::from)
+            .and_then(read),
+    };
+    let found = read.map_err(|error| {
+        CommandError::usage(
+            format!("your instructions {shown} cannot be read: {error}"),
+            "make it a regular file that you can read, or pass --no-instructions",
+        )
+    })?;
+    let source = InstructionSource::User;
+    Ok(Instructions::new(
+        source,
+        &shown,
+        &found.content,
+        found.bytes,
+    ))
+}
+
+fn of_project(
+    cx: &Cx,
+    settings: &Settings,
+    project: &Path,
+) -> Result<Vec<Instructions>, CommandError> {
+    let start_dir = cx.host.start_dir(project);
+    let mut dirs = vec![PathBuf::new()];
+    if !start_dir.as_os_str().is_empty() {
+        dirs.push(start_dir);
+    }
+    let mut paths: Vec<PathBuf> = dirs
+        .iter()
+        .flat_map(|dir| NAMES.iter().map(move |name| dir.join(name)))
+        .collect();
+    paths.retain(|path| project.join(path).symlink_metadata().is_ok());
+    if paths.is_empty() {
+        return Ok(Vec::new());
+    }
+    let hidden = find_hidden(project, &hide_rules(settings))?;
+    let is_hidden = |path: &Path| {
+        hidden
+            .paths
+            .iter()
+            .any(|(hidden, _)| path.starts_with(hidden))
+    };
+    let top = openat(
+        CWD,
+        project,
+        OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(|error| CommandError::io("open the project", &error.into()))?;
+    let mut found = Vec::new();
+    let mut seen = Vec::new();
+    for path in paths {
+        if is_hidden(&path) {
+            continue;
+        }
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let opened = openat2(&top, &path, FLAGS, Mode::empty(), within);
+        let read = opened
+            .map(File::from)
+            .map_err(io::Error::from)
+            .and_then(read);
+        let file = match read {
+            // Its link leads to a name that is hidden.
+            Ok(file) if target(project, &path).is_none_or(|target| is_hidden(&target)) => {
+                drop(file);
+                continue;
+            }
+            Ok(file) => file,
+            Err(error) => {
+                let shown = escape_text(&path.display().to_string());
+                cx.talk.warning(format_args!(
+                    "the project's {shown} does not reach the model: {}",
+                    why(&error)
+                ));
+                continue;
+            }
+        };
+        // `CLAUDE.md` is often a link to `AGENTS.md`.
+        if seen.contains(&file.id) {
+            continue;
+        }
+        seen.push(file.id);
+        let shown = path.display().to_string();
+        let source = InstructionSource::Project;
+        found.extend(Instructions::new(source, &shown, &file.content, file.bytes));
+    }
+    Ok(found)
+}
+
+/// What a path in the project leads to, relative to it.
+fn target(project: &Path, path: &Path) -> Option<PathBuf> {
+    let real = project.join(path).canonicalize().ok()?;
+    let top = project.canonicalize().ok()?;
+    Some(real.strip_prefix(top).ok()?.to_owned())
+}
+
+fn why(error: &io::Error) -> String {
+    match error
+        .raw_os_error()
+        .map(rustix::io::Errno::from_raw_os_error)
+    {
+        Some(rustix::io::Errno::XDEV) => "it is a link out of the project".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+struct ReadFile {
+    content: Vec<u8>,
+    bytes: u64,
+    /// Device and inode.
+    id: (u64, u64),
+}
+
+/// Reads the beginning of a regular file.
+fn read(file: File) -> io::Result<ReadFile> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut content = Vec::new();
+    let limit = Instructions::MAX_BYTES as u64 + 1;
+    file.take(limit).read_to_end(&mut content)?;
+    Ok(ReadFile {
+        bytes: metadata.len().max(content.len() as u64),
+        id: (metadata.dev(), metadata.ino()),
+        content,
+    })
+}
