@@ -17,7 +17,7 @@ const MAX_TIMEOUT_MS: u64 = 3_600_000;
 /// More would fill a model's context with one answer.
 const MAX_OUTPUT_BYTES: u64 = 1 << 20;
 /// Every key of a server's table.
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "command",
     "args",
     "env",
@@ -29,6 +29,7 @@ const FIELDS: [&str; 11] = [
     "timeout",
     "max_output",
     "trust_annotations",
+    "required",
 ];
 
 /// A server.
@@ -46,6 +47,8 @@ pub(crate) struct McpServer {
     pub max_output_bytes: usize,
     /// Whether its word counts for which tools change nothing.
     pub trust_annotations: bool,
+    /// Whether there is to be no run without it.
+    pub is_required: bool,
 }
 
 /// How a server is reached.
@@ -137,6 +140,12 @@ impl McpServer {
                 }
             }
         };
+        let is_on = |field: &str| -> Result<bool, String> {
+            let switch = one(field)?.map(super::key::switch).transpose();
+            Ok(switch
+                .map_err(|error| format!("`{field}`: {error}"))?
+                .unwrap_or(false))
+        };
         Ok(Self {
             name: name.to_owned(),
             way,
@@ -157,10 +166,8 @@ impl McpServer {
                     bytes.ok_or("`max_output` is a size of up to 1MiB")? as usize
                 }
             },
-            trust_annotations: one("trust_annotations")?
-                .map(super::key::switch)
-                .transpose()?
-                .unwrap_or(false),
+            trust_annotations: is_on("trust_annotations")?,
+            is_required: is_on("required")?,
         })
     }
 
@@ -288,6 +295,7 @@ mod tests {
             ("command = 'x'\nplacement = 'moon'", "`host`"),
             ("command = 'x'\ntimeout = 'none'", "1h"),
             ("command = 'x'\nmax_output = '2GiB'", "1MiB"),
+            ("command = 'x'\nrequired = 'perhaps'", "`required`"),
             ("url = 'https://me:sesame@a/'", "bearer_env"),
             (
                 "url = 'https://a/'\nbearer_env = 'sesame-123'",

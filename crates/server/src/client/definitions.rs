@@ -149,6 +149,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             output_bytes: 1000,
             is_trusted: false,
+            is_required: false,
         }
     }
 
@@ -223,6 +224,7 @@ mod tests {
         let spec = ServerSpec {
             tools: Some(vec!["a".to_owned(), "gone".to_owned()]),
             is_trusted: true,
+            is_required: false,
             ..spec()
         };
         let listed = vec![tool("b", "", json!({})), tool("a", "", json!({}))];

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! specs     where each server is: a program that somebody starts for us, or an address
-//! start     connect, ask for its tools, keep those that are allowed and fit     once, at the start of a run
+//! start     connect, ask for its tools, keep those that are allowed and fit     once, at the start of a run;
+//!           a broken one is left out, unless it is required
 //! call      permit -> the server, within a time -> text and pictures, cut once
 //! death     noticed at the next call, which connects once more; a call is never made twice
 //! ```
@@ -59,6 +60,19 @@ pub struct ServerSpec {
     pub output_bytes: usize,
     /// Whether its own word counts for which of its tools change nothing.
     pub is_trusted: bool,
+    /// Whether there is to be no run without it.
+    pub is_required: bool,
+}
+
+/// What came of starting servers.
+#[derive(Debug)]
+pub struct Started {
+    /// Those that work.
+    pub servers: Servers,
+    /// What was left out of their offers, in sentences for people.
+    pub left_out: Vec<String>,
+    /// Those that could not be started and are not required: name, and why.
+    pub broken: Vec<(String, Fault)>,
 }
 
 /// How a server is reached.
@@ -112,15 +126,11 @@ impl Drop for Waiting {
 }
 
 impl Servers {
-    /// Starts all of them, at the same time. The second value says what was left out of their offers,
-    /// in sentences for people.
+    /// Starts all of them, at the same time.
     ///
     /// # Errors
-    /// The first that cannot be started, with its last words.
-    pub fn start(
-        specs: Vec<ServerSpec>,
-        cancel: &AtomicBool,
-    ) -> Result<(Self, Vec<String>), Fault> {
+    /// The first required one that cannot be started, with its last words; when it was given up.
+    pub fn start(specs: Vec<ServerSpec>, cancel: &AtomicBool) -> Result<Started, Fault> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -133,33 +143,46 @@ impl Servers {
             })?;
         let starting: Vec<_> = specs
             .into_iter()
-            .map(|spec| runtime.spawn(Server::start(spec)))
+            .map(|spec| {
+                let (name, is_required) = (spec.name.clone(), spec.is_required);
+                (name, is_required, runtime.spawn(Server::start(spec)))
+            })
             .collect();
         let mut all = Self {
             servers: Vec::new(),
             permit: None,
             runtime: Arc::new(Waiting(Some(runtime))),
         };
-        let mut notes = Vec::new();
+        let (mut notes, mut broken) = (Vec::new(), Vec::new());
         let handle = all.runtime.handle()?.clone();
         handle.block_on(async {
-            for start in starting {
+            for (name, is_required, start) in starting {
                 let started = tokio::select! {
                     started = start => started,
                     () = until(cancel) => return Err(cancelled()),
                 };
-                let (server, left_out) = started.map_err(|error| {
+                let started = started.map_err(|error| {
                     Fault::failed(
                         Code::Internal,
                         format!("a server's start broke down: {error}"),
                     )
-                })??;
-                notes.extend(left_out);
-                all.servers.push(Arc::new(server));
+                })?;
+                match started {
+                    Ok((server, left_out)) => {
+                        notes.extend(left_out);
+                        all.servers.push(Arc::new(server));
+                    }
+                    Err(fault) if is_required => return Err(fault),
+                    Err(fault) => broken.push((name, fault)),
+                }
             }
             Ok(())
         })?;
-        Ok((all, notes))
+        Ok(Started {
+            servers: all,
+            left_out: notes,
+            broken,
+        })
     }
 
     /// The same servers, with `permit` asked before every call.

@@ -47,6 +47,10 @@ done
 true
 "#;
 
+/// What to do about a server that cannot be started.
+const CORRECT_SERVER: &str = "correct its table in glovebox.toml, or take it out; a server in the sandbox finds \
+    only what is in there, and the network only with --net host";
+
 /// Where the tools work.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -199,7 +203,7 @@ impl Place {
     /// Starts the MCP servers of the settings. From here on their tools are what they are.
     ///
     /// # Errors
-    /// The first that cannot be started: a run begins with all its tools or not at all.
+    /// The first required one that cannot be started. Any other that is broken is left out, with a warning.
     pub(crate) fn start_servers(
         &mut self,
         cx: &Cx,
@@ -227,15 +231,22 @@ impl Place {
         let started = Servers::start(wanted.specs, &cancel);
         signals.rest();
         signals.check()?;
-        let (servers, notes) = started.map_err(|mut fault| {
-            fault.remedy.get_or_insert_with(|| {
-                "correct its table in glovebox.toml, or take it out; a server in the sandbox finds only what is in \
-                 there, and the network only with --net host"
-                    .to_owned()
-            });
+        let started = started.map_err(|mut fault| {
+            fault
+                .remedy
+                .get_or_insert_with(|| CORRECT_SERVER.to_owned());
             CommandError::from(fault)
         })?;
-        for note in notes {
+        for (name, fault) in wanted.broken.into_iter().chain(started.broken) {
+            let remedy = fault.remedy.as_deref().unwrap_or(CORRECT_SERVER);
+            cx.talk.warning(format_args!(
+                "{}; the run goes on without the tools of {name} ({}; `required = true` makes this an error)",
+                crate::render::escape_text(&fault.message),
+                crate::render::escape_text(remedy),
+            ));
+        }
+        let servers = started.servers;
+        for note in started.left_out {
             cx.talk
                 .warning(format_args!("{}", crate::render::escape_text(&note)));
         }

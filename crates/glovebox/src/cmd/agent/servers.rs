@@ -29,12 +29,14 @@ const END_WAIT: Duration = Duration::from_secs(3);
 pub(super) struct Wanted {
     pub(super) specs: Vec<ServerSpec>,
     pub(super) host: Option<Arc<Sandbox>>,
+    /// Those that cannot be reached as they are defined here, and are not required: name, and why.
+    pub(super) broken: Vec<(String, Fault)>,
 }
 
 /// Puts together what the settings ask for.
 ///
 /// # Errors
-/// A variable that is not there, a header that is none.
+/// A variable that is not there, a header that is none, where the server is required.
 pub(super) fn wanted(
     cx: &Cx,
     settings: &Settings,
@@ -45,11 +47,18 @@ pub(super) fn wanted(
 ) -> Result<Wanted, CommandError> {
     let is_local = placement == Placement::Local;
     let mut host = None;
-    let mut specs = Vec::new();
+    let (mut specs, mut broken) = (Vec::new(), Vec::new());
     for server in settings.servers.iter().map(|server| &server.value) {
         let place = server.place(is_local);
         let way = match &server.way {
-            McpWay::Http { .. } => Way::Http(address(cx, server)?),
+            McpWay::Http { .. } => match address(cx, server) {
+                Ok(address) => Way::Http(address),
+                Err(error) if server.is_required => return Err(error),
+                Err(error) => {
+                    broken.push((server.name.clone(), error.fault));
+                    continue;
+                }
+            },
             McpWay::Program { argv, env, .. } => {
                 let guest = match place {
                     ServerPlace::Host if !is_local => {
@@ -85,9 +94,14 @@ pub(super) fn wanted(
             timeout: Duration::from_millis(server.timeout_ms),
             output_bytes: server.max_output_bytes,
             is_trusted: server.trust_annotations,
+            is_required: server.is_required,
         });
     }
-    Ok(Wanted { specs, host })
+    Ok(Wanted {
+        specs,
+        host,
+        broken,
+    })
 }
 
 fn without_walls(cx: &Cx, project: &Path, registry: &Registry) -> Result<Sandbox, CommandError> {
