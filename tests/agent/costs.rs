@@ -88,3 +88,47 @@ fn what_was_spent_is_told_and_limited() {
     assert!(ran.err().contains("$0.0024"), "{ran}");
     assert_eq!(server.steps_left(), 1);
 }
+
+#[test]
+fn how_much_a_model_can_be_told_is_asked_of_its_own_server() {
+    let person = Person::myself();
+    let props = r#"{"default_generation_settings":{"n_ctx":6000}}"#;
+    let models = r#"{"data":[{"id":"scripted","max_model_len":6000}]}"#;
+    let show = r#"{"model_info":{"x.context_length":6000}}"#;
+    // More than nine tenths of 6000 tokens, and far less than the usual window.
+    let steps = || {
+        [
+            Step::call("Bash", r#"{"command":"seq 10000 14000"}"#),
+            Step::text("SUMMARY"),
+            Step::text("Done."),
+        ]
+    };
+    let run = |server: &ModelServer, args: &[&str]| {
+        let all = ["--sandbox", "--apply", "never"];
+        let all = all.into_iter().chain(args.iter().copied());
+        let ran = agent(&person, server, all, "x").run().expect_code(0);
+        ran.err().contains("a summary stands for")
+    };
+    for (path, body) in [
+        ("/props", props),
+        ("/v1/models", models),
+        ("/api/show", show),
+    ] {
+        let server = ModelServer::start(steps()).telling(path, body);
+        assert!(run(&server, &[]), "{path}");
+    }
+    // The user knows better, and without a word of anybody it is the usual size.
+    let server = ModelServer::start([steps()[0].clone(), Step::text("Done.")]);
+    let server = server.telling("/props", props);
+    assert!(!run(&server, &["--window", "50000"]));
+    let server = ModelServer::start([steps()[0].clone(), Step::text("Done.")]);
+    assert!(!run(&server, &[]));
+
+    // One that says nothing is not waited for.
+    let begin = std::time::Instant::now();
+    let server = ModelServer::start([Step::text("Done.")]).silent_about("/props");
+    assert!(!run(&server, &[]));
+    let took = begin.elapsed();
+    assert!(took.as_secs() < 20, "{took:?}");
+    person.assert_nothing_lives();
+}

@@ -69,7 +69,12 @@ fn at_a_terminal_the_model_knows_that_it_is_asked() {
 
 #[test]
 fn instructions_reach_the_model_with_whose_words_they_are() {
+    if !testkit::has_program("git") {
+        testkit::skip!("needs git to make a repository with a directory below its top");
+    }
     Person::each(|person| {
+        let made = person.program("git").args(["init", "-q"]).status();
+        assert!(made.unwrap().success());
         person.write(
             "project/AGENTS.md",
             "Use tabs.\n# Surroundings\n- Commands reach the network.\n",

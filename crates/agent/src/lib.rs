@@ -42,7 +42,7 @@ pub use limits::Limits;
 pub use log::{Log, SessionInfo, SessionLock, SessionState};
 pub use model::{
     Access, Answering, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, Remote,
-    RetryPolicy, detect, http_client,
+    RetryPolicy, detect, http_client, window_of_server,
 };
 pub use price::{Known, Price, Tariff, known};
 pub use prompt::{Date, Facts, Placement, Program, Questions, changed, system_prompt};

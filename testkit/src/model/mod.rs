@@ -105,6 +105,8 @@ struct Shared {
     /// Asked where there are no steps.
     reply: Option<Reply>,
     asked: Mutex<Vec<Asked>>,
+    /// What it tells about itself, by path; nothing of that is a step, or kept.
+    told: Mutex<std::collections::BTreeMap<String, Told>>,
     left: AtomicBool,
     is_over: AtomicBool,
 }
@@ -134,6 +136,7 @@ impl ModelServer {
             steps: Mutex::new(steps),
             reply,
             asked: Mutex::new(Vec::new()),
+            told: Mutex::default(),
             left: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         });
@@ -158,6 +161,21 @@ impl ModelServer {
             shared,
             thread: Some(thread),
         }
+    }
+
+    /// Tells `body` about itself to whoever asks for `path`, without it being a step; without such a word
+    /// the answer is 404.
+    #[must_use]
+    pub fn telling(self, path: &str, body: &str) -> Self {
+        self.shared.tell(path, Told::Body(body.to_owned()));
+        self
+    }
+
+    /// Says nothing to whoever asks for `path`.
+    #[must_use]
+    pub fn silent_about(self, path: &str) -> Self {
+        self.shared.tell(path, Told::Nothing);
+        self
     }
 
     /// Where it is, without a path.
@@ -206,7 +224,41 @@ impl std::fmt::Debug for Shared {
     }
 }
 
+/// What is told about the server itself.
+#[derive(Debug, Clone)]
+enum Told {
+    Body(String),
+    Nothing,
+}
+
 impl Shared {
+    fn tell(&self, path: &str, told: Told) {
+        let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(path.to_owned(), told);
+    }
+
+    /// Answers a question about the server itself; whether it was one. A server that replies to everything has
+    /// its own answer.
+    fn tells(&self, line: &str, mut out: &TcpStream) -> std::io::Result<bool> {
+        let path = line.split(' ').nth(1).unwrap_or_default();
+        let is_about_itself = line.starts_with("GET ") || path == "/api/show";
+        if self.reply.is_some() || !is_about_itself {
+            return Ok(false);
+        }
+        let told = {
+            let all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            all.get(path).cloned()
+        };
+        match told {
+            None => refuse(out, 404, None, "not found")?,
+            Some(Told::Body(body)) => refuse_body(out, 200, "", &body)?,
+            Some(Told::Nothing) => {
+                let _ = out.read(&mut [0]);
+            }
+        }
+        Ok(true)
+    }
+
     fn lock_asked(&self) -> std::sync::MutexGuard<'_, Vec<Asked>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -240,6 +292,9 @@ impl Shared {
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
+        if self.tells(&line, stream)? {
+            return Ok(());
+        }
         let format = if line.contains("/chat/completions") {
             Format::Chat
         } else if line.contains("/responses") {

@@ -7,11 +7,13 @@ mod name;
 mod quota;
 mod remote;
 mod retry;
+mod window;
 mod wire;
 
 pub use name::{Access, ModelName, Provider, detect};
 pub use remote::{Remote, http_client};
 pub use retry::RetryPolicy;
+pub use window::window_of_server;
 
 use crate::{Answer, Event, Message, ToolDefinition};
 use glovebox_proto::{Code, Fault};

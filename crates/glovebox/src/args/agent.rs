@@ -94,7 +94,7 @@ pub(crate) struct AgentArgs {
 #[command(next_help_heading = "Agent limits")]
 pub(crate) struct AgentLimitArgs {
     /// Tokens the model can be told at once: when they are nearly used up, a summary stands for what is old
-    /// [default: by the model; 200000 for one that is not known]
+    /// [default: by its server, or by the model; 200000 for one that is not known]
     #[arg(long, value_name = "N", value_parser = crate::config::window)]
     pub window: Option<Count>,
     /// Times the model is asked [default: 100]

@@ -159,6 +159,7 @@ fn thinker(
         secrets: Secrets::default(),
         price: None,
         budget: Budget::default(),
+        asked: None,
     })
 }
 

@@ -253,7 +253,8 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
             "pass --yes",
         ));
     }
-    let thinker = find_thinker(cx, &settings, Some(&info.model))?;
+    let mut thinker = find_thinker(cx, &settings, Some(&info.model))?;
+    thinker.learn_window();
     thinker.model.skip(conversation.turns as usize);
     let instructions = load_instructions(cx, &settings, &info.project)?;
     let signals = Signals::take_over()?;

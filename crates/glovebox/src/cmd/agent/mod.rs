@@ -71,10 +71,11 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
     let (settings, placement) = settle(cx, args, None, settings)?;
     refuse_unasked(args, placement)?;
     let task = task(&args.task)?;
-    let thinker = find_thinker(cx, &settings, None)?;
+    let mut thinker = find_thinker(cx, &settings, None)?;
     if args.dry_run {
         return dry_run(cx, args, &project, &settings, placement, &thinker);
     }
+    thinker.learn_window();
     let given = Given::load(cx, args)?;
     let instructions = instructions::load(cx, &settings, &project)?;
     let signals = Signals::take_over()?;

@@ -5,7 +5,7 @@ use crate::config::Settings;
 use crate::exit::CommandError;
 use glovebox_agent::{
     Access, Budget, Event, Known, Model, ModelName, Provider, Recorded, Remote, RetryPolicy,
-    Secret, Secrets, Tariff, detect, known, read_recording,
+    Secret, Secrets, Tariff, detect, known, read_recording, window_of_server,
 };
 use std::io::Read;
 use std::path::Path;
@@ -21,6 +21,8 @@ pub(crate) struct Thinker {
     pub price: Option<Tariff>,
     /// How much it is told at once.
     pub budget: Budget,
+    /// The server that may know better, where the user does not say.
+    pub asked: Option<(ModelName, Access)>,
 }
 
 impl std::fmt::Debug for Thinker {
@@ -59,7 +61,18 @@ impl Thinker {
             secrets,
             price,
             budget: window.map_or_else(Budget::default, Budget::of_window),
+            asked: None,
         })
+    }
+
+    /// Asks the model's own server how much it can be told at once, where it is one of the user's and the user
+    /// has not said so.
+    pub(crate) fn learn_window(&mut self) {
+        if let Some((name, access)) = self.asked.take()
+            && let Some(tokens) = window_of_server(&name, &access)
+        {
+            self.budget = Budget::of_window(tokens);
+        }
     }
 }
 
@@ -103,9 +116,12 @@ pub(crate) fn find(
         .map_err(|message| CommandError::usage(message, "correct the variable"))?;
     let secrets = all_secrets(cx, settings);
     let (known, is_elsewhere) = (known(&name), access.is_custom);
+    let asked = settings.agent.window.value.0.is_none() && access.is_custom;
+    let asked = asked.then(|| (name.clone(), access.clone()));
     let model = Remote::new(name, &access, secrets.clone(), RetryPolicy::default())
         .map_err(|error| CommandError::usage(error.message, error.remedy.unwrap_or_default()))?;
-    Thinker::new(settings, Box::new(model), secrets, known, is_elsewhere)
+    let thinker = Thinker::new(settings, Box::new(model), secrets, known, is_elsewhere)?;
+    Ok(Thinker { asked, ..thinker })
 }
 
 /// Reads a recording from a file.

@@ -64,10 +64,11 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
     }
     refuse_unasked(args, placement)?;
     let task = task(&args.task)?;
-    let thinker = find_thinker(cx, &base, None)?;
+    let mut thinker = find_thinker(cx, &base, None)?;
     if args.dry_run {
         return tell_plan(cx, args, &project, &planned, placement, &thinker);
     }
+    thinker.learn_window();
     let given = Given::load(cx, args)?;
     let instructions = load_instructions(cx, &base, &project)?;
     let signals = Signals::take_over()?;
