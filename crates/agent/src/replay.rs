@@ -4,6 +4,7 @@ use crate::event::counted;
 use crate::model::{Answering, OnDelta};
 use crate::{Answer, Delta, Event, Logged, Model, ModelError, Part, Prompt};
 use glovebox_proto::{Code, Fault};
+use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -184,9 +185,10 @@ impl<'a> Calls<'a> {
                     facts,
                     ..
                 } => {
-                    let is_given_up = facts
-                        .get("fault")
-                        .is_some_and(|fault| fault == Code::Cancelled.as_str());
+                    // A command says it of itself, any other call fails.
+                    let is = |name: &str, value: Value| facts.get(name) == Some(&value);
+                    let is_given_up = is("cancelled", true.into())
+                        || is("fault", Code::Cancelled.as_str().into());
                     if !is_given_up {
                         let outcome = Outcome {
                             tool,
@@ -307,8 +309,8 @@ mod tests {
         }
     }
 
-    fn same(same: usize, interrupted: usize) -> Result<Compared, Divergence> {
-        Ok(Compared { same, interrupted })
+    const fn same(same: usize, interrupted: usize) -> Compared {
+        Compared { same, interrupted }
     }
 
     #[test]
@@ -317,7 +319,7 @@ mod tests {
         let a = one("ok\n[exit code 0, 12 ms, job 3]");
         assert_eq!(
             compare(&a, &one("ok\n[exit code 0, 7 ms, job 9]")),
-            same(1, 0)
+            Ok(same(1, 0))
         );
         let other = one("ok\n[exit code 1, 12 ms, job 3]");
         assert_eq!(compare(&a, &other).unwrap_err().call, 1);
@@ -327,10 +329,13 @@ mod tests {
 
     #[test]
     fn a_call_that_was_interrupted_moves_no_other() {
-        let mut given_up = finished("b", "[failed: cancelled] the call was cancelled");
-        if let Event::CallFinished { facts, .. } = &mut given_up {
-            facts.insert("fault".to_owned(), "cancelled".into());
-        }
+        let ended = |name: &str, value: Value| {
+            let mut ended = finished("b", "ended with its call");
+            if let Event::CallFinished { facts, .. } = &mut ended {
+                facts.insert(name.to_owned(), value);
+            }
+            ended
+        };
         let now = [
             asked(&["a", "b"]),
             finished("a", "one"),
@@ -339,11 +344,15 @@ mod tests {
             finished("c", "three"),
         ];
         // Killed while it ran, and given up.
-        for interrupted in [None, Some(given_up)] {
+        for interrupted in [
+            None,
+            Some(ended("fault", "cancelled".into())),
+            Some(ended("cancelled", true.into())),
+        ] {
             let mut before = vec![asked(&["a", "b"]), finished("a", "one")];
             before.extend(interrupted);
             before.extend([asked(&["c"]), finished("c", "three")]);
-            assert_eq!(compare(&before, &now), same(2, 1));
+            assert_eq!(compare(&before, &now), Ok(same(2, 1)));
             before.pop();
             before.push(finished("c", "other"));
             let differs = compare(&before, &now).unwrap_err();
@@ -361,7 +370,7 @@ mod tests {
                 finished("x", second),
             ]
         };
-        assert_eq!(compare(&run("a", "b"), &run("a", "b")), same(2, 0));
+        assert_eq!(compare(&run("a", "b"), &run("a", "b")), Ok(same(2, 0)));
         let differs = compare(&run("a", "b"), &run("a", "c")).unwrap_err();
         assert_eq!((differs.call, differs.now.as_deref()), (2, Some("c")));
     }

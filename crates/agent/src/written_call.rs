@@ -221,7 +221,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn tool_of(text: &str) -> Option<Option<String>> {
+    fn found(text: &str) -> Option<WrittenCall> {
         let tool = |name: &str| ToolDefinition {
             name: name.to_owned(),
             description: String::new(),
@@ -229,7 +229,7 @@ mod tests {
             is_read_only: true,
             server: None,
         };
-        find(text, &[tool("Read"), tool("desk__look")]).map(|written| written.tool)
+        find(text, &[tool("Read"), tool("desk__look")])
     }
 
     #[test]
@@ -252,11 +252,12 @@ mod tests {
             r#"{"type":"function","function":{"name":"Read","arguments":{}}}"#,
             r#"[{"name": "Read", "input": {}}]"#,
         ] {
-            assert_eq!(tool_of(text), Some(Some("Read".to_owned())), "{text}");
+            let tool = Some("Read".to_owned());
+            assert_eq!(found(text), Some(WrittenCall { tool }), "{text}");
         }
         // A tag is a call whatever it names.
         let unknown = r#"<tool_call>{"name": "Fly", "arguments": {}}</tool_call>"#;
-        assert_eq!(tool_of(unknown), Some(None));
+        assert_eq!(found(unknown), Some(WrittenCall { tool: None }));
     }
 
     #[test]
@@ -276,7 +277,7 @@ mod tests {
             "a < b and <tool>",
             "[1, 2]",
         ] {
-            assert_eq!(tool_of(text), None, "{text}");
+            assert_eq!(found(text), None, "{text}");
         }
     }
 }
