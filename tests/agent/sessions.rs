@@ -186,6 +186,73 @@ fn a_session_is_shown_exported_replayed_forked_and_forgotten() {
 }
 
 #[test]
+fn a_fork_of_an_earlier_part_says_that_the_files_of_then_are_not_kept() {
+    let person = Person::myself();
+    person.write("project/data.txt", "first\n");
+    let server = ModelServer::start([
+        Step::call("Read", r#"{"path":"data.txt"}"#),
+        Step::call("Write", r#"{"path":"new.txt","content":"x"}"#),
+        Step::text("Done."),
+        Step::text("Another way."),
+    ]);
+    let args = ["--sandbox", "--apply", "never"];
+    let _ = agent(&person, &server, args, "work").run().expect_code(0);
+    let exported = person.line("sessions export last").run().expect_code(0);
+    let seq = |tool: &str| {
+        let exported = exported.out();
+        let mut events = exported
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let end = events.find(|event| event["type"] == "call_finished" && event["tool"] == tool);
+        end.unwrap()["seq"].to_string()
+    };
+    let (read, write) = (seq("Read"), seq("Write"));
+    // Nothing had been changed: the files are those of the project.
+    let before = person
+        .glovebox(["sessions", "fork", "last", "--at", &read])
+        .run()
+        .expect_code(0);
+    let _ = person
+        .glovebox(["sessions", "delete", before.out().trim()])
+        .run()
+        .expect_code(0);
+    let refused = person
+        .glovebox(["sessions", "fork", "last", "--at", &write])
+        .run()
+        .expect_code(2);
+    assert!(
+        refused.err().contains("are not kept") && refused.err().contains("--without-files"),
+        "{refused}"
+    );
+    assert_eq!(refused.out(), "", "{refused}");
+    let forked = person
+        .glovebox([
+            "sessions",
+            "fork",
+            "last",
+            "--at",
+            &write,
+            "--without-files",
+        ])
+        .run()
+        .expect_code(0);
+    let ran = with(
+        &person,
+        &server,
+        ["sessions", "resume", forked.out().trim()],
+    )
+    .run()
+    .expect_code(0);
+    assert!(ran.out().contains("Another way."), "{ran}");
+    let told = server.asked().last().unwrap().body.clone();
+    assert!(
+        told.contains("with everything you had changed in it"),
+        "{told}"
+    );
+    let _ = person.line("kill --all --quiet").run();
+}
+
+#[test]
 fn a_replay_compares_the_right_calls_after_an_interrupted_one() {
     let person = Person::myself();
     let server = ModelServer::start([

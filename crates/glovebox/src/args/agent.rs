@@ -202,10 +202,17 @@ pub(crate) struct ResumeArgs {
 
 /// Copy a session, to go on from it in another way
 #[derive(Debug, Args)]
+#[command(long_about = "Copy a session, to go on from it in another way.\n\n\
+        What was said and done is copied, the files are not: the copy goes on in a sandbox of its own, on the \
+        project as it is then, and the model is told so. With --at, where files had been changed up to there, \
+        that is refused unless --without-files says that it is meant.")]
 pub(crate) struct SessionForkArgs {
-    /// Only the events up to this number
+    /// Only the events up to this number, as `sessions show` prints them
     #[arg(long, value_name = "EVENT")]
     pub at: Option<u64>,
+    /// Go on without the files as they were at that event
+    #[arg(long)]
+    pub without_files: bool,
     /// The session, the beginning of its name, or `last`
     #[arg(value_name = "SESSION")]
     pub session: String,

@@ -15,8 +15,9 @@ use crate::render::{self, escape_text, table};
 use crate::session::Signals;
 use crate::sync::question;
 use glovebox_agent::{
-    Conversation, Event, Log, Message, Observe, Part, Placement, SessionInfo, changed,
+    Conversation, Event, Log, Logged, Message, Observe, Part, Placement, SessionInfo, changed,
 };
+use glovebox_proto::Code;
 use glovebox_sandbox::Name;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -163,13 +164,55 @@ fn export(cx: &Cx, args: &SessionExportArgs) -> CommandResult {
 fn fork(cx: &Cx, args: &SessionForkArgs) -> CommandResult {
     let log = log(cx)?;
     let session = log.find(&args.session)?;
+    if let Some(at) = args.at
+        && !args.without_files
+    {
+        require_same_files(&session, &log.events(&session.id)?, at)?;
+    }
     let id = Name::random("s").to_string();
     log.fork(&session, &id, args.at)?;
     render::print(format_args!("{id}\n"))?;
     cx.talk.note(format_args!(
-        "`glovebox sessions resume {id} TASK` goes on from there, in a sandbox of its own"
+        "`glovebox sessions resume {id} TASK` goes on from there, in a sandbox of its own, on the project as it is \
+         then"
     ));
     Ok(0)
+}
+
+/// The files of a session are those of its end, or gone: a copy of an earlier part would go on with others
+/// than the model believes in.
+fn require_same_files(
+    session: &SessionInfo,
+    events: &[Logged],
+    at: u64,
+) -> Result<(), CommandError> {
+    // A sandbox of its own begins with the project; on the user's machine there are only the files of now.
+    let is_local = session.placement == Placement::Local.as_str();
+    let is_other = |seq: u64| if is_local { seq > at } else { seq <= at };
+    let changes = events.iter().find(|logged| {
+        let Event::CallFinished { tool, facts, .. } = &logged.event else {
+            return false;
+        };
+        let is_read_only = glovebox_tools::find(tool).is_ok_and(|tool| tool.is_read_only);
+        let is_refused = facts
+            .get("fault")
+            .is_some_and(|fault| fault == Code::PermissionDenied.as_str());
+        is_other(logged.seq) && !is_read_only && !is_refused
+    });
+    let Some(change) = changes else {
+        return Ok(());
+    };
+    let (seq, when) = (change.seq, if is_local { "after it" } else { "by then" });
+    Err(CommandError::usage(
+        format!(
+            "the files as they were at event {at} are not kept: event {seq} may have changed some {when}"
+        ),
+        if is_local {
+            "pass --without-files to go on with your files as they are now"
+        } else {
+            "pass --without-files to go on with the project as it is now; the model is told that its changes are gone"
+        },
+    ))
 }
 
 fn delete(cx: &Cx, args: &SessionDeleteArgs) -> CommandResult {
