@@ -86,6 +86,13 @@ fn attack_disk_out_of_sight() {
     ];
     for (name, form) in forms {
         let sandbox = arena.with(|spec| spec.jail.limits.disk_bytes = Some(DISK_BYTES));
+        if name == "never-linked" && !makes_unnamed_files(&sandbox) {
+            testkit::skip_loudly(
+                module_path!(),
+                "overlays of this kernel make no files without a name",
+            );
+            continue;
+        }
         let few = format!("{HOARD} {}", form.replace("COUNT", "2"));
         holds(&sandbox, name, &format!("{few}; sleep 2"));
         let many = format!(
@@ -94,6 +101,13 @@ fn attack_disk_out_of_sight() {
         );
         ends_for(&sandbox, name, "disk", &many);
     }
+}
+
+/// Whether files that never had a name can be made in an overlay: older kernels answer EOPNOTSUPP.
+fn makes_unnamed_files(sandbox: &Sandbox) -> bool {
+    let script = "print sysopen(my $h, '/workspace', 020200002) ? 0 : $! + 0";
+    let output = sandbox.exec(perl_exec(script)).expect("an answer");
+    output.stdout != libc::EOPNOTSUPP.to_string().as_bytes()
 }
 
 /// One file larger than the disk limit -> ends at the limit at once, whatever the watch sees. Twin: one

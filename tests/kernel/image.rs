@@ -9,14 +9,21 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What is needed to reach the disk, and overlays. A kernel may have any of it built in.
-const MODULES: [&str; 3] = ["virtio_pci", "virtio_blk", "overlay"];
+/// What is needed to reach the disk, overlays, and quotas. A kernel may have any of it built in.
+const MODULES: [&str; 4] = ["virtio_pci", "virtio_blk", "overlay", "quota_v2"];
 /// Programs that the checks, and the commands they run in sandboxes, use.
-const PROGRAMS: &str = "bash cat chmod chown cp cut date dd echo env false find grep head id kill ldd ln ls \
-    mkdir mkfifo mknod mount mv nsenter perl printf readlink rm rmdir sed seq setpriv sh sleep sort stat \
-    sync tail timeout touch tr true umount uname unshare wc xargs";
+const PROGRAMS: &str = "bash cat chmod chown chrt cp cut date dd echo env false find getcap grep head id keyctl \
+    kill ldd ln ls mkdir mkfifo mknod mount mv nproc nsenter perl printf python3 readlink renice rm rmdir script \
+    sed seq setcap setpriv setsid sh sha256sum sleep sort stat stty sync tail taskset test timeout touch tr true tty umount \
+    uname unshare wc xargs";
+/// Prints the files of Python's own library that the commands need: what is loaded once they have done the same.
+const PYTHON_FILES: &str = "import array, multiprocessing, socket, sys, time; multiprocessing.Pool(1).map(abs, [1]); \
+    files = {getattr(module, name, None) for module in list(sys.modules.values()) for name in ('__file__', '__cached__')}; \
+    print(*filter(None, files), sep='\\n')";
 /// Space for what is written inside.
 const FREE_BYTES: u64 = 512 << 20;
+/// Size of the second disk, whose file system has quotas of projects.
+const QUOTA_DISK_BYTES: &str = "256M";
 
 /// What this machine has to have.
 pub(crate) struct Parts {
@@ -41,6 +48,10 @@ impl Parts {
             if !testkit::has_program(name) {
                 return Err(format!("needs {name} (package {package})"));
             }
+        }
+        let mut programs = PROGRAMS.split_whitespace();
+        if let Some(missing) = programs.find(|name| find_program(name).is_none()) {
+            return Err(format!("needs {missing}, to be copied into the machine"));
         }
         let busybox = find_program("busybox")
             .filter(|path| testkit::libraries([path]).is_empty())
@@ -115,6 +126,7 @@ impl Image {
         };
         image.make_initrd(parts);
         image.make_disk(parts, checks);
+        image.make_quota_disk();
         image
     }
 
@@ -128,6 +140,18 @@ impl Image {
 
     pub(crate) fn disk(&self) -> PathBuf {
         self.dir.path().join("disk")
+    }
+
+    pub(crate) fn quota_disk(&self) -> PathBuf {
+        self.dir.path().join("quota-disk")
+    }
+
+    fn make_quota_disk(&self) {
+        run(Command::new("mkfs.ext4")
+            .args(["-q", "-O", "quota,project"])
+            .args(["-E", "quotatype=prjquota,root_owner=0:0"])
+            .arg(self.quota_disk())
+            .arg(QUOTA_DISK_BYTES));
     }
 
     fn make_initrd(&self, parts: &Parts) {
@@ -158,6 +182,7 @@ impl Image {
             "etc",
             "mnt",
             "proc",
+            "quota",
             "root",
             "run",
             "sys",
@@ -190,6 +215,14 @@ impl Image {
             copy(&from, &tree.join("usr/bin").join(name));
             linked.insert(from);
         }
+        for file in python_files() {
+            let to = tree.join(file.strip_prefix("/").unwrap());
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            copy(&file, &to);
+            if file.extension().is_some_and(|extension| extension == "so") {
+                linked.insert(file);
+            }
+        }
         let glovebox = testkit::binary();
         copy(&glovebox, &tree.join("test/glovebox"));
         linked.insert(glovebox);
@@ -215,6 +248,22 @@ impl Image {
         // The image holds all of it.
         fs::remove_dir_all(&tree).unwrap();
     }
+}
+
+/// Files of the library of Python.
+fn python_files() -> Vec<PathBuf> {
+    // Outside of any environment of the user's, whose library is another.
+    let listed = Command::new(find_program("python3").unwrap())
+        .args(["-I", "-c", PYTHON_FILES])
+        .output()
+        .unwrap();
+    assert!(listed.status.success(), "{listed:?}");
+    String::from_utf8(listed.stdout)
+        .unwrap()
+        .lines()
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute() && path.is_file())
+        .collect()
 }
 
 /// A program of this machine.

@@ -9,9 +9,14 @@ mkdir -p /dev/pts /dev/shm
 /test/busybox mount -t devpts -o ptmxmode=666 devpts /dev/pts
 /test/busybox mount -t tmpfs shm /dev/shm
 /test/busybox mount -t cgroup2 -o nsdelegate cgroup2 "$groups"
+/test/busybox ifconfig lo 127.0.0.1 up
 # The image was made by whoever runs the tests.
 /test/busybox chown -R 0:0 /usr /etc /test /tmp /var
 chmod 1777 /tmp
+
+# A second disk, whose file system holds limits of projects (ext4(5)).
+/test/busybox mount -t ext4 -o prjquota /dev/vdb /quota
+mkdir -m 1777 /quota/tmp
 
 # A service of root's, a login session without and a scope with delegation.
 hand_down() {

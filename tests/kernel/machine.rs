@@ -1,13 +1,15 @@
 //! The machine: one process, and what it says on its serial line.
 
 use crate::image::Image;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// The machine is killed after this long: several times what it takes.
-const LIMIT: Duration = Duration::from_secs(400);
+const LIMIT: Duration = Duration::from_mins(15);
 /// Lines of its console that are shown when something went wrong.
 const TAIL: usize = 60;
 /// What begins a line that is meant for us.
@@ -51,8 +53,10 @@ impl Console {
             let left = LIMIT.saturating_sub(begun.elapsed());
             match receiver.recv_timeout(left) {
                 Ok(line) => {
+                    let is_failure = line.starts_with("test ") && line.ends_with("FAILED");
                     let news = line.strip_prefix(MARK);
-                    if let Some(news) = news.filter(|news| !news.starts_with("skipped ")) {
+                    let news = news.filter(|news| !news.starts_with("skipped "));
+                    if let Some(news) = news.or(is_failure.then_some(line.as_str())) {
                         // Past what a test prints, which is shown only when it fails.
                         let _ = writeln!(
                             std::io::stderr(),
@@ -114,10 +118,12 @@ impl Console {
 /// of it is slow to emulate. A kernel has died in QEMU 7.2 of wrong flags after a `cmpxchg16b`, so
 /// the processor has none. A panic ends it at once.
 fn start(image: &Image) -> Machine {
-    let mut drive = image.disk().into_os_string();
-    drive.push(",format=raw,if=virtio,cache=unsafe");
-    let mut file = std::ffi::OsString::from("file=");
-    file.push(drive);
+    let drive = |disk: PathBuf| {
+        let mut drive = OsString::from("file=");
+        drive.push(disk);
+        drive.push(",format=raw,if=virtio,cache=unsafe");
+        drive
+    };
     let child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
         .args([
@@ -128,7 +134,7 @@ fn start(image: &Image) -> Machine {
             "-smp",
             "1",
             "-m",
-            "1024",
+            "2048",
         ])
         .args(["-nodefaults", "-no-user-config", "-no-reboot"])
         .args(["-display", "none", "-serial", "stdio"])
@@ -141,7 +147,9 @@ fn start(image: &Image) -> Machine {
             "console=ttyS0 panic=-1 loglevel=3 mitigations=off",
         ])
         .arg("-drive")
-        .arg(file)
+        .arg(drive(image.disk()))
+        .arg("-drive")
+        .arg(drive(image.quota_disk()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

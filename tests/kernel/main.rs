@@ -5,7 +5,8 @@
 //! an older kernel lacks, and what is different with version 2 alone, shows only where it is run. So
 //! machines are put together on the spot (`image`) and started (`machine`). They have no network and no
 //! installation, only programs of this machine, and those that cargo has built for its tests: the tests in
-//! `inside`, as root, as an ordinary user with a delegated group and as one without, and some of other suites.
+//! `inside`, as root, as an ordinary user with a delegated group and as one without, and of other suites the attempts
+//! to break out.
 
 #![expect(
     clippy::unwrap_used,
@@ -40,4 +41,10 @@ fn root_on_a_stock_kernel_of_debian() {
 #[test]
 fn ordinary_users_on_a_stock_kernel_of_debian() {
     boot(&checks::of_ordinary_users());
+}
+
+#[test]
+fn every_group_of_attempts_is_run_or_left_out() {
+    let wrong = checks::undecided();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
