@@ -89,6 +89,11 @@ const MAY_BE_SKIPPED: [&str; 4] = [
 /// What root can do, and may not.
 pub(crate) fn of_root() -> Vec<Check> {
     let mut checks = limited("root");
+    checks.push(Check {
+        title: "quota as root".to_owned(),
+        place: "/quota/tmp",
+        ..check("root", "tests", "kernel", "--ignored quota::")
+    });
     checks.push(attempts("root"));
     checks
 }

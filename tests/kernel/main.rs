@@ -17,6 +17,7 @@ mod checks;
 mod image;
 mod inside;
 mod machine;
+mod quota;
 
 use checks::Check;
 use image::{Image, Parts};

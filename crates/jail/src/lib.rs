@@ -21,6 +21,7 @@ pub mod plan;
 pub mod probe;
 pub mod process;
 pub mod program;
+pub mod project_quota;
 pub mod seccomp;
 pub mod skeleton;
 pub mod spec;

@@ -334,6 +334,8 @@ pub fn make_layers(plan: &Plan, layers: &Path, workspace_mode: u32) -> io::Resul
                 remove_work(&path)?;
                 rustix::fs::mkdir(&path, Mode::from_raw_mode(mode))?;
             }
+            // It was made before for its project id, and has no owner yet.
+            Err(Errno::EXIST) if name.is_empty() => {}
             Err(Errno::EXIST) => continue,
             Err(error) => return Err(error.into()),
         }

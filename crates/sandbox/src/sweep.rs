@@ -4,13 +4,15 @@
 //! somebody starts or kills it. Everything else of a dead owner goes.
 
 use crate::cell::{Cell, Found, read_status};
-use crate::layout::Layout;
+use crate::layout::{Layout, open_dir};
 use crate::process::{self, ProcessRef};
 use crate::registry::{self, ParkingNews, is_kept};
 use crate::{Name, backend, checkpoint, control, fault, forced_end, trash};
+use glovebox_jail::project_quota;
 use glovebox_proto::Fault;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -133,6 +135,10 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
         }
     }
     if is_removing {
+        // A process that died after it had removed the files of a sandbox left their limit.
+        if let Ok(trash) = open_dir(&layout.trash()) {
+            project_quota::reclaim(trash.as_fd());
+        }
         // What cannot be decided or removed now stays for the next sweep.
         let _ = checkpoint::store::collect_garbage(layout);
         backend::sweep_base(layout);

@@ -7,6 +7,7 @@
 use crate::fault;
 use crate::layout::{Layout, open_dir};
 use crate::name::random_hex;
+use glovebox_jail::project_quota;
 use glovebox_proto::Fault;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chmodat, openat, renameat, unlinkat};
 use rustix::io::Errno;
@@ -71,6 +72,8 @@ fn remove_by(layout: &Layout, place: &Path, batch: usize) -> Result<(), Fault> {
         walk.tree(name).map_err(broken)?;
     }
     let_go(walk.removed);
+    // What limited the space of these files limits nothing now.
+    project_quota::reclaim(trash.as_fd());
     Ok(())
 }
 

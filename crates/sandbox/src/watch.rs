@@ -61,6 +61,8 @@ pub(crate) struct Instruments {
     pub(crate) layers: Option<Arc<OwnedFd>>,
     /// The guest program, where the disk is watched.
     pub(crate) guest: Option<OwnedFd>,
+    /// Whether the kernel holds the limit on disk.
+    pub(crate) is_disk_held: bool,
 }
 
 /// One sandbox under watch.
@@ -71,7 +73,7 @@ pub(crate) struct Watched {
     /// The same for looking at it in /proc.
     pub(crate) reference: Option<ProcessRef>,
     limits: Limits,
-    /// Where its layers are on disk; `None` when they are in memory.
+    /// Where its layers are on disk; `None` when they are in memory, or the kernel holds their limit.
     layers: Option<PathBuf>,
     /// What checkpoints froze counts as well.
     frozen: Mutex<Settled>,
@@ -152,7 +154,8 @@ impl Watched {
             reference: u32::try_from(init.pid).ok().and_then(ProcessRef::of),
             init,
             limits: spec.limits.clone(),
-            layers: (spec.layers == Layers::Disk).then(|| place.layers.clone()),
+            layers: (spec.layers == Layers::Disk && !instruments.is_disk_held)
+                .then(|| place.layers.clone()),
             instruments: Mutex::new(instruments),
             breach: Mutex::new(None),
             relieved: AtomicU64::new(0),

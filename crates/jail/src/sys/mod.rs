@@ -10,6 +10,7 @@ pub(crate) mod landlock;
 pub(crate) mod landlock_trial;
 pub(crate) mod mount_attr;
 pub(crate) mod once;
+pub(crate) mod quota;
 pub(crate) mod schedule;
 pub(crate) mod seccomp;
 pub(crate) mod starter;

@@ -5,11 +5,13 @@
 //! holds, notices a breached limit, and can end it all at any time.
 
 mod account;
+mod disk_quota;
 mod layering;
 mod prepare;
 mod verification;
 mod walls;
 
+use disk_quota::DiskLimit;
 use layering::Ground;
 pub(crate) use layering::Layering;
 use prepare::Skeletons;
@@ -155,6 +157,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         .limits
         .pids
         .map(|count| u64::from(count) + GUEST_THREADS);
+    let disk = DiskLimit::prepare(&spec, &place.layers)?;
     skeleton::make_layers(&plan, &place.layers, workspace_mode(&spec, &place))
         .map_err(|error| fault::io("make the layers in", &place.layers, error))?;
     prepare::mask_project(&spec, &place.layers, facts.is_privileged)?;
@@ -172,7 +175,9 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
             .map_err(|error| Fault::failed(Code::Unavailable, error.to_string()))?,
         Err(_) => Vec::new(),
     };
-    let guest = (spec.layers == Layers::Disk && spec.limits.disk_bytes.is_some())
+    let is_disk_watched =
+        spec.layers == Layers::Disk && spec.limits.disk_bytes.is_some() && !disk.is_held();
+    let guest = is_disk_watched
         .then(|| cx.image.as_fd().try_clone_to_owned())
         .transpose()
         .map_err(|error| {
@@ -192,7 +197,8 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         })
         .map_err(|error| to_fault(&error, cx.state_dir))?;
     let mut report = account::report(cx.name, &spec, &plan, &launched, prepared_us);
-    report.limits = account::limits(&spec, group.get());
+    let disk = disk.confirm();
+    report.limits = account::limits(&spec, group.get(), &disk);
     let wrong =
         verification::differences(&spec, &plan, &launched.self_test, own_namespaces.as_deref());
     let is_countable = launched.counters.is_some() || !is_memory_watched;
@@ -202,6 +208,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         counters: launched.counters,
         layers: layers.clone().filter(|_| is_memory_watched),
         guest,
+        is_disk_held: disk.is_held(),
     };
     let watched = Watched::new(launched.init, &spec, &place, instruments);
     let owner = Native {
@@ -214,6 +221,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
             },
             state_dir: cx.state_dir.to_owned(),
         },
+        disk: Arc::new(disk),
         report,
         watched: Arc::new(watched),
         layers: Mutex::new(layers),
@@ -311,6 +319,7 @@ impl Drop for NewGroup {
 #[derive(Debug)]
 struct Native {
     ground: Ground,
+    disk: Arc<DiskLimit>,
     report: Report,
     watched: Arc<Watched>,
     /// Layers in memory. They hold it for as long as this is open, so it goes when the sandbox ends.

@@ -1,5 +1,6 @@
 //! After the start: what holds, what was found inside, and whether that is good enough.
 
+use super::disk_quota::DiskLimit;
 use super::{controllers, verification, walls};
 use crate::report::{self, Identity};
 use crate::{LimitFact, Name, Report};
@@ -14,8 +15,13 @@ use glovebox_jail::stage0::SelfTest;
 use glovebox_proto::{Code, Fault};
 use std::path::{Path, PathBuf};
 
-/// How well each limit of the spec holds, given the control group or why there is none.
-pub(super) fn limits(spec: &Spec, group: Result<&Cgroup, &str>) -> Vec<LimitFact> {
+/// How well each limit of the spec holds, given the control group or why there is none, and what holds that on
+/// disk.
+pub(super) fn limits(
+    spec: &Spec,
+    group: Result<&Cgroup, &str>,
+    disk: &DiskLimit,
+) -> Vec<LimitFact> {
     use LimitState::{Absent, Approximate, Enforced};
     let from_cgroup = |controller: Controller| -> (LimitState, String) {
         let applied = match group {
@@ -58,12 +64,16 @@ pub(super) fn limits(spec: &Spec, group: Result<&Cgroup, &str>) -> Vec<LimitFact
                 ),
                 LimitKind::Disk => match spec.layers {
                     Layers::Memory => (Enforced, "size of the tmpfs".to_owned()),
-                    Layers::Disk => (
-                        Approximate,
-                        "RLIMIT_FSIZE for each file; all files, and those without a name that are \
-                         open or mapped, are sampled"
-                            .to_owned(),
-                    ),
+                    Layers::Disk => match disk.mechanism() {
+                        Ok(mechanism) => (Enforced, mechanism),
+                        Err(why) => (
+                            Approximate,
+                            format!(
+                                "RLIMIT_FSIZE for each file; all files, and those without a name that \
+                                 are open or mapped, are sampled{why}"
+                            ),
+                        ),
+                    },
                 },
                 LimitKind::FileSize => (Enforced, "RLIMIT_FSIZE".to_owned()),
                 LimitKind::Wall => (Enforced, "timer of the owner".to_owned()),

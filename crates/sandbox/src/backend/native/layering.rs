@@ -1,5 +1,6 @@
 //! Other layers for a sandbox that lives: see [`glovebox_jail::exchange`].
 
+use super::disk_quota::{DiskLimit, LooseLimit};
 use super::{Native, launch_fault, plan_fault, workspace_mode};
 use crate::backend::ExchangeCx;
 use crate::fault;
@@ -36,6 +37,7 @@ pub(crate) struct Layering {
     mode: u32,
     state_dir: PathBuf,
     watched: Arc<Watched>,
+    disk: LooseLimit,
 }
 
 pub(super) fn begin(native: &Native, cx: ExchangeCx<'_>) -> Result<Layering, Fault> {
@@ -61,6 +63,7 @@ pub(super) fn begin(native: &Native, cx: ExchangeCx<'_>) -> Result<Layering, Fau
         place,
         state_dir: state_dir.clone(),
         watched: Arc::clone(&native.watched),
+        disk: DiskLimit::loosen(&native.disk)?,
     })
 }
 
@@ -75,6 +78,7 @@ impl Layering {
             mode,
             state_dir,
             watched,
+            disk,
         } = self;
         match exchange.close(&watched.init, &plan, STEP_WAIT) {
             Ok(closed) => Ok(Some(ClosedLayering {
@@ -84,6 +88,7 @@ impl Layering {
                 mode,
                 state_dir,
                 watched,
+                disk,
             })),
             Err(ExchangeError::Busy | ExchangeError::OutOfReach) => Ok(None),
             Err(ExchangeError::Failed(error)) => Err(launch_fault(&error, &state_dir)),
@@ -100,6 +105,7 @@ pub(crate) struct ClosedLayering {
     mode: u32,
     state_dir: PathBuf,
     watched: Arc<Watched>,
+    disk: LooseLimit,
 }
 
 impl ClosedLayering {
@@ -112,6 +118,7 @@ impl ClosedLayering {
             .closed
             .finish(STEP_WAIT)
             .map_err(|error| launch_fault(&error, &self.state_dir))?;
+        self.disk.tighten()?;
         self.watched.set_frozen(frozen);
         Ok(exchange)
     }

@@ -1,0 +1,187 @@
+//! The disk limit of a sandbox with its layers on disk: held by the kernel where it can be
+//! ([`project_quota`]), sampled by the watch elsewhere, with the reason in the report.
+//!
+//! The id is given to the directory of all writable layers before there is anything in it, so they share one
+//! limit and files move between them. What a checkpoint freezes keeps the id and goes on counting where it was
+//! written; a fork counts what is its own. An id is free again when the last file that has it is removed:
+//! `trash` and every sweep clear its limit then.
+
+use crate::fault;
+use crate::layout::open_dir;
+use glovebox_jail::project_quota::{self, ProjectLimits, QuotaUnavailable};
+use glovebox_jail::spec::{Layers, Spec};
+use glovebox_jail::usage::MAX_ENTRIES;
+use glovebox_proto::Fault;
+use rustix::fs::{CWD, Mode, mkdirat};
+use rustix::io::Errno;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What holds the disk limit of one sandbox.
+#[derive(Debug)]
+pub(super) enum DiskLimit {
+    /// There is none, or the size of a tmpfs holds it.
+    NotOurs,
+    /// The quota of a project.
+    Quota(DiskQuota),
+    /// Nothing but the watch, for this reason.
+    Watched(String),
+}
+
+/// A project that was given to the layers of a sandbox.
+#[derive(Debug)]
+pub(super) struct DiskQuota {
+    layers: OwnedFd,
+    id: u32,
+    limits: ProjectLimits,
+}
+
+impl DiskLimit {
+    /// Arranges for the limit before the layers are made in `layers`, or used once more.
+    ///
+    /// # Errors
+    /// When the directory cannot be made, or a limit of earlier cannot be lifted.
+    pub(super) fn prepare(spec: &Spec, layers: &Path) -> Result<Self, Fault> {
+        if spec.layers != Layers::Disk {
+            return Ok(Self::NotOurs);
+        }
+        let is_root = rustix::process::geteuid().is_root();
+        let Some(bytes) = spec.limits.disk_bytes else {
+            if is_root {
+                lift(layers)?;
+            }
+            return Ok(Self::NotOurs);
+        };
+        if !is_root {
+            return Ok(Self::Watched("only root can set one".to_owned()));
+        }
+        match mkdirat(CWD, layers, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(fault::io("make the layers in", layers, errno)),
+        }
+        let dir = open_dir(layers).map_err(|errno| fault::io("open", layers, errno))?;
+        let limits = ProjectLimits {
+            bytes,
+            inodes: MAX_ENTRIES,
+        };
+        Ok(match project_quota::assign(dir.as_fd(), limits) {
+            Ok(id) => Self::Quota(DiskQuota {
+                layers: dir,
+                id,
+                limits,
+            }),
+            Err(why) => Self::Watched(why.to_string()),
+        })
+    }
+
+    /// Whether the watch has nothing to do.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self, Self::Quota(_))
+    }
+
+    /// Sets the exact limit, now that the layers are mounted, and looks whether it is there.
+    pub(super) fn confirm(self) -> Self {
+        let Self::Quota(quota) = &self else {
+            return self;
+        };
+        let dir = quota.layers.as_fd();
+        let held = project_quota::tighten(dir, quota.id, quota.limits)
+            .and_then(|()| project_quota::is_held(dir, quota.id, quota.limits));
+        match held {
+            Ok(true) => self,
+            Ok(false) => Self::Watched("the kernel did not keep its limit".to_owned()),
+            Err(why) => Self::Watched(why.to_string()),
+        }
+    }
+
+    /// Gives room to mount other layers, which takes a little also where the limit is used up.
+    pub(super) fn loosen(limit: &Arc<Self>) -> Result<LooseLimit, Fault> {
+        if let Self::Quota(quota) = &**limit {
+            project_quota::loosen(quota.layers.as_fd(), quota.id, quota.limits)
+                .map_err(|why| quota_fault("cannot loosen the disk limit", why))?;
+        }
+        Ok(LooseLimit(Arc::clone(limit)))
+    }
+
+    fn tighten(&self) -> Result<(), QuotaUnavailable> {
+        match self {
+            Self::Quota(quota) => {
+                project_quota::tighten(quota.layers.as_fd(), quota.id, quota.limits)
+            }
+            Self::NotOurs | Self::Watched(_) => Ok(()),
+        }
+    }
+
+    /// The kernel's part, as the report has it, or why there is none.
+    pub(super) fn mechanism(&self) -> Result<String, String> {
+        match self {
+            Self::Quota(quota) => Ok(format!("project quota, project {}", quota.id)),
+            Self::Watched(why) => Err(format!("; no project quota: {why}")),
+            Self::NotOurs => Err(String::new()),
+        }
+    }
+}
+
+/// A limit with room to mount layers. Dropping it sets the exact one again.
+#[derive(Debug)]
+pub(super) struct LooseLimit(Arc<DiskLimit>);
+
+impl LooseLimit {
+    /// Sets the exact limit.
+    ///
+    /// # Errors
+    /// When the kernel refuses: the sandbox must not go on.
+    pub(super) fn tighten(self) -> Result<(), Fault> {
+        self.0
+            .tighten()
+            .map_err(|why| quota_fault("cannot set the disk limit", why))
+    }
+}
+
+impl Drop for LooseLimit {
+    fn drop(&mut self) {
+        // Of a sandbox that goes on as it was or ends; the same call has just succeeded.
+        let _ = self.0.tighten();
+    }
+}
+
+fn quota_fault(sentence: &str, why: QuotaUnavailable) -> Fault {
+    fault::plain_io(sentence, std::io::Error::other(why))
+}
+
+fn lift(layers: &Path) -> Result<(), Fault> {
+    let dir = match open_dir(layers) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(fault::io("open", layers, errno)),
+    };
+    project_quota::lift(dir.as_fd())
+        .map_err(|why| quota_fault("cannot lift the disk limit of earlier", why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_does_not_hold_is_watched_with_a_reason() {
+        let temp = tempfile::tempdir().unwrap();
+        let layers = temp.path().join("layers");
+        let mut spec = Spec {
+            layers: Layers::Disk,
+            ..Spec::default()
+        };
+        spec.limits.disk_bytes = None;
+        let none = DiskLimit::prepare(&spec, &layers).unwrap();
+        assert!(!none.is_held() && !layers.exists());
+        assert_eq!(none.mechanism(), Err(String::new()));
+
+        spec.limits.disk_bytes = Some(1 << 20);
+        let limit = DiskLimit::prepare(&spec, &layers).unwrap();
+        // On a file system with project quotas, as root, the kernel holds it.
+        let said = limit.mechanism().unwrap_or_else(|why| why);
+        assert!(said.contains("project quota"), "{said}");
+        assert_eq!(limit.is_held(), limit.confirm().is_held());
+    }
+}
