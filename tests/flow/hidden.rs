@@ -95,7 +95,8 @@ fn a_command_that_fails_is_told_what_it_did_not_see() {
         let ran = person.script("run", "cat .env").run().expect_code(1);
         let said = ran.err();
         assert!(
-            said.contains("the command failed without .env") && said.contains("`--include .env`"),
+            said.contains("`.env` is hidden from this sandbox")
+                && said.contains("`--include .env`"),
             "{ran}"
         );
         let ran = person.script("run", "true").run().expect_code(0);

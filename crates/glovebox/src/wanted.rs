@@ -7,7 +7,7 @@ use crate::host::{self, GitQuestion, Surroundings, Toolchain};
 use crate::units::Span;
 use glovebox_proto::EnvVar;
 use glovebox_sandbox::jail::spec::{
-    Grant, Limits, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
+    Grant, Limits, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
 };
 use glovebox_sandbox::{Backend, SandboxSpec};
 use glovebox_workspace::{
@@ -125,6 +125,9 @@ pub(crate) fn wanted(
             jail.env = host::base_environment(path, &jail.home);
             jail.env.extend(processors(jail.limits.cpu_millis));
             jail.env.extend(passed.env);
+            if jail.net == Net::None {
+                jail.env.extend(host::retries_without_network(host));
+            }
             jail.grants.extend(passed.grants);
             notes.extend(passed.notes);
             jail.env.extend(
@@ -368,8 +371,6 @@ mod tests {
         assert_eq!(limit(Some(1000)).as_deref(), Some("1"));
         assert_eq!(limit(Some(1500)).as_deref(), Some("2"));
     }
-
-    use glovebox_sandbox::jail::spec::Net;
 
     fn settings(flags: &SandboxArgs) -> Settings {
         let mut settings = Settings::default();

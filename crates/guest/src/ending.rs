@@ -1,5 +1,6 @@
 //! How jobs end: by themselves, by their deadline, by request; and who is told.
 
+use crate::denials;
 use crate::fault;
 use crate::job::{DRAIN_BYTES, Ending, STDERR, STDOUT, Waiter};
 use crate::serve::Server;
@@ -200,7 +201,12 @@ impl Server {
             } else {
                 count_alive(job.warden)
             };
-            job.write_report(left_running);
+            let denials = if job.has_failed() {
+                denials::find(job, self.network.as_mut())
+            } else {
+                Vec::new()
+            };
+            job.write_report(left_running, denials);
             job.is_draining = job.is_gone;
             if let Some(deadline) = job.deadline.take() {
                 self.timers.unset(deadline);

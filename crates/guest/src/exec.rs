@@ -5,6 +5,7 @@ use crate::fault;
 use crate::files;
 use crate::job::{Birth, Feeder, Follower, Input, Job, Output};
 use crate::log::Log;
+use crate::network_use::NetworkUse;
 use crate::requests::Open;
 use crate::serve::{Server, Token};
 use crate::terminal;
@@ -110,6 +111,9 @@ impl Server {
         let began = Instant::now();
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let began_ns = (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64;
+        // Before the command can try anything.
+        let network = self.network.as_mut().map(NetworkUse::mark);
+        let has_company = !self.by_warden.is_empty();
         let stdout = streams.stdout.as_fd();
         let started = self.wardens.spawn(&Launch {
             argv: &command.argv,
@@ -144,6 +148,9 @@ impl Server {
             argv: crate::job::shorten(&exec.argv),
             began,
             began_ns,
+            cwd: command.cwd,
+            network,
+            has_company,
             has_pty: exec.pty.is_some(),
             background: exec.background,
             grace_ms: exec.grace_ms,
@@ -195,6 +202,11 @@ impl Server {
             }
             self.requests.insert(request, Open::Job(id));
         }
+        for beside in self.by_warden.values() {
+            if let Some(beside) = self.jobs.get_mut(beside) {
+                beside.has_company = true;
+            }
+        }
         self.by_warden.insert(started.warden, id);
         self.jobs.insert(id, job);
         if id.0 >= PREPARED_FROM_JOB {
@@ -242,6 +254,7 @@ impl Server {
             stderr_bytes: 0,
             killed: 0,
             left_running: 0,
+            denials: Vec::new(),
         };
         self.answer(request, &Ok(Reply::Exited(report)));
     }

@@ -5,15 +5,18 @@
 //! last two at once.
 
 use crate::log::Log;
+use crate::network_use::NetworkMark;
 use crate::timers::Set;
 use glovebox_jail::process::{End, EndStatus, TreeKill};
 use glovebox_proto::{
-    Background, Exit, ExitReport, JobId, JobInfo, JobState, RecvWindow, RequestId, SendWindow,
+    Background, Denial, Exit, ExitReport, JobId, JobInfo, JobState, RecvWindow, RequestId,
+    SendWindow,
 };
 use rustix::fd::OwnedFd;
 use rustix::process::Pid;
 use serde_bytes::ByteBuf;
 use std::collections::VecDeque;
+use std::ffi::CString;
 use std::time::Instant;
 
 /// Most that is read from each stream after the end: more than a pipe can hold (`F_SETPIPE_SZ`
@@ -111,6 +114,12 @@ pub(crate) struct Job {
     argv: Vec<ByteBuf>,
     began: Instant,
     began_ns: u64,
+    /// Where it started.
+    pub(crate) cwd: CString,
+    /// What had been tried over a network that there is not, when it started.
+    pub(crate) network: Option<NetworkMark>,
+    /// Another job ran at some time while it did.
+    pub(crate) has_company: bool,
     pub(crate) has_pty: bool,
     pub(crate) background: Background,
     pub(crate) grace_ms: u64,
@@ -149,6 +158,9 @@ pub(crate) struct Birth {
     pub(crate) argv: Vec<ByteBuf>,
     pub(crate) began: Instant,
     pub(crate) began_ns: u64,
+    pub(crate) cwd: CString,
+    pub(crate) network: Option<NetworkMark>,
+    pub(crate) has_company: bool,
     pub(crate) has_pty: bool,
     pub(crate) background: Background,
     pub(crate) grace_ms: u64,
@@ -164,6 +176,9 @@ impl Job {
             argv: birth.argv,
             began: birth.began,
             began_ns: birth.began_ns,
+            cwd: birth.cwd,
+            network: birth.network,
+            has_company: birth.has_company,
             has_pty: birth.has_pty,
             background: birth.background,
             grace_ms: birth.grace_ms,
@@ -215,6 +230,12 @@ impl Job {
         rooms.min().unwrap_or(usize::MAX)
     }
 
+    /// Whether its command has ended otherwise than well.
+    pub(crate) fn has_failed(&self) -> bool {
+        let ended_well = |end: &End| end.status == EndStatus::Code(0);
+        self.timed_out || !self.end.as_ref().is_some_and(ended_well)
+    }
+
     /// Whether everything the command wrote has been read.
     pub(crate) fn is_drained(&self) -> bool {
         let is_empty = |output: &Output| !output.is_readable || output.drain == 0;
@@ -222,7 +243,7 @@ impl Job {
     }
 
     /// Puts together how it ended. Without word from the warden it was killed together with it.
-    pub(crate) fn write_report(&mut self, left_running: u32) -> ExitReport {
+    pub(crate) fn write_report(&mut self, left_running: u32, denials: Vec<Denial>) -> ExitReport {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now_ns = (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64;
         let end = self.end.unwrap_or(End {
@@ -250,6 +271,7 @@ impl Job {
             stderr_bytes: self.output_bytes[STDERR],
             killed: self.killed,
             left_running,
+            denials,
         };
         self.report = Some(report.clone());
         report

@@ -15,6 +15,7 @@
 )]
 
 mod command;
+mod denials;
 mod ending;
 mod exec;
 mod facts;
@@ -24,9 +25,11 @@ mod hold;
 mod job;
 mod link;
 mod log;
+mod network_use;
 mod outlet;
 mod programs;
 mod requests;
+mod resolver;
 mod serve;
 mod spill;
 mod streams;
@@ -105,6 +108,7 @@ fn serve_in_sandbox(inside: Inside) -> Result<(), String> {
         landlock: inside.landlock,
         separation: inside.separation,
         walls: Some(inside.walls),
+        resolver: inside.resolver,
         base_env: inside
             .env
             .into_iter()
@@ -138,6 +142,7 @@ fn serve_on_standard_streams() -> Result<(), String> {
         landlock: None,
         separation: Separation::None,
         walls: None,
+        resolver: None,
         base_env,
         default_cwd: OsString::from(cwd).into_vec(),
         is_init: rustix::process::getpid().is_init(),

@@ -10,6 +10,7 @@ use crate::files::TopLayer;
 use crate::hold::Hold;
 use crate::job::Job;
 use crate::link::{Link, LinkEnd};
+use crate::network_use::NetworkUse;
 use crate::programs::Programs;
 use crate::requests::Open;
 use crate::timers::Timers;
@@ -48,6 +49,8 @@ pub(crate) struct Cx {
     pub(crate) separation: Separation,
     /// What the ruleset is built from.
     pub(crate) walls: Option<Walls>,
+    /// Where questions for names arrive, in a sandbox without network.
+    pub(crate) resolver: Option<OwnedFd>,
     /// Environment that commands start from.
     pub(crate) base_env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Absolute directory that relative paths and commands start from.
@@ -87,6 +90,7 @@ pub(crate) enum Token {
     Ring,
     Workers,
     Supervisor,
+    Resolver,
     Output(JobId, usize),
     Input(JobId),
 }
@@ -102,6 +106,7 @@ impl Token {
             Self::Supervisor => (5, 0),
             Self::Input(job) => (6, job.0),
             Self::Output(job, stream) => (7 + stream as u64, job.0),
+            Self::Resolver => (9, 0),
         };
         EventData::new_u64(kind << 32 | u64::from(id))
     }
@@ -118,6 +123,7 @@ impl Token {
             5 => Self::Supervisor,
             6 => Self::Input(job),
             stream @ 7..=8 => Self::Output(job, (stream - 7) as usize),
+            9 => Self::Resolver,
             _ => return None,
         })
     }
@@ -154,6 +160,8 @@ pub(crate) struct Server {
     pub(crate) requests: HashMap<RequestId, Open>,
     /// What is held still, and what waits for that to end.
     pub(crate) hold: Hold,
+    /// What commands tried over a network that there is not.
+    pub(crate) network: Option<NetworkUse>,
     /// Streams with more to read than one turn allows.
     pub(crate) again: Vec<(JobId, usize)>,
     /// Until when the loop looks for the end of a command again and again instead of falling asleep.
@@ -224,6 +232,7 @@ impl Server {
         let share =
             |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(at("share the ruleset"));
         let for_commands = cx.landlock.take();
+        let network = cx.resolver.take().map(NetworkUse::new);
         let for_workers = for_commands.as_ref().map(share).transpose()?;
         if cx.facts.open_fds.is_empty() {
             cx.facts.open_fds = crate::facts::open_fds();
@@ -246,6 +255,7 @@ impl Server {
             next_job: 1,
             requests: HashMap::new(),
             hold: Hold::default(),
+            network,
             again: Vec::new(),
             looks_until: None,
             kicks: Vec::new(),
@@ -266,6 +276,10 @@ impl Server {
         watch(server.children.as_fd(), Token::Children).map_err(at("watch for children"))?;
         watch(server.wardens.ring(), Token::Ring).map_err(at("watch for commands"))?;
         watch(server.workers.wake(), Token::Workers).map_err(at("watch for results"))?;
+        if let Some(network) = &server.network {
+            let socket = network.resolver().socket();
+            watch(socket, Token::Resolver).map_err(at("watch for questions"))?;
+        }
         if let Some(supervisor) = &server.cx.supervisor {
             watch(supervisor.as_fd(), Token::Supervisor).map_err(at("watch the supervisor"))?;
         }
@@ -308,6 +322,9 @@ impl Server {
             }
             if self.by_warden.is_empty() {
                 self.prepare_pair();
+                if let Some(network) = &mut self.network {
+                    network.read_idle();
+                }
             }
             let now = Timespec {
                 tv_sec: 0,
@@ -339,6 +356,7 @@ impl Server {
                     Some(Token::Children) => has_dead = true,
                     Some(Token::Workers) => is_result = true,
                     Some(Token::Supervisor) => return Err(LinkEnd::Closed),
+                    Some(Token::Resolver) => self.answer_questions(),
                     Some(Token::Output(job, stream)) => self.output_ready(job, stream),
                     Some(Token::Input(job)) => self.write_input(job),
                     // Sending happens on every turn.
@@ -369,6 +387,12 @@ impl Server {
             for request in std::mem::take(&mut self.kicks) {
                 self.kick(request);
             }
+        }
+    }
+
+    fn answer_questions(&mut self) {
+        if let Some(network) = &mut self.network {
+            network.answer_questions();
         }
     }
 

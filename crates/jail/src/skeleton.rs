@@ -463,8 +463,10 @@ fn accounts(spec: &Spec) -> BTreeMap<&'static str, String> {
         (
             "resolv.conf",
             match spec.net {
-                // Nothing answers there, so that a lookup fails at once instead of after a timeout.
-                crate::spec::Net::None => "options timeout:1 attempts:1\n".to_owned(),
+                // The guest answers there that no name exists.
+                crate::spec::Net::None => {
+                    "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n".to_owned()
+                }
                 crate::spec::Net::Host => {
                     fs::read_to_string("/etc/resolv.conf").unwrap_or_default()
                 }

@@ -24,6 +24,7 @@
 
 mod credit;
 mod decoder;
+mod denial;
 mod fault;
 mod frame;
 mod hello;
@@ -37,6 +38,7 @@ pub mod visible;
 
 pub use credit::{RecvWindow, SendWindow};
 pub use decoder::Decoder;
+pub use denial::{Denial, MAX_DENIALS};
 pub use fault::{Class, Code, Fault};
 pub use frame::{Channel, FrameKind, FrameRef, HEADER_BYTES, Header, encode_header};
 pub use hello::{Capability, Hello, Role, WIRE_VERSION};

@@ -1,7 +1,7 @@
 //! What the guest answers.
 
 use crate::tree::TreeTotals;
-use crate::{Edited, Globbed, Grepped, JobId};
+use crate::{Denial, Edited, Globbed, Grepped, JobId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -137,6 +137,9 @@ pub struct ExitReport {
     pub killed: u32,
     /// Processes that outlived the command and still run.
     pub left_running: u32,
+    /// Which walls a command that failed has met, as far as the guest has seen that; [`ExitReport::seen_denials`]
+    /// reads them.
+    pub denials: Vec<Denial>,
 }
 
 /// One line of the job list.

@@ -19,6 +19,7 @@ mod cell;
 mod checkpoint;
 mod client;
 mod control;
+mod denials;
 mod fault;
 mod forced_end;
 mod freeze;

@@ -1,6 +1,7 @@
 //! `glovebox exec`: a command in a named sandbox.
 
-use super::{Cx, command_words, exit_code, limit_end, run::stand_in};
+use super::limit_end::{self, MetWall};
+use super::{Cx, command_words, exit_code, run::stand_in};
 use crate::args::ExecArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
@@ -39,10 +40,8 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
         };
         return match ended {
             Ended::Exited(report) => {
-                let name = &sandbox.info().name;
-                limit_end::explain(cx.talk, &report, timeout_ms, || {
-                    cx.user_registry().ok()?.spec(name).ok()
-                });
+                let walls = met_walls(cx, &sandbox, &report, timeout_ms);
+                limit_end::explain(cx.talk, &report, &walls);
                 Ok(exit_code(&report))
             }
             Ended::Detached => Ok(0),
@@ -57,6 +56,17 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
             Ok(error.stand_in_code())
         }
     }
+}
+
+fn met_walls(
+    cx: &Cx,
+    sandbox: &Sandbox,
+    report: &ExitReport,
+    timeout_ms: Option<u64>,
+) -> Vec<MetWall> {
+    limit_end::met_walls(sandbox, report, timeout_ms, || {
+        cx.user_registry().ok()?.spec(&sandbox.info().name).ok()
+    })
 }
 
 fn prepare(cx: &Cx, args: &ExecArgs) -> Result<(Arc<Sandbox>, Exec), CommandError> {
@@ -84,6 +94,7 @@ fn prepare(cx: &Cx, args: &ExecArgs) -> Result<(Arc<Sandbox>, Exec), CommandErro
 
 fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
     let (sandbox, mut exec) = prepare(cx, args)?;
+    let timeout_ms = exec.timeout_ms;
     let signals = Signals::take_over()?;
     let input = if args.stdin && !session::is_null_device() {
         exec.stdin = Stdin::Stream;
@@ -115,7 +126,9 @@ fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
     let Ended::Exited(report) = ended else {
         return Err(Fault::lost(Code::Protocol, "the command ended without a result").into());
     };
+    let walls = met_walls(cx, &sandbox, &report, timeout_ms);
     add_report(&mut data, &report);
+    data.insert("denials".to_owned(), limit_end::as_json(&walls));
     let is_success = report.exit == Exit::Code(0) && !report.timed_out;
     render::print(render::envelope(
         is_success,

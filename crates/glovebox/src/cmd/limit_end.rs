@@ -1,38 +1,51 @@
-//! What is said when a limit has ended a command or a sandbox: which one it was, and the flag that raises it.
+//! What is said when a wall or a limit has ended a command or a sandbox: which one it was, and the flag that moves it.
 //!
 //! In: how the command ended, as the guest and the host's counters tell it, and what the sandbox was made with.
-//! Nothing is guessed: a limit is named only when it was seen to act.
+//! Nothing is guessed: a limit is named only when it was seen to act, a wall only when a fact tells of it.
 
 use crate::exit::CommandError;
 use crate::render::{Talk, plural, say};
 use crate::units::{Count, Size, Span};
-use glovebox_proto::{Exit, ExitReport};
+use glovebox_proto::{Denial, ExitReport};
 use glovebox_sandbox::jail::spec::{Limits, Net};
-use glovebox_sandbox::{Backend, SandboxSpec};
+use glovebox_sandbox::{Backend, Sandbox, SandboxSpec};
+use serde_json::{Value, json};
+use std::fmt;
 
-/// Ends a process that writes beyond the size a file may have (signal(7)).
-const SIGXFSZ: i32 = 25;
+/// A wall or a limit that a command met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MetWall {
+    /// A word for programs.
+    kind: &'static str,
+    what: String,
+    remedy: String,
+}
 
-/// Says which limit ended a command, and the flag that raises it. That is said even with `--quiet`: the command
-/// did not fail by itself. `spec` gives what the sandbox was made with, where that is known.
-pub(super) fn explain(
-    talk: Talk,
-    report: &ExitReport,
-    timeout_ms: Option<u64>,
-    spec: impl FnOnce() -> Option<SandboxSpec>,
-) {
-    if report.exit != Exit::Code(0) || report.timed_out {
-        let is_by_limit = report.timed_out
-            || report.oom
-            || report.fork_refused
-            || outlived(report) > 0
-            || is_by_file_size(report.exit);
-        if is_by_limit {
-            let spec = spec();
-            for line in lines(report, timeout_ms, spec.as_ref()) {
-                say(format_args!("glovebox: {line}"));
-            }
-        }
+impl MetWall {
+    /// Whether it is a hidden file of the project.
+    pub(super) fn is_hidden_file(&self) -> bool {
+        self.kind == "hidden"
+    }
+}
+
+impl fmt::Display for MetWall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.remedy)
+    }
+}
+
+/// The same for programs.
+pub(super) fn as_json(walls: &[MetWall]) -> Value {
+    let object =
+        |wall: &MetWall| json!({ "kind": wall.kind, "what": wall.what, "remedy": wall.remedy });
+    walls.iter().map(object).collect()
+}
+
+/// Says which walls and limits a command met, and what moves them. That is said even with `--quiet`: the command
+/// did not fail by itself.
+pub(super) fn explain(talk: Talk, report: &ExitReport, walls: &[MetWall]) {
+    for wall in walls {
+        say(format_args!("glovebox: {wall}"));
     }
     if report.killed > 0 {
         talk.detail(format_args!(
@@ -43,65 +56,88 @@ pub(super) fn explain(
     }
 }
 
-fn lines(report: &ExitReport, timeout_ms: Option<u64>, spec: Option<&SandboxSpec>) -> Vec<String> {
+/// Which walls and limits a command met, if it has failed. `spec` gives what the sandbox was made with, where that
+/// is known; it is asked for only when there is something to say.
+pub(super) fn met_walls(
+    sandbox: &Sandbox,
+    report: &ExitReport,
+    timeout_ms: Option<u64>,
+    spec: impl FnOnce() -> Option<SandboxSpec>,
+) -> Vec<MetWall> {
+    let denials = sandbox.denials(report);
+    if denials.is_empty() && !report.timed_out {
+        return Vec::new();
+    }
+    walls(report, &denials, timeout_ms, spec().as_ref())
+}
+
+fn walls(
+    report: &ExitReport,
+    denials: &[Denial],
+    timeout_ms: Option<u64>,
+    spec: Option<&SandboxSpec>,
+) -> Vec<MetWall> {
     let limits = spec.map(|spec| &spec.jail.limits);
-    let mut lines = Vec::new();
+    let mut walls = Vec::new();
     if report.timed_out {
         let span = timeout_ms.map_or_else(String::new, |ms| format!(" after {}", Span(Some(ms))));
         let has_no_network =
             spec.is_some_and(|spec| spec.backend == Backend::Native && spec.jail.net == Net::None);
-        lines.push(if has_no_network {
-            format!(
-                "the command was ended{span}, the limit set with --timeout; it has no network (--net none), so more \
-                 time does not help if it waited for one"
+        let (set, remedy) = if has_no_network {
+            (
+                ", the limit set with --timeout",
+                "it has no network (--net none), so more time does not help if it waited for one",
             )
         } else {
-            format!("the command was ended{span}: raise the limit with --timeout")
+            ("", "raise the limit with --timeout")
+        };
+        walls.push(MetWall {
+            kind: "timeout",
+            what: format!("the command was ended{span}{set}"),
+            remedy: remedy.to_owned(),
         });
     }
-    if report.oom {
-        let bytes = limits.and_then(|limits| limits.memory_bytes);
-        lines.push(format!(
-            "the memory limit{} was reached: raise it with --memory",
-            of(bytes)
-        ));
-    }
-    let is_full = limits
-        .and_then(|limits| limits.pids)
-        .is_some_and(|pids| outlived(report) >= pids);
-    if report.fork_refused || is_full {
-        let count = limits.and_then(|limits| limits.pids);
-        let count = count.map_or_else(
-            || "processes and threads".to_owned(),
-            |count| format!("{} processes and threads", Count(Some(count))),
-        );
-        lines.push(format!(
-            "the limit of {count} was reached: raise it with --pids"
-        ));
-    }
-    if is_by_file_size(report.exit) {
-        lines.push(file_size_line(limits));
-    }
-    lines
+    walls.extend(denials.iter().map(|denial| wall(denial, limits)));
+    walls
 }
 
-/// Processes of the command that were there when it ended. Where no control group counts what was refused, as many
-/// as the limit tell that it was reached.
-const fn outlived(report: &ExitReport) -> u32 {
-    report.killed.saturating_add(report.left_running)
+/// A record in the words of the command line: with the value of a limit and the flag that raises it.
+fn wall(denial: &Denial, limits: Option<&Limits>) -> MetWall {
+    let (what, remedy) = match denial {
+        Denial::Memory => {
+            let bytes = limits.and_then(|limits| limits.memory_bytes);
+            (
+                format!("the memory limit{} was reached", of(bytes)),
+                "raise it with --memory".to_owned(),
+            )
+        }
+        Denial::Processes => {
+            let count = limits.and_then(|limits| limits.pids);
+            let count = count.map_or_else(
+                || "processes and threads".to_owned(),
+                |count| format!("{} processes and threads", Count(Some(count))),
+            );
+            (
+                format!("the limit of {count} was reached"),
+                "raise it with --pids".to_owned(),
+            )
+        }
+        Denial::FileSize => file_size(limits),
+        denial => (denial.what(), denial.remedy()),
+    };
+    MetWall {
+        kind: denial.kind(),
+        what,
+        remedy,
+    }
 }
 
 fn of(bytes: Option<u64>) -> String {
     bytes.map_or_else(String::new, |bytes| format!(" of {}", Size(Some(bytes))))
 }
 
-/// Whether it ended by the signal for files that grow too large, itself or as a shell reports it.
-fn is_by_file_size(exit: Exit) -> bool {
-    exit == Exit::Signal(SIGXFSZ) || exit == Exit::Code(128 + SIGXFSZ)
-}
-
 /// A file may be as large as both limits allow.
-fn file_size_line(limits: Option<&Limits>) -> String {
+fn file_size(limits: Option<&Limits>) -> (String, String) {
     let file = limits.and_then(|limits| limits.file_bytes);
     let disk = limits.and_then(|limits| limits.disk_bytes);
     let (what, bytes, flag) = match (file, disk) {
@@ -109,9 +145,9 @@ fn file_size_line(limits: Option<&Limits>) -> String {
         (None, Some(disk)) => ("disk limit", Some(disk), "--disk"),
         (file, _) => ("file size limit", file, "--file-size"),
     };
-    format!(
-        "a file grew to the {what}{}: raise it with {flag}",
-        of(bytes)
+    (
+        format!("a file grew to the {what}{}", of(bytes)),
+        format!("raise it with {flag}"),
     )
 }
 
@@ -133,7 +169,7 @@ pub(super) fn name_the_flag(error: CommandError) -> CommandError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use glovebox_proto::JobId;
+    use glovebox_proto::{Exit, JobId};
 
     fn report(exit: Exit) -> ExitReport {
         ExitReport {
@@ -150,6 +186,7 @@ mod tests {
             stderr_bytes: 0,
             killed: 0,
             left_running: 0,
+            denials: Vec::new(),
         }
     }
 
@@ -183,12 +220,10 @@ mod tests {
                 "a file grew to the disk limit of 8MiB: raise it with --disk",
             ),
         ] {
-            for exit in [Exit::Signal(25), Exit::Code(153)] {
-                let lines = lines(&report(exit), None, Some(&spec(file, disk)));
-                assert_eq!(lines, [want]);
-            }
+            let spec = spec(file, disk);
+            let wall = wall(&Denial::FileSize, Some(&spec.jail.limits));
+            assert_eq!(wall.to_string(), want);
         }
-        assert!(lines(&report(Exit::Signal(9)), None, None).is_empty());
     }
 
     #[test]
@@ -196,7 +231,7 @@ mod tests {
         let mut late = report(Exit::Signal(9));
         late.timed_out = true;
         let mut spec = spec(None, None);
-        let line = |spec: &SandboxSpec| lines(&late, Some(2000), Some(spec)).concat();
+        let line = |spec: &SandboxSpec| walls(&late, &[], Some(2000), Some(spec))[0].to_string();
         assert!(line(&spec).contains("after 2s") && line(&spec).contains("no network"));
         assert!(!line(&spec).contains("raise"));
         spec.jail.net = Net::Host;

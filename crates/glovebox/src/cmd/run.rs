@@ -1,8 +1,9 @@
 //! `glovebox run`: one command in a sandbox of its own.
 
+use super::limit_end::{self, MetWall};
 use super::park::{self, ParkOutcome};
 use super::run_json::Captured;
-use super::{Cx, command_words, destroy, exit_code, limit_end};
+use super::{Cx, command_words, destroy, exit_code};
 use crate::args::{Apply, BackendKind, RunArgs, WorkspaceMode};
 use crate::config::Settings;
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind, OWN_FAILURE};
@@ -116,9 +117,11 @@ pub(super) fn run_command(
     };
     // Whatever was not written down by now is done without.
     drop(index);
+    let mut walls = Vec::new();
     let (code, loss) = match ended {
         Ok(Ended::Exited(report)) => {
-            limit_end::explain(cx.talk, &report, timeout_ms, || Some(spec.clone()));
+            walls = limit_end::met_walls(&sandbox, &report, timeout_ms, || Some(spec.clone()));
+            limit_end::explain(cx.talk, &report, &walls);
             (exit_code(&report), None)
         }
         Ok(Ended::Detached) => (0, None),
@@ -134,7 +137,12 @@ pub(super) fn run_command(
             (code, Some(kind))
         }
     };
+    let names_hidden = walls.iter().any(MetWall::is_hidden_file);
+    if let Some(captured) = &mut captured {
+        captured.walls = walls;
+    }
     if code != 0
+        && !names_hidden
         && let Some(line) = super::hidden_note::after_failure(hidden)
     {
         cx.talk.note(line);

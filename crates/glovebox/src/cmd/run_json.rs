@@ -1,6 +1,7 @@
 //! `glovebox run --json`: one object when the command has ended, also when it never began.
 
 use super::exec::{MAX_CAPTURED_BYTES, add_report, sentence, words};
+use super::limit_end::{MetWall, as_json};
 use super::{Cx, run::run_command};
 use crate::args::RunArgs;
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
@@ -16,6 +17,8 @@ use std::sync::Arc;
 pub(super) struct Captured {
     output: Capture,
     report: Option<ExitReport>,
+    /// Which walls it met.
+    pub(super) walls: Vec<MetWall>,
     /// What kept the command from ending by itself.
     pub(super) failure: Option<CommandError>,
 }
@@ -55,6 +58,7 @@ pub(super) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
     let mut captured = Captured {
         output: Capture::new(MAX_CAPTURED_BYTES),
         report: None,
+        walls: Vec::new(),
         failure: None,
     };
     let ended = run_command(cx, args, Some(&mut captured));
@@ -70,6 +74,7 @@ pub(super) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
         render::output_fields(&mut data, "stderr", &captured.output.stderr);
         data.insert("truncated".to_owned(), captured.output.is_truncated.into());
         add_report(&mut data, report);
+        data.insert("denials".to_owned(), as_json(&captured.walls));
     }
     match (ended, &captured.report) {
         (Ok(code), Some(report)) => {

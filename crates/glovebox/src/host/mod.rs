@@ -6,6 +6,7 @@ mod git;
 mod machine;
 mod passed;
 mod project;
+mod retries;
 mod state;
 mod toolchains;
 
@@ -16,6 +17,7 @@ pub(crate) use git::GitQuestion;
 pub(crate) use machine::memory_bytes;
 pub(crate) use passed::{Shown, passed_inside};
 pub(crate) use project::{Project, below, find_project, project_dir};
+pub(crate) use retries::retries_without_network;
 pub(crate) use state::state_dir;
 pub(crate) use toolchains::{Toolchain, find as find_toolchains};
 

@@ -20,14 +20,18 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+/// Where programs send their questions for names when `/etc/resolv.conf` gives an address without a port.
+const RESOLVER_PORT: u16 = 53;
 /// Stack of the thread beside this one.
 const STACK_BYTES: usize = 128 << 10;
 
@@ -49,6 +53,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
     match built {
         Ok(Built {
             landlock,
+            resolver,
             separation,
             self_test,
         }) => {
@@ -62,6 +67,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
                 link: control,
                 supervisor,
                 landlock,
+                resolver,
                 separation,
                 walls,
                 env: plan.env,
@@ -79,6 +85,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
 /// A sandbox that is complete.
 struct Built {
     landlock: Option<OwnedFd>,
+    resolver: Option<OwnedFd>,
     separation: Separation,
     self_test: SelfTest,
 }
@@ -242,6 +249,8 @@ fn assemble(
     }
     // Before its maker loses sight of the host's /proc.
     enter_network(network, plan.own_network)?;
+    // As long as this process may take a port that no command can have.
+    let resolver = plan.own_network.then(bind_resolver).transpose()?;
     let host_proc = HostProc::open()?;
     mounts.pivot()?;
     // The owner reads what it shows while this process goes on.
@@ -270,6 +279,7 @@ fn assemble(
     self_test.max_user_namespaces = host_proc.max_user_namespaces();
     let mut ours = vec![control.as_raw_fd(), gate.as_raw_fd()];
     ours.extend(trial.iter().flat_map(Trial::descriptors));
+    ours.extend(resolver.iter().map(AsRawFd::as_raw_fd));
     self_test.open_fds = host_proc.open_fds(&ours)?;
     // The trial has been made beside all this, so its end comes last.
     self_test.observed.landlock = trial
@@ -283,6 +293,7 @@ fn assemble(
     self_test.unset_bounds = unset;
     Ok(Built {
         landlock: built.fd,
+        resolver,
         separation,
         self_test,
     })
@@ -305,6 +316,18 @@ fn enter_network(network: Option<Result<Network, Errno>>, is_wanted: bool) -> Re
     let made = network.and_then(Network::finish).cannot(step)?;
     move_into_link_name_space(made.as_fd(), Some(LinkNameSpaceType::Network))
         .cannot("enter the sandbox's network namespace")
+}
+
+/// The socket for questions for names, of the sandbox's own network namespace: to its commands this is port 53 of
+/// the machine. The kernel lets nobody without capabilities have a port below 1024.
+fn bind_resolver() -> Result<OwnedFd, Broken> {
+    let step = "bind port 53 for questions for names";
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)
+        .cannot(step)?;
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, RESOLVER_PORT);
+    rustix::net::bind(&socket, &address).cannot(step)?;
+    Ok(socket)
 }
 
 fn gate_is_closed() -> Broken {

@@ -165,6 +165,8 @@ pub struct Inside {
     pub supervisor: Option<OwnedFd>,
     /// Ruleset to put on every command.
     pub landlock: Option<OwnedFd>,
+    /// Where questions for names arrive, in a sandbox without network; nothing in it answers them yet.
+    pub resolver: Option<OwnedFd>,
     /// What keeps commands from steering the guest.
     pub separation: Separation,
     /// What the ruleset is built from, for when the mounts are exchanged.

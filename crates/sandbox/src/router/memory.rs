@@ -51,6 +51,7 @@ mod tests {
             stderr_bytes: 0,
             killed: 0,
             left_running: 0,
+            denials: Vec::new(),
         };
         let bytes = encode(&Ok::<_, Fault>(Reply::Exited(report))).unwrap();
         assert_eq!(bytes[..2], [0, 3]);

@@ -1,5 +1,6 @@
 //! Bash: a command line. Every command is a job; waiting in the foreground is waiting for a job.
 
+use super::denied;
 use super::log::Ends;
 use crate::Outcome;
 use crate::call::{Call, unexpected};
@@ -136,6 +137,7 @@ impl Bash {
         let rest = |_| "let it write to a file, and show parts of that".to_owned();
         let ends = Ends::read(&call.to_the_end(), job, 0)?;
         let mut outcome = outcome(job, Some(&report), &ends, rest);
+        denied::tell(call, &report, &mut outcome);
         if is_late {
             let _ = write!(
                 outcome.text,
@@ -287,6 +289,9 @@ impl Waited {
         let ends = Ends::read(&call.to_the_end(), job, 0)?;
         call.hands.commands.note_shown(job, ends.total());
         let mut outcome = outcome(job, report, &ends, |offset| reads_on(job, offset));
+        if let Some(report) = report {
+            denied::tell(call, report, &mut outcome);
+        }
         if matches!(self, Self::GivenUp(_)) {
             outcome
                 .text

@@ -5,7 +5,7 @@ mod signal;
 use super::PROBE;
 use super::bash::{RUN_SESSION, feed, reads_on, show, status, wait};
 use super::log::{Ends, part};
-use super::{code, run_js};
+use super::{code, denied, run_js};
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, floor, readable};
@@ -164,7 +164,11 @@ fn news(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> Result<Outc
         "truncated": shown.left_out > 0,
         "left_out_bytes": shown.left_out,
     });
-    Ok(Outcome::ok(shown.text, facts))
+    let mut outcome = Outcome::ok(shown.text, facts);
+    if let Some(report) = report {
+        denied::tell(call, report, &mut outcome);
+    }
+    Ok(outcome)
 }
 
 /// Tells of commands that went on when their call was given up.

@@ -1,0 +1,223 @@
+//! Which wall of the sandbox a failed command met, as a record: a fact with a kind, a sentence and a remedy.
+//!
+//! The guest reports what it has seen itself; the host adds limits and hidden files. Nothing here is a guess from
+//! the words of a command: where its output names a path, that path has been checked.
+
+use crate::{ExitReport, visible};
+use serde::{Deserialize, Serialize};
+
+/// Most records for one command.
+pub const MAX_DENIALS: usize = 8;
+/// Most characters of a name or path in a record.
+const MAX_DENIAL_CHARS: usize = 256;
+
+/// A wall that a failed command met.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Denial {
+    /// Names were looked up in a sandbox without network.
+    NameLookup {
+        /// How many names.
+        names: u64,
+        /// The last of them.
+        last: String,
+        /// Another command ran at the same time, and may have been the one.
+        is_shared: bool,
+    },
+    /// Connections to addresses outside were tried in a sandbox without network.
+    Connection {
+        /// How many attempts.
+        attempts: u64,
+        /// Another command ran at the same time, and may have been the one.
+        is_shared: bool,
+    },
+    /// The command was refused a write to a path below a read-only mount.
+    ReadOnly {
+        /// The path, absolute.
+        path: String,
+        /// Where the read-only part of the sandbox begins.
+        mount: String,
+    },
+    /// The command named a file of the project that is hidden from the sandbox.
+    Hidden {
+        /// The path, relative to the project.
+        path: String,
+    },
+    /// The memory limit was reached.
+    Memory,
+    /// The limit of processes and threads was reached.
+    Processes,
+    /// A file grew to the size limit of one file or of all files.
+    FileSize,
+}
+
+impl Denial {
+    /// A word for programs.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::NameLookup { .. } => "name-lookup",
+            Self::Connection { .. } => "connection",
+            Self::ReadOnly { .. } => "read-only",
+            Self::Hidden { .. } => "hidden",
+            Self::Memory => "memory",
+            Self::Processes => "processes",
+            Self::FileSize => "file-size",
+        }
+    }
+
+    /// What was met, as a clause.
+    pub fn what(&self) -> String {
+        match self {
+            Self::NameLookup {
+                names,
+                last,
+                is_shared,
+            } => {
+                let asker = asker(*is_shared);
+                let names = match names {
+                    0 | 1 => format!("the name `{last}`"),
+                    names => format!("{names} names (the last was `{last}`)"),
+                };
+                format!("{asker} looked up {names}, and this sandbox has no network")
+            }
+            Self::Connection {
+                attempts,
+                is_shared,
+            } => {
+                let asker = asker(*is_shared);
+                let times = match attempts {
+                    0 | 1 => String::new(),
+                    attempts => format!(" {attempts} times"),
+                };
+                format!(
+                    "{asker} tried to reach an address outside{times}, and this sandbox has no network"
+                )
+            }
+            Self::ReadOnly { path, mount } if path == mount => {
+                format!("`{mount}` is read-only in this sandbox")
+            }
+            Self::ReadOnly { path, mount } => {
+                format!("`{path}` is below `{mount}`, which is read-only in this sandbox")
+            }
+            Self::Hidden { path } => format!("`{path}` is hidden from this sandbox"),
+            Self::Memory => "the memory limit was reached".to_owned(),
+            Self::Processes => "the limit of processes and threads was reached".to_owned(),
+            Self::FileSize => "a file grew to the size limit".to_owned(),
+        }
+    }
+
+    /// What whoever starts the sandbox can do: the flag of the command line, and what it does.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::NameLookup { .. } | Self::Connection { .. } => {
+                "`--net host` gives it the network of this machine".to_owned()
+            }
+            Self::ReadOnly { mount, .. } if mount == "/workspace" => {
+                "`--workspace overlay` lets commands write there".to_owned()
+            }
+            Self::ReadOnly { .. } => {
+                "commands can write below /workspace, /tmp and their home directory".to_owned()
+            }
+            Self::Hidden { path } => format!("`--include {path}` shows it"),
+            Self::Memory => "`--memory` raises it".to_owned(),
+            Self::Processes => "`--pids` raises it".to_owned(),
+            Self::FileSize => "`--disk` and `--file-size` raise it".to_owned(),
+        }
+    }
+
+    /// The same with every text short and printable.
+    #[must_use]
+    pub fn made_safe(self) -> Self {
+        match self {
+            Self::NameLookup {
+                names,
+                last,
+                is_shared,
+            } => Self::NameLookup {
+                names,
+                last: safe_text(&last),
+                is_shared,
+            },
+            Self::ReadOnly { path, mount } => Self::ReadOnly {
+                path: safe_text(&path),
+                mount: safe_text(&mount),
+            },
+            Self::Hidden { path } => Self::Hidden {
+                path: safe_text(&path),
+            },
+            other @ (Self::Connection { .. } | Self::Memory | Self::Processes | Self::FileSize) => {
+                other
+            }
+        }
+    }
+}
+
+impl ExitReport {
+    /// What the guest saw, bounded. Records of kinds that only the host knows are left out.
+    pub fn seen_denials(&self) -> Vec<Denial> {
+        // TRUST: a guest may claim anything; it is cut to size and its texts are made printable.
+        let is_the_guests = |denial: &&Denial| {
+            matches!(
+                denial,
+                Denial::NameLookup { .. } | Denial::Connection { .. } | Denial::ReadOnly { .. }
+            )
+        };
+        self.denials
+            .iter()
+            .filter(is_the_guests)
+            .take(MAX_DENIALS)
+            .cloned()
+            .map(Denial::made_safe)
+            .collect()
+    }
+}
+
+const fn asker(is_shared: bool) -> &'static str {
+    if is_shared {
+        "while the command ran, it or another one of this sandbox"
+    } else {
+        "the command"
+    }
+}
+
+fn safe_text(text: &str) -> String {
+    let safe = visible::line_of_text(text);
+    if safe.chars().nth(MAX_DENIAL_CHARS).is_none() {
+        return safe;
+    }
+    let kept: String = safe.chars().take(MAX_DENIAL_CHARS - 3).collect();
+    format!("{kept}...")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_short_and_printable() {
+        let denial = Denial::ReadOnly {
+            path: format!("/usr/\u{1b}[2J{}", "x".repeat(10_000)),
+            mount: "/usr".to_owned(),
+        };
+        let what = denial.made_safe().what();
+        assert!(what.chars().count() < 2 * MAX_DENIAL_CHARS, "{what}");
+        assert!(!what.contains('\u{1b}') && what.contains("..."), "{what}");
+    }
+
+    #[test]
+    fn sentences_tell_one_from_many_and_alone_from_together() {
+        let asked = |names, is_shared| {
+            Denial::NameLookup {
+                names,
+                last: "a.example".to_owned(),
+                is_shared,
+            }
+            .what()
+        };
+        assert_eq!(
+            asked(1, false),
+            "the command looked up the name `a.example`, and this sandbox has no network"
+        );
+        assert!(asked(3, false).contains("3 names (the last was `a.example`)"));
+        assert!(asked(1, true).starts_with("while the command ran"));
+    }
+}

@@ -1,0 +1,188 @@
+//! Which walls a failed command met: what the guest saw, and what only this side knows.
+//!
+//! In: the end of a job, the sandbox's spec, and the end of the job's output. Out: records, bounded and printable.
+//! The output is a hint to a path and no more: a record is made only of a path that the spec hides.
+
+use crate::cell::read_spec;
+use crate::{Sandbox, SandboxSpec};
+use glovebox_jail::spec::{Spec, WORKSPACE};
+use glovebox_proto::{Denial, Exit, ExitReport, MAX_DENIALS, Reply, Request, visible};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+/// How much of the end of the output is looked at.
+const TAIL_BYTES: u32 = 8 << 10;
+/// Hidden files that are named for one command.
+const MAX_HIDDEN: usize = 2;
+/// Ends a process that writes beyond the size a file may have (signal(7)).
+const SIGXFSZ: i32 = 25;
+
+impl Sandbox {
+    /// Which walls of this sandbox a command met, if it has failed: facts, the most certain first.
+    pub fn denials(&self, report: &ExitReport) -> Vec<Denial> {
+        if report.exit == Exit::Code(0) && !report.timed_out {
+            return Vec::new();
+        }
+        // A sandbox that is being removed has no spec any more; what the guest saw stays true.
+        let spec = read_spec(self.dir()).ok();
+        let mut denials = reached_limits(report, spec.as_ref());
+        denials.extend(report.seen_denials());
+        if let Some(spec) = spec.filter(|spec| !spec.jail.hidden.is_empty()) {
+            let tail = self.output_tail(report).unwrap_or_default();
+            denials.extend(named_hidden(&tail, &spec.jail));
+        }
+        denials.truncate(MAX_DENIALS);
+        denials
+    }
+
+    /// The end of what a job has written, while that is still known.
+    fn output_tail(&self, report: &ExitReport) -> Option<Vec<u8>> {
+        let total = report.stdout_bytes.saturating_add(report.stderr_bytes);
+        let request = Request::JobRead {
+            job: report.job,
+            offset: total.saturating_sub(TAIL_BYTES.into()),
+            max_bytes: TAIL_BYTES,
+            wait_ms: 0,
+        };
+        let Ok(Reply::Log { chunks, .. }) = self.call(request) else {
+            return None;
+        };
+        let bytes = chunks.into_iter().flat_map(|chunk| chunk.bytes.into_vec());
+        // TRUST: the guest may send more than was asked for.
+        Some(bytes.take(TAIL_BYTES as usize).collect())
+    }
+}
+
+/// Limits that were seen to act.
+fn reached_limits(report: &ExitReport, spec: Option<&SandboxSpec>) -> Vec<Denial> {
+    let mut reached = Vec::new();
+    if report.oom {
+        reached.push(Denial::Memory);
+    }
+    // Where no control group counts what was refused, as many processes as the limit tell that it was reached.
+    let left = report.killed.saturating_add(report.left_running);
+    let is_full = spec
+        .and_then(|spec| spec.jail.limits.pids)
+        .is_some_and(|pids| left >= pids);
+    if report.fork_refused || is_full {
+        reached.push(Denial::Processes);
+    }
+    // By that signal it ends itself, or a shell reports it.
+    if matches!(report.exit, Exit::Signal(SIGXFSZ)) || report.exit == Exit::Code(128 + SIGXFSZ) {
+        reached.push(Denial::FileSize);
+    }
+    reached
+}
+
+/// Hidden files of the project that a text names.
+fn named_hidden(text: &[u8], spec: &Spec) -> Vec<Denial> {
+    let hidden: BTreeSet<&Path> = spec.hidden.iter().map(PathBuf::as_path).collect();
+    let mut found: Vec<&Path> = Vec::new();
+    let words = text.split(|byte| byte.is_ascii_whitespace() || b"'\"`()[]<>=,;".contains(byte));
+    for word in words {
+        // Curly quotation marks, and what ends a clause.
+        let word = trim(word);
+        if word.is_empty() {
+            continue;
+        }
+        let word = Path::new(OsStr::from_bytes(word));
+        let places = [
+            word.strip_prefix(WORKSPACE).ok().map(Path::to_owned),
+            spec.workspace
+                .as_deref()
+                .and_then(|project| word.strip_prefix(project).ok())
+                .map(Path::to_owned),
+            word.is_relative().then(|| spec.start_dir.join(word)),
+            word.is_relative().then(|| word.to_owned()),
+        ];
+        for place in places.into_iter().flatten() {
+            let place: PathBuf = place
+                .components()
+                .filter(|part| matches!(part, Component::Normal(_)))
+                .collect();
+            // What lies below something hidden is hidden with it.
+            let above = place
+                .ancestors()
+                .filter(|path| !path.as_os_str().is_empty())
+                .find_map(|path| hidden.get(path));
+            if let Some(path) = above {
+                if !found.contains(path) {
+                    found.push(path);
+                }
+                break;
+            }
+        }
+    }
+    found
+        .into_iter()
+        .take(MAX_HIDDEN)
+        .map(|path| {
+            let path = visible::line(path.as_os_str().as_bytes());
+            Denial::Hidden { path }.made_safe()
+        })
+        .collect()
+}
+
+fn trim(word: &[u8]) -> &[u8] {
+    let mut word = word;
+    loop {
+        let shorter = [
+            word.strip_prefix("\u{2018}".as_bytes()),
+            word.strip_suffix("\u{2019}".as_bytes()),
+            word.strip_suffix(b":"),
+            word.strip_suffix(b"."),
+        ];
+        match shorter.into_iter().flatten().next() {
+            Some(shorter) => word = shorter,
+            None => return word,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> Spec {
+        Spec {
+            workspace: Some("/home/me/project".into()),
+            hidden: vec![".env".into(), "keys".into(), "sub/.env".into()],
+            start_dir: "sub".into(),
+            ..Spec::default()
+        }
+    }
+
+    fn named(text: &str) -> Vec<String> {
+        let denials = named_hidden(text.as_bytes(), &spec());
+        let path = |denial| match denial {
+            Denial::Hidden { path } => path,
+            other => format!("{other:?}"),
+        };
+        denials.into_iter().map(path).collect()
+    }
+
+    #[test]
+    fn a_hidden_file_is_found_by_the_ways_programs_name_it() {
+        for text in [
+            "cat: /workspace/.env: No such file or directory",
+            "Error: ENOENT: no such file or directory, open '/workspace/.env'",
+            "open /home/me/project/.env: no such file",
+            "cannot read \u{2018}/workspace/.env\u{2019}.",
+        ] {
+            assert_eq!(named(text), [".env"], "{text}");
+        }
+        assert_eq!(named("cat: .env: No such file"), ["sub/.env"]);
+        assert_eq!(named("cat: keys/a.pem: No such file"), ["keys"]);
+        for text in [
+            "cat: .envrc: No such file",
+            "cat: other/.env: No such file",
+            "cat: /etc/.env: No such file",
+            "monkeys keyset",
+            "",
+        ] {
+            assert_eq!(named(text), [""; 0], "{text}");
+        }
+    }
+}
