@@ -29,6 +29,16 @@ struct Policy {
     unsupported: Groups,
     argument: Vec<Argument>,
     same_user: Vec<Argument>,
+    nested: Nested,
+}
+
+/// `[nested]` of the policy.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nested {
+    allowed: Vec<String>,
+    unsupported: Vec<String>,
+    argument: Vec<Argument>,
 }
 
 /// One `[[argument]]` or `[[same_user]]` of the policy; its meaning is described at the head of `seccomp.toml`.
@@ -44,6 +54,15 @@ struct Argument {
     equals: Option<Vec<u64>>,
     not_equals: Option<Vec<u64>>,
     masked: Option<Masked>,
+    when: Option<Condition>,
+}
+
+/// A rule is one on calls with one of these values in this argument.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Condition {
+    index: u8,
+    equals: Vec<u64>,
 }
 
 #[derive(Deserialize)]
@@ -83,6 +102,8 @@ fn main() -> Outcome<()> {
             "SAME_USER",
             same_user_filter(&policy, &numbers, audit_arch)?,
         ),
+        ("NESTED", nested_filter(&policy, &numbers, audit_arch)?),
+        ("MARK", program(&BTreeMap::new(), ALLOW, audit_arch)),
     ];
     let out = PathBuf::from(env::var("OUT_DIR")?).join("seccomp_table.rs");
     fs::write(out, generate(&policy, &numbers, &programs)?)?;
@@ -143,18 +164,43 @@ fn check_names(policy: &Policy, numbers: &BTreeMap<String, Number>) -> Outcome<(
     if let Some(missing) = numbers.keys().find(|name| !seen.contains(name)) {
         return Err(format!("seccomp.toml does not say what becomes of {missing}").into());
     }
-    let allowed: BTreeSet<_> = policy.allowed.values().flatten().collect();
-    for argument in policy.argument.iter().chain(&policy.same_user) {
-        if !allowed.contains(&argument.syscall) {
+    let mut allowed: BTreeSet<_> = policy.allowed.values().flatten().collect();
+    for name in policy
+        .nested
+        .allowed
+        .iter()
+        .chain(&policy.nested.unsupported)
+    {
+        if !seen.contains(name) || allowed.contains(name) {
             return Err(format!(
-                "seccomp.toml has an argument rule for {}, which is not allowed at all",
-                argument.syscall
+                "seccomp.toml: [nested] names {name}, which is not one of the calls that are refused otherwise"
             )
             .into());
         }
-        if !["EPERM", "EAFNOSUPPORT"].contains(&argument.errno.as_str()) {
-            return Err(format!("seccomp.toml: no filter answers {}", argument.errno).into());
+    }
+    let check_rules = |allowed: &BTreeSet<&String>, arguments: &[Argument]| -> Outcome<()> {
+        for argument in arguments {
+            check_rule(allowed, argument)?;
         }
+        Ok(())
+    };
+    check_rules(&allowed, &policy.argument)?;
+    check_rules(&allowed, &policy.same_user)?;
+    allowed.extend(&policy.nested.allowed);
+    check_rules(&allowed, &policy.nested.argument)
+}
+
+/// A rule narrows a call that is allowed, and answers with an error that is known here.
+fn check_rule(allowed: &BTreeSet<&String>, argument: &Argument) -> Outcome<()> {
+    if !allowed.contains(&argument.syscall) {
+        return Err(format!(
+            "seccomp.toml has an argument rule for {}, which is not allowed at all",
+            argument.syscall
+        )
+        .into());
+    }
+    if !["EPERM", "EAFNOSUPPORT"].contains(&argument.errno.as_str()) {
+        return Err(format!("seccomp.toml: no filter answers {}", argument.errno).into());
     }
     Ok(())
 }
@@ -211,21 +257,70 @@ fn filter(
     numbers: &BTreeMap<String, Number>,
     audit_arch: u32,
 ) -> Outcome<Vec<Insn>> {
-    let mut answers: BTreeMap<u32, Vec<Insn>> = BTreeMap::new();
-    let mut add = |groups: &Groups, answer: Insn| -> Outcome<()> {
-        for name in groups.values().flatten() {
-            if let Some(number) = numbers.get(name).and_then(|number| number.value) {
-                answers.insert(u32::try_from(number)?, vec![answer]);
-            }
-        }
-        Ok(())
-    };
-    add(&policy.allowed, ALLOW)?;
-    add(&policy.refused, refuse(errno("EPERM")?))?;
-    add(&policy.unsupported, refuse(errno("ENOSYS")?))?;
+    let mut answers = group_answers(policy, numbers)?;
     narrow(&mut answers, &policy.argument, numbers, ALLOW)?;
     // What has no number is as if the kernel did not know it.
     Ok(program(&answers, refuse(errno("ENOSYS")?), audit_arch))
+}
+
+/// The filter of a sandbox whose commands may make namespaces.
+fn nested_filter(
+    policy: &Policy,
+    numbers: &BTreeMap<String, Number>,
+    audit_arch: u32,
+) -> Outcome<Vec<Insn>> {
+    let nested = &policy.nested;
+    let mut answers = group_answers(policy, numbers)?;
+    answer_all(&mut answers, &nested.allowed, numbers, ALLOW)?;
+    let unsupported = refuse(errno("ENOSYS")?);
+    answer_all(&mut answers, &nested.unsupported, numbers, unsupported)?;
+    let is_kept = |rule: &&Argument| {
+        nested
+            .argument
+            .iter()
+            .all(|own| own.syscall != rule.syscall)
+    };
+    narrow(
+        &mut answers,
+        policy.argument.iter().filter(is_kept),
+        numbers,
+        ALLOW,
+    )?;
+    narrow(&mut answers, &nested.argument, numbers, ALLOW)?;
+    Ok(program(&answers, unsupported, audit_arch))
+}
+
+/// What each call is answered by its group.
+fn group_answers(
+    policy: &Policy,
+    numbers: &BTreeMap<String, Number>,
+) -> Outcome<BTreeMap<u32, Vec<Insn>>> {
+    let mut answers = BTreeMap::new();
+    for (groups, answer) in [
+        (&policy.allowed, ALLOW),
+        (&policy.refused, refuse(errno("EPERM")?)),
+        (&policy.unsupported, refuse(errno("ENOSYS")?)),
+    ] {
+        for names in groups.values() {
+            answer_all(&mut answers, names, numbers, answer)?;
+        }
+    }
+    Ok(answers)
+}
+
+/// Gives every call of `names` one answer.
+fn answer_all(
+    answers: &mut BTreeMap<u32, Vec<Insn>>,
+    names: &[String],
+    numbers: &BTreeMap<String, Number>,
+    answer: Insn,
+) -> Outcome<()> {
+    for name in names {
+        if let Some(number) = numbers.get(name).and_then(|number| number.value) {
+            answers.insert(u32::try_from(number)?, vec![answer]);
+        }
+    }
+    Ok(())
 }
 
 /// The filter that commands get on top of the first one where the program on the inside has their user id.
@@ -240,9 +335,9 @@ fn same_user_filter(
 }
 
 /// Puts the rules of `arguments` before what each call is answered so far, `otherwise` where that is nothing.
-fn narrow(
+fn narrow<'a>(
     answers: &mut BTreeMap<u32, Vec<Insn>>,
-    arguments: &[Argument],
+    arguments: impl IntoIterator<Item = &'a Argument>,
     numbers: &BTreeMap<String, Number>,
     otherwise: Insn,
 ) -> Outcome<()> {
@@ -340,7 +435,20 @@ fn argument_rule(argument: &Argument) -> Outcome<Vec<Insn>> {
         )
         .into());
     }
-    Ok(code)
+    let Some(condition) = &argument.when else {
+        return Ok(code);
+    };
+    // Any of the values leads into the rule, and none of them past it.
+    let values = &condition.equals;
+    let rule_length = u8::try_from(code.len())?;
+    let mut whole = vec![insn(LOAD, argument_low(condition.index))];
+    for (index, &value) in values.iter().enumerate() {
+        let left = u8::try_from(values.len() - index - 1)?;
+        let otherwise = if left == 0 { rule_length } else { 0 };
+        whole.push(jump(IF_EQUAL, u32::try_from(value)?, left, otherwise));
+    }
+    whole.append(&mut code);
+    Ok(whole)
 }
 
 /// The same on x86_64 and aarch64 (asm-generic/errno.h), whatever machine runs this build.

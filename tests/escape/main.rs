@@ -32,6 +32,7 @@ mod locks;
 mod mounts;
 mod namespaces;
 mod neighbours;
+mod nested;
 mod processes;
 mod project_files;
 mod requests;

@@ -13,7 +13,6 @@ use std::fmt::Write as _;
 pub(crate) struct Outcome {
     pub(crate) exit: Exit,
     pub(crate) out: String,
-    #[expect(dead_code, reason = "shown when a probe fails")]
     pub(crate) err: String,
 }
 

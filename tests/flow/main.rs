@@ -9,6 +9,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod agents_inside;
 mod as_shown;
 mod both_sides;
 mod bytes;
@@ -29,6 +30,7 @@ mod interrupted;
 mod limits;
 mod machine;
 mod mistakes;
+mod nested;
 mod parked;
 mod policy;
 mod proc_files;

@@ -57,6 +57,7 @@ pub(crate) fn wanted(
     let mut jail = Spec {
         net: settings.net.value,
         proc: settings.proc.value,
+        is_nested: settings.nested.value && backend == Backend::Native,
         layers: settings.layers.value,
         ids: settings.ids.value,
         limits,
@@ -274,6 +275,7 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
         &settings.layers.origin,
         &settings.ids.origin,
         &settings.proc.origin,
+        &settings.nested.origin,
         &settings.toolchains.origin,
     ]
     .into_iter()

@@ -348,15 +348,14 @@ impl Server {
                 format!("cannot build the rules: {error}"),
             )
         })?;
-        let copy = built
-            .fd
-            .as_ref()
-            .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3));
-        let copy = copy
-            .transpose()
-            .map_err(|errno| fault::system(errno, "cannot share the rules"))?;
-        self.workers.renew(copy);
-        self.wardens.renew(built.fd);
+        let for_commands = walls.for_commands(built.fd.as_ref()).map_err(|error| {
+            Fault::failed(
+                Code::Unavailable,
+                format!("cannot build the rules for commands: {error}"),
+            )
+        })?;
+        self.workers.renew(built.fd);
+        self.wardens.renew(for_commands);
         Ok(())
     }
 

@@ -231,9 +231,15 @@ impl Server {
         .map_err(at("open /dev/null"))?;
         let share =
             |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(at("share the ruleset"));
-        let for_commands = cx.landlock.take();
         let network = cx.resolver.take().map(NetworkUse::new);
-        let for_workers = for_commands.as_ref().map(share).transpose()?;
+        let for_workers = cx.landlock.take();
+        let for_commands = match &cx.walls {
+            Some(walls) => walls
+                .for_commands(for_workers.as_ref())
+                .map_err(|_| ServeError::System("build the rules for commands", Errno::INVAL))?,
+            None => for_workers.as_ref().map(share).transpose()?,
+        };
+        let is_nested = cx.walls.as_ref().is_some_and(Walls::is_nested);
         if cx.facts.open_fds.is_empty() {
             cx.facts.open_fds = crate::facts::open_fds();
         }
@@ -242,7 +248,8 @@ impl Server {
             epoll,
             link: Link::new(link_in, link_out),
             wardens: Wardens::new(for_commands, cx.separation)
-                .map_err(at("prepare for commands"))?,
+                .map_err(at("prepare for commands"))?
+                .nested(is_nested),
             is_pair_due: cx.is_init,
             children: process::child_signal_fd().map_err(at("watch for children"))?,
             workers: Workers::new(for_workers).map_err(at("prepare for file operations"))?,

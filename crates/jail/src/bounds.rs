@@ -37,6 +37,23 @@ pub(crate) enum Mechanism {
 /// Pseudo-terminals. The whole machine has 4096, of which every mount gets any number by default.
 pub(crate) const TERMINALS: u64 = 256;
 
+/// Namespaces of each kind that commands may make where they may make any. One sandbox of a program inside takes one
+/// of each; a browser takes a few dozen.
+pub const NESTED_NAMESPACES: u64 = 256;
+
+/// Settings of the sandbox's user namespace by which that holds, but the one for control groups.
+pub(crate) const NAMESPACE_SETTINGS: [&str; 6] = [
+    "max_user_namespaces",
+    "max_mnt_namespaces",
+    "max_pid_namespaces",
+    "max_net_namespaces",
+    "max_ipc_namespaces",
+    "max_uts_namespaces",
+];
+
+/// The one for control groups.
+pub(crate) const CGROUP_NAMESPACE_SETTING: &str = "max_cgroup_namespaces";
+
 /// All of them, in the order of reports.
 pub const BOUNDS: [Bound; 9] = [
     Bound {

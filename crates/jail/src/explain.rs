@@ -1,7 +1,7 @@
 //! A plan in plain words, for `--explain`.
 
 use crate::bounds::BOUNDS;
-use crate::plan::{BytePath, Extent, Idmap, MapWriter, Plan, Step};
+use crate::plan::{BytePath, Extent, Idmap, MapWriter, Plan, Step, WHOLE_PROC};
 use std::fmt;
 
 fn show(path: &BytePath) -> String {
@@ -63,13 +63,26 @@ impl fmt::Display for Plan {
             "  user {} group {}, no capabilities, no_new_privs",
             self.seal.uid, self.seal.gid
         )?;
-        writeln!(f, "  no further user namespaces, system-call allow-list")?;
         let writable: Vec<String> = self.seal.writable.iter().map(show).collect();
-        writeln!(
-            f,
-            "  commands may write below {} (Landlock)",
-            writable.join(", ")
-        )?;
+        let writable = writable.join(", ");
+        if let Some(nested) = self.seal.nested {
+            writeln!(
+                f,
+                "  COMMANDS MAY MAKE NAMESPACES: up to {} of each kind, {} of control groups",
+                nested.namespaces, nested.cgroup_namespaces
+            )?;
+            writeln!(
+                f,
+                "  system-call allow-list for that; no Landlock rules on commands"
+            )?;
+            writeln!(
+                f,
+                "  file operations of ours write below {writable} (Landlock)"
+            )?;
+        } else {
+            writeln!(f, "  no further user namespaces, system-call allow-list")?;
+            writeln!(f, "  commands may write below {writable} (Landlock)")?;
+        }
         for bound in &BOUNDS {
             writeln!(f, "  {bound} ({})", bound.mechanism())?;
         }
@@ -149,10 +162,19 @@ impl Plan {
                     covered.join(", ")
                 }
             ),
-            Step::Dev { shm_bytes } => writeln!(
-                f,
-                "  /dev: null zero full random urandom tty pts shm ({shm_bytes} bytes)"
-            ),
+            Step::Dev {
+                shm_bytes,
+                has_whole_proc,
+            } => {
+                writeln!(
+                    f,
+                    "  /dev: null zero full random urandom tty pts shm ({shm_bytes} bytes)"
+                )?;
+                if *has_whole_proc {
+                    writeln!(f, "  /dev/{WHOLE_PROC}: another /proc, covered as a whole")?;
+                }
+                Ok(())
+            }
             Step::Cover { target } => writeln!(f, "  {}: covered", show(target)),
         }
     }

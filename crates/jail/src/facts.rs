@@ -36,6 +36,8 @@ pub struct HostFacts {
     /// inside: sockets somebody listens on (a read-only mount does not keep anybody from connecting)
     /// and what the caller of this library adds, such as its own state.
     pub covers: Vec<PathBuf>,
+    /// Commands could write in control groups if they were to see any: asked for [`Spec::is_nested`] alone.
+    pub has_writable_groups: bool,
 }
 
 /// One entry of the host's `/`.
@@ -185,8 +187,53 @@ impl HostFacts {
             } else {
                 Vec::new()
             },
+            has_writable_groups: spec.is_nested && !is_privileged && has_writable_groups(),
         })
     }
+}
+
+/// Whether the caller may write in its control group of any hierarchy, or nothing tells that it may not. In the root of
+/// such a group a namespace of the sandbox's would begin.
+fn has_writable_groups() -> bool {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let mounts = group_mounts(&read("/proc/self/mountinfo"));
+    let own = read("/proc/self/cgroup");
+    let groups = group_paths(&own);
+    groups.iter().any(|group| {
+        let mut found = mounts
+            .iter()
+            .map(|mount| mount.join(group.trim_start_matches('/')))
+            .filter(|path| path.is_dir())
+            .peekable();
+        found.peek().is_none()
+            || found.any(|path| {
+                ["", "cgroup.procs", "cgroup.kill", "tasks"]
+                    .iter()
+                    .any(|file| {
+                        rustix::fs::access(path.join(file), rustix::fs::Access::WRITE_OK).is_ok()
+                    })
+            })
+    })
+}
+
+/// Where hierarchies of control groups are mounted, by a table like `/proc/self/mountinfo` (proc(5)).
+fn group_mounts(table: &str) -> Vec<PathBuf> {
+    table
+        .lines()
+        .filter_map(|line| {
+            let (mount, kind) = line.split_once(" - ")?;
+            let is_group = kind.starts_with("cgroup ") || kind.starts_with("cgroup2 ");
+            is_group.then(|| mount.split(' ').nth(4).map(PathBuf::from))?
+        })
+        .collect()
+}
+
+/// Paths of the groups in a table like `/proc/self/cgroup` (cgroups(7)).
+fn group_paths(table: &str) -> Vec<&str> {
+    table
+        .lines()
+        .filter_map(|line| line.splitn(3, ':').nth(2))
+        .collect()
 }
 
 fn protectable(spec: &Spec) -> Vec<PathBuf> {
@@ -329,6 +376,22 @@ fn first_sub_id(table: &str, name: Option<&str>, uid: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_are_found_where_they_are_mounted() {
+        let table = "25 30 0:22 / /proc rw - proc proc rw\n\
+                     31 30 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu\n\
+                     32 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 none rw\n";
+        assert_eq!(
+            group_mounts(table),
+            [
+                Path::new("/sys/fs/cgroup/cpu,cpuacct"),
+                Path::new("/sys/fs/cgroup/unified")
+            ]
+        );
+        let own = "4:memory:/a/b:c\n1:name=systemd:/\n0::/x\n";
+        assert_eq!(group_paths(own), ["/a/b:c", "/", "/x"]);
+    }
 
     #[test]
     fn subordinate_ids_are_found_by_name_or_number_and_must_suffice() {

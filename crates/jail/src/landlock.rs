@@ -105,6 +105,27 @@ impl Ruleset {
         Self::build_for(root, ResolveFlags::IN_ROOT, policy, abi_version())
     }
 
+    /// Builds a ruleset that says nothing about files, and refuses connections to abstract Unix sockets made by a
+    /// process outside the domain; `None` where the kernel has no such rule.
+    ///
+    /// # Errors
+    /// The kernel refuses what its ABI version promises.
+    pub fn build_scope() -> Result<Option<OwnedFd>, Error> {
+        let abi = abi_version();
+        if abi < ABI::V6 as u32 {
+            return Ok(None);
+        }
+        Builder::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .scope(Scope::AbstractUnixSocket)
+            .and_then(Builder::create)
+            .map(Into::into)
+            .map_err(|source| Error::Refused {
+                abi,
+                source: Box::new(source),
+            })
+    }
+
     fn build_for(
         root: BorrowedFd<'_>,
         resolve: ResolveFlags,

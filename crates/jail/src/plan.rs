@@ -6,6 +6,7 @@
 
 mod builder;
 
+use crate::bounds::NESTED_NAMESPACES;
 use crate::facts::{EntryKind, HostFacts};
 use crate::spec::{Ids, Layers, Net, ProcMode, RootFs, SANDBOX_GID, SANDBOX_UID, Spec, WORKSPACE};
 use builder::Builder;
@@ -216,6 +217,9 @@ pub enum Step {
     Dev {
         /// Bytes that fit in `/dev/shm`.
         shm_bytes: u64,
+        /// With a `/proc` that is covered as a whole: the kernel gives namespaces that commands make a new one only
+        /// where there is one of which no part is covered.
+        has_whole_proc: bool,
     },
     /// Something empty and read-only over a path; nothing if the path does not exist.
     Cover {
@@ -237,7 +241,45 @@ pub struct Seal {
     pub file_bytes: Option<u64>,
     /// Processes of the user id (`RLIMIT_NPROC`), where no controller counts them.
     pub processes: Option<u64>,
+    /// What commands may have of namespaces of their own, if any.
+    pub nested: Option<Nested>,
 }
+
+/// Namespaces that commands make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nested {
+    /// Most of each kind.
+    pub namespaces: u64,
+    /// Most of control groups.
+    pub cgroup_namespaces: u64,
+}
+
+impl Nested {
+    fn of(spec: &Spec, facts: &HostFacts) -> Result<Option<Self>, PlanError> {
+        if !spec.is_nested {
+            return Ok(None);
+        }
+        if spec.proc != ProcMode::Masked {
+            return Err(PlanError::Invalid(
+                "`--nested` needs the whole /proc: programs that bring a sandbox of their own mount a new one, and the \
+                 kernel refuses them one that shows more than they have; leave out `--proc`, or `--nested`"
+                    .to_owned(),
+            ));
+        }
+        Ok(Some(Self {
+            namespaces: NESTED_NAMESPACES,
+            // In one of them control groups can be mounted, and file permissions decide who writes there.
+            cgroup_namespaces: if facts.has_writable_groups {
+                0
+            } else {
+                NESTED_NAMESPACES
+            },
+        }))
+    }
+}
+
+/// Directory below `/dev` with the `/proc` of [`Step::Dev`], under a cover.
+pub const WHOLE_PROC: &str = ".proc";
 
 const READ_ONLY_PROC: [&str; 5] = ["sys", "irq", "bus", "fs", "sysrq-trigger"];
 
@@ -248,6 +290,7 @@ impl Plan {
     /// [`PlanError`] when the spec is contradictory or the machine lacks what it needs.
     pub fn new(spec: &Spec, facts: &HostFacts, place: &Place) -> Result<Self, PlanError> {
         let identity = identity(spec, facts, place)?;
+        let nested = Nested::of(spec, facts)?;
         let is_mapped = identity.writer == MapWriter::Privileged;
         let mut builder = Builder {
             sources: vec![Source {
@@ -317,7 +360,10 @@ impl Plan {
             .memory_bytes
             .map_or(256 << 20, |bytes| bytes / 2)
             .max(1 << 20);
-        builder.steps.push(Step::Dev { shm_bytes });
+        builder.steps.push(Step::Dev {
+            shm_bytes,
+            has_whole_proc: nested.is_some(),
+        });
         builder.workspace(spec, facts, place)?;
 
         let writable = match spec.rootfs {
@@ -348,6 +394,7 @@ impl Plan {
                 writable,
                 file_bytes: largest_file(spec),
                 processes: None,
+                nested,
             },
             env: spec.env.clone(),
             // Joining nothing would leave a slash.

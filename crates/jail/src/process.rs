@@ -19,7 +19,7 @@ mod strings;
 pub use crate::identity::Separation;
 pub use census::{Census, TreeKill};
 pub use launch::{Launch, SpawnError};
-pub use member::Member;
+pub use member::{GuestMark, Member};
 pub use strings::{NulError, Strings};
 
 use crate::sys::{ids, landlock, schedule, warden};
@@ -112,6 +112,7 @@ pub struct Wardens {
     ready: Option<Pid>,
     ruleset: Option<OwnedFd>,
     separation: Separation,
+    is_nested: bool,
     ring: OwnedFd,
     bell: Option<OwnedFd>,
 }
@@ -137,9 +138,18 @@ impl Wardens {
             ready: None,
             ruleset,
             separation,
+            is_nested: false,
             ring,
             bell: Some(bell),
         })
+    }
+
+    /// Commands may make namespaces of their own, in which they can have the guest's capability: each gets a
+    /// system-call filter more than the guest has, by which they are told apart ([`GuestMark`]).
+    #[must_use]
+    pub fn nested(mut self, is_nested: bool) -> Self {
+        self.is_nested = is_nested;
+        self
     }
 
     /// Readable when a command has ended; then [`Wardens::ended`] tells which.
@@ -190,8 +200,12 @@ impl Wardens {
             Some(stack) => stack,
             None => warden::Stack::new().map_err(|_| SpawnError::NoProcesses)?,
         };
-        let ruleset = self.ruleset.as_ref().map(AsFd::as_fd);
-        warden::ready(stack, bell.as_fd(), ruleset, self.separation)
+        let terms = warden::Confinement {
+            landlock: self.ruleset.as_ref().map(AsFd::as_fd),
+            separation: self.separation,
+            is_nested: self.is_nested,
+        };
+        warden::ready(stack, bell.as_fd(), terms)
             .map_err(|errno| SpawnError::new(warden::Stage::Fork, errno))
     }
 

@@ -21,6 +21,10 @@ pub enum Profile {
     /// On top of that, for commands that have the user id of the program on the inside: no call that
     /// steers when and where another process runs.
     SameUser,
+    /// In place of [`Profile::Default`], for a sandbox whose commands may make namespaces of their own.
+    Nested,
+    /// Refuses nothing. Who runs under it has one filter more than those who do not, and can never have fewer.
+    Mark,
 }
 
 /// The filter was not installed.
@@ -90,6 +94,8 @@ pub fn program(profile: Profile) -> &'static [libc::sock_filter] {
     match profile {
         Profile::Default => generated::PROGRAM,
         Profile::SameUser => generated::SAME_USER,
+        Profile::Nested => generated::NESTED,
+        Profile::Mark => generated::MARK,
     }
 }
 

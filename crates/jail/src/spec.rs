@@ -58,6 +58,10 @@ pub struct Spec {
     /// [`RootFs::Host`] only.
     #[serde(default)]
     pub git_user: Option<GitUser>,
+    /// Commands may make namespaces of their own, in which they have every capability: for programs that bring a
+    /// sandbox along. Weaker.
+    #[serde(default)]
+    pub is_nested: bool,
 }
 
 impl Default for Spec {
@@ -81,6 +85,7 @@ impl Default for Spec {
             env: Vec::new(),
             hostname: "glovebox".to_owned(),
             git_user: None,
+            is_nested: false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Processes of this machine that may have to be ended: named so that a recycled process id is
 //! never mistaken for the process that was meant.
 
-use glovebox_jail::process::{Census, Member};
+use glovebox_jail::process::{Census, GuestMark, Member};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -122,17 +122,20 @@ pub(crate) fn kill_tree(root: u32, pidfd: impl AsFd) {
 pub(crate) fn has_only_wardens(guest: u32) -> bool {
     /// More than a guest ever has without a command.
     const MAX_WARDENS: usize = 64;
+    let Some(mark) = raw(guest).map(GuestMark::of) else {
+        return false;
+    };
     let mut found = vec![guest];
     let mut next = 0;
     while let Some(&pid) = found.get(next) {
         next += 1;
         let Some(children) = tasks(pid).children else {
-            return below(guest).iter().all(Member::is_of_guest);
+            return below(guest).iter().all(|member| member.is_of_guest(mark));
         };
         for child in children {
             match raw(child).and_then(Member::read) {
                 Some(member) if member.is_alive => {
-                    if !member.is_of_guest() || found.len() > MAX_WARDENS {
+                    if !member.is_of_guest(mark) || found.len() > MAX_WARDENS {
                         return false;
                     }
                     found.push(child);

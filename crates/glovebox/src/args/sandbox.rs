@@ -117,6 +117,10 @@ pub(crate) struct SandboxArgs {
     /// Fail when this limit cannot be enforced here: memory, cpu, pids, disk, file-size or wall
     #[arg(long, value_name = "LIMIT", value_delimiter = ',', value_parser = parse_limit, help_heading = "Limits")]
     pub require: Vec<LimitKind>,
+    /// Let commands make namespaces of their own, for programs that bring a sandbox along, such as
+    /// bubblewrap, Codex or a browser. Weaker: much more of the kernel can be reached
+    #[arg(long, help_heading = "Advanced")]
+    pub nested: bool,
     /// Where written data lives: disk or memory [default: disk]
     #[arg(long, value_name = "WHERE", value_parser = parse_layers, help_heading = "Advanced")]
     pub layers: Option<Layers>,

@@ -184,6 +184,11 @@ impl Cx {
                 "--workspace live has no wall around the project: the command writes to your files at once",
             );
         }
+        if wanted.spec.jail.is_nested {
+            self.talk.warning(
+                "--nested lets commands make namespaces: they reach much more of the kernel, and Landlock is not on them",
+            );
+        }
         match wanted.spec.backend {
             Backend::Host => self.talk.warning(
                 "the backend `host` has no walls: the command runs as you, on your files, with your network",

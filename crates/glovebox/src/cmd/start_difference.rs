@@ -127,6 +127,11 @@ fn differences(has: &SandboxSpec, wanted: &Wanted, variables: &[String]) -> Vec<
             proc_word(asked.jail.proc).to_owned(),
         ),
         (
+            "nested",
+            has.jail.is_nested.to_string(),
+            asked.jail.is_nested.to_string(),
+        ),
+        (
             "layers",
             layers_word(has.jail.layers).to_owned(),
             layers_word(asked.jail.layers).to_owned(),

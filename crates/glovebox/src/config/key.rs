@@ -186,6 +186,7 @@ impl Settings {
             "layers" => self.layers.set(args::parse_layers(raw.one()?)?, origin),
             "ids" => self.ids.set(args::parse_ids(raw.one()?)?, origin),
             "proc" => self.proc.set(args::parse_proc(raw.one()?)?, origin),
+            "nested" => self.nested.set(switch(raw.one()?)?, origin),
             "max_sandboxes" => self.max_sandboxes.set(raw.one()?.parse()?, origin),
             "state" => self.state.set(Some(place.path(raw.one()?)?), origin),
             other => return Err(format!("`{other}` is not a key")),
@@ -257,6 +258,7 @@ impl Settings {
                 args::proc_word(self.proc.value).to_owned(),
                 &self.proc.origin,
             ),
+            "nested" => one(&self.nested),
             "max_sandboxes" => one(&self.max_sandboxes),
             "state" => match &self.state.value {
                 Some(path) => word(path.display().to_string(), &self.state.origin),
@@ -327,6 +329,7 @@ mod tests {
             ("layers", "memory"),
             ("ids", "single"),
             ("proc", "pids"),
+            ("nested", "true"),
             ("max_sandboxes", "5"),
             ("state", "state"),
         ];

@@ -5,9 +5,9 @@
 use super::project_rule::{
     ProjectRule, fewer_agent_tokens, fewer_agent_turns, fewer_pids, less_agent_time, less_cpu,
     less_disk, less_memory, less_of_one_file, less_proc, less_spending, less_time, no_more_ids,
-    no_network, no_new_env_from_host, no_other_layers, no_other_rootfs, no_reinclusion,
-    no_toolchains, not_applied_by_itself, same_or_narrower_toolset, same_or_narrower_toolsets,
-    same_or_narrower_workspace, same_or_native_backend, sandboxed_mode,
+    no_nested_namespaces, no_network, no_new_env_from_host, no_other_layers, no_other_rootfs,
+    no_reinclusion, no_toolchains, not_applied_by_itself, same_or_narrower_toolset,
+    same_or_narrower_toolsets, same_or_narrower_workspace, same_or_native_backend, sandboxed_mode,
 };
 
 /// One key of the configuration.
@@ -172,6 +172,11 @@ pub(crate) const KEYS: &[Key] = &[
     key("layers", "GLOVEBOX_LAYERS", TightensOnly(no_other_layers)),
     key("ids", "GLOVEBOX_IDS", TightensOnly(no_more_ids)),
     key("proc", "GLOVEBOX_PROC", TightensOnly(less_proc)),
+    key(
+        "nested",
+        "GLOVEBOX_NESTED",
+        TightensOnly(no_nested_namespaces),
+    ),
     key("max_sandboxes", "GLOVEBOX_MAX_SANDBOXES", UserOnly),
     key("state", "GLOVEBOX_STATE", UserOnly),
 ];

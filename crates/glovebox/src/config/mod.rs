@@ -136,6 +136,8 @@ pub(crate) struct Settings {
     pub ids: Sourced<Ids>,
     /// How much of `/proc` is shown.
     pub proc: Sourced<ProcMode>,
+    /// Whether commands may make namespaces.
+    pub nested: Sourced<bool>,
     /// Sandboxes that may exist at once.
     pub max_sandboxes: Sourced<Count>,
     /// State directory; `None` for the usual place.
@@ -173,6 +175,7 @@ impl Default for Settings {
             layers: Sourced::default(Layers::Disk),
             ids: Sourced::default(Ids::Auto),
             proc: Sourced::default(ProcMode::Masked),
+            nested: Sourced::default(false),
             max_sandboxes: Sourced::default(Count(Some(64))),
             state: Sourced::default(None),
             servers: Vec::new(),
@@ -213,6 +216,11 @@ impl Settings {
         lay(&mut self.layers, flags.layers.as_ref(), "layers");
         lay(&mut self.ids, flags.ids.as_ref(), "ids");
         lay(&mut self.proc, flags.proc.as_ref(), "proc");
+        lay(
+            &mut self.nested,
+            flags.nested.then_some(true).as_ref(),
+            "nested",
+        );
         lay(
             &mut self.toolchains,
             flags.no_toolchains.then_some(false).as_ref(),

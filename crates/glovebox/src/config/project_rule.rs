@@ -217,6 +217,13 @@ pub(super) fn no_more_ids(new: &Settings, user: &Settings) -> Option<String> {
     )
 }
 
+pub(super) fn no_nested_namespaces(new: &Settings, user: &Settings) -> Option<String> {
+    when(
+        new.nested.value && !user.nested.value,
+        "lets commands make namespaces and so reach more of the kernel",
+    )
+}
+
 pub(super) fn less_proc(new: &Settings, user: &Settings) -> Option<String> {
     let rank = |mode| match mode {
         ProcMode::None => 0,

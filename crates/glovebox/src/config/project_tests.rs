@@ -84,6 +84,7 @@ const SAMPLES: &[(&str, &[&str], &[&str])] = &[
     ("layers", &["'memory'", "'disk'"], &[]),
     ("ids", &["'single'", "'auto'"], &["'range'"]),
     ("proc", &["'none'", "'masked'"], &[]),
+    ("nested", &["false"], &["true"]),
     ("max_sandboxes", &[], &["1"]),
     ("state", &[], &["'/tmp/x'"]),
 ];

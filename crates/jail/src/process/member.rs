@@ -76,14 +76,16 @@ impl Member {
         })
     }
 
-    /// Whether it is a guest, a warden, or what waits under one to become a command: they hold a capability
-    /// that no command can have.
-    pub fn is_of_guest(&self) -> bool {
-        let path = format!("/proc/{}/status", self.pid.as_raw_pid());
-        let mut text = [0_u8; 4096];
-        let permitted = read_into(CWD, path.as_bytes(), &mut text)
-            .and_then(|count| number_of(text.get(..count)?, "CapPrm", 16));
-        permitted == Some(GUEST_CAPABILITY.bits())
+    /// Whether it is the guest of which `mark` was read, a warden of it, or what waits under one to become a command:
+    /// they hold a capability that no command can have in the sandbox's own user namespace, and have fewer
+    /// system-call filters than a command that may make another one.
+    pub fn is_of_guest(&self, mark: GuestMark) -> bool {
+        read_status(self.pid, |text| {
+            let has_capability = number_of(text, "CapPrm", 16)? == GUEST_CAPABILITY.bits();
+            let filters = number_of(text, "Seccomp_filters", 10)?;
+            Some(has_capability && filters <= mark.max_filters?)
+        })
+        .unwrap_or(false)
     }
 
     /// How often its threads have been put on a processor, all together: the same number twice means that
@@ -96,6 +98,33 @@ impl Member {
         });
         Some(counts.ok()?.iter().sum())
     }
+}
+
+/// By which a guest and what belongs to it are told from its commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestMark {
+    /// Most system-call filters of what belongs to the guest; `None` when it is gone.
+    max_filters: Option<u64>,
+}
+
+impl GuestMark {
+    /// That of the guest with this id.
+    #[must_use]
+    pub fn of(guest: Pid) -> Self {
+        let filters = read_status(guest, |text| number_of(text, "Seccomp_filters", 10));
+        Self {
+            // What waits to become a command may have one more.
+            max_filters: filters.map(|count| count + 1),
+        }
+    }
+}
+
+/// What `read` finds in the status of a process (proc_pid_status(5)).
+fn read_status<T>(pid: Pid, read: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+    let path = format!("/proc/{}/status", pid.as_raw_pid());
+    let mut text = [0_u8; 4096];
+    let count = read_into(CWD, path.as_bytes(), &mut text)?;
+    read(text.get(..count)?)
 }
 
 fn is_dead(state: u8) -> bool {

@@ -242,7 +242,7 @@ fn assemble(
     mounted
         .send(share(mounts.root()?)?)
         .map_err(|_| given_up())?;
-    let unset = settings::set_user_namespace()?;
+    let unset = settings::set_user_namespace(plan.seal.nested)?;
     let admission = join_groups(control)?;
     if admission.counts_memory {
         mounts.hand_over_counters(control)?;
@@ -267,14 +267,20 @@ fn assemble(
     let trial = ruleset
         .map(|ruleset| observation::begin_landlock_trial(ruleset, &host_proc))
         .transpose()?;
-    seccomp::install(seccomp::Profile::Default).map_err(|error| {
+    let is_nested = plan.seal.nested.is_some();
+    let profile = if is_nested {
+        seccomp::Profile::Nested
+    } else {
+        seccomp::Profile::Default
+    };
+    seccomp::install(profile).map_err(|error| {
         Broken::new(
             format!("install the system-call filter ({error})"),
             Errno::INVAL,
         )
     })?;
     clock.mark("seal");
-    let mut self_test = examine(built.abi);
+    let mut self_test = examine(built.abi, is_nested);
     self_test.observed = observation::observe(plan, &host_proc)?;
     self_test.max_user_namespaces = host_proc.max_user_namespaces();
     let mut ours = vec![control.as_raw_fd(), gate.as_raw_fd()];

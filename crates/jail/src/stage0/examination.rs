@@ -7,8 +7,8 @@ use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, SocketType};
 
 /// Tries what must fail, and reads back what must hold. What is read through `/proc` comes from
-/// [`super::observation`].
-pub(super) fn examine(landlock_abi: u32) -> SelfTest {
+/// [`super::observation`]. With `is_nested` user namespaces are allowed, and trying would make one.
+pub(super) fn examine(landlock_abi: u32, is_nested: bool) -> SelfTest {
     let caps = rustix::thread::capabilities(None).ok();
     let mut bounding = 0_u64;
     for bit in 0..u64::BITS {
@@ -40,7 +40,7 @@ pub(super) fn examine(landlock_abi: u32) -> SelfTest {
         mount_denied: rustix::mount::mount("none", "/tmp", "tmpfs", MountFlags::empty(), None)
             .is_err(),
         vsock_denied: rustix::net::socket(vsock, SocketType::STREAM, None).is_err(),
-        userns_denied: once::try_user_namespace().is_err(),
+        userns_denied: !is_nested && once::try_user_namespace().is_err(),
         cwd: std::env::current_dir()
             .map(|path| path.to_string_lossy().into_owned())
             .unwrap_or_default(),

@@ -185,6 +185,7 @@ pub struct Inside {
 pub struct Walls {
     writable: Vec<PathBuf>,
     own_network: bool,
+    is_nested: bool,
 }
 
 impl Walls {
@@ -200,6 +201,33 @@ impl Walls {
         Self {
             writable: writable.collect(),
             own_network: plan.own_network,
+            is_nested: plan.seal.nested.is_some(),
+        }
+    }
+
+    /// Whether commands may make namespaces of their own.
+    #[must_use]
+    pub const fn is_nested(&self) -> bool {
+        self.is_nested
+    }
+
+    /// The rules for commands, where `whole` are those for file operations: the same, unless commands may make
+    /// namespaces. The kernel refuses every mount to who is under rules about files, so of those only the rest
+    /// is left, and nothing where there is no rest.
+    ///
+    /// # Errors
+    /// As [`landlock::Ruleset::build`]; no descriptors.
+    pub fn for_commands(
+        &self,
+        whole: Option<&OwnedFd>,
+    ) -> Result<Option<OwnedFd>, landlock::Error> {
+        match whole {
+            None => Ok(None),
+            Some(whole) if !self.is_nested => rustix::io::fcntl_dupfd_cloexec(whole, 3)
+                .map(Some)
+                .map_err(|errno| landlock::Error::unreadable("/".into(), errno)),
+            Some(_) if self.own_network => Ok(None),
+            Some(_) => landlock::Ruleset::build_scope(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::bounds::TERMINALS;
 use crate::channel;
 use crate::counters;
 use crate::mount::{self, FsOption};
-use crate::plan::{Plan, Source, Step};
+use crate::plan::{Plan, Source, Step, WHOLE_PROC};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -295,7 +295,10 @@ pub(super) fn make_beside(
             continue;
         }
         let result = match step {
-            Step::Dev { shm_bytes } => make_dev(staging, *shm_bytes),
+            Step::Dev {
+                shm_bytes,
+                has_whole_proc,
+            } => make_dev(staging, *shm_bytes, *has_whole_proc),
             _ => make_overlay(staging, step, sources).map(Made::Overlay),
         };
         let is_broken = result.is_err();
@@ -336,7 +339,7 @@ fn make_overlay(staging: &OwnedFd, step: &Step, sources: &[OwnedFd]) -> Result<O
 }
 
 /// Makes `/dev`, at a place in the staging file system: what is mounted in it needs one that is mounted itself.
-fn make_dev(staging: &OwnedFd, shm_bytes: u64) -> Result<Made, Broken> {
+fn make_dev(staging: &OwnedFd, shm_bytes: u64, has_whole_proc: bool) -> Result<Made, Broken> {
     let dev = mount::create(
         "tmpfs",
         &[
@@ -392,10 +395,30 @@ fn make_dev(staging: &OwnedFd, shm_bytes: u64) -> Result<Made, Broken> {
     ] {
         rustix::fs::symlinkat(target, &dev, link).cannot("make the links in /dev")?;
     }
+    if has_whole_proc {
+        add_whole_proc(staging, &dev)
+            .cannot("mount another /proc, for namespaces that commands make")?;
+    }
     // With a single id the sandbox user owns this directory, and what the guest opens in it must
     // be what it seems. The nodes and /dev/shm are mounts of their own and stay as they are.
     mount::narrow(&dev, true, None, false).cannot("make /dev read-only")?;
     Ok(Made::Dev { mount: dev, shm })
+}
+
+/// Mounts a `/proc` of which nothing is covered, where nobody can come: the directory that it is mounted in is covered.
+/// What a namespace takes over from the one that it is made in stays mounted as it is, so that holds there too. The
+/// kernel looks for such a mount when a new `/proc` is asked for (`mount_too_revealing`).
+fn add_whole_proc(staging: &OwnedFd, dev: &OwnedFd) -> Result<(), Errno> {
+    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let proc = mount::create("proc", &[], attributes)?;
+    let inner = Path::new(WHOLE_PROC).join("proc");
+    let mode = Mode::from_raw_mode(0o755);
+    rustix::fs::mkdirat(dev, WHOLE_PROC, mode)?;
+    rustix::fs::mkdirat(dev, &inner, mode)?;
+    mount::attach(&proc, mount::open_target(dev, &inner)?)?;
+    let cover = mount::copy(staging, "empty", false)?;
+    mount::narrow(&cover, true, None, false)?;
+    mount::attach(&cover, mount::open_target(dev, Path::new(WHOLE_PROC))?)
 }
 
 /// Nothing may lie above the root, where `/..` would lead.

@@ -236,7 +236,7 @@ pub(super) fn observe(plan: &Plan, proc: &HostProc) -> Result<Observation, Broke
             .map(|place| (place.display().to_string(), try_write(&place)))
             .collect(),
         limits: limits(),
-        unfiltered: filter_trial::unfiltered(),
+        unfiltered: filter_trial::unfiltered(plan.seal.nested.is_some()),
         landlock: None,
     })
 }

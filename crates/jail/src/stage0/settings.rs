@@ -4,14 +4,15 @@
 //! from inside, for commands hold none.
 
 use super::{Broken, Context as _};
-use crate::bounds::{BOUNDS, Mechanism};
+use crate::bounds::{BOUNDS, CGROUP_NAMESPACE_SETTING, Mechanism, NAMESPACE_SETTINGS};
+use crate::plan::Nested;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Settles what the sandbox's user namespace allows: no namespace below it, whatever the system-call
-/// filter lets through, and the bounds that are settings of it. Gives the names of what this kernel or a
-/// container around us leaves no way to set.
-pub(super) fn set_user_namespace() -> Result<Vec<String>, Broken> {
+/// filter lets through, or a bounded number of them, and the bounds that are settings of it. Gives the names of
+/// what this kernel or a container around us leaves no way to set.
+pub(super) fn set_user_namespace(nested: Option<Nested>) -> Result<Vec<String>, Broken> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // The settings belong to the namespace of the writer, so the host's own /proc serves as well as the
     // new one, which is read-only by now.
@@ -32,9 +33,27 @@ pub(super) fn set_user_namespace() -> Result<Vec<String>, Broken> {
             Err(errno) => Err(errno),
         }
     };
-    // Where it cannot be set seccomp still refuses, and the self-test tells.
-    set("max_user_namespaces", 0).cannot("forbid further user namespaces")?;
     let mut unset = Vec::new();
+    if let Some(nested) = nested {
+        let step = "limit the namespaces that commands make";
+        let mut is_bounded = true;
+        for name in NAMESPACE_SETTINGS {
+            is_bounded &= set(name, nested.namespaces).cannot(step)?;
+        }
+        let are_groups_set =
+            set(CGROUP_NAMESPACE_SETTING, nested.cgroup_namespaces).cannot(step)?;
+        if !are_groups_set && nested.cgroup_namespaces == 0 {
+            // Nothing else keeps commands from what is writable there.
+            let step = "forbid namespaces of control groups, in which commands could write";
+            return Err(Broken::new(step, Errno::ROFS));
+        }
+        if !(is_bounded && are_groups_set) {
+            unset.push("namespaces".to_owned());
+        }
+    } else {
+        // Where it cannot be set seccomp still refuses, and the self-test tells.
+        set("max_user_namespaces", 0).cannot("forbid further user namespaces")?;
+    }
     for bound in &BOUNDS {
         let Mechanism::UserSetting(name) = bound.mechanism else {
             continue;

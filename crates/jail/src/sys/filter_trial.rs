@@ -17,6 +17,8 @@ struct Trial {
     number: c_long,
     arguments: [c_long; 5],
     answer: i32,
+    /// What the filter of a sandbox with nested namespaces answers; `None` where it lets the call through.
+    nested_answer: Option<i32>,
 }
 
 const KEYCTL_GET_KEYRING_ID: c_long = 0;
@@ -29,6 +31,7 @@ const TRIALS: &[Trial] = &[
         number: libc::SYS_unshare,
         arguments: [0; 5],
         answer: libc::EPERM,
+        nested_answer: None,
     },
     // Of no descriptor: EBADF without a filter.
     Trial {
@@ -36,6 +39,7 @@ const TRIALS: &[Trial] = &[
         number: libc::SYS_setns,
         arguments: [-1, 0, 0, 0, 0],
         answer: libc::EPERM,
+        nested_answer: None,
     },
     // Of no attributes: EINVAL without a filter.
     Trial {
@@ -43,6 +47,7 @@ const TRIALS: &[Trial] = &[
         number: libc::SYS_mount_setattr,
         arguments: [-1, 0, 0, 0, 0],
         answer: libc::EPERM,
+        nested_answer: Some(libc::ENOSYS),
     },
     // A question: the id of the keyring without a filter.
     Trial {
@@ -50,6 +55,7 @@ const TRIALS: &[Trial] = &[
         number: libc::SYS_keyctl,
         arguments: [KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0, 0, 0],
         answer: libc::EPERM,
+        nested_answer: Some(libc::EPERM),
     },
     // Refused by argument. Of no descriptor: EBADF without a filter.
     Trial {
@@ -57,6 +63,7 @@ const TRIALS: &[Trial] = &[
         number: libc::SYS_ioctl,
         arguments: [-1, libc::TIOCSTI as c_long, 0, 0, 0],
         answer: libc::EPERM,
+        nested_answer: Some(libc::EPERM),
     },
     // Refused by argument. Without a filter it makes a socket, and where it cannot, it says why in other words.
     Trial {
@@ -70,14 +77,21 @@ const TRIALS: &[Trial] = &[
             0,
         ],
         answer: libc::EAFNOSUPPORT,
+        nested_answer: None,
     },
 ];
 
-/// The calls that were answered by something else than the filter, each with that answer.
-pub(crate) fn unfiltered() -> Vec<String> {
+/// The calls that were answered by something else than the filter, each with that answer. `is_nested`: the filter
+/// is [`crate::seccomp::Profile::Nested`].
+pub(crate) fn unfiltered(is_nested: bool) -> Vec<String> {
     TRIALS
         .iter()
         .filter_map(|trial| {
+            let answer = if is_nested {
+                trial.nested_answer?
+            } else {
+                trial.answer
+            };
             let [first, second, third, fourth, fifth] = trial.arguments;
             // SAFETY: all arguments are integers or null, and no call here does anything with them but
             // refuse them: the reasons stand beside the trials. The socket of the last one is never made
@@ -88,7 +102,7 @@ pub(crate) fn unfiltered() -> Vec<String> {
                 return Some(format!("{} answered {result}", trial.name));
             }
             let errno = std::io::Error::last_os_error().raw_os_error();
-            (errno != Some(trial.answer)).then(|| {
+            (errno != Some(answer)).then(|| {
                 format!(
                     "{} answered error {}",
                     trial.name,
@@ -102,31 +116,42 @@ pub(crate) fn unfiltered() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seccomp::{Profile, install};
 
     #[test]
     fn without_the_filter_no_trial_has_its_answer() {
-        assert_eq!(unfiltered().len(), TRIALS.len(), "{:?}", unfiltered());
+        assert_eq!(unfiltered(false).len(), TRIALS.len());
+        let nested = TRIALS.iter().filter(|trial| trial.nested_answer.is_some());
+        assert_eq!(unfiltered(true).len(), nested.count());
     }
 
     #[test]
     fn under_the_filter_every_trial_has_its_answer() {
         // A filter installed for all threads would meet the other tests as well.
-        let out = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "sys::filter_trial::tests::child", "--ignored"])
-            .output()
-            .unwrap();
-        assert!(
-            out.status.success(),
-            "{}",
-            String::from_utf8_lossy(&out.stdout)
-        );
+        for child in ["child", "nested_child"] {
+            let name = format!("sys::filter_trial::tests::{child}");
+            let out = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", &name, "--ignored"])
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&out.stdout);
+            assert!(out.status.success() && text.contains("1 passed"), "{text}");
+        }
     }
 
     #[test]
     #[ignore = "run in a process of its own by the test above"]
     fn child() {
         rustix::thread::set_no_new_privs(true).unwrap();
-        crate::seccomp::install(crate::seccomp::Profile::Default).unwrap();
-        assert_eq!(unfiltered(), Vec::<String>::new());
+        install(Profile::Default).unwrap();
+        assert_eq!(unfiltered(false), Vec::<String>::new());
+    }
+
+    #[test]
+    #[ignore = "run in a process of its own by the test above"]
+    fn nested_child() {
+        rustix::thread::set_no_new_privs(true).unwrap();
+        install(Profile::Nested).unwrap();
+        assert_eq!(unfiltered(true), Vec::<String>::new());
     }
 }

@@ -244,6 +244,17 @@ impl Warden {
     }
 }
 
+/// What a command is confined by beyond what the guest is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Confinement<'a> {
+    /// Landlock ruleset.
+    pub(crate) landlock: Option<BorrowedFd<'a>>,
+    /// What keeps it from steering the guest.
+    pub(crate) separation: Separation,
+    /// It may make namespaces, so it is marked by its number of filters.
+    pub(crate) is_nested: bool,
+}
+
 /// A start that did not work.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -260,18 +271,18 @@ pub(crate) struct Refusal {
 ///
 /// Preconditions: every signal is blocked in the calling thread and no handler is installed
 /// ([`reset_and_block`]); `bell` stays open while the warden lives. The child confines itself by
-/// `landlock` and `separation` now.
+/// `confinement` now, as far as that does not wait for its order.
 pub(crate) fn ready(
     stack: Stack,
     bell: BorrowedFd<'_>,
-    landlock: Option<BorrowedFd<'_>>,
-    separation: Separation,
+    confinement: Confinement<'_>,
 ) -> Result<Warden, Errno> {
     let terms = Terms {
         guest: rustix::process::getpid().as_raw_pid(),
         bell: bell.as_raw_fd(),
-        landlock: landlock.map_or(-1, |fd| fd.as_raw_fd()),
-        separation,
+        landlock: confinement.landlock.map_or(-1, |fd| fd.as_raw_fd()),
+        separation: confinement.separation,
+        is_nested: confinement.is_nested,
     };
     let slot = stack.slot();
     // Not passed to the kernel for the warden itself (no *_SETTID flag), only to fill the arguments.

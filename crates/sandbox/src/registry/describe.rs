@@ -69,6 +69,9 @@ fn summarise(spec: &SandboxSpec) -> String {
                 glovebox_jail::spec::Net::Host => "host network",
             };
             words.push(net.to_owned());
+            if spec.jail.is_nested {
+                words.push("nested namespaces".to_owned());
+            }
         }
         crate::Backend::Host => words.push("no walls".to_owned()),
         crate::Backend::Command { carrier } => {

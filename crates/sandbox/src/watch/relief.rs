@@ -7,7 +7,7 @@
 use super::census::Process;
 use super::memory;
 use crate::process::{self, ProcessRef};
-use glovebox_jail::process::Member;
+use glovebox_jail::process::{GuestMark, Member};
 use rustix::process::{Pid, Signal};
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,14 @@ const END_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Command {
     warden: u32,
+    /// Of the guest that the warden belongs to.
+    mark: GuestMark,
     resident_bytes: u64,
 }
 
 /// The command of the sandbox with the first process `init` whose processes hold most memory.
 pub(super) fn largest_command(init: i32) -> Option<Command> {
+    let mark = GuestMark::of(Pid::from_raw(init)?);
     let children = process::tasks(u32::try_from(init).ok()?).children;
     let wardens = match children {
         Some(children) => children,
@@ -41,12 +44,13 @@ pub(super) fn largest_command(init: i32) -> Option<Command> {
     };
     wardens
         .into_iter()
-        .filter(|warden| read(*warden).is_some_and(|member| member.is_of_guest()))
+        .filter(|warden| read(*warden).is_some_and(|member| member.is_of_guest(mark)))
         .filter_map(|warden| {
-            let members = commands_below(warden);
+            let members = commands_below(warden, mark);
             let processes: Vec<Process> = members.iter().filter_map(as_process).collect();
             (!members.is_empty()).then(|| Command {
                 warden,
+                mark,
                 resident_bytes: memory::resident_bytes(&processes),
             })
         })
@@ -59,7 +63,7 @@ impl Command {
         let deadline = Instant::now() + END_WAIT;
         let mut ended = Vec::new();
         for _ in 0..ROUNDS {
-            let members = commands_below(self.warden);
+            let members = commands_below(self.warden, self.mark);
             if members.is_empty() {
                 break;
             }
@@ -94,9 +98,9 @@ fn read(pid: u32) -> Option<Member> {
 }
 
 /// What lives below a warden and is not the guest's own.
-fn commands_below(warden: u32) -> Vec<Member> {
+fn commands_below(warden: u32, mark: GuestMark) -> Vec<Member> {
     let mut members = process::below(warden);
-    members.retain(|member| !member.is_of_guest());
+    members.retain(|member| !member.is_of_guest(mark));
     members
 }
 

@@ -484,6 +484,107 @@ fn the_filter_for_one_user_id_refuses_what_steers_others() {
     assert_eq!(foreign, libc::SECCOMP_RET_KILL_PROCESS);
 }
 
+/// What a sandbox answers whose commands may make namespaces: more calls, and of the rest what it answers otherwise.
+#[test]
+fn the_filter_for_nested_namespaces_opens_what_they_take_and_nothing_else() {
+    let judge = |number: i64, args: [u64; 6]| {
+        interpret(program(Profile::Nested), ARCH, number as u32, args)
+    };
+    let errno = |number: i32| libc::SECCOMP_RET_ERRNO | number as u32;
+    let allowed = libc::SECCOMP_RET_ALLOW;
+    let opened = [
+        libc::SYS_unshare,
+        libc::SYS_setns,
+        libc::SYS_mount,
+        libc::SYS_umount2,
+        libc::SYS_pivot_root,
+        libc::SYS_chroot,
+        libc::SYS_sethostname,
+        libc::SYS_setdomainname,
+    ];
+    for number in opened {
+        assert_eq!(judge(number, [0; 6]), allowed, "{number}");
+    }
+    let unsupported = [
+        libc::SYS_fsopen,
+        libc::SYS_fsconfig,
+        libc::SYS_fsmount,
+        libc::SYS_fspick,
+        libc::SYS_move_mount,
+        libc::SYS_open_tree,
+        libc::SYS_mount_setattr,
+    ];
+    for number in unsupported {
+        assert_eq!(judge(number, [0; 6]), errno(ENOSYS), "{number}");
+    }
+    for flags in [
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWCGROUP,
+        libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS,
+    ] {
+        for number in [libc::SYS_unshare, libc::SYS_clone] {
+            let flags = flags as u64;
+            assert_eq!(
+                judge(number, [flags, 0, 0, 0, 0, 0]),
+                allowed,
+                "{number}: {flags:#x}"
+            );
+            let with_time = [flags | 0x80, 0, 0, 0, 0, 0];
+            assert_eq!(
+                judge(number, with_time),
+                errno(EPERM),
+                "{number}: {flags:#x}"
+            );
+        }
+    }
+    for (family, protocol, verdict) in [
+        (libc::AF_UNIX, 0, allowed),
+        (libc::AF_INET, libc::IPPROTO_TCP, allowed),
+        (libc::AF_INET6, libc::IPPROTO_UDP, allowed),
+        (libc::AF_NETLINK, libc::NETLINK_ROUTE, allowed),
+        (libc::AF_NETLINK, libc::NETLINK_XFRM, errno(EAFNOSUPPORT)),
+        (
+            libc::AF_NETLINK,
+            libc::NETLINK_NETFILTER,
+            errno(EAFNOSUPPORT),
+        ),
+        (libc::AF_NETLINK, 1, errno(EAFNOSUPPORT)),
+        (libc::AF_PACKET, 0, errno(EAFNOSUPPORT)),
+        (libc::AF_INET, libc::IPPROTO_SCTP, errno(EAFNOSUPPORT)),
+    ] {
+        let args = [family as u64, 3, protocol as u64, 0, 0, 0];
+        assert_eq!(
+            judge(libc::SYS_socket, args),
+            verdict,
+            "{family} {protocol}"
+        );
+    }
+    // All else is as without.
+    let changed: Vec<i64> = opened
+        .into_iter()
+        .chain(unsupported)
+        .chain([libc::SYS_clone, libc::SYS_socket, 467])
+        .collect();
+    for number in (0..2048).filter(|number| !changed.contains(number)) {
+        for args in [[0; 6], [1; 6], [u64::MAX; 6]] {
+            assert_eq!(
+                judge(number, args),
+                self::judge(ARCH, number as u32, args),
+                "call {number}"
+            );
+        }
+    }
+}
+
+/// A filter that is there to be counted.
+#[test]
+fn the_mark_refuses_nothing() {
+    for number in 0..2048 {
+        let found = interpret(program(Profile::Mark), ARCH, number, [u64::MAX; 6]);
+        assert_eq!(found, libc::SECCOMP_RET_ALLOW, "call {number}");
+    }
+}
+
 #[test]
 fn every_number_gets_what_its_table_says() {
     let errno = |number: i32| libc::SECCOMP_RET_ERRNO | number as u32;

@@ -4,7 +4,7 @@ use super::Stage;
 use super::raw::{self, Word};
 use super::slot::{RawOrder, Slot, TAKEN, Terms, WAITING};
 use crate::identity::Separation;
-use crate::seccomp;
+use crate::seccomp::{self, Profile};
 use core::ffi::c_char;
 use core::sync::atomic::Ordering;
 
@@ -45,6 +45,13 @@ unsafe fn become_command(slot: &Slot) -> Failure {
     // SAFETY: the order was written before the phase said so, and nobody writes it again.
     let order = unsafe { &*slot.order.get() };
     if let Err(failure) = leave_guest(slot.terms.separation, warden) {
+        return failure;
+    }
+    // From here on it can have the guest's capability again, in a namespace of its own making: what tells it from
+    // the guest must be on it before it does anything that its order says.
+    if slot.terms.is_nested
+        && let Err(failure) = add_filter(Profile::Mark)
+    {
         return failure;
     }
     // SAFETY: as promised by the caller.
@@ -104,25 +111,34 @@ fn confine(terms: &Terms, warden: i32) -> Result<(), Failure> {
             call(Stage::Confine, libc::SYS_landlock_restrict_self, ruleset)?;
         }
     }
-    if terms.separation == Separation::Filter {
-        let filter = seccomp::program(seccomp::Profile::SameUser);
-        let filter = libc::sock_fprog {
-            len: filter.len() as u16,
-            filter: filter.as_ptr().cast_mut(),
-        };
-        let install = [
-            libc::SECCOMP_SET_MODE_FILTER as Word,
-            0,
-            &raw const filter as Word,
-            0,
-            0,
-        ];
-        // SAFETY: integers, and a program that is a constant, which the kernel copies and never writes. It
-        // is put on this process alone, which has one thread.
-        unsafe {
-            call(Stage::Confine, libc::SYS_prctl, no_new_privs)?;
-            call(Stage::Confine, libc::SYS_seccomp, install)?;
-        }
+    match (terms.separation, terms.is_nested) {
+        (Separation::Filter, _) => add_filter(Profile::SameUser),
+        // Then what waits has as many filters with each kind of separation.
+        (Separation::UserId(_) | Separation::None, true) => add_filter(Profile::Mark),
+        (Separation::UserId(_) | Separation::None, false) => Ok(()),
+    }
+}
+
+/// Puts a filter on this process, on top of those it has.
+fn add_filter(profile: Profile) -> Result<(), Failure> {
+    let filter = seccomp::program(profile);
+    let filter = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    let no_new_privs = [libc::PR_SET_NO_NEW_PRIVS as Word, 1, 0, 0, 0];
+    let install = [
+        libc::SECCOMP_SET_MODE_FILTER as Word,
+        0,
+        &raw const filter as Word,
+        0,
+        0,
+    ];
+    // SAFETY: integers, and a program that is a constant, which the kernel copies and never writes. It
+    // is put on this process alone, which has one thread.
+    unsafe {
+        call(Stage::Confine, libc::SYS_prctl, no_new_privs)?;
+        call(Stage::Confine, libc::SYS_seccomp, install)?;
     }
     Ok(())
 }

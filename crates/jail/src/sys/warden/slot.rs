@@ -43,6 +43,8 @@ pub(super) struct Terms {
     /// Ruleset, or -1.
     pub(super) landlock: i32,
     pub(super) separation: Separation,
+    /// The command gets two filters more than the guest has.
+    pub(super) is_nested: bool,
 }
 
 /// An [`super::Order`] without lifetimes, readable from the other processes.

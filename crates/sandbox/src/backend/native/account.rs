@@ -15,6 +15,13 @@ use glovebox_jail::stage0::SelfTest;
 use glovebox_proto::{Code, Fault};
 use std::path::{Path, PathBuf};
 
+/// What counts as memory where no controller counts it.
+const SAMPLED_MEMORY: &str =
+    "memory of processes, memory files, shared segments, pipes and sockets is sampled";
+/// The same where commands can mount file systems.
+const SAMPLED_MEMORY_NESTED: &str = "memory of processes, memory files, shared segments, pipes and sockets is sampled, and not what \
+     commands write to file systems in memory that they mount";
+
 /// How well each limit of the spec holds, given the control group or why there is none, and what holds that on
 /// disk.
 pub(super) fn limits(
@@ -55,7 +62,11 @@ pub(super) fn limits(
             let (state, mechanism) = match kind {
                 LimitKind::Memory => or_else(
                     from_cgroup(Controller::Memory),
-                    "memory of processes, memory files, shared segments, pipes and sockets is sampled",
+                    if spec.is_nested {
+                        SAMPLED_MEMORY_NESTED
+                    } else {
+                        SAMPLED_MEMORY
+                    },
                 ),
                 LimitKind::Cpu => from_cgroup(Controller::Cpu),
                 LimitKind::Pids => or_else(
@@ -123,7 +134,10 @@ pub(super) fn judge(found: &SelfTest, plan: &Plan, mut wrong: Vec<String>) -> Re
     );
     check(found.mount_denied, "mounting is possible");
     check(found.vsock_denied, "VSOCK sockets are possible");
-    check(found.userns_denied, "user namespaces can be made");
+    check(
+        found.userns_denied || plan.seal.nested.is_some(),
+        "user namespaces can be made",
+    );
     check(
         found.cwd == WORKSPACE,
         "the working directory is not the workspace",
@@ -281,15 +295,28 @@ pub(super) fn report(
     report.wall(
         "capabilities",
         Enforced,
-        "none in any set of a command, none to be gained; the guest keeps CAP_KILL; no_new_privs",
+        match plan.seal.nested {
+            None => {
+                "none in any set of a command, none to be gained; the guest keeps CAP_KILL; no_new_privs"
+            }
+            Some(_) => {
+                "none in the sandbox's own namespaces, all in those that a command makes; the guest keeps CAP_KILL; \
+                 no_new_privs"
+            }
+        },
     );
-    report.wall("syscalls", Enforced, "seccomp allow-list");
-    walls::landlock(&mut report, found);
-    let detail = match found.max_user_namespaces {
-        Some(0) => "none can be made, by kernel limit and seccomp",
-        _ => "refused by seccomp alone",
-    };
-    report.wall("namespaces", Enforced, detail);
+    report.wall(
+        "syscalls",
+        Enforced,
+        match plan.seal.nested {
+            None => "seccomp allow-list",
+            Some(_) => "seccomp allow-list, with the calls that make namespaces and mounts",
+        },
+    );
+    if plan.seal.nested.is_none() {
+        walls::landlock(&mut report, found);
+    }
+    walls::namespaces(&mut report, plan, found);
     if found.unset_bounds.is_empty() {
         report.wall("kernel-objects", Enforced, bounds::summary());
     } else {

@@ -178,6 +178,10 @@ fn compare_mounts(plan: &Plan, mounts: &[MountEntry], wrong: &mut Vec<String>) {
     }
 }
 
+/// Where [`glovebox_jail::plan::WHOLE_PROC`] lies, and what keeps everybody away from it.
+const WHOLE_PROC_COVER: &str = "/dev/.proc";
+const WHOLE_PROC_MOUNT: &str = "/dev/.proc/proc";
+
 /// One mount of a plan.
 struct PlannedMount<'a> {
     target: &'a Path,
@@ -224,7 +228,7 @@ fn planned_mounts(plan: &Plan) -> Vec<PlannedMount<'_>> {
                 is_recursive: true,
                 ..mount(Path::new("/proc"))
             }),
-            Step::Dev { .. } => {
+            Step::Dev { has_whole_proc, .. } => {
                 planned.push(PlannedMount {
                     kind: Some("tmpfs"),
                     is_read_only: true,
@@ -243,6 +247,16 @@ fn planned_mounts(plan: &Plan) -> Vec<PlannedMount<'_>> {
                     ]
                     .map(|node| mount(Path::new(node))),
                 );
+                if *has_whole_proc {
+                    planned.push(PlannedMount {
+                        kind: Some("proc"),
+                        ..mount(Path::new(WHOLE_PROC_MOUNT))
+                    });
+                    planned.push(PlannedMount {
+                        is_read_only: true,
+                        ..mount(Path::new(WHOLE_PROC_COVER))
+                    });
+                }
             }
             Step::Cover { target } => planned.push(PlannedMount {
                 is_required: false,

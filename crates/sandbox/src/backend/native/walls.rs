@@ -1,6 +1,7 @@
 //! Lines of the isolation report that say what was seen and tried inside, and not what was asked for.
 
 use crate::Report;
+use glovebox_jail::plan::Plan;
 use glovebox_jail::spec::{LimitState, Net, Spec};
 use glovebox_jail::stage0::SelfTest;
 
@@ -55,6 +56,55 @@ pub(super) fn landlock(report: &mut Report, found: &SelfTest) {
             LimitState::Absent,
             "this kernel has none; the mounts still hold",
         ),
+    }
+}
+
+/// Whether commands can make namespaces, and what that opens.
+pub(super) fn namespaces(report: &mut Report, plan: &Plan, found: &SelfTest) {
+    let Some(nested) = plan.seal.nested else {
+        let detail = match found.max_user_namespaces {
+            Some(0) => "none can be made, by kernel limit and seccomp",
+            _ => "refused by seccomp alone",
+        };
+        report.wall("namespaces", LimitState::Enforced, detail);
+        return;
+    };
+    report.wall(
+        "landlock",
+        LimitState::Absent,
+        "NESTED: not on commands, for it refuses every mount; the mounts of the sandbox hold",
+    );
+    let groups = match nested.cgroup_namespaces {
+        0 => "none of control groups".to_owned(),
+        count => format!("{count} of control groups"),
+    };
+    report.wall(
+        "namespaces",
+        LimitState::Absent,
+        format!(
+            "NESTED: commands may make up to {} of each kind ({groups}), and have every capability in them",
+            nested.namespaces
+        ),
+    );
+    report.degraded.push(
+        "commands reach much more of the kernel in namespaces of their own: a bug there is a way out".to_owned(),
+    );
+    report.degraded.push(
+        "a /proc that commands mount for themselves shows the machine's boot parameters and what else is covered in \
+         the sandbox's own; their terminals and file systems in memory are not counted with the sandbox's"
+            .to_owned(),
+    );
+    if nested.cgroup_namespaces == 0 {
+        report.degraded.push(
+            "namespaces of control groups cannot be made inside, because the caller's own group could be written \
+             there: bubblewrap needs `--unshare-user --unshare-pid` and the like in place of `--unshare-all`"
+                .to_owned(),
+        );
+    } else {
+        report.degraded.push(
+            "names and counters of the machine's control groups can be read in such a namespace"
+                .to_owned(),
+        );
     }
 }
 
