@@ -45,6 +45,7 @@ mod signals;
 mod starts;
 mod terminal;
 mod top_level;
+mod tour;
 mod typing;
 mod untrusted_repository;
 mod upkeep;

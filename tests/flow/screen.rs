@@ -59,6 +59,16 @@ impl Terminal {
         Self::start(person, program.as_ref(), args, &[])
     }
 
+    /// Another program with more variables.
+    pub(crate) fn run_program_with(
+        person: &Person,
+        program: impl AsRef<OsStr>,
+        args: &[&str],
+        variables: &[[&str; 2]],
+    ) -> Self {
+        Self::start(person, program.as_ref(), args, variables)
+    }
+
     /// `glovebox ARGS` with more variables.
     pub(crate) fn run_with(person: &Person, args: &[&str], variables: &[[&str; 2]]) -> Self {
         Self::start(person, person.binary().as_ref(), args, variables)
