@@ -35,6 +35,7 @@ mod parked;
 mod policy;
 mod proc_files;
 mod projects;
+mod published;
 mod questions;
 mod repositories;
 mod screen;

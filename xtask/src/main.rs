@@ -11,6 +11,7 @@ mod fuzz;
 mod kernel;
 mod musl;
 mod packages;
+mod projects;
 mod step;
 mod test;
 

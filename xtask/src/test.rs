@@ -13,7 +13,7 @@
 mod program;
 
 use crate::step::{self, cargo, is_ci, is_root, say, target_dir};
-use crate::{check, clients, kernel, musl, packages};
+use crate::{check, clients, kernel, musl, packages, projects};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use program::{Program, Tally, programs};
@@ -60,6 +60,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     if !args.no_install {
         packages::install_missing()?;
         clients::install_missing();
+        projects::install_missing();
         kernel::install_missing();
         musl::install_missing();
     }
