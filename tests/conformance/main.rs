@@ -8,6 +8,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod advice;
 mod carrier;
 mod commands;
 mod endings;
@@ -123,6 +124,7 @@ suite! {
     tools::files_are_written_read_edited_and_found,
     tools::commands_are_jobs_with_sessions,
     tools::what_is_left_out_can_be_read,
+    advice::only_tools_that_are_there_are_advised,
     scripts::scripts_keep_their_variables_and_call_tools,
     tools::whatever_comes_has_a_bounded_clear_outcome,
     tools::calls_wait_for_each_other_only_where_they_must,

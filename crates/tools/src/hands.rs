@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::catalog::{Definition, find};
 use crate::commands::Commands;
+use crate::hint::tool_names;
 use crate::ledger::Ledger;
 use crate::policy::{Ask, Asked, CallId, Permit};
 use crate::schedule::Schedule;
@@ -87,6 +88,21 @@ impl Hands {
         self
     }
 
+    /// Whether this conversation has a tool.
+    pub(crate) fn has(&self, tool: &str) -> bool {
+        self.permit
+            .as_ref()
+            .is_none_or(|permit| permit.has_tool(tool))
+    }
+
+    /// The tool of this name or alias. The names that a failure lists are those of this conversation.
+    fn find(&self, name: &str) -> Result<&'static Definition, Fault> {
+        find(name).map_err(|fault| {
+            let names = tool_names(|tool| self.has(tool));
+            fault.remedy(format!("the tools are {names}"))
+        })
+    }
+
     pub(crate) const fn waits(&self) -> Waits {
         self.waits
     }
@@ -107,7 +123,7 @@ impl Hands {
     /// guest's own faults, and the loss of the sandbox. A call that was lost is never made a second
     /// time.
     pub fn call(&self, name: &str, args: Value, cancel: &AtomicBool) -> Result<Outcome, Fault> {
-        self.make(find(name)?, args, false, None, cancel)
+        self.make(self.find(name)?, args, false, None, cancel)
     }
 
     /// [`Self::call`], where `asker` is asked what a rule asks about it, and about what it calls in turn.
@@ -121,7 +137,7 @@ impl Hands {
         asker: &dyn Ask,
         cancel: &AtomicBool,
     ) -> Result<Outcome, Fault> {
-        self.make(find(name)?, args, false, Some(asker), cancel)
+        self.make(self.find(name)?, args, false, Some(asker), cancel)
     }
 
     /// [`Self::call`] for a script: permitted as any other call, by somebody who knows that it is one.
@@ -132,7 +148,7 @@ impl Hands {
         asker: Option<&dyn Ask>,
         cancel: &AtomicBool,
     ) -> Result<Outcome, Fault> {
-        let tool = find(name)?;
+        let tool = self.find(name)?;
         if !tool.is_for_scripts {
             let message = format!("{} cannot be called from a script", tool.name);
             return Err(

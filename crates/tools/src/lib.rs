@@ -20,6 +20,7 @@ mod commands;
 mod context;
 pub mod cut;
 mod hands;
+mod hint;
 mod ledger;
 mod nearest;
 mod outcome;

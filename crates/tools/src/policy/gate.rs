@@ -180,6 +180,10 @@ impl Permit for Gate {
         }
         self.admit(asked, Subject::of(asked.tool, asked.arguments))
     }
+
+    fn has_tool(&self, tool: &str) -> bool {
+        self.policy.has(tool)
+    }
 }
 
 fn refused(message: impl Into<String>, remedy: impl Into<String>) -> Fault {

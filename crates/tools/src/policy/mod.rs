@@ -60,6 +60,11 @@ pub trait Permit: Debug + Send + Sync {
     /// # Errors
     /// A refusal that says which rule applied.
     fn permit(&self, asked: &Asked<'_>) -> Result<(), Fault>;
+
+    /// Whether there is this tool at all, so that a message may advise it. A rule may still refuse a call of it.
+    fn has_tool(&self, _tool: &str) -> bool {
+        true
+    }
 }
 
 /// A toolset and rules.

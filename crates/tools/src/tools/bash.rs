@@ -6,6 +6,7 @@ use crate::Outcome;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::{Lean, OUTPUT_BYTES, Source, cut};
+use crate::hint::Hint;
 use crate::schedule::Lane;
 use glovebox_proto::{
     Background, Code, EnvVar, Exec, Exit, ExitReport, Fault, JobId, Reply, Request, Stdin,
@@ -134,9 +135,9 @@ impl Bash {
             Waited::Ended(report) | Waited::GivenUp(report) => report,
             Waited::Running => end(call, job)?,
         };
-        let rest = |_| "let it write to a file, and show parts of that".to_owned();
+        let rest = |_| Some("let it write to a file, and show parts of that".to_owned());
         let ends = Ends::read(&call.to_the_end(), job, 0)?;
-        let mut outcome = outcome(job, Some(&report), &ends, rest);
+        let mut outcome = outcome(call, job, Some(&report), &ends, rest);
         denied::tell(call, &report, &mut outcome);
         if is_late {
             let _ = write!(
@@ -288,7 +289,9 @@ impl Waited {
         };
         let ends = Ends::read(&call.to_the_end(), job, 0)?;
         call.hands.commands.note_shown(job, ends.total());
-        let mut outcome = outcome(job, report, &ends, |offset| reads_on(job, offset));
+        let mut outcome = outcome(call, job, report, &ends, |offset| {
+            reads_on(call, job, offset)
+        });
         if let Some(report) = report {
             denied::tell(call, report, &mut outcome);
         }
@@ -342,14 +345,15 @@ pub(super) fn end(call: &Call<'_>, job: JobId) -> Result<ExitReport, Fault> {
 
 /// What a command came to. `rest` says how to get at what is left out from an offset on.
 pub(super) fn outcome(
+    call: &Call<'_>,
     job: JobId,
     report: Option<&ExitReport>,
     ends: &Ends,
-    rest: impl FnOnce(u64) -> String,
+    rest: impl FnOnce(u64) -> Option<String>,
 ) -> Outcome {
     let is_failure = report.is_some_and(|report| report.exit != Exit::Code(0));
     let mut shown = show(ends, is_failure, rest);
-    shown.text.push_str(&status(job, report));
+    shown.text.push_str(&status(call, job, report));
     let mut facts = json!({
         "job": job.0,
         "running": report.is_none(),
@@ -387,13 +391,26 @@ pub(super) struct Shown {
     pub(super) left_out: u64,
 }
 
-/// The call that reads a job's output from this offset on.
-pub(super) fn reads_on(job: JobId, offset: u64) -> String {
-    format!("Job {{\"action\":\"read\",\"id\":{job},\"offset\":{offset}}} reads on there")
+/// The call that reads a job's output from this offset on, if there is a tool for it.
+pub(super) fn reads_on(call: &Call<'_>, job: JobId, offset: u64) -> Option<String> {
+    call.hint([
+        Hint::new(
+            &["Job"],
+            format!("Job {{\"action\":\"read\",\"id\":{job},\"offset\":{offset}}} reads on there"),
+        ),
+        Hint::new(
+            &["Read"],
+            format!("Read {{\"path\":\"job:{job}\"}} shows all of it"),
+        ),
+    ])
 }
 
 /// Cuts output to the room there is, and says how to read what was left out.
-pub(super) fn show(ends: &Ends, is_failure: bool, rest: impl FnOnce(u64) -> String) -> Shown {
+pub(super) fn show(
+    ends: &Ends,
+    is_failure: bool,
+    rest: impl FnOnce(u64) -> Option<String>,
+) -> Shown {
     let source = Source {
         head: &ends.head,
         gap: ends.gap,
@@ -408,10 +425,10 @@ pub(super) fn show(ends: &Ends, is_failure: bool, rest: impl FnOnce(u64) -> Stri
     if let Some(offset) = cut.first_left_out {
         let _ = writeln!(
             text,
-            "[{} of {} bytes left out; {}]",
+            "[{} of {} bytes left out{}]",
             cut.left_out,
             ends.total(),
-            rest(offset)
+            rest(offset).map_or_else(String::new, |rest| format!("; {rest}"))
         );
     }
     Shown {
@@ -421,11 +438,13 @@ pub(super) fn show(ends: &Ends, is_failure: bool, rest: impl FnOnce(u64) -> Stri
 }
 
 /// One line on where a job stands.
-pub(super) fn status(job: JobId, report: Option<&ExitReport>) -> String {
+pub(super) fn status(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> String {
     let Some(report) = report else {
-        return format!(
-            "[job {job} is still running; Job {{\"action\":\"wait\",\"id\":{job}}} waits for it]"
-        );
+        let waits = call.hint([Hint::new(
+            &["Job"],
+            format!("; Job {{\"action\":\"wait\",\"id\":{job}}} waits for it"),
+        )]);
+        return format!("[job {job} is still running{}]", waits.unwrap_or_default());
     };
     let how = match report.exit {
         Exit::Code(code) => format!("exit code {code}"),

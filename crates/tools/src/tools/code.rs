@@ -13,6 +13,7 @@ use super::log::part;
 use crate::Outcome;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
+use crate::hint::{Hint, with_hint};
 use crate::schedule::Lane;
 use cell::{Cell, Word};
 use glovebox_proto::limits::MAX_ARG_BYTES;
@@ -161,8 +162,9 @@ fn start(
 ) -> Result<JobId, Fault> {
     if words.iter().any(|word| word.len() > MAX_ARG_BYTES) {
         let message = format!("the program has more than {MAX_ARG_BYTES} bytes");
-        return Err(Fault::failed(FaultCode::TooLarge, message)
-            .remedy("write it to a file, and run that with Bash"));
+        let hint = Hint::new(&["Bash"], "write it to a file, and run that with Bash");
+        let hint = call.hint([hint]);
+        return Err(with_hint(Fault::failed(FaultCode::TooLarge, message), hint));
     }
     for interpreter in language.interpreters() {
         let argv = [*interpreter, language.flag()].into_iter();
@@ -264,7 +266,7 @@ impl Session {
             }
             followed => followed?,
         }
-        Ok(self.outcome(&cell, begin.elapsed()))
+        Ok(self.outcome(call, &cell, begin.elapsed()))
     }
 
     /// Takes output until the cell has ended, the driver has, or the time is up.
@@ -308,10 +310,10 @@ impl Session {
         Ok(Fault::failed(FaultCode::Cancelled, message))
     }
 
-    fn outcome(&self, cell: &Cell, took: Duration) -> Outcome {
+    fn outcome(&self, call: &Call<'_>, cell: &Cell, took: Duration) -> Outcome {
         let word = cell.word();
         let is_failure = matches!(word, Some(Word::Failed | Word::Lost));
-        let rest = |offset| reads_on(self.job, cell.base() + offset);
+        let rest = |offset| reads_on(call, self.job, cell.base() + offset);
         let mut shown = show(cell.ends(), is_failure, rest);
         let how = match word {
             Some(Word::Ok) => "done",

@@ -9,6 +9,7 @@ use super::{code, denied, run_js};
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, floor, readable};
+use crate::hint::{Hint, with_hint};
 use crate::schedule::Lane;
 use crate::{Outcome, View};
 use glovebox_proto::{Code, Exit, ExitReport, Fault, JobId, JobState, Reply, Request, visible};
@@ -106,7 +107,7 @@ impl Tool for Job {
                 }
                 let jobs = call.sandbox().jobs()?;
                 if jobs.iter().any(|info| info.job == job && !info.has_input) {
-                    return Err(no_input(job));
+                    return Err(no_input(call, job));
                 }
                 let bytes = input.len();
                 feed(call, job, input.into_bytes(), self.eof)?;
@@ -139,10 +140,14 @@ impl Tool for Job {
     }
 }
 
-fn no_input(job: JobId) -> Fault {
+fn no_input(call: &Call<'_>, job: JobId) -> Fault {
     let message = format!("job {job} has no open standard input: nothing was written");
-    Fault::failed(Code::InvalidArgument, message)
-        .remedy("start it again with Bash's `stdin` and `background`, or with `pty`")
+    let fault = Fault::failed(Code::InvalidArgument, message);
+    let hint = Hint::new(
+        &["Bash"],
+        "start it again with Bash's `stdin` and `background`, or with `pty`",
+    );
+    with_hint(fault, call.hint([hint]))
 }
 
 /// Where a job stands, and what it has written since this conversation last looked.
@@ -152,9 +157,9 @@ fn news(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> Result<Outc
     let total = from + ends.total();
     call.hands.commands.note_shown(job, total);
     let is_failure = report.is_some_and(|report| report.exit != Exit::Code(0));
-    let rest = |offset| reads_on(job, from + offset);
+    let rest = |offset| reads_on(call, job, from + offset);
     let mut shown = show(&ends, is_failure, rest);
-    shown.text.push_str(&status(job, report));
+    shown.text.push_str(&status(call, job, report));
     let facts = json!({
         "job": job.0,
         "running": report.is_none(),
@@ -186,9 +191,14 @@ pub(crate) fn tell_left(call: &Call<'_>, outcome: &mut Outcome) {
             JobState::Running | JobState::Background(_) => "still runs",
             JobState::Ended(_) => "has ended",
         };
+        let gives = call.hint([Hint::new(
+            &["Job"],
+            format!("; Job {{\"action\":\"wait\",\"id\":{job}}} gives its output"),
+        )]);
         let _ = write!(
             outcome.text,
-            "\n[job {job}, whose call was given up, {state}; Job {{\"action\":\"wait\",\"id\":{job}}} gives its output: {}]",
+            "\n[job {job}, whose call was given up, {state}{}: {}]",
+            gives.unwrap_or_default(),
             command(&info.argv)
         );
     }

@@ -2,6 +2,7 @@
 
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
+use crate::hint::Hint;
 use crate::{Outcome, View};
 use glovebox_proto::{Fault, FileKind, Reply, Request, visible};
 use schemars::JsonSchema;
@@ -65,9 +66,11 @@ pub(super) fn list(call: &Call<'_>, path: &str, limit: u32) -> Result<Outcome, F
         text.push_str("[the directory is empty]");
     }
     if more > 0 {
+        let glob = call.hint([Hint::new(&["Glob"], ", or use Glob")]);
         let _ = write!(
             text,
-            "[{more} more entries; ask with a larger limit, or use Glob]"
+            "[{more} more entries; ask with a larger limit{}]",
+            glob.unwrap_or_default()
         );
     }
     Ok(Outcome::ok(

@@ -8,6 +8,7 @@ mod notebook;
 use super::{list, log};
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
+use crate::hint::{Hint, with_hint};
 use crate::{Image, Outcome, View};
 use glovebox_proto::{Code, Fault, JobId, Reply, Request, log_gap, visible};
 use glovebox_sandbox::Incoming;
@@ -146,8 +147,15 @@ impl Read {
                     "{} has more than {MAX_PASSED_BYTES} bytes before the end of what is wanted",
                     visible::line_of_text(&self.path)
                 );
-                return Err(Fault::failed(Code::TooLarge, message)
-                    .remedy("use Grep, or Bash with `tail -c`, `head -c` and the like"));
+                let hint = call.hint([
+                    Hint::new(
+                        &["Grep", "Bash"],
+                        "use Grep, or Bash with `tail -c`, `head -c` and the like",
+                    ),
+                    Hint::new(&["Grep"], "use Grep"),
+                    Hint::new(&["Bash"], "use Bash with `tail -c`, `head -c` and the like"),
+                ]);
+                return Err(with_hint(Fault::failed(Code::TooLarge, message), hint));
             }
         };
         if page.is_whole() && size == Some(passed) {
@@ -184,7 +192,11 @@ impl Read {
         let path = visible::line_of_text(&self.path);
         let mut text = format!("[{path} is not text: {what}, {size} bytes]");
         if start.starts_with(b"%PDF-") {
-            text.push_str("\n[`pdftotext FILE -` in Bash shows its text, if the sandbox has it]");
+            let hint = Hint::new(
+                &["Bash"],
+                "\n[`pdftotext FILE -` in Bash shows its text, if the sandbox has it]",
+            );
+            text.push_str(&call.hint([hint]).unwrap_or_default());
         }
         let facts = json!({ "path": self.path, "kind": what, "bytes": size });
         Ok(Outcome::ok(text, facts))
@@ -265,6 +277,15 @@ impl Read {
     }
 }
 
+/// How to look for a file.
+fn finds(call: &Call<'_>) -> Option<String> {
+    call.hint([
+        Hint::new(&["Glob", "List"], "find it with Glob or List"),
+        Hint::new(&["Glob"], "find it with Glob"),
+        Hint::new(&["List"], "find it with List"),
+    ])
+}
+
 /// Adds names that look like the one that is not there.
 fn suggest(call: &Call<'_>, path: &str, fault: Fault) -> Fault {
     let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
@@ -274,7 +295,7 @@ fn suggest(call: &Call<'_>, path: &str, fault: Fault) -> Fault {
         max_entries: 1000,
     });
     let Ok(Reply::List { entries, .. }) = listed else {
-        return fault.remedy("find it with Glob or List");
+        return with_hint(fault, finds(call));
     };
     let wanted = name.to_lowercase();
     let mut near: Vec<(usize, String)> = entries
@@ -286,7 +307,7 @@ fn suggest(call: &Call<'_>, path: &str, fault: Fault) -> Fault {
     near.sort();
     near.truncate(MAX_SUGGESTIONS);
     if near.is_empty() {
-        return fault.remedy("find it with Glob or List");
+        return with_hint(fault, finds(call));
     }
     let names: Vec<_> = near
         .into_iter()

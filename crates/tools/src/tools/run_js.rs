@@ -100,7 +100,7 @@ impl Tool for RunJs {
 /// What a script came to.
 fn outcome(told: &Told, session: &Session, name: &str, wall_ms: u64) -> Outcome {
     let is_error = told.ending != Some(Ending::Done);
-    let rest = |_| "print less of it at a time".to_owned();
+    let rest = |_| Some("print less of it at a time".to_owned());
     let mut shown = show(&told.output, is_error, rest);
     if let Some(error) = &told.error {
         shown.text.push_str(&describe(error));

@@ -146,6 +146,10 @@ impl Permit for AskedGate {
         user.approve_call(asked.tool, asked.arguments, ", called by the script,")
             .permit()
     }
+
+    fn has_tool(&self, tool: &str) -> bool {
+        self.gate.has_tool(tool)
+    }
 }
 
 impl Ask for AtTerminal {

@@ -3,6 +3,7 @@
 //! command can put another program in its place.
 
 use crate::call::{Call, given_up};
+use crate::hint::{Hint, with_hint};
 use glovebox_proto::{
     Background, Class, Code, Exec, Fault, JobId, JobInfo, JobState, LogCaps, Stdin, WriteMode,
 };
@@ -49,8 +50,12 @@ impl Session {
         }
         if jobs.iter().filter(ours).count() >= MAX_SESSIONS {
             let message = format!("there are {MAX_SESSIONS} JavaScript sessions already");
-            return Err(Fault::failed(Code::Busy, message)
-                .remedy("use one of them, or end one with Job (`list`, then `kill`)"));
+            let hint = Hint::new(
+                &["Job"],
+                "use one of them, or end one with Job (`list`, then `kill`)",
+            );
+            let hint = call.hint([hint, Hint::new(&[], "use one of them")]);
+            return Err(with_hint(Fault::failed(Code::Busy, message), hint));
         }
         Ok(Self {
             job: start(call, name)?,
@@ -82,28 +87,28 @@ fn start(call: &Call<'_>, name: &str) -> Result<JobId, Fault> {
     };
     match call.sandbox().start_job(exec.clone()) {
         Err(fault) if fault.code == Code::NotFound => {}
-        started => return started.map_err(cannot_start),
+        started => return started.map_err(|fault| cannot_start(call, fault)),
     }
     if call.is_given_up() {
         return Err(given_up());
     }
     call.write(&program, WriteMode::Program, 0, SCRIPTS_BYTES)
         .and_then(|_| call.sandbox().start_job(exec))
-        .map_err(cannot_start)
+        .map_err(|fault| cannot_start(call, fault))
 }
 
-fn cannot_start(fault: Fault) -> Fault {
+fn cannot_start(call: &Call<'_>, fault: Fault) -> Fault {
     if fault.class == Class::Lost || fault.code == Code::Cancelled {
         return fault;
     }
     let why = fault.message;
-    Fault::failed(
-        Code::Unsupported,
-        format!("the program that runs scripts cannot be started in this sandbox: {why}"),
-    )
-    .remedy(
-        fault
-            .remedy
-            .unwrap_or_else(|| "use Code or Bash instead".to_owned()),
-    )
+    let hint = fault.remedy.or_else(|| {
+        call.hint([
+            Hint::new(&["Code", "Bash"], "use Code or Bash instead"),
+            Hint::new(&["Bash"], "use Bash instead"),
+            Hint::new(&["Code"], "use Code instead"),
+        ])
+    });
+    let message = format!("the program that runs scripts cannot be started in this sandbox: {why}");
+    with_hint(Fault::failed(Code::Unsupported, message), hint)
 }
