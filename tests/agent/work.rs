@@ -514,3 +514,41 @@ fn init_writes_a_file_that_fits_and_is_read() {
         .expect_code(0);
     assert!(ran.err().contains("sandbox agent-"), "{ran}");
 }
+
+#[test]
+fn a_running_command_is_seen_while_it_runs() {
+    let person = Person::myself();
+    let command =
+        r#"{"command":"printf 'early \\033[2J\\n'; sleep 2; seq 100000; sleep 1; echo late"}"#;
+    let server = ModelServer::start([Step::call("Bash", command), Step::text("Done.")]);
+    let args = ["--sandbox", "--apply", "never", "--json"];
+    let ran = agent(&person, &server, args, "x").run().expect_code(0);
+    let out = ran.out();
+    let events: Vec<Value> = out
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let at = |kind: &str| events.iter().position(|event| event["type"] == kind);
+    let (first, end) = (at("tool_output").unwrap(), at("call_finished").unwrap());
+    assert!(first < end, "{out}");
+    assert_eq!(
+        events[first]["text"], "early \\x1b[2J\n",
+        "{}",
+        events[first]
+    );
+    assert_eq!(events[first]["id"], events[end]["id"]);
+    let pieces: Vec<&str> = events
+        .iter()
+        .filter(|event| event["type"] == "tool_output")
+        .map(|event| event["text"].as_str().unwrap())
+        .collect();
+    assert!(
+        pieces
+            .iter()
+            .all(|text| text.len() <= 8 << 10 && text.ends_with('\n'))
+    );
+    assert!(pieces.len() < 30, "{}", pieces.len());
+    let kept = person.line("sessions export last").run().expect_code(0);
+    assert!(!kept.out().contains("tool_output"));
+    person.assert_nothing_lives();
+}

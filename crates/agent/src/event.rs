@@ -119,6 +119,13 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         server: Option<ToolServer>,
     },
+    /// Lines that a running command has written. Not kept: the end of the call tells what it came to.
+    ToolOutput {
+        /// Of the call.
+        id: String,
+        /// Whole lines; control characters are shown and not sent.
+        text: String,
+    },
     /// A tool has been called, or the call was refused.
     CallFinished {
         /// Of the call.
@@ -204,7 +211,10 @@ impl Event {
     pub const fn is_kept(&self) -> bool {
         !matches!(
             self,
-            Self::Text { .. } | Self::Reasoning { .. } | Self::CallWritten { .. }
+            Self::Text { .. }
+                | Self::Reasoning { .. }
+                | Self::CallWritten { .. }
+                | Self::ToolOutput { .. }
         )
     }
 
@@ -231,6 +241,7 @@ impl Event {
             Self::Retrying { .. } => "retrying",
             Self::Answered { .. } => "answered",
             Self::CallStarted { .. } => "call_started",
+            Self::ToolOutput { .. } => "tool_output",
             Self::CallFinished { .. } => "call_finished",
             Self::Pruned { .. } => "pruned",
             Self::Compacted { .. } => "compacted",

@@ -4,7 +4,7 @@
 use crate::Image;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, visible};
 use glovebox_tools::{CATALOG, Hands, View};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -99,6 +99,12 @@ pub trait Tools: Send + Sync {
     /// # Errors
     /// As the tool; class `lost` when there is nothing left to call.
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault>;
+
+    /// The whole lines that what is called now has written since this was asked last, for people; `None` when
+    /// there are none.
+    fn live_output(&self) -> Option<String> {
+        None
+    }
 }
 
 impl<T: Tools + ?Sized> Tools for Arc<T> {
@@ -116,6 +122,10 @@ impl<T: Tools + ?Sized> Tools for Arc<T> {
 
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
         (**self).call(name, arguments, cancel)
+    }
+
+    fn live_output(&self) -> Option<String> {
+        (**self).live_output()
     }
 }
 
@@ -176,9 +186,17 @@ impl Tools for Toolbox {
         };
         source.call(&name, arguments, cancel)
     }
+
+    fn live_output(&self) -> Option<String> {
+        self.sources.iter().find_map(Tools::live_output)
+    }
 }
 
 impl Tools for Hands {
+    fn live_output(&self) -> Option<String> {
+        Self::live_output(self).map(|bytes| visible::lines(&bytes))
+    }
+
     fn definitions(&self) -> Vec<ToolDefinition> {
         CATALOG
             .iter()

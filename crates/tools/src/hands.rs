@@ -5,6 +5,7 @@ use crate::catalog::{Definition, find};
 use crate::commands::Commands;
 use crate::hint::tool_names;
 use crate::ledger::Ledger;
+use crate::live::{self, Live};
 use crate::policy::{Ask, Asked, CallId, Permit};
 use crate::schedule::Schedule;
 use crate::tools::job;
@@ -27,6 +28,7 @@ pub struct Hands {
     waits: Waits,
     pub(crate) ledger: Ledger,
     pub(crate) commands: Commands,
+    pub(crate) live: Live,
 }
 
 impl Hands {
@@ -42,6 +44,7 @@ impl Hands {
             waits: Waits::PATIENT,
             ledger: Ledger::default(),
             commands: Commands::default(),
+            live: Live::default(),
         }
     }
 
@@ -57,6 +60,7 @@ impl Hands {
             waits: self.waits,
             ledger: Ledger::default(),
             commands: Commands::default(),
+            live: Live::default(),
         }
     }
 
@@ -190,6 +194,12 @@ impl Hands {
             outcome.facts.insert("call".to_owned(), id.as_str().into());
         }
         Ok(outcome)
+    }
+
+    /// The whole lines that the command a call waits for has written since this was asked last; `None` when there
+    /// are none. They are as the command wrote them.
+    pub fn live_output(&self) -> Option<Vec<u8>> {
+        live::look(&Call::new(self, &live::NEVER))
     }
 
     /// The sandbox they work on.

@@ -22,6 +22,7 @@ pub mod cut;
 mod hands;
 mod hint;
 mod ledger;
+mod live;
 mod nearest;
 mod outcome;
 pub mod policy;

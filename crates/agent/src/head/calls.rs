@@ -16,6 +16,9 @@ const MAX_PARALLEL: usize = 8;
 /// How often a deadline is looked at while tools work.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
+/// What a call came to, and how long it took.
+type Finished = (Result<ToolOutput, Fault>, Duration);
+
 /// What the user says to a call that changes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Approval {
@@ -106,7 +109,7 @@ impl Head<'_> {
             }
             let done = match refused {
                 Some(fault) => vec![(Err(fault), Duration::ZERO)],
-                None => self.call_group(group, deadline),
+                None => self.call_group(group, deadline, observe)?,
             };
             let mut lost = None;
             for (call, (outcome, wall)) in group.iter().zip(done) {
@@ -162,15 +165,16 @@ impl Head<'_> {
         &self,
         group: &[Call],
         deadline: Option<Instant>,
-    ) -> Vec<(Result<ToolOutput, Fault>, Duration)> {
+        observe: &mut dyn Observe,
+    ) -> Result<Vec<Finished>, Fault> {
+        let mut watched = Ok(());
         let (tools, cancel) = (self.tools, self.stop.flag());
         let one = |call: &Call| {
             let began = Instant::now();
             (call_one(tools, call, cancel), began.elapsed())
         };
         let (send, receive) = channel();
-        let mut done: Vec<Option<(Result<ToolOutput, Fault>, Duration)>> =
-            group.iter().map(|_| None).collect();
+        let mut done: Vec<Option<Finished>> = group.iter().map(|_| None).collect();
         std::thread::scope(|scope| {
             for (index, call) in group.iter().enumerate() {
                 let send = send.clone();
@@ -192,6 +196,15 @@ impl Head<'_> {
                         if deadline.is_some_and(|at| Instant::now() >= at) {
                             self.stop.flag().store(true, Ordering::SeqCst);
                         }
+                        // Only calls that are made alone run commands.
+                        if let ([call], Ok(())) = (group, &watched)
+                            && let Some(text) = tools.live_output()
+                        {
+                            watched = observe.observe(&Event::ToolOutput {
+                                id: call.id.clone(),
+                                text: self.secrets.clean(text),
+                            });
+                        }
                     }
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
@@ -201,14 +214,16 @@ impl Head<'_> {
             // Time was up, which is not the user's wish to stop; what follows tells it apart.
             self.stop.clear();
         }
-        done.into_iter()
+        watched?;
+        Ok(done
+            .into_iter()
             .map(|outcome| {
                 outcome.unwrap_or_else(|| {
                     let fault = Fault::failed(Code::Internal, "the tool ended without an outcome");
                     (Err(fault), Duration::ZERO)
                 })
             })
-            .collect()
+            .collect())
     }
 
     /// What the model is told, and the failure if there was one.

@@ -309,7 +309,7 @@ impl Waited {
 /// [`wait`] of whoever started the job. When the call is given up, the job ends with it, or goes on where the
 /// caller is one that gives up by itself.
 pub(super) fn wait_or_end(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Waited, Fault> {
-    match wait(call, job, wait_ms) {
+    match call.hands.live.during(job, || wait(call, job, wait_ms)) {
         Ok(Some(report)) => Ok(Waited::Ended(report)),
         Ok(None) => Ok(Waited::Running),
         Err(fault) if fault.code == Code::Cancelled => {

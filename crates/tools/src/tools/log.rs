@@ -28,25 +28,25 @@ pub(super) fn job_of(path: &str) -> Result<Option<JobId>, Fault> {
 
 /// Bytes of a log that follow each other.
 #[derive(Debug)]
-pub(super) struct Part {
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Part {
+    pub(crate) bytes: Vec<u8>,
     /// Offset of the first byte; later than asked for when those in between are not kept.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// Bytes written so far.
-    pub(super) total: u64,
+    pub(crate) total: u64,
     /// The job has ended and this is its last part.
-    pub(super) is_end: bool,
+    pub(crate) is_end: bool,
 }
 
 impl Part {
     /// Offset after the last byte.
-    pub(super) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 }
 
 /// At most `max_bytes` from `offset` on; waits up to `wait_ms` for the first of them.
-pub(super) fn part(
+pub(crate) fn part(
     call: &Call<'_>,
     job: JobId,
     offset: u64,

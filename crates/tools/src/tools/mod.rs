@@ -8,7 +8,7 @@ pub(crate) mod glob;
 pub(crate) mod grep;
 pub(crate) mod job;
 pub(crate) mod list;
-mod log;
+pub(crate) mod log;
 pub(crate) mod read;
 mod rooted;
 pub(crate) mod run_js;

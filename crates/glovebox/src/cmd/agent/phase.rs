@@ -57,6 +57,10 @@ impl<T: Tools> Tools for Narrowed<T> {
         self.tools.own_name(name)
     }
 
+    fn live_output(&self) -> Option<String> {
+        self.tools.live_output()
+    }
+
     fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
         // Aliases lead to the same tool, so the tool is asked and not its name. Whether the toolset has
         // it is decided where all calls are permitted.

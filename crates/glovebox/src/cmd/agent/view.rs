@@ -15,6 +15,8 @@ use std::io::{self, IsTerminal, Write as _};
 const PREVIEW_LINES: usize = 4;
 /// Characters of a line that are shown.
 const PREVIEW_CHARS: usize = 160;
+/// Lines of a running command that are shown at once.
+const LIVE_LINES: usize = 8;
 /// Lines of a diff that are shown.
 const DIFF_LINES: usize = 40;
 
@@ -128,6 +130,7 @@ impl<'a> View<'a> {
                 );
                 self.line(&line);
             }
+            Event::ToolOutput { text, .. } if io::stderr().is_terminal() => self.show_live(text),
             Event::CallFinished {
                 text,
                 is_error,
@@ -227,6 +230,20 @@ impl<'a> View<'a> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The last lines of what a running command wrote since the last time.
+    fn show_live(&mut self, text: &str) {
+        let lines: Vec<&str> = text.lines().collect();
+        let more = lines.len().saturating_sub(LIVE_LINES);
+        if more > 0 {
+            let line = self.paint("2", &format!("  . ... {more} more lines"));
+            self.line(&line);
+        }
+        for line in &lines[more..] {
+            let line = self.paint("2", &format!("  . {}", cut(line)));
+            self.line(&line);
+        }
     }
 
     fn end_line(&mut self) {
