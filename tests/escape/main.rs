@@ -25,6 +25,7 @@ mod devices;
 mod environment;
 mod exhaustion;
 mod files;
+mod groups;
 mod kernel;
 mod layers;
 mod lifecycle;

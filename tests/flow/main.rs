@@ -50,5 +50,6 @@ mod tour;
 mod typing;
 mod untrusted_repository;
 mod upkeep;
+mod visible_limits;
 mod without_network;
 mod workspace;

@@ -29,7 +29,7 @@ const ATTEMPTS_LIMIT_S: u32 = 600;
 const GROUP_TESTS: &str = "cgroup::tests::a_real cgroup::tests::a_process cgroup::tests::a_frozen cgroup::tests::an_orphaned";
 
 /// Attempts to break out, by the module of `tests/escape` that makes them.
-const ATTEMPTS: [&str; 23] = [
+const ATTEMPTS: [&str; 24] = [
     "accounting",
     "bounds",
     "capabilities",
@@ -37,6 +37,7 @@ const ATTEMPTS: [&str; 23] = [
     "environment",
     "exhaustion",
     "files",
+    "groups",
     "kernel",
     "layers",
     "lifecycle",

@@ -124,7 +124,6 @@ pub(crate) fn wanted(
                 },
             );
             jail.env = host::base_environment(path, &jail.home);
-            jail.env.extend(processors(jail.limits.cpu_millis));
             jail.env.extend(passed.env);
             if jail.net == Net::None {
                 jail.env.extend(host::retries_without_network(host));
@@ -160,14 +159,6 @@ pub(crate) fn wanted(
         hidden,
         notes,
     })
-}
-
-/// How a limit on processors is told to programs that make one thread for each: `nproc` and all that is built
-/// with OpenMP heed this. The processors themselves are not chosen: of two sandboxes that may each use one, both
-/// could be given the same while another idles.
-fn processors(cpu_millis: Option<u32>) -> Option<(String, String)> {
-    let count = cpu_millis?.div_ceil(1000).max(1);
-    Some(("OMP_THREAD_LIMIT".to_owned(), count.to_string()))
 }
 
 fn replaced_file((path, content): &(PathBuf, Vec<u8>)) -> ReplacedFile {
@@ -364,15 +355,6 @@ pub(crate) fn deadline_ms(settings: &Settings) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::args::SandboxArgs;
-
-    #[test]
-    fn a_part_of_a_processor_is_one_for_those_who_count() {
-        let limit = |millis| processors(millis).map(|(_, count)| count);
-        assert_eq!(limit(None), None);
-        assert_eq!(limit(Some(1)).as_deref(), Some("1"));
-        assert_eq!(limit(Some(1000)).as_deref(), Some("1"));
-        assert_eq!(limit(Some(1500)).as_deref(), Some("2"));
-    }
 
     fn settings(flags: &SandboxArgs) -> Settings {
         let mut settings = Settings::default();

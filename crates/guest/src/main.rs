@@ -115,6 +115,7 @@ fn serve_in_sandbox(inside: Inside) -> Result<(), String> {
             .map(|(name, value)| (name.into_bytes(), value.into_bytes()))
             .collect(),
         default_cwd: inside.cwd,
+        processors: inside.processors,
         is_init: true,
         facts: Facts {
             landlock_abi: found.landlock_abi,
@@ -145,6 +146,7 @@ fn serve_on_standard_streams() -> Result<(), String> {
         resolver: None,
         base_env,
         default_cwd: OsString::from(cwd).into_vec(),
+        processors: None,
         is_init: rustix::process::getpid().is_init(),
         facts: Facts::default(),
     };

@@ -17,6 +17,7 @@ use crate::timers::Timers;
 use crate::transfers::{Buffers, Outcome};
 use crate::workers::Workers;
 use glovebox_jail::process::{self, Separation, Wardens};
+use glovebox_jail::processors::Processors;
 use glovebox_jail::stage0::Walls;
 use glovebox_proto::{Capability, Facts, Hello, JobId, RequestId, Role, WireError};
 use rustix::buffer::spare_capacity;
@@ -55,6 +56,8 @@ pub(crate) struct Cx {
     pub(crate) base_env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Absolute directory that relative paths and commands start from.
     pub(crate) default_cwd: Vec<u8>,
+    /// The processors that commands start on; `None` for all.
+    pub(crate) processors: Option<Processors>,
     /// Whether this is the init of a pid namespace, whose exit ends everything in it.
     pub(crate) is_init: bool,
     /// What was learnt before serving (refused calls, Landlock ABI, open descriptors).
@@ -243,13 +246,15 @@ impl Server {
         if cx.facts.open_fds.is_empty() {
             cx.facts.open_fds = crate::facts::open_fds();
         }
+        let mut wardens = Wardens::new(for_commands, cx.separation)
+            .map_err(at("prepare for commands"))?
+            .nested(is_nested);
+        wardens.set_processors(cx.processors.as_ref());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(at("make an epoll"))?;
         let server = Self {
             epoll,
             link: Link::new(link_in, link_out),
-            wardens: Wardens::new(for_commands, cx.separation)
-                .map_err(at("prepare for commands"))?
-                .nested(is_nested),
+            wardens,
             is_pair_due: cx.is_init,
             children: process::child_signal_fd().map_err(at("watch for children"))?,
             workers: Workers::new(for_workers).map_err(at("prepare for file operations"))?,

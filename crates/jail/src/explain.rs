@@ -1,6 +1,7 @@
 //! A plan in plain words, for `--explain`.
 
 use crate::bounds::BOUNDS;
+use crate::cgroup::GROUPS;
 use crate::plan::{BytePath, Extent, Idmap, MapWriter, Plan, Step, WHOLE_PROC};
 use std::fmt;
 
@@ -92,6 +93,13 @@ impl fmt::Display for Plan {
         if let Some(count) = self.seal.processes {
             writeln!(f, "  up to {count} processes and threads (RLIMIT_NPROC)")?;
         }
+        if let Some(processors) = &self.seal.processors {
+            writeln!(
+                f,
+                "  commands start on {} of the machine's processors (affinity)",
+                processors.count()
+            )?;
+        }
         writeln!(f, "environment")?;
         for (name, value) in &self.env {
             writeln!(f, "  {name}={}", value.escape_debug())?;
@@ -176,6 +184,22 @@ impl Plan {
                 Ok(())
             }
             Step::Cover { target } => writeln!(f, "  {}: covered", show(target)),
+            Step::Groups { views } => {
+                let names: Vec<&str> = views
+                    .iter()
+                    .map(|view| view.name.as_str())
+                    .filter(|name| !name.is_empty())
+                    .collect();
+                let of_version_1 = if names.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", names.join(", "))
+                };
+                writeln!(
+                    f,
+                    "  {GROUPS}: the sandbox's own control group{of_version_1}, read-only"
+                )
+            }
         }
     }
 }

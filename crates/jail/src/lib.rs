@@ -20,6 +20,7 @@ mod mount;
 pub mod plan;
 pub mod probe;
 pub mod process;
+pub mod processors;
 pub mod program;
 pub mod project_quota;
 pub mod seccomp;

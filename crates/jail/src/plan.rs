@@ -7,7 +7,9 @@
 mod builder;
 
 use crate::bounds::NESTED_NAMESPACES;
+use crate::cgroup::GroupView;
 use crate::facts::{EntryKind, HostFacts};
+use crate::processors::Processors;
 use crate::spec::{Ids, Layers, Net, ProcMode, RootFs, SANDBOX_GID, SANDBOX_UID, Spec, WORKSPACE};
 use builder::Builder;
 use serde::{Deserialize, Serialize};
@@ -226,6 +228,12 @@ pub enum Step {
         /// What is covered.
         target: BytePath,
     },
+    /// The sandbox's own control group, read-only at [`crate::cgroup::GROUPS`]. It is shown last, when the sandbox
+    /// has joined it.
+    Groups {
+        /// Its directories; one whose limit could not be set does not exist.
+        views: Vec<GroupView>,
+    },
 }
 
 /// How the way back is closed once everything is in place.
@@ -243,6 +251,8 @@ pub struct Seal {
     pub processes: Option<u64>,
     /// What commands may have of namespaces of their own, if any.
     pub nested: Option<Nested>,
+    /// The processors that commands start on, where they are fewer than there are.
+    pub processors: Option<Processors>,
 }
 
 /// Namespaces that commands make.
@@ -395,6 +405,7 @@ impl Plan {
                 file_bytes: largest_file(spec),
                 processes: None,
                 nested,
+                processors: None,
             },
             env: spec.env.clone(),
             // Joining nothing would leave a slash.
@@ -404,6 +415,16 @@ impl Plan {
                 .collect::<PathBuf>()
                 .into(),
         })
+    }
+
+    /// Shows the sandbox its own control group, unless something of the caller's stands there.
+    pub fn show_groups(&mut self, views: Vec<GroupView>) {
+        let is_taken = self.steps.iter().any(
+            |step| matches!(step, Step::Bind { target, .. } if target.as_path().starts_with("/sys")),
+        );
+        if !views.is_empty() && !is_taken {
+            self.steps.push(Step::Groups { views });
+        }
     }
 
     /// Whether the writable layers live in the staging file system, in memory.

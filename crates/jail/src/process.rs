@@ -22,6 +22,7 @@ pub use launch::{Launch, SpawnError};
 pub use member::{GuestMark, Member};
 pub use strings::{NulError, Strings};
 
+use crate::processors::{Mask, Processors};
 use crate::sys::{ids, landlock, schedule, warden};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -113,6 +114,7 @@ pub struct Wardens {
     ruleset: Option<OwnedFd>,
     separation: Separation,
     is_nested: bool,
+    processors: Option<Mask>,
     ring: OwnedFd,
     bell: Option<OwnedFd>,
 }
@@ -139,6 +141,7 @@ impl Wardens {
             ruleset,
             separation,
             is_nested: false,
+            processors: None,
             ring,
             bell: Some(bell),
         })
@@ -178,11 +181,21 @@ impl Wardens {
         }
     }
 
+    /// Starts every command from now on on these processors, or on all.
+    pub fn set_processors(&mut self, processors: Option<&Processors>) {
+        self.processors = processors.map(Processors::mask);
+        self.end_ready();
+    }
+
     /// Confines every command that starts from now on by another ruleset.
     pub fn renew(&mut self, ruleset: Option<OwnedFd>) {
         self.ruleset = ruleset;
+        self.end_ready();
+    }
+
+    fn end_ready(&mut self) {
         if let Some(warden) = self.ready.take() {
-            // It is confined by the old one. Its child goes with it, and both are waited for as ever.
+            // It was made by the old terms. Its child goes with it, and both are waited for as ever.
             let _ = rustix::process::kill_process(warden, Signal::KILL);
         }
     }
@@ -204,6 +217,7 @@ impl Wardens {
             landlock: self.ruleset.as_ref().map(AsFd::as_fd),
             separation: self.separation,
             is_nested: self.is_nested,
+            processors: self.processors,
         };
         warden::ready(stack, bell.as_fd(), terms)
             .map_err(|errno| SpawnError::new(warden::Stage::Fork, errno))

@@ -117,6 +117,9 @@ impl Recipe {
             ("var", 0o755),
             ("var/tmp", 0o1777),
             ("home", 0o755),
+            ("sys", 0o755),
+            ("sys/fs", 0o755),
+            ("sys/fs/cgroup", 0o755),
         ] {
             recipe.dirs.insert(path.into(), (mode, 0));
         }

@@ -55,17 +55,9 @@ impl Cgroup {
             return Err(Error::Cpus(cpus));
         }
         let mut group = Self::of(controllers, name, Vec::new());
-        // Memory is wanted even without a limit, for its counters.
-        let wanted = [
-            (Controller::Memory, true),
-            (Controller::Pids, limits.pids.is_some()),
-            (Controller::Cpu, limits.cpus.is_some()),
-            (Controller::Freezer, limits.can_freeze),
-        ];
         let mut refusals = Vec::new();
         for (index, hierarchy) in controllers.shared.hierarchies.iter().enumerate() {
-            let is_wanted = |c: &Controller| wanted.contains(&(*c, true));
-            if !hierarchy.serves.iter().any(is_wanted) {
+            if !limits.need(hierarchy) {
                 continue;
             }
             match hierarchy.create_child(name) {

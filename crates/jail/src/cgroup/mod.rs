@@ -16,6 +16,7 @@ mod group;
 mod hierarchy;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,6 +29,7 @@ pub use freezer::GroupFreezer;
 pub use group::Cgroup;
 use group::Dir;
 use hierarchy::{Hierarchy, Version};
+pub use view::{GROUPS, GroupView};
 
 /// The directory below our own group in which every sandbox has its own.
 pub(crate) const PARENT: &str = "glovebox";
@@ -91,6 +93,19 @@ pub struct Limits {
     /// Make sure that all processes can be stopped at once, also where that takes a hierarchy of its
     /// own (version 1). Where it takes none it is always so.
     pub can_freeze: bool,
+}
+
+impl Limits {
+    /// Whether a group with these limits has a directory in a hierarchy.
+    fn need(&self, hierarchy: &Hierarchy) -> bool {
+        hierarchy.serves.iter().any(|controller| match controller {
+            // Memory is wanted even without a limit, for its counters.
+            Controller::Memory => true,
+            Controller::Pids => self.pids.is_some(),
+            Controller::Cpu => self.cpus.is_some(),
+            Controller::Freezer => self.can_freeze,
+        })
+    }
 }
 
 /// How far a limit holds.

@@ -336,7 +336,8 @@ fn fill_root(overlay: &OwnedFd, moved: &[Child]) -> Result<(), Broken> {
     mount::attach_over_root(overlay).cannot("mount the new root")?;
     for child in moved {
         let step = format!("move {} to the new root", child.path.display());
-        let at = mount::open_target(overlay, &child.path).cannot(&step)?;
+        // What was shown first after a checkpoint was made has no place in the checkpoint's root.
+        let at = mount::make_target(overlay, &child.path, &child.mount).cannot(&step)?;
         mount::attach(&child.mount, at).cannot(&step)?;
     }
     pivot(overlay)?;

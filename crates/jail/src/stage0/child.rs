@@ -72,6 +72,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
                 walls,
                 env: plan.env,
                 cwd: plan.cwd.as_path().as_os_str().as_bytes().to_vec(),
+                processors: plan.seal.processors,
                 self_test,
             })
         }
@@ -247,6 +248,7 @@ fn assemble(
     if admission.counts_memory {
         mounts.hand_over_counters(control)?;
     }
+    mounts.show_groups(plan, control)?;
     // Before its maker loses sight of the host's /proc.
     enter_network(network, plan.own_network)?;
     // As long as this process may take a port that no command can have.

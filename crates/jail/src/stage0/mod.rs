@@ -23,6 +23,7 @@
 
 pub(crate) mod child;
 mod examination;
+mod groups;
 pub(crate) mod mountinfo;
 pub(crate) mod mounts;
 pub mod observation;
@@ -34,6 +35,7 @@ use crate::channel;
 use crate::identity::Separation;
 use crate::landlock;
 use crate::plan::{BytePath, Identity, Plan, Source};
+use crate::processors::Processors;
 use crate::program;
 use crate::sys::clone::{self, Side};
 use crate::sys::once;
@@ -175,6 +177,8 @@ pub struct Inside {
     pub env: Vec<(String, String)>,
     /// Working directory of every command, as bytes.
     pub cwd: Vec<u8>,
+    /// The processors that commands start on, where they are fewer than there are.
+    pub processors: Option<Processors>,
     /// What the self-test found; the host has it too.
     pub self_test: SelfTest,
 }

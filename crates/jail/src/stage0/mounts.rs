@@ -4,8 +4,9 @@
 //! the root, which takes about as long as the rest. The first thread attaches everything, in the order of the plan.
 
 use super::staging::{self, mkdir, touch};
-use super::{Broken, Context as _, Report};
+use super::{Broken, Context as _, Report, groups};
 use crate::bounds::TERMINALS;
+use crate::cgroup::GROUPS;
 use crate::channel;
 use crate::counters;
 use crate::mount::{self, FsOption};
@@ -174,6 +175,8 @@ impl Mounts {
             } => self.proc(*pids_only, read_only, covered),
             // Made beside.
             Step::Dev { .. } => Err(no_more_mounts()),
+            // Shown when the group has been joined.
+            Step::Groups { .. } => Ok(()),
             Step::Cover { target } => {
                 let step = format!("cover {}", target.as_path().display());
                 match mount::open_target(self.root()?, target.as_path()) {
@@ -246,6 +249,26 @@ impl Mounts {
         let fds: Vec<_> = self.shm.iter().chain(&tables).map(AsFd::as_fd).collect();
         channel::send(control, &Report::Counters, &fds)
             .map_err(|_| Broken::new("hand the counters over", Errno::PIPE))
+    }
+
+    /// Shows the sandbox its control group, which it has joined by now. Programs do without it, so what stands in
+    /// the way is reported and ends no start.
+    pub(super) fn show_groups(&self, plan: &Plan, control: &OwnedFd) -> Result<(), Broken> {
+        for step in &plan.steps {
+            let Step::Groups { views } = step else {
+                continue;
+            };
+            if let Err(broken) = groups::show(self.root()?, views) {
+                let errno = Errno::from_raw_os_error(broken.errno);
+                let note = format!(
+                    "programs do not see the limits at {GROUPS}: cannot {} ({errno})",
+                    broken.step
+                );
+                channel::send(control, &Report::Degraded(note), &[])
+                    .map_err(|_| Broken::new("report a view that is missing", Errno::PIPE))?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn pivot(self) -> Result<(), Broken> {

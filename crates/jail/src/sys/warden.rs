@@ -39,6 +39,7 @@ pub(crate) use signals::{child_signal_fd, keep_heap_small, reset_and_block, send
 pub(crate) use slot::Stack;
 
 use crate::identity::Separation;
+use crate::processors::Mask;
 use core::ffi::{CStr, c_char};
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -253,6 +254,8 @@ pub(crate) struct Confinement<'a> {
     pub(crate) separation: Separation,
     /// It may make namespaces, so it is marked by its number of filters.
     pub(crate) is_nested: bool,
+    /// The processors that it starts on, unless those are all.
+    pub(crate) processors: Option<Mask>,
 }
 
 /// A start that did not work.
@@ -283,6 +286,7 @@ pub(crate) fn ready(
         landlock: confinement.landlock.map_or(-1, |fd| fd.as_raw_fd()),
         separation: confinement.separation,
         is_nested: confinement.is_nested,
+        processors: confinement.processors,
     };
     let slot = stack.slot();
     // Not passed to the kernel for the warden itself (no *_SETTID flag), only to fill the arguments.

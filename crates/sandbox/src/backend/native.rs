@@ -26,6 +26,7 @@ use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::plan::{Place, Plan, PlanError};
 use glovebox_jail::probe::is_inside_sandbox;
+use glovebox_jail::processors::Processors;
 use glovebox_jail::skeleton::{self, Recipe};
 use glovebox_jail::spec::{Layers, Net, RootFs, Spec};
 use glovebox_proto::{Code, Fault};
@@ -102,10 +103,7 @@ pub(super) fn explain(spec: &Spec) -> Result<String, Fault> {
         frozen: Vec::new(),
     };
     let mut plan = Plan::new(&spec, &facts, &place).map_err(plan_fault)?;
-    plan.seal.processes = spec
-        .limits
-        .pids
-        .map(|count| u64::from(count) + GUEST_THREADS);
+    complete(&mut plan, &spec, &state_dir.join("sandboxes/NAME"));
     Ok(plan.to_string())
 }
 
@@ -152,11 +150,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         frozen: cx.frozen.clone(),
     };
     let mut plan = Plan::new(&spec, &facts, &place).map_err(plan_fault)?;
-    // A second counter of processes, held by the kernel for the sandbox's own user namespace.
-    plan.seal.processes = spec
-        .limits
-        .pids
-        .map(|count| u64::from(count) + GUEST_THREADS);
+    complete(&mut plan, &spec, cx.dir);
     let disk = DiskLimit::prepare(&spec, &place.layers)?;
     skeleton::make_layers(&plan, &place.layers, workspace_mode(&spec, &place))
         .map_err(|error| fault::io("make the layers in", &place.layers, error))?;
@@ -241,6 +235,24 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
     Ok(Carried::new(reader, launched.link, Box::new(owner)))
 }
 
+/// Adds to a plan what follows from the limits and this machine. `dir` is the sandbox's own directory.
+fn complete(plan: &mut Plan, spec: &Spec, dir: &Path) {
+    // A second counter of processes, held by the kernel for the sandbox's own user namespace.
+    plan.seal.processes = spec
+        .limits
+        .pids
+        .map(|count| u64::from(count) + GUEST_THREADS);
+    let digest = blake3::hash(dir.as_os_str().as_encoded_bytes());
+    let seed = u64::from_le_bytes(*digest.as_bytes().first_chunk().unwrap_or(&[0; 8]));
+    plan.seal.processors = spec
+        .limits
+        .cpu_millis
+        .and_then(|millis| Processors::of_this_thread().choose(millis, seed));
+    if let Some(limits) = group_limits(spec) {
+        plan.show_groups(controllers().views(&cgroup_name(dir), &limits));
+    }
+}
+
 /// What a new writable layer of the workspace looks like: the top one below it.
 fn workspace_mode(spec: &Spec, place: &Place) -> u32 {
     let newest = place
@@ -253,7 +265,8 @@ fn workspace_mode(spec: &Spec, place: &Place) -> u32 {
         .map_or(0o755, |meta| meta.permissions().mode())
 }
 
-fn make_cgroup(spec: &Spec, dir: &Path) -> Result<Cgroup, String> {
+/// What the control group of a sandbox limits; `None` where it needs no group.
+fn group_limits(spec: &Spec) -> Option<cgroup::Limits> {
     let limits = cgroup::Limits {
         memory_bytes: spec.limits.memory_bytes,
         cpus: spec
@@ -267,9 +280,11 @@ fn make_cgroup(spec: &Spec, dir: &Path) -> Result<Cgroup, String> {
         // The first process's end is everybody's end, so a group is of use to end them all, and not needed.
         can_freeze: false,
     };
-    if limits == cgroup::Limits::default() {
-        return Err("no limit needs one".to_owned());
-    }
+    (limits != cgroup::Limits::default()).then_some(limits)
+}
+
+fn make_cgroup(spec: &Spec, dir: &Path) -> Result<Cgroup, String> {
+    let limits = group_limits(spec).ok_or("no limit needs one")?;
     Cgroup::create(controllers(), &cgroup_name(dir), &limits).map_err(|error| error.to_string())
 }
 

@@ -102,6 +102,13 @@ fn confine(terms: &Terms, warden: i32) -> Result<(), Failure> {
     // SAFETY: setsid(2) takes nothing.
     unsafe { call(Stage::Stdio, libc::SYS_setsid, [0; 5])? };
     tie_to(warden)?;
+    if let Some(mask) = &terms.processors {
+        let affinity = [0, size_of_val(mask), mask.as_ptr() as Word, 0, 0];
+        // Before the filter that may refuse it. It tells programs how many processors fit and holds no limit, so a
+        // set of processors that the machine has no more leaves all of them.
+        // SAFETY: this process alone, and a live mask of the length given, which the kernel only reads.
+        let _ = unsafe { raw::syscall(libc::SYS_sched_setaffinity, affinity) };
+    }
     let no_new_privs = [libc::PR_SET_NO_NEW_PRIVS as Word, 1, 0, 0, 0];
     if terms.landlock >= 0 {
         let ruleset = [terms.landlock as Word, 0, 0, 0, 0];

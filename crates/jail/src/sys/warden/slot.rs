@@ -2,6 +2,7 @@
 
 use super::LimitEntry;
 use crate::identity::Separation;
+use crate::processors::Mask;
 use core::cell::UnsafeCell;
 use core::ffi::c_char;
 use core::ptr::NonNull;
@@ -45,6 +46,8 @@ pub(super) struct Terms {
     pub(super) separation: Separation,
     /// The command gets two filters more than the guest has.
     pub(super) is_nested: bool,
+    /// The processors the command starts on, unless that is all.
+    pub(super) processors: Option<Mask>,
 }
 
 /// An [`super::Order`] without lifetimes, readable from the other processes.

@@ -1,13 +1,14 @@
 //! What the first process of a sandbox saw, compared with what was planned. Every difference is a sentence,
 //! and any one of them ends the start: a report never names a wall that was not seen.
 
+use glovebox_jail::cgroup::GROUPS;
 use glovebox_jail::plan::{MapWriter, Plan, Step};
 use glovebox_jail::spec::{GUEST_UID, Net, Spec};
 use glovebox_jail::stage0::SelfTest;
 use glovebox_jail::stage0::observation::{self, MountEntry, NamespaceId, Observation};
 use rustix::io::Errno;
 use rustix::process::Resource;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The namespaces of this process, to be compared with those of the sandbox. `Err` says what is wrong without.
 pub(super) fn own_namespaces() -> Result<Vec<NamespaceId>, String> {
@@ -155,7 +156,7 @@ fn compare_mounts(plan: &Plan, mounts: &[MountEntry], wrong: &mut Vec<String>) {
             .iter()
             .filter(|wanted| {
                 target == wanted.target
-                    || (wanted.is_recursive && target.starts_with(wanted.target))
+                    || (wanted.is_recursive && target.starts_with(&wanted.target))
             })
             .max_by_key(|wanted| wanted.target.components().count());
         let shown = target.display();
@@ -183,8 +184,8 @@ const WHOLE_PROC_COVER: &str = "/dev/.proc";
 const WHOLE_PROC_MOUNT: &str = "/dev/.proc/proc";
 
 /// One mount of a plan.
-struct PlannedMount<'a> {
-    target: &'a Path,
+struct PlannedMount {
+    target: PathBuf,
     /// Type of the file system, where it is ours.
     kind: Option<&'static str>,
     /// It must be there. What is made read-only or covered may not exist on a machine.
@@ -194,9 +195,9 @@ struct PlannedMount<'a> {
     is_recursive: bool,
 }
 
-fn planned_mounts(plan: &Plan) -> Vec<PlannedMount<'_>> {
-    let mount = |target| PlannedMount {
-        target,
+fn planned_mounts(plan: &Plan) -> Vec<PlannedMount> {
+    let mount = |target: &Path| PlannedMount {
+        target: target.to_owned(),
         kind: None,
         is_required: true,
         is_read_only: false,
@@ -257,6 +258,21 @@ fn planned_mounts(plan: &Plan) -> Vec<PlannedMount<'_>> {
                         ..mount(Path::new(WHOLE_PROC_COVER))
                     });
                 }
+            }
+            // Those of its directories that the kernel had no limit for are not there.
+            Step::Groups { views } => {
+                let group = |target: &Path| PlannedMount {
+                    is_required: false,
+                    is_read_only: true,
+                    ..mount(target)
+                };
+                planned.push(group(Path::new(GROUPS)));
+                planned.extend(
+                    views
+                        .iter()
+                        .filter(|view| !view.name.is_empty())
+                        .map(|view| group(&Path::new(GROUPS).join(&view.name))),
+                );
             }
             Step::Cover { target } => planned.push(PlannedMount {
                 is_required: false,
