@@ -202,7 +202,7 @@ impl Tools for Hands {
             .iter()
             .map(|tool| ToolDefinition {
                 name: tool.name.to_owned(),
-                description: tool.description.to_owned(),
+                description: tool.described(|name| self.has(name)),
                 schema: tool.schema(),
                 is_read_only: tool.is_read_only,
                 server: None,

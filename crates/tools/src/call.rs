@@ -96,7 +96,9 @@ impl<'a> Call<'a> {
             }
             if Instant::now() >= until {
                 let fault = Fault::failed(Code::TimedOut, "the sandbox did not answer in time");
-                return Err(fault.remedy("look whether it still lives with `glovebox list`"));
+                return Err(fault.remedy(
+                    "try again; the user sees whether it still lives with `glovebox list`",
+                ));
             }
         }
     }

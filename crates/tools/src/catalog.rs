@@ -21,8 +21,10 @@ pub struct Definition {
     pub name: &'static str,
     /// Other names under which it is called.
     pub aliases: &'static [&'static str],
-    /// What it is for, for models and people.
+    /// What it is for, for models and people; names no other tool.
     pub description: &'static str,
+    /// What to use beside it, for those who have that.
+    advice: &'static [Advice],
     /// Whether it leaves the sandbox as it is.
     pub is_read_only: bool,
     /// Whether it can destroy what is there.
@@ -37,7 +39,27 @@ pub struct Definition {
     ready: fn(Value) -> Result<Box<dyn Ready>, Fault>,
 }
 
+/// A sentence of a tool's description that names another tool.
+#[derive(Debug)]
+pub(crate) struct Advice {
+    /// The tool that it names.
+    pub(crate) tool: &'static str,
+    /// The sentence.
+    pub(crate) sentence: &'static str,
+}
+
 impl Definition {
+    /// What it is for, with what to use beside it as far as `has` says that this is there. A model takes a tool
+    /// that it reads of for one it can call.
+    pub fn described(&self, has: impl Fn(&str) -> bool) -> String {
+        let mut text = self.description.to_owned();
+        for advice in self.advice.iter().filter(|advice| has(advice.tool)) {
+            text.push(' ');
+            text.push_str(advice.sentence);
+        }
+        text
+    }
+
     /// JSON schema of the arguments (draft 2020-12).
     pub fn schema(&self) -> Value {
         (self.schema)()
@@ -73,6 +95,8 @@ pub(crate) trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
     const NAME: &'static str;
     const ALIASES: &'static [&'static str];
     const DESCRIPTION: &'static str;
+    /// Sentences that name other tools.
+    const ADVICE: &'static [Advice] = &[];
     const EFFECT: Effect;
     const IS_IDEMPOTENT: bool = matches!(Self::EFFECT, Effect::Reads);
     const IS_FOR_SCRIPTS: bool = true;
@@ -126,6 +150,7 @@ const fn define<T: Tool>() -> Definition {
         name: T::NAME,
         aliases: T::ALIASES,
         description: T::DESCRIPTION,
+        advice: T::ADVICE,
         is_read_only: matches!(T::EFFECT, Effect::Reads),
         is_destructive: !matches!(T::EFFECT, Effect::Reads),
         is_idempotent: T::IS_IDEMPOTENT,
@@ -150,13 +175,36 @@ fn parse<T: Tool>(args: Value) -> Result<T, Fault> {
             Code::InvalidArgument,
             format!("the arguments of {} do not fit: {error}", T::NAME),
         )
-        .remedy(format!(
-            "see what it takes with `glovebox tools {}`",
-            T::NAME
-        ))
+        .remedy(format!("its arguments are {}", argument_names::<T>()))
     })?;
     parsed.normalize()?;
     Ok(parsed)
+}
+
+/// The names of a tool's arguments, those first that it cannot do without.
+fn argument_names<T: Tool>() -> String {
+    let schema = schema::of::<T>();
+    let required = schema["required"].as_array();
+    let is_required =
+        |name: &str| required.is_some_and(|names| names.iter().any(|one| one == name));
+    let mut names: Vec<&str> = schema["properties"]
+        .as_object()
+        .into_iter()
+        .flat_map(|properties| properties.keys())
+        .map(String::as_str)
+        .collect();
+    names.sort_by_key(|name| (!is_required(name), *name));
+    let names: Vec<String> = names
+        .into_iter()
+        .map(|name| {
+            if is_required(name) {
+                format!("`{name}` (needed)")
+            } else {
+                format!("`{name}`")
+            }
+        })
+        .collect();
+    names.join(", ")
 }
 
 /// Every tool.
@@ -205,7 +253,7 @@ pub fn definitions() -> Value {
         .map(|tool| {
             json!({
                 "name": tool.name,
-                "description": tool.description,
+                "description": tool.described(|_| true),
                 "read_only": tool.is_read_only,
                 "input_schema": tool.schema(),
             })
@@ -236,6 +284,53 @@ mod tests {
                 .remedy
                 .unwrap()
                 .contains("Bash")
+        );
+    }
+
+    #[test]
+    fn a_tool_names_another_only_to_those_who_have_it() {
+        let names: Vec<&str> = CATALOG.iter().map(|tool| tool.name).collect();
+        let words = |text: &str| -> Vec<String> {
+            text.split(|char: char| !char.is_alphanumeric())
+                .map(str::to_owned)
+                .collect()
+        };
+        for tool in &CATALOG {
+            let text = format!("{} {}", tool.described(|_| false), tool.schema());
+            let named: Vec<_> = words(&text)
+                .into_iter()
+                .filter(|word| *word != tool.name && names.contains(&word.as_str()))
+                .collect();
+            assert!(named.is_empty(), "{} names {named:?}", tool.name);
+            for advice in tool.advice {
+                assert!(names.contains(&advice.tool), "{}", advice.tool);
+                let named = words(advice.sentence);
+                assert!(
+                    named
+                        .iter()
+                        .all(|word| word == advice.tool || !names.contains(&word.as_str())),
+                    "{}",
+                    advice.sentence
+                );
+                assert!(
+                    tool.described(|name| name == advice.tool)
+                        .ends_with(advice.sentence),
+                    "{}",
+                    tool.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_answered_with_the_arguments_there_are() {
+        let fault = find("Write")
+            .unwrap()
+            .check(json!({ "file": 1 }))
+            .unwrap_err();
+        assert_eq!(
+            fault.remedy.as_deref(),
+            Some("its arguments are `content` (needed), `path` (needed), `overwrite`")
         );
     }
 

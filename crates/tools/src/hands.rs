@@ -93,7 +93,7 @@ impl Hands {
     }
 
     /// Whether this conversation has a tool.
-    pub(crate) fn has(&self, tool: &str) -> bool {
+    pub fn has(&self, tool: &str) -> bool {
         self.permit
             .as_ref()
             .is_none_or(|permit| permit.has_tool(tool))

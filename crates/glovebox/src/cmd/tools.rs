@@ -98,7 +98,7 @@ fn describe(text: &mut String, tool: &Definition, is_whole: bool) {
         "{} (also {})\n\n{}\n\nArguments:",
         tool.name,
         tool.aliases.join(", "),
-        tool.description
+        tool.described(|_| true)
     );
     let schema = tool.schema();
     let required = schema["required"].as_array().cloned().unwrap_or_default();

@@ -205,7 +205,11 @@ impl ServerHandler for Door {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self.porter.house().toolset().tools().map(tool).collect();
+        let toolset = self.porter.house().toolset();
+        let tools = toolset
+            .tools()
+            .map(|definition| tool(definition, definition.described(|name| toolset.has(name))))
+            .collect();
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -282,7 +286,7 @@ impl ServerHandler for Door {
     }
 }
 
-fn tool(definition: &Definition) -> Tool {
+fn tool(definition: &Definition, description: String) -> Tool {
     let schema = match definition.schema() {
         Value::Object(schema) => schema,
         _ => Map::new(),
@@ -293,7 +297,7 @@ fn tool(definition: &Definition) -> Tool {
         .idempotent(definition.is_idempotent)
         // Everything stays in the sandbox; what a program reaches is the sandbox's to say.
         .open_world(definition.runs_programs);
-    Tool::new(definition.name, definition.description, Arc::new(schema)).with_annotations(hints)
+    Tool::new(definition.name, description, Arc::new(schema)).with_annotations(hints)
 }
 
 fn answer(outcome: Outcome) -> CallToolResult {

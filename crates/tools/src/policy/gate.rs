@@ -102,7 +102,7 @@ impl Gate {
             return refused(
                 format!("the toolset `{toolset}` does not have the tool {tool}"),
                 format!(
-                    "use another tool, or have the work done with another toolset (`glovebox tools --json` shows them, `glovebox why {call}` explains)"
+                    "use another tool; the user can choose another toolset (`glovebox tools --json` shows them, `glovebox why {call}` explains)"
                 ),
             );
         }
@@ -111,7 +111,9 @@ impl Gate {
                 "{tool} is refused by the rule `{}` ({})",
                 verdict.rule, verdict.source
             ),
-            format!("do it another way, or have the rule changed; `glovebox why {call}` explains"),
+            format!(
+                "do it another way; the user can change the rule (`glovebox why {call}` explains)"
+            ),
         )
     }
 
@@ -133,7 +135,7 @@ impl Gate {
                     verdict.rule, verdict.source
                 ),
                 format!(
-                    "do it another way, or have an allow rule written for it; `glovebox why {call}` explains"
+                    "do it another way; the user can write an allow rule for it (`glovebox why {call}` explains)"
                 ),
             );
             (Some("nobody to ask".to_owned()), Err(fault))

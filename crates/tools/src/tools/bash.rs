@@ -4,7 +4,7 @@ use super::denied;
 use super::log::Ends;
 use crate::Outcome;
 use crate::call::{Call, unexpected};
-use crate::catalog::{Effect, Tool};
+use crate::catalog::{Advice, Effect, Tool};
 use crate::cut::{Lean, OUTPUT_BYTES, Source, cut};
 use crate::hint::Hint;
 use crate::schedule::Lane;
@@ -57,7 +57,7 @@ pub(crate) struct Bash {
     #[serde(default, alias = "run_in_background")]
     background: bool,
     /// Text for its standard input; without it there is none. It ends after the text, but with
-    /// `background` or `pty` it stays open for Job.
+    /// `background` or `pty` it stays open for more.
     #[serde(default)]
     stdin: Option<String>,
     /// Name of a session: working directory, variables and functions are those that its last command
@@ -75,7 +75,11 @@ impl Tool for Bash {
     const DESCRIPTION: &'static str = "Runs a command line with bash in the sandbox. Returns its output \
         (standard output and error in the order they were written; the middle is left out when it is \
         long), its exit code and its job id. A command that is still running when the wait is over goes \
-        on as a job: use Job to read more, wait, write to it or end it.";
+        on as a job.";
+    const ADVICE: &'static [Advice] = &[Advice {
+        tool: "Job",
+        sentence: "Job reads more of what it writes, waits for it, writes to it or ends it.",
+    }];
     const EFFECT: Effect = Effect::Runs;
 
     fn lane(&self) -> Lane {

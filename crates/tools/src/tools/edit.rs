@@ -55,7 +55,8 @@ impl Tool for Edit {
     const ALIASES: &'static [&'static str] = &["file_edit", "edit_file", "str_replace"];
     const DESCRIPTION: &'static str = "Replaces text in a file. The old text must stand in exactly one \
         place unless `all` is true. White space at line ends and indentation may differ; how it was \
-        found is then said. The source of a Jupyter notebook's cell is edited as Read shows it. Returns the change as a small diff.";
+        found is then said. The source of a Jupyter notebook's cell is edited as text, not as \
+        JSON. Returns the change as a small diff.";
     const EFFECT: Effect = Effect::Writes;
 
     fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {

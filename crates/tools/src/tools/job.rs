@@ -65,7 +65,7 @@ enum Action {
 impl Tool for Job {
     const NAME: &'static str = "Job";
     const ALIASES: &'static [&'static str] = &["job", "bash_output", "kill_shell"];
-    const DESCRIPTION: &'static str = "Works with commands that Bash started: lists them, waits for their \
+    const DESCRIPTION: &'static str = "Works with commands that run as jobs: lists them, waits for their \
         end and returns what they have written since, reads their output from an offset, writes to their \
         standard input, signals or ends them.";
     const EFFECT: Effect = Effect::Runs;

@@ -1,7 +1,7 @@
 //! Write: a whole file.
 
 use crate::call::{Call, unexpected};
-use crate::catalog::{Effect, Tool};
+use crate::catalog::{Advice, Effect, Tool};
 use crate::{Change, Outcome, View};
 use glovebox_proto::limits::MAX_OLD_BYTES;
 use glovebox_proto::{Code, Fault, Known, Old, Reply, WriteMode, visible};
@@ -29,7 +29,11 @@ impl Tool for Write {
     const ALIASES: &'static [&'static str] = &["file_write", "write_file", "create_file"];
     const DESCRIPTION: &'static str = "Writes a whole file, new or in place of an old one, in one step: \
         others see the old content or the new. An existing file must have been read in full as it is \
-        now, or `overwrite` be true. For changes in a file use Edit.";
+        now, or `overwrite` be true.";
+    const ADVICE: &'static [Advice] = &[Advice {
+        tool: "Edit",
+        sentence: "For changes in a file use Edit.",
+    }];
     const EFFECT: Effect = Effect::Writes;
     const IS_IDEMPOTENT: bool = true;
 

@@ -24,7 +24,7 @@ impl Tool for Sandboxes {
     const NAME: &'static str = "Sandboxes";
     const ALIASES: &'static [&'static str] = &["sandbox_list"];
     const DESCRIPTION: &'static str =
-        "Lists the sandboxes that this session has made with Spawn, and how they are.";
+        "Lists the sandboxes that this session has made, and how they are.";
     const EFFECT: Effect = Effect::Reads;
     const IS_FOR_SCRIPTS: bool = false;
 

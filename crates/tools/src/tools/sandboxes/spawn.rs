@@ -4,7 +4,7 @@ use super::children;
 use super::narrow::narrow;
 use crate::Outcome;
 use crate::call::Call;
-use crate::catalog::{Effect, Tool};
+use crate::catalog::{Advice, Effect, Tool};
 use glovebox_proto::Fault;
 use glovebox_sandbox::jail::spec::Net;
 use schemars::JsonSchema;
@@ -64,7 +64,11 @@ impl Tool for Spawn {
     const ALIASES: &'static [&'static str] = &["sandbox_spawn"];
     const DESCRIPTION: &'static str = "Makes another sandbox beside this session's own, with its own files and \
         processes, to try something out in. It begins with the project as it was, without this session's \
-        changes, and can do nothing this session cannot. Use SandboxExec to run commands in it.";
+        changes, and can do nothing this session cannot.";
+    const ADVICE: &'static [Advice] = &[Advice {
+        tool: "SandboxExec",
+        sentence: "Use SandboxExec to run commands in it.",
+    }];
     const EFFECT: Effect = Effect::Runs;
     const IS_FOR_SCRIPTS: bool = false;
 
