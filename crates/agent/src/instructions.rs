@@ -116,7 +116,7 @@ fn add(prompt: &mut String, one: &Instructions) {
     if one.left_out_bytes > 0 {
         let _ = writeln!(
             prompt,
-            "[{} bytes more of this file are left out; Read it where they matter and it is within reach]",
+            "[{} bytes more of this file are left out; they are in the file itself, where it is within reach]",
             one.left_out_bytes
         );
     }

@@ -240,10 +240,15 @@ impl House for Lodge {
             format!(" It is called {}.", guest.seat.name())
         });
         let wait = self.waits.longest().as_secs();
+        let job = if self.toolset.has("Job") {
+            ": Job waits for it and reads what it writes"
+        } else {
+            ""
+        };
         format!(
             "These tools work in a sandbox, not on the user's machine.{name} The user's project is in /workspace, \
              where relative paths and commands begin. {writing} {network} A call waits at most {wait} s for a \
-             command, which then goes on as a job: Job waits for it and reads what it writes."
+             command, which then goes on as a job{job}."
         )
     }
 }

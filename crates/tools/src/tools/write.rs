@@ -53,7 +53,7 @@ impl Tool for Write {
         let old = match call.written(writing) {
             Ok(Reply::WrittenOver { old, .. }) => old,
             Ok(other) => return Err(unexpected(&other)),
-            Err(fault) if fault.code == Code::UnseenContent => return Err(self.unseen()),
+            Err(fault) if fault.code == Code::UnseenContent => return Err(self.unseen(call)),
             Err(fault) => return Err(fault),
         };
         call.hands.ledger.note(&self.path, digest);
@@ -72,7 +72,12 @@ impl Tool for Write {
 }
 
 impl Write {
-    fn unseen(&self) -> Fault {
+    fn unseen(&self, call: &Call<'_>) -> Fault {
+        let remedy = if call.hands.has("Edit") {
+            "read it first, or change a part of it with Edit, or set `overwrite` to true"
+        } else {
+            "read it first, or set `overwrite` to true"
+        };
         Fault::refused(
             Code::UnseenContent,
             format!(
@@ -80,7 +85,7 @@ impl Write {
                 visible::line_of_text(&self.path)
             ),
         )
-        .remedy("read it first, or change a part of it with Edit, or set `overwrite` to true")
+        .remedy(remedy)
     }
 }
 
