@@ -71,10 +71,15 @@ const LEFT_OUT: [(&str, &str); 8] = [
     ("lifecycle::probe_57_supervisor_death", SLOW),
 ];
 /// The same for an ordinary user alone.
-const LEFT_OUT_FOR_USERS: [(&str, &str); 1] = [(
-    "mounts::probe_60_propagation",
-    "umount(8) of the machine's own does not take back the mounts that the test makes as an ordinary user",
-)];
+const LEFT_OUT_FOR_USERS: [(&str, &str); 3] = [
+    (
+        "mounts::probe_60_propagation",
+        "umount(8) of the machine's own does not take back the mounts that the test makes as an ordinary user",
+    ),
+    ("groups::attack_own_control_group", NO_GROUPS),
+    ("groups::attack_control_groups_of_others", NO_GROUPS),
+];
+const NO_GROUPS: &str = "no control group is delegated to who logs in to the machine";
 const SLOW: &str =
     "what it wants to have happened within seconds takes longer on an emulated processor";
 const CROWD: &str = "600 busy processes on one emulated processor take minutes to begin and to end, and its limits are \
