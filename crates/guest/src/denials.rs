@@ -6,7 +6,9 @@
 
 use crate::job::Job;
 use crate::network_use::NetworkUse;
+use glovebox_jail::stage0::unescape_mount;
 use glovebox_proto::{Denial, visible};
+use std::os::unix::ffi::OsStringExt as _;
 
 /// How much of the end of the output is looked at.
 const TAIL_BYTES: usize = 8 << 10;
@@ -174,7 +176,8 @@ impl Mounts {
     fn parse(table: &[u8]) -> Self {
         let row = |line: &[u8]| {
             let mut fields = line.split(|byte| *byte == b' ');
-            let place = unescape(fields.nth(4)?);
+            let place = unescape_mount(fields.nth(4)?)?;
+            let place = place.into_os_string().into_vec();
             let options = fields.next()?;
             let of_file_system = fields.next_back()?;
             let is_read_only = [options, of_file_system].iter().any(|options| {
@@ -197,26 +200,6 @@ impl Mounts {
         let (place, is_read_only) = above.max_by_key(|(place, _)| place.len())?;
         is_read_only.then_some(place.as_slice())
     }
-}
-
-/// A field of the table: spaces, tabs, line feeds and backslashes are three octal digits there.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, after)) = rest.split_first() {
-        let code = (*first == b'\\')
-            .then(|| std::str::from_utf8(after.get(..3)?).ok())
-            .flatten()
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        if let Some(byte) = code {
-            text.push(byte);
-            rest = &after[3..];
-        } else {
-            text.push(*first);
-            rest = after;
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::hierarchy::{Hierarchy, Version, read_file, write_file};
 use super::{Controller, DetectCx, PARENT};
+use crate::stage0::unescape_mount as unescape;
 
 /// Controllers that can be limited, as opposed to the freezer, which version 2 has built in.
 pub(super) const LIMITED: [Controller; 3] = [Controller::Memory, Controller::Pids, Controller::Cpu];
@@ -292,11 +293,15 @@ pub(super) fn parse(mountinfo: &str, membership: &str) -> Vec<Mounted> {
             }
             _ => continue,
         };
-        let mount_point = PathBuf::from(unescape(point));
+        let (Some(root), Some(mount_point)) =
+            (unescape(root.as_bytes()), unescape(point.as_bytes()))
+        else {
+            continue;
+        };
         let Some(own) = own_group(membership, version, &controllers) else {
             continue;
         };
-        let own = relative_to(Path::new(own), Path::new(&unescape(root)));
+        let own = relative_to(Path::new(own), &root);
         let own = own.map_or_else(|| mount_point.clone(), |rest| mount_point.join(rest));
         // A later mount on the same point hides the earlier one; the same hierarchy elsewhere adds nothing.
         mounts.retain(|m| m.mount_point != mount_point);
@@ -339,14 +344,4 @@ fn relative_to(own: &Path, root: &Path) -> Option<PathBuf> {
     let rest = own.strip_prefix(root).ok()?;
     let plain = rest.components().all(|c| matches!(c, Component::Normal(_)));
     plain.then(|| rest.to_path_buf())
-}
-
-/// Undoes the octal escapes of space, tab, newline and backslash in `mountinfo`.
-fn unescape(field: &str) -> String {
-    ["\\040", "\\011", "\\012", "\\134"]
-        .iter()
-        .zip([" ", "\t", "\n", "\\"])
-        .fold(field.to_owned(), |text, (escape, plain)| {
-            text.replace(escape, plain)
-        })
 }

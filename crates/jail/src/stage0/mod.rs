@@ -25,6 +25,8 @@ pub(crate) mod child;
 mod examination;
 mod groups;
 pub(crate) mod mountinfo;
+
+pub use mountinfo::unescape as unescape_mount;
 pub(crate) mod mounts;
 pub mod observation;
 pub(crate) mod parent;

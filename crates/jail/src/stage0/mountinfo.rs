@@ -76,8 +76,9 @@ pub(crate) fn read_table(table: impl AsFd) -> Result<Vec<MountEntry>, Errno> {
         .collect()
 }
 
-/// Blanks and backslashes stand as three octal digits.
-pub(crate) fn unescape(text: &[u8]) -> Option<PathBuf> {
+/// A path in a line of `mountinfo`, where blanks and backslashes stand as three octal digits; `None` for what the
+/// kernel writes nowhere.
+pub fn unescape(text: &[u8]) -> Option<PathBuf> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, after)) = rest.split_first() {
