@@ -5,13 +5,14 @@
 //! take on trust.
 
 mod builder;
+mod nested;
 
-use crate::bounds::NESTED_NAMESPACES;
 use crate::cgroup::GroupView;
 use crate::facts::{EntryKind, HostFacts};
 use crate::processors::Processors;
 use crate::spec::{Ids, Layers, Net, ProcMode, RootFs, SANDBOX_GID, SANDBOX_UID, Spec, WORKSPACE};
 use builder::Builder;
+pub use nested::NestedNamespaces;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -250,42 +251,9 @@ pub struct Seal {
     /// Processes of the user id (`RLIMIT_NPROC`), where no controller counts them.
     pub processes: Option<u64>,
     /// What commands may have of namespaces of their own, if any.
-    pub nested: Option<Nested>,
+    pub nested: Option<NestedNamespaces>,
     /// The processors that commands start on, where they are fewer than there are.
     pub processors: Option<Processors>,
-}
-
-/// Namespaces that commands make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Nested {
-    /// Most of each kind.
-    pub namespaces: u64,
-    /// Most of control groups.
-    pub cgroup_namespaces: u64,
-}
-
-impl Nested {
-    fn of(spec: &Spec, facts: &HostFacts) -> Result<Option<Self>, PlanError> {
-        if !spec.is_nested {
-            return Ok(None);
-        }
-        if spec.proc != ProcMode::Masked {
-            return Err(PlanError::Invalid(
-                "`--nested` needs the whole /proc: programs that bring a sandbox of their own mount a new one, and the \
-                 kernel refuses them one that shows more than they have; leave out `--proc`, or `--nested`"
-                    .to_owned(),
-            ));
-        }
-        Ok(Some(Self {
-            namespaces: NESTED_NAMESPACES,
-            // In one of them control groups can be mounted, and file permissions decide who writes there.
-            cgroup_namespaces: if facts.has_writable_groups {
-                0
-            } else {
-                NESTED_NAMESPACES
-            },
-        }))
-    }
 }
 
 /// Directory below `/dev` with the `/proc` of [`Step::Dev`], under a cover.
@@ -300,7 +268,7 @@ impl Plan {
     /// [`PlanError`] when the spec is contradictory or the machine lacks what it needs.
     pub fn new(spec: &Spec, facts: &HostFacts, place: &Place) -> Result<Self, PlanError> {
         let identity = identity(spec, facts, place)?;
-        let nested = Nested::of(spec, facts)?;
+        let nested = NestedNamespaces::of(spec, facts)?;
         let is_mapped = identity.writer == MapWriter::Privileged;
         let mut builder = Builder {
             sources: vec![Source {

@@ -5,14 +5,14 @@
 
 use super::{Broken, Context as _};
 use crate::bounds::{BOUNDS, CGROUP_NAMESPACE_SETTING, Mechanism, NAMESPACE_SETTINGS};
-use crate::plan::Nested;
+use crate::plan::NestedNamespaces;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Settles what the sandbox's user namespace allows: no namespace below it, whatever the system-call
 /// filter lets through, or a bounded number of them, and the bounds that are settings of it. Gives the names of
 /// what this kernel or a container around us leaves no way to set.
-pub(super) fn set_user_namespace(nested: Option<Nested>) -> Result<Vec<String>, Broken> {
+pub(super) fn set_user_namespace(nested: Option<NestedNamespaces>) -> Result<Vec<String>, Broken> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // The settings belong to the namespace of the writer, so the host's own /proc serves as well as the
     // new one, which is read-only by now.
