@@ -241,20 +241,8 @@ impl Server {
         let job = JobId(self.next_job);
         self.next_job += 1;
         let report = ExitReport {
-            job,
-            exit: Exit::Signal(9),
-            timed_out: false,
-            oom: false,
-            fork_refused: false,
             wall_us: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
-            user_us: 0,
-            system_us: 0,
-            max_rss_kib: 0,
-            stdout_bytes: 0,
-            stderr_bytes: 0,
-            killed: 0,
-            left_running: 0,
-            denials: Vec::new(),
+            ..ExitReport::new(job, Exit::Signal(9))
         };
         self.answer(request, &Ok(Reply::Exited(report)));
     }

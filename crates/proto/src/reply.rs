@@ -142,6 +142,28 @@ pub struct ExitReport {
     pub denials: Vec<Denial>,
 }
 
+impl ExitReport {
+    /// That of a command of which no more is known than how it ended.
+    pub const fn new(job: JobId, exit: Exit) -> Self {
+        Self {
+            job,
+            exit,
+            timed_out: false,
+            oom: false,
+            fork_refused: false,
+            wall_us: 0,
+            user_us: 0,
+            system_us: 0,
+            max_rss_kib: 0,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            killed: 0,
+            left_running: 0,
+            denials: Vec::new(),
+        }
+    }
+}
+
 /// One line of the job list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobInfo {

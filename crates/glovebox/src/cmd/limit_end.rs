@@ -172,22 +172,7 @@ mod tests {
     use glovebox_proto::{Exit, JobId};
 
     fn report(exit: Exit) -> ExitReport {
-        ExitReport {
-            job: JobId(1),
-            exit,
-            timed_out: false,
-            oom: false,
-            fork_refused: false,
-            wall_us: 0,
-            user_us: 0,
-            system_us: 0,
-            max_rss_kib: 0,
-            stdout_bytes: 0,
-            stderr_bytes: 0,
-            killed: 0,
-            left_running: 0,
-            denials: Vec::new(),
-        }
+        ExitReport::new(JobId(1), exit)
     }
 
     fn spec(file_bytes: Option<u64>, disk_bytes: Option<u64>) -> SandboxSpec {

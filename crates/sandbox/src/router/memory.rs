@@ -37,22 +37,10 @@ mod tests {
 
     #[test]
     fn the_end_of_a_job_is_recognised_unread() {
-        let report = glovebox_proto::ExitReport {
-            job: glovebox_proto::JobId(1),
-            exit: glovebox_proto::Exit::Signal(9),
-            timed_out: false,
-            oom: false,
-            fork_refused: false,
-            wall_us: 0,
-            user_us: 0,
-            system_us: 0,
-            max_rss_kib: 0,
-            stdout_bytes: 0,
-            stderr_bytes: 0,
-            killed: 0,
-            left_running: 0,
-            denials: Vec::new(),
-        };
+        let report = glovebox_proto::ExitReport::new(
+            glovebox_proto::JobId(1),
+            glovebox_proto::Exit::Signal(9),
+        );
         let bytes = encode(&Ok::<_, Fault>(Reply::Exited(report))).unwrap();
         assert_eq!(bytes[..2], [0, 3]);
     }
