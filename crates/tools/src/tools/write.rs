@@ -2,6 +2,7 @@
 
 use crate::call::{Call, unexpected};
 use crate::catalog::{Advice, Effect, Tool};
+use crate::hint::{Hint, with_hint};
 use crate::{Change, Outcome, View};
 use glovebox_proto::limits::MAX_OLD_BYTES;
 use glovebox_proto::{Code, Fault, Known, Old, Reply, WriteMode, visible};
@@ -73,19 +74,21 @@ impl Tool for Write {
 
 impl Write {
     fn unseen(&self, call: &Call<'_>) -> Fault {
-        let remedy = if call.hands.has("Edit") {
-            "read it first, or change a part of it with Edit, or set `overwrite` to true"
-        } else {
-            "read it first, or set `overwrite` to true"
-        };
-        Fault::refused(
+        let hint = call.hint([
+            Hint::new(
+                &["Edit"],
+                "read it first, or change a part of it with Edit, or set `overwrite` to true",
+            ),
+            Hint::new(&[], "read it first, or set `overwrite` to true"),
+        ]);
+        let fault = Fault::refused(
             Code::UnseenContent,
             format!(
                 "{} exists with content that was not read in full since it last changed",
                 visible::line_of_text(&self.path)
             ),
-        )
-        .remedy(remedy)
+        );
+        with_hint(fault, hint)
     }
 }
 
