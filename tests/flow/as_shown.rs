@@ -18,6 +18,16 @@ fn refused(person: &Person, tool: &str, arguments: &Value) -> String {
     answer["error"].to_string()
 }
 
+/// The number of the first line that Grep found.
+fn first_number(found: &str) -> u64 {
+    found
+        .lines()
+        .nth(1)
+        .and_then(|line| line.trim().split(':').next())
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_else(|| panic!("no line in {found}"))
+}
+
 #[test]
 fn grep_finds_lines_in_what_a_job_wrote() {
     Person::each(|person| {
@@ -75,23 +85,13 @@ fn a_log_without_its_middle_says_so_wherever_it_is_read() {
             "Grep",
             &json!({ "pattern": "bytes are not kept any more", "path": "job:1" }),
         );
-        let number: u64 = gap
-            .lines()
-            .nth(1)
-            .and_then(|line| line.trim().split(':').next())
-            .and_then(|number| number.parse().ok())
-            .unwrap_or_else(|| panic!("no line in {gap}"));
+        let number = first_number(&gap);
         let end = text(
             person,
             "Grep",
             &json!({ "pattern": "^3000000$", "path": "job:1" }),
         );
-        let last: u64 = end
-            .lines()
-            .nth(1)
-            .and_then(|line| line.trim().split(':').next())
-            .and_then(|number| number.parse().ok())
-            .unwrap_or_else(|| panic!("no line in {end}"));
+        let last = first_number(&end);
         assert!(number < last && last < 3_000_000, "{number} {last}");
         let read = text(
             person,
