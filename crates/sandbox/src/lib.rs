@@ -11,61 +11,43 @@
 //! and prints nothing: all of that is passed in. Programs that use it must leave `SIGPIPE` ignored,
 //! as the Rust runtime does.
 
-mod amount;
-mod ancestors;
 mod backend;
-mod bond;
-mod cell;
 mod checkpoint;
-mod client;
 mod control;
-mod denials;
 mod fault;
-mod forced_end;
-mod freeze;
 mod handle;
-mod hold;
 mod image;
-mod janitor;
-mod launch;
-mod layout;
+mod lifecycle;
 mod link;
-mod name;
 mod process;
 mod registry;
 mod report;
-mod router;
-mod slot;
 mod spec;
-mod stream;
+mod state;
 mod supervisor;
-mod sweep;
-mod termination;
-mod trash;
-mod wall;
 mod watch;
-mod workspace;
 
 pub use glovebox_jail as jail;
 pub use glovebox_proto as proto;
 
-pub use amount::limit_in_words;
-pub use ancestors::check_ancestors;
 pub use backend::explain;
-pub use checkpoint::{Checkpoint, Checkpoints, Forked};
-pub use freeze::Frozen;
+pub use checkpoint::Checkpoint;
+pub use checkpoint::workspace::WorkspaceLayers;
+pub use handle::hold::Held;
+pub use handle::stream::{Incoming, Input, Stream};
 pub use handle::{Info, Output, Sandbox};
-pub use hold::Held;
 pub use image::{GUEST_HASH, GUEST_SHA256, GuestImage, SCRIPTS_BYTES, SCRIPTS_HASH};
-pub use name::{Name, NameError};
+pub use lifecycle::parking::{Parked, ParkingNews};
+pub use lifecycle::sweep::Orphan;
+pub use lifecycle::termination::Killed;
+pub use process::freeze::Frozen;
 pub use registry::{
-    Entry, Parked, ParkingNews, Registry, RegistryConfig, Room, Started, State, Supervisor,
+    Checkpoints, Entry, Forked, Registry, RegistryConfig, Room, Started, State, Supervisor,
 };
 pub use report::{Identity, LimitFact, REPORT_VERSION, Report, WallFact};
+pub use spec::amount::limit_in_words;
+pub use spec::name::{Name, NameError};
 pub use spec::{Backend, Parent, SandboxSpec};
-pub use stream::{Incoming, Input, Stream};
+pub use state::ancestors::check_ancestors;
 pub use supervisor::supervise;
-pub use sweep::Orphan;
-pub use termination::Killed;
 pub use watch::Work;
-pub use workspace::WorkspaceLayers;

@@ -7,7 +7,7 @@
 
 use crate::image::GUEST_BYTES;
 use crate::link::{set_nonblocking, until};
-use crate::name::random_hex;
+use crate::spec::name::random_hex;
 use crate::{GUEST_SHA256, fault};
 use glovebox_proto::{Code, Fault};
 use rustix::event::{PollFd, PollFlags, poll};

@@ -66,7 +66,7 @@ fn cgroup_name(dir: &Path) -> String {
 
 /// Kills the control group of the sandbox in `dir`, whose owner died.
 pub(crate) fn kill_left_group(dir: &Path) {
-    crate::forced_end::kill_group(controllers().adopt(&cgroup_name(dir)).as_ref());
+    crate::process::forced_end::kill_group(controllers().adopt(&cgroup_name(dir)).as_ref());
 }
 
 /// Removes what the owner of the sandbox in `dir` left outside of it when it died.

@@ -7,10 +7,11 @@
 
 use super::stack::{self, MAX_CHECKPOINTS, Stack, VERSION};
 use super::{Checkpoint, Layer, store, tree, upper};
-use crate::cell::{read_json, write_json};
-use crate::layout::Layout;
-use crate::name::random_hex;
-use crate::{fault, trash};
+use crate::fault;
+use crate::spec::name::random_hex;
+use crate::state::layout::Layout;
+use crate::state::sandbox_dir::{read_json, write_json};
+use crate::state::trash;
 use glovebox_jail::plan::{RANGE_BASE, RANGE_IDS, RANGE_SLOTS};
 use glovebox_proto::{Code, Fault};
 use rustix::io::Errno;

@@ -6,9 +6,10 @@
 
 use super::stack::{self, Stack};
 use super::{Layer, store, tree};
-use crate::layout::Layout;
-use crate::name::random_hex;
-use crate::{fault, trash};
+use crate::fault;
+use crate::spec::name::random_hex;
+use crate::state::layout::Layout;
+use crate::state::trash;
 use glovebox_proto::Fault;
 use std::fs;
 use std::ops::Range;

@@ -18,12 +18,10 @@
 
 pub(crate) mod change;
 pub(crate) mod flatten;
-mod registry;
 pub(crate) mod stack;
 pub(crate) mod store;
 mod tree;
-
-pub use registry::{Checkpoints, Forked};
+pub(crate) mod workspace;
 
 use crate::backend::LAYERS;
 use glovebox_jail::plan::Frozen;
@@ -87,7 +85,7 @@ pub(crate) fn number(id: &str) -> Option<u64> {
 }
 
 /// What a plan needs to know about a stack.
-pub(crate) fn frozen(layout: &crate::layout::Layout, layers: &[Layer]) -> Vec<Frozen> {
+pub(crate) fn frozen(layout: &crate::state::layout::Layout, layers: &[Layer]) -> Vec<Frozen> {
     let part = |layer: &Layer, has: bool, part| has.then(|| store::part(layout, &layer.id, part));
     layers
         .iter()

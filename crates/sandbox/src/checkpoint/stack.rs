@@ -1,8 +1,8 @@
 //! The files in a sandbox's directory that say what it stands on and what it can go back to.
 
 use super::{Checkpoint, Layer, change, number};
-use crate::cell::{read_json, write_json};
 use crate::fault;
+use crate::state::sandbox_dir::{read_json, write_json};
 use glovebox_proto::{Code, Fault};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;

@@ -5,9 +5,10 @@
 //! shared. When any sandbox's files cannot be read, nothing is removed.
 
 use super::stack;
-use crate::layout::Layout;
-use crate::name::random_hex;
-use crate::{fault, trash};
+use crate::fault;
+use crate::spec::name::random_hex;
+use crate::state::layout::Layout;
+use crate::state::trash;
 use glovebox_proto::Fault;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;

@@ -2,7 +2,7 @@
 
 use super::{Sandbox, unexpected};
 use crate::fault;
-use crate::stream::{Incoming, Stream};
+use crate::handle::stream::{Incoming, Stream};
 use glovebox_proto::{
     Channel, Code, Exec, ExitReport, Fault, JobId, JobInfo, Reply, Request, Stdin,
 };

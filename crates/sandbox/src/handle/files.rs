@@ -1,7 +1,7 @@
 //! Files of a sandbox: whole contents, and what is where.
 
 use super::{Sandbox, unexpected};
-use crate::stream::{Incoming, Stream};
+use crate::handle::stream::{Incoming, Stream};
 use glovebox_proto::limits::{MAX_DATA_BYTES, MAX_LIST_ENTRIES};
 use glovebox_proto::{Class, Code, DirEntry, Fault, Reply, Request, Stat, WriteMode};
 use serde_bytes::ByteBuf;

@@ -1,9 +1,10 @@
 //! Ways to end a sandbox that leave its files: kept, parked, stopped.
 
 use super::{FREEZE_WAIT, LOOK_AGAIN, Owned, STOP_WAIT, Sandbox, end};
-use crate::cell::{Cell, Found, Status, read_status};
 use crate::control::{self, Order};
-use crate::registry::{self, ParkingNews, State};
+use crate::lifecycle::parking::{self, ParkingNews};
+use crate::registry::State;
+use crate::state::sandbox_dir::{Cell, Found, Status, read_status};
 use glovebox_proto::{Code, Fault};
 use std::time::Instant;
 
@@ -35,8 +36,8 @@ impl Sandbox {
     /// As [`Self::keep`].
     pub fn park(self, reason: &str, changes: Option<u64>) -> Result<Vec<ParkingNews>, Fault> {
         let (layout, name) = (self.layout.clone(), self.info.name.clone());
-        self.retire(&|cell| registry::park(cell, reason, changes))?;
-        Ok(registry::drop_excess(&layout, Some(&name)))
+        self.retire(&|cell| parking::park(cell, reason, changes))?;
+        Ok(parking::drop_excess(&layout, Some(&name)))
     }
 
     fn retire(mut self, note: &dyn Fn(&Cell) -> Result<(), Fault>) -> Result<(), Fault> {
@@ -73,9 +74,7 @@ impl Sandbox {
             std::mem::forget(slot);
             return Err(fault);
         }
-        let saved = in_memory.map_or(Ok(()), |layers| {
-            registry::save_memory_layers(&cell, &layers)
-        });
+        let saved = in_memory.map_or(Ok(()), |layers| parking::save_memory_layers(&cell, &layers));
         let noted = match saved {
             Ok(()) => note(&cell),
             Err(fault) => {

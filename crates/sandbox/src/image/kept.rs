@@ -8,7 +8,7 @@
 //! there one all the same, whatever is done to the file changes its `ctime`, and it is compared again.
 
 use super::{GUEST_BYTES, GUEST_HASH};
-use crate::name::random_hex;
+use crate::spec::name::random_hex;
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, RenameFlags, Stat, StatVfsMountFlags, fstat, fstatvfs,
 };

@@ -26,7 +26,7 @@ pub(crate) use exchange::{Flow, Outbound};
 pub(crate) use handshake::{Greeted, greet, set_nonblocking};
 pub(crate) use outgoing::Outgoing;
 
-use crate::stream::Incoming;
+use crate::handle::stream::Incoming;
 use eager::{Seen, look_out};
 use exchange::Exchange;
 use glovebox_proto::limits::{MAX_DATA_BYTES, MAX_OPEN_REQUESTS};

@@ -1,7 +1,7 @@
 //! One line of the list of sandboxes, and the states a sandbox can be in.
 
-use super::Parked;
 use crate::Name;
+use crate::Parked;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 

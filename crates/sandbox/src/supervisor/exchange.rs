@@ -7,12 +7,12 @@
 
 use super::{Life, raise};
 use crate::backend::ExchangeCx;
-use crate::cell::Cell;
 use crate::checkpoint::change::{self, Pending};
 use crate::checkpoint::{self, Checkpoint, stack, store, upper};
 use crate::control::{Letter, Order};
-use crate::freeze::{self, Stopped};
-use crate::layout::Layout;
+use crate::process::freeze::{self, Stopped};
+use crate::state::layout::Layout;
+use crate::state::sandbox_dir::Cell;
 use crate::{GuestImage, fault};
 use glovebox_jail::exchange::Exchange;
 use glovebox_jail::plan::Frozen;

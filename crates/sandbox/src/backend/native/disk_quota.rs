@@ -7,7 +7,7 @@
 //! `trash` and every sweep clear its limit then.
 
 use crate::fault;
-use crate::layout::open_dir;
+use crate::state::layout::open_dir;
 use glovebox_jail::project_quota::{self, ProjectLimits, QuotaUnavailable};
 use glovebox_jail::spec::{Layers, Spec};
 use glovebox_jail::usage::MAX_ENTRIES;

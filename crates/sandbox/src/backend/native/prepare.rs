@@ -2,8 +2,8 @@
 
 use crate::fault;
 use crate::image::kept;
-use crate::layout::{Layout, open_dir};
-use crate::trash;
+use crate::state::layout::{Layout, open_dir};
+use crate::state::trash;
 use glovebox_jail::facts::HostFacts;
 use glovebox_jail::mask;
 use glovebox_jail::plan::{MASK, REPLACED};

@@ -1,9 +1,9 @@
 //! Content that is gathered: whole, in order and within what was asked for, whichever way it was read.
 
 use super::*;
+use crate::handle::stream::Incoming;
 use crate::link::Unmet;
 use crate::link::tests::{Peer, call, link, ping, soon};
-use crate::stream::Incoming;
 use glovebox_proto::limits::MAX_DATA_BYTES;
 use glovebox_proto::{Code, FrameKind, Reply, Request, SendWindow, encode_header};
 use serde_bytes::ByteBuf;

@@ -5,8 +5,8 @@
 //! thread. The last owner of the janitor waits until all is removed; what a process that dies before
 //! leaves is removed by the next sweep.
 
-use crate::layout::Layout;
-use crate::trash;
+use crate::state::layout::Layout;
+use crate::state::trash;
 use glovebox_proto::Fault;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

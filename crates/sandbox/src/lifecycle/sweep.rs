@@ -3,11 +3,14 @@
 //! The work in a named sandbox's layers is not waste: such a sandbox stays listed as `lost` until
 //! somebody starts or kills it. Everything else of a dead owner goes.
 
-use crate::cell::{Cell, Found, read_status};
-use crate::layout::{Layout, open_dir};
+use crate::lifecycle::parking::{self, ParkingNews};
+use crate::process::forced_end;
 use crate::process::{self, ProcessRef};
-use crate::registry::{self, ParkingNews, is_kept};
-use crate::{Name, backend, checkpoint, control, fault, forced_end, trash};
+use crate::registry::is_kept;
+use crate::state::layout::{Layout, open_dir};
+use crate::state::sandbox_dir::{Cell, Found, read_status};
+use crate::state::trash;
+use crate::{Name, backend, checkpoint, control, fault};
 use glovebox_jail::project_quota;
 use glovebox_proto::Fault;
 use serde::{Deserialize, Serialize};
@@ -78,8 +81,7 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
                 continue;
             }
         }
-        if is_removing
-            && registry::parked(&path).is_some_and(|parked| registry::is_expired(&parked))
+        if is_removing && parking::parked(&path).is_some_and(|parked| parking::is_expired(&parked))
         {
             // What cannot be removed now is tried again by the next sweep.
             if bury(layout, cell).is_ok() {
@@ -87,9 +89,9 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
             }
             continue;
         }
-        if registry::is_to_be_parked(&cell) {
+        if parking::is_to_be_parked(&cell) {
             let reason = "the process that owned it died";
-            if is_removing && registry::park(&cell, reason, None).is_ok() {
+            if is_removing && parking::park(&cell, reason, None).is_ok() {
                 swept.parking_news.push(ParkingNews::Found(name.clone()));
             } else {
                 // Work is not removed for want of room for a note.
@@ -144,7 +146,7 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
         backend::sweep_base(layout);
         swept
             .parking_news
-            .extend(registry::drop_excess(layout, None));
+            .extend(parking::drop_excess(layout, None));
     }
     Ok(swept)
 }

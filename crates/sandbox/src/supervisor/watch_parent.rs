@@ -3,10 +3,10 @@
 //! Its supervisor holds a handle on the process of the other's. However that one ends (killed, stopped,
 //! by its lease, with a crash), the kernel tells, and nothing has to be remembered anywhere.
 
-use crate::cell::read_status;
 use crate::control::{self, Desk, Order};
-use crate::layout::Layout;
-use crate::termination;
+use crate::lifecycle::termination;
+use crate::state::layout::Layout;
+use crate::state::sandbox_dir::read_status;
 use crate::{Parent, SandboxSpec, fault};
 use glovebox_proto::{Code, Fault};
 use rustix::event::{PollFd, PollFlags, poll};

@@ -1,13 +1,15 @@
 //! What callers do with checkpoints: of a sandbox that lives through its supervisor, of one that is
 //! kept by themselves.
 
-use super::stack::{self, Stack, VERSION};
-use super::{Checkpoint, change, flatten, store};
-use crate::cell::{Cell, Found, Status, read_spec};
+use crate::checkpoint::stack::{self, Stack, VERSION};
+use crate::checkpoint::workspace;
+use crate::checkpoint::{Checkpoint, change, flatten, store};
 use crate::control::{self, Order};
-use crate::layout::Layout;
 use crate::registry::{State, is_kept};
-use crate::{Name, Registry, SandboxSpec, fault, trash, workspace};
+use crate::state::layout::Layout;
+use crate::state::sandbox_dir::{Cell, Found, Status, read_spec};
+use crate::state::trash;
+use crate::{Name, Registry, SandboxSpec, fault};
 use glovebox_proto::{Code, Fault};
 use std::fs;
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! In: the end of a job, the sandbox's spec, and the end of the job's output. Out: records, bounded and printable.
 //! The output is a hint to a path and no more: a record is made only of a path that the spec hides.
 
-use crate::cell::read_spec;
+use crate::state::sandbox_dir::read_spec;
 use crate::{Sandbox, SandboxSpec};
 use glovebox_jail::spec::{Spec, WORKSPACE};
 use glovebox_proto::{Denial, Exit, ExitReport, MAX_DENIALS, Reply, Request, visible};

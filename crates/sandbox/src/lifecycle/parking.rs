@@ -4,11 +4,12 @@
 //! whatever works on those works on parked ones. They stay for a day; there are at most [`MAX_PARKED`] of them,
 //! with at most [`MAX_PARKED_BYTES`] together, and the oldest go first. Sweeps drop what has stayed long enough.
 
-use super::State;
 use crate::backend::{LAYERS, WORKSPACE_UPPER};
-use crate::cell::{Cell, Found, Status, read_spec, read_status};
-use crate::layout::Layout;
-use crate::{Name, checkpoint, fault, sweep};
+use crate::lifecycle::sweep;
+use crate::registry::State;
+use crate::state::layout::Layout;
+use crate::state::sandbox_dir::{Cell, Found, Status, read_spec, read_status};
+use crate::{Name, checkpoint, fault};
 use glovebox_jail::usage::{TreeUsage, measure};
 use glovebox_proto::Fault;
 use serde::{Deserialize, Serialize};
@@ -176,7 +177,7 @@ mod tests {
         };
         let spec = SandboxSpec::new(Backend::Host);
         let cell = Cell::make(layout, &name, &spec, Some(&status)).unwrap();
-        crate::cell::unlock(&cell.unwrap().lock);
+        crate::state::sandbox_dir::unlock(&cell.unwrap().lock);
         name
     }
 

@@ -12,12 +12,14 @@
 
 use crate::backend::LAYERS;
 use crate::fault;
-use crate::janitor::Janitor;
-use crate::layout::{Layout, open_dir};
-use crate::name::random_hex;
+use crate::lifecycle::parking::Parked;
 use crate::process::ProcessRef;
-use crate::registry::{Parked, State};
-use crate::{Name, SandboxSpec, checkpoint, trash};
+use crate::registry::State;
+use crate::spec::name::random_hex;
+use crate::state::cleanup::Janitor;
+use crate::state::layout::{Layout, open_dir};
+use crate::state::trash;
+use crate::{Name, SandboxSpec, checkpoint};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, openat};
 use rustix::io::Errno;

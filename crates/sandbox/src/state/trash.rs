@@ -5,8 +5,8 @@
 //! else; what a crash leaves there is removed by the next sweep.
 
 use crate::fault;
-use crate::layout::{Layout, open_dir};
-use crate::name::random_hex;
+use crate::spec::name::random_hex;
+use crate::state::layout::{Layout, open_dir};
 use glovebox_jail::project_quota;
 use glovebox_proto::Fault;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chmodat, openat, renameat, unlinkat};

@@ -5,7 +5,7 @@
 
 use crate::fault;
 use crate::handle::Sandbox;
-use crate::stream::{Incoming, Stream};
+use crate::handle::stream::{Incoming, Stream};
 use glovebox_proto::{Channel, Code, Fault, Request};
 use std::time::Duration;
 

@@ -1,6 +1,9 @@
 //! Processes of this machine that may have to be ended: named so that a recycled process id is
 //! never mistaken for the process that was meant.
 
+pub(crate) mod forced_end;
+pub(crate) mod freeze;
+
 use glovebox_jail::process::{Census, GuestMark, Member};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

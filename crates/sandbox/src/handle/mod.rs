@@ -6,22 +6,28 @@
 //! in `commands` and `files`.
 
 mod commands;
+pub(crate) mod denials;
 mod files;
+pub(crate) mod hold;
 mod keeping;
+pub(crate) mod stream;
+pub(crate) mod wall_clock;
 
 pub use commands::Output;
 
 use crate::backend::Owner;
-use crate::cell::{Cell, read_json};
+use crate::checkpoint::workspace;
 use crate::control::{self, Order};
-use crate::freeze::{Freezer, Frozen, FrozenKind};
-use crate::janitor::Janitor;
-use crate::layout::Layout;
+use crate::handle::stream::{Incoming, Stream};
+use crate::handle::wall_clock::Wall;
+use crate::lifecycle::termination;
 use crate::link::{Link, Unmet};
-use crate::slot::Slot;
-use crate::stream::{Incoming, Stream};
-use crate::wall::Wall;
-use crate::{Backend, Name, Report, WorkspaceLayers, termination, workspace};
+use crate::process::freeze::{Freezer, Frozen, FrozenKind};
+use crate::state::cleanup::Janitor;
+use crate::state::layout::Layout;
+use crate::state::sandbox_dir::{Cell, read_json};
+use crate::state::slot::Slot;
+use crate::{Backend, Name, Report, WorkspaceLayers};
 use glovebox_proto::{Class, Code, Facts, Fault, Reply, Request};
 use serde_bytes::ByteBuf;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,10 @@
 //! What is wanted of a sandbox, whatever stands behind it: declared and serialisable.
 
+pub(crate) mod amount;
+pub(crate) mod name;
+
 use crate::Name;
-use crate::amount::size;
+use crate::spec::amount::size;
 use glovebox_jail::spec::{Layers, Spec, json_path};
 use glovebox_proto::{Code, Fault, limits::MAX_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};

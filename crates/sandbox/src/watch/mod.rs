@@ -15,9 +15,9 @@ mod work;
 
 pub(crate) use roster::add;
 
-use crate::amount::size;
-use crate::forced_end;
 use crate::process::ProcessRef;
+use crate::process::forced_end;
+use crate::spec::amount::size;
 pub use work::Work;
 pub(crate) use work::work_below;
 

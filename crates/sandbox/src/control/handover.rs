@@ -4,10 +4,10 @@
 //! sandbox and of its slot: not a moment passes in which nobody holds them, whoever dies. The only
 //! answer says whether the sandbox is ready.
 
-use crate::cell::Cell;
-use crate::layout::Layout;
 use crate::link::until;
-use crate::slot::Slot;
+use crate::state::layout::Layout;
+use crate::state::sandbox_dir::Cell;
+use crate::state::slot::Slot;
 use crate::{Supervisor, fault};
 use glovebox_proto::{Code, Fault, decode, encode};
 use rustix::event::{PollFd, PollFlags, poll};

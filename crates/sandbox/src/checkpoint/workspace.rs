@@ -2,8 +2,8 @@
 //! project they came from.
 
 use crate::backend::WORKSPACE_UPPER;
-use crate::cell::read_spec;
-use crate::layout::Layout;
+use crate::state::layout::Layout;
+use crate::state::sandbox_dir::read_spec;
 use crate::{Backend, checkpoint, fault};
 use glovebox_jail::spec::{Layers, WorkspaceAccess};
 use glovebox_proto::{Code, Fault};

@@ -3,11 +3,15 @@
 //! One order per connection over a sequenced-packet socket, one answer. A sandbox that was frozen
 //! over a connection is let go when the connection ends, so a client cannot leave it frozen by dying.
 
+pub(crate) mod handover;
+
+use crate::checkpoint::workspace;
 use crate::checkpoint::{change, flatten, stack, store};
-use crate::freeze::{Changing, Freezer};
-use crate::layout::{Layout, open_dir};
+use crate::fault;
 use crate::link::set_nonblocking;
-use crate::{fault, launch, trash, workspace};
+use crate::process::freeze::{Changing, Freezer};
+use crate::state::layout::{Layout, open_dir};
+use crate::state::trash;
 use glovebox_proto::{Code, Fault, decode, encode};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -299,7 +303,7 @@ fn attend(socket: &OwnedFd, desk: &Desk) {
             Ok(layers) => {
                 send(socket, &Answer::Ok(String::new()));
                 // A client that is gone needs none.
-                let _ = launch::hand_over(socket, &[layers.as_fd()]);
+                let _ = handover::hand_over(socket, &[layers.as_fd()]);
                 return;
             }
             Err(fault) => Err(fault),
@@ -400,7 +404,7 @@ pub(crate) fn layers(dir: &Path) -> Result<OwnedFd, Fault> {
         Err(fault) => return Err(fault),
     };
     if wait_readable(&socket, Some(ORDER_WAIT))
-        && let Ok(mut fds) = launch::receive(&socket)
+        && let Ok(mut fds) = handover::receive(&socket)
         && let Some(layers) = fds.pop()
     {
         return Ok(layers);

@@ -1,34 +1,35 @@
 //! All sandboxes of one state directory, over all processes that use it.
 //!
 //! There is no daemon and no index: the directory is the registry, and locks in it are the truth
-//! (see `cell`). Create-or-get is one rename that either happens or finds the name taken. Opening
+//! (see `state::sandbox_dir`). Create-or-get is one rename that either happens or finds the name taken. Opening
 //! the registry removes what dead owners left.
 
+mod checkpoints;
+pub(crate) mod connect;
 mod describe;
 mod entry;
-mod parking;
 mod upkeep;
 
 use crate::backend::{self, Begun, CreateCx};
-use crate::cell::{Cell, Found, Status, read_spec, read_status};
+use crate::checkpoint::workspace;
+use crate::control::handover::{self, Ready};
+use crate::handle::wall_clock::Wall;
 use crate::handle::{Core, Info, Owned, Sandbox};
-use crate::janitor::Janitor;
-use crate::launch::{self, Ready};
-use crate::layout::Layout;
+use crate::lifecycle::parking::ParkingNews;
+use crate::lifecycle::sweep;
+use crate::lifecycle::termination;
 use crate::link::{Link, greet};
-use crate::slot::Slot;
-use crate::wall::Wall;
+use crate::state::cleanup::Janitor;
+use crate::state::layout::Layout;
+use crate::state::sandbox_dir::{Cell, Found, Status, read_spec, read_status};
+use crate::state::slot::Slot;
 use crate::{
-    GuestImage, Killed, Name, Orphan, SandboxSpec, WorkspaceLayers, checkpoint, client, control,
-    fault, sweep, termination, workspace,
+    GuestImage, Killed, Name, Orphan, SandboxSpec, WorkspaceLayers, checkpoint, control, fault,
 };
+pub use checkpoints::{Checkpoints, Forked};
 use describe::describe;
 pub use entry::{Entry, Started, State};
 use glovebox_proto::{Code, Fault};
-pub use parking::{Parked, ParkingNews};
-pub(crate) use parking::{
-    drop_excess, is_expired, is_to_be_parked, park, parked, save_memory_layers,
-};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -230,7 +231,7 @@ impl Registry {
             let ready = self
                 .furnish(&cell, started, spec, &mut status)
                 .and_then(|slot| {
-                    launch::supervisor(&self.layout, supervisor, &cell, slot, deadline)
+                    handover::supervisor(&self.layout, supervisor, &cell, slot, deadline)
                 });
             match ready {
                 Ok(Ready { child }) => {
@@ -259,7 +260,7 @@ impl Registry {
     /// `sandbox-not-found`, `sandbox-not-running`, or the loss of the link.
     pub fn connect(&self, name: &Name) -> Result<Sandbox, Fault> {
         let deadline = Instant::now() + Duration::from_millis(crate::spec::DEFAULT_START_MS);
-        client::connect(&self.layout, name, deadline)
+        connect::connect(&self.layout, name, deadline)
     }
 
     /// All entries, by name.
@@ -431,7 +432,7 @@ impl Registry {
                     return Err(taken(name, "is another command's own"));
                 }
                 // The file may be a dead owner's while somebody else only looks at the lock.
-                Ok(status) if status.state == State::Ready && client::dial(&dir).is_ok() => {
+                Ok(status) if status.state == State::Ready && connect::dial(&dir).is_ok() => {
                     return Ok(true);
                 }
                 Err(fault) if fault.code != Code::NotFound => return Err(fault),

@@ -2,7 +2,7 @@
 //! processes, and what a backend derives things from that no two live sandboxes may share.
 
 use crate::fault;
-use crate::layout::Layout;
+use crate::state::layout::Layout;
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
@@ -38,7 +38,7 @@ impl Slot {
 
     /// Gives the slot back, whoever still has copies of the file descriptor.
     pub(crate) fn release(self) {
-        crate::cell::unlock(&self.lock);
+        crate::state::sandbox_dir::unlock(&self.lock);
     }
 
     /// Leases one slot and no other: the layers of a resumed sandbox belong to ids derived from it.

@@ -3,21 +3,24 @@
 //! too, and the kernel lets go of the locks.
 
 mod exchange;
+mod router;
+mod watch_parent;
 
 use crate::backend::{self, CreateCx, Owner};
-use crate::bond;
-use crate::cell::{Cell, Status, read_spec, write_json};
+use crate::checkpoint::workspace;
 use crate::checkpoint::{self, change, stack};
+use crate::control::handover;
 use crate::control::{self, Desk, Order};
-use crate::freeze::Freezer;
 use crate::handle::Core;
-use crate::layout::{Layout, open_dir};
+use crate::handle::wall_clock;
 use crate::link::{Greeted, set_nonblocking};
+use crate::process::freeze::Freezer;
+use crate::registry::connect;
 use crate::registry::{State, bring_up, is_kept};
-use crate::router::{End, Router};
-use crate::{
-    GuestImage, Name, SandboxSpec, WorkspaceLayers, client, fault, launch, wall, workspace,
-};
+use crate::state::layout::{Layout, open_dir};
+use crate::state::sandbox_dir::{Cell, Status, read_spec, write_json};
+use crate::supervisor::router::{End, Router};
+use crate::{GuestImage, Name, SandboxSpec, WorkspaceLayers, fault};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
@@ -50,7 +53,7 @@ pub fn supervise(
     // leads a group already, and then that is as good.
     let _ = rustix::process::setsid();
     let layout = Layout::open(state_dir)?;
-    let [lock, slot] = launch::take_over(&starter, Instant::now() + HANDOVER_WAIT)?;
+    let [lock, slot] = handover::take_over(&starter, Instant::now() + HANDOVER_WAIT)?;
     let cell = Cell::adopt(&layout, name, lock)?;
     // A sandbox that lives again was kept for its files; they outlast a start that fails.
     let is_resumed = cell.has_layers();
@@ -58,14 +61,14 @@ pub fn supervise(
     let mut life = match up {
         Ok(life) => life,
         Err(fault) => {
-            if !launch::answer(&starter, Err(fault.clone())) {
+            if !handover::answer(&starter, Err(fault.clone())) {
                 undo(&layout, cell, is_resumed)?;
             }
             return Err(fault);
         }
     };
     // From here on others may use the sandbox, so it stays even if its starter is gone by now.
-    launch::answer(&starter, Ok(()));
+    handover::answer(&starter, Ok(()));
     drop(starter);
     let in_memory = || life.desk.layers();
     if let Ok(layers) = workspace::layers(&layout, &cell.path, in_memory) {
@@ -192,7 +195,7 @@ fn raise(layout: &Layout, cell: &Cell, spec: &SandboxSpec, slot: u32) -> Result<
 
 fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Life, Fault> {
     let spec = read_spec(&cell.path)?;
-    let mut status: Status = crate::cell::read_status(&cell.path)?;
+    let mut status: Status = crate::state::sandbox_dir::read_status(&cell.path)?;
     status.pid = std::process::id();
     cell.write_status(&status)?;
     let slot = status
@@ -211,9 +214,9 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Life, Faul
         freezer,
         owner.memory_layers(),
     )?);
-    bond::tie(layout, &spec, &desk)?;
+    watch_parent::tie(layout, &spec, &desk)?;
     let router = Router::new(greeted, listener)?;
-    if !launch::is_awaited(starter) {
+    if !handover::is_awaited(starter) {
         return Err(Fault::failed(
             Code::Cancelled,
             "whoever started the sandbox has given up waiting for it",
@@ -240,7 +243,7 @@ fn undo(layout: &Layout, cell: Cell, is_resumed: bool) -> Result<(), Fault> {
     if !is_resumed {
         return cell.discard(layout);
     }
-    let mut status = crate::cell::read_status(&cell.path)?;
+    let mut status = crate::state::sandbox_dir::read_status(&cell.path)?;
     status.state = State::Lost;
     status.process = None;
     cell.write_status(&status)
@@ -258,7 +261,7 @@ fn open_socket(dir_path: &Path) -> Result<OwnedFd, Fault> {
         None,
     )
     .map_err(broken)?;
-    bind(&listener, &client::address(&dir).map_err(broken)?).map_err(broken)?;
+    bind(&listener, &connect::address(&dir).map_err(broken)?).map_err(broken)?;
     listen(&listener, BACKLOG).map_err(broken)?;
     set_nonblocking(&listener)?;
     Ok(listener)
@@ -284,7 +287,7 @@ fn clean_up(
     let reason = match end {
         End::Shutdown | End::Letters => None,
         End::Stopped(reason) => Some(reason),
-        End::Wall(ms) => Some(wall::breach(ms)),
+        End::Wall(ms) => Some(wall_clock::breach(ms)),
         End::Lease(lease) => Some(format!(
             "no client was connected for {} s",
             lease.as_secs_f64()

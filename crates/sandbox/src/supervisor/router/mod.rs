@@ -508,7 +508,7 @@ impl Router {
         let fault = match end {
             End::Shutdown | End::Letters => Fault::lost(Code::LinkLost, "the sandbox was killed"),
             End::Stopped(_) => Fault::lost(Code::LinkLost, "the sandbox was stopped"),
-            End::Wall(wall_ms) => ended(&crate::wall::breach(*wall_ms)),
+            End::Wall(wall_ms) => ended(&crate::handle::wall_clock::breach(*wall_ms)),
             End::Lease(_) => ended("its lease passed"),
             End::Lost(fault) => match (owner.limit_breach(), owner.epitaph()) {
                 (Some(breach), _) => match crate::watch::remedy(&breach) {

@@ -1,7 +1,7 @@
 //! The state directory: where everything is, and the proof that it is ours.
 //!
 //! ```text
-//! STATE/sandboxes/NAME/   one directory per sandbox (see `cell`)
+//! STATE/sandboxes/NAME/   one directory per sandbox (see `sandbox_dir`)
 //! STATE/staging/          directories that are being put together
 //! STATE/slots/N           leases: one lock per live sandbox (see `slot`)
 //! STATE/base/             what sandboxes share, by hash
@@ -9,8 +9,8 @@
 //! STATE/trash/            what is being removed
 //! ```
 
-use crate::ancestors::check_ancestors;
 use crate::fault;
+use crate::state::ancestors::check_ancestors;
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;

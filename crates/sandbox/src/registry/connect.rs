@@ -1,10 +1,10 @@
 //! Connecting to a supervised sandbox.
 
-use crate::cell::{Cell, Found, read_spec, read_status};
 use crate::handle::{Core, Info, Sandbox};
-use crate::layout::{Layout, open_dir};
 use crate::link::{Link, greet};
 use crate::registry::State;
+use crate::state::layout::{Layout, open_dir};
+use crate::state::sandbox_dir::{Cell, Found, read_spec, read_status};
 use crate::{Name, fault};
 use glovebox_proto::{Class, Code, Fault};
 use rustix::io::Errno;
