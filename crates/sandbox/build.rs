@@ -2,7 +2,8 @@
 //! flags of their own, and leaves them in `OUT_DIR` with their hashes, for `src/image.rs` to embed.
 //!
 //! The nested cargo has a target directory of its own, so it never waits for the lock the outer one
-//! holds on its build directory. It sees none of the outer flags and wrappers (coverage, clippy,
+//! holds on its build directory; one for all outer builds, so that `check`, `clippy`, `build` and `test` compile
+//! the programs once. It sees none of the outer flags and wrappers (coverage, clippy,
 //! `target-cpu`): the guest is the same program however the host side is built.
 //!
 //! Where the toolchain has the target, the guest is linked with musl: a program of half the size,
@@ -15,9 +16,9 @@
 //! guest could as well run a command. Of a script that is not true (it can do no more than its calls are
 //! permitted to), so the program that runs them keeps its secret.
 //!
-//! With `GLOVEBOX_QUICK_GUEST` set, both programs are built with the profile `guest-quick`: larger and slower,
-//! compiled in a fraction of the time. That is for the inner loop of a developer; what is tested by
-//! `cargo xtask test` and what is shipped is built without it.
+//! In a debug build both programs have the profile `guest-quick`: larger and slower, compiled in a fraction of the
+//! time. That is for the inner loop of a developer. `GLOVEBOX_GUEST_PROFILE` says otherwise: `shipped` is what
+//! `cargo xtask test` tries and every release build has, `quick` is the other.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -45,8 +46,8 @@ const SCRIPTS: Program = Program {
     relocation_model: "pic",
 };
 
-/// Variable that asks for [`QUICK_PROFILE`].
-const QUICK: &str = "GLOVEBOX_QUICK_GUEST";
+/// Variable that chooses between the programs' own profiles (`shipped`) and [`QUICK_PROFILE`] (`quick`).
+const CHOICE: &str = "GLOVEBOX_GUEST_PROFILE";
 const QUICK_PROFILE: &str = "guest-quick";
 
 /// Printed by the runtime with `{:?}` when `main` fails; a person reads it, so no quotes or escapes.
@@ -61,8 +62,7 @@ impl fmt::Debug for Failure {
 fn main() -> Result<(), Failure> {
     let here = variable("CARGO_MANIFEST_DIR")?;
     let out_dir = variable("OUT_DIR")?;
-    println!("cargo::rerun-if-env-changed={QUICK}");
-    let is_quick = std::env::var_os(QUICK).is_some();
+    let is_quick = is_quick()?;
     let target = variable("TARGET")?.into_os_string();
     let root = here
         .ancestors()
@@ -83,8 +83,13 @@ fn main() -> Result<(), Failure> {
     }
 
     let target = musl_sibling(&target).unwrap_or(target);
+    // OUT_DIR is TARGET/PROFILE/build/PACKAGE-HASH/out.
+    let dir = out_dir
+        .ancestors()
+        .nth(4)
+        .ok_or_else(|| Failure("no target directory around OUT_DIR".into()))?
+        .join("guest");
     let built = |program: &Program| -> Result<Vec<u8>, Failure> {
-        let dir = out_dir.join("guest-target");
         let profile = if is_quick {
             QUICK_PROFILE
         } else {
@@ -109,6 +114,20 @@ fn main() -> Result<(), Failure> {
         println!("cargo::rustc-env=GLOVEBOX_{name}={hash}");
     }
     Ok(())
+}
+
+/// Whether the programs are compiled soon rather than small: in debug builds, unless said otherwise.
+fn is_quick() -> Result<bool, Failure> {
+    println!("cargo::rerun-if-env-changed={CHOICE}");
+    match std::env::var_os(CHOICE) {
+        None => Ok(variable("PROFILE")?.as_os_str() == "debug"),
+        Some(choice) if choice == "quick" => Ok(true),
+        Some(choice) if choice == "shipped" => Ok(false),
+        Some(choice) => Err(Failure(format!(
+            "{CHOICE} is {}; it is `quick` or `shipped`",
+            choice.display()
+        ))),
+    }
 }
 
 fn variable(name: &str) -> Result<PathBuf, Failure> {
