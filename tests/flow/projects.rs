@@ -18,7 +18,7 @@ struct Project {
 
 /// How a person calls programs, when it takes more than their name.
 #[derive(Default)]
-struct Tools {
+pub(crate) struct Tools {
     /// Put before every call.
     wrapper: Vec<OsString>,
     /// Variables on top of the usual ones.
@@ -26,7 +26,7 @@ struct Tools {
 }
 
 impl Tools {
-    fn command(&self, person: &Person, words: &[OsString], dir: &Path) -> Command {
+    pub(crate) fn command(&self, person: &Person, words: &[OsString], dir: &Path) -> Command {
         let mut all = self.wrapper.iter().chain(words);
         // Wrapped calls change the user themselves.
         let mut command = person.program(all.next().unwrap());
@@ -227,7 +227,7 @@ fn node_with_npm_test() {
 
 /// Rust toolchains live in a home. Root works with the one there is; an ordinary user gets the same
 /// one shown in a home of their own.
-fn rust_tools(person: &Person) -> Option<Tools> {
+pub(crate) fn rust_tools(person: &Person) -> Option<Tools> {
     let home = PathBuf::from(std::env::var_os("HOME")?);
     let place = |name: &str, usual: &str| {
         std::env::var_os(name).map_or_else(|| home.join(usual), PathBuf::from)

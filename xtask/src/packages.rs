@@ -38,6 +38,7 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("npm", "npm", "real projects"),
     ("make", "make", "real projects"),
     ("gcc", "gcc", "real projects"),
+    ("bzip2", "bzip2", "real projects"),
     ("git", "git", "real projects, searches beside it"),
     ("rg", "ripgrep", "searches beside it"),
     ("mkfs.exfat", "exfatprogs", "a file system that folds case"),
