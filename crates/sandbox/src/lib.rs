@@ -7,6 +7,23 @@
 //! Everything after that is the same for all of them, and everything that arrives over that stream
 //! is untrusted.
 //!
+//! Modules know only those named before them (a test checks that they do not know each other):
+//!
+//! ```text
+//! fault, report, spec, image     words and values
+//! link                           frames to a guest and back
+//! process                        handles on processes: find them, hold them still, end them
+//! state                          the state directory: locks, files, what is being removed
+//! watch                          limits that the kernel does not hold
+//! checkpoint                     layers that are never written again
+//! backend                        where a guest runs, and who answers for it
+//! control                        how a supervisor is started and spoken to
+//! lifecycle                      kill, sweep, parking
+//! handle                         `Sandbox`: what callers have
+//! registry                       all sandboxes of one state directory
+//! supervisor                     the process that owns one named sandbox
+//! ```
+//!
 //! The crate is synchronous. It reads no environment variable, no home directory and no terminal,
 //! and prints nothing: all of that is passed in. Programs that use it must leave `SIGPIPE` ignored,
 //! as the Rust runtime does.
@@ -33,21 +50,22 @@ pub use glovebox_proto as proto;
 pub use backend::explain;
 pub use checkpoint::Checkpoint;
 pub use checkpoint::workspace::WorkspaceLayers;
+pub use control::handover::Supervisor;
+pub use handle::frozen::Frozen;
 pub use handle::hold::Held;
-pub use handle::stream::{Incoming, Input, Stream};
+pub use handle::stream::{Input, Stream};
 pub use handle::{Info, Output, Sandbox};
 pub use image::{GUEST_HASH, GUEST_SHA256, GuestImage, SCRIPTS_BYTES, SCRIPTS_HASH};
-pub use lifecycle::parking::{Parked, ParkingNews};
+pub use lifecycle::parking::ParkingNews;
 pub use lifecycle::sweep::Orphan;
 pub use lifecycle::termination::Killed;
-pub use process::freeze::Frozen;
-pub use registry::{
-    Checkpoints, Entry, Forked, Registry, RegistryConfig, Room, Started, State, Supervisor,
-};
+pub use link::Incoming;
+pub use registry::{Checkpoints, Entry, Forked, Registry, RegistryConfig, Room, Started};
 pub use report::{Identity, LimitFact, REPORT_VERSION, Report, WallFact};
 pub use spec::amount::limit_in_words;
 pub use spec::name::{Name, NameError};
 pub use spec::{Backend, Parent, SandboxSpec};
 pub use state::ancestors::check_ancestors;
+pub use state::status::{Parked, State};
 pub use supervisor::supervise;
 pub use watch::Work;

@@ -7,8 +7,9 @@ mod host;
 mod native;
 mod words;
 
-pub(crate) use native::{LAYERS, Layering, WORKSPACE_UPPER, kill_left_group, sweep, sweep_base};
+pub(crate) use native::{Layering, kill_left_group, sweep, sweep_base};
 
+use crate::link::{Link, greet};
 use crate::process::ProcessRef;
 use crate::report::wanted;
 use crate::{Backend, GuestImage, LimitFact, Name, Report, SandboxSpec};
@@ -242,4 +243,21 @@ fn unheld_limits(spec: &SandboxSpec, why: &str) -> Vec<LimitFact> {
         },
     };
     wanted(&spec.jail.limits).into_iter().map(fact).collect()
+}
+
+/// Brings a guest up and meets it.
+pub(crate) fn bring_up(cx: &CreateCx<'_>, begun: Begun) -> Result<(Link, Box<dyn Owner>), Fault> {
+    let carried = create(cx, begun)?;
+    match greet(carried.reader, carried.writer, &carried.early, cx.deadline) {
+        Ok(greeted) => Ok((Link::new(greeted), carried.owner)),
+        Err(mut fault) => {
+            // A guest that ended says why; one that hangs is ended first.
+            let before = carried.owner.epitaph();
+            let _ = carried.owner.kill();
+            if let Some(epitaph) = before {
+                fault.message = format!("{}; {epitaph}", fault.message);
+            }
+            Err(fault)
+        }
+    }
 }

@@ -19,6 +19,7 @@ pub(crate) use prepare::sweep_base;
 
 use super::{Carried, CreateCx, ExchangeCx, Owner};
 use crate::process::ProcessRef;
+use crate::state::layout::LAYERS;
 
 use crate::watch::{self, Instruments, Watched};
 use crate::{GuestImage, Report, fault};
@@ -40,11 +41,6 @@ use std::time::{Duration, Instant};
 
 /// How long cleaning up a control group may take once its processes are dead.
 const CGROUP_REMOVE: Duration = Duration::from_secs(5);
-
-/// Name of the directory below the sandbox's own that holds its writable layers.
-pub(crate) const LAYERS: &str = "layers";
-/// The layer that holds what changed in the workspace, below the sandbox's own directory.
-pub(crate) const WORKSPACE_UPPER: &str = "layers/workspace-upper";
 
 /// The guest's own threads count as processes; they are not taken from the command's share.
 const GUEST_THREADS: u64 = 16;

@@ -23,7 +23,7 @@ pub(crate) mod store;
 mod tree;
 pub(crate) mod workspace;
 
-use crate::backend::LAYERS;
+use crate::state::layout::LAYERS;
 use glovebox_jail::plan::Frozen;
 use serde::{Deserialize, Serialize};
 

@@ -2,6 +2,7 @@
 
 use super::{Checkpoint, Layer, change, number};
 use crate::fault;
+use crate::state::layout::STACK;
 use crate::state::sandbox_dir::{read_json, write_json};
 use glovebox_proto::{Code, Fault};
 use serde::{Deserialize, Serialize};
@@ -42,7 +43,7 @@ impl Default for Stack {
 }
 
 fn path(dir: &Path) -> PathBuf {
-    dir.join("stack.json")
+    dir.join(STACK)
 }
 
 fn checkpoints_dir(dir: &Path) -> PathBuf {
@@ -55,11 +56,6 @@ fn if_there<T>(result: Result<T, Fault>) -> Result<Option<T>, Fault> {
         Err(fault) if fault.code == Code::NotFound => Ok(None),
         Err(fault) => Err(fault),
     }
-}
-
-/// Whether the sandbox in `dir` stands on anything.
-pub(crate) fn exists(dir: &Path) -> bool {
-    path(dir).exists()
 }
 
 /// What the sandbox in `dir` stands on.

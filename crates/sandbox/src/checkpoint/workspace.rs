@@ -1,8 +1,8 @@
 //! Where the pieces of a sandbox's workspace lie on this machine, for whoever compares them with the
 //! project they came from.
 
-use crate::backend::WORKSPACE_UPPER;
 use crate::state::layout::Layout;
+use crate::state::layout::WORKSPACE_UPPER;
 use crate::state::sandbox_dir::read_spec;
 use crate::{Backend, checkpoint, fault};
 use glovebox_jail::spec::{Layers, WorkspaceAccess};

@@ -4,11 +4,11 @@
 //! sandbox and of its slot: not a moment passes in which nobody holds them, whoever dies. The only
 //! answer says whether the sandbox is ready.
 
+use crate::fault;
 use crate::link::until;
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::Cell;
 use crate::state::slot::Slot;
-use crate::{Supervisor, fault};
 use glovebox_proto::{Code, Fault, decode, encode};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,14 @@ const ANSWER_BYTES: usize = 16 << 10;
 const TEXT_BYTES: usize = 4 << 10;
 /// How long a supervisor that has failed may take to end.
 const END_WAIT: Duration = Duration::from_secs(5);
+
+/// How a supervisor is started: `exe __supervise --state DIR NAME`, with the handover on its
+/// standard input and an empty environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Supervisor {
+    /// The program; it must end up in [`crate::supervise`].
+    pub exe: PathBuf,
+}
 
 /// A supervisor whose sandbox serves.
 #[derive(Debug)]

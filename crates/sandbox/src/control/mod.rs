@@ -4,6 +4,7 @@
 //! over a connection is let go when the connection ends, so a client cannot leave it frozen by dying.
 
 pub(crate) mod handover;
+pub(crate) mod socket;
 
 use crate::checkpoint::workspace;
 use crate::checkpoint::{change, flatten, stack, store};

@@ -2,7 +2,8 @@
 
 use super::{Sandbox, unexpected};
 use crate::fault;
-use crate::handle::stream::{Incoming, Stream};
+use crate::handle::stream::Stream;
+use crate::link::Incoming;
 use glovebox_proto::{
     Channel, Code, Exec, ExitReport, Fault, JobId, JobInfo, Reply, Request, Stdin,
 };

@@ -1,7 +1,8 @@
 //! Files of a sandbox: whole contents, and what is where.
 
 use super::{Sandbox, unexpected};
-use crate::handle::stream::{Incoming, Stream};
+use crate::handle::stream::Stream;
+use crate::link::Incoming;
 use glovebox_proto::limits::{MAX_DATA_BYTES, MAX_LIST_ENTRIES};
 use glovebox_proto::{Class, Code, DirEntry, Fault, Reply, Request, Stat, WriteMode};
 use serde_bytes::ByteBuf;

@@ -5,7 +5,8 @@
 
 use crate::fault;
 use crate::handle::Sandbox;
-use crate::handle::stream::{Incoming, Stream};
+use crate::handle::stream::Stream;
+use crate::link::Incoming;
 use glovebox_proto::{Channel, Code, Fault, Request};
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use super::{FREEZE_WAIT, LOOK_AGAIN, Owned, STOP_WAIT, Sandbox, end};
 use crate::control::{self, Order};
 use crate::lifecycle::parking::{self, ParkingNews};
-use crate::registry::State;
-use crate::state::sandbox_dir::{Cell, Found, Status, read_status};
+use crate::state::sandbox_dir::{Cell, Found, read_status};
+use crate::state::status::{State, Status};
 use glovebox_proto::{Code, Fault};
 use std::time::Instant;
 

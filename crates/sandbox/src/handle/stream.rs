@@ -1,30 +1,10 @@
 //! One open request with data flowing in, out or both.
 
 use crate::handle::Core;
-use crate::link::Unmet;
-use glovebox_proto::{Channel, Code, Fault, Reply};
+use crate::link::{Incoming, Unmet};
+use glovebox_proto::{Code, Fault, Reply};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// What a stream delivers.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the reply comes once, and data is a moved pointer"
-)]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Incoming {
-    /// Bytes of one channel, in order.
-    Data {
-        /// The channel.
-        channel: Channel,
-        /// The bytes; may be empty with `is_last`.
-        bytes: Vec<u8>,
-        /// Whether the channel ends here.
-        is_last: bool,
-    },
-    /// The answer; nothing follows.
-    Reply(Result<Reply, Fault>),
-}
 
 /// How long a guest may say nothing once the deadline of what was asked for has passed. It may be held still
 /// for a moment while somebody looks at the files of its sandbox.

@@ -4,15 +4,14 @@
 //! whatever works on those works on parked ones. They stay for a day; there are at most [`MAX_PARKED`] of them,
 //! with at most [`MAX_PARKED_BYTES`] together, and the oldest go first. Sweeps drop what has stayed long enough.
 
-use crate::backend::{LAYERS, WORKSPACE_UPPER};
 use crate::lifecycle::sweep;
-use crate::registry::State;
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::{Cell, Found, Status, read_spec, read_status};
+use crate::state::layout::{LAYERS, WORKSPACE_UPPER};
+use crate::state::sandbox_dir::{Cell, Found, read_spec, read_status};
+use crate::state::status::{Parked, State, Status};
 use crate::{Name, checkpoint, fault};
 use glovebox_jail::usage::{TreeUsage, measure};
 use glovebox_proto::Fault;
-use serde::{Deserialize, Serialize};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
@@ -24,18 +23,6 @@ pub(crate) const KEPT_FOR: Duration = Duration::from_hours(24);
 pub(crate) const MAX_PARKED: usize = 20;
 /// Most bytes of their layers together. The newest stays whatever its size.
 pub(crate) const MAX_PARKED_BYTES: u64 = 20 << 30;
-
-/// What is known about parked changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Parked {
-    /// When they were parked, in milliseconds since the epoch.
-    pub unix_ms: u64,
-    /// Bytes of the layers, or the disk limit where those could not be counted.
-    pub bytes: u64,
-    /// Number of changes; `None` when nobody counted.
-    pub changes: Option<u64>,
-}
 
 /// Something that happened to parked changes without being asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

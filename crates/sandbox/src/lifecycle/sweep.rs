@@ -6,8 +6,8 @@
 use crate::lifecycle::parking::{self, ParkingNews};
 use crate::process::forced_end;
 use crate::process::{self, ProcessRef};
-use crate::registry::is_kept;
 use crate::state::layout::{Layout, open_dir};
+use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{Cell, Found, read_status};
 use crate::state::trash;
 use crate::{Name, backend, checkpoint, control, fault};

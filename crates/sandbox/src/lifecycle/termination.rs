@@ -3,14 +3,14 @@
 //! Signals go through process handles that were verified to mean the owner (the peer of its socket,
 //! or a process that has the very lock file open), never to a bare process id from a file.
 
+use crate::control::socket::dial;
 use crate::lifecycle::sweep;
 use crate::link::{Link, greet};
 use crate::process;
 use crate::process::forced_end;
-use crate::registry::State;
-use crate::registry::connect::dial;
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::{Cell, Found, Status, read_status};
+use crate::state::sandbox_dir::{Cell, Found, read_status};
+use crate::state::status::{State, Status};
 use crate::state::trash;
 use crate::{Name, backend, fault};
 use glovebox_proto::{Code, Fault, Request};

@@ -1,7 +1,7 @@
 //! One open request as the host sees it: what has arrived, what may still be sent, and the rules
 //! the guest has to follow while answering it.
 
-use crate::handle::stream::Incoming;
+use super::incoming::Incoming;
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, Request, SendWindow, Stdin, WireError};
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -18,15 +18,16 @@
 mod eager;
 mod exchange;
 mod handshake;
+mod incoming;
 mod outgoing;
 mod reading;
 mod shared;
 
 pub(crate) use exchange::{Flow, Outbound};
 pub(crate) use handshake::{Greeted, greet, set_nonblocking};
+pub use incoming::Incoming;
 pub(crate) use outgoing::Outgoing;
 
-use crate::handle::stream::Incoming;
 use eager::{Seen, look_out};
 use exchange::Exchange;
 use glovebox_proto::limits::{MAX_DATA_BYTES, MAX_OPEN_REQUESTS};

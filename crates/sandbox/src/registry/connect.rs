@@ -1,18 +1,15 @@
 //! Connecting to a supervised sandbox.
 
+use crate::control::socket::dial;
 use crate::handle::{Core, Info, Sandbox};
 use crate::link::{Link, greet};
-use crate::registry::State;
-use crate::state::layout::{Layout, open_dir};
+use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{Cell, Found, read_spec, read_status};
+use crate::state::status::State;
 use crate::{Name, fault};
 use glovebox_proto::{Class, Code, Fault};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_socket, socket_with,
-    sockopt::socket_peercred,
-};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use rustix::net::sockopt::socket_peercred;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,27 +87,6 @@ fn not_running(name: &Name, dir: &Path) -> Fault {
     .remedy(format!(
         "`glovebox start {name}` {verb}, `glovebox kill {name}` removes it"
     ))
-}
-
-/// Opens a connection to the supervisor's socket.
-///
-/// The address goes through the directory's file descriptor, for paths may be longer than the 108
-/// bytes an address holds (unix(7)).
-pub(crate) fn dial(dir: &Path) -> Result<OwnedFd, Errno> {
-    let dir = open_dir(dir)?;
-    let socket = socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    connect_socket(&socket, &address(&dir)?)?;
-    Ok(socket)
-}
-
-/// The address of the socket in a sandbox's directory.
-pub(crate) fn address(dir: &OwnedFd) -> Result<SocketAddrUnix, Errno> {
-    SocketAddrUnix::new(format!("/proc/self/fd/{}/socket", dir.as_raw_fd()))
 }
 
 fn meet(layout: &Layout, dir: &Path, name: &Name, socket: OwnedFd) -> Result<Sandbox, Fault> {

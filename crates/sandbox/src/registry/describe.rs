@@ -1,7 +1,8 @@
 //! One line of the list, from the files in a sandbox's directory.
 
-use super::{Entry, State};
+use super::Entry;
 use crate::state::sandbox_dir::{read_spec, read_status};
+use crate::state::status::State;
 use crate::{Name, SandboxSpec, limit_in_words};
 use glovebox_jail::spec::LimitKind;
 use glovebox_proto::Code;

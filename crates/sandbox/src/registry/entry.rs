@@ -1,40 +1,9 @@
-//! One line of the list of sandboxes, and the states a sandbox can be in.
+//! One line of the list of sandboxes.
 
 use crate::Name;
-use crate::Parked;
+use crate::state::status::{Parked, State};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-
-/// Where a sandbox stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// It is coming up.
-    Starting,
-    /// It serves.
-    Ready,
-    /// It was ended in order (wall-clock limit, lease); its layers are kept.
-    Stopped,
-    /// It belonged to one command and was ended with it; its changes are kept for a day.
-    Parked,
-    /// Its owner died; its layers are kept.
-    Lost,
-    /// There is none.
-    Gone,
-}
-
-impl std::fmt::Display for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Starting => "starting",
-            Self::Ready => "ready",
-            Self::Stopped => "stopped",
-            Self::Parked => "parked",
-            Self::Lost => "lost",
-            Self::Gone => "gone",
-        })
-    }
-}
 
 /// One line of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,25 +10,26 @@ mod describe;
 mod entry;
 mod upkeep;
 
-use crate::backend::{self, Begun, CreateCx};
+use crate::backend::{self, CreateCx};
 use crate::checkpoint::workspace;
-use crate::control::handover::{self, Ready};
+use crate::control::handover::{self, Ready, Supervisor};
+use crate::control::socket;
 use crate::handle::wall_clock::Wall;
 use crate::handle::{Core, Info, Owned, Sandbox};
 use crate::lifecycle::parking::ParkingNews;
 use crate::lifecycle::sweep;
 use crate::lifecycle::termination;
-use crate::link::{Link, greet};
 use crate::state::cleanup::Janitor;
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::{Cell, Found, Status, read_spec, read_status};
+use crate::state::sandbox_dir::{Cell, Found, is_kept, read_spec, read_status};
 use crate::state::slot::Slot;
+use crate::state::status::{State, Status};
 use crate::{
     GuestImage, Killed, Name, Orphan, SandboxSpec, WorkspaceLayers, checkpoint, control, fault,
 };
 pub use checkpoints::{Checkpoints, Forked};
 use describe::describe;
-pub use entry::{Entry, Started, State};
+pub use entry::{Entry, Started};
 use glovebox_proto::{Code, Fault};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -43,14 +44,6 @@ pub struct RegistryConfig {
     pub state_dir: PathBuf,
     /// Most live sandboxes, over all processes that use this state directory.
     pub max_sandboxes: u32,
-}
-
-/// How a supervisor is started: `exe __supervise --state DIR NAME`, with the handover on its
-/// standard input and an empty environment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Supervisor {
-    /// The program; it must end up in [`crate::supervise`].
-    pub exe: PathBuf,
 }
 
 /// All sandboxes of one state directory. Share it by reference or `Arc` between threads.
@@ -149,7 +142,7 @@ impl Registry {
             image,
             deadline,
         };
-        let core = match bring_up(&cx, begun) {
+        let core = match backend::bring_up(&cx, begun) {
             Ok((link, owner)) => {
                 status.process = owner.process();
                 Arc::new(Core::owned(link, owner, begin.elapsed()))
@@ -432,7 +425,7 @@ impl Registry {
                     return Err(taken(name, "is another command's own"));
                 }
                 // The file may be a dead owner's while somebody else only looks at the lock.
-                Ok(status) if status.state == State::Ready && connect::dial(&dir).is_ok() => {
+                Ok(status) if status.state == State::Ready && socket::dial(&dir).is_ok() => {
                     return Ok(true);
                 }
                 Err(fault) if fault.code != Code::NotFound => return Err(fault),
@@ -491,34 +484,6 @@ impl Registry {
             cell.discard(&self.layout)
         };
     }
-}
-
-/// Brings a guest up and meets it.
-pub(crate) fn bring_up(
-    cx: &CreateCx<'_>,
-    begun: Begun,
-) -> Result<(Link, Box<dyn backend::Owner>), Fault> {
-    let carried = backend::create(cx, begun)?;
-    match greet(carried.reader, carried.writer, &carried.early, cx.deadline) {
-        Ok(greeted) => Ok((Link::new(greeted), carried.owner)),
-        Err(mut fault) => {
-            // A guest that ended says why; one that hangs is ended first.
-            let before = carried.owner.epitaph();
-            let _ = carried.owner.kill();
-            if let Some(epitaph) = before {
-                fault.message = format!("{}; {epitaph}", fault.message);
-            }
-            Err(fault)
-        }
-    }
-}
-
-/// Whether a dead owner's sandbox is worth keeping: it is supervised, has layers, and does not end with
-/// another one.
-pub(crate) fn is_kept(cell: &Cell) -> bool {
-    read_status(&cell.path).is_ok_and(|status| status.is_supervised)
-        && cell.has_layers()
-        && !read_spec(&cell.path).is_ok_and(|spec| spec.is_bound())
 }
 
 fn taken(name: &Name, how: &str) -> Fault {

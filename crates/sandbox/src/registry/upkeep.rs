@@ -3,7 +3,7 @@
 //! Everything here is asked from outside, over files, locks and /proc; no sandbox is disturbed by it.
 
 use super::Registry;
-use crate::registry::is_kept;
+use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{Cell, Found, read_status, unlock};
 use crate::watch::{Work, work_below};
 use crate::{Name, fault};

@@ -19,6 +19,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+/// Name of the directory below the sandbox's own that holds its writable layers.
+pub(crate) const LAYERS: &str = "layers";
+/// The layer that holds what changed in the workspace, below the sandbox's own directory.
+pub(crate) const WORKSPACE_UPPER: &str = "layers/workspace-upper";
+/// File of a sandbox that says which frozen layers it stands on, once it has some.
+pub(crate) const STACK: &str = "stack.json";
+
 /// Paths below one state directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {

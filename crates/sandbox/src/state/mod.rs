@@ -5,4 +5,5 @@ pub(crate) mod cleanup;
 pub(crate) mod layout;
 pub(crate) mod sandbox_dir;
 pub(crate) mod slot;
+pub(crate) mod status;
 pub(crate) mod trash;

@@ -10,68 +10,28 @@
 //! `spec.json` and `status.json` are facts for people and tools. A corrupt one never stands in the
 //! way of listing or killing.
 
-use crate::backend::LAYERS;
 use crate::fault;
-use crate::lifecycle::parking::Parked;
-use crate::process::ProcessRef;
-use crate::registry::State;
 use crate::spec::name::random_hex;
 use crate::state::cleanup::Janitor;
+use crate::state::layout::{LAYERS, STACK};
 use crate::state::layout::{Layout, open_dir};
+use crate::state::status::Status;
 use crate::state::trash;
-use crate::{Name, SandboxSpec, checkpoint};
+use crate::{Name, SandboxSpec};
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, openat};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Serialize, de::DeserializeOwned};
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Version of `spec.json` and `status.json`.
 const FILE_VERSION: u32 = 1;
 /// Most bytes read of either.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-
-/// What `status.json` says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Status {
-    pub(crate) state: State,
-    /// Process that owns the sandbox.
-    pub(crate) pid: u32,
-    pub(crate) is_supervised: bool,
-    pub(crate) created_unix_ms: u64,
-    pub(crate) slot: Option<u32>,
-    /// Process whose end ends the sandbox.
-    pub(crate) process: Option<ProcessRef>,
-    /// Why it ended.
-    pub(crate) reason: Option<String>,
-    /// When its changes were parked, if they were.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) parked: Option<Parked>,
-}
-
-impl Status {
-    pub(crate) fn starting(is_supervised: bool) -> Self {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        Self {
-            state: State::Starting,
-            pid: std::process::id(),
-            is_supervised,
-            created_unix_ms: now.as_millis() as u64,
-            slot: None,
-            process: None,
-            reason: None,
-            parked: None,
-        }
-    }
-}
 
 /// A file says first which version of its shape it has.
 #[derive(Serialize)]
@@ -266,8 +226,16 @@ impl Cell {
     /// Whether it holds layers on disk, that is, work that may be worth keeping.
     pub(crate) fn has_layers(&self) -> bool {
         let is_on_disk = read_spec(&self.path).is_ok_and(|spec| spec.has_layers_on_disk());
-        is_on_disk && (self.path.join(LAYERS).is_dir() || checkpoint::stack::exists(&self.path))
+        is_on_disk && (self.path.join(LAYERS).is_dir() || self.path.join(STACK).exists())
     }
+}
+
+/// Whether a dead owner's sandbox is worth keeping: it is supervised, has layers, and does not end with
+/// another one.
+pub(crate) fn is_kept(cell: &Cell) -> bool {
+    read_status(&cell.path).is_ok_and(|status| status.is_supervised)
+        && cell.has_layers()
+        && !read_spec(&cell.path).is_ok_and(|spec| spec.is_bound())
 }
 
 /// Lets go of a lock for good. Closing the file would not be enough while a child that another
@@ -374,6 +342,7 @@ fn corrupt(path: &Path, what: &str) -> Fault {
 mod tests {
     use super::*;
     use crate::Backend;
+    use crate::State;
 
     fn make(layout: &Layout, name: &Name) -> Option<Cell> {
         let spec = SandboxSpec::new(Backend::Host);

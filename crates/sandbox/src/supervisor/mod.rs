@@ -10,15 +10,16 @@ use crate::backend::{self, CreateCx, Owner};
 use crate::checkpoint::workspace;
 use crate::checkpoint::{self, change, stack};
 use crate::control::handover;
+use crate::control::socket;
 use crate::control::{self, Desk, Order};
 use crate::handle::Core;
 use crate::handle::wall_clock;
 use crate::link::{Greeted, set_nonblocking};
 use crate::process::freeze::Freezer;
-use crate::registry::connect;
-use crate::registry::{State, bring_up, is_kept};
 use crate::state::layout::{Layout, open_dir};
-use crate::state::sandbox_dir::{Cell, Status, read_spec, write_json};
+use crate::state::sandbox_dir::is_kept;
+use crate::state::sandbox_dir::{Cell, read_spec, write_json};
+use crate::state::status::{State, Status};
 use crate::supervisor::router::{End, Router};
 use crate::{GuestImage, Name, SandboxSpec, WorkspaceLayers, fault};
 use glovebox_proto::{Code, Fault};
@@ -177,7 +178,7 @@ fn raise(layout: &Layout, cell: &Cell, spec: &SandboxSpec, slot: u32) -> Result<
         image: &image,
         deadline: begin + Duration::from_millis(spec.start_ms),
     };
-    let (link, owner) = bring_up(&cx, begun)?;
+    let (link, owner) = backend::bring_up(&cx, begun)?;
     drop(image);
     let core = Core::owned(link, owner, begin.elapsed());
     let report = core.report();
@@ -261,7 +262,7 @@ fn open_socket(dir_path: &Path) -> Result<OwnedFd, Fault> {
         None,
     )
     .map_err(broken)?;
-    bind(&listener, &connect::address(&dir).map_err(broken)?).map_err(broken)?;
+    bind(&listener, &socket::address(&dir).map_err(broken)?).map_err(broken)?;
     listen(&listener, BACKLOG).map_err(broken)?;
     set_nonblocking(&listener)?;
     Ok(listener)

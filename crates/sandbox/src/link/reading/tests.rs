@@ -1,7 +1,7 @@
 //! Content that is gathered: whole, in order and within what was asked for, whichever way it was read.
 
 use super::*;
-use crate::handle::stream::Incoming;
+use crate::link::Incoming;
 use crate::link::Unmet;
 use crate::link::tests::{Peer, call, link, ping, soon};
 use glovebox_proto::limits::MAX_DATA_BYTES;
