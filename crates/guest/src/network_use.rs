@@ -6,13 +6,17 @@
 
 use crate::resolver::{AskedCount, AskedNames, Resolver};
 use rustix::fd::OwnedFd;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 
-/// Counters per address family: the file, and how to read the number of attempts in it.
-type Counter = (&'static str, fn(&str) -> Option<u64>);
-const COUNTERS: [Counter; 2] = [
+/// The kernel's tables per address family, and how to read the number of attempts in each.
+const TABLES: [(&str, ReadCount); 2] = [
     ("/proc/self/net/snmp", read_ipv4),
     ("/proc/self/net/snmp6", read_ipv6),
 ];
+type ReadCount = fn(&str) -> Option<u64>;
+/// How much of a table is read. What is looked for stands in its first lines, within 1 KiB.
+const TABLE_BYTES: usize = 4096;
 
 /// What had been tried at some moment.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +39,7 @@ pub(crate) struct NetworkNews {
 #[derive(Debug)]
 pub(crate) struct NetworkUse {
     resolver: Resolver,
+    counters: Counters,
     /// The counter as it was read while nothing ran.
     unrouted: Option<u64>,
     /// No command has started since that was read.
@@ -46,6 +51,7 @@ impl NetworkUse {
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self {
             resolver: Resolver::new(socket),
+            counters: Counters::open(),
             unrouted: None,
             is_current: false,
         }
@@ -63,14 +69,14 @@ impl NetworkUse {
     /// Reads the counters while no command runs, so that the start of the next one need not wait for that.
     pub(crate) fn read_idle(&mut self) {
         if !std::mem::replace(&mut self.is_current, true) {
-            self.unrouted = read_unrouted();
+            self.unrouted = self.counters.read();
         }
     }
 
     /// The state of things at the start of a command.
     pub(crate) fn mark(&mut self) -> NetworkMark {
         if !std::mem::take(&mut self.is_current) {
-            self.unrouted = read_unrouted();
+            self.unrouted = self.counters.read();
         }
         NetworkMark {
             asked: self.resolver.asked(),
@@ -82,7 +88,7 @@ impl NetworkUse {
     pub(crate) fn news_since(&mut self, then: NetworkMark) -> Option<NetworkNews> {
         // A question that nobody waited for may still be there.
         self.resolver.answer_questions();
-        let connections = match (then.unrouted, read_unrouted()) {
+        let connections = match (then.unrouted, self.counters.read()) {
             (Some(then), Some(now)) => now.saturating_sub(then),
             _ => 0,
         };
@@ -94,13 +100,27 @@ impl NetworkUse {
     }
 }
 
-/// How often the kernel had no route for what this network namespace wanted to send.
-fn read_unrouted() -> Option<u64> {
-    let counts = COUNTERS.iter().filter_map(|(path, read)| {
+/// The tables of this network namespace. They stay open, and one call reads each: they are read after every command,
+/// and to look them up and read them piece by piece took four times as long.
+#[derive(Debug)]
+struct Counters(Vec<(File, ReadCount)>);
+
+impl Counters {
+    fn open() -> Self {
         // A kernel without IPv6 has no file for it.
-        read(&std::fs::read_to_string(path).ok()?)
-    });
-    counts.reduce(u64::saturating_add)
+        let open = |(path, read)| File::open(path).ok().map(|table| (table, read));
+        Self(TABLES.into_iter().filter_map(open).collect())
+    }
+
+    /// How often the kernel had no route for what this network namespace wanted to send.
+    fn read(&self) -> Option<u64> {
+        let counts = self.0.iter().filter_map(|(table, read_count)| {
+            let mut buffer = [0; TABLE_BYTES];
+            let length = table.read_at(&mut buffer, 0).ok()?;
+            read_count(std::str::from_utf8(buffer.get(..length)?).ok()?)
+        });
+        counts.reduce(u64::saturating_add)
+    }
 }
 
 /// `OutNoRoutes` of two lines of names and values (proc_net(5)).
@@ -138,6 +158,6 @@ mod tests {
 
     #[test]
     fn this_kernel_counts_what_has_no_route() {
-        assert!(read_unrouted().is_some());
+        assert!(Counters::open().read().is_some());
     }
 }
