@@ -120,7 +120,8 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         Some(begun) => begun,
         None => begin(&cx.spec.jail, cx.image, cx.state_dir)?,
     };
-    let spec = prepare::resolve(&cx.spec.jail, cx.state_dir)?;
+    let state = fs::canonicalize(cx.state_dir).unwrap_or_else(|_| cx.state_dir.to_owned());
+    let spec = prepare::resolve(&cx.spec.jail, &state)?;
     let to_fault = match spec.layers {
         Layers::Disk => launch_fault,
         Layers::Memory => memory_fault,
@@ -133,7 +134,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
     stage0
         .place(early.as_ref().and_then(NewGroup::unified_dir))
         .map_err(|error| launch_fault(&error, cx.state_dir))?;
-    let facts = prepare::facts(&spec, cx.state_dir)?;
+    let facts = prepare::facts(&spec, &state)?;
     let Skeletons { root, link } = match spec.rootfs {
         RootFs::Dir(_) => Skeletons::default(),
         RootFs::Host | RootFs::HostAll => prepare::skeletons(&spec, &facts, cx.state_dir)?,

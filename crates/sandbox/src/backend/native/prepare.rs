@@ -19,7 +19,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Makes every host path of the spec absolute and free of links, and refuses what would be unsafe.
-pub(super) fn resolve(spec: &Spec, state_dir: &Path) -> Result<Spec, Fault> {
+/// `state` is the state directory, free of links as well where it is there.
+pub(super) fn resolve(spec: &Spec, state: &Path) -> Result<Spec, Fault> {
     let mut spec = spec.clone();
     let canonical = |what: &str, path: &Path| {
         fs::canonicalize(path).map_err(|error| fault::io(what, path, error))
@@ -33,7 +34,6 @@ pub(super) fn resolve(spec: &Spec, state_dir: &Path) -> Result<Spec, Fault> {
             )
             .remedy("name a directory with `-C DIR`"));
         }
-        let state = fs::canonicalize(state_dir).unwrap_or_else(|_| state_dir.to_owned());
         if state.starts_with(&*path) {
             return Err(Fault::failed(
                 Code::InvalidArgument,
@@ -61,8 +61,7 @@ pub(super) fn resolve(spec: &Spec, state_dir: &Path) -> Result<Spec, Fault> {
     }
     for grant in &mut spec.grants {
         grant.source = canonical("grant", &grant.source)?;
-        let state = fs::canonicalize(state_dir).unwrap_or_else(|_| state_dir.to_owned());
-        if grant.source.starts_with(&state) {
+        if grant.source.starts_with(state) {
             return Err(Fault::failed(
                 Code::InvalidArgument,
                 format!(
@@ -85,14 +84,14 @@ pub(super) fn resolve(spec: &Spec, state_dir: &Path) -> Result<Spec, Fault> {
     Ok(spec)
 }
 
-/// Reads the facts that a plan for `spec` depends on.
-pub(super) fn facts(spec: &Spec, state_dir: &Path) -> Result<HostFacts, Fault> {
+/// Reads the facts that a plan for `spec` depends on. `state` is as for [`resolve`].
+pub(super) fn facts(spec: &Spec, state: &Path) -> Result<HostFacts, Fault> {
     let mut facts = HostFacts::read(spec).map_err(|error| {
         let path = spec.workspace.clone().unwrap_or_else(|| PathBuf::from("/"));
         fault::io("look at", &path, error)
     })?;
     // Sockets of supervisors and layers of other sandboxes.
-    facts.covers.extend(fs::canonicalize(state_dir));
+    facts.covers.push(state.to_owned());
     Ok(facts)
 }
 
