@@ -103,19 +103,22 @@ impl Clock {
     }
 }
 
-/// Waits for the sandbox's control groups, which the host makes during the first mounts, and joins them: this
-/// thread alone, and all that it starts.
-fn join_groups(control: &OwnedFd) -> Result<Admission, Broken> {
-    let (admission, entrances) = channel::receive::<Admission>(control)
+/// Waits for the sandbox's control groups, which the host makes during the first mounts. With them come the files to
+/// join them by.
+fn receive_groups(control: &OwnedFd) -> Result<(Admission, Vec<OwnedFd>), Broken> {
+    channel::receive::<Admission>(control)
         .ok()
         .flatten()
-        .ok_or_else(|| Broken::new("hear from the host", Errno::PIPE))?;
+        .ok_or_else(|| Broken::new("hear from the host", Errno::PIPE))
+}
+
+/// Joins the sandbox's control groups: this thread alone, and all that it starts.
+fn join_groups(entrances: &[OwnedFd]) -> Result<(), Broken> {
     for entrance in entrances {
-        rustix::io::write(&entrance, b"0").cannot("join the sandbox's control group")?;
+        rustix::io::write(entrance, b"0").cannot("join the sandbox's control group")?;
     }
     // They are the root of what is seen of such groups.
-    unshare(UnshareFlags::NEWCGROUP).cannot("create the sandbox's control-group namespace")?;
-    Ok(admission)
+    unshare(UnshareFlags::NEWCGROUP).cannot("create the sandbox's control-group namespace")
 }
 
 /// Leaves the ids of the caller, in this thread.
@@ -238,17 +241,22 @@ fn assemble(
         root,
     };
     beside.jobs.send(job).map_err(|_| given_up())?;
-    mounts.apply(plan, &sources, &made)?;
+    let mut groups = None;
+    mounts.apply(plan, &sources, &made, |mounts| {
+        groups = Some(receive_groups(control)?);
+        mounts.show_groups(plan, control)
+    })?;
+    let (admission, entrances) = groups.ok_or_else(given_up)?;
     drop(sources);
     mounted
         .send(share(mounts.root()?)?)
         .map_err(|_| given_up())?;
     let unset = settings::set_user_namespace(plan.seal.nested)?;
-    let admission = join_groups(control)?;
+    join_groups(&entrances)?;
+    drop(entrances);
     if admission.counts_memory {
         mounts.hand_over_counters(control)?;
     }
-    mounts.show_groups(plan, control)?;
     // Before its maker loses sight of the host's /proc.
     enter_network(network, plan.own_network)?;
     // As long as this process may take a port that no command can have.

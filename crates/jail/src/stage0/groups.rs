@@ -1,6 +1,6 @@
 //! The sandbox's own control group, read-only at `/sys/fs/cgroup`, so that programs find their limits.
 //!
-//! In: the directories of the group on the host ([`GroupView`]), which exist by now. Only they are shown: each is a
+//! In: the directories of the group on the host ([`GroupView`]), which are there by now. Only they are shown: each is a
 //! mount of its own, whose root is the group, so nothing of other groups is below or above it.
 //! Precondition: the host's mounts can still be seen by their paths.
 

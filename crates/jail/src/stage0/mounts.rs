@@ -110,15 +110,21 @@ impl Mounts {
         &self.staging
     }
 
-    /// Attaches what the steps of a plan mount, in their order. What [`make_beside`] makes comes from `made`.
+    /// Attaches what the steps of a plan mount, in their order. What [`make_beside`] makes comes from `made`; `meanwhile`
+    /// is done once, when there is a root and the other thread would be waited for.
     pub(super) fn apply(
         &mut self,
         plan: &Plan,
         sources: &[OwnedFd],
         made: &Receiver<Result<Made, Broken>>,
+        meanwhile: impl FnOnce(&Self) -> Result<(), Broken>,
     ) -> Result<(), Broken> {
+        let mut meanwhile = Some(meanwhile);
         for (index, step) in plan.steps.iter().enumerate() {
             if is_made_beside(index, step) {
+                if let Some(meanwhile) = meanwhile.take() {
+                    meanwhile(self)?;
+                }
                 // Its thread ends without a word only when that is given up.
                 let made = made.recv().map_err(|_| no_more_mounts())??;
                 self.attach(step, made)?;
@@ -126,7 +132,7 @@ impl Mounts {
                 self.apply_step(step, sources)?;
             }
         }
-        Ok(())
+        meanwhile.map_or(Ok(()), |meanwhile| meanwhile(self))
     }
 
     /// Puts what is complete into its place.
@@ -175,7 +181,7 @@ impl Mounts {
             } => self.proc(*pids_only, read_only, covered),
             // Made beside.
             Step::Dev { .. } => Err(no_more_mounts()),
-            // Shown when the group has been joined.
+            // Shown when the host has made the group.
             Step::Groups { .. } => Ok(()),
             Step::Cover { target } => {
                 let step = format!("cover {}", target.as_path().display());
@@ -251,7 +257,7 @@ impl Mounts {
             .map_err(|_| Broken::new("hand the counters over", Errno::PIPE))
     }
 
-    /// Shows the sandbox its control group, which it has joined by now. Programs do without it, so what stands in
+    /// Shows the sandbox its control group, which the host has made by now. Programs do without it, so what stands in
     /// the way is reported and ends no start.
     pub(super) fn show_groups(&self, plan: &Plan, control: &OwnedFd) -> Result<(), Broken> {
         for step in &plan.steps {
