@@ -214,6 +214,8 @@ fn a_script_that_wants_too_much_ends_and_the_run_goes_on() {
         ),
         script("await new Promise(() => {})"),
         script("(() => { function deep() { return deep() + 1 } return deep() })()"),
+        script("var held = 7; throw new Error('cc1: out of memory')"),
+        script("held"),
         script("1 + 1"),
         Step::text("Done."),
     ]);
@@ -238,7 +240,10 @@ fn a_script_that_wants_too_much_ends_and_the_run_goes_on() {
         results[4]
     );
     assert!(results[5].contains("[failed"), "{}", results[5]);
-    assert!(results[6].starts_with("2\n[done"), "{}", results[6]);
+    assert!(results[6].contains("[failed"), "{}", results[6]);
+    // Words about memory that are not the engine's own end no session.
+    assert!(results[7].starts_with("7\n[done"), "{}", results[7]);
+    assert!(results[8].starts_with("2\n[done"), "{}", results[8]);
     person.assert_nothing_lives();
 }
 

@@ -31,6 +31,9 @@ const PRELUDE_NAME: &str = "<glovebox>";
 const MAX_STACK_CHARS: usize = 4000;
 /// More of a message than anybody reads.
 const MAX_MESSAGE_CHARS: usize = 8000;
+/// How the engine's own exception for a lack of memory is told, which has no other mark. The whole of it: an error of
+/// a program that ran in the sandbox may have such words in it.
+const OUT_OF_MEMORY: &str = "InternalError: out of memory";
 /// Timers at a time.
 const MAX_TIMERS: usize = 10_000;
 /// Longest wait in one piece.
@@ -267,7 +270,7 @@ impl Engine {
         let says_so = outcome
             .error
             .as_ref()
-            .is_some_and(|error| error.message.contains("out of memory"));
+            .is_some_and(|error| error.message == OUT_OF_MEMORY);
         let is_lack =
             outcome.ending == Ending::Failed && (says_so || outcome.is_null && is_near_limit());
         if is_lack {
