@@ -5,7 +5,7 @@ use super::door::Door;
 use super::lease::Porter;
 use super::lines::{self, Answering};
 use glovebox_proto::{Code, Fault};
-use rmcp::service::serve_server_with_ct;
+use rmcp::service::{ServerInitializeError, serve_server_with_ct};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub fn serve(house: Arc<dyn House>) -> Result<(), Fault> {
                     Ok(())
                 }
                 // A client that goes before it says anything has nothing to complain about.
-                Err(error) if error.to_string().contains("closed") => Ok(()),
+                Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
                 Err(error) => Err(Fault::failed(
                     Code::Protocol,
                     format!("the client does not speak the protocol: {error}"),
