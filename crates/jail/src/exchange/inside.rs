@@ -192,7 +192,8 @@ impl Site {
             };
             let at = target.as_path();
             let overlay = staging::overlay(lowers, layer, *is_read_only)
-                .cannot(&format!("mount the overlay for {}", at.display()))?;
+                .cannot(&format!("mount the overlay for {}", at.display()))
+                .map_err(Broken::of_overlay)?;
             made.push((at, overlay));
         }
         self.enter()?;

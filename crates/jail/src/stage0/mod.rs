@@ -94,6 +94,17 @@ pub struct Broken {
     pub step: String,
     /// The system's answer.
     pub errno: i32,
+    /// What kind of step it was.
+    pub kind: StepKind,
+}
+
+/// Steps of a start whose failure has causes of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StepKind {
+    /// Mounting an overlay, which depends on the file systems of its layers.
+    Overlay,
+    /// Any other.
+    Other,
 }
 
 impl Broken {
@@ -101,6 +112,16 @@ impl Broken {
         Self {
             step: step.into(),
             errno: errno.raw_os_error(),
+            kind: StepKind::Other,
+        }
+    }
+
+    /// The same, of an overlay.
+    #[must_use]
+    pub(crate) fn of_overlay(self) -> Self {
+        Self {
+            kind: StepKind::Overlay,
+            ..self
         }
     }
 }

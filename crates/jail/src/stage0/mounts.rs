@@ -364,7 +364,9 @@ fn make_overlay(staging: &OwnedFd, step: &Step, sources: &[OwnedFd]) -> Result<O
         .map(|index| source(sources, *index))
         .collect::<Result<Vec<_>, _>>()?;
     let names = staging::place(staging, &lowers, layer)?;
-    staging::overlay(&names, layer, *is_read_only).cannot(&step)
+    staging::overlay(&names, layer, *is_read_only)
+        .cannot(&step)
+        .map_err(Broken::of_overlay)
 }
 
 /// Makes `/dev`, at a place in the staging file system: what is mounted in it needs one that is mounted itself.
