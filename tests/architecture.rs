@@ -186,3 +186,74 @@ fn every_file_says_what_it_is_for_and_is_finished() {
         }
     }
 }
+
+/// Crates that serve every surface: the command line, configuration files, tools and MCP. Each surface has words of its
+/// own for what can be chosen (`glovebox_proto::Remedy`).
+const WORDLESS: [&str; 10] = [
+    "agent",
+    "gitignore",
+    "guest",
+    "jail",
+    "js",
+    "proto",
+    "sandbox",
+    "server",
+    "tools",
+    "workspace",
+];
+
+/// Flags of other programs that messages of these crates advise or that they read.
+const FLAGS_OF_OTHERS: [(&str, &str); 12] = [
+    ("--add", "git config, and usermod"),
+    ("--enable-auto-tool-choice", "vLLM"),
+    ("--git", "the first line of a patch"),
+    ("--global", "git config"),
+    ("--jinja", "llama.cpp"),
+    ("--mount", "docker run"),
+    ("--scope", "systemd-run"),
+    ("--security-opt", "docker run"),
+    ("--set-version", "wsl"),
+    ("--tool-call-parser", "vLLM"),
+    ("--unshare", "bubblewrap"),
+    ("--user", "systemd-run"),
+];
+
+/// The part of a file that is compiled into programs.
+fn without_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text)
+}
+
+#[test]
+fn libraries_name_no_flags_of_the_command_line() {
+    let mut met = 0;
+    for (path, text) in sources() {
+        let is_library = WORDLESS
+            .iter()
+            .any(|name| path.starts_with(&format!("crates/{name}/src/")));
+        if !is_library || path.contains("/tests/") || path.ends_with("tests.rs") {
+            continue;
+        }
+        for line in without_tests(&text).lines() {
+            let code = line.trim_start();
+            if code.starts_with("//") {
+                continue;
+            }
+            // In a list of arguments a flag is a literal of its own and follows a quote.
+            let flags = code.match_indices("--").filter(|(at, _)| {
+                code[..*at].ends_with([' ', '`', '('])
+                    && code[at + 2..].starts_with(|next: char| next.is_ascii_lowercase())
+            });
+            for (at, _) in flags {
+                met += 1;
+                let flag = &code[at..];
+                assert!(
+                    FLAGS_OF_OTHERS
+                        .iter()
+                        .any(|(known, _)| flag.starts_with(known)),
+                    "{path} names a flag; a remedy names a setting: {code}"
+                );
+            }
+        }
+    }
+    assert!(met > 5, "only {met} flags of other programs were met");
+}

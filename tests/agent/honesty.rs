@@ -114,7 +114,7 @@ fn a_limit_of_what_nobody_counts_ends_the_run_by_name() {
         let ran = agent(&person, &server, args, "x").run().expect_code(1);
         assert!(ran.err().contains("is not known"), "{ran}");
         assert!(
-            ran.err().contains(&format!("go on without {flag}")),
+            ran.err().contains(&format!("go on without `{flag}`")),
             "{ran}"
         );
         assert_eq!(server.steps_left(), 1, "{flag}");

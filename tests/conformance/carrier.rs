@@ -201,7 +201,7 @@ fn a_side_without_hash_programs_is_refused_by_name() {
     );
     let fault = refusal(&fixture);
     assert!(fault.message.contains("SHA-256"), "{fault}");
-    assert!(fault.remedy.unwrap().contains("coreutils"));
+    assert!(fault.remedy.unwrap().to_string().contains("coreutils"));
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn the_model_is_told_what_the_user_can_do() {
         assert!(
             text.ends_with(
                 "[the command looked up the name `a.example`, and this sandbox has no network; only the user can \
-                 change that: `--net host` gives it the network of this machine]"
+                 change that: `net = \"host\"` gives it the network of this machine]"
             ),
             "as {}: {answer}",
             person.name()

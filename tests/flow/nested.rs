@@ -133,7 +133,7 @@ fn what_does_not_go_with_it_is_refused_in_words() {
                 .run();
             assert_eq!(ran.code, 125, "{ran}");
             assert!(
-                ran.err().contains("`--nested` needs the whole /proc"),
+                ran.err().contains("nested namespaces need the whole /proc"),
                 "{ran}"
             );
         }

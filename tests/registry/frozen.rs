@@ -138,7 +138,7 @@ fn what_runs_is_not_pulled_the_ground_from() {
         .checkpoint(&name("a"), None, false)
         .unwrap_err();
     assert_eq!(refused.code, Code::Busy);
-    assert!(refused.remedy.unwrap().contains("--live"));
+    assert!(refused.remedy.unwrap().to_string().contains("`live`"));
     let taken = ground
         .place
         .registry

@@ -256,7 +256,7 @@ fn the_number_of_sandboxes_is_bounded_over_all_processes() {
         (fault.class, fault.code),
         (Class::Refused, Code::TooManySandboxes)
     );
-    assert!(fault.remedy.unwrap().contains("max_sandboxes"));
+    assert!(fault.remedy.unwrap().to_string().contains("max_sandboxes"));
     // What was refused left nothing.
     assert_eq!(small.list().unwrap().len(), 4);
 

@@ -1,6 +1,7 @@
 //! How far a run may go, and the words that name what to raise.
 
 use crate::Spending;
+use glovebox_proto::{Remedy, Setting};
 use std::time::Duration;
 
 /// How far one run may go. What an earlier process of the same session used is counted, except time.
@@ -32,23 +33,34 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The sentence about the limit that is reached, if one is.
-    pub(crate) fn reached(&self, turns: u32, spent: Spending, elapsed: Duration) -> Option<String> {
-        let said = |what: String, flag: &str| {
-            Some(format!(
-                "{what}; raise the limit with --{flag}, or in glovebox.toml with agent.{}",
-                flag.replace('-', "_")
-            ))
+    /// The limit that is reached, if one is: a sentence about it, and what to do.
+    pub(crate) fn reached(
+        &self,
+        turns: u32,
+        spent: Spending,
+        elapsed: Duration,
+    ) -> Option<(String, Remedy)> {
+        let said = |what: String, setting: Setting| {
+            let key = setting.name().replace('-', "_");
+            let remedy = [
+                "raise the limit with ".into(),
+                setting.into(),
+                format!(", or in glovebox.toml with agent.{key}").into(),
+            ];
+            Some((what, remedy.into()))
         };
         if let Some(max) = self.max_turns
             && turns >= max
         {
-            return said(format!("the model was asked {max} times"), "max-turns");
+            return said(
+                format!("the model was asked {max} times"),
+                Setting::MaxTurns,
+            );
         }
         if let Some(max) = self.max_time
             && elapsed >= max
         {
-            return said(format!("{} s have passed", max.as_secs()), "max-time");
+            return said(format!("{} s have passed", max.as_secs()), Setting::MaxTime);
         }
         if let Some(max) = self.max_tokens
             && spent.counted_tokens().total() >= max
@@ -59,32 +71,43 @@ impl Limits {
             } else {
                 ""
             };
-            return said(format!("{least}{tokens} tokens were used"), "max-tokens");
+            return said(
+                format!("{least}{tokens} tokens were used"),
+                Setting::MaxTokens,
+            );
         }
         if let Some(max) = self.max_cost_usd
             && spent.known_cost_usd() >= max
         {
             let dollars = spent.known_cost_usd();
-            return said(format!("{dollars:.2} dollars were spent"), "max-cost");
+            return said(format!("{dollars:.2} dollars were spent"), Setting::MaxCost);
         }
         None
     }
 
-    /// The limit that cannot be held, because what was spent so far is not known: its flag, and what to do.
-    pub(crate) fn unheld(&self, spent: Spending) -> Option<(&'static str, &'static str)> {
+    /// The limit that cannot be held, because what was spent so far is not known, and what to do.
+    pub(crate) fn unheld(&self, spent: Spending) -> Option<(Setting, Remedy)> {
         if self.max_cost_usd.is_some() && spent.cost_usd().is_none() {
-            return Some((
-                "max-cost",
-                "go on without --max-cost: the model's server does not say how many tokens an answer had, or an \
-                 earlier part of the session had no price",
-            ));
+            let remedy = [
+                "go on without ".into(),
+                Setting::MaxCost.into(),
+                ": the model's server does not say how many tokens an answer had, or an earlier part of the session \
+                 had no price"
+                    .into(),
+            ];
+            return Some((Setting::MaxCost, remedy.into()));
         }
         if self.max_tokens.is_some() && self.needs_token_counts && spent.uncounted_answers() > 0 {
-            return Some((
-                "max-tokens",
-                "go on without --max-tokens, and limit the run with --max-turns or --max-time: the model's server \
-                 does not say how many tokens an answer had",
-            ));
+            let remedy = [
+                "go on without ".into(),
+                Setting::MaxTokens.into(),
+                ", and limit the run with ".into(),
+                Setting::MaxTurns.into(),
+                " or ".into(),
+                Setting::MaxTime.into(),
+                ": the model's server does not say how many tokens an answer had".into(),
+            ];
+            return Some((Setting::MaxTokens, remedy.into()));
         }
         None
     }
@@ -114,30 +137,37 @@ mod tests {
     }
 
     #[test]
-    fn every_limit_names_its_flag() {
-        let reached = |turns, spent, secs| LIMITS.reached(turns, spent, Duration::from_secs(secs));
+    fn every_limit_names_its_setting() {
+        let reached = |turns, spent, secs| {
+            let (what, remedy) = LIMITS.reached(turns, spent, Duration::from_secs(secs))?;
+            Some(format!("{what}: {remedy}"))
+        };
         let none = Spending::default();
         assert_eq!(reached(2, spent(900, 0.5), 4), None);
-        assert!(reached(3, none, 0).unwrap().contains("--max-turns"));
+        assert!(reached(3, none, 0).unwrap().contains("agent.max_turns"));
         assert!(reached(0, none, 5).unwrap().contains("agent.max_time"));
         let tokens = reached(0, spent(1000, 0.0), 0).unwrap();
-        assert!(tokens.starts_with("1000 tokens") && tokens.contains("--max-tokens"));
-        assert!(reached(0, spent(0, 1.0), 0).unwrap().contains("--max-cost"));
+        assert!(tokens.starts_with("1000 tokens") && tokens.contains("agent.max_tokens"));
+        assert!(
+            reached(0, spent(0, 1.0), 0)
+                .unwrap()
+                .contains("agent.max_cost")
+        );
     }
 
     #[test]
     fn a_limit_of_what_nobody_counts_is_named() {
-        let flag = |limits: Limits, spent| limits.unheld(spent).map(|(flag, _)| flag);
+        let unheld = |limits: Limits, spent| limits.unheld(spent).map(|(setting, _)| setting);
         let mut unknown = spent(10, 0.1);
-        assert_eq!(flag(LIMITS, unknown), None);
+        assert_eq!(unheld(LIMITS, unknown), None);
         unknown.add(None, None);
-        assert_eq!(flag(LIMITS, unknown), Some("max-cost"));
+        assert_eq!(unheld(LIMITS, unknown), Some(Setting::MaxCost));
         let tokens = Limits {
             max_cost_usd: None,
             ..LIMITS
         };
-        assert_eq!(flag(tokens, unknown), Some("max-tokens"));
+        assert_eq!(unheld(tokens, unknown), Some(Setting::MaxTokens));
         // The usual limit of tokens ends no run on a server that does not count.
-        assert_eq!(flag(Limits::default(), unknown), None);
+        assert_eq!(unheld(Limits::default(), unknown), None);
     }
 }

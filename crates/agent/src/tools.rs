@@ -281,6 +281,6 @@ mod tests {
         assert_eq!(call("C").unwrap().text, "two:C");
         let fault = call("D").unwrap_err();
         assert_eq!(fault.code, Code::NotFound);
-        assert_eq!(fault.remedy.unwrap(), "the tools are A, B, C");
+        assert_eq!(fault.remedy.unwrap().to_string(), "the tools are A, B, C");
     }
 }

@@ -319,7 +319,8 @@ fn what_a_summary_costs_counts_against_the_limits() {
     };
     let (verdict, conversation, kept) = talk(&model, 10_000, limits);
     assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
-    assert!(verdict.message.contains("--max-tokens"), "{verdict:?}");
+    let remedy = verdict.remedy.as_ref().unwrap().to_string();
+    assert!(remedy.contains("agent.max_tokens"), "{verdict:?}");
     assert_eq!(count(&kept, "compacted"), 1);
     assert!(conversation.turns < 20, "{}", conversation.turns);
 }

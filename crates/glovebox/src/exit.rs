@@ -5,7 +5,7 @@
 //! [`Kind`]'s own numbers. A failure is a [`Fault`] underneath, so that what a person reads and what
 //! `--json` carries are the same facts.
 
-use glovebox_proto::{Class, Code, Fault};
+use glovebox_proto::{Class, Code, Fault, Remedy};
 use glovebox_workspace::{Direction, Stage, SyncError};
 use std::io;
 
@@ -105,13 +105,13 @@ impl CommandError {
     }
 
     /// Wrong usage: `message` says what, `remedy` how to do it right.
-    pub(crate) fn usage(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn usage(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         let fault = Fault::failed(Code::InvalidArgument, message).remedy(remedy);
         Self::new(Kind::Usage, fault)
     }
 
     /// A refusal by policy.
-    pub(crate) fn refused(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn refused(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         let fault = Fault::refused(Code::PermissionDenied, message).remedy(remedy);
         Self::new(Kind::Refused, fault)
     }
@@ -147,7 +147,7 @@ impl CommandError {
 
     /// Adds what to do about it.
     #[must_use]
-    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+    pub(crate) fn remedy(mut self, remedy: impl Into<Remedy>) -> Self {
         self.fault.remedy = Some(remedy.into());
         self
     }

@@ -31,7 +31,12 @@ pub(crate) fn explain(error: &clap::Error, argv: &[OsString]) -> u8 {
             ));
             render::say(format_args!(
                 "hint: {}",
-                error.fault.remedy.as_deref().unwrap_or_default()
+                error
+                    .fault
+                    .remedy
+                    .as_ref()
+                    .map(render::in_flags)
+                    .unwrap_or_default()
             ));
             if is_stand_in(verb(argv)) {
                 error.stand_in_code()

@@ -85,14 +85,18 @@ pub const REPLACED: &str = "replaced";
 /// Why no plan can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The machine has no such thing, or not for this caller.
-    #[error("{what}")]
-    Unavailable {
-        /// What is missing, and why.
-        what: String,
-        /// What to do about it.
-        remedy: String,
-    },
+    /// A range of ids for a caller who has none.
+    #[error("a range of ids was asked for, but this user has none")]
+    NoIdRange,
+    /// One id for a caller who is root, as which the sandbox's user would be root outside.
+    #[error("a single id would make the sandbox user host root")]
+    SingleIdOfRoot,
+    /// Namespaces of commands' own in a sandbox that shows less than the whole of `/proc`.
+    #[error(
+        "nested namespaces need the whole /proc: programs that bring a sandbox of their own mount a new one, and the \
+         kernel refuses them one that shows more than they have"
+    )]
+    NestedWithoutProc,
     /// The spec asks for something contradictory or unsafe.
     #[error("{0}")]
     Invalid(String),
@@ -587,11 +591,7 @@ fn identity(spec: &Spec, facts: &HostFacts, place: &Place) -> Result<Identity, P
     };
     if facts.is_privileged {
         if spec.ids == Ids::Single {
-            return Err(PlanError::Invalid(
-                "a single id would make the sandbox user host root; \
-                 leave `--ids` at `auto` when running as root"
-                    .to_owned(),
-            ));
+            return Err(PlanError::SingleIdOfRoot);
         }
         if place.slot >= RANGE_SLOTS {
             return Err(PlanError::Invalid(format!(
@@ -617,13 +617,7 @@ fn identity(spec: &Spec, facts: &HostFacts, place: &Place) -> Result<Identity, P
         return Ok(single(facts.uid, facts.gid));
     }
     let Some(sub) = &facts.sub_ids else {
-        return Err(PlanError::Unavailable {
-            what: "a range of ids was asked for, but this user has none".to_owned(),
-            remedy: "install `uidmap` and add the user to /etc/subuid and /etc/subgid \
-                     (`usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER`), \
-                     or leave out `--ids range`"
-                .to_owned(),
-        });
+        return Err(PlanError::NoIdRange);
     };
     // The sandbox user is the caller; every other id comes from the subordinate range.
     let around = |own: u32, inside: u32, first: u32| {

@@ -3,7 +3,7 @@
 //! The guest reports what it has seen itself; the host adds limits and hidden files. Nothing here is a guess from
 //! the words of a command: where its output names a path, that path has been checked.
 
-use crate::{ExitReport, visible};
+use crate::{ExitReport, Limit, Remedy, Setting, visible};
 use serde::{Deserialize, Serialize};
 
 /// Most records for one command.
@@ -105,22 +105,32 @@ impl Denial {
         }
     }
 
-    /// What whoever starts the sandbox can do: the flag of the command line, and what it does.
-    pub fn remedy(&self) -> String {
+    /// What whoever starts the sandbox can do.
+    pub fn remedy(&self) -> Remedy {
         match self {
-            Self::NameLookup { .. } | Self::Connection { .. } => {
-                "`--net host` gives it the network of this machine".to_owned()
-            }
-            Self::ReadOnly { mount, .. } if mount == "/workspace" => {
-                "`--workspace overlay` lets commands write there".to_owned()
-            }
+            Self::NameLookup { .. } | Self::Connection { .. } => [
+                Setting::Net.of("host"),
+                " gives it the network of this machine".into(),
+            ]
+            .into(),
+            Self::ReadOnly { mount, .. } if mount == "/workspace" => [
+                Setting::Workspace.of("overlay"),
+                " lets commands write there".into(),
+            ]
+            .into(),
             Self::ReadOnly { .. } => {
-                "commands can write below /workspace, /tmp and their home directory".to_owned()
+                "commands can write below /workspace, /tmp and their home directory".into()
             }
-            Self::Hidden { path } => format!("`--include {path}` shows it"),
-            Self::Memory => "`--memory` raises it".to_owned(),
-            Self::Processes => "`--pids` raises it".to_owned(),
-            Self::FileSize => "`--disk` and `--file-size` raise it".to_owned(),
+            Self::Hidden { path } => [Setting::Include.of(path), " shows it".into()].into(),
+            Self::Memory => Remedy::RaiseLimit(Limit::Memory),
+            Self::Processes => Remedy::RaiseLimit(Limit::Processes),
+            Self::FileSize => [
+                Setting::Disk.into(),
+                " and ".into(),
+                Setting::FileSize.into(),
+                " raise it".into(),
+            ]
+            .into(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! One shape for every failure that crosses a wall, with stable codes.
 
+use crate::Remedy;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -147,7 +148,7 @@ pub struct Fault {
     /// One sentence for people: what was wrong, and where.
     pub message: String,
     /// What to do about it, if something can be done.
-    pub remedy: Option<String>,
+    pub remedy: Option<Remedy>,
     /// Whether the same call may succeed later and is safe to repeat.
     pub is_retryable: bool,
 }
@@ -182,7 +183,7 @@ impl Fault {
 
     /// Adds what to do about it.
     #[must_use]
-    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+    pub fn remedy(mut self, remedy: impl Into<Remedy>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }

@@ -30,6 +30,7 @@ mod frame;
 mod hello;
 mod id;
 pub mod limits;
+mod remedy;
 mod reply;
 mod request;
 mod search;
@@ -43,6 +44,7 @@ pub use fault::{Class, Code, Fault};
 pub use frame::{Channel, FrameKind, FrameRef, HEADER_BYTES, Header, encode_header};
 pub use hello::{Capability, Hello, Role, WIRE_VERSION};
 pub use id::{JobId, RequestId};
+pub use remedy::{AdvicePart, Limit, Remedy, Setting, Wording};
 pub use reply::{
     DirEntry, Exit, ExitReport, Facts, FileKind, JobInfo, JobState, LogChunk, Old, Reply, Stat,
     log_gap,

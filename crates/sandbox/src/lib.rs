@@ -11,6 +11,7 @@
 //!
 //! ```text
 //! fault, report, spec, image     words and values
+//! breach                         which limit has ended a sandbox
 //! link                           frames to a guest and back
 //! process                        handles on processes: find them, hold them still, end them
 //! state                          the state directory: locks, files, what is being removed
@@ -29,6 +30,7 @@
 //! as the Rust runtime does.
 
 mod backend;
+mod breach;
 mod checkpoint;
 mod control;
 mod fault;

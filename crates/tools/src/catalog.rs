@@ -283,6 +283,7 @@ mod tests {
                 .unwrap_err()
                 .remedy
                 .unwrap()
+                .to_string()
                 .contains("Bash")
         );
     }
@@ -329,8 +330,8 @@ mod tests {
             .check(json!({ "file": 1 }))
             .unwrap_err();
         assert_eq!(
-            fault.remedy.as_deref(),
-            Some("its arguments are `content` (needed), `path` (needed), `overwrite`")
+            fault.remedy.unwrap().to_string(),
+            "its arguments are `content` (needed), `path` (needed), `overwrite`"
         );
     }
 

@@ -5,7 +5,7 @@
 
 use crate::call::Call;
 use crate::catalog::CATALOG;
-use glovebox_proto::Fault;
+use glovebox_proto::{Fault, Remedy};
 
 /// An advice that names tools.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ impl Call<'_> {
 }
 
 /// A fault with a hint as its remedy, where there is one.
-pub(crate) fn with_hint(fault: Fault, hint: Option<String>) -> Fault {
+pub(crate) fn with_hint(fault: Fault, hint: Option<impl Into<Remedy>>) -> Fault {
     match hint {
         Some(hint) => fault.remedy(hint),
         None => fault,

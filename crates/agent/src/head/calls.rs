@@ -141,6 +141,7 @@ impl Head<'_> {
                     ending: Ending::Lost,
                     message: format!("the sandbox is gone: {}", fault.message),
                     fault: Some(fault),
+                    remedy: None,
                 }));
             }
             if deadline.is_some_and(|at| Instant::now() >= at) {
@@ -241,7 +242,7 @@ impl Head<'_> {
                 let mut text = format!("[{}: {}] {}", fault.class, fault.code, fault.message);
                 if let Some(remedy) = &fault.remedy {
                     text.push_str("\n[hint] ");
-                    text.push_str(remedy);
+                    text.push_str(&remedy.to_string());
                 }
                 let mut facts = Map::new();
                 facts.insert("fault".to_owned(), fault.code.as_str().into());

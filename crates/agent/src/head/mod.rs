@@ -208,16 +208,17 @@ impl Head<'_> {
         let reached =
             self.limits
                 .reached(conversation.turns, conversation.spent, run.began.elapsed());
-        if let Some((flag, remedy)) = self.limits.unheld(conversation.spent) {
+        if let Some((setting, remedy)) = self.limits.unheld(conversation.spent) {
             let message = format!(
-                "what was spent so far is not known, so that it cannot be limited with --{flag}"
+                "what was spent so far is not known, so that `{}` cannot limit it",
+                setting.name()
             );
             return Err(Fault::failed(Code::Unsupported, message)
                 .remedy(remedy)
                 .into());
         }
         match reached {
-            Some(sentence) => Err(Leave::because(Ending::StoppedByLimit, sentence)),
+            Some((sentence, remedy)) => Err(Leave::at_limit(sentence, remedy)),
             None => Ok(()),
         }
     }
@@ -287,12 +288,15 @@ impl Head<'_> {
     }
 
     fn too_late(&self) -> Leave {
-        let sentence = self.limits.reached(
+        let reached = self.limits.reached(
             0,
             Spending::default(),
             self.limits.max_time.unwrap_or_default(),
         );
-        Leave::because(Ending::StoppedByLimit, sentence.unwrap_or_default())
+        match reached {
+            Some((sentence, remedy)) => Leave::at_limit(sentence, remedy),
+            None => Leave::because(Ending::StoppedByLimit, "its time is over"),
+        }
     }
 
     /// What an answer cost; `None` without a price, or when the server does not say what it counted.

@@ -220,10 +220,7 @@ impl Head<'_> {
 fn too_long(why: &str) -> Leave {
     Leave::because(
         Ending::StoppedByLimit,
-        format!(
-            "{why}; if the model can be told more, raise the limit with --window, or in glovebox.toml with \
-             agent.window"
-        ),
+        format!("{why}; if the model can be told more, raise `agent.window` in glovebox.toml"),
     )
 }
 

@@ -1,7 +1,7 @@
 //! How a run ends: the word for it, and the loop's way out.
 
 use crate::StopReason;
-use glovebox_proto::Fault;
+use glovebox_proto::{Fault, Remedy};
 use serde::{Deserialize, Serialize};
 
 /// How a run ended.
@@ -29,6 +29,8 @@ pub struct Verdict {
     pub message: String,
     /// What went wrong, when something did.
     pub fault: Option<Fault>,
+    /// What to do about it, when nothing went wrong and it ended all the same.
+    pub remedy: Option<Remedy>,
 }
 
 /// Why the loop leaves before the model is done.
@@ -40,6 +42,7 @@ impl From<Fault> for Leave {
             ending: Ending::Failed,
             message: fault.message.clone(),
             fault: Some(fault),
+            remedy: None,
         })
     }
 }
@@ -50,6 +53,16 @@ impl Leave {
             ending,
             message: message.into(),
             fault: None,
+            remedy: None,
+        })
+    }
+
+    /// A limit of the run was reached.
+    pub(super) fn at_limit(message: String, remedy: Remedy) -> Self {
+        let Self(verdict) = Self::because(Ending::StoppedByLimit, message);
+        Self(Verdict {
+            remedy: Some(remedy),
+            ..verdict
         })
     }
 }
@@ -73,6 +86,7 @@ pub(super) fn finished(said: &str, stop: &StopReason) -> Result<Verdict, Leave> 
             ending: Ending::Completed,
             message: said.to_owned(),
             fault: None,
+            remedy: None,
         }),
     }
 }

@@ -16,7 +16,7 @@ pub use retry::RetryPolicy;
 pub use window::window_of_server;
 
 use crate::{Answer, Event, Message, ToolDefinition};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Remedy};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub struct ModelError {
     /// One sentence, without secrets.
     pub message: String,
     /// What to do about it.
-    pub remedy: Option<String>,
+    pub remedy: Option<Remedy>,
     /// The provider's HTTP status, if it came to that.
     pub status: Option<u16>,
     /// Whether the same request may succeed later.
@@ -122,7 +122,7 @@ impl ModelError {
     }
 
     #[must_use]
-    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+    pub(crate) fn remedy(mut self, remedy: impl Into<Remedy>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }

@@ -4,6 +4,7 @@
 //! providers document. What is not recognised counts as passing, and is asked again as before.
 
 use super::ModelError;
+use glovebox_proto::Setting;
 use serde_json::Value;
 
 /// Words under `type` or `code` of an error: OpenAI and compatible servers, Anthropic.
@@ -75,10 +76,11 @@ pub(super) fn error(status: Option<u16>, said: &str) -> ModelError {
         ..ModelError::lasting(format!(
             "the quota or credit at the model's provider is used up{status_words}{tail}"
         ))
-        .remedy(
-            "add credit or raise the quota with the provider, or name another model with --model; `glovebox \
-             sessions resume` goes on from here",
-        )
+        .remedy([
+            "add credit or raise the quota with the provider, or name another model with ".into(),
+            Setting::Model.into(),
+            "; `glovebox sessions resume` goes on from here".into(),
+        ])
     }
 }
 

@@ -9,6 +9,7 @@ use genai::chat::{
     Usage as WireUsage,
 };
 use genai::{Error, ModelIden};
+use glovebox_proto::{Remedy, Setting};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
@@ -283,26 +284,36 @@ fn http(status: u16, body: &str, retry_after: Option<Duration>) -> ModelError {
     let (what, remedy) = match status {
         401 | 403 => (
             "the model server does not accept the key",
-            Some("set the key of the provider in the environment"),
+            Some(Remedy::from(
+                "set the key of the provider in the environment",
+            )),
         ),
         404 => (
             "the model server does not know this model or address",
-            Some("name another with --model PROVIDER/NAME, or correct the base URL"),
+            Some(Remedy::from([
+                "name another with ".into(),
+                Setting::Model.of("PROVIDER/NAME"),
+                ", or correct the base URL".into(),
+            ])),
         ),
         413 => ("the conversation is too long for the model server", None),
         429 => (
             "the model server has had too many requests",
-            Some("wait, or use another model; `glovebox sessions resume` goes on from here"),
+            Some(Remedy::from(
+                "wait, or use another model; `glovebox sessions resume` goes on from here",
+            )),
         ),
         500.. => (
             "the model server failed",
-            Some("try again later with `glovebox sessions resume`"),
+            Some(Remedy::from(
+                "try again later with `glovebox sessions resume`",
+            )),
         ),
         _ => ("the model server refused the request", None),
     };
     ModelError {
         message: format!("{what} (HTTP {status}){tail}"),
-        remedy: remedy.map(str::to_owned),
+        remedy,
         status: Some(status),
         is_passing: matches!(status, 408 | 409 | 425 | 429 | 500..),
         is_exhausted: false,

@@ -139,7 +139,8 @@ fn connect(cx: &Cx, name: &str) -> Result<(Name, Sandbox), CommandError> {
 fn named(error: CommandError, name: &Name) -> CommandError {
     let mut error = error.told_apart();
     if error.kind == Kind::NotFound && error.fault.remedy.is_none() {
-        error.fault.remedy = Some(format!("`glovebox exec {name} -- ls` shows what is there"));
+        error.fault.remedy =
+            Some(format!("`glovebox exec {name} -- ls` shows what is there").into());
     }
     error
 }

@@ -3,8 +3,7 @@
 //! In: how the command ended, as the guest and the host's counters tell it, and what the sandbox was made with.
 //! Nothing is guessed: a limit is named only when it was seen to act, a wall only when a fact tells of it.
 
-use crate::exit::CommandError;
-use crate::render::{Talk, plural, say};
+use crate::render::{Talk, in_flags, plural, say};
 use crate::units::{Count, Size, Span};
 use glovebox_proto::{Denial, ExitReport};
 use glovebox_sandbox::jail::spec::{Limits, Net};
@@ -123,7 +122,7 @@ fn wall(denial: &Denial, limits: Option<&Limits>) -> MetWall {
             )
         }
         Denial::FileSize => file_size(limits),
-        denial => (denial.what(), denial.remedy()),
+        denial => (denial.what(), in_flags(&denial.remedy())),
     };
     MetWall {
         kind: denial.kind(),
@@ -149,21 +148,6 @@ fn file_size(limits: Option<&Limits>) -> (String, String) {
         format!("a file grew to the {what}{}", of(bytes)),
         format!("raise it with {flag}"),
     )
-}
-
-/// Adds the flag that raises the limit to the failure of a sandbox that was ended for exceeding one.
-/// The library says which limit it was and knows no flags.
-pub(super) fn name_the_flag(error: CommandError) -> CommandError {
-    let message = &error.fault.message;
-    let flag = ["disk", "memory"]
-        .into_iter()
-        .find(|limit| message.contains(&format!("{limit} limit")));
-    match flag {
-        Some(flag) if error.fault.remedy.is_none() => {
-            error.remedy(format!("raise the limit with --{flag}"))
-        }
-        _ => error,
-    }
 }
 
 #[cfg(test)]

@@ -126,7 +126,6 @@ pub(super) fn run_command(
         }
         Ok(Ended::Detached) => (0, None),
         Err(error) => {
-            let error = limit_end::name_the_flag(error);
             let (code, kind) = (error.stand_in_code(), error.kind);
             match &mut captured {
                 Some(captured) => captured.failure = Some(error),

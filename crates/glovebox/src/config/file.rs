@@ -366,7 +366,13 @@ mod tests {
         let fault = parse(text, Path::new("/p/glovebox.toml"))
             .unwrap_err()
             .fault;
-        (fault.message, fault.remedy.unwrap_or_default())
+        (
+            fault.message,
+            fault
+                .remedy
+                .map(|remedy| remedy.to_string())
+                .unwrap_or_default(),
+        )
     }
 
     #[test]

@@ -125,6 +125,7 @@ fn every_key_has_a_decision_about_projects() {
                         .fault
                         .remedy
                         .unwrap()
+                        .to_string()
                         .contains("glovebox config trust")
                 );
             }
@@ -190,7 +191,7 @@ fn trust_in_a_directory_whatever_its_files_say_is_gone() {
     let error = Tree::new("trusted = ['~/src']", "")
         .resolve(&[], false)
         .unwrap_err();
-    let remedy = error.fault.remedy.unwrap();
+    let remedy = error.fault.remedy.unwrap().to_string();
     assert!(remedy.contains("glovebox config trust"), "{remedy}");
 }
 

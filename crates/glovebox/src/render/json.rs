@@ -6,6 +6,7 @@
 //!
 //! `docs/reference/json.md` describes `data` of each command.
 
+use super::remedy::in_flags;
 use crate::exit::CommandError;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -31,7 +32,7 @@ pub(crate) fn failure(error: &CommandError, data: &Value) -> String {
         "class": fault.class.to_string(),
         "code": error.code().as_str(),
         "message": fault.message,
-        "remedy": fault.remedy,
+        "remedy": fault.remedy.as_ref().map(in_flags),
         "retryable": fault.is_retryable,
     });
     if let Some((direction, stage)) = error.at {

@@ -8,6 +8,7 @@ mod changes;
 mod json;
 mod meter;
 mod pager;
+mod remedy;
 mod report;
 mod table;
 
@@ -19,6 +20,7 @@ pub(crate) use glovebox_proto::visible::{line as escape, line_of_text as escape_
 pub(crate) use json::{VERSION, envelope, failure, output_fields};
 pub(crate) use meter::Meter;
 pub(crate) use pager::{Pager, Screen};
+pub(crate) use remedy::in_flags;
 pub(crate) use report::{limit_value, report};
 pub(crate) use table::table;
 
@@ -90,7 +92,7 @@ impl Talk {
             say(format_args!(
                 "{} {}",
                 self.label("hint:", "36"),
-                escape_text(remedy)
+                escape_text(&remedy::in_flags(remedy))
             ));
         }
     }

@@ -9,7 +9,7 @@ use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render::{self, Meter, Talk};
 use crate::session::Signals;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Remedy};
 use glovebox_workspace::apply::{BaseFile, Destination};
 use glovebox_workspace::patch::Selection;
 use glovebox_workspace::{Collected, Flag, Options, Outcome, Plan, RelPath, Resolution, SyncError};
@@ -121,7 +121,7 @@ pub(crate) fn view(taken: &Taken, to: Option<&Path>) -> Result<View, SyncError> 
 }
 
 /// The failure of a command after which some paths are in conflict.
-pub(crate) fn conflict(outcome: &Outcome, remedy: impl Into<String>) -> CommandError {
+pub(crate) fn conflict(outcome: &Outcome, remedy: impl Into<Remedy>) -> CommandError {
     let count = outcome.conflicts.len();
     let paths = render::plural(count, "path", "paths");
     Fault::refused(Code::Conflict, format!("{paths} changed on both sides"))

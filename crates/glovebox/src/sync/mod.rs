@@ -416,8 +416,8 @@ pub(crate) fn with_remedy(mut error: CommandError, command: &str) -> CommandErro
     let again =
         format!("nothing was changed and the sandbox is as it was; try again with `{command}`");
     error.fault.remedy = Some(match error.fault.remedy.take() {
-        Some(remedy) => format!("{remedy}; {again}"),
-        None => again,
+        Some(remedy) => remedy.then(format!("; {again}")),
+        None => again.into(),
     });
     error
 }

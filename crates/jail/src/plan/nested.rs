@@ -21,11 +21,7 @@ impl NestedNamespaces {
             return Ok(None);
         }
         if spec.proc != ProcMode::Masked {
-            return Err(PlanError::Invalid(
-                "`--nested` needs the whole /proc: programs that bring a sandbox of their own mount a new one, and the \
-                 kernel refuses them one that shows more than they have; leave out `--proc`, or `--nested`"
-                    .to_owned(),
-            ));
+            return Err(PlanError::NestedWithoutProc);
         }
         Ok(Some(Self {
             namespaces: NESTED_NAMESPACES,

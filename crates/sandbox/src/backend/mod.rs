@@ -9,6 +9,7 @@ mod words;
 
 pub(crate) use native::{Layering, kill_left_group, sweep, sweep_base};
 
+use crate::breach::Breach;
 use crate::link::{Link, greet};
 use crate::process::ProcessRef;
 use crate::report::wanted;
@@ -17,7 +18,7 @@ use glovebox_jail::cgroup::GroupFreezer;
 use glovebox_jail::launch::Stage0;
 use glovebox_jail::plan::Frozen;
 use glovebox_jail::spec::{LimitKind, LimitState};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -83,8 +84,8 @@ pub(crate) trait Owner: Send + Sync + Debug {
         0
     }
 
-    /// One sentence about the limit that was broken, if that is why the sandbox was ended.
-    fn limit_breach(&self) -> Option<String> {
+    /// The limit that was broken, if that is why the sandbox was ended.
+    fn limit_breach(&self) -> Option<Breach> {
         None
     }
 
@@ -220,10 +221,13 @@ fn check_required(spec: &SandboxSpec, carried: &Carried) -> Result<(), Fault> {
             first.mechanism
         ),
     )
-    .remedy(
+    .remedy([
         "drop the requirement, or use a machine that holds the limit: `glovebox doctor` says what is \
-         missing, and `--layers memory` makes the disk limit exact",
-    ))
+         missing, and "
+            .into(),
+        Setting::Layers.of("memory"),
+        " makes the disk limit exact".into(),
+    ]))
 }
 
 /// The limits of a backend that has nothing to hold them with; the wall clock is the owner's.

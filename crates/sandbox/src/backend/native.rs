@@ -18,6 +18,7 @@ use prepare::Skeletons;
 pub(crate) use prepare::sweep_base;
 
 use super::{Carried, CreateCx, ExchangeCx, Owner};
+use crate::breach::Breach;
 use crate::process::ProcessRef;
 use crate::state::layout::LAYERS;
 
@@ -30,7 +31,8 @@ use glovebox_jail::probe::is_inside_sandbox;
 use glovebox_jail::processors::Processors;
 use glovebox_jail::skeleton::{self, Recipe};
 use glovebox_jail::spec::{Layers, Net, RootFs, Spec};
-use glovebox_proto::{Code, Fault};
+use glovebox_jail::stage0::StepKind;
+use glovebox_proto::{Code, Fault, Setting};
 use rustix::process::Pid;
 use std::fs;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -98,7 +100,7 @@ pub(super) fn explain(spec: &Spec) -> Result<String, Fault> {
         slot: 0,
         frozen: Vec::new(),
     };
-    let mut plan = Plan::new(&spec, &facts, &place).map_err(plan_fault)?;
+    let mut plan = Plan::new(&spec, &facts, &place).map_err(|error| plan_fault(&error))?;
     complete(&mut plan, &spec, &state_dir.join("sandboxes/NAME"));
     Ok(plan.to_string())
 }
@@ -146,7 +148,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         slot: cx.slot,
         frozen: cx.frozen.clone(),
     };
-    let mut plan = Plan::new(&spec, &facts, &place).map_err(plan_fault)?;
+    let mut plan = Plan::new(&spec, &facts, &place).map_err(|error| plan_fault(&error))?;
     complete(&mut plan, &spec, cx.dir);
     let disk = DiskLimit::prepare(&spec, &place.layers)?;
     skeleton::make_layers(&plan, &place.layers, workspace_mode(&spec, &place))
@@ -358,7 +360,7 @@ impl Owner for Native {
         self.watched.forks_refused()
     }
 
-    fn limit_breach(&self) -> Option<String> {
+    fn limit_breach(&self) -> Option<Breach> {
         self.watched.breach()
     }
 
@@ -418,12 +420,27 @@ impl Drop for Native {
     }
 }
 
-fn plan_fault(error: PlanError) -> Fault {
+fn plan_fault(error: &PlanError) -> Fault {
+    let message = error.to_string();
     match error {
-        PlanError::Unavailable { what, remedy } => {
-            Fault::failed(Code::Unavailable, what).remedy(remedy)
-        }
-        PlanError::Invalid(message) => Fault::failed(Code::InvalidArgument, message),
+        PlanError::NoIdRange => Fault::failed(Code::Unavailable, message).remedy([
+            "install `uidmap` and add the user to /etc/subuid and /etc/subgid \
+             (`usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER`), or leave out "
+                .into(),
+            Setting::Ids.of("range"),
+        ]),
+        PlanError::SingleIdOfRoot => Fault::failed(Code::InvalidArgument, message).remedy([
+            "leave out ".into(),
+            Setting::Ids.into(),
+            " when running as root".into(),
+        ]),
+        PlanError::NestedWithoutProc => Fault::failed(Code::InvalidArgument, message).remedy([
+            "leave out ".into(),
+            Setting::Proc.into(),
+            ", or ".into(),
+            Setting::Nested.into(),
+        ]),
+        PlanError::Invalid(_) => Fault::failed(Code::InvalidArgument, message),
     }
 }
 
@@ -437,12 +454,16 @@ fn launch_fault(error: &LaunchError, state_dir: &Path) -> Fault {
         )
         .remedy("update the kernel; `glovebox doctor` names what it lacks"),
         LaunchError::TimedOut(_) => Fault::failed(Code::TimedOut, message).retryable(),
-        _ if is_overlay(error) => Fault::failed(Code::Unavailable, message).remedy(format!(
-            "overlays need a state directory on an ordinary file system (not itself an \
-             overlay or network share): set GLOVEBOX_STATE, now {}, or use `--layers memory`, \
-             which needs Linux 6.6",
-            state_dir.display()
-        )),
+        _ if is_overlay(error) => Fault::failed(Code::Unavailable, message).remedy([
+            format!(
+                "overlays need a state directory on an ordinary file system (not itself an \
+                 overlay or network share): set GLOVEBOX_STATE, now {}, or use ",
+                state_dir.display()
+            )
+            .into(),
+            Setting::Layers.of("memory"),
+            ", which needs Linux 6.6".into(),
+        ]),
         _ => Fault::failed(Code::Unavailable, message)
             .remedy(if is_inside_sandbox(Path::new("/")) {
                 "this is the inside of a Glovebox sandbox, and a wall of it is that no further one can be made \
@@ -460,13 +481,14 @@ fn memory_fault(error: &LaunchError, state_dir: &Path) -> Fault {
     if !is_overlay(error) || !(OLDEST_KERNEL..(6, 6)).contains(&version) {
         return fault;
     }
-    fault.remedy(format!(
-        "layers in memory need Linux 6.6, and this is {release}: leave out `--layers memory`"
-    ))
+    fault.remedy([
+        format!("layers in memory need Linux 6.6, and this is {release}: leave out ").into(),
+        Setting::Layers.of("memory"),
+    ])
 }
 
 fn is_overlay(error: &LaunchError) -> bool {
-    matches!(error, LaunchError::Step(broken) if broken.step.starts_with("mount the overlay"))
+    matches!(error, LaunchError::Step(broken) if broken.kind == StepKind::Overlay)
 }
 
 /// Release of the running kernel, and the numbers it begins with.

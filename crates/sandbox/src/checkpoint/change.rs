@@ -13,7 +13,7 @@ use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{read_json, write_json};
 use crate::state::trash;
 use glovebox_jail::plan::{RANGE_BASE, RANGE_IDS, RANGE_SLOTS};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -223,8 +223,11 @@ pub(super) fn cannot_copy(from: &Path, errno: Errno) -> Fault {
         "directories in the sandbox are more than {} deep, which cannot be copied",
         tree::MAX_COPY_DEPTH
     );
-    Fault::failed(Code::TooLarge, message)
-        .remedy("end what runs in it and make the checkpoint without --live, which copies nothing")
+    Fault::failed(Code::TooLarge, message).remedy([
+        "end what runs in it and make the checkpoint without ".into(),
+        Setting::Live.into(),
+        ", which copies nothing".into(),
+    ])
 }
 
 /// Makes a checkpoint of a copy of the writable layers, which stay in use. Precondition: nothing

@@ -163,7 +163,7 @@ pub(crate) fn is_awaited(socket: &OwnedFd) -> bool {
 pub(crate) fn answer(socket: &OwnedFd, outcome: Result<(), Fault>) -> bool {
     let outcome = outcome.map_err(|mut fault| {
         fault.message = cut(fault.message);
-        fault.remedy = fault.remedy.map(cut);
+        fault.remedy = fault.remedy.map(|remedy| remedy.map_texts(cut));
         fault
     });
     encode(&outcome)

@@ -17,6 +17,7 @@ pub(crate) mod wall_clock;
 pub use commands::Output;
 
 use crate::backend::Owner;
+use crate::breach::Breach;
 use crate::checkpoint::workspace;
 use crate::control::{self, Order};
 use crate::handle::frozen::{Frozen, FrozenKind};
@@ -89,7 +90,7 @@ pub(crate) struct Core {
     /// How long it took from nothing to a guest that has introduced itself.
     came_up_in: Duration,
     limits_seen: LimitCounts,
-    breach: OnceLock<String>,
+    breach: OnceLock<Breach>,
     freezer: OnceLock<Arc<Freezer>>,
 }
 
@@ -136,10 +137,9 @@ impl Core {
             .cloned()
             .or_else(|| self.owner.as_ref()?.limit_breach());
         if let Some(breach) = breach {
-            fault.message = format!("the sandbox was ended because {breach}");
-            if let Some(remedy) = crate::watch::remedy(&breach) {
-                fault = fault.remedy(remedy);
-            }
+            let ended = breach.into_fault();
+            fault.message = ended.message;
+            fault.remedy = ended.remedy.or(fault.remedy);
         } else if let Some(epitaph) = self.owner.as_ref().and_then(|owner| owner.epitaph()) {
             fault.message = format!("{}; {epitaph}", fault.message);
         }
@@ -147,7 +147,7 @@ impl Core {
     }
 
     /// Ends the sandbox and remembers why.
-    pub(crate) fn end_for(&self, breach: String) {
+    pub(crate) fn end_for(&self, breach: Breach) {
         // The first reason stays.
         let _ = self.breach.set(breach);
         if let Some(owner) = &self.owner {

@@ -1,6 +1,7 @@
 //! The wall-clock limit of a sandbox owned by this process: a small thread that ends it in time.
 //! (A supervisor needs no thread for that, it has a loop.)
 
+use crate::breach::Breach;
 use crate::fault;
 use crate::handle::Core;
 use glovebox_proto::Fault;
@@ -31,7 +32,7 @@ impl Wall {
                 if wait == Err(RecvTimeoutError::Timeout)
                     && let Some(core) = core.upgrade()
                 {
-                    core.end_for(breach(wall_ms));
+                    core.end_for(Breach::wall_clock(wall_ms));
                 }
             })
             .map_err(|error| {
@@ -41,12 +42,4 @@ impl Wall {
             _call_off: call_off,
         })
     }
-}
-
-/// How the passing of the limit is told.
-pub(crate) fn breach(wall_ms: u64) -> String {
-    format!(
-        "its wall-clock limit of {} s passed",
-        wall_ms as f64 / 1000.0
-    )
 }

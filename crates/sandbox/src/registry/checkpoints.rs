@@ -11,7 +11,7 @@ use crate::state::sandbox_dir::{Cell, Found, read_spec};
 use crate::state::status::{State, Status};
 use crate::state::trash;
 use crate::{Name, Registry, SandboxSpec, fault};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -159,11 +159,17 @@ impl Registry {
             None => self
                 .checkpoint(name, Some(&format!("for the fork `{new}`")), false)
                 .map_err(|fault| match fault.code {
-                    Code::Busy => fault.remedy(format!(
-                        "wait for it or end it (`glovebox logs {name}` lists what runs), or fork from a copy of the \
-                         files: `glovebox checkpoint --live {name}`, then `glovebox fork --from ID {name} {new}` \
-                         with the id it names"
-                    )),
+                    Code::Busy => fault.remedy([
+                        format!(
+                            "wait for it or end it (`glovebox logs {name}` lists what runs), or fork from a copy of \
+                             the files: `glovebox checkpoint {name}` with "
+                        )
+                        .into(),
+                        Setting::Live.into(),
+                        format!(", then `glovebox fork {name} {new}` with ").into(),
+                        Setting::FromCheckpoint.of("ID"),
+                        ", the id it names".into(),
+                    ]),
                     _ => fault,
                 })?,
         };
@@ -225,7 +231,10 @@ impl Registry {
             Code::Unsupported,
             format!("the sandbox `{name}` has no layers on disk to make checkpoints of"),
         )
-        .remedy("checkpoints need the backend `native` and `--layers disk`"))
+        .remedy([
+            "checkpoints need the backend `native` and ".into(),
+            Setting::Layers.of("disk"),
+        ]))
     }
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod name;
 use crate::Name;
 use crate::spec::amount::size;
 use glovebox_jail::spec::{Layers, Spec, json_path};
-use glovebox_proto::{Code, Fault, limits::MAX_TIMEOUT_MS};
+use glovebox_proto::{Code, Fault, Setting, limits::MAX_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt;
@@ -146,10 +146,10 @@ impl SandboxSpec {
                     size(bytes)
                 ),
             );
-            return Err(fault.remedy(format!(
-                "give it at least {}, as in `--memory 8MiB`",
-                size(MIN_MEMORY_BYTES)
-            )));
+            return Err(fault.remedy([
+                format!("give it at least {}, as in ", size(MIN_MEMORY_BYTES)).into(),
+                Setting::Memory.of("8MiB"),
+            ]));
         }
         if self
             .jail

@@ -168,7 +168,7 @@ mod tests {
                             fault.message.contains(&open.display().to_string()),
                             "{fault}"
                         );
-                        let remedy = fault.remedy.unwrap();
+                        let remedy = fault.remedy.unwrap().to_string();
                         assert!(remedy.starts_with("`chmod o-w "), "{remedy}");
                     }
                 }

@@ -220,6 +220,7 @@ mod tests {
                 .unwrap_err()
                 .remedy
                 .unwrap()
+                .to_string()
                 .starts_with("chmod 700 ")
         );
         fs::set_permissions(&real, fs::Permissions::from_mode(0o700)).unwrap();

@@ -83,7 +83,7 @@ mod tests {
         assert_eq!((a.number, b.number), (0, 1));
         let fault = Slot::lease(&layout, 2, &[]).unwrap_err();
         assert_eq!(fault.code, Code::TooManySandboxes);
-        assert!(fault.remedy.unwrap().contains("max_sandboxes"));
+        assert!(fault.remedy.unwrap().to_string().contains("max_sandboxes"));
         a.release();
         assert_eq!(Slot::lease_again(&layout, 1).unwrap_err().code, Code::Busy);
         b.release();

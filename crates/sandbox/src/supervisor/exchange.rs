@@ -16,7 +16,7 @@ use crate::state::sandbox_dir::Cell;
 use crate::{GuestImage, fault};
 use glovebox_jail::exchange::Exchange;
 use glovebox_jail::plan::Frozen;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -128,11 +128,15 @@ impl Life {
                 Code::Busy,
                 "something runs in the sandbox, and would lose its files",
             )
-            .remedy(format!(
-                "wait for it or end it (`glovebox logs {}` lists what runs), or copy what was written \
-                 instead with --live",
-                cell.name
-            ))
+            .remedy([
+                format!(
+                    "wait for it or end it (`glovebox logs {}` lists what runs), or copy what was written \
+                     instead with ",
+                    cell.name
+                )
+                .into(),
+                Setting::Live.into(),
+            ])
             .retryable());
         }
         let (pending, checkpoint) = plan(cell, &letter.order, false)?;

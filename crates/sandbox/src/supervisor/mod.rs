@@ -7,13 +7,13 @@ mod router;
 mod watch_parent;
 
 use crate::backend::{self, CreateCx, Owner};
+use crate::breach::Breach;
 use crate::checkpoint::workspace;
 use crate::checkpoint::{self, change, stack};
 use crate::control::handover;
 use crate::control::socket;
 use crate::control::{self, Desk, Order};
 use crate::handle::Core;
-use crate::handle::wall_clock;
 use crate::link::{Greeted, set_nonblocking};
 use crate::process::freeze::Freezer;
 use crate::state::layout::{Layout, open_dir};
@@ -288,12 +288,16 @@ fn clean_up(
     let reason = match end {
         End::Shutdown | End::Letters => None,
         End::Stopped(reason) => Some(reason),
-        End::Wall(ms) => Some(wall_clock::breach(ms)),
+        End::Wall(ms) => Some(Breach::wall_clock(ms).reason),
         End::Lease(lease) => Some(format!(
             "no client was connected for {} s",
             lease.as_secs_f64()
         )),
-        End::Lost(fault) => Some(owner.limit_breach().unwrap_or(fault.message)),
+        End::Lost(fault) => Some(
+            owner
+                .limit_breach()
+                .map_or(fault.message, |breach| breach.reason),
+        ),
     };
     match reason {
         Some(reason) if is_kept(&cell) => {

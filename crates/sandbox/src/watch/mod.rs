@@ -15,6 +15,7 @@ mod work;
 
 pub(crate) use roster::add;
 
+use crate::breach::Breach;
 use crate::process::ProcessRef;
 use crate::process::forced_end;
 use crate::spec::amount::size;
@@ -28,7 +29,7 @@ use glovebox_jail::launch::Init;
 use glovebox_jail::plan::{Frozen, Place};
 use glovebox_jail::spec::{Layers, Limits, Spec};
 use glovebox_jail::usage::{MAX_DEPTH, MAX_ENTRIES, TreeUsage, measure, measure_inside};
-use glovebox_proto::Fault;
+use glovebox_proto::{Fault, Limit};
 use held::Held;
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ pub(crate) struct Watched {
     /// What checkpoints froze counts as well.
     frozen: Mutex<Settled>,
     instruments: Mutex<Instruments>,
-    breach: Mutex<Option<String>>,
+    breach: Mutex<Option<Breach>>,
     /// Commands that were ended for want of memory.
     relieved: AtomicU64,
     /// Looks that found as many processes and threads as the limit allows.
@@ -109,9 +110,9 @@ enum Finding {
     /// All is well.
     Below(Room),
     /// A limit was passed.
-    Exceeded(String),
+    Exceeded(Breach),
     /// The memory limit was passed.
-    OverMemory(String),
+    OverMemory(Breach),
     /// It cannot be told; why not, as a phrase that follows "because".
     Unseen(String),
 }
@@ -188,7 +189,7 @@ impl Watched {
     }
 
     /// Why it was ended, if the watch ended it.
-    pub(crate) fn breach(&self) -> Option<String> {
+    pub(crate) fn breach(&self) -> Option<Breach> {
         lock(&self.breach).clone()
     }
 
@@ -258,12 +259,12 @@ impl Watched {
         match usage {
             TreeUsage::Bytes(bytes) => Ok(bytes),
             TreeUsage::Over => Err(self.disk_exceeded()),
-            TreeUsage::TooManyEntries => Err(Finding::Exceeded(format!(
+            TreeUsage::TooManyEntries => Err(Finding::Exceeded(Breach::fixed(format!(
                 "it made more than {MAX_ENTRIES} files"
-            ))),
-            TreeUsage::TooDeep => Err(Finding::Exceeded(format!(
+            )))),
+            TreeUsage::TooDeep => Err(Finding::Exceeded(Breach::fixed(format!(
                 "it nested directories more than {MAX_DEPTH} deep"
-            ))),
+            )))),
             TreeUsage::Unseen(errno) => Err(Finding::Unseen(format!(
                 "a directory it made cannot be listed ({})",
                 std::io::Error::from_raw_os_error(errno)
@@ -288,10 +289,8 @@ impl Watched {
 
     fn disk_exceeded(&self) -> Finding {
         let max = self.limits.disk_bytes.unwrap_or_default();
-        Finding::Exceeded(format!(
-            "it wrote more than its disk limit of {}",
-            size(max)
-        ))
+        let reason = format!("it wrote more than its disk limit of {}", size(max));
+        Finding::Exceeded(Breach::of(Limit::Disk, reason))
     }
 
     /// Room below the disk limit.
@@ -317,10 +316,11 @@ impl Watched {
             return Ok(None);
         };
         if held.descriptors > memory::MAX_DESCRIPTORS {
-            return Err(Finding::Exceeded(format!(
+            let reason = format!(
                 "its processes had more than {} files open together, which counts against its memory limit",
                 memory::MAX_DESCRIPTORS
-            )));
+            );
+            return Err(Finding::Exceeded(Breach::of(Limit::Memory, reason)));
         }
         let counted = self.counted_bytes().map_err(|errno| {
             Finding::Unseen(format!("its kernel memory cannot be counted ({errno})"))
@@ -333,10 +333,8 @@ impl Watched {
         let exact = memory::proportional_bytes(processes, &held.memory_files)
             .map_or(quick, |bytes| bytes.saturating_add(kernel_bytes));
         max.checked_sub(exact).map(Some).ok_or_else(|| {
-            Finding::OverMemory(format!(
-                "it used more than its memory limit of {}",
-                size(max)
-            ))
+            let reason = format!("it used more than its memory limit of {}", size(max));
+            Finding::OverMemory(Breach::of(Limit::Memory, reason))
         })
     }
 
@@ -400,14 +398,14 @@ impl Watched {
     }
 
     /// One look. Says what was exceeded, or when the next one is due at the latest.
-    fn exceeded(&self) -> Result<NextLook, String> {
+    fn exceeded(&self) -> Result<NextLook, Breach> {
         let finding = self.look();
         let mut progress = lock(&self.progress);
         match finding {
-            Finding::Exceeded(reason) => Err(reason),
-            Finding::OverMemory(reason) => {
+            Finding::Exceeded(breach) => Err(breach),
+            Finding::OverMemory(breach) => {
                 if progress.reliefs >= MAX_RELIEFS || !self.end_largest_command() {
-                    return Err(reason);
+                    return Err(breach);
                 }
                 progress.reliefs += 1;
                 Ok(NextLook::AtOnce)
@@ -418,12 +416,10 @@ impl Watched {
                     return Ok(NextLook::After(TICK));
                 }
                 let limit = match (self.limits.disk_bytes, &self.layers) {
-                    (Some(_), Some(_)) => "disk",
-                    _ => "memory",
+                    (Some(_), Some(_)) => Limit::Disk,
+                    _ => Limit::Memory,
                 };
-                Err(format!(
-                    "its {limit} limit cannot be checked, because {why}"
-                ))
+                Err(Breach::unseen(limit, &why))
             }
             Finding::Below(room) => {
                 let now = Instant::now();
@@ -457,22 +453,6 @@ fn pause(before: Option<u64>, now: Option<u64>, passed: Duration) -> Duration {
     }
     let lasts = passed.mul_f64(now as f64 / used as f64 / 2.0);
     lasts.clamp(SHORT_TICK, TICK)
-}
-
-/// What to do about a breach, if it was one of a limit that is watched here.
-pub(crate) fn remedy(breach: &str) -> Option<String> {
-    if let Some((limit, _)) = breach
-        .strip_prefix("its ")
-        .and_then(|rest| rest.split_once(" limit cannot be checked"))
-    {
-        return Some(format!(
-            "run glovebox as root, which sees everything, or lift the limit with `--{limit} none`"
-        ));
-    }
-    ["disk", "memory"]
-        .into_iter()
-        .find(|limit| breach.contains(&format!("{limit} limit")))
-        .map(|limit| format!("raise the limit with `--{limit}`, or `{limit}` in glovebox.toml"))
 }
 
 #[cfg(test)]

@@ -70,8 +70,8 @@ fn watch(entries: &Mutex<Vec<Entry>>) {
             };
             let next = Instant::now() + pause;
             let is_over = outcome.is_err();
-            if let Err(reason) = outcome {
-                *lock(&sandbox.breach) = Some(reason);
+            if let Err(breach) = outcome {
+                *lock(&sandbox.breach) = Some(breach);
                 // Its owner hears of it by the end of the link, and whether it worked.
                 let _ = sandbox.end();
             }

@@ -338,7 +338,7 @@ fn facts(fault: &Fault) -> Value {
         "class": fault.class.to_string(),
         "code": fault.code.as_str(),
         "message": fault.message,
-        "remedy": fault.remedy,
+        "remedy": fault.remedy.as_ref().map(ToString::to_string),
         "retryable": fault.is_retryable,
     })
 }

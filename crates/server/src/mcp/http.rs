@@ -11,7 +11,7 @@ use super::guard::{self, Token};
 use super::lease::Porter;
 use super::stdio::{runtime, until_asked_to_end};
 use bytes::Bytes;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -117,7 +117,11 @@ pub fn check_reach(addr: SocketAddr, options: &HttpOptions) -> Result<(), Fault>
         Code::PermissionDenied,
         format!("{addr} can be reached from other machines, and there is no token"),
     )
-    .remedy("set a token (GLOVEBOX_MCP_TOKEN or --token-file), or serve on 127.0.0.1"))
+    .remedy([
+        "set a token (GLOVEBOX_MCP_TOKEN or ".into(),
+        Setting::TokenFile.into(),
+        "), or serve on 127.0.0.1".into(),
+    ]))
 }
 
 async fn accept(listener: &tokio::net::TcpListener, entrance: &Arc<Entrance>) {

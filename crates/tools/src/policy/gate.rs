@@ -4,7 +4,7 @@ use super::name::parts;
 use super::{
     Answer, Ask, Asked, Effect, Entry, Journal, Permit, Policy, Question, Subject, Verdict, summary,
 };
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Remedy};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -102,7 +102,7 @@ impl Gate {
             return refused(
                 format!("the toolset `{toolset}` does not have the tool {tool}"),
                 format!(
-                    "use another tool; the user can choose another toolset (`glovebox tools --json` shows them, `glovebox why {call}` explains)"
+                    "use another tool; the user can choose another toolset (`glovebox tools` shows them, `glovebox why {call}` explains)"
                 ),
             );
         }
@@ -188,7 +188,7 @@ impl Permit for Gate {
     }
 }
 
-fn refused(message: impl Into<String>, remedy: impl Into<String>) -> Fault {
+fn refused(message: impl Into<String>, remedy: impl Into<Remedy>) -> Fault {
     Fault::refused(Code::PolicyRefused, message).remedy(remedy)
 }
 
@@ -258,7 +258,13 @@ mod tests {
             (Class::Refused, Code::PolicyRefused)
         );
         assert!(fault.message.contains("`ask Bash` (here)"), "{fault:?}");
-        assert!(fault.remedy.unwrap().contains("glovebox why call-"));
+        assert!(
+            fault
+                .remedy
+                .unwrap()
+                .to_string()
+                .contains("glovebox why call-")
+        );
     }
 
     #[test]
@@ -307,7 +313,7 @@ mod tests {
             fault.message.ends_with("nobody to ask: it is deaf"),
             "{fault:?}"
         );
-        assert!(fault.remedy.unwrap().contains("allow rule"));
+        assert!(fault.remedy.unwrap().to_string().contains("allow rule"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) fn tell(call: &Call<'_>, report: &ExitReport, outcome: &mut Outcome) 
     }
     let records: Vec<Value> = denials
         .iter()
-        .map(|denial| json!({ "kind": denial.kind(), "what": denial.what(), "remedy": denial.remedy() }))
+        .map(|denial| json!({ "kind": denial.kind(), "what": denial.what(), "remedy": denial.remedy().to_string() }))
         .collect();
     outcome.facts.insert("denials".to_owned(), records.into());
 }
@@ -45,7 +45,7 @@ mod tests {
         assert_eq!(
             line(&denial),
             "the command tried to reach an address outside, and this sandbox has no network; only the user can \
-             change that: `--net host` gives it the network of this machine"
+             change that: `net = \"host\"` gives it the network of this machine"
         );
         let denial = Denial::ReadOnly {
             path: "/usr/x".to_owned(),

@@ -3,7 +3,7 @@
 use super::journal::Staging;
 use crate::beneath::{Anchor, io, stat_at};
 use crate::{Plan, RelPath, Step};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use rustix::fd::AsFd as _;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -97,9 +97,10 @@ pub(super) fn require_distinct(anchor: &Anchor, plan: &Plan) -> Result<(), Fault
                     anchor.path().display()
                 ),
             )
-            .remedy(format!(
-                "leave one of them out, such as with `--exclude {path}`"
-            )));
+            .remedy([
+                "leave one of them out, such as with ".into(),
+                Setting::Exclude.of(path.to_string()),
+            ]));
         }
     }
     Ok(())

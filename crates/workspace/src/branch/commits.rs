@@ -10,7 +10,7 @@ use super::git::{Git, OwnGitDir};
 use super::repository::Repository;
 use super::{complaint, failed, missing, name_and_address};
 use crate::git::pointer;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -120,9 +120,11 @@ pub fn take_commits(
                 Code::Conflict,
                 format!("the branch `{branch}` has commits that the sandbox's does not have"),
             )
-            .remedy(format!(
-                "choose another name with --commits NAME, or remove it with `git branch -D {branch}`"
-            )));
+            .remedy([
+                "choose another name with ".into(),
+                Setting::Commits.of("NAME"),
+                format!(", or remove it with `git branch -D {branch}`").into(),
+            ]));
         }
         None if commits == 0 => return Ok(taken(false)),
         Some(_) | None => {}
@@ -135,7 +137,11 @@ pub fn take_commits(
                 place.display()
             ),
         )
-        .remedy("choose another name with --commits NAME, and `git merge NAME` then"));
+        .remedy([
+            "choose another name with ".into(),
+            Setting::Commits.of("NAME"),
+            ", and `git merge NAME` then".into(),
+        ]));
     }
     incoming.keep(&repository)?;
     let zero = "0".repeat(offer.commit.len());

@@ -10,7 +10,7 @@
 use super::repository::{Repository, cannot_make};
 use super::{complaint, failed};
 use crate::threads;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use std::fs::{self, DirBuilder};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, symlink};
@@ -94,7 +94,10 @@ impl Git<'_> {
                 Code::CommandNotFound,
                 format!("cannot run {}: {error}", self.program.display()),
             )
-            .remedy("install git, or pull without --branch")
+            .remedy([
+                "install git, or pull without ".into(),
+                Setting::Branch.into(),
+            ])
         })
     }
 

@@ -24,7 +24,7 @@ use crate::{
     RelPath, Step, plan,
 };
 use git::{Git, OwnGitDir};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use repository::{Format, Repository};
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -218,8 +218,10 @@ fn head(own: &OwnGitDir<'_>, format: &Format) -> Result<String, Fault> {
         if format.is_partial {
             return missing(b"it does not hold the commit of HEAD");
         }
-        Fault::failed(Code::NotFound, "the repository has no commit yet")
-            .remedy("commit something first, or pull without --branch")
+        Fault::failed(Code::NotFound, "the repository has no commit yet").remedy([
+            "commit something first, or pull without ".into(),
+            Setting::Branch.into(),
+        ])
     })?;
     Ok(String::from_utf8_lossy(&id).into_owned())
 }
@@ -270,7 +272,10 @@ fn missing(complaint_text: &[u8]) -> Fault {
         "the repository is a partial clone, and nothing is fetched from its remote here",
         complaint_text,
     )
-    .remedy("fetch what is missing with `git ls-tree -r -t HEAD`, or pull without --branch")
+    .remedy([
+        "fetch what is missing with `git ls-tree -r -t HEAD`, or pull without ".into(),
+        Setting::Branch.into(),
+    ])
 }
 
 /// A running `git fast-import`.

@@ -7,7 +7,7 @@
 use super::failed;
 use super::git::{Config, Git};
 use crate::git::{WorkingTree, common_dir, find_working_tree, pointer, with_slash};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -198,15 +198,23 @@ fn unusable(project: &Path, why: &str) -> Fault {
             project.display()
         ),
     )
-    .remedy("run `git init` and commit first, or pull without --branch")
+    .remedy([
+        "run `git init` and commit first, or pull without ".into(),
+        Setting::Branch.into(),
+    ])
 }
 
 fn unsupported(what: &str) -> Fault {
     Fault::failed(
         Code::Unsupported,
-        format!("the repository has {what}, which pull --branch does not know"),
+        format!("the repository has {what}, to which no branch can be added here"),
     )
-    .remedy("pull without --branch, or with --patch")
+    .remedy([
+        "pull without ".into(),
+        Setting::Branch.into(),
+        ", or with ".into(),
+        Setting::Patch.into(),
+    ])
 }
 
 /// The fault for something that could not be made in the repository.

@@ -169,7 +169,13 @@ fn what_git_cannot_do_is_said_with_its_remedy() {
     fixture.git(&["config", "user.name", ""]);
     let fault = fixture.commit("", &changes, "fresh").unwrap_err();
     assert!(fault.message.contains("who you are"), "{fault}");
-    assert!(fault.remedy.unwrap().contains("git config user.email"));
+    assert!(
+        fault
+            .remedy
+            .unwrap()
+            .to_string()
+            .contains("git config user.email")
+    );
 
     let empty = tempfile::tempdir().unwrap();
     let outside =

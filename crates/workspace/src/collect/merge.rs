@@ -7,7 +7,7 @@
 //! attributes a sandbox made up have no meaning here.
 
 use crate::beneath::{Anchor, read_names, stat_at};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -274,6 +274,6 @@ fn words(stop: &Stop, anchor: &Anchor, path: &[u8], max_names: usize) -> Fault {
                 String::from_utf8_lossy(path).escape_debug()
             ),
         )
-        .remedy("leave it out with `--exclude`"),
+        .remedy(["leave it out with ".into(), Setting::Exclude.into()]),
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     Change, ChangeKind, ChangeSet, Collected, Contents, Digest, Filter, Flag, Ignored, Node, Quota,
     Refusal, RefusalReason, RelPath, Stage, SyncError,
 };
-use glovebox_proto::{Class, Code, Fault};
+use glovebox_proto::{Class, Code, Fault, Setting};
 use glovebox_sandbox::Held;
 use rustix::fs::FileType;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -361,7 +361,10 @@ fn too_many(quota: &Quota) -> Fault {
         Code::TooLarge,
         format!("more than {} paths changed", quota.max_changes),
     )
-    .remedy("leave directories of generated files out with `--exclude`")
+    .remedy([
+        "leave directories of generated files out with ".into(),
+        Setting::Exclude.into(),
+    ])
 }
 
 struct Builder<'a> {

@@ -6,7 +6,7 @@ use super::{Place, protocol};
 use crate::beneath::io;
 use crate::{Digest, RefusalReason, RelPath};
 use glovebox_proto::tree::{GotItem, Want};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -188,7 +188,11 @@ impl Answers for Taker<'_> {
                             self.max_bytes, wanted.path
                         ),
                     )
-                    .remedy("leave it out with `--exclude`, or raise the limit")
+                    .remedy([
+                        "leave it out with ".into(),
+                        Setting::Exclude.into(),
+                        ", or raise the limit".into(),
+                    ])
                 })?;
                 let growing = match &mut self.growing {
                     Some(growing) => growing,

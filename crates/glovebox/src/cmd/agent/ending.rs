@@ -39,10 +39,10 @@ impl Work<'_> {
                 }),
         };
         let mut fault = Fault::failed(code, verdict.message.clone());
-        fault.remedy = verdict
-            .fault
-            .as_ref()
-            .and_then(|fault| fault.remedy.clone());
+        let told = verdict.fault.as_ref();
+        fault.remedy = told
+            .and_then(|fault| fault.remedy.clone())
+            .or_else(|| verdict.remedy.clone());
         self.cx.talk.error(&CommandError::from(fault));
     }
 

@@ -325,6 +325,7 @@ impl Work<'_> {
                 ending: Ending::Failed,
                 message: error.fault.message.clone(),
                 fault: Some(error.fault),
+                remedy: None,
             }
         }))
     }

@@ -232,17 +232,18 @@ impl Place {
         signals.rest();
         signals.check()?;
         let started = started.map_err(|mut fault| {
-            fault
-                .remedy
-                .get_or_insert_with(|| CORRECT_SERVER.to_owned());
+            fault.remedy.get_or_insert_with(|| CORRECT_SERVER.into());
             CommandError::from(fault)
         })?;
         for (name, fault) in wanted.broken.into_iter().chain(started.broken) {
-            let remedy = fault.remedy.as_deref().unwrap_or(CORRECT_SERVER);
+            let remedy = fault
+                .remedy
+                .as_ref()
+                .map_or_else(|| CORRECT_SERVER.to_owned(), crate::render::in_flags);
             cx.talk.warning(format_args!(
                 "{}; the run goes on without the tools of {name} ({}; `required = true` makes this an error)",
                 crate::render::escape_text(&fault.message),
-                crate::render::escape_text(remedy),
+                crate::render::escape_text(&remedy),
             ));
         }
         let servers = started.servers;

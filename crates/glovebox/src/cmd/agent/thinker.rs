@@ -118,8 +118,13 @@ pub(crate) fn find(
     let (known, is_elsewhere) = (known(&name), access.is_custom);
     let asked = settings.agent.window.value.0.is_none() && access.is_custom;
     let asked = asked.then(|| (name.clone(), access.clone()));
-    let model = Remote::new(name, &access, secrets.clone(), RetryPolicy::default())
-        .map_err(|error| CommandError::usage(error.message, error.remedy.unwrap_or_default()))?;
+    let model =
+        Remote::new(name, &access, secrets.clone(), RetryPolicy::default()).map_err(|error| {
+            CommandError::usage(
+                error.message,
+                error.remedy.unwrap_or_else(|| "name another model".into()),
+            )
+        })?;
     let thinker = Thinker::new(settings, Box::new(model), secrets, known, is_elsewhere)?;
     Ok(Thinker { asked, ..thinker })
 }

@@ -193,6 +193,7 @@ impl Chain<'_> {
                             ending: Ending::Failed,
                             message: fault.message.clone(),
                             fault: Some(fault),
+                            remedy: None,
                         };
                     }
                 }

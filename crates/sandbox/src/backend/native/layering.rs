@@ -54,7 +54,7 @@ pub(super) fn begin(native: &Native, cx: ExchangeCx<'_>) -> Result<Layering, Fau
         ..place.clone()
     };
     let plan = Plan::new(spec, facts, &place)
-        .map_err(plan_fault)?
+        .map_err(|error| plan_fault(&error))?
         .overlays(cx.parts);
     Ok(Layering {
         exchange,

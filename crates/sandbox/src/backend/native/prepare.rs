@@ -9,7 +9,7 @@ use glovebox_jail::mask;
 use glovebox_jail::plan::{MASK, REPLACED};
 use glovebox_jail::skeleton::Recipe;
 use glovebox_jail::spec::{Limits, RootFs, Spec, WorkspaceAccess};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use rustix::fs::{FlockOperation, Timestamps, flock};
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ pub(super) fn resolve(spec: &Spec, state: &Path) -> Result<Spec, Fault> {
                 Code::NotDirectory,
                 format!("the workspace {} is not a directory", path.display()),
             )
-            .remedy("name a directory with `-C DIR`"));
+            .remedy(["name a directory with ".into(), Setting::Project.of("DIR")]));
         }
         if state.starts_with(&*path) {
             return Err(Fault::failed(
@@ -43,7 +43,11 @@ pub(super) fn resolve(spec: &Spec, state: &Path) -> Result<Spec, Fault> {
                     state.display()
                 ),
             )
-            .remedy("choose a smaller workspace with `-C DIR`, or set GLOVEBOX_STATE elsewhere"));
+            .remedy([
+                "choose a smaller workspace with ".into(),
+                Setting::Project.of("DIR"),
+                ", or set GLOVEBOX_STATE elsewhere".into(),
+            ]));
         }
     }
     if let RootFs::Dir(path) = &mut spec.rootfs {

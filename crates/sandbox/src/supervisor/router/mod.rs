@@ -13,6 +13,7 @@ mod renew;
 mod route;
 
 use crate::backend::Owner;
+use crate::breach::Breach;
 use crate::control::Desk;
 use crate::handle::LimitCounts;
 use crate::link::{Flow, Greeted, Outgoing, until, wire_fault};
@@ -508,13 +509,10 @@ impl Router {
         let fault = match end {
             End::Shutdown | End::Letters => Fault::lost(Code::LinkLost, "the sandbox was killed"),
             End::Stopped(_) => Fault::lost(Code::LinkLost, "the sandbox was stopped"),
-            End::Wall(wall_ms) => ended(&crate::handle::wall_clock::breach(*wall_ms)),
-            End::Lease(_) => ended("its lease passed"),
+            End::Wall(wall_ms) => Breach::wall_clock(*wall_ms).into_fault(),
+            End::Lease(_) => Breach::lease().into_fault(),
             End::Lost(fault) => match (owner.limit_breach(), owner.epitaph()) {
-                (Some(breach), _) => match crate::watch::remedy(&breach) {
-                    Some(remedy) => ended(&breach).remedy(remedy),
-                    None => ended(&breach),
-                },
+                (Some(breach), _) => breach.into_fault(),
                 (None, Some(epitaph)) => Fault {
                     message: format!("{}; {epitaph}", fault.message),
                     ..fault.clone()
@@ -551,13 +549,6 @@ impl Router {
             }
         }
     }
-}
-
-fn ended(why: &str) -> Fault {
-    Fault::lost(
-        Code::LinkLost,
-        format!("the sandbox was ended because {why}"),
-    )
 }
 
 fn gone(detail: &str) -> Fault {

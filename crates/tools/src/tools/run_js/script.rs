@@ -371,7 +371,7 @@ impl Desk<'_> {
             "message": fault.message,
             "code": fault.code.as_str(),
             "class": fault.class.to_string(),
-            "remedy": fault.remedy,
+            "remedy": fault.remedy.as_ref().map(ToString::to_string),
         });
         answer(true, json.to_string())
     }

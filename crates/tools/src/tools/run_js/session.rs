@@ -5,7 +5,8 @@
 use crate::call::{Call, given_up};
 use crate::hint::{Hint, with_hint};
 use glovebox_proto::{
-    Background, Class, Code, Exec, Fault, JobId, JobInfo, JobState, LogCaps, Stdin, WriteMode,
+    Background, Class, Code, Exec, Fault, JobId, JobInfo, JobState, LogCaps, Remedy, Stdin,
+    WriteMode,
 };
 use glovebox_sandbox::{SCRIPTS_BYTES, SCRIPTS_HASH};
 use serde_bytes::ByteBuf;
@@ -103,11 +104,12 @@ fn cannot_start(call: &Call<'_>, fault: Fault) -> Fault {
     }
     let why = fault.message;
     let hint = fault.remedy.or_else(|| {
-        call.hint([
+        let hint = call.hint([
             Hint::new(&["Code", "Bash"], "use Code or Bash instead"),
             Hint::new(&["Bash"], "use Bash instead"),
             Hint::new(&["Code"], "use Code instead"),
-        ])
+        ]);
+        hint.map(Remedy::from)
     });
     let message = format!("the program that runs scripts cannot be started in this sandbox: {why}");
     with_hint(Fault::failed(Code::Unsupported, message), hint)

@@ -9,7 +9,7 @@ pub(crate) mod spawn;
 
 use crate::call::Call;
 use crate::children::Children;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 
 /// What makes them, for a session that may.
 fn children<'a>(call: &Call<'a>) -> Result<&'a Children, Fault> {
@@ -18,6 +18,9 @@ fn children<'a>(call: &Call<'a>) -> Result<&'a Children, Fault> {
             Code::Unsupported,
             "there is no sandbox around this session, so none can be made beside it",
         )
-        .remedy("work in a sandbox: `glovebox start NAME`, then `--sandbox NAME`")
+        .remedy([
+            "work in a sandbox: `glovebox start NAME`, then ".into(),
+            Setting::Sandbox.of("NAME"),
+        ])
     })
 }

@@ -5,7 +5,7 @@ use crate::beneath::{digest, io};
 use crate::collect::merge::{LayerId, Look};
 use crate::progress::{Progress, report};
 use crate::{Flag, Node, RefusalReason, RelPath};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::io::Read;
@@ -115,7 +115,11 @@ impl Walk<'_, '_> {
                     self.quota.max_bytes
                 ),
             )
-            .remedy("leave it out with `--exclude`, or raise the limit")
+            .remedy([
+                "leave it out with ".into(),
+                Setting::Exclude.into(),
+                ", or raise the limit".into(),
+            ])
         };
         if size > left {
             return Err(too_large());

@@ -14,7 +14,7 @@ use crate::progress::{Progress, Watch, report};
 use crate::{
     Change, ChangeKind, ChangeSet, Flag, Ignored, Node, Quota, Refusal, RefusalReason, RelPath,
 };
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use rustix::fs::FileType;
 use std::collections::HashSet;
 
@@ -401,7 +401,10 @@ impl Walk<'_, '_> {
             Code::TooLarge,
             format!("more than {} paths changed", self.quota.max_changes),
         )
-        .remedy("leave directories of generated files out with `--exclude`")
+        .remedy([
+            "leave directories of generated files out with ".into(),
+            Setting::Exclude.into(),
+        ])
     }
 }
 

@@ -1,0 +1,338 @@
+//! What to do about a failure, as data: libraries say what to change, each surface says how that is asked for there.
+//!
+//! In: what a library knows, a limit or a setting and words around it. Out: one sentence in the words of a surface
+//! ([`Wording`]): a flag on the command line, a name in glovebox.toml or a tool's parameter elsewhere ([`fmt::Display`]).
+//! In JSON a remedy is that sentence; between our own programs it stays data.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// A limit of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Limit {
+    /// Bytes of memory.
+    Memory,
+    /// Bytes that may be written.
+    Disk,
+    /// Processes and threads.
+    Processes,
+    /// The size of one file, which the limit on disk bounds as well.
+    FileSize,
+}
+
+impl Limit {
+    /// Every limit, in the order of the enum.
+    pub const ALL: &'static [Self] = &[Self::Memory, Self::Disk, Self::Processes, Self::FileSize];
+
+    /// The limit in a sentence, before the word "limit".
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+            Self::Processes => "process",
+            Self::FileSize => "file size",
+        }
+    }
+
+    /// What sets it.
+    pub const fn setting(self) -> Setting {
+        match self {
+            Self::Memory => Setting::Memory,
+            Self::Disk => Setting::Disk,
+            Self::Processes => Setting::Pids,
+            Self::FileSize => Setting::FileSize,
+        }
+    }
+}
+
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
+        /// What a caller can choose: a setting of a sandbox or an option of one operation.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum Setting { $($(#[doc = $doc])+ $name,)+ }
+
+        impl Setting {
+            /// Every setting, in the order of the enum.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// Its name, in kebab case.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+        }
+    };
+}
+
+settings! {
+    /// The limit on memory.
+    Memory = "memory",
+    /// The limit on what is written.
+    Disk = "disk",
+    /// The limit on processes and threads.
+    Pids = "pids",
+    /// The limit on the size of one file.
+    FileSize = "file-size",
+    /// Where what is written lies.
+    Layers = "layers",
+    /// Which user ids the sandbox has.
+    Ids = "ids",
+    /// What is seen of `/proc`.
+    Proc = "proc",
+    /// Whether commands may make namespaces of their own.
+    Nested = "nested",
+    /// Which network the sandbox has.
+    Net = "net",
+    /// How the project is shown.
+    Workspace = "workspace",
+    /// The project directory.
+    Project = "project",
+    /// What is shown although it would be hidden.
+    Include = "include",
+    /// What is left out of a transfer.
+    Exclude = "exclude",
+    /// A copy while commands run.
+    Live = "live",
+    /// The checkpoint that something starts from.
+    FromCheckpoint = "from",
+    /// A sandbox that exists.
+    Sandbox = "sandbox",
+    /// A new git branch for changes.
+    Branch = "branch",
+    /// A new git branch for commits.
+    Commits = "commits",
+    /// A patch in place of changed files.
+    Patch = "patch",
+    /// The model.
+    Model = "model",
+    /// The context window of the model.
+    Window = "window",
+    /// The limit on an agent's cost.
+    MaxCost = "max-cost",
+    /// The limit on an agent's tokens.
+    MaxTokens = "max-tokens",
+    /// The limit on an agent's turns.
+    MaxTurns = "max-turns",
+    /// The limit on an agent's time.
+    MaxTime = "max-time",
+    /// The file that holds a server's token.
+    TokenFile = "token-file",
+}
+
+impl Setting {
+    /// The setting with a value.
+    pub fn of(self, value: impl Into<String>) -> AdvicePart {
+        AdvicePart::Setting(self, Some(value.into()))
+    }
+}
+
+/// A piece of a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdvicePart {
+    /// Words that hold on every surface.
+    Text(String),
+    /// A setting, and the value it should have.
+    Setting(Setting, Option<String>),
+}
+
+impl From<&str> for AdvicePart {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for AdvicePart {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Setting> for AdvicePart {
+    fn from(setting: Setting) -> Self {
+        Self::Setting(setting, None)
+    }
+}
+
+/// What to do about a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remedy {
+    /// Raise a limit.
+    RaiseLimit(Limit),
+    /// Do something else, in words.
+    Advice(Vec<AdvicePart>),
+}
+
+/// How a surface names what can be chosen.
+pub trait Wording {
+    /// A setting, with the value it should have.
+    fn setting(&self, setting: Setting, value: Option<&str>) -> String;
+
+    /// How a limit is raised.
+    fn raise_limit(&self, limit: Limit) -> String;
+}
+
+/// The words of glovebox.toml and of tools' parameters, which hold where nothing better is known.
+struct Names;
+
+impl Wording for Names {
+    fn setting(&self, setting: Setting, value: Option<&str>) -> String {
+        let name = setting.name().replace('-', "_");
+        match value {
+            Some(value) => format!("`{name} = \"{value}\"`"),
+            None => format!("`{name}`"),
+        }
+    }
+
+    fn raise_limit(&self, limit: Limit) -> String {
+        let setting = self.setting(limit.setting(), None);
+        format!("raise the {} limit ({setting})", limit.word())
+    }
+}
+
+impl Remedy {
+    /// A sentence with settings in it.
+    pub fn advice(parts: impl IntoIterator<Item = AdvicePart>) -> Self {
+        Self::Advice(parts.into_iter().collect())
+    }
+
+    /// The sentence in the words of a surface.
+    pub fn worded(&self, wording: &dyn Wording) -> String {
+        match self {
+            Self::RaiseLimit(limit) => wording.raise_limit(*limit),
+            Self::Advice(parts) => parts
+                .iter()
+                .map(|part| match part {
+                    AdvicePart::Text(text) => text.clone(),
+                    AdvicePart::Setting(setting, value) => {
+                        wording.setting(*setting, value.as_deref())
+                    }
+                })
+                .collect(),
+        }
+    }
+
+    /// The same, and then more words.
+    #[must_use]
+    pub fn then(self, more: impl Into<AdvicePart>) -> Self {
+        let mut parts = match self {
+            Self::RaiseLimit(limit) => vec![
+                format!("raise the {} limit with ", limit.word()).into(),
+                limit.setting().into(),
+            ],
+            Self::Advice(parts) => parts,
+        };
+        parts.push(more.into());
+        Self::Advice(parts)
+    }
+
+    /// The same with every text changed by `change`, such as cut to a length.
+    #[must_use]
+    pub fn map_texts(self, change: impl Fn(String) -> String) -> Self {
+        match self {
+            Self::RaiseLimit(limit) => Self::RaiseLimit(limit),
+            Self::Advice(parts) => Self::advice(parts.into_iter().map(|part| match part {
+                AdvicePart::Text(text) => AdvicePart::Text(change(text)),
+                AdvicePart::Setting(setting, value) => {
+                    AdvicePart::Setting(setting, value.map(&change))
+                }
+            })),
+        }
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.worded(&Names))
+    }
+}
+
+impl From<&str> for Remedy {
+    fn from(text: &str) -> Self {
+        Self::from(text.to_owned())
+    }
+}
+
+impl From<String> for Remedy {
+    fn from(text: String) -> Self {
+        Self::Advice(vec![AdvicePart::Text(text)])
+    }
+}
+
+impl<const N: usize> From<[AdvicePart; N]> for Remedy {
+    fn from(parts: [AdvicePart; N]) -> Self {
+        Self::advice(parts)
+    }
+}
+
+/// A remedy on the wire between our own programs.
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "Remedy")]
+enum WireRemedy {
+    RaiseLimit(Limit),
+    Advice(Vec<AdvicePart>),
+}
+
+impl Serialize for Remedy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(self);
+        }
+        match self.clone() {
+            Self::RaiseLimit(limit) => WireRemedy::RaiseLimit(limit),
+            Self::Advice(parts) => WireRemedy::Advice(parts),
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Remedy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            return String::deserialize(deserializer).map(Self::from);
+        }
+        Ok(match WireRemedy::deserialize(deserializer)? {
+            WireRemedy::RaiseLimit(limit) => Self::RaiseLimit(limit),
+            WireRemedy::Advice(parts) => Self::Advice(parts),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Code, Fault};
+
+    fn fault() -> Fault {
+        Fault::failed(Code::Io, "no").remedy([
+            "leave it out with ".into(),
+            Setting::Exclude.of("*.o"),
+            ", or raise ".into(),
+            Setting::FileSize.into(),
+        ])
+    }
+
+    #[test]
+    fn a_remedy_is_a_string_in_json_and_data_on_the_wire() {
+        let fault = fault();
+        let json = serde_json::to_value(&fault).unwrap();
+        assert_eq!(
+            json["remedy"],
+            "leave it out with `exclude = \"*.o\"`, or raise `file_size`"
+        );
+        let from_json: Fault = serde_json::from_value(json).unwrap();
+        assert_eq!(
+            from_json.remedy.unwrap().to_string(),
+            fault.remedy.as_ref().unwrap().to_string()
+        );
+        let bytes = postcard::to_allocvec(&fault).unwrap();
+        assert_eq!(postcard::from_bytes::<Fault>(&bytes).unwrap(), fault);
+    }
+
+    #[test]
+    fn a_limit_names_its_setting() {
+        for limit in Limit::ALL {
+            let remedy = Remedy::RaiseLimit(*limit).to_string();
+            let name = limit.setting().name().replace('-', "_");
+            assert!(remedy.contains(&format!("`{name}`")), "{remedy}");
+        }
+    }
+}
