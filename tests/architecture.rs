@@ -31,13 +31,13 @@ const EDGES: [(&str, &[&str]); 15] = [
             "glovebox-agent",
             "glovebox-proto",
             "glovebox-sandbox",
-            "glovebox-server",
+            "glovebox-mcp",
             "glovebox-tools",
             "glovebox-workspace",
         ],
     ),
     (
-        "glovebox-server",
+        "glovebox-mcp",
         &["glovebox-agent", "glovebox-proto", "glovebox-tools"],
     ),
     (
@@ -70,7 +70,7 @@ const EDGES: [(&str, &[&str]); 15] = [
 ];
 
 /// Crates that may wait asynchronously. The guest and the host side of the wall are synchronous on purpose.
-const ASYNC: [&str; 2] = ["glovebox-agent", "glovebox-server"];
+const ASYNC: [&str; 2] = ["glovebox-agent", "glovebox-mcp"];
 
 /// Longest file that needs no stated reason.
 const MAX_LINES: usize = 800;

@@ -6,10 +6,10 @@ use crate::config::Settings;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{Talk, escape_text, plural, say};
 use crate::seat::{self, Left, Own, Seat, Which};
+use glovebox_mcp::server::{self, HttpOptions, Session, SessionFactory, Token};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Registry;
 use glovebox_sandbox::jail::spec::Net;
-use glovebox_server::mcp::{self, House, HttpOptions, Room, Token};
 use glovebox_tools::policy::Toolset;
 use glovebox_tools::{Hands, Waits};
 use std::fs::File;
@@ -35,7 +35,7 @@ pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
     let (_, settings) = seat::settings(cx, &args.own, args.toolset.as_deref())?;
     let lodge = Arc::new(Lodge::open(cx, args, settings)?);
     let Some(addr) = args.http else {
-        mcp::serve_stdio(lodge)?;
+        server::serve_stdio(lodge)?;
         return Ok(0);
     };
     if args.no_token && cx.host.var(TOKEN_VARIABLE).is_some() {
@@ -57,7 +57,7 @@ pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
         max_sessions: usize::from(args.max_clients.unwrap_or(USUAL_CLIENTS).max(1)),
         idle: Duration::from_millis(args.idle.and_then(|span| span.0).unwrap_or(USUAL_IDLE_MS)),
     };
-    mcp::check_reach(addr, &options)?;
+    server::check_reach(addr, &options)?;
     let listener = TcpListener::bind(addr)
         .map_err(|error| CommandError::io(format!("listen at {addr}"), &error))?;
     let talk = cx.talk;
@@ -66,7 +66,7 @@ pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
             "there is no token: every program of this machine can use the tools"
         ));
     }
-    mcp::serve_http(lodge, listener, &options, |addr| {
+    server::serve_http(lodge, listener, &options, |addr| {
         // Said even with --quiet: with port 0 nobody knows it otherwise.
         say(format_args!("glovebox: serving at http://{addr}/mcp"));
         if let Some((text, _)) = &made {
@@ -205,8 +205,8 @@ impl Lodge {
     }
 }
 
-impl House for Lodge {
-    fn enter(&self) -> Result<Box<dyn Room>, Fault> {
+impl SessionFactory for Lodge {
+    fn open_session(&self) -> Result<Box<dyn Session>, Fault> {
         if let Some(hands) = &self.shared {
             return Ok(Box::new(Shared(hands.beside())));
         }
@@ -261,7 +261,7 @@ struct Guest {
     talk: Talk,
 }
 
-impl Room for Guest {
+impl Session for Guest {
     fn hands(&self) -> &Hands {
         &self.hands
     }
@@ -306,7 +306,7 @@ impl Drop for Guest {
 #[derive(Debug)]
 struct Shared(Hands);
 
-impl Room for Shared {
+impl Session for Shared {
     fn hands(&self) -> &Hands {
         &self.0
     }

@@ -5,7 +5,7 @@
 use super::{Origin, Raw, Sourced};
 use crate::args::EnvArg;
 use crate::units::{Size, Span};
-use glovebox_server::client::check_url;
+use glovebox_mcp::client::check_url;
 use glovebox_tools::nearest;
 use glovebox_tools::policy::check_server_name;
 use std::ffi::OsStr;

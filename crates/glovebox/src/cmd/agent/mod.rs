@@ -44,9 +44,9 @@ use glovebox_agent::{
     Observe, Placement, Questions, SessionInfo, SessionState, Stop, Toolbox, Tools as _, Verdict,
     system_prompt,
 };
+use glovebox_mcp::client::Servers;
 use glovebox_proto::Class;
 use glovebox_sandbox::Name;
-use glovebox_server::client::Servers;
 use glovebox_tools::policy::{Gate, Permit, Policy, Served};
 use phase::Narrowed;
 use serde_json::json;

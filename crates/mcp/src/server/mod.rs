@@ -4,20 +4,20 @@
 //! client   tools/list   the definitions of the toolset, with annotations
 //!          tools/call   a thread -> Hands::call; progress while it waits, a cancellation reaches it
 //!          resources    glovebox://changes (a patch), glovebox://jobs/ID (the log of a command)
-//! end      pipe closed, session deleted or idle, signal -> calls end, the house takes the room back
+//! end      pipe closed, session deleted or idle, signal -> calls end, the session is closed
 //! ```
 //!
-//! A client gets its room when it first needs one and gives it back when it is gone, however it went.
-//! The protocol is that of the official SDK (`rmcp`). Versions without sessions are not offered: a room
+//! A client's session is opened when it is first needed and closed when the client is gone, however it went.
+//! The protocol is that of the official SDK (`rmcp`). Versions without sessions are not offered: a sandbox
 //! belongs to a session.
 
 mod ask;
 mod connections;
-mod door;
 mod guard;
+mod handler;
 mod http;
-mod lease;
 mod lines;
+mod pool;
 mod resource;
 mod stdio;
 
@@ -30,13 +30,13 @@ use glovebox_tools::Hands;
 use glovebox_tools::policy::Toolset;
 use std::fmt::Debug;
 
-/// Where clients work.
-pub trait House: Debug + Send + Sync {
-    /// A room for one more client. May take its time; is called on a thread that may block.
+/// Opens the sessions of clients.
+pub trait SessionFactory: Debug + Send + Sync {
+    /// Opens a session for one more client. May take its time; is called on a thread that may block.
     ///
     /// # Errors
-    /// Whatever keeps a room from being there; the client is told.
-    fn enter(&self) -> Result<Box<dyn Room>, Fault>;
+    /// Whatever keeps it from being opened; the client is told.
+    fn open_session(&self) -> Result<Box<dyn Session>, Fault>;
 
     /// The tools clients are shown.
     fn toolset(&self) -> &Toolset;
@@ -45,8 +45,8 @@ pub trait House: Debug + Send + Sync {
     fn instructions(&self) -> String;
 }
 
-/// What one client works in. Dropping it gives it back; that may block.
-pub trait Room: Debug + Send + Sync {
+/// What one client works in. Dropping it closes it; that may block.
+pub trait Session: Debug + Send + Sync {
     /// The tools, working here.
     fn hands(&self) -> &Hands;
 

@@ -1,9 +1,9 @@
 //! One client at the other end of standard input and output: nothing but the protocol is written.
 
-use super::House;
-use super::door::Door;
-use super::lease::Porter;
+use super::SessionFactory;
+use super::handler::McpHandler;
 use super::lines::{self, Answering};
+use super::pool::SessionPool;
 use glovebox_proto::{Code, Fault};
 use rmcp::service::{ServerInitializeError, serve_server_with_ct};
 use rmcp::transport::async_rw::AsyncRwTransport;
@@ -13,28 +13,28 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// How long giving the room back may take.
+/// How long closing the session may take.
 const LEAVE_WAIT: Duration = Duration::from_mins(1);
 
-/// Serves until the client closes its end or a signal asks for the end, and returns when the room is
-/// given back.
+/// Serves until the client closes its end or a signal asks for the end, and returns when the session
+/// is closed.
 ///
 /// # Errors
 /// When there can be no runtime, when the client does not speak the protocol.
-pub fn serve(house: Arc<dyn House>) -> Result<(), Fault> {
+pub fn serve(factory: Arc<dyn SessionFactory>) -> Result<(), Fault> {
     let runtime = runtime()?;
-    let (porter, closing) = Porter::new(house, 1)?;
+    let (pool, closing) = SessionPool::new(factory, 1)?;
     let gone = CancellationToken::new();
     let served = runtime.block_on(async {
         let asked = until_asked_to_end()?;
-        let door = Door::new(Arc::clone(&porter), gone.clone());
+        let handler = McpHandler::new(Arc::clone(&pool), gone.clone());
         let (input, output) = stdio();
         let (input, complaints) = lines::messages(input);
         let transport =
             AsyncRwTransport::new(input, output).with_max_line_length(lines::MAX_MESSAGE_BYTES);
         let transport = Answering::new(transport, complaints);
         let serving = async {
-            let running = serve_server_with_ct(door, transport, gone.clone()).await;
+            let running = serve_server_with_ct(handler, transport, gone.clone()).await;
             match running {
                 Ok(running) => {
                     let _ = running.waiting().await;
@@ -54,14 +54,14 @@ pub fn serve(house: Arc<dyn House>) -> Result<(), Fault> {
         }
     });
     gone.cancel();
-    drop(porter);
+    drop(pool);
     let _ = closing.wait(LEAVE_WAIT);
     // Reading standard input blocks a thread that nothing can wake.
     runtime.shutdown_background();
     served
 }
 
-/// A runtime for doors.
+/// The runtime that serves clients.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
     /// Calls that block, of all clients.
     const MAX_BLOCKED: usize = 512;

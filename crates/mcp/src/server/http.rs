@@ -4,11 +4,11 @@
 //! headers, bodies, sessions and waiting are bounded. A call ends with the connection that asked for it, and the
 //! command it waited for goes on; a session ends when its client deletes it, or says nothing for a while.
 
-use super::House;
+use super::SessionFactory;
 use super::connections::{Connection, Connections};
-use super::door::{Door, Presence};
 use super::guard::{self, Token};
-use super::lease::Porter;
+use super::handler::{McpHandler, Presence};
+use super::pool::SessionPool;
 use super::stdio::{runtime, until_asked_to_end};
 use bytes::Bytes;
 use glovebox_proto::{Code, Fault, Setting};
@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Where the door is.
+/// The path of the MCP endpoint.
 const PATH: &str = "/mcp";
 /// Longest body of a request, in bytes.
 const MAX_BODY_BYTES: usize = 8 << 20;
@@ -46,12 +46,12 @@ const HEADER_WAIT: Duration = Duration::from_secs(10);
 const BODY_WAIT: Duration = Duration::from_secs(30);
 /// How long a session may take to introduce itself.
 const INTRODUCTION_WAIT: Duration = Duration::from_secs(30);
-/// How long rooms may take to be given back.
+/// How long closing the sessions may take.
 const LEAVE_WAIT: Duration = Duration::from_mins(1);
 /// How long a refused connection rests before the next one is accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How the door stands.
+/// How the endpoint is served.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
     /// What clients must show; without one, anybody who reaches the address comes in.
@@ -67,15 +67,15 @@ pub struct HttpOptions {
 }
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
-type Mcp = StreamableHttpService<Door, LocalSessionManager>;
+type Mcp = StreamableHttpService<McpHandler, LocalSessionManager>;
 
-/// Serves on `listener` until a signal asks for the end, and returns when all rooms are given back.
+/// Serves on `listener` until a signal asks for the end, and returns when all sessions are closed.
 /// `ready` hears the address.
 ///
 /// # Errors
 /// A refusal to serve beyond this machine without a token; when there can be no runtime.
 pub fn serve(
-    house: Arc<dyn House>,
+    factory: Arc<dyn SessionFactory>,
     listener: TcpListener,
     options: &HttpOptions,
     ready: impl FnOnce(SocketAddr),
@@ -85,21 +85,21 @@ pub fn serve(
     check_reach(addr, options)?;
     listener.set_nonblocking(true).map_err(broken)?;
     let runtime = runtime()?;
-    let (porter, closing) = Porter::new(house, options.max_sessions)?;
+    let (pool, closing) = SessionPool::new(factory, options.max_sessions)?;
     let end = CancellationToken::new();
     let served = runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(broken)?;
         let asked = until_asked_to_end()?;
-        let entrance = Arc::new(Entrance::new(Arc::clone(&porter), options, addr, &end));
+        let service = Arc::new(HttpService::new(Arc::clone(&pool), options, addr, &end));
         ready(addr);
         tokio::select! {
-            () = accept(&listener, &entrance) => {}
+            () = accept(&listener, &service) => {}
             () = asked => {}
         }
         Ok(())
     });
     end.cancel();
-    drop(porter);
+    drop(pool);
     let _ = closing.wait(LEAVE_WAIT);
     runtime.shutdown_background();
     served
@@ -124,7 +124,7 @@ pub fn check_reach(addr: SocketAddr, options: &HttpOptions) -> Result<(), Fault>
     ]))
 }
 
-async fn accept(listener: &tokio::net::TcpListener, entrance: &Arc<Entrance>) {
+async fn accept(listener: &tokio::net::TcpListener, service: &Arc<HttpService>) {
     let connections = Connections::new();
     loop {
         connections.wait_for_room().await;
@@ -135,44 +135,44 @@ async fn accept(listener: &tokio::net::TcpListener, entrance: &Arc<Entrance>) {
         };
         // Without it small answers wait for the client's acknowledgement.
         let _ = stream.set_nodelay(true);
-        let entrance = Arc::clone(entrance);
+        let service = Arc::clone(service);
         let connection = connections.admit();
         tokio::spawn(async move {
-            let service = service_fn(|request| {
-                let entrance = Arc::clone(&entrance);
+            let handle_request = service_fn(|request| {
+                let service = Arc::clone(&service);
                 let connection = Arc::clone(&connection);
-                async move { Ok::<_, Infallible>(entrance.answer(request, &connection).await) }
+                async move { Ok::<_, Infallible>(service.answer(request, &connection).await) }
             });
             let served = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_WAIT)
                 .max_header_size(MAX_HEADER_BYTES)
                 .max_buf_size(MAX_BUFFER_BYTES)
-                .serve_connection(TokioIo::new(stream), service);
+                .serve_connection(TokioIo::new(stream), handle_request);
             tokio::select! {
                 // However a connection ends is its client's business.
                 _ = served => {}
                 () = connection.unauthenticated_end() => {}
-                () = entrance.end.cancelled() => {}
+                () = service.end.cancelled() => {}
             }
         });
     }
 }
 
 /// What every request meets.
-struct Entrance {
+struct HttpService {
     mcp: Mcp,
     sessions: Arc<LocalSessionManager>,
     token: Option<Token>,
-    porter: Arc<Porter>,
+    pool: Arc<SessionPool>,
     max_sessions: usize,
     bodies: Semaphore,
     end: CancellationToken,
 }
 
-impl Entrance {
+impl HttpService {
     fn new(
-        porter: Arc<Porter>,
+        pool: Arc<SessionPool>,
         options: &HttpOptions,
         addr: SocketAddr,
         end: &CancellationToken,
@@ -192,14 +192,14 @@ impl Entrance {
             .with_max_request_body_bytes(MAX_BODY_BYTES)
             .with_cancellation_token(end.clone());
         let make = {
-            let (porter, end) = (Arc::clone(&porter), end.clone());
-            move || Ok(Door::new(Arc::clone(&porter), end.child_token()))
+            let (pool, end) = (Arc::clone(&pool), end.clone());
+            move || Ok(McpHandler::new(Arc::clone(&pool), end.child_token()))
         };
         Self {
             mcp: Mcp::new(make, Arc::clone(&sessions), config),
             sessions,
             token: options.token.clone(),
-            porter,
+            pool,
             max_sessions: options.max_sessions,
             bodies: Semaphore::new(MAX_BODIES),
             end: end.clone(),
@@ -235,7 +235,7 @@ impl Entrance {
             request.headers_mut().remove(ORIGIN);
         }
         if request.uri().path() != PATH {
-            return say(StatusCode::NOT_FOUND, "the door is at /mcp");
+            return say(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp");
         }
         let is_new = !request.headers().contains_key("mcp-session-id");
         if request.method() == Method::POST && is_new && self.is_full().await {
@@ -278,7 +278,7 @@ impl Entrance {
     }
 
     async fn is_full(&self) -> bool {
-        self.porter.free() == 0 || self.sessions.sessions.read().await.len() >= self.max_sessions
+        self.pool.free() == 0 || self.sessions.sessions.read().await.len() >= self.max_sessions
     }
 
     // TRUST: a body is of any size and comes as slowly as its sender likes.

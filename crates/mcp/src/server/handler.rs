@@ -1,8 +1,8 @@
-//! One client's door: requests of the protocol in, calls of the tools out.
+//! Handles one client: requests of the protocol in, calls of the tools out.
 
 use super::ask::{Asker, put};
-use super::lease::{Lease, Porter};
-use super::{Room, resource};
+use super::pool::{SessionLease, SessionPool};
+use super::{Session, resource};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_proto::{Code, Fault};
@@ -53,23 +53,23 @@ const PARAMETERS: [(&str, &str); 6] = [
 #[derive(Debug, Clone)]
 pub(super) struct Presence(pub(super) CancellationToken);
 
-/// A door for one client.
+/// Handles the requests of one client.
 #[derive(Debug)]
-pub(super) struct Door {
-    porter: Arc<Porter>,
-    lease: Lease,
+pub(super) struct McpHandler {
+    pool: Arc<SessionPool>,
+    lease: SessionLease,
     calls: Semaphore,
-    /// Whether the client was told what there is to know about its room.
+    /// Whether the client was told what there is to know about its session.
     has_notice: AtomicBool,
     /// Cancelled when the client is gone for good.
     gone: CancellationToken,
 }
 
-impl Door {
-    pub(super) fn new(porter: Arc<Porter>, gone: CancellationToken) -> Self {
+impl McpHandler {
+    pub(super) fn new(pool: Arc<SessionPool>, gone: CancellationToken) -> Self {
         Self {
-            lease: Lease::new(Arc::clone(&porter)),
-            porter,
+            lease: SessionLease::new(Arc::clone(&pool)),
+            pool,
             calls: Semaphore::new(MAX_CALLS),
             has_notice: AtomicBool::new(false),
             gone,
@@ -80,7 +80,7 @@ impl Door {
         &self,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
-        room: &Arc<dyn Room>,
+        session: &Arc<dyn Session>,
     ) -> Result<Outcome, Fault> {
         let _turn = self
             .calls
@@ -94,9 +94,9 @@ impl Door {
         let arguments = request.arguments.map_or(Value::Null, Value::Object);
         let (asker, mut questions) = Asker::new(&context.peer);
         let mut call = tokio::task::spawn_blocking({
-            let room = Arc::clone(room);
+            let session = Arc::clone(session);
             let name = name.clone();
-            move || room.hands().call_asking(&name, arguments, &asker, &flag)
+            move || session.hands().call_asking(&name, arguments, &asker, &flag)
         });
         let presence = context
             .extensions
@@ -143,16 +143,16 @@ impl Door {
         }
     }
 
-    async fn with_room<T: Send + 'static>(
+    async fn with_session<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&dyn Room) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&dyn Session) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, ErrorData> {
-        let room = self
+        let session = self
             .lease
-            .room()
+            .session()
             .await
             .map_err(|fault| error_data(&fault))?;
-        tokio::task::spawn_blocking(move || work(&*room))
+        tokio::task::spawn_blocking(move || work(&*session))
             .await
             .map_err(|error| ErrorData::internal_error(error.to_string(), None))?
             .map_err(|fault| error_data(&fault))
@@ -182,7 +182,7 @@ impl Drop for Cancel {
     }
 }
 
-impl ServerHandler for Door {
+impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
@@ -192,7 +192,7 @@ impl ServerHandler for Door {
             .with_server_info(
                 Implementation::new("glovebox", env!("CARGO_PKG_VERSION")).with_title("Glovebox"),
             )
-            .with_instructions(self.porter.house().instructions())
+            .with_instructions(self.pool.factory().instructions())
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
@@ -205,7 +205,7 @@ impl ServerHandler for Door {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let toolset = self.porter.house().toolset();
+        let toolset = self.pool.factory().toolset();
         let tools = toolset
             .tools()
             .map(|definition| tool(definition, definition.described(|name| toolset.has(name))))
@@ -220,16 +220,16 @@ impl ServerHandler for Door {
     ) -> Result<CallToolResponse, ErrorData> {
         // What a tool or a rule says no to is for the model to read, so it is a result and no error of
         // the protocol.
-        let room = match self.lease.room().await {
-            Ok(room) => room,
+        let session = match self.lease.session().await {
+            Ok(session) => session,
             Err(fault) => return Ok(refusal(&fault).into()),
         };
-        let called = self.call(request, &context, &room).await;
+        let called = self.call(request, &context, &session).await;
         let mut result = called.map_or_else(|fault| refusal(&fault), answer);
         let meta = result.meta.get_or_insert_default();
-        meta.0.insert(SANDBOX.to_owned(), room.name().into());
+        meta.0.insert(SANDBOX.to_owned(), session.name().into());
         if !self.has_notice.swap(true, Ordering::Relaxed)
-            && let Some(notice) = room.notice()
+            && let Some(notice) = session.notice()
         {
             result.content.push(ContentBlock::text(notice));
         }
@@ -259,7 +259,9 @@ impl ServerHandler for Door {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let found = self.with_room(|room| resource::list(room.hands())).await?;
+        let found = self
+            .with_session(|session| resource::list(session.hands()))
+            .await?;
         Ok(ListResourcesResult::with_all_items(found))
     }
 
@@ -280,7 +282,7 @@ impl ServerHandler for Door {
     ) -> Result<ReadResourceResponse, ErrorData> {
         let uri = request.uri;
         let read = self
-            .with_room(move |room| resource::read(room, &uri))
+            .with_session(move |session| resource::read(session, &uri))
             .await?;
         Ok(read.into())
     }

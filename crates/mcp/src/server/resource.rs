@@ -1,7 +1,7 @@
 //! Resources: what a client may look at without a tool. The changes of its sandbox as a patch, and the
 //! logs of commands.
 
-use super::Room;
+use super::Session;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_proto::limits::MAX_LOG_READ_BYTES;
@@ -47,11 +47,11 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
     ]
 }
 
-pub(super) fn read(room: &dyn Room, uri: &str) -> Result<ReadResourceResult, Fault> {
+pub(super) fn read(session: &dyn Session, uri: &str) -> Result<ReadResourceResult, Fault> {
     let (bytes, mime) = if uri == CHANGES {
-        (room.changes(MAX_BYTES)?, "text/x-diff")
+        (session.changes(MAX_BYTES)?, "text/x-diff")
     } else if let Some(id) = uri.strip_prefix(JOBS).and_then(|id| id.parse().ok()) {
-        (log(room.hands(), JobId(id))?, "text/plain")
+        (log(session.hands(), JobId(id))?, "text/plain")
     } else {
         return Err(Fault::failed(
             Code::NotFound,

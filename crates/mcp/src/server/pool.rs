@@ -1,0 +1,133 @@
+//! The sessions of all clients: one per client, opened when it is first needed, closed by one thread of its own,
+//! because closing blocks and clients disconnect at any time.
+
+use super::{Session, SessionFactory};
+use glovebox_proto::{Code, Fault};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+
+/// Opens sessions, a bounded number of them at the same time.
+#[derive(Debug)]
+pub(super) struct SessionPool {
+    factory: Arc<dyn SessionFactory>,
+    slots: Arc<Semaphore>,
+    back: Sender<Returned>,
+}
+
+/// A session whose client is gone, and the slot that it holds until it is closed.
+#[derive(Debug)]
+struct Returned {
+    _session: Arc<dyn Session>,
+    _slot: OwnedSemaphorePermit,
+}
+
+/// Waits until every session is closed.
+#[derive(Debug)]
+pub(super) struct Closing {
+    done: Receiver<()>,
+    _thread: JoinHandle<()>,
+}
+
+/// One client's right to one session.
+#[derive(Debug)]
+pub(super) struct SessionLease {
+    pool: Arc<SessionPool>,
+    session: OnceCell<(Arc<dyn Session>, OwnedSemaphorePermit)>,
+}
+
+impl SessionPool {
+    /// At most `max_sessions` are open at a time.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub(super) fn new(
+        factory: Arc<dyn SessionFactory>,
+        max_sessions: usize,
+    ) -> Result<(Arc<Self>, Closing), Fault> {
+        let (back, returned) = mpsc::channel::<Returned>();
+        let (tell, done) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("session-pool".to_owned())
+            .spawn(move || {
+                for session in returned {
+                    drop(session);
+                }
+                // Nobody waits for it when the process ends in a hurry.
+                let _ = tell.send(());
+            })
+            .map_err(|error| {
+                Fault::failed(Code::Busy, format!("cannot start a thread: {error}"))
+            })?;
+        let pool = Arc::new(Self {
+            factory,
+            slots: Arc::new(Semaphore::new(max_sessions)),
+            back,
+        });
+        let closing = Closing {
+            done,
+            _thread: thread,
+        };
+        Ok((pool, closing))
+    }
+
+    pub(super) fn factory(&self) -> &dyn SessionFactory {
+        &*self.factory
+    }
+
+    /// Sessions that can still be opened.
+    pub(super) fn free(&self) -> usize {
+        self.slots.available_permits()
+    }
+}
+
+impl Closing {
+    /// True when every session is closed, false when that took longer than `wait`.
+    pub(super) fn wait(self, wait: Duration) -> bool {
+        self.done.recv_timeout(wait).is_ok()
+    }
+}
+
+impl SessionLease {
+    pub(super) fn new(pool: Arc<SessionPool>) -> Self {
+        Self {
+            pool,
+            session: OnceCell::new(),
+        }
+    }
+
+    /// The session, opened now if it was not before.
+    ///
+    /// # Errors
+    /// `too-many-sandboxes` when all slots are taken, and whatever keeps the factory from opening one.
+    pub(super) async fn session(&self) -> Result<Arc<dyn Session>, Fault> {
+        let take = || async {
+            let slots = Arc::clone(&self.pool.slots);
+            let slot = slots.try_acquire_owned().map_err(|_| {
+                let fault = Fault::refused(Code::TooManySandboxes, "too many clients are here");
+                fault.remedy("try again when another has left").retryable()
+            })?;
+            let factory = Arc::clone(&self.pool.factory);
+            let opened = tokio::task::spawn_blocking(move || factory.open_session()).await;
+            let session = opened
+                .unwrap_or_else(|error| Err(Fault::failed(Code::Internal, error.to_string())))?;
+            Ok::<_, Fault>((Arc::from(session), slot))
+        };
+        let (session, _) = self.session.get_or_try_init(take).await?;
+        Ok(Arc::clone(session))
+    }
+}
+
+impl Drop for SessionLease {
+    fn drop(&mut self) {
+        if let Some((session, slot)) = self.session.take() {
+            // Without a pool the process is about to end, and the session goes with it.
+            let _ = self.pool.back.send(Returned {
+                _session: session,
+                _slot: slot,
+            });
+        }
+    }
+}
