@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 15] = [
+const EDGES: [(&str, &[&str]); 16] = [
     ("glovebox-proto", &[]),
     ("glovebox-jail", &[]),
     ("glovebox-js", &[]),
@@ -30,8 +30,20 @@ const EDGES: [(&str, &[&str]); 15] = [
         &[
             "glovebox-agent",
             "glovebox-proto",
-            "glovebox-sandbox",
             "glovebox-mcp",
+            "glovebox-sandbox",
+            "glovebox-settings",
+            "glovebox-tools",
+            "glovebox-workspace",
+        ],
+    ),
+    (
+        "glovebox-settings",
+        &[
+            "glovebox-agent",
+            "glovebox-mcp",
+            "glovebox-proto",
+            "glovebox-sandbox",
             "glovebox-tools",
             "glovebox-workspace",
         ],

@@ -6,6 +6,7 @@
 //! `--json` carries are the same facts.
 
 use glovebox_proto::{Class, Code, Fault, Remedy};
+use glovebox_settings::SettingsError;
 use glovebox_workspace::{Direction, Stage, SyncError};
 use std::io;
 
@@ -118,23 +119,26 @@ impl CommandError {
 
     /// An operating-system error while doing `what`.
     pub(crate) fn io(what: impl Into<String>, error: &io::Error) -> Self {
-        let code = match error.kind() {
+        // The number behind the words helps nobody who reads them.
+        let text = error.to_string();
+        let words = text.split(" (os error").next().unwrap_or(&text);
+        Self::of_io_kind(error.kind(), format!("cannot {}: {words}", what.into()))
+    }
+
+    fn of_io_kind(kind: io::ErrorKind, message: String) -> Self {
+        let code = match kind {
             io::ErrorKind::NotFound => Code::NotFound,
             io::ErrorKind::PermissionDenied => Code::PermissionDenied,
             io::ErrorKind::AlreadyExists => Code::AlreadyExists,
             io::ErrorKind::StorageFull => Code::NoSpace,
             _ => Code::Io,
         };
-        let kind = if error.kind() == io::ErrorKind::BrokenPipe {
+        let kind = if kind == io::ErrorKind::BrokenPipe {
             Kind::BrokenPipe
         } else {
             Kind::Failed
         };
-        // The number behind the words helps nobody who reads them.
-        let text = error.to_string();
-        let words = text.split(" (os error").next().unwrap_or(&text);
-        let fault = Fault::failed(code, format!("cannot {}: {words}", what.into()));
-        Self::new(kind, fault)
+        Self::new(kind, Fault::failed(code, message))
     }
 
     /// The user stopped us before the command began.
@@ -183,6 +187,25 @@ impl From<Fault> for CommandError {
             (Class::Failed, _) => Kind::Failed,
         };
         Self::new(kind, fault)
+    }
+}
+
+impl From<SettingsError> for CommandError {
+    fn from(error: SettingsError) -> Self {
+        match error {
+            SettingsError::Usage { message, remedy } => Self::usage(message, remedy),
+            SettingsError::Refused { message, remedy } => Self::refused(message, remedy),
+            SettingsError::Io {
+                kind,
+                message,
+                remedy,
+            } => {
+                let mut error = Self::of_io_kind(kind, message);
+                error.fault.remedy = remedy;
+                error
+            }
+            SettingsError::Fault(fault) => fault.into(),
+        }
     }
 }
 

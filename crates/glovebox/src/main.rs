@@ -3,12 +3,10 @@
 //! ```text
 //! args      what was typed            validated, nothing touched
 //! host      what this machine is      the only reader of environment, home and current directory
-//! config    what is wanted            defaults < user file < project file < variables < flags
 //! wanted    settings -> SandboxSpec
 //! cmd       one file per command
 //! sync      a sandbox's changes: collected, shown, taken over
 //! seat      the sandbox that tools work in
-//! trust     which project files the user agreed to
 //! session   a command's streams, signals and terminal
 //! render    words for people, objects for programs
 //! exit      errors and exit codes
@@ -19,15 +17,12 @@
 
 mod args;
 mod cmd;
-mod config;
 mod exit;
 mod host;
 mod render;
 mod seat;
 mod session;
 mod sync;
-mod trust;
-mod units;
 mod usage;
 mod wanted;
 

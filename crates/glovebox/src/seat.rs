@@ -4,14 +4,14 @@
 //! is kept. In the end it is removed if nothing was changed, and else stops under its name, where
 //! `glovebox list`, `diff` and `pull` find it.
 
-use crate::args::WorkspaceMode;
 use crate::cmd::{Cx, name as parse_name, run::supervisor, start::wanted_named};
-use crate::config::{Origin, Settings};
 use crate::exit::CommandError;
 use crate::host;
 use crate::sync::{collect_own, copied};
 use glovebox_proto::{Fault, JobInfo, JobState};
 use glovebox_sandbox::{Backend, Entry, Name, Registry, Sandbox, SandboxSpec, Started, State};
+use glovebox_settings::WorkspaceMode;
+use glovebox_settings::{Origin, Settings};
 use glovebox_tools::policy::{Gate, Journal};
 use glovebox_tools::{Children, Hands, is_script_session};
 use glovebox_workspace::Filter;

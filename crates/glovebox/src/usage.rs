@@ -96,7 +96,7 @@ fn sentences(error: &clap::Error, verb: Option<&OsStr>) -> (String, String) {
             };
             (
                 format!("{}: `{value}` is none of its values", flag(&arg)),
-                format!("use {}", render::one_of(&valid)),
+                format!("use {}", glovebox_settings::one_of(&valid)),
             )
         }
         (ErrorKind::UnknownArgument, Some(arg), _) => {
@@ -114,7 +114,7 @@ fn sentences(error: &clap::Error, verb: Option<&OsStr>) -> (String, String) {
             let hint = match error.get(ContextKind::SuggestedSubcommand) {
                 Some(ContextValue::Strings(words)) => {
                     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                    format!("did you mean {}?", render::one_of(&words))
+                    format!("did you mean {}?", glovebox_settings::one_of(&words))
                 }
                 _ => help(),
             };

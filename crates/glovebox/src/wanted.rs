@@ -1,15 +1,15 @@
 //! From settings and surroundings to what the sandbox crate is asked for.
 
-use crate::args::{BackendKind, EnvArg, GrantArg, WorkspaceMode};
-use crate::config::{Origin, Settings, Sourced, texts};
 use crate::exit::CommandError;
-use crate::host::{self, GitQuestion, Surroundings, Toolchain};
-use crate::units::Span;
+use crate::host::{self, GitQuestion, Toolchain};
 use glovebox_proto::EnvVar;
 use glovebox_sandbox::jail::spec::{
     Grant, Limits, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
 };
 use glovebox_sandbox::{Backend, SandboxSpec};
+use glovebox_settings::units::Span;
+use glovebox_settings::{BackendKind, EnvArg, GrantArg, WorkspaceMode};
+use glovebox_settings::{Origin, Settings, Sourced, Surroundings, texts};
 use glovebox_workspace::{
     Hidden, HideRules, OutsideRepository, find_hidden, find_outside, normalize_path,
 };
@@ -354,9 +354,9 @@ pub(crate) fn deadline_ms(settings: &Settings) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::SandboxArgs;
+    use glovebox_settings::SandboxFlags;
 
-    fn settings(flags: &SandboxArgs) -> Settings {
+    fn settings(flags: &SandboxFlags) -> Settings {
         let mut settings = Settings::default();
         settings.lay_flags(flags);
         settings
@@ -364,25 +364,25 @@ mod tests {
 
     #[test]
     fn walls_asked_of_a_backend_without_any_are_an_error() {
-        let host = || SandboxArgs {
+        let host = || SandboxFlags {
             backend: Some(BackendKind::Host),
-            ..SandboxArgs::default()
+            ..SandboxFlags::default()
         };
         assert!(backend(&settings(&host())).is_ok());
         for flags in [
-            SandboxArgs {
+            SandboxFlags {
                 net: Some(Net::None),
                 ..host()
             },
-            SandboxArgs {
+            SandboxFlags {
                 no_toolchains: true,
                 ..host()
             },
-            SandboxArgs {
+            SandboxFlags {
                 rootfs: Some(RootFs::Host),
                 ..host()
             },
-            SandboxArgs {
+            SandboxFlags {
                 grants: vec![GrantArg {
                     source: "/x".into(),
                     target: None,

@@ -1,11 +1,10 @@
 //! Arguments of `agent`, `sessions`, `replay` and `init`.
 
-use super::sandbox::parse_backend;
-use super::{Apply, BackendKind, SandboxArgs};
-use crate::config::Dollars;
-use crate::units::{Count, Span};
+use super::{Apply, SandboxArgs};
 use clap::{Args, Subcommand, ValueHint};
 use glovebox_agent::{ModelName, Price};
+use glovebox_settings::units::{Count, Span};
+use glovebox_settings::{AgentFlags, BackendKind, Dollars, parse_backend};
 use std::path::PathBuf;
 
 /// Give an agent a task
@@ -95,7 +94,7 @@ pub(crate) struct AgentArgs {
 pub(crate) struct AgentLimitArgs {
     /// Tokens the model can be told at once: when they are nearly used up, a summary stands for what is old
     /// [default: by its server, or by the model; 200000 for one that is not known]
-    #[arg(long, value_name = "N", value_parser = crate::config::window)]
+    #[arg(long, value_name = "N", value_parser = glovebox_settings::window)]
     pub window: Option<Count>,
     /// Times the model is asked [default: 100]
     #[arg(long, value_name = "N")]
@@ -113,6 +112,21 @@ pub(crate) struct AgentLimitArgs {
     /// such as 3/15/0.3/3.75 [default: by the model]
     #[arg(long, value_name = "IN/OUT", value_parser = Price::parse)]
     pub price: Option<Price>,
+}
+
+impl AgentLimitArgs {
+    /// What they say about settings, the model included.
+    pub(crate) fn to_flags(&self, model: Option<&str>) -> AgentFlags {
+        AgentFlags {
+            model: model.map(str::to_owned),
+            window: self.window,
+            max_turns: self.max_turns,
+            max_time: self.max_time,
+            max_tokens: self.max_tokens,
+            max_cost: self.max_cost,
+            price: self.price,
+        }
+    }
 }
 
 /// See and go on with what agents did

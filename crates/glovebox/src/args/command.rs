@@ -1,10 +1,10 @@
 //! The commands' own flags.
 
-use super::{EnvArg, SandboxArgs};
-use crate::render::one_of;
-use crate::units::Span;
+use super::SandboxArgs;
 use clap::{Args, ValueHint};
 use clap_complete::Shell;
+use glovebox_settings::units::Span;
+use glovebox_settings::{EnvArg, one_of};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -122,7 +122,7 @@ pub(crate) struct ExecArgs {
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
     /// Give the command a variable: with a value, or with the one you have
-    #[arg(long = "env", short = 'e', value_name = "NAME[=VALUE]", value_parser = EnvArg::parser())]
+    #[arg(long = "env", short = 'e', value_name = "NAME[=VALUE]", value_parser = super::sandbox::variable_parser())]
     pub env: Vec<EnvArg>,
     /// End the command after this time (exit code 124)
     #[arg(long, value_name = "TIME")]

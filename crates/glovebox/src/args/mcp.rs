@@ -1,8 +1,8 @@
 //! Arguments of `mcp`.
 
 use super::SandboxArgs;
-use crate::units::Span;
 use clap::Args;
+use glovebox_settings::units::Span;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

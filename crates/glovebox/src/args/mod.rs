@@ -16,8 +16,8 @@ mod tools;
 mod upkeep;
 
 pub(crate) use agent::{
-    AgentArgs, AgentLimitArgs, InitArgs, ReplayArgs, ResumeArgs, SessionArgs, SessionDeleteArgs,
-    SessionExportArgs, SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
+    AgentArgs, InitArgs, ReplayArgs, ResumeArgs, SessionArgs, SessionDeleteArgs, SessionExportArgs,
+    SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
 };
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,
@@ -28,11 +28,7 @@ pub(crate) use command::{
 };
 pub(crate) use config::{ConfigAction, ConfigArgs, ConfigExplainArgs, ProjectArgs, TrustedArgs};
 pub(crate) use help::{CompleteArgs, HelpArgs};
-pub(crate) use sandbox::{
-    BackendKind, EnvArg, GrantArg, SandboxArgs, WorkspaceMode, ids_word, layers_word, net_word,
-    parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
-    parse_rootfs, parse_workspace, proc_word, split_words,
-};
+pub(crate) use sandbox::SandboxArgs;
 
 pub(crate) use mcp::McpArgs;
 pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};

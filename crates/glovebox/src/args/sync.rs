@@ -1,7 +1,7 @@
 //! Flags of the commands that bring files in and back.
 
-use super::sandbox::parse_pattern;
 use clap::{Args, ValueHint};
+use glovebox_settings::parse_pattern;
 use std::ffi::OsString;
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! Flags of the commands that keep sandboxes in order.
 
-use crate::units::Span;
 use clap::Args;
+use glovebox_settings::units::Span;
 use std::ffi::OsString;
 
 /// End what runs in sandboxes and keep their files

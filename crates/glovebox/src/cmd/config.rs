@@ -2,10 +2,10 @@
 
 use super::{Cx, trust};
 use crate::args::{ConfigAction, ConfigArgs, ConfigExplainArgs};
-use crate::config::{KEYS, Settings};
 use crate::exit::{CommandError, CommandResult};
 use crate::host;
 use crate::render::{self, escape_text};
+use glovebox_settings::{KEYS, Settings};
 use serde_json::{Map, Value, json};
 
 /// Shows the configuration.
@@ -22,7 +22,7 @@ fn explain(cx: &Cx, args: &ConfigExplainArgs) -> CommandResult {
     // Outside any project there is still the user's own configuration to explain.
     let project = host::project_dir(&cx.host).ok();
     let mut settings = cx.load_settings(project.as_deref())?;
-    settings.lay_flags(&args.sandbox);
+    settings.lay_flags(&args.sandbox.to_flags());
     cx.look_up_consent(&mut settings)?;
     if args.json {
         let data = json!({

@@ -1,11 +1,11 @@
 //! Consent to a project's own file: looked up, asked for on a terminal, or missing.
 
 use super::Cx;
-use crate::config::{Consent, Demand, ProjectFile, Settings};
 use crate::exit::CommandError;
 use crate::render::{escape_text, say};
 use crate::sync::question;
-use crate::trust::TrustStore;
+use glovebox_settings::trust::TrustStore;
+use glovebox_settings::{Consent, Demand, ProjectFile, Settings};
 
 /// More than anybody reads before saying yes.
 const MAX_ASKED_DEMANDS: usize = 30;
@@ -50,9 +50,9 @@ impl Cx {
         self.look_up_consent(settings)?;
         let refused = settings.check_project(is_outside_native);
         if refused.is_err() && question::is_possible() && self.ask_consent(settings)? {
-            return settings.check_project(is_outside_native);
+            return Ok(settings.check_project(is_outside_native)?);
         }
-        refused
+        Ok(refused?)
     }
 
     /// Shows all that the file asks for, and asks. What nobody could read at a glance is not asked about.

@@ -6,13 +6,12 @@
 
 use super::agent::{Thinker, View, find_thinker, now_unix_ms};
 use super::{Cx, destroy};
-use crate::args::{DemoArgs, SandboxArgs};
+use crate::args::DemoArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, escape};
 use crate::session::{OnWish, Signals};
 use crate::sync::apply::{self, Answer, Applied, Goal};
 use crate::sync::{collect_own, patch_error};
-use crate::units::human_us;
 use crate::wanted;
 use glovebox_agent::{
     Budget, Conversation, Date, Ending, Facts, Head, Limits, NoApproval, Placement, Questions,
@@ -20,6 +19,8 @@ use glovebox_agent::{
 };
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{Name, Sandbox};
+use glovebox_settings::SandboxFlags;
+use glovebox_settings::units::human_us;
 use glovebox_tools::Hands;
 use glovebox_workspace::{Filter, Resolution, patch};
 use std::fs;
@@ -56,13 +57,13 @@ const TIMED_RUNS: usize = 50;
 pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
     let signals = Signals::take_over()?;
     let settings = {
-        let mut settings = crate::config::Settings {
+        let mut settings = glovebox_settings::Settings {
             state: cx.settings(None)?.state,
             ..Default::default()
         };
-        settings.lay_flags(&SandboxArgs {
+        settings.lay_flags(&SandboxFlags {
             no_toolchains: true,
-            ..SandboxArgs::default()
+            ..SandboxFlags::default()
         });
         settings
     };
@@ -148,7 +149,7 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
 /// Recorded answers, or a model of the user's.
 fn thinker(
     cx: &Cx,
-    settings: &crate::config::Settings,
+    settings: &glovebox_settings::Settings,
     is_live: bool,
 ) -> Result<Thinker, CommandError> {
     if is_live {

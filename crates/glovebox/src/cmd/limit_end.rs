@@ -4,10 +4,10 @@
 //! Nothing is guessed: a limit is named only when it was seen to act, a wall only when a fact tells of it.
 
 use crate::render::{Talk, in_flags, plural, say};
-use crate::units::{Count, Size, Span};
 use glovebox_proto::{Denial, ExitReport};
 use glovebox_sandbox::jail::spec::{Limits, Net};
 use glovebox_sandbox::{Backend, Sandbox, SandboxSpec};
+use glovebox_settings::units::{Count, Size, Span};
 use serde_json::{Value, json};
 use std::fmt;
 

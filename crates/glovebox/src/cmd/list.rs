@@ -4,8 +4,8 @@ use super::{Cx, age};
 use crate::args::ListArgs;
 use crate::exit::CommandResult;
 use crate::render::{self, escape_text, plural};
-use crate::units::human_bytes;
 use glovebox_sandbox::{Entry, State};
+use glovebox_settings::units::human_bytes;
 use serde_json::{Value, json};
 
 /// Prints the list.

@@ -5,11 +5,11 @@ use crate::args::LogsArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::session::{Capture, JsonLines, Screen, Sink};
-use crate::units::{human_bytes, human_us};
 use glovebox_proto::{
     Code, Exit, ExitReport, Fault, JobId, JobInfo, JobState, Reply, Request, limits,
 };
 use glovebox_sandbox::Sandbox;
+use glovebox_settings::units::{human_bytes, human_us};
 use serde_json::{Map, Value, json};
 
 /// How long one question for more output may wait inside.

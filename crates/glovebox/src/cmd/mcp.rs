@@ -2,7 +2,6 @@
 
 use super::Cx;
 use crate::args::McpArgs;
-use crate::config::Settings;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{Talk, escape_text, plural, say};
 use crate::seat::{self, Left, Own, Seat, Which};
@@ -10,6 +9,7 @@ use glovebox_mcp::server::{self, HttpOptions, Session, SessionFactory, Token};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Registry;
 use glovebox_sandbox::jail::spec::Net;
+use glovebox_settings::Settings;
 use glovebox_tools::policy::Toolset;
 use glovebox_tools::{Hands, Waits};
 use std::fs::File;

@@ -47,14 +47,15 @@ pub(crate) mod trust;
 pub(crate) mod why;
 
 use crate::args::{GlobalArgs, SandboxArgs};
-use crate::config::{self as settings, Settings, Sources};
 use crate::exit::{CommandError, TIMED_OUT};
-use crate::host::{self, Surroundings};
-use crate::render::{Talk, one_of};
+use crate::host;
+use crate::render::Talk;
 use crate::wanted::Wanted;
 use glovebox_proto::ExitReport;
 use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
 use glovebox_sandbox::{Backend, Name, Registry, RegistryConfig, Report, Sandbox};
+use glovebox_settings::one_of;
+use glovebox_settings::{self as settings, Settings, Sources, Surroundings};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -72,7 +73,7 @@ pub(crate) struct Cx {
 impl Cx {
     /// Reads the surroundings.
     pub(crate) fn new(global: GlobalArgs) -> Self {
-        let host = Surroundings::read(global.directory.as_deref(), global.here);
+        let host = host::read_surroundings(global.directory.as_deref(), global.here);
         let no_color =
             host.var("NO_COLOR").is_some() || host.var("TERM").is_none_or(|term| term == "dumb");
         let talk = Talk::new(&global, no_color);
@@ -118,7 +119,7 @@ impl Cx {
     ) -> Result<(PathBuf, Settings), CommandError> {
         let project = self.project()?;
         let mut settings = self.load_settings(Some(&project))?;
-        settings.lay_flags(flags);
+        settings.lay_flags(&flags.to_flags());
         let is_outside_native = settings.is_outside_native();
         self.require_consent(&mut settings, is_outside_native)?;
         Ok((project, settings))

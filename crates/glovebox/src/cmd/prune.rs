@@ -9,8 +9,8 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural, table};
 use crate::session::Signals;
 use crate::sync::question;
-use crate::units::human_bytes;
 use glovebox_sandbox::{Entry, Name, Registry, State};
+use glovebox_settings::units::human_bytes;
 use serde_json::json;
 use std::time::{Duration, SystemTime};
 

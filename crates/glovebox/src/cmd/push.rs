@@ -2,12 +2,12 @@
 
 use super::Cx;
 use crate::args::PushArgs;
-use crate::config::{Origin, Sourced};
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
 use crate::sync::{self, copied};
 use glovebox_proto::{Code, Fault};
+use glovebox_settings::{Origin, Sourced};
 use glovebox_workspace::copy::Pushed;
 use serde_json::{Value, json};
 
@@ -111,7 +111,7 @@ fn sentence(pushed: &Pushed) -> String {
     format!(
         "sent {} ({}), deleted {}, {} as they were",
         render::plural(pushed.files as usize, "file", "files"),
-        crate::units::human_bytes(pushed.bytes),
+        glovebox_settings::units::human_bytes(pushed.bytes),
         pushed.deleted,
         pushed.unchanged
     )

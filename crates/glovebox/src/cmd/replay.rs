@@ -2,7 +2,7 @@
 
 use super::Cx;
 use super::agent::{Place, View, open_log};
-use crate::args::{ReplayArgs, SandboxArgs};
+use crate::args::ReplayArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::session::{OnWish, Signals};
@@ -10,6 +10,7 @@ use glovebox_agent::{
     Compared, Conversation, Ending, Event, Head, Limits, Message, NoApproval, Placement, Recorded,
     Secrets, Stop, compare,
 };
+use glovebox_settings::SandboxFlags;
 use serde_json::json;
 
 /// Plays it and compares.
@@ -23,7 +24,7 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
         .collect();
     drop(log);
     let mut settings = cx.load_settings(Some(&info.project))?;
-    settings.lay_flags(&SandboxArgs::default());
+    settings.lay_flags(&SandboxFlags::default());
     let is_outside_native = settings.is_outside_native();
     cx.require_consent(&mut settings, is_outside_native)?;
     let signals = Signals::take_over()?;

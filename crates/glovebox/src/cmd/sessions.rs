@@ -9,7 +9,6 @@ use crate::args::{
     ResumeArgs, SessionArgs, SessionDeleteArgs, SessionExportArgs, SessionForkArgs, SessionsAction,
     SessionsArgs, SessionsListArgs,
 };
-use crate::config::Settings;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, table};
 use crate::session::Signals;
@@ -19,6 +18,7 @@ use glovebox_agent::{
 };
 use glovebox_proto::Code;
 use glovebox_sandbox::Name;
+use glovebox_settings::Settings;
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -375,7 +375,7 @@ fn settings(cx: &Cx, args: &ResumeArgs, info: &SessionInfo) -> Result<Settings, 
         ));
     }
     let mut settings = cx.load_settings(Some(&info.project))?;
-    settings.lay_agent_flags(&args.limits, args.model.as_deref());
+    settings.lay_agent_flags(&args.limits.to_flags(args.model.as_deref()));
     settings.lay_no_instructions(args.no_instructions);
     if info.placement == Placement::Local.as_str() {
         lay_local(&mut settings);

@@ -1,12 +1,13 @@
 //! `glovebox start`: a named sandbox that stays.
 
 use super::{Cx, run::supervisor, start_difference};
-use crate::args::{StartArgs, WorkspaceMode};
-use crate::config::Settings;
+use crate::args::StartArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, Meter};
 use crate::session::Signals;
 use crate::sync::copied;
+use glovebox_settings::Settings;
+use glovebox_settings::WorkspaceMode;
 
 use crate::wanted::{self, Wanted};
 use glovebox_sandbox::{Backend, Started, State};

@@ -3,14 +3,14 @@
 //! In: what it was made with and what is asked for now. Out: each setting that differs, in the words of flags.
 //! What comes from the machine and not from the user (toolchains, the usual variables) may differ.
 
-use crate::args::{ids_word, layers_word, net_word, proc_word};
 use crate::exit::CommandError;
 use crate::render::escape_text;
-use crate::units::{Count, Cpus, Size, Span};
 use crate::wanted::Wanted;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::jail::spec::{Grant, Limits};
 use glovebox_sandbox::{Backend, Name, SandboxSpec};
+use glovebox_settings::units::{Count, Cpus, Size, Span};
+use glovebox_settings::{ids_word, layers_word, net_word, proc_word};
 use std::path::Path;
 
 /// One setting that differs.

@@ -2,10 +2,10 @@
 
 use super::Cx;
 use crate::args::{CallArgs, SandboxArgs, ToolsArgs};
-use crate::config::Tools;
 use crate::exit::{self, CommandError, CommandResult};
 use crate::render;
 use crate::seat::{self, Left, Own, Seat, Which};
+use glovebox_settings::Tools;
 use glovebox_tools::{CATALOG, Definition, Outcome};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

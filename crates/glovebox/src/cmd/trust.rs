@@ -2,10 +2,10 @@
 
 use super::{Cx, age, consent};
 use crate::args::{ProjectArgs, TrustedArgs};
-use crate::config::{Consent, ProjectFile, Settings, file_digest};
 use crate::exit::{CommandError, CommandResult};
 use crate::host;
 use crate::render::{self, escape_text};
+use glovebox_settings::{Consent, ProjectFile, Settings, file_digest};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -157,7 +157,7 @@ pub(super) fn describe_project_file(cx: &Cx, settings: &Settings) -> Result<Stri
     );
     for demand in settings.all_demands(cx.host.home())? {
         text.push_str("  needs trust");
-        if demand.reach == crate::config::Reach::OutsideNative {
+        if demand.reach == glovebox_settings::Reach::OutsideNative {
             text.push_str(" outside a native sandbox");
         }
         text.push_str(": ");
@@ -189,7 +189,7 @@ pub(super) fn project_file_json(cx: &Cx, settings: &Settings) -> Result<Value, C
                 "key": demand.key,
                 "value": demand.shown_value,
                 "why": demand.why,
-                "only_outside_native": demand.reach == crate::config::Reach::OutsideNative,
+                "only_outside_native": demand.reach == glovebox_settings::Reach::OutsideNative,
             })
         })
         .collect();

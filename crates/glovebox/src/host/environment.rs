@@ -1,7 +1,7 @@
 //! The environment of commands: built from nothing, by allow-list.
 
-use super::Surroundings;
 use glovebox_sandbox::jail::spec::{Grant, RootFs, SANDBOX_USER, WORKSPACE};
+use glovebox_settings::Surroundings;
 use std::path::{Path, PathBuf};
 
 /// What every Linux system has, in the order login programs use.
@@ -167,7 +167,7 @@ mod tests {
             link.display(),
             tools.display(),
         );
-        let host = Surroundings::for_tests(temp.path(), &project, &[("PATH", &path)]);
+        let host = Surroundings::fixed(temp.path(), &project, &[("PATH", &path)]);
         let grant = Grant {
             source: tools.clone(),
             target: "/tools".into(),

@@ -4,8 +4,8 @@
 //! where they include others or quote, the host's git is asked, outside any repository. Its answer is waited
 //! for when it is needed.
 
-use super::Surroundings;
 use glovebox_sandbox::jail::spec::GitUser;
+use glovebox_settings::Surroundings;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -3,8 +3,9 @@
 //! A variable that leads nowhere inside is worse than none: a certificate file that cannot be read makes every
 //! connection fail. So such a file is made readable, or its variable stays out and a line says why.
 
-use super::{Surroundings, is_shown};
+use super::is_shown;
 use glovebox_sandbox::jail::spec::{Grant, Net, RootFs, WORKSPACE};
+use glovebox_settings::Surroundings;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
@@ -256,7 +257,7 @@ mod tests {
     }
 
     fn passed(vars: &[(&str, &str)], shown: &Shown<'_>) -> Passed {
-        let host = Surroundings::for_tests(Path::new("/h"), Path::new("/p"), vars);
+        let host = Surroundings::fixed(Path::new("/h"), Path::new("/p"), vars);
         passed_inside(&host, shown)
     }
 

@@ -4,9 +4,9 @@
 //! packages of a monorepo find each other; or a directory on the way there with a `glovebox.toml` of its
 //! own, whose rules are about that directory. `-C DIR` and `--here` name a directory themselves.
 
-use super::Surroundings;
-use crate::config::PROJECT_FILE_NAME;
 use crate::exit::CommandError;
+use glovebox_settings::PROJECT_FILE_NAME;
+use glovebox_settings::Surroundings;
 use glovebox_workspace::find_working_tree;
 use std::fs;
 use std::io;
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     fn message(home: &Path, dir: &Path) -> String {
-        project_dir(&Surroundings::for_tests(home, dir, &[]))
+        project_dir(&Surroundings::fixed(home, dir, &[]))
             .unwrap_err()
             .fault
             .message
@@ -169,7 +169,7 @@ mod tests {
         assert!(
             message(&home, &temp.path().join("home")).contains("which holds the home directory")
         );
-        let host = Surroundings::for_tests(&home, &project, &[]);
+        let host = Surroundings::fixed(&home, &project, &[]);
         assert_eq!(project_dir(&host).unwrap(), project.canonicalize().unwrap());
     }
 
@@ -179,9 +179,8 @@ mod tests {
         let root = temp.path().canonicalize().unwrap();
         let home = root.join("home");
         let make = |dir: &str| std::fs::create_dir_all(root.join(dir)).unwrap();
-        let project = |dir: &str| {
-            find_project(&Surroundings::for_tests(&home, &root.join(dir), &[])).unwrap()
-        };
+        let project =
+            |dir: &str| find_project(&Surroundings::fixed(&home, &root.join(dir), &[])).unwrap();
         make("home/mono/.git");
         make("home/mono/crates/a/src");
         std::fs::write(root.join("home/mono/.git/HEAD"), "").unwrap();
@@ -204,8 +203,8 @@ mod tests {
                 .contains("holds far more than a project")
         );
         // Who names a directory is taken at their word.
-        let mut host = Surroundings::for_tests(&home, &root.join("home/mono/crates"), &[]);
-        host.set_here();
+        let host =
+            Surroundings::fixed(&home, &root.join("home/mono/crates"), &[]).with_project_here();
         assert_eq!(project_dir(&host).unwrap(), root.join("home/mono/crates"));
         assert_eq!(host.start_dir(&root.join("home/mono")), Path::new("crates"));
         assert_eq!(host.start_dir(&root.join("elsewhere")), Path::new(""));

@@ -4,7 +4,7 @@
 //! without network the second attempt meets what the first has met. What the user has set for such a program counts
 //! instead, also where it is not passed on otherwise: it is a number and no secret.
 
-use super::Surroundings;
+use glovebox_settings::Surroundings;
 
 /// A variable and its value where the network is off.
 const RETRIES: [(&str, &str); 7] = [
@@ -42,7 +42,7 @@ mod tests {
     use std::path::Path;
 
     fn value(vars: &[(&str, &str)], name: &str) -> String {
-        let host = Surroundings::for_tests(Path::new("/h"), Path::new("/p"), vars);
+        let host = Surroundings::fixed(Path::new("/h"), Path::new("/p"), vars);
         let found = retries_without_network(&host);
         found.into_iter().find(|(own, _)| own == name).unwrap().1
     }

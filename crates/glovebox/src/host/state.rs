@@ -3,8 +3,8 @@
 //! The state directory holds everything sandboxes write, so it must be ours alone: a directory
 //! (never a link) that this user owns and nobody else can write. The registry closes it to readers as well.
 
-use super::Surroundings;
 use crate::exit::CommandError;
+use glovebox_settings::Surroundings;
 use rustix::fs::{AtFlags, FileType, Mode, statat};
 use std::path::{Path, PathBuf};
 
@@ -69,14 +69,14 @@ mod tests {
     #[test]
     fn places_are_tried_in_order() {
         let (home, dir) = (Path::new("/home/u"), Path::new("/p"));
-        let host = Surroundings::for_tests(home, dir, &[]);
+        let host = Surroundings::fixed(home, dir, &[]);
         assert_eq!(
             state_dir(None, &host).unwrap(),
             Path::new("/home/u/.local/state/glovebox")
         );
-        let host = Surroundings::for_tests(home, dir, &[("XDG_STATE_HOME", "/s")]);
+        let host = Surroundings::fixed(home, dir, &[("XDG_STATE_HOME", "/s")]);
         assert_eq!(state_dir(None, &host).unwrap(), Path::new("/s/glovebox"));
-        let host = Surroundings::for_tests(home, dir, &[("XDG_STATE_HOME", "relative")]);
+        let host = Surroundings::fixed(home, dir, &[("XDG_STATE_HOME", "relative")]);
         assert_eq!(
             state_dir(None, &host).unwrap(),
             Path::new("/home/u/.local/state/glovebox")

@@ -4,8 +4,8 @@
 //! beside them (`~/.cargo/credentials.toml`, `~/.m2/settings.xml`): they are never part of a grant,
 //! and a configuration file is granted only when nothing in it looks like a secret.
 
-use super::Surroundings;
 use glovebox_sandbox::jail::spec::Grant;
+use glovebox_settings::Surroundings;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -324,7 +324,7 @@ mod tests {
         }
 
         fn find(&self, vars: &[(&str, &str)]) -> Vec<Toolchain> {
-            let host = Surroundings::for_tests(self.dir.path(), Path::new("/"), vars);
+            let host = Surroundings::fixed(self.dir.path(), Path::new("/"), vars);
             find(&host, |path| path.starts_with("/usr"))
         }
 

@@ -4,7 +4,7 @@
 
 use super::{Talk, VERSION, say};
 use crate::session::Signals;
-use crate::units::human_bytes;
+use glovebox_settings::units::human_bytes;
 use glovebox_workspace::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;

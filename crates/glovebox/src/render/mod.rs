@@ -164,18 +164,6 @@ pub(crate) fn print(text: impl Display) -> Result<(), CommandError> {
     written.map_err(|error| CommandError::io("write to standard output", &error))
 }
 
-/// `` `a`, `b` or `c` ``.
-pub(crate) fn one_of(words: &[&str]) -> String {
-    match words {
-        [] => String::new(),
-        [only] => format!("`{only}`"),
-        [first @ .., last] => {
-            let first: Vec<String> = first.iter().map(|word| format!("`{word}`")).collect();
-            format!("{} or `{last}`", first.join(", "))
-        }
-    }
-}
-
 /// `1 file`, `2 files`.
 pub(crate) fn plural(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })

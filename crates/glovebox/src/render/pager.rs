@@ -3,8 +3,8 @@
 //! What fits the terminal is written as it is. More goes through `$PAGER`, or `less -R` without one; an
 //! empty `PAGER`, or `cat`, means none. Whoever leaves the pager has seen enough, which is no failure.
 
-use crate::host::Surroundings;
 use crate::session::{OnWish, Signals, terminal_size};
+use glovebox_settings::Surroundings;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};

@@ -1,9 +1,9 @@
 //! The isolation report as a few lines for people.
 
 use super::{escape_text, table};
-use crate::units::{Span, human_us};
 use glovebox_sandbox::Report;
 use glovebox_sandbox::jail::spec::LimitKind;
+use glovebox_settings::units::{Span, human_us};
 use std::fmt::Write;
 
 /// A limit's value in its own unit.

@@ -7,11 +7,11 @@ use super::apply::{self, Answer, Applied, Goal, Review, View};
 use super::{Taken, collect_own, patch_file, question};
 use crate::args::{Apply, RunArgs};
 use crate::cmd::Cx;
-use crate::config::{Settings, texts};
 use crate::exit::{CommandError, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
 use glovebox_sandbox::Sandbox;
+use glovebox_settings::{Settings, texts};
 use glovebox_workspace::{Filter, Resolution};
 use std::path::Path;
 

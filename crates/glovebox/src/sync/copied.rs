@@ -4,12 +4,12 @@
 //! manifest of the last push, the index of the project, and a note of where it came from.
 
 use super::Taken;
-use crate::config::Settings;
 use crate::exit::CommandError;
 use crate::wanted::hide_rules;
 use glovebox_proto::{Code, Fault, JobState, Request, WriteMode};
 use glovebox_sandbox::jail::spec::{WORKSPACE, json_path};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
+use glovebox_settings::Settings;
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::base;
 use glovebox_workspace::copy::{self, Copied, Packing, Place, PushOptions, Pushed, Recorded};

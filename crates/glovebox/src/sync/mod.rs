@@ -19,7 +19,6 @@ mod select;
 pub(crate) use base::BaseIndex;
 
 use crate::cmd::{Cx, name};
-use crate::config::texts;
 use crate::exit::{CommandError, Kind};
 use crate::host::GitQuestion;
 use crate::render::{self, Talk};
@@ -27,6 +26,7 @@ use below::Below;
 use glovebox_proto::{Class, Code, Fault};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{Frozen, Registry, Sandbox, State, WorkspaceLayers};
+use glovebox_settings::texts;
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::collect::{Layered, from_layers};
 use glovebox_workspace::patch::PatchError;
@@ -301,7 +301,7 @@ pub(crate) fn tell_ignored(talk: Talk, ignored: &Ignored, ends: bool) {
     talk.note(format_args!(
         "{} ({}) left out because the project ignores them: {}; {}--ignored takes them",
         render::plural(ignored.paths as usize, "file", "files"),
-        crate::units::human_bytes(ignored.bytes),
+        glovebox_settings::units::human_bytes(ignored.bytes),
         names.join(", "),
         if ends {
             "they go with the sandbox, "

@@ -1,8 +1,8 @@
 //! Writing a patch to a file of the user's.
 
 use crate::exit::CommandError;
-use crate::host::Surroundings;
 use crate::sync::patch_error;
+use glovebox_settings::Surroundings;
 use glovebox_workspace::Collected;
 use glovebox_workspace::patch::{self, PatchError, Style};
 use std::fs::File;

@@ -5,10 +5,10 @@ use super::ending::when;
 use super::{Thinker, load_instructions};
 use crate::args::AgentArgs;
 use crate::cmd::Cx;
-use crate::config::Settings;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use glovebox_agent::{Ending, Placement};
+use glovebox_settings::Settings;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -64,7 +64,7 @@ pub(super) fn facts(
         "project": project.display().to_string(),
         "workspace": mode,
         "hidden": wanted.hidden.paths.len(),
-        "network": crate::args::net_word(settings.net.value),
+        "network": glovebox_settings::net_word(settings.net.value),
         "model": thinker.model.label(),
         "toolset": settings.tools.toolset.value,
         "mcp_servers": settings

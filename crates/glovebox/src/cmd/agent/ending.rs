@@ -1,13 +1,14 @@
 //! After the loop: what is said about how it ended, and what becomes of the changes.
 
 use super::{Place, Session, Work};
-use crate::args::{Apply, WorkspaceMode};
-use crate::config::Settings;
+use crate::args::Apply;
 use crate::exit::CommandError;
 use crate::sync::after::{self, After, Settled, When};
 use crate::sync::question;
 use glovebox_agent::{Ending, SessionState, Verdict};
 use glovebox_proto::{Code, Fault};
+use glovebox_settings::Settings;
+use glovebox_settings::WorkspaceMode;
 
 /// When changes are taken over, given how the run ended.
 pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> When {

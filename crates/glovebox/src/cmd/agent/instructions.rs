@@ -6,13 +6,13 @@
 //! where it is the project's, for a project must not keep an agent from working, and an error where it is the
 //! user's, whose words may forbid something.
 
-use crate::args::WorkspaceMode;
 use crate::cmd::Cx;
-use crate::config::Settings;
 use crate::exit::CommandError;
 use crate::render::escape_text;
 use crate::wanted::hide_rules;
 use glovebox_agent::{InstructionSource, Instructions};
+use glovebox_settings::Settings;
+use glovebox_settings::WorkspaceMode;
 use glovebox_workspace::find_hidden;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use std::fs::File;

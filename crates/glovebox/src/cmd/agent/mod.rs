@@ -27,9 +27,8 @@ pub(crate) use settle::{lay_local, lay_phase};
 pub(crate) use thinker::{Thinker, find as find_thinker};
 pub(crate) use view::{View, placed, summary};
 
-use crate::args::{AgentArgs, Apply, WorkspaceMode};
+use crate::args::{AgentArgs, Apply};
 use crate::cmd::Cx;
-use crate::config::Settings;
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
 use crate::render;
 use crate::session::{OnWish, Signals};
@@ -47,6 +46,8 @@ use glovebox_agent::{
 use glovebox_mcp::client::Servers;
 use glovebox_proto::Class;
 use glovebox_sandbox::Name;
+use glovebox_settings::Settings;
+use glovebox_settings::WorkspaceMode;
 use glovebox_tools::policy::{Gate, Permit, Policy, Served};
 use phase::Narrowed;
 use serde_json::json;
@@ -281,7 +282,7 @@ impl Work<'_> {
         let project = self.cx.short(self.project);
         let place = match place.name() {
             Some(name) => {
-                let net = crate::args::net_word(self.settings.net.value);
+                let net = glovebox_settings::net_word(self.settings.net.value);
                 let what = match self.settings.workspace_mode() {
                     WorkspaceMode::None => "without a project".to_owned(),
                     mode => format!("{project} as /workspace ({})", mode.as_str()),

@@ -5,9 +5,7 @@
 //! and keeps its files.
 
 use super::servers;
-use crate::args::WorkspaceMode;
 use crate::cmd::{Cx, destroy, run};
-use crate::config::Settings;
 use crate::exit::CommandError;
 use crate::host::below;
 use crate::render::Meter;
@@ -19,6 +17,8 @@ use glovebox_mcp::client::Servers;
 use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
+use glovebox_settings::Settings;
+use glovebox_settings::WorkspaceMode;
 use glovebox_tools::{Children, Context, Hands, PROBE};
 use std::path::Path;
 use std::sync::Arc;
@@ -327,7 +327,7 @@ impl Place {
             },
             has_network: !is_sandbox
                 || settings.net.value == Net::Host
-                || settings.backend.value != crate::args::BackendKind::Native,
+                || settings.backend.value != glovebox_settings::BackendKind::Native,
             limits,
             programs: self.programs()?,
             is_read_only: settings.workspace_mode() == WorkspaceMode::ReadOnly,

@@ -4,7 +4,6 @@
 //! walls on this machine. So it ends with all that it started, whatever becomes of us.
 
 use crate::cmd::Cx;
-use crate::config::{McpServer, McpWay, Settings};
 use crate::exit::CommandError;
 use crate::host;
 use crate::wanted;
@@ -12,6 +11,7 @@ use glovebox_agent::{Placement, ServerPlace};
 use glovebox_mcp::client::{Address, Ends, Launch, Life, ServerSpec, Way};
 use glovebox_proto::{Channel, Exec, Exit, Fault, LogCaps, Reply, Request, Stdin};
 use glovebox_sandbox::{Backend, Incoming, Input, Registry, Sandbox, SandboxSpec, Stream};
+use glovebox_settings::{McpServer, McpWay, Settings};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::path::Path;

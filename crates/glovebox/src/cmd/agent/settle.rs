@@ -1,12 +1,13 @@
 //! What one run is to be: flags over configuration, with the placement decided for good.
 
-use crate::args::{AgentArgs, BackendKind, SandboxArgs, WorkspaceMode};
+use crate::args::{AgentArgs, SandboxArgs};
 use crate::cmd::Cx;
-use crate::config::{Mode, Origin, Phase, Settings};
 use crate::exit::CommandError;
 use crate::sync::question;
-use crate::units::{Count, Size};
 use glovebox_agent::Placement;
+use glovebox_settings::units::{Count, Size};
+use glovebox_settings::{BackendKind, WorkspaceMode};
+use glovebox_settings::{Mode, Origin, Phase, Settings};
 use std::path::PathBuf;
 
 /// One phase of a workflow, and where it is written.
@@ -59,8 +60,8 @@ pub(super) fn settle(
     if args.no_sync {
         flags.workspace = Some(WorkspaceMode::None);
     }
-    settings.lay_flags(&flags);
-    settings.lay_agent_flags(&args.limits, args.model.as_deref());
+    settings.lay_flags(&flags.to_flags());
+    settings.lay_agent_flags(&args.limits.to_flags(args.model.as_deref()));
     settings.lay_no_instructions(args.no_instructions);
     lay_phase(&mut settings, args.phase.as_deref())?;
     if is_sandbox {
@@ -107,9 +108,9 @@ pub(crate) fn lay_local(settings: &mut Settings) {
         backend: Some(BackendKind::Host),
         memory: is_default(&settings.memory.origin).then_some(Size(None)),
         pids: is_default(&settings.pids.origin).then_some(Count(None)),
-        cpus: is_default(&settings.cpus.origin).then_some(crate::units::Cpus(None)),
+        cpus: is_default(&settings.cpus.origin).then_some(glovebox_settings::units::Cpus(None)),
         disk: is_default(&settings.disk.origin).then_some(Size(None)),
         ..SandboxArgs::default()
     };
-    settings.lay_flags(&flags);
+    settings.lay_flags(&flags.to_flags());
 }

@@ -1,12 +1,12 @@
 //! Which model thinks, and with which key: the one place where keys come out of the environment.
 
 use crate::cmd::Cx;
-use crate::config::Settings;
 use crate::exit::CommandError;
 use glovebox_agent::{
     Access, Budget, Event, Known, Model, ModelName, Provider, Recorded, Remote, RetryPolicy,
     Secret, Secrets, Tariff, detect, known, read_recording, window_of_server,
 };
+use glovebox_settings::Settings;
 use std::io::Read;
 use std::path::Path;
 

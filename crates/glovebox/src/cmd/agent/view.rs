@@ -148,7 +148,11 @@ impl<'a> View<'a> {
                     let _ = write!(state, ", exit {code}");
                 }
                 if *wall_ms > 0 {
-                    let _ = write!(state, ", {}", crate::units::human_us(*wall_ms * 1000));
+                    let _ = write!(
+                        state,
+                        ", {}",
+                        glovebox_settings::units::human_us(*wall_ms * 1000)
+                    );
                 }
                 let mut shown = format!("  {state}");
                 match diff {

@@ -12,15 +12,16 @@
 use super::context::Given;
 use super::settle::{Step, load, refuse_unasked, settle};
 use super::{Place, Session, Thinker, Work, dry_run, find_thinker, load_instructions, task};
-use crate::args::{AgentArgs, BackendKind, WorkspaceMode};
+use crate::args::AgentArgs;
 use crate::cmd::Cx;
-use crate::config::{Phase, Settings};
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::session::Signals;
 use glovebox_agent::{Conversation, Ending, Instructions, Placement, SessionState, Verdict};
 use glovebox_proto::{Code, Fault, WriteMode};
 use glovebox_sandbox::jail::spec::WORKSPACE;
+use glovebox_settings::{BackendKind, WorkspaceMode};
+use glovebox_settings::{Phase, Settings};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! How the text of a key of `glovebox.toml` becomes a setting, and a setting text.
 
 use super::{Origin, Settings, Sourced};
-use crate::args::{self, EnvArg, GrantArg};
+use crate::values::{self, EnvArg, GrantArg};
 use glovebox_tools::policy::Effect;
 use std::ffi::OsStr;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// A value as written, before its key gives it a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Raw {
+pub enum Raw {
     /// A string, number or boolean.
     One(String),
     /// An array of those.
@@ -66,7 +66,7 @@ impl fmt::Display for Raw {
 
 /// What relative paths and `~` mean where a value was written.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub struct Place<'a> {
     /// Relative paths start here.
     pub base: &'a Path,
     /// What `~` stands for.
@@ -93,7 +93,7 @@ impl Settings {
     ///
     /// # Errors
     /// One sentence on what is wrong with the value.
-    pub(crate) fn apply(
+    pub fn apply(
         &mut self,
         key: &str,
         raw: &Raw,
@@ -105,17 +105,17 @@ impl Settings {
             origin: origin.clone(),
         };
         match key {
-            "backend" => self.backend.set(args::parse_backend(raw.one()?)?, origin),
+            "backend" => self.backend.set(values::parse_backend(raw.one()?)?, origin),
             "carrier" => {
                 let words = match raw {
-                    Raw::One(text) => args::split_words(text)?,
+                    Raw::One(text) => values::split_words(text)?,
                     Raw::Many(words) => words.clone(),
                     Raw::Table(..) => Vec::new(),
                 };
                 self.carrier.set(words, origin);
             }
             "rootfs" => {
-                let rootfs = match args::parse_rootfs(raw.one()?)? {
+                let rootfs = match values::parse_rootfs(raw.one()?)? {
                     glovebox_sandbox::jail::spec::RootFs::Dir(path) => {
                         glovebox_sandbox::jail::spec::RootFs::Dir(
                             place.path(&path.to_string_lossy())?,
@@ -125,7 +125,7 @@ impl Settings {
                 };
                 self.rootfs.set(rootfs, origin);
             }
-            "net" => self.net.set(args::parse_net(raw.one()?)?, origin),
+            "net" => self.net.set(values::parse_net(raw.one()?)?, origin),
             "grants" => {
                 for text in raw.many() {
                     let grant: GrantArg = text.parse()?;
@@ -144,14 +144,14 @@ impl Settings {
             }
             "workspace" => self
                 .workspace
-                .set(Some(args::parse_workspace(raw.one()?)?), origin),
+                .set(Some(values::parse_workspace(raw.one()?)?), origin),
             "sync.enabled" => self.sync.enabled.set(switch(raw.one()?)?, origin),
             "sync.on_success" => self.sync.on_success.set(switch(raw.one()?)?, origin),
             name if name.starts_with("sync.") => {
                 let patterns = raw
                     .patterns()
                     .into_iter()
-                    .map(args::parse_pattern)
+                    .map(values::parse_pattern)
                     .collect::<Result<Vec<_>, _>>()?;
                 self.sync
                     .patterns_mut(name)
@@ -178,14 +178,14 @@ impl Settings {
             "require" => {
                 for text in raw.many() {
                     self.require.push(Sourced {
-                        value: args::parse_limit(text)?,
+                        value: values::parse_limit(text)?,
                         origin: origin.clone(),
                     });
                 }
             }
-            "layers" => self.layers.set(args::parse_layers(raw.one()?)?, origin),
-            "ids" => self.ids.set(args::parse_ids(raw.one()?)?, origin),
-            "proc" => self.proc.set(args::parse_proc(raw.one()?)?, origin),
+            "layers" => self.layers.set(values::parse_layers(raw.one()?)?, origin),
+            "ids" => self.ids.set(values::parse_ids(raw.one()?)?, origin),
+            "proc" => self.proc.set(values::parse_proc(raw.one()?)?, origin),
             "nested" => self.nested.set(switch(raw.one()?)?, origin),
             "max_sandboxes" => self.max_sandboxes.set(raw.one()?.parse()?, origin),
             "state" => self.state.set(Some(place.path(raw.one()?)?), origin),
@@ -195,7 +195,7 @@ impl Settings {
     }
 
     /// The values of `key` as text, each with its origin; lists may have none or many.
-    pub(crate) fn shown(&self, key: &str) -> Vec<(String, &Origin)> {
+    pub fn shown(&self, key: &str) -> Vec<(String, &Origin)> {
         fn one<T: ToString>(setting: &Sourced<T>) -> Vec<(String, &Origin)> {
             vec![(setting.value.to_string(), &setting.origin)]
         }
@@ -210,7 +210,10 @@ impl Settings {
             "carrier" if self.carrier.value.is_empty() => Vec::new(),
             "carrier" => word(self.carrier.value.join(" "), &self.carrier.origin),
             "rootfs" => one(&self.rootfs),
-            "net" => word(args::net_word(self.net.value).to_owned(), &self.net.origin),
+            "net" => word(
+                values::net_word(self.net.value).to_owned(),
+                &self.net.origin,
+            ),
             "grants" => many(&self.grants, ToString::to_string),
             "toolchains" => one(&self.toolchains),
             // Values may be secrets: only names are shown.
@@ -250,12 +253,15 @@ impl Settings {
             },
             "require" => many(&self.require, ToString::to_string),
             "layers" => word(
-                args::layers_word(self.layers.value).to_owned(),
+                values::layers_word(self.layers.value).to_owned(),
                 &self.layers.origin,
             ),
-            "ids" => word(args::ids_word(self.ids.value).to_owned(), &self.ids.origin),
+            "ids" => word(
+                values::ids_word(self.ids.value).to_owned(),
+                &self.ids.origin,
+            ),
             "proc" => word(
-                args::proc_word(self.proc.value).to_owned(),
+                values::proc_word(self.proc.value).to_owned(),
                 &self.proc.origin,
             ),
             "nested" => one(&self.nested),

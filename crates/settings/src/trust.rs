@@ -8,7 +8,7 @@
 //! store lies outside every project, is readable and writable for its owner alone, and a record that others
 //! could have written is an error, never an answer.
 
-use crate::exit::CommandError;
+use crate::SettingsError;
 use glovebox_sandbox::check_ancestors;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -27,7 +27,7 @@ const MAX_RECORD_BYTES: u64 = 64 << 10;
 
 /// The user's word on one project file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TrustRecord {
+pub struct TrustRecord {
     version: u32,
     /// The directory of the file, for people; its name as bytes is in the record's own name.
     pub directory: String,
@@ -39,13 +39,13 @@ pub(crate) struct TrustRecord {
 
 /// The records of one user.
 #[derive(Debug, Clone)]
-pub(crate) struct TrustStore {
+pub struct TrustStore {
     state: PathBuf,
 }
 
 impl TrustStore {
     /// The store in a state directory.
-    pub(crate) const fn new(state: PathBuf) -> Self {
+    pub const fn new(state: PathBuf) -> Self {
         Self { state }
     }
 
@@ -53,7 +53,7 @@ impl TrustStore {
     ///
     /// # Errors
     /// When the store, or the record, could have been written by somebody else, or cannot be read.
-    pub(crate) fn find(&self, directory: &Path) -> Result<Option<TrustRecord>, CommandError> {
+    pub fn find(&self, directory: &Path) -> Result<Option<TrustRecord>, SettingsError> {
         self.refuse_inside(directory)?;
         if !self.check_store()? {
             return Ok(None);
@@ -65,12 +65,12 @@ impl TrustStore {
     ///
     /// # Errors
     /// As [`Self::find`], and when it cannot be written.
-    pub(crate) fn add(
+    pub fn add(
         &self,
         directory: &Path,
         digest: &str,
         now_unix_ms: u64,
-    ) -> Result<TrustRecord, CommandError> {
+    ) -> Result<TrustRecord, SettingsError> {
         self.refuse_inside(directory)?;
         self.create_store()?;
         let record = TrustRecord {
@@ -106,7 +106,7 @@ impl TrustStore {
     ///
     /// # Errors
     /// As [`Self::find`].
-    pub(crate) fn remove(&self, directory: &Path) -> Result<bool, CommandError> {
+    pub fn remove(&self, directory: &Path) -> Result<bool, SettingsError> {
         if !self.check_store()? {
             return Ok(false);
         }
@@ -122,7 +122,7 @@ impl TrustStore {
     ///
     /// # Errors
     /// As [`Self::find`].
-    pub(crate) fn list(&self) -> Result<Vec<TrustRecord>, CommandError> {
+    pub fn list(&self) -> Result<Vec<TrustRecord>, SettingsError> {
         if !self.check_store()? {
             return Ok(Vec::new());
         }
@@ -149,7 +149,7 @@ impl TrustStore {
     }
 
     /// A store in a project could have come with it, records and all.
-    fn refuse_inside(&self, directory: &Path) -> Result<(), CommandError> {
+    fn refuse_inside(&self, directory: &Path) -> Result<(), SettingsError> {
         let state = self.state.canonicalize();
         if !state
             .unwrap_or_else(|_| self.state.clone())
@@ -157,7 +157,7 @@ impl TrustStore {
         {
             return Ok(());
         }
-        Err(CommandError::refused(
+        Err(SettingsError::refused(
             format!(
                 "the state directory {} lies in the project {}, so it cannot say whether that is trusted",
                 self.state.display(),
@@ -167,7 +167,7 @@ impl TrustStore {
         ))
     }
 
-    fn create_store(&self) -> Result<(), CommandError> {
+    fn create_store(&self) -> Result<(), SettingsError> {
         if let Some(parent) = self.state.parent() {
             check_ancestors(parent)?;
             fs::create_dir_all(parent).map_err(|error| cannot("make", parent, &error))?;
@@ -183,7 +183,7 @@ impl TrustStore {
     }
 
     /// Whether there is a store; one that others could have written is an error.
-    fn check_store(&self) -> Result<bool, CommandError> {
+    fn check_store(&self) -> Result<bool, SettingsError> {
         check_ancestors(&self.state)?;
         for dir in [&self.state, &self.dir()] {
             match rustix::fs::statat(CWD, dir, AtFlags::SYMLINK_NOFOLLOW) {
@@ -197,7 +197,7 @@ impl TrustStore {
 }
 
 /// Reads a record that only its owner could have written.
-fn read_record(path: &Path) -> Result<Option<TrustRecord>, CommandError> {
+fn read_record(path: &Path) -> Result<Option<TrustRecord>, SettingsError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(fd) => File::from(fd),
@@ -214,20 +214,20 @@ fn read_record(path: &Path) -> Result<Option<TrustRecord>, CommandError> {
     let record: Option<TrustRecord> = serde_json::from_str(&text).ok();
     match record {
         Some(record) if record.version == VERSION => Ok(Some(record)),
-        _ => Err(CommandError::refused(
+        _ => Err(SettingsError::refused(
             format!("{} is no record of a trusted project", path.display()),
             "remove it, and trust the project again with `glovebox config trust`",
         )),
     }
 }
 
-fn cannot(what: &str, path: &Path, error: &std::io::Error) -> CommandError {
-    CommandError::io(format!("{what} {}", path.display()), error).remedy(
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> SettingsError {
+    SettingsError::io(format!("{what} {}", path.display()), error).with_remedy(
         "trust in projects is kept in the state directory; make it yours, or choose another one",
     )
 }
 
-fn check_private(path: &Path, status: &Stat, kind: FileType) -> Result<(), CommandError> {
+fn check_private(path: &Path, status: &Stat, kind: FileType) -> Result<(), SettingsError> {
     let problem = if FileType::from_raw_mode(status.st_mode) != kind {
         "is not what it should be"
     } else if status.st_uid != rustix::process::geteuid().as_raw() {
@@ -237,7 +237,7 @@ fn check_private(path: &Path, status: &Stat, kind: FileType) -> Result<(), Comma
     } else {
         return Ok(());
     };
-    Err(CommandError::refused(
+    Err(SettingsError::refused(
         format!(
             "{} {problem}, so which projects are trusted is unknown",
             path.display()

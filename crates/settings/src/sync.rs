@@ -4,7 +4,7 @@ use super::Sourced;
 
 /// What goes in and what comes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sync {
+pub struct Sync {
     /// Whether the project goes in at all.
     pub enabled: Sourced<bool>,
     /// Patterns of files that stay out.
@@ -57,6 +57,6 @@ impl Sync {
 }
 
 /// The patterns alone.
-pub(crate) fn texts(list: &[Sourced<String>]) -> Vec<String> {
+pub fn texts(list: &[Sourced<String>]) -> Vec<String> {
     list.iter().map(|pattern| pattern.value.clone()).collect()
 }

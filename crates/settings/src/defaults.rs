@@ -1,7 +1,7 @@
 //! Limits of a sandbox that nobody set any for: enough for builds and tests of real projects, and less than what
 //! would take the machine along. `docs/guides/limits.md` has the reasons.
 
-use crate::host;
+use crate::machine;
 
 const MIB: u64 = 1 << 20;
 /// Least memory: linkers and test suites of ordinary projects need more than one.
@@ -13,7 +13,7 @@ pub(super) const DISK_BYTES: u64 = 10 << 30;
 
 /// Half of the machine's memory, in whole MiB, so that the machine goes on when all of it is used.
 pub(super) fn memory_bytes() -> u64 {
-    memory_of(host::memory_bytes())
+    memory_of(machine::memory_bytes())
 }
 
 fn memory_of(machine_bytes: u64) -> u64 {

@@ -3,7 +3,7 @@
 use super::key::Raw;
 use super::keys::{KEYS, Key};
 use super::workflow;
-use crate::exit::CommandError;
+use crate::SettingsError;
 use glovebox_tools::nearest;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::Path;
 
 /// Name of a configuration file.
-pub(crate) const FILE_NAME: &str = "glovebox.toml";
+pub const FILE_NAME: &str = "glovebox.toml";
 
 /// A key that named directories, whatever the files in them said.
 const FORMER_TRUST: &str = "trusted";
@@ -47,7 +47,7 @@ pub(super) struct Content {
 ///
 /// # Errors
 /// Usage errors that name the file, the line and, for an unknown key, the nearest known one.
-pub(super) fn read(path: &Path) -> Result<Option<Content>, CommandError> {
+pub(super) fn read(path: &Path) -> Result<Option<Content>, SettingsError> {
     let Some(text) = read_text(path)? else {
         return Ok(None);
     };
@@ -58,7 +58,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Content>, CommandError> {
 }
 
 /// The digest of the configuration file in a directory, as it is now; `None` when it cannot be read.
-pub(crate) fn digest(dir: &Path) -> Option<String> {
+pub fn digest(dir: &Path) -> Option<String> {
     let text = read_text(&dir.join(FILE_NAME)).ok()??;
     Some(hash(&text))
 }
@@ -67,20 +67,20 @@ fn hash(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
-fn read_text(path: &Path) -> Result<Option<String>, CommandError> {
+fn read_text(path: &Path) -> Result<Option<String>, SettingsError> {
     let shown = path.display();
     // TRUST: a project may put anything under this name. Without NONBLOCK a FIFO would hang us.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(fd) => File::from(fd),
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
-        Err(error) => return Err(CommandError::io(format!("read {shown}"), &error.into())),
+        Err(error) => return Err(SettingsError::io(format!("read {shown}"), &error.into())),
     };
     let metadata = file
         .metadata()
-        .map_err(|error| CommandError::io(format!("read {shown}"), &error))?;
+        .map_err(|error| SettingsError::io(format!("read {shown}"), &error))?;
     if !metadata.is_file() {
-        return Err(CommandError::usage(
+        return Err(SettingsError::usage(
             format!("{shown} is not a regular file"),
             "remove it, or pass --no-config",
         ));
@@ -88,9 +88,9 @@ fn read_text(path: &Path) -> Result<Option<String>, CommandError> {
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1)
         .read_to_string(&mut text)
-        .map_err(|error| CommandError::io(format!("read {shown}"), &error))?;
+        .map_err(|error| SettingsError::io(format!("read {shown}"), &error))?;
     if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(CommandError::usage(
+        return Err(SettingsError::usage(
             format!("{shown} is larger than 1 MiB"),
             "this is not a glovebox configuration; pass --no-config",
         ));
@@ -98,11 +98,11 @@ fn read_text(path: &Path) -> Result<Option<String>, CommandError> {
     Ok(Some(text))
 }
 
-pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, CommandError> {
+pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, SettingsError> {
     let shown = path.display();
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
-        CommandError::usage(
+        SettingsError::usage(
             format!(
                 "{shown}:{line}: {}",
                 error.message().lines().next().unwrap_or("not TOML")
@@ -124,7 +124,7 @@ fn collect(
     section: &str,
     table: toml::Table,
     entries: &mut Vec<Entry>,
-) -> Result<(), CommandError> {
+) -> Result<(), SettingsError> {
     let shown = path.display();
     for (name, value) in table {
         let name = format!("{section}{name}");
@@ -145,13 +145,13 @@ fn collect(
                 continue;
             }
             value if name == TOOLSETS => {
-                return Err(CommandError::usage(
+                return Err(SettingsError::usage(
                     format!("{shown}:{line}: `{TOOLSETS}` cannot be {}", article(&value)),
                     "write a table: `[toolsets]`, and below it `docs = [\"Read\", \"Grep\"]`",
                 ));
             }
             value if name == SERVERS => {
-                return Err(CommandError::usage(
+                return Err(SettingsError::usage(
                     format!("{shown}:{line}: `{SERVERS}` cannot be {}", article(&value)),
                     "write a table for each server: `[mcp.NAME]`, and below it `command = \"...\"`",
                 ));
@@ -174,13 +174,13 @@ fn collect(
                 let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
                 format!("known keys: {}", names.join(", "))
             };
-            return Err(CommandError::usage(
+            return Err(SettingsError::usage(
                 format!("{shown}:{line}: unknown key `{name}`"),
                 remedy,
             ));
         };
         let raw = raw(&value).ok_or_else(|| {
-            CommandError::usage(
+            SettingsError::usage(
                 format!("{shown}:{line}: `{name}` cannot be {}", article(&value)),
                 "write a string, a number, true or false, or a list of strings",
             )
@@ -196,12 +196,12 @@ fn define(
     path: &Path,
     table: toml::Table,
     entries: &mut Vec<Entry>,
-) -> Result<(), CommandError> {
+) -> Result<(), SettingsError> {
     let key = KEYS.iter().find(|key| key.name == TOOLSETS);
     for (name, value) in table {
         let line = key_line(text, &format!("{TOOLSETS}.{name}"));
         let (Some(key), Some(Raw::Many(words))) = (key, raw(&value)) else {
-            return Err(CommandError::usage(
+            return Err(SettingsError::usage(
                 format!(
                     "{}:{line}: the toolset `{}` is not a list",
                     path.display(),
@@ -222,7 +222,7 @@ fn chain(
     path: &Path,
     list: Vec<toml::Value>,
     entries: &mut Vec<Entry>,
-) -> Result<(), CommandError> {
+) -> Result<(), SettingsError> {
     let key = KEYS.iter().find(|key| key.name == workflow::KEY);
     let line = key_line(text, workflow::KEY);
     for value in list {
@@ -231,7 +231,7 @@ fn chain(
             _ => Err("write a table `[[workflow]]`".to_owned()),
         };
         let words = words.map_err(|error| {
-            CommandError::usage(
+            SettingsError::usage(
                 format!("{}:{line}: `{}`: {error}", path.display(), workflow::KEY),
                 "correct the file, or pass --no-config to go without it",
             )
@@ -250,12 +250,12 @@ fn serve(
     path: &Path,
     table: toml::Table,
     entries: &mut Vec<Entry>,
-) -> Result<(), CommandError> {
+) -> Result<(), SettingsError> {
     let key = KEYS.iter().find(|key| key.name == SERVERS);
     for (name, value) in table {
         let line = key_line(text, &format!("{SERVERS}.{name}"));
         let wrong = |what: &str| {
-            CommandError::usage(
+            SettingsError::usage(
                 format!(
                     "{}:{line}: {what} of the MCP server `{}` cannot be that",
                     path.display(),
@@ -363,16 +363,9 @@ mod tests {
     use super::*;
 
     fn message(text: &str) -> (String, String) {
-        let fault = parse(text, Path::new("/p/glovebox.toml"))
-            .unwrap_err()
-            .fault;
-        (
-            fault.message,
-            fault
-                .remedy
-                .map(|remedy| remedy.to_string())
-                .unwrap_or_default(),
-        )
+        let error = parse(text, Path::new("/p/glovebox.toml")).unwrap_err();
+        let remedy = error.remedy().map(ToString::to_string).unwrap_or_default();
+        (error.message().to_owned(), remedy)
     }
 
     #[test]

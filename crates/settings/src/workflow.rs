@@ -21,7 +21,7 @@ use super::key::{Place, Raw};
 use super::keys::KEYS;
 use super::project_file;
 use super::{Demand, Origin, Reach, Settings, Sourced};
-use crate::exit::CommandError;
+use crate::SettingsError;
 use glovebox_tools::nearest;
 
 /// The key.
@@ -53,7 +53,7 @@ const MAX_PROMPT_BYTES: usize = 16 << 10;
 
 /// Phases, one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Workflow {
+pub struct Workflow {
     /// By which it is called.
     pub name: String,
     /// In order; at least one.
@@ -62,7 +62,7 @@ pub(crate) struct Workflow {
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Phase {
+pub struct Phase {
     /// What it is called.
     pub name: String,
     /// What the model is told in addition.
@@ -255,7 +255,7 @@ impl Settings {
     ///
     /// # Errors
     /// A usage error that names those there are.
-    pub(crate) fn workflow(&self, name: &str) -> Result<&Sourced<Workflow>, CommandError> {
+    pub fn workflow(&self, name: &str) -> Result<&Sourced<Workflow>, SettingsError> {
         let names = || self.workflows.iter().map(|known| known.value.name.as_str());
         self.workflows
             .iter()
@@ -268,7 +268,7 @@ impl Settings {
                     }
                     None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
                 };
-                CommandError::usage(
+                SettingsError::usage(
                     format!("there is no workflow `{}`", name.escape_debug()),
                     remedy,
                 )
@@ -280,12 +280,12 @@ impl Settings {
     ///
     /// # Errors
     /// Usage errors for wrong values; a refusal for what no project may set.
-    pub(crate) fn lay_workflow_phase(
+    pub fn lay_workflow_phase(
         &mut self,
         phase: &Phase,
         origin: &Origin,
         home: Option<&std::path::Path>,
-    ) -> Result<(), CommandError> {
+    ) -> Result<(), SettingsError> {
         let dir = match origin {
             Origin::ProjectFile(path) | Origin::UserFile(path) => path.parent(),
             Origin::Default | Origin::Variable(_) | Origin::Flag(_) => None,
@@ -297,13 +297,13 @@ impl Settings {
         for (key, raw) in &phase.settings {
             self.apply(key, raw, Place { base, home }, origin)
                 .map_err(|error| {
-                    CommandError::usage(format!("{place}: `{key}`: {error}"), "correct the file")
+                    SettingsError::usage(format!("{place}: `{key}`: {error}"), "correct the file")
                 })?;
             if matches!(origin, Origin::ProjectFile(_)) {
                 // TRUST: the phase came with the project, and is judged like any other value of it.
                 let known = KEYS.iter().find(|known| known.name == *key);
                 let known = known.ok_or_else(|| {
-                    CommandError::usage(
+                    SettingsError::usage(
                         format!("{place}: `{key}` is not a key"),
                         "correct the file",
                     )
@@ -316,7 +316,7 @@ impl Settings {
         }
         let Some(file) = &mut self.project_file else {
             // Without it nobody would ask for consent.
-            return Err(CommandError::usage(
+            return Err(SettingsError::usage(
                 format!("{place}: its file was not read"),
                 "call the workflow in the project it belongs to",
             ));
@@ -438,8 +438,9 @@ mod tests {
             };
             settings.lay_workflow_phase(phase, origin, None)?;
             settings.check_project(false)?;
-            Ok::<_, CommandError>(settings)
+            Ok::<_, SettingsError>(settings)
         };
+        let is_refusal = |error: &SettingsError| matches!(error, SettingsError::Refused { .. });
         for wide in [
             "net=host",
             "memory=none",
@@ -449,26 +450,22 @@ mod tests {
         ] {
             let phase = phase(&["x", "phase=plan", wide]);
             let error = laid(&phase, &project, Consent::Unknown).unwrap_err();
-            assert_eq!(error.exit_code(), 3, "{wide}: {error:?}");
+            assert!(is_refusal(&error), "{wide}: {error:?}");
             laid(&phase, &project, Consent::ThisRun).unwrap();
             laid(&phase, &user, Consent::Unknown).unwrap();
         }
         let narrow = phase(&["x", "phase=plan", "memory=64MiB", "env=A=b"]);
         let settings = laid(&narrow, &project, Consent::Unknown).unwrap();
         // Outside a native sandbox its words to the agent wait for consent as well.
-        assert_eq!(settings.check_project(true).unwrap_err().exit_code(), 3);
+        assert!(is_refusal(&settings.check_project(true).unwrap_err()));
         laid(&narrow, &user, Consent::Unknown)
             .unwrap()
             .check_project(true)
             .unwrap();
         // Some variables a project never sets.
         let loader = phase(&["x", "phase=plan", "env=LD_PRELOAD=./x.so"]);
-        assert_eq!(
-            laid(&loader, &project, Consent::ThisRun)
-                .unwrap_err()
-                .exit_code(),
-            3
-        );
+        let error = laid(&loader, &project, Consent::ThisRun).unwrap_err();
+        assert!(is_refusal(&error), "{error:?}");
         laid(&loader, &user, Consent::Unknown).unwrap();
         // Without the file nobody would ask.
         let phase = phase(&["x", "phase=plan"]);

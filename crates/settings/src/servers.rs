@@ -3,8 +3,8 @@
 //! A value that may be a secret is never written here: headers name the variables they come from.
 
 use super::{Origin, Raw, Sourced};
-use crate::args::EnvArg;
 use crate::units::{Size, Span};
+use crate::values::EnvArg;
 use glovebox_mcp::client::check_url;
 use glovebox_tools::nearest;
 use glovebox_tools::policy::check_server_name;
@@ -34,7 +34,7 @@ const FIELDS: [&str; 12] = [
 
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct McpServer {
+pub struct McpServer {
     /// What its tools' names begin with.
     pub name: String,
     /// How it is reached.
@@ -53,15 +53,19 @@ pub(crate) struct McpServer {
 
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum McpWay {
+pub enum McpWay {
     /// A program: where the other tools are, or on this machine whatever they do.
     Program {
+        /// Its command line.
         argv: Vec<String>,
+        /// Its variables.
         env: Vec<EnvArg>,
+        /// Whether it works on this machine whatever the other tools do.
         is_on_host: bool,
     },
     /// Streamable HTTP.
     Http {
+        /// Where it is.
         url: String,
         /// Header, and the variable its value comes from.
         headers: Vec<(String, String)>,
@@ -172,7 +176,7 @@ impl McpServer {
     }
 
     /// Where it works, in a word; `is_local` when there is no sandbox.
-    pub(crate) fn place(&self, is_local: bool) -> glovebox_agent::ServerPlace {
+    pub fn place(&self, is_local: bool) -> glovebox_agent::ServerPlace {
         use glovebox_agent::ServerPlace;
         match &self.way {
             McpWay::Http { .. } => ServerPlace::Remote,
@@ -182,7 +186,7 @@ impl McpServer {
     }
 
     /// Names of the variables that its headers come from: their values are secrets.
-    pub(crate) fn header_variables(&self) -> Vec<&str> {
+    pub fn header_variables(&self) -> Vec<&str> {
         match &self.way {
             McpWay::Http {
                 headers, bearer, ..
@@ -197,7 +201,7 @@ impl McpServer {
     }
 
     /// Variables that it is given with the values of the file.
-    pub(crate) fn given(&self) -> Vec<(&OsStr, &OsStr)> {
+    pub fn given(&self) -> Vec<(&OsStr, &OsStr)> {
         match &self.way {
             McpWay::Http { .. } => Vec::new(),
             McpWay::Program { env, .. } => env

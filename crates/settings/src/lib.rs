@@ -1,5 +1,8 @@
 //! What was asked for, from every place it can be said, with where each value came from.
 //!
+//! In: files, the user's environment as a value ([`Surroundings`]), flags. Out: [`Settings`], or a [`SettingsError`].
+//! Nothing here reads a variable, prints, or knows exit codes.
+//!
 //! Later places win: defaults, the user's file, the project's file, `GLOVEBOX_*` variables, flags.
 //! Files are strict: an unknown key is an error that names the nearest known one.
 //!
@@ -10,9 +13,12 @@
 
 mod agent;
 mod defaults;
+mod error;
 mod file;
+mod flags;
 mod key;
 mod keys;
+mod machine;
 mod policy;
 mod project_env;
 mod project_file;
@@ -21,22 +27,34 @@ mod project_rule;
 mod project_tests;
 mod resolve;
 mod servers;
+mod surroundings;
 mod sync;
+pub mod trust;
+pub mod units;
+mod values;
 mod workflow;
 
-pub(crate) use agent::{Agent, Dollars, Mode, window};
-pub(crate) use file::FILE_NAME as PROJECT_FILE_NAME;
-pub(crate) use file::digest as file_digest;
+pub use agent::{Agent, Dollars, Mode, window};
+pub use error::SettingsError;
+pub use file::FILE_NAME as PROJECT_FILE_NAME;
+pub use file::digest as file_digest;
+pub use flags::{AgentFlags, SandboxFlags};
 use key::Raw;
-pub(crate) use keys::KEYS;
-pub(crate) use policy::Tools;
-pub(crate) use project_file::{Consent, Demand, ProjectFile, Reach};
-pub(crate) use resolve::{Sources, resolve};
-pub(crate) use servers::{McpServer, McpWay};
-pub(crate) use sync::{Sync, texts};
-pub(crate) use workflow::{Phase, Workflow};
+pub use keys::{KEYS, Key};
+pub use policy::Tools;
+pub use project_file::{Consent, Demand, ProjectFile, Reach};
+pub use project_rule::{Judge, ProjectRule};
+pub use resolve::{Sources, resolve};
+pub use servers::{McpServer, McpWay};
+pub use surroundings::Surroundings;
+pub use sync::{Sync, texts};
+pub use values::{
+    BackendKind, Carrier, EnvArg, GrantArg, WorkspaceMode, ids_word, layers_word, net_word, one_of,
+    parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
+    parse_rootfs, parse_workspace, proc_word, split_words,
+};
+pub use workflow::{Phase, Workflow};
 
-use crate::args::{BackendKind, EnvArg, GrantArg, SandboxArgs, WorkspaceMode};
 use crate::units::{Count, Cpus, Size, Span};
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use std::fmt;
@@ -44,7 +62,7 @@ use std::path::PathBuf;
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// Built in.
     Default,
     /// The user's configuration file.
@@ -70,7 +88,7 @@ impl fmt::Display for Origin {
 
 /// A value and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sourced<T> {
+pub struct Sourced<T> {
     /// The value.
     pub value: T,
     /// Where it came from.
@@ -95,7 +113,7 @@ impl<T> Sourced<T> {
 
 /// Every setting, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// What stands behind the sandbox.
     pub backend: Sourced<BackendKind>,
     /// Words of the carrier command; empty for none.
@@ -188,7 +206,7 @@ impl Default for Settings {
 
 impl Settings {
     /// Lays flags over what is there.
-    pub(crate) fn lay_flags(&mut self, flags: &SandboxArgs) {
+    pub fn lay_flags(&mut self, flags: &SandboxFlags) {
         fn lay<T: Clone>(setting: &mut Sourced<T>, flag: Option<&T>, name: &'static str) {
             if let Some(value) = flag {
                 setting.set(value.clone(), &Origin::Flag(name));
@@ -248,7 +266,7 @@ impl Settings {
     }
 
     /// How the sandbox gets at the project, all settings together.
-    pub(crate) fn workspace_mode(&self) -> WorkspaceMode {
+    pub fn workspace_mode(&self) -> WorkspaceMode {
         match (self.workspace.value, self.backend.value) {
             (Some(mode), _) => mode,
             _ if !self.sync.enabled.value => WorkspaceMode::None,
@@ -260,12 +278,12 @@ impl Settings {
 
     /// Whether the sandbox's files stay on this machine when it stops
     /// ([`glovebox_sandbox::SandboxSpec::has_layers_on_disk`], before there is a spec).
-    pub(crate) fn has_layers_on_disk(&self) -> bool {
+    pub fn has_layers_on_disk(&self) -> bool {
         self.backend.value == BackendKind::Native && self.layers.value == Layers::Disk
     }
 
     /// Whether what the sandbox writes to its workspace can be collected.
-    pub(crate) fn can_collect(&self) -> bool {
+    pub fn can_collect(&self) -> bool {
         match self.workspace_mode() {
             WorkspaceMode::Overlay | WorkspaceMode::Copy => true,
             WorkspaceMode::Live | WorkspaceMode::ReadOnly | WorkspaceMode::None => false,
@@ -280,10 +298,10 @@ mod tests {
     #[test]
     fn flags_win_and_are_named_as_the_origin() {
         let mut settings = Settings::default();
-        let flags = SandboxArgs {
+        let flags = SandboxFlags {
             memory: Some(Size(None)),
             no_toolchains: true,
-            ..SandboxArgs::default()
+            ..SandboxFlags::default()
         };
         settings.lay_flags(&flags);
         assert_eq!(

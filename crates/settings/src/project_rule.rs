@@ -5,17 +5,17 @@
 
 use super::agent::Mode;
 use super::{Settings, Sourced};
-use crate::args::{BackendKind, WorkspaceMode};
+use crate::values::{BackendKind, WorkspaceMode};
 use glovebox_sandbox::jail::spec::{Ids, Layers, Net, ProcMode, RootFs};
 use glovebox_tools::policy::{Toolset, USUAL_TOOLSET};
 use std::fmt::Display;
 
 /// Compares; see the module.
-pub(crate) type Judge = fn(new: &Settings, user: &Settings) -> Option<String>;
+pub type Judge = fn(new: &Settings, user: &Settings) -> Option<String>;
 
 /// What a key needs in a project's own file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum ProjectRule {
+pub enum ProjectRule {
     /// Nothing: it only takes away, wherever commands run.
     Harmless,
     /// Nothing where the judge finds no more than the user gives, wherever commands run; else consent.

@@ -5,7 +5,7 @@ use super::file::FILE_NAME;
 use super::keys::KEYS;
 use super::project_rule::ProjectRule;
 use super::resolve::tests::Tree;
-use crate::exit::CommandError;
+use crate::SettingsError;
 use std::fs;
 
 /// Settings with the project's file, or why it is refused where commands run.
@@ -13,7 +13,7 @@ fn checked(
     text: &str,
     trust_config: bool,
     is_outside_native: bool,
-) -> Result<Settings, CommandError> {
+) -> Result<Settings, SettingsError> {
     let (settings, _) = Tree::new("", text).resolve(&[], trust_config)?;
     settings.check_project(is_outside_native)?;
     Ok(settings)
@@ -111,19 +111,18 @@ fn every_key_has_a_decision_about_projects() {
         for value in *wide {
             let text = format!("{name} = {value}");
             let error = checked(&text, false, false).unwrap_err();
-            assert_eq!(error.exit_code(), 3, "{text}: {error:?}");
             assert!(
-                error.fault.message.contains("glovebox.toml:1: "),
-                "{error:?}"
+                matches!(error, SettingsError::Refused { .. }),
+                "{text}: {error:?}"
             );
-            assert!(error.fault.message.contains(name), "{error:?}");
+            assert!(error.message().contains("glovebox.toml:1: "), "{error:?}");
+            assert!(error.message().contains(name), "{error:?}");
             let consented = checked(&text, true, true);
             assert_eq!(consented.is_err(), is_users_alone, "{text}: {consented:?}");
             if !is_users_alone {
                 assert!(
                     error
-                        .fault
-                        .remedy
+                        .remedy()
                         .unwrap()
                         .to_string()
                         .contains("glovebox config trust")
@@ -166,8 +165,8 @@ fn a_project_is_compared_with_what_the_user_gives() {
 fn variables_of_a_project_wait_outside_a_native_sandbox_and_loaders_everywhere() {
     checked("env = ['A=b']", false, false).unwrap();
     let error = checked("env = ['A=hush']", false, true).unwrap_err();
-    assert!(error.fault.message.contains("`env = A=...`"), "{error:?}");
-    assert!(!error.fault.message.contains("hush"), "{error:?}");
+    assert!(error.message().contains("`env = A=...`"), "{error:?}");
+    assert!(!error.message().contains("hush"), "{error:?}");
     checked("env = ['A=b']", true, true).unwrap();
     for text in [
         "env = ['LD_PRELOAD=./x.so']",
@@ -178,8 +177,11 @@ fn variables_of_a_project_wait_outside_a_native_sandbox_and_loaders_everywhere()
     ] {
         for trust_config in [false, true] {
             let error = checked(text, trust_config, false).unwrap_err();
-            assert_eq!(error.exit_code(), 3, "{text}: {error:?}");
-            assert!(error.fault.message.contains("trusted or not"), "{error:?}");
+            assert!(
+                matches!(error, SettingsError::Refused { .. }),
+                "{text}: {error:?}"
+            );
+            assert!(error.message().contains("trusted or not"), "{error:?}");
         }
         // The user's own file may.
         Tree::new(text, "").resolve(&[], false).unwrap();
@@ -191,7 +193,7 @@ fn trust_in_a_directory_whatever_its_files_say_is_gone() {
     let error = Tree::new("trusted = ['~/src']", "")
         .resolve(&[], false)
         .unwrap_err();
-    let remedy = error.fault.remedy.unwrap().to_string();
+    let remedy = error.remedy().unwrap().to_string();
     assert!(remedy.contains("glovebox config trust"), "{remedy}");
 }
 

@@ -1,15 +1,14 @@
 //! Settings of the agent: where its tools work, which model thinks, how far it may go.
 
 use super::{Raw, Settings, Sourced};
-use crate::args::AgentLimitArgs;
-use crate::config::Origin;
 use crate::units::{Count, Span};
+use crate::{AgentFlags, Origin};
 use glovebox_agent::{ModelName, Price};
 use std::fmt;
 
 /// Where tools work, as the user may say it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// What the command does by itself.
     Auto,
     /// On this machine.
@@ -20,7 +19,7 @@ pub(crate) enum Mode {
 
 impl Mode {
     /// The word in files and variables.
-    pub(crate) const fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Local => "local",
@@ -37,7 +36,7 @@ impl fmt::Display for Mode {
 
 /// US dollars; none for no limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Dollars(pub Option<f64>);
+pub struct Dollars(pub Option<f64>);
 
 impl Eq for Dollars {}
 
@@ -70,13 +69,13 @@ impl fmt::Display for Dollars {
 
 /// What tokens cost, as written; none for what is known about the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Tariff(pub Option<Price>);
+pub struct Tariff(pub Option<Price>);
 
 impl Eq for Tariff {}
 
 /// Settings of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Agent {
+pub struct Agent {
     /// Where tools work.
     pub mode: Sourced<Mode>,
     /// `PROVIDER/NAME`.
@@ -182,7 +181,7 @@ const MIN_WINDOW: u32 = 4000;
 ///
 /// # Errors
 /// One sentence.
-pub(crate) fn window(text: &str) -> Result<Count, String> {
+pub fn window(text: &str) -> Result<Count, String> {
     let window: Count = text.parse()?;
     match window.0 {
         Some(tokens) if tokens >= MIN_WINDOW => Ok(window),
@@ -199,12 +198,10 @@ pub(super) fn is_key(key: &str) -> bool {
 
 impl Settings {
     /// Lays the agent's flags over what is there.
-    pub(crate) fn lay_agent_flags(&mut self, flags: &AgentLimitArgs, model: Option<&str>) {
+    pub fn lay_agent_flags(&mut self, flags: &AgentFlags) {
         let agent = &mut self.agent;
-        if let Some(model) = model {
-            agent
-                .model
-                .set(Some(model.to_owned()), &Origin::Flag("model"));
+        if let Some(model) = &flags.model {
+            agent.model.set(Some(model.clone()), &Origin::Flag("model"));
         }
         if let Some(price) = flags.price {
             agent.price.set(Tariff(Some(price)), &Origin::Flag("price"));
@@ -227,7 +224,7 @@ impl Settings {
     }
 
     /// Leaves out what files say, where a flag says so.
-    pub(crate) fn lay_no_instructions(&mut self, is_asked: bool) {
+    pub fn lay_no_instructions(&mut self, is_asked: bool) {
         if is_asked {
             let origin = Origin::Flag("no-instructions");
             self.agent.instructions.set(false, &origin);
@@ -235,7 +232,7 @@ impl Settings {
     }
 
     /// How far the agent may go.
-    pub(crate) fn agent_limits(&self) -> glovebox_agent::Limits {
+    pub fn agent_limits(&self) -> glovebox_agent::Limits {
         let agent = &self.agent;
         glovebox_agent::Limits {
             max_turns: agent.max_turns.value.0,

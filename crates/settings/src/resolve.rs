@@ -5,14 +5,14 @@ use super::key::{Place, Raw};
 use super::keys::KEYS;
 use super::project_file::{self, Consent, ProjectFile};
 use super::{Origin, Settings};
-use crate::exit::CommandError;
-use crate::host::Surroundings;
+use crate::SettingsError;
+use crate::Surroundings;
 use glovebox_tools::nearest;
 use std::path::{Path, PathBuf};
 
 /// Where to look, as the flags said.
 #[derive(Debug)]
-pub(crate) struct Sources<'a> {
+pub struct Sources<'a> {
     /// The project directory: its file is looked for there and upwards.
     pub project: Option<&'a Path>,
     /// A file to read in place of the user's own.
@@ -29,10 +29,10 @@ pub(crate) struct Sources<'a> {
 /// # Errors
 /// Usage errors for wrong files and variables; a refusal when the project's file sets what no project may. What
 /// of it needs consent is in [`Settings::project_file`].
-pub(crate) fn resolve(
+pub fn resolve(
     sources: &Sources<'_>,
     host: &Surroundings,
-) -> Result<(Settings, Vec<String>), CommandError> {
+) -> Result<(Settings, Vec<String>), SettingsError> {
     let mut settings = Settings::default();
     if !sources.no_config {
         let user_file = lay_user_file(&mut settings, sources, host)?;
@@ -45,7 +45,7 @@ pub(crate) fn resolve(
     let servers = settings.servers.iter();
     let servers: Vec<&str> = servers.map(|server| server.value.name.as_str()).collect();
     settings.tools.check_servers(&servers).map_err(|message| {
-        CommandError::usage(message, "correct the name, or take the line out")
+        SettingsError::usage(message, "correct the name, or take the line out")
     })?;
     Ok((settings, warnings))
 }
@@ -54,7 +54,7 @@ fn lay_user_file(
     settings: &mut Settings,
     sources: &Sources<'_>,
     host: &Surroundings,
-) -> Result<Option<PathBuf>, CommandError> {
+) -> Result<Option<PathBuf>, SettingsError> {
     let variable = host.var("GLOVEBOX_CONFIG").map(PathBuf::from);
     let (path, is_asked_for) = match (sources.config, variable) {
         (Some(path), _) => (host.absolute(path), true),
@@ -67,7 +67,7 @@ fn lay_user_file(
     let entries = match file::read(&path) {
         Ok(Some(content)) => content.entries,
         Ok(None) if is_asked_for => {
-            return Err(CommandError::usage(
+            return Err(SettingsError::usage(
                 format!("there is no configuration file {}", path.display()),
                 "correct the path, or leave --config and $GLOVEBOX_CONFIG out",
             ));
@@ -88,7 +88,7 @@ fn lay_project_file(
     user_file: Option<&Path>,
     sources: &Sources<'_>,
     host: &Surroundings,
-) -> Result<(), CommandError> {
+) -> Result<(), SettingsError> {
     for dir in project.ancestors() {
         let path = dir.join(FILE_NAME);
         if user_file == Some(path.as_path()) {
@@ -98,7 +98,7 @@ fn lay_project_file(
             continue;
         };
         let dir = dir.canonicalize().map_err(|error| {
-            CommandError::io(format!("open the directory of {}", path.display()), &error)
+            SettingsError::io(format!("open the directory of {}", path.display()), &error)
         })?;
         let user = settings.clone();
         let origin = Origin::ProjectFile(path.clone());
@@ -131,7 +131,7 @@ fn apply(
     path: &Path,
     host: &Surroundings,
     origin: &Origin,
-) -> Result<(), CommandError> {
+) -> Result<(), SettingsError> {
     let place = Place {
         base: path.parent().unwrap_or(Path::new("/")),
         home: host.home(),
@@ -139,7 +139,7 @@ fn apply(
     settings
         .apply(entry.key.name, &entry.raw, place, origin)
         .map_err(|error| {
-            CommandError::usage(
+            SettingsError::usage(
                 format!(
                     "{}:{}: `{}`: {error}",
                     path.display(),
@@ -157,7 +157,7 @@ const OTHER_VARIABLES: &[&str] = &["GLOVEBOX_CONFIG", "GLOVEBOX_MCP_TOKEN"];
 fn lay_variables(
     settings: &mut Settings,
     host: &Surroundings,
-) -> Result<Vec<String>, CommandError> {
+) -> Result<Vec<String>, SettingsError> {
     let mut warnings = Vec::new();
     for (name, value) in host.vars() {
         let Some(name) = name.to_str().filter(|name| name.starts_with("GLOVEBOX_")) else {
@@ -180,7 +180,7 @@ fn lay_variables(
         let remedy = || format!("correct ${name}, or unset it");
         let text = value
             .to_str()
-            .ok_or_else(|| CommandError::usage(format!("${name} is not UTF-8"), remedy()))?;
+            .ok_or_else(|| SettingsError::usage(format!("${name} is not UTF-8"), remedy()))?;
         let place = Place {
             base: host.directory(),
             home: host.home(),
@@ -188,7 +188,7 @@ fn lay_variables(
         let origin = Origin::Variable(key.variable.unwrap_or_default());
         settings
             .apply(key.name, &Raw::One(text.to_owned()), place, &origin)
-            .map_err(|error| CommandError::usage(format!("${name}: {error}"), remedy()))?;
+            .map_err(|error| SettingsError::usage(format!("${name}: {error}"), remedy()))?;
     }
     Ok(warnings)
 }
@@ -200,12 +200,12 @@ pub(super) mod tests {
     use std::fs;
 
     /// A user's file and a project's.
-    pub(in crate::config) struct Tree {
-        pub(in crate::config) dir: tempfile::TempDir,
+    pub(crate) struct Tree {
+        pub dir: tempfile::TempDir,
     }
 
     impl Tree {
-        pub(in crate::config) fn new(user: &str, project: &str) -> Self {
+        pub(crate) fn new(user: &str, project: &str) -> Self {
             let dir = tempfile::tempdir().unwrap();
             for (at, text) in [("home/.config/glovebox", user), ("project/sub", "")] {
                 fs::create_dir_all(dir.path().join(at)).unwrap();
@@ -219,13 +219,13 @@ pub(super) mod tests {
             Self { dir }
         }
 
-        pub(in crate::config) fn resolve(
+        pub(crate) fn resolve(
             &self,
             vars: &[(&str, &str)],
             trust_config: bool,
-        ) -> Result<(Settings, Vec<String>), CommandError> {
+        ) -> Result<(Settings, Vec<String>), SettingsError> {
             let project = self.dir.path().join("project/sub");
-            let host = Surroundings::for_tests(&self.dir.path().join("home"), &project, vars);
+            let host = Surroundings::fixed(&self.dir.path().join("home"), &project, vars);
             let sources = Sources {
                 project: Some(&project),
                 config: None,
@@ -253,7 +253,7 @@ pub(super) mod tests {
             "toolsets.mine = [\"Read\", \"hub__*\"]",
         ] {
             let error = Tree::new(text, "").resolve(&[], false).unwrap_err();
-            let message = &error.fault.message;
+            let message = error.message();
             assert!(
                 message.contains("names the MCP server `hub`, and there is none"),
                 "{message}"
@@ -269,7 +269,7 @@ pub(super) mod tests {
             .resolve(&[("GLOVEBOX_MEMORY", "lots")], false)
             .unwrap_err();
         assert!(
-            error.fault.message.starts_with("$GLOVEBOX_MEMORY: "),
+            error.message().starts_with("$GLOVEBOX_MEMORY: "),
             "{error:?}"
         );
         let (_, warnings) = tree.resolve(&[("GLOVEBOX_MEMROY", "1GiB")], false).unwrap();

@@ -11,8 +11,8 @@ use super::key::Raw;
 use super::project_env;
 use super::project_rule::ProjectRule;
 use super::{Origin, Settings};
-use crate::args::{BackendKind, EnvArg};
-use crate::exit::CommandError;
+use crate::SettingsError;
+use crate::values::{BackendKind, EnvArg};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const MAX_SHOWN_BYTES: usize = 200;
 
 /// A project's own file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ProjectFile {
+pub struct ProjectFile {
     /// The file.
     pub path: PathBuf,
     /// Its directory, without links: what consent is given to.
@@ -37,20 +37,26 @@ pub(crate) struct ProjectFile {
 
 /// What the user said about a project's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Consent {
+pub enum Consent {
     /// Nothing, or nobody has looked yet.
     Unknown,
     /// Trusted once, with other content.
-    Changed { since_unix_ms: u64 },
+    Changed {
+        /// When it was trusted.
+        since_unix_ms: u64,
+    },
     /// Trusted as it is.
-    Trusted { since_unix_ms: u64 },
+    Trusted {
+        /// Since when.
+        since_unix_ms: u64,
+    },
     /// For this run alone (`--trust-config`).
     ThisRun,
 }
 
 /// A value that needs consent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub struct Demand {
     /// Where it is written, for people.
     pub place: String,
     /// The key.
@@ -67,7 +73,7 @@ pub(crate) struct Demand {
 
 /// Where a value needs consent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub enum Reach {
     /// Wherever commands run.
     Everywhere,
     /// Where they run outside a native sandbox.
@@ -76,7 +82,7 @@ pub(crate) enum Reach {
 
 impl ProjectFile {
     /// What needs consent and does not have it, given where commands run.
-    pub(crate) fn unmet_demands(&self, is_outside_native: bool) -> Vec<&Demand> {
+    pub fn unmet_demands(&self, is_outside_native: bool) -> Vec<&Demand> {
         if matches!(self.consent, Consent::Trusted { .. } | Consent::ThisRun) {
             return Vec::new();
         }
@@ -89,7 +95,7 @@ impl ProjectFile {
 
 impl Demand {
     /// One line for people; with the whole value, or without what may be a secret.
-    pub(crate) fn line(&self, is_whole: bool) -> String {
+    pub fn line(&self, is_whole: bool) -> String {
         let value = if is_whole {
             self.value.clone()
         } else {
@@ -106,7 +112,7 @@ impl Demand {
 
 impl Settings {
     /// Whether commands run outside a native sandbox.
-    pub(crate) fn is_outside_native(&self) -> bool {
+    pub fn is_outside_native(&self) -> bool {
         self.backend.value != BackendKind::Native
     }
 
@@ -114,7 +120,7 @@ impl Settings {
     ///
     /// # Errors
     /// The first such value, why it needs consent, and how to give it.
-    pub(crate) fn check_project(&self, is_outside_native: bool) -> Result<(), CommandError> {
+    pub fn check_project(&self, is_outside_native: bool) -> Result<(), SettingsError> {
         let Some(file) = &self.project_file else {
             return Ok(());
         };
@@ -131,7 +137,7 @@ impl Settings {
             Consent::Changed { .. } => "; the file has changed since you trusted it",
             _ => "",
         };
-        Err(CommandError::refused(
+        Err(SettingsError::refused(
             format!(
                 "{}, and a project may not do that by itself{more}{since}",
                 first.line(false)
@@ -145,7 +151,7 @@ impl Settings {
     ///
     /// # Errors
     /// As [`Settings::lay_workflow_phase`].
-    pub(crate) fn all_demands(&self, home: Option<&Path>) -> Result<Vec<Demand>, CommandError> {
+    pub fn all_demands(&self, home: Option<&Path>) -> Result<Vec<Demand>, SettingsError> {
         let Some(file) = &self.project_file else {
             return Ok(Vec::new());
         };
@@ -173,7 +179,7 @@ pub(super) fn judge(
     place: &str,
     new: &Settings,
     user: &Settings,
-) -> Result<Option<Demand>, CommandError> {
+) -> Result<Option<Demand>, SettingsError> {
     let demand = |why: String, reach| {
         Some(Demand {
             place: place.to_owned(),
@@ -196,7 +202,7 @@ pub(super) fn judge(
         },
         ProjectRule::NeedsTrust(why) => demand(why.to_owned(), Reach::Everywhere),
         ProjectRule::UserOnly => {
-            return Err(CommandError::refused(
+            return Err(SettingsError::refused(
                 format!("{place}: a project cannot set `{}`", key.name),
                 "set it in your own configuration (`~/.config/glovebox/glovebox.toml`)",
             ));
@@ -210,7 +216,7 @@ pub(super) fn judge_entry(
     path: &Path,
     new: &Settings,
     user: &Settings,
-) -> Result<Option<Demand>, CommandError> {
+) -> Result<Option<Demand>, SettingsError> {
     let place = format!("{}:{}", path.display(), entry.line);
     judge(entry.key, &entry.raw, &place, new, user)
 }
@@ -230,14 +236,14 @@ fn variables(key: &str, raw: &Raw) -> Vec<String> {
     }
 }
 
-fn refuse_variables(key: &str, raw: &Raw, place: &str) -> Result<(), CommandError> {
+fn refuse_variables(key: &str, raw: &Raw, place: &str) -> Result<(), SettingsError> {
     for text in variables(key, raw) {
         // What has no name at all was refused when the value was read.
         let Ok(variable) = EnvArg::parse(OsStr::new(&text)) else {
             continue;
         };
         if let Some(why) = project_env::refusal_reason(variable.name.as_bytes()) {
-            return Err(CommandError::refused(
+            return Err(SettingsError::refused(
                 format!(
                     "{place}: `{key}`: a project cannot set the variable `{}`, trusted or not: {why}",
                     variable.name.to_string_lossy().escape_debug()

@@ -5,7 +5,7 @@ use glovebox_tools::policy::{Effect, Policy, Rule, Toolset, USUAL_TOOLSET};
 
 /// Toolsets and rules, of every place that says something about them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tools {
+pub struct Tools {
     /// The name of the toolset in use.
     pub toolset: Sourced<String>,
     /// Toolsets there are.
@@ -32,7 +32,7 @@ impl Tools {
     ///
     /// # Errors
     /// One sentence when there is none of this name.
-    pub(crate) fn toolset(&self) -> Result<&Toolset, String> {
+    pub fn toolset(&self) -> Result<&Toolset, String> {
         Toolset::find(&self.toolsets, &self.toolset.value)
     }
 
@@ -40,7 +40,7 @@ impl Tools {
     ///
     /// # Errors
     /// As [`Self::toolset`].
-    pub(crate) fn policy(&self) -> Result<Policy, String> {
+    pub fn policy(&self) -> Result<Policy, String> {
         let rules = self.rules.iter().map(|rule| rule.value.clone()).collect();
         Ok(Policy::new(self.toolset()?.clone(), rules))
     }
@@ -49,7 +49,7 @@ impl Tools {
     ///
     /// # Errors
     /// One sentence when there is none of this name.
-    pub(crate) fn choose(&mut self, name: &str, origin: &Origin) -> Result<(), String> {
+    pub fn choose(&mut self, name: &str, origin: &Origin) -> Result<(), String> {
         Toolset::find(&self.toolsets, name)?;
         self.toolset.set(name.to_owned(), origin);
         Ok(())

@@ -12,7 +12,7 @@ use super::project_rule::{
 
 /// One key of the configuration.
 #[derive(Debug)]
-pub(crate) struct Key {
+pub struct Key {
     /// Its name in `glovebox.toml`.
     pub name: &'static str,
     /// The variable that sets it.
@@ -40,7 +40,7 @@ const fn list(name: &'static str, project: ProjectRule) -> Key {
 use ProjectRule::{Harmless, NativeOnly, NeedsTrust, TightensOnly, UserOnly};
 
 /// Every key, in the order `config explain` prints them.
-pub(crate) const KEYS: &[Key] = &[
+pub const KEYS: &[Key] = &[
     key(
         "backend",
         "GLOVEBOX_BACKEND",

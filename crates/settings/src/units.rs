@@ -9,19 +9,19 @@ use std::str::FromStr;
 
 /// Bytes; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Size(pub Option<u64>);
+pub struct Size(pub Option<u64>);
 
 /// Milliseconds; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Span(pub Option<u64>);
+pub struct Span(pub Option<u64>);
 
 /// Thousandths of one CPU; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Cpus(pub Option<u32>);
+pub struct Cpus(pub Option<u32>);
 
 /// A number of things; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Count(pub Option<u32>);
+pub struct Count(pub Option<u32>);
 
 const SIZE_FORMS: &str = "write a size like 512MiB, 1GiB, 64k or 1500000, or `none` for no limit";
 const SPAN_FORMS: &str = "write a time like 300s, 5m, 1h, 500ms or 1h30m, or `none` for no limit";
@@ -215,7 +215,7 @@ impl fmt::Display for Count {
 }
 
 /// A size for people: three digits and a unit.
-pub(crate) fn human_bytes(bytes: u64) -> String {
+pub fn human_bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if value < 1024.0 {
@@ -231,7 +231,7 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
 }
 
 /// A time for people: three digits and a unit.
-pub(crate) fn human_us(us: u64) -> String {
+pub fn human_us(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} us"),
         1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),

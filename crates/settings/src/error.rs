@@ -1,0 +1,109 @@
+//! What can be wrong with settings. Callers decide what becomes of it: an exit code, a status, a message.
+
+use glovebox_proto::{Fault, Remedy};
+use std::fmt;
+use std::io;
+
+/// What is wrong with settings, or keeps them from being read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettingsError {
+    /// A value, a key or a file is wrong.
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// How to do it right.
+        remedy: Remedy,
+    },
+    /// A rule forbids it.
+    Refused {
+        /// What is forbidden, and why.
+        message: String,
+        /// How to allow it, or what to do in its place.
+        remedy: Remedy,
+    },
+    /// The operating system cannot do what is needed.
+    Io {
+        /// The kind of the system's error.
+        kind: io::ErrorKind,
+        /// What cannot be done, and why.
+        message: String,
+        /// What to do about it.
+        remedy: Option<Remedy>,
+    },
+    /// A failure below, as it was reported.
+    Fault(Fault),
+}
+
+impl SettingsError {
+    /// Wrong usage: `message` says what, `remedy` how to do it right.
+    pub fn usage(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
+        Self::Usage {
+            message: message.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// A refusal by a rule.
+    pub fn refused(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
+        Self::Refused {
+            message: message.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// An operating-system error while doing `what`.
+    pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+        // The number behind the words helps nobody who reads them.
+        let text = error.to_string();
+        let words = text.split(" (os error").next().unwrap_or(&text);
+        Self::Io {
+            kind: error.kind(),
+            message: format!("cannot {what}: {words}"),
+            remedy: None,
+        }
+    }
+
+    /// Replaces what to do about it.
+    #[must_use]
+    pub fn with_remedy(mut self, text: impl Into<Remedy>) -> Self {
+        match &mut self {
+            Self::Usage { remedy, .. } | Self::Refused { remedy, .. } => *remedy = text.into(),
+            Self::Io { remedy, .. } => *remedy = Some(text.into()),
+            Self::Fault(fault) => fault.remedy = Some(text.into()),
+        }
+        self
+    }
+
+    /// What is wrong, in one sentence.
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Usage { message, .. }
+            | Self::Refused { message, .. }
+            | Self::Io { message, .. } => message,
+            Self::Fault(fault) => &fault.message,
+        }
+    }
+
+    /// What to do about it, where that is known.
+    pub fn remedy(&self) -> Option<&Remedy> {
+        match self {
+            Self::Usage { remedy, .. } | Self::Refused { remedy, .. } => Some(remedy),
+            Self::Io { remedy, .. } => remedy.as_ref(),
+            Self::Fault(fault) => fault.remedy.as_ref(),
+        }
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+impl From<Fault> for SettingsError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}

@@ -1,0 +1,73 @@
+//! What flags of a command line, or the fields of a request, say about settings. They are laid on top of files and
+//! variables.
+
+use crate::units::{Count, Cpus, Size, Span};
+use crate::{BackendKind, Carrier, Dollars, EnvArg, GrantArg, WorkspaceMode};
+use glovebox_agent::Price;
+use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+
+/// What is said about a sandbox. What is absent is left to the other places.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxFlags {
+    /// What stands behind the sandbox.
+    pub backend: Option<BackendKind>,
+    /// The carrier command.
+    pub carrier: Option<Carrier>,
+    /// What `/` shows inside.
+    pub rootfs: Option<RootFs>,
+    /// Network reach.
+    pub net: Option<Net>,
+    /// Host paths shown read-only.
+    pub grants: Vec<GrantArg>,
+    /// Whether toolchains found in the home are left out.
+    pub no_toolchains: bool,
+    /// How the sandbox gets at the project.
+    pub workspace: Option<WorkspaceMode>,
+    /// Patterns of files that stay out.
+    pub exclude: Vec<String>,
+    /// Patterns of files that go in although they would be hidden.
+    pub include: Vec<String>,
+    /// Variables given to commands.
+    pub env: Vec<EnvArg>,
+    /// Memory limit.
+    pub memory: Option<Size>,
+    /// CPU limit.
+    pub cpus: Option<Cpus>,
+    /// Process limit.
+    pub pids: Option<Count>,
+    /// Disk limit.
+    pub disk: Option<Size>,
+    /// File size limit.
+    pub file_size: Option<Size>,
+    /// Deadline.
+    pub timeout: Option<Span>,
+    /// Limits that must hold.
+    pub require: Vec<LimitKind>,
+    /// Whether commands may make namespaces.
+    pub nested: bool,
+    /// Where written data lives.
+    pub layers: Option<Layers>,
+    /// Which user ids exist inside.
+    pub ids: Option<Ids>,
+    /// How much of `/proc` is shown.
+    pub proc: Option<ProcMode>,
+}
+
+/// What is said about an agent's limits.
+#[derive(Debug, Clone, Default)]
+pub struct AgentFlags {
+    /// `PROVIDER/NAME`.
+    pub model: Option<String>,
+    /// Context window of the model, in tokens.
+    pub window: Option<Count>,
+    /// Times the model is asked.
+    pub max_turns: Option<Count>,
+    /// Wall time.
+    pub max_time: Option<Span>,
+    /// Tokens sent and received.
+    pub max_tokens: Option<Count>,
+    /// What may be spent.
+    pub max_cost: Option<Dollars>,
+    /// What tokens cost.
+    pub price: Option<Price>,
+}

@@ -1,0 +1,376 @@
+//! The values of settings, and their words: what a flag, a variable and a key of a file accept.
+
+use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
+use glovebox_workspace::Filter;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What stands behind a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendKind {
+    /// Linux namespaces on this machine.
+    Native,
+    /// No isolation: an ordinary process.
+    Host,
+    /// Wherever the command given with `--carrier` leads.
+    Command,
+}
+
+impl BackendKind {
+    /// The word used in flags, configuration and reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Host => "host",
+            Self::Command => "command",
+        }
+    }
+}
+
+/// How a sandbox gets at the project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkspaceMode {
+    /// It reads the project and writes to a layer of its own.
+    Overlay,
+    /// It reads the project and can write nothing there.
+    ReadOnly,
+    /// It has a copy.
+    Copy,
+    /// It writes to the project itself.
+    Live,
+    /// It has nothing.
+    None,
+}
+
+impl WorkspaceMode {
+    /// The word used in flags and configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Overlay => "overlay",
+            Self::ReadOnly => "read-only",
+            Self::Copy => "copy",
+            Self::Live => "live",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Words of a carrier command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carrier(pub Vec<String>);
+
+impl FromStr for Carrier {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        split_words(text).map(Self)
+    }
+}
+
+/// Splits a command line into words. Quotes and backslashes group as in a shell; nothing expands.
+pub fn split_words(text: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None | Some('"'), '\\') => match chars.next() {
+                Some(next) => word.get_or_insert_default().push(next),
+                None => return Err(format!("`{text}` ends in a backslash")),
+            },
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    if let Some(open) = quote {
+        return Err(format!("`{text}` has no closing {open}"));
+    }
+    words.extend(word);
+    if words.is_empty() {
+        return Err("the carrier command is empty; write one like `ssh box`".to_owned());
+    }
+    Ok(words)
+}
+
+/// `NAME` (the host's value) or `NAME=VALUE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvArg {
+    /// Name, without `=`.
+    pub name: OsString,
+    /// Value; `None` for the host's own.
+    pub value: Option<OsString>,
+}
+
+impl EnvArg {
+    /// Splits at the first `=`.
+    ///
+    /// # Errors
+    /// One sentence when there is no name or a NUL byte.
+    pub fn parse(text: &OsStr) -> Result<Self, String> {
+        let bytes = text.as_bytes();
+        if bytes.contains(&0) {
+            return Err("a variable cannot contain a NUL byte".to_owned());
+        }
+        let (name, value) = match bytes.iter().position(|&byte| byte == b'=') {
+            Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
+            None => (bytes, None),
+        };
+        if name.is_empty() {
+            return Err(format!(
+                "`{}` has no variable name; write NAME=VALUE, or NAME for the value you have",
+                text.to_string_lossy()
+            ));
+        }
+        let own = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+        Ok(Self {
+            name: own(name),
+            value: value.map(own),
+        })
+    }
+}
+
+/// `PATH` or `PATH:TARGET`, as typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantArg {
+    /// Host path; relative ones start at the project directory.
+    pub source: PathBuf,
+    /// Absolute path inside; `None` for the same as outside.
+    pub target: Option<PathBuf>,
+}
+
+impl FromStr for GrantArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (source, target) = match text.split_once(':') {
+            Some((source, target)) => (source, Some(target)),
+            None => (text, None),
+        };
+        if source.is_empty() || source.contains('\0') {
+            return Err(format!("`{text}` names no path; write PATH or PATH:TARGET"));
+        }
+        if let Some(target) = target
+            && !target.starts_with('/')
+        {
+            return Err(format!(
+                "`{target}` is not an absolute path inside; write PATH:/TARGET"
+            ));
+        }
+        Ok(Self {
+            source: source.into(),
+            target: target.map(Into::into),
+        })
+    }
+}
+
+impl std::fmt::Display for GrantArg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.target {
+            Some(target) => write!(f, "{}:{}", self.source.display(), target.display()),
+            None => write!(f, "{}", self.source.display()),
+        }
+    }
+}
+
+/// Parses the word of a backend.
+pub fn parse_backend(text: &str) -> Result<BackendKind, String> {
+    word(
+        text,
+        "a backend",
+        &[
+            ("native", BackendKind::Native),
+            ("host", BackendKind::Host),
+            ("command", BackendKind::Command),
+        ],
+    )
+}
+
+/// Parses `host`, `host-all` or `dir:PATH`.
+pub fn parse_rootfs(text: &str) -> Result<RootFs, String> {
+    match text.split_once(':') {
+        Some(("dir", "")) => Err("`dir:` names no directory; write dir:PATH".to_owned()),
+        Some(("dir", path)) => Ok(RootFs::Dir(path.into())),
+        _ if text == "host" => Ok(RootFs::Host),
+        _ if text == "host-all" => Ok(RootFs::HostAll),
+        _ => Err(format!(
+            "`{text}` is not a root file system; use `host`, `host-all` or `dir:PATH`"
+        )),
+    }
+}
+
+/// Parses the word of a network mode.
+pub fn parse_net(text: &str) -> Result<Net, String> {
+    word(
+        text,
+        "a network mode",
+        &[("none", Net::None), ("host", Net::Host)],
+    )
+}
+
+/// The word of a network mode.
+pub const fn net_word(net: Net) -> &'static str {
+    match net {
+        Net::None => "none",
+        Net::Host => "host",
+    }
+}
+
+/// Parses the word of a layer place.
+pub fn parse_layers(text: &str) -> Result<Layers, String> {
+    word(
+        text,
+        "a place for written data",
+        &[("disk", Layers::Disk), ("memory", Layers::Memory)],
+    )
+}
+
+/// The word of a layer place.
+pub const fn layers_word(layers: Layers) -> &'static str {
+    match layers {
+        Layers::Disk => "disk",
+        Layers::Memory => "memory",
+    }
+}
+
+/// Parses the word of an id mode.
+pub fn parse_ids(text: &str) -> Result<Ids, String> {
+    word(
+        text,
+        "an id mode",
+        &[
+            ("auto", Ids::Auto),
+            ("single", Ids::Single),
+            ("range", Ids::Range),
+        ],
+    )
+}
+
+/// The word of an id mode.
+pub const fn ids_word(ids: Ids) -> &'static str {
+    match ids {
+        Ids::Auto => "auto",
+        Ids::Single => "single",
+        Ids::Range => "range",
+    }
+}
+
+/// Parses the word of a /proc mode.
+pub fn parse_proc(text: &str) -> Result<ProcMode, String> {
+    word(
+        text,
+        "a /proc mode",
+        &[
+            ("masked", ProcMode::Masked),
+            ("pids", ProcMode::Pids),
+            ("none", ProcMode::None),
+        ],
+    )
+}
+
+/// The word of a /proc mode.
+pub const fn proc_word(mode: ProcMode) -> &'static str {
+    match mode {
+        ProcMode::Masked => "masked",
+        ProcMode::Pids => "pids",
+        ProcMode::None => "none",
+    }
+}
+
+/// Parses the word of a workspace mode.
+pub fn parse_workspace(text: &str) -> Result<WorkspaceMode, String> {
+    use WorkspaceMode::{Copy, Live, None, Overlay, ReadOnly};
+    word(
+        text,
+        "a way to give the project",
+        &[Overlay, ReadOnly, Copy, Live, None].map(|mode| (mode.as_str(), mode)),
+    )
+}
+
+/// Checks a pattern as in `.gitignore`.
+pub fn parse_pattern(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() || text.contains(['\n', '\0']) {
+        return Err(format!(
+            "`{}` is not a pattern; write one as in a .gitignore file, such as `*.log` or `/build/`",
+            text.escape_debug()
+        ));
+    }
+    Filter::new(&[text.to_owned()], &[])
+        .map(|_| text.to_owned())
+        .map_err(|fault| fault.message)
+}
+
+/// Parses the name of a limit.
+pub fn parse_limit(text: &str) -> Result<LimitKind, String> {
+    word(
+        text,
+        "a limit",
+        &LimitKind::ALL.map(|kind| (kind.as_str(), kind)),
+    )
+}
+
+/// `` `a`, `b` or `c` ``.
+pub fn one_of(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => format!("`{only}`"),
+        [first @ .., last] => {
+            let first: Vec<String> = first.iter().map(|word| format!("`{word}`")).collect();
+            format!("{} or `{last}`", first.join(", "))
+        }
+    }
+}
+
+fn word<T: Clone>(text: &str, what: &str, words: &[(&str, T)]) -> Result<T, String> {
+    if let Some((_, value)) = words.iter().find(|(name, _)| *name == text) {
+        return Ok(value.clone());
+    }
+    let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+    Err(format!("`{text}` is not {what}; use {}", one_of(&names)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_split_as_in_a_shell_without_expansion() {
+        let split = |text| split_words(text).unwrap();
+        assert_eq!(split("ssh -p 22 box"), ["ssh", "-p", "22", "box"]);
+        assert_eq!(
+            split(r#"sh -c 'exec cat "$0"' "a b" c\ d"#),
+            ["sh", "-c", r#"exec cat "$0""#, "a b", "c d"]
+        );
+        assert_eq!(split("a ''"), ["a", ""]);
+        assert!(split_words("sh 'open").is_err());
+        assert!(split_words("   ").is_err());
+        assert!(split_words("a\\").is_err());
+    }
+
+    #[test]
+    fn variables_split_at_the_first_equals_sign() {
+        let parse = |text| EnvArg::parse(OsStr::new(text));
+        assert_eq!(parse("A=b=c").unwrap().value.unwrap(), "b=c");
+        assert_eq!(parse("A=").unwrap().value.unwrap(), "");
+        assert_eq!(parse("A").unwrap().value, None);
+        assert!(parse("=b").is_err());
+        assert!(parse("").is_err());
+    }
+
+    #[test]
+    fn unknown_words_name_the_known_ones() {
+        assert_eq!(
+            parse_net("wifi").unwrap_err(),
+            "`wifi` is not a network mode; use `none` or `host`"
+        );
+        assert!(parse_rootfs("dir:").is_err());
+        assert_eq!(parse_rootfs("dir:/x").unwrap(), RootFs::Dir("/x".into()));
+    }
+}
