@@ -1,6 +1,8 @@
 //! What `cargo xtask dist` makes, installed as a user would and used: the tar below a prefix, the Debian package
 //! by dpkg into a root of its own.
 
+#![expect(clippy::expect_used, reason = "a test cannot go on without")]
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
