@@ -28,6 +28,7 @@ mod table;
 mod timer;
 mod tools;
 mod turn;
+mod verdict;
 mod whole;
 mod world;
 

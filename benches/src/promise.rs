@@ -1,34 +1,8 @@
 //! The numbers `SPECIFICATION.md` promises, and whether this run has seen them.
 
 use crate::table::Table;
+use crate::verdict::Verdict;
 use crate::{checkpoint, exec, files, idle, mcp, output, pull, push, start, tools, turn, whole};
-use serde::Serialize;
-use std::fmt;
-
-/// A promise and what was found.
-#[derive(Debug, Serialize)]
-pub(crate) struct Verdict {
-    what: String,
-    /// Found divided by allowed: up to 1 is reached. `None` when it was not measured.
-    ratio: Option<f64>,
-    detail: String,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, ratio) = match self.ratio {
-            Some(ratio) if ratio <= 1.0 => ("reached", format!("{ratio:.2}")),
-            Some(ratio) => ("MISSED", format!("{ratio:.2}")),
-            None => ("unknown", "-".to_owned()),
-        };
-        write!(f, "{word:<8} {ratio:>6}  {}", self.what)?;
-        if self.detail.is_empty() {
-            Ok(())
-        } else {
-            write!(f, ": {}", self.detail)
-        }
-    }
-}
 
 /// Looks every promise up in what was measured.
 pub(crate) fn judge(table: &Table) -> Vec<Verdict> {

@@ -1,7 +1,7 @@
 //! What was measured, for people and for programs.
 
-use crate::promise::Verdict;
 use crate::race::{Outcome, Sample};
+use crate::verdict::Verdict;
 use serde::Serialize;
 use std::fmt;
 

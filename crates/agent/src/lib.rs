@@ -16,6 +16,7 @@
 
 mod context;
 mod conversation;
+mod ending;
 mod event;
 mod head;
 mod instructions;
@@ -35,8 +36,9 @@ pub use context::Budget;
 pub use conversation::{
     Answer, Call, CallResult, Image, Message, Part, Spending, StopReason, Usage,
 };
+pub use ending::Ending;
 pub use event::{Conversation, EVENT_VERSION, Event, Logged};
-pub use head::{Approval, Approve, Ending, Head, NoApproval, Observe, Verdict};
+pub use head::{Approval, Approve, Head, NoApproval, Observe, Verdict};
 pub use instructions::{InstructionSource, Instructions};
 pub use limits::Limits;
 pub use log::{Log, SessionInfo, SessionLock, SessionState};

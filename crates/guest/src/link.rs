@@ -1,9 +1,9 @@
 //! The connection to the host: frames in, frames out, both bounded.
 
-use crate::outlet::{CONGESTED_BYTES, Outlet};
+use crate::outlet::{CONGESTED_BYTES, LinkEnd, Outlet};
 use glovebox_proto::{
-    Channel, Decoder, Fault, FrameKind, HEADER_BYTES, Header, Hello, Reply, RequestId, WireError,
-    encode, encode_header, limits,
+    Channel, Decoder, Fault, FrameKind, HEADER_BYTES, Header, Hello, Reply, RequestId, encode,
+    encode_header, limits,
 };
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -13,17 +13,6 @@ use std::sync::Arc;
 /// stream data, for a host that is busy writing (input, credit, a batch of requests) must not find
 /// both sides waiting for the other to read.
 const FULL_BYTES: usize = 4 << 20;
-
-/// Why the connection cannot go on.
-#[derive(Debug)]
-pub(crate) enum LinkEnd {
-    /// The host closed it.
-    Closed,
-    /// The system reports an error on it.
-    Failed(Errno),
-    /// The host broke the protocol.
-    Violation(WireError),
-}
 
 /// Both directions of the connection.
 #[derive(Debug)]

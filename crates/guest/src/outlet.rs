@@ -5,8 +5,7 @@
 //! the order in which they came, and an answer never waits here because of a host that does not read.
 //! The loop hears afterwards which requests are over.
 
-use crate::link::LinkEnd;
-use glovebox_proto::RequestId;
+use glovebox_proto::{RequestId, WireError};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -18,6 +17,17 @@ pub(crate) const CONGESTED_BYTES: usize = 256 << 10;
 const KEPT_BYTES: usize = 64 << 10;
 /// Answers up to this size are sent by workers.
 pub(crate) const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// Why the connection cannot go on.
+#[derive(Debug)]
+pub(crate) enum LinkEnd {
+    /// The host closed it.
+    Closed,
+    /// The system reports an error on it.
+    Failed(Errno),
+    /// The host broke the protocol.
+    Violation(WireError),
+}
 
 /// The outgoing side of the connection.
 #[derive(Debug)]

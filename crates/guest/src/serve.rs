@@ -9,8 +9,9 @@
 use crate::files::TopLayer;
 use crate::hold::Hold;
 use crate::job::Job;
-use crate::link::{Link, LinkEnd};
+use crate::link::Link;
 use crate::network_use::NetworkUse;
+use crate::outlet::LinkEnd;
 use crate::programs::Programs;
 use crate::requests::Open;
 use crate::timers::Timers;

@@ -186,7 +186,8 @@ impl Stage0 {
         };
         let words = ["stage0", network, OWN_GROUP];
         let count = if awaits_group { 3 } else { 2 };
-        let (process, link) = program::start(program, &words[..count])?;
+        let (process, link) =
+            program::start(program, &words[..count]).map_err(LaunchError::Spawn)?;
         Ok(Self {
             process,
             link,

@@ -5,6 +5,7 @@
 //! project lives under `sys`, each block with the invariant that makes it sound.
 
 pub mod bounds;
+mod byte_path;
 pub mod cgroup;
 mod channel;
 pub mod counters;
@@ -17,6 +18,7 @@ pub mod launch;
 pub mod mask;
 pub mod memory_program;
 mod mount;
+mod mount_path;
 pub mod plan;
 pub mod probe;
 pub mod process;

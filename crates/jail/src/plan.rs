@@ -7,6 +7,7 @@
 mod builder;
 mod nested;
 
+pub use crate::byte_path::BytePath;
 use crate::cgroup::GroupView;
 use crate::facts::{EntryKind, HostFacts};
 use crate::processors::Processors;
@@ -14,8 +15,6 @@ use crate::spec::{Ids, Layers, Net, ProcMode, RootFs, SANDBOX_GID, SANDBOX_UID, 
 use builder::Builder;
 pub use nested::NestedNamespaces;
 use serde::{Deserialize, Serialize};
-use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// Ids in a range: enough for every account of a distribution.
@@ -25,29 +24,6 @@ pub const RANGE_IDS: u32 = 65_536;
 pub const RANGE_BASE: u32 = 0x7000_0000;
 /// Number of ranges that can be leased.
 pub const RANGE_SLOTS: u32 = 4096;
-
-/// A path as bytes: names on Linux need not be UTF-8.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BytePath(#[serde(with = "serde_bytes")] Vec<u8>);
-
-impl BytePath {
-    /// The path.
-    pub fn as_path(&self) -> &Path {
-        Path::new(OsStr::from_bytes(&self.0))
-    }
-}
-
-impl<P: Into<PathBuf>> From<P> for BytePath {
-    fn from(path: P) -> Self {
-        Self(path.into().into_os_string().into_vec())
-    }
-}
-
-impl std::fmt::Debug for BytePath {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.as_path().fmt(f)
-    }
-}
 
 /// The places on the host that belong to this one sandbox.
 #[derive(Debug, Clone)]

@@ -4,7 +4,6 @@
 //! In: the program, which nothing inside must be able to write to (CVE-2019-5736). Out: a child, and
 //! for those that speak with stage 0, the other end of its standard input.
 
-use crate::launch::LaunchError;
 use crate::sys::starter::Started;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -16,9 +15,9 @@ use std::time::{Duration, Instant};
 
 /// Starts the program with an empty environment and a socket as its standard input; gives the other
 /// end of that. Whether it could be loaded is known later ([`Started::failure`]).
-pub(crate) fn start(program: &Path, args: &[&str]) -> Result<(Started, OwnedFd), LaunchError> {
-    let (link, theirs) = socket_pair().map_err(|errno| LaunchError::Spawn(errno.into()))?;
-    let process = Started::new(program, args, theirs).map_err(LaunchError::Spawn)?;
+pub(crate) fn start(program: &Path, args: &[&str]) -> io::Result<(Started, OwnedFd)> {
+    let (link, theirs) = socket_pair()?;
+    let process = Started::new(program, args, theirs)?;
     Ok((process, link))
 }
 

@@ -168,7 +168,7 @@ pub fn measure_inside(
         Err(Errno::NOENT) => return Ok(TreeUsage::Bytes(0)),
         Err(errno) => return Ok(TreeUsage::Unseen(errno.raw_os_error())),
     };
-    let (process, link) = program::start(program, &[MODE])?;
+    let (process, link) = program::start(program, &[MODE]).map_err(LaunchError::Spawn)?;
     {
         let spaces = init.spaces();
         let Some(spaces) = spaces.as_ref() else {

@@ -3,7 +3,7 @@
 //! The guest reports what it has seen itself; the host adds limits and hidden files. Nothing here is a guess from
 //! the words of a command: where its output names a path, that path has been checked.
 
-use crate::{ExitReport, Limit, Remedy, Setting, visible};
+use crate::{Limit, Remedy, Setting, visible};
 use serde::{Deserialize, Serialize};
 
 /// Most records for one command.
@@ -161,24 +161,22 @@ impl Denial {
     }
 }
 
-impl ExitReport {
-    /// What the guest saw, bounded. Records of kinds that only the host knows are left out.
-    pub fn seen_denials(&self) -> Vec<Denial> {
-        // TRUST: a guest may claim anything; it is cut to size and its texts are made printable.
-        let is_the_guests = |denial: &&Denial| {
-            matches!(
-                denial,
-                Denial::NameLookup { .. } | Denial::Connection { .. } | Denial::ReadOnly { .. }
-            )
-        };
-        self.denials
-            .iter()
-            .filter(is_the_guests)
-            .take(MAX_DENIALS)
-            .cloned()
-            .map(Denial::made_safe)
-            .collect()
-    }
+/// What of these a guest can have seen, bounded. Records of kinds that only the host knows are left out.
+pub(crate) fn seen(denials: &[Denial]) -> Vec<Denial> {
+    // TRUST: a guest may claim anything; it is cut to size and its texts are made printable.
+    let is_the_guests = |denial: &&Denial| {
+        matches!(
+            denial,
+            Denial::NameLookup { .. } | Denial::Connection { .. } | Denial::ReadOnly { .. }
+        )
+    };
+    denials
+        .iter()
+        .filter(is_the_guests)
+        .take(MAX_DENIALS)
+        .cloned()
+        .map(Denial::made_safe)
+        .collect()
 }
 
 const fn asker(is_shared: bool) -> &'static str {

@@ -26,6 +26,7 @@ mod credit;
 mod decoder;
 mod denial;
 mod fault;
+mod file_kind;
 mod frame;
 mod hello;
 mod id;
@@ -41,13 +42,13 @@ pub use credit::{RecvWindow, SendWindow};
 pub use decoder::Decoder;
 pub use denial::{Denial, MAX_DENIALS};
 pub use fault::{Class, Code, Fault};
+pub use file_kind::FileKind;
 pub use frame::{Channel, FrameKind, FrameRef, HEADER_BYTES, Header, encode_header};
 pub use hello::{Capability, Hello, Role, WIRE_VERSION};
 pub use id::{JobId, RequestId};
 pub use remedy::{AdvicePart, Limit, Remedy, Setting, Wording};
 pub use reply::{
-    DirEntry, Exit, ExitReport, Facts, FileKind, JobInfo, JobState, LogChunk, Old, Reply, Stat,
-    log_gap,
+    DirEntry, Exit, ExitReport, Facts, JobInfo, JobState, LogChunk, Old, Reply, Stat, log_gap,
 };
 pub use request::{
     Background, EnvVar, Exec, Known, LogCaps, Request, Stdin, WindowSize, WriteMode,

@@ -1,7 +1,8 @@
 //! What the guest answers.
 
+use crate::denial;
 use crate::tree::TreeTotals;
-use crate::{Denial, Edited, Globbed, Grepped, JobId};
+use crate::{Denial, Edited, FileKind, Globbed, Grepped, JobId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -143,6 +144,11 @@ pub struct ExitReport {
 }
 
 impl ExitReport {
+    /// What the guest saw, bounded. Records of kinds that only the host knows are left out.
+    pub fn seen_denials(&self) -> Vec<Denial> {
+        denial::seen(&self.denials)
+    }
+
     /// That of a command of which no more is known than how it ended.
     pub const fn new(job: JobId, exit: Exit) -> Self {
         Self {
@@ -207,25 +213,6 @@ pub struct LogChunk {
 /// came after: a line of its own wherever a log is read as lines, so that all readers count alike.
 pub fn log_gap(bytes: u64) -> String {
     format!("\n[... {bytes} bytes are not kept any more ...]\n")
-}
-
-/// Kind of a file-system object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FileKind {
-    /// Regular file.
-    File,
-    /// Directory.
-    Directory,
-    /// Symbolic link.
-    Symlink,
-    /// FIFO.
-    Fifo,
-    /// Socket.
-    Socket,
-    /// Character device.
-    CharDevice,
-    /// Block device.
-    BlockDevice,
 }
 
 /// What a path is.

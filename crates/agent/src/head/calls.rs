@@ -2,8 +2,9 @@
 //!
 //! Every call gets one result, whatever happens to it, before the loop goes on or ends.
 
-use super::verdict::{Ending, Leave, Verdict};
+use super::verdict::{Leave, Verdict};
 use super::{Head, Observe};
+use crate::Ending;
 use crate::{Call, CallResult, Conversation, Event, ToolDefinition, ToolOutput, Tools};
 use glovebox_proto::{Class, Code, Fault};
 use serde_json::{Map, Value};

@@ -10,8 +10,9 @@ mod room;
 mod verdict;
 
 pub use calls::{Approval, Approve, NoApproval};
-pub use verdict::{Ending, Verdict};
+pub use verdict::Verdict;
 
+use crate::Ending;
 use crate::context::{Budget, Gauge};
 use crate::conversation::text;
 use crate::event::Conversation;

@@ -6,8 +6,9 @@
 //! what to raise. A server that says a prompt is too long is believed once for each answer. All of it
 //! happens by events, so that a log gives the same prompts again; a recording decides nothing anew.
 
-use super::verdict::{Ending, Leave};
+use super::verdict::Leave;
 use super::{Head, Observe, Run, delta_event};
+use crate::Ending;
 use crate::context::{self, Budget, Cut};
 use crate::{Answer, Conversation, Delta, Event, Message, Part, Prompt, Usage};
 use glovebox_proto::Fault;

@@ -1,24 +1,7 @@
 //! How a run ends: the word for it, and the loop's way out.
 
-use crate::StopReason;
+use crate::{Ending, StopReason};
 use glovebox_proto::{Fault, Remedy};
-use serde::{Deserialize, Serialize};
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ending {
-    /// The model said it is done.
-    Completed,
-    /// A limit was reached first.
-    StoppedByLimit,
-    /// The user stopped it.
-    Aborted,
-    /// The sandbox is gone.
-    Lost,
-    /// It could not go on.
-    Failed,
-}
 
 /// How a run ended, and why.
 #[derive(Debug, Clone, PartialEq)]

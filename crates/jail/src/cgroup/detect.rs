@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::hierarchy::{Hierarchy, Version, read_file, write_file};
 use super::{Controller, DetectCx, PARENT};
-use crate::stage0::unescape_mount as unescape;
+use crate::mount_path::unescape;
 
 /// Controllers that can be limited, as opposed to the freezer, which version 2 has built in.
 pub(super) const LIMITED: [Controller; 3] = [Controller::Memory, Controller::Pids, Controller::Cpu];

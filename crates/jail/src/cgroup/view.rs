@@ -5,7 +5,7 @@
 
 use super::hierarchy::{Hierarchy, Version};
 use super::{Controller, Controllers, Limits, PARENT};
-use crate::plan::BytePath;
+use crate::byte_path::BytePath;
 use rustix::fs::{Access, AtFlags};
 use serde::{Deserialize, Serialize};
 

@@ -38,7 +38,7 @@ impl Exchange {
     /// # Errors
     /// [`LaunchError::Spawn`].
     pub fn spawn(program: &Path) -> Result<Self, LaunchError> {
-        let (process, link) = program::start(program, &[MODE])?;
+        let (process, link) = program::start(program, &[MODE]).map_err(LaunchError::Spawn)?;
         Ok(Self {
             process,
             link,

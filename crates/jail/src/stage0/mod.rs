@@ -26,7 +26,7 @@ mod examination;
 mod groups;
 pub(crate) mod mountinfo;
 
-pub use mountinfo::unescape as unescape_mount;
+pub use crate::mount_path::unescape as unescape_mount;
 pub(crate) mod mounts;
 pub mod observation;
 pub(crate) mod parent;

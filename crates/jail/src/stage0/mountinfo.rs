@@ -1,12 +1,10 @@
 //! One mount of a process, read from its `mountinfo`.
 
+use crate::mount_path::unescape;
 use crate::plan::BytePath;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
 
 /// One line of `mountinfo` (`proc_pid_mountinfo(5)`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,24 +72,6 @@ pub(crate) fn read_table(table: impl AsFd) -> Result<Vec<MountEntry>, Errno> {
         .filter(|line| !line.is_empty())
         .map(|line| MountEntry::parse(line).ok_or(Errno::INVAL))
         .collect()
-}
-
-/// A path in a line of `mountinfo`, where blanks and backslashes stand as three octal digits; `None` for what the
-/// kernel writes nowhere.
-pub fn unescape(text: &[u8]) -> Option<PathBuf> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first == b'\\' {
-            let digits = std::str::from_utf8(after.get(..3)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 8).ok()?);
-            rest = &after[3..];
-        } else {
-            bytes.push(*first);
-        }
-    }
-    Some(OsString::from_vec(bytes).into())
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ mod recover;
 mod stage;
 mod view;
 
+pub use crate::base::BaseFile;
 pub use commit::commit;
 pub use stage::Staged;
 
@@ -37,19 +38,8 @@ use host::{KnownBase, Seen};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// Where the base index of a sandbox is, for a destination that is the project it started from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BaseFile {
-    /// The index.
-    pub index: PathBuf,
-    /// When the sandbox started from the project, in nanoseconds of Unix time.
-    pub pushed_unix_ns: u128,
-    /// The host's git, which reads contents of files that were tracked.
-    pub git: PathBuf,
-}
 
 /// How long a lock is waited for: whoever had it may be dying at this moment, or be a child that has
 /// not yet become another program.

@@ -2,7 +2,7 @@
 
 use super::kept::{Kept, KeptFile};
 use crate::RelPath;
-use crate::apply::BaseFile;
+use crate::base::BaseFile;
 use crate::branch::Blobs;
 use crate::merge::MAX_TEXT_BYTES;
 use sha1::{Digest as _, Sha1};

@@ -38,6 +38,17 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
+/// Where the base index of a sandbox is, for a destination that is the project it started from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseFile {
+    /// The index.
+    pub index: PathBuf,
+    /// When the sandbox started from the project, in nanoseconds of Unix time.
+    pub pushed_unix_ns: u128,
+    /// The host's git, which reads contents of files that were tracked.
+    pub git: PathBuf,
+}
+
 /// Attributes of a path by which a change is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Signature {

@@ -16,7 +16,7 @@ mod tree;
 pub use commits::{Offer, TakenCommits, is_object_name, known_tips, take_commits};
 pub(crate) use objects::Blobs;
 
-use crate::apply::BaseFile;
+use crate::base::BaseFile;
 use crate::contents::{changed, unreadable};
 use crate::patch::name;
 use crate::{

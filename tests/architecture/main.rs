@@ -1,9 +1,12 @@
-//! The shape of the house: who may know whom, where `unsafe` may stand, how a file begins.
+//! The shape of the house: which crate and which module may know which, where `unsafe` may stand, how a file begins.
 
 #![expect(
     clippy::unwrap_used,
     reason = "in a test, what must not fail may panic"
 )]
+
+mod imports;
+mod modules;
 
 use std::collections::BTreeMap;
 use std::fs;

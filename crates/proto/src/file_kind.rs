@@ -1,0 +1,22 @@
+//! What a file-system object can be.
+
+use serde::{Deserialize, Serialize};
+
+/// Kind of a file-system object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileKind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// FIFO.
+    Fifo,
+    /// Socket.
+    Socket,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+}
