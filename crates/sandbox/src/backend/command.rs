@@ -57,10 +57,10 @@ pub(super) fn create(cx: &CreateCx<'_>, carrier: &[OsString]) -> Result<Carried,
             Ok(carried)
         }
         Err(fault) => {
-            let epitaph = carried.owner.epitaph();
+            let exit_reason = carried.owner.exit_reason();
             // The sandbox was never handed out; whether its end succeeds changes nothing.
             let _ = carried.owner.kill();
-            Err(name_carrier(fault, &shown.join(" "), epitaph))
+            Err(name_carrier(fault, &shown.join(" "), exit_reason))
         }
     }
 }
@@ -79,10 +79,10 @@ fn argv(carrier: &[OsString]) -> Vec<OsString> {
     argv
 }
 
-fn name_carrier(mut fault: Fault, carrier: &str, epitaph: Option<String>) -> Fault {
+fn name_carrier(mut fault: Fault, carrier: &str, exit_reason: Option<String>) -> Fault {
     if fault.code == Code::CarrierFailed {
-        fault.message = match epitaph {
-            Some(epitaph) => format!("carrier `{carrier}`: {}; {epitaph}", fault.message),
+        fault.message = match exit_reason {
+            Some(exit_reason) => format!("carrier `{carrier}`: {}; {exit_reason}", fault.message),
             None => format!("carrier `{carrier}`: {}", fault.message),
         };
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 const LEAVE_WAIT: Duration = Duration::from_secs(3);
 /// How long to wait for the exit status of a process whose link has ended.
 const EPITAPH_WAIT: Duration = Duration::from_millis(200);
-/// How long the kernel may take to bury a killed process.
+/// How long the kernel may take to reap a killed process.
 const KILL_WAIT: Duration = Duration::from_secs(10);
 
 /// Starts the guest as a child of this process.
@@ -158,7 +158,7 @@ impl Owner for Process {
         self.report.clone()
     }
 
-    fn epitaph(&self) -> Option<String> {
+    fn exit_reason(&self) -> Option<String> {
         // The link ends a moment before the process does.
         if let Some(pidfd) = self.reference.and_then(ProcessRef::open) {
             process::wait_gone(pidfd, EPITAPH_WAIT);

@@ -90,7 +90,7 @@ pub(crate) trait Owner: Send + Sync + Debug {
     }
 
     /// One sentence about how the guest ended, if it has and it is known.
-    fn epitaph(&self) -> Option<String> {
+    fn exit_reason(&self) -> Option<String> {
         None
     }
 
@@ -116,7 +116,7 @@ pub(crate) trait Owner: Send + Sync + Debug {
     }
 
     /// Begins to end everything, where that takes a while and can be waited for later.
-    fn doom(&self) {}
+    fn begin_kill(&self) {}
 
     /// Ends all processes; what they wrote can still be collected.
     fn halt(&self) -> Result<(), Fault> {
@@ -256,10 +256,10 @@ pub(crate) fn bring_up(cx: &CreateCx<'_>, begun: Begun) -> Result<(Link, Box<dyn
         Ok(greeted) => Ok((Link::new(greeted), carried.owner)),
         Err(mut fault) => {
             // A guest that ended says why; one that hangs is ended first.
-            let before = carried.owner.epitaph();
+            let before = carried.owner.exit_reason();
             let _ = carried.owner.kill();
-            if let Some(epitaph) = before {
-                fault.message = format!("{}; {epitaph}", fault.message);
+            if let Some(exit_reason) = before {
+                fault.message = format!("{}; {exit_reason}", fault.message);
             }
             Err(fault)
         }

@@ -380,7 +380,7 @@ impl Owner for Native {
         Some(layering::begin(self, cx))
     }
 
-    fn doom(&self) {
+    fn begin_kill(&self) {
         drop(self.layers().take());
         self.watched.release_memory();
         // Whoever waits for its end hears of what went wrong.

@@ -7,7 +7,7 @@
 use crate::fault;
 use crate::link::until;
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::Cell;
+use crate::state::sandbox_dir::SandboxDir;
 use crate::state::slot::Slot;
 use glovebox_proto::{Code, Fault, decode, encode};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -50,7 +50,7 @@ pub(crate) struct Ready {
 pub(crate) fn supervisor(
     layout: &Layout,
     supervisor: &Supervisor,
-    cell: &Cell,
+    sandbox_dir: &SandboxDir,
     slot: Slot,
     deadline: Instant,
 ) -> Result<Ready, Fault> {
@@ -61,7 +61,7 @@ pub(crate) fn supervisor(
         None,
     )
     .map_err(|errno| fault::plain_io("cannot make a socket pair", errno))?;
-    let log_path = cell.path.join("log");
+    let log_path = sandbox_dir.path.join("log");
     let log = File::options()
         .write(true)
         .create(true)
@@ -75,7 +75,7 @@ pub(crate) fn supervisor(
         .arg("__supervise")
         .arg("--state")
         .arg(layout.state())
-        .arg(cell.name.as_str());
+        .arg(sandbox_dir.name.as_str());
     command.env_clear().current_dir("/");
     command
         .stdin(Stdio::from(theirs))
@@ -90,7 +90,7 @@ pub(crate) fn supervisor(
     // With it goes our copy of the other end, so that the end of the supervisor is noticed.
     drop(command);
 
-    let handed = match hand_over(&ours, &[cell.lock.as_fd(), slot.lock.as_fd()]) {
+    let handed = match hand_over(&ours, &[sandbox_dir.lock.as_fd(), slot.lock.as_fd()]) {
         // It has ended already; what it said is found while waiting for its answer.
         Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
         handed => handed,

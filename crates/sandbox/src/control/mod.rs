@@ -71,13 +71,13 @@ pub(crate) type Answer = Result<String, Fault>;
 
 /// A change that takes the guest away for a moment, for the thread that owns it.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(crate) struct ControlCommand {
     pub(crate) order: Order,
     pub(crate) changing: Changing,
     reply: Sender<Answer>,
 }
 
-impl Letter {
+impl ControlCommand {
     /// Answers the client, if it still waits. Others may change things from then on.
     pub(crate) fn answer(self, answer: Answer) {
         drop(self.changing);
@@ -87,20 +87,20 @@ impl Letter {
 
 /// Where a supervisor's threads meet.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct ControlServer {
     pub(crate) layout: Layout,
     pub(crate) dir: PathBuf,
     pub(crate) freezer: Arc<Freezer>,
     /// The directory of layers that are in memory.
     layers: Option<OwnedFd>,
-    letters: Mutex<VecDeque<Letter>>,
-    /// Readable when there are letters.
+    commands: Mutex<VecDeque<ControlCommand>>,
+    /// Readable when there are commands.
     wake: OwnedFd,
     listener: OwnedFd,
     clients: AtomicU32,
 }
 
-impl Desk {
+impl ControlServer {
     /// Listens in the sandbox's directory.
     pub(crate) fn new(
         layout: Layout,
@@ -118,7 +118,7 @@ impl Desk {
             dir,
             freezer,
             layers,
-            letters: Mutex::default(),
+            commands: Mutex::default(),
             wake,
         })
     }
@@ -149,10 +149,10 @@ impl Desk {
                 send(&socket, &Answer::Err(busy.retryable()));
                 continue;
             }
-            let desk = Arc::clone(self);
+            let control = Arc::clone(self);
             let served = spawn(move || {
-                attend(&socket, &desk);
-                desk.clients.fetch_sub(1, Ordering::Relaxed);
+                attend(&socket, &control);
+                control.clients.fetch_sub(1, Ordering::Relaxed);
             });
             if served.is_err() {
                 // The connection has ended with the thread, and the client says so.
@@ -166,31 +166,31 @@ impl Desk {
         self.wake.as_fd()
     }
 
-    fn letters(&self) -> MutexGuard<'_, VecDeque<Letter>> {
+    fn commands(&self) -> MutexGuard<'_, VecDeque<ControlCommand>> {
         // A queue is never half changed.
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next letter.
-    pub(crate) fn take(&self) -> Option<Letter> {
-        let mut letters = self.letters();
-        let letter = letters.pop_front();
-        if letters.is_empty() {
-            // Under the lock, so that a letter that comes between is not lost.
+    /// The next command.
+    pub(crate) fn take(&self) -> Option<ControlCommand> {
+        let mut commands = self.commands();
+        let command = commands.pop_front();
+        if commands.is_empty() {
+            // Under the lock, so that a command that comes between is not lost.
             let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
         }
-        letter
+        command
     }
 
     pub(crate) fn post(&self, order: Order) -> Answer {
         let changing = self.freezer.change()?;
         let (reply, answer) = mpsc::channel();
-        let letter = Letter {
+        let command = ControlCommand {
             order,
             changing,
             reply,
         };
-        self.letters().push_back(letter);
+        self.commands().push_back(command);
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         answer.recv().unwrap_or_else(|_| {
             Err(Fault::lost(
@@ -219,14 +219,14 @@ impl Desk {
 
     /// Merges layers of a stack that has grown, while everybody goes on.
     pub(crate) fn flatten(self: &Arc<Self>) {
-        let desk = Arc::clone(self);
+        let control = Arc::clone(self);
         // Without a thread now, the next checkpoint tries again.
         let _ = spawn(move || {
-            while let Ok(Some(merged)) = flatten::merge(&desk.layout, &desk.dir) {
-                let Ok(changing) = desk.freezer.change() else {
+            while let Ok(Some(merged)) = flatten::merge(&control.layout, &control.dir) {
+                let Ok(changing) = control.freezer.change() else {
                     return;
                 };
-                let installed = flatten::install(&desk.dir, merged);
+                let installed = flatten::install(&control.dir, merged);
                 drop(changing);
                 if installed.is_err() {
                     return;
@@ -237,13 +237,13 @@ impl Desk {
 
     /// Removes what was thrown away, while everybody goes on.
     pub(crate) fn clear(self: &Arc<Self>, places: Vec<PathBuf>) {
-        let desk = Arc::clone(self);
+        let control = Arc::clone(self);
         // What is not removed now is removed by a sweep.
         let _ = spawn(move || {
             for place in places {
-                let _ = trash::remove(&desk.layout, &place);
+                let _ = trash::remove(&control.layout, &place);
             }
-            let _ = store::collect_garbage(&desk.layout);
+            let _ = store::collect_garbage(&control.layout);
         });
     }
 }
@@ -281,12 +281,12 @@ fn is_ours(socket: &OwnedFd) -> bool {
     socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
 }
 
-fn attend(socket: &OwnedFd, desk: &Desk) {
+fn attend(socket: &OwnedFd, control: &ControlServer) {
     if !wait_readable(socket, Some(ORDER_WAIT)) {
         return;
     }
     let answer = match receive::<Order>(socket) {
-        Ok(Some(Order::Freeze)) => match desk.freezer.freeze() {
+        Ok(Some(Order::Freeze)) => match control.freezer.freeze() {
             Ok(hold) => {
                 send(socket, &Answer::Ok(String::new()));
                 // Anything else than a question means that the client has hung up or died.
@@ -300,7 +300,7 @@ fn attend(socket: &OwnedFd, desk: &Desk) {
             }
             Err(fault) => Err(fault),
         },
-        Ok(Some(Order::Layers)) => match desk.layers() {
+        Ok(Some(Order::Layers)) => match control.layers() {
             Ok(layers) => {
                 send(socket, &Answer::Ok(String::new()));
                 // A client that is gone needs none.
@@ -312,9 +312,9 @@ fn attend(socket: &OwnedFd, desk: &Desk) {
         Ok(Some(Order::Checkpoint {
             comment,
             is_live: true,
-        })) => desk.copy(comment.as_deref()),
-        Ok(Some(Order::Delete { id })) => desk.delete(id),
-        Ok(Some(order)) => desk.post(order),
+        })) => control.copy(comment.as_deref()),
+        Ok(Some(Order::Delete { id })) => control.delete(id),
+        Ok(Some(order)) => control.post(order),
         Ok(None) => return,
         Err(fault) => Err(fault),
     };

@@ -1,7 +1,7 @@
 //! A sandbox that a caller holds still from outside.
 
 use crate::control;
-use crate::process::freeze::Hold;
+use crate::process::freeze::FreezeGuard;
 use glovebox_proto::Fault;
 use std::os::fd::OwnedFd;
 
@@ -16,7 +16,7 @@ pub struct Frozen {
 #[derive(Debug)]
 pub(crate) enum FrozenKind {
     /// The sandbox is this process's own.
-    Own { hold: Hold },
+    Own { hold: FreezeGuard },
     /// Its supervisor holds it for as long as the connection lasts.
     Remote(OwnedFd),
 }

@@ -31,10 +31,10 @@ impl Held {
     /// `busy` when something went on although it was stopped, so that what was read meanwhile is of different
     /// moments; the loss of the link.
     pub fn release(mut self) -> Result<(), Fault> {
-        self.let_go()
+        self.end_hold()
     }
 
-    fn let_go(&mut self) -> Result<(), Fault> {
+    fn end_hold(&mut self) -> Result<(), Fault> {
         self.is_released = true;
         self.request.cancel()?;
         match self.request.recv_for(RELEASE_WAIT) {
@@ -52,7 +52,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         if !self.is_released {
             // Who comes after this may rely on it; a guest that is gone holds nothing.
-            let _ = self.let_go();
+            let _ = self.end_hold();
         }
     }
 }

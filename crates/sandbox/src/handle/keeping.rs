@@ -3,7 +3,7 @@
 use super::{FREEZE_WAIT, LOOK_AGAIN, Owned, STOP_WAIT, Sandbox, end};
 use crate::control::{self, Order};
 use crate::lifecycle::parking::{self, ParkingNews};
-use crate::state::sandbox_dir::{Cell, Found, read_status};
+use crate::state::sandbox_dir::{Found, SandboxDir, read_status};
 use crate::state::status::{State, Status};
 use glovebox_proto::{Code, Fault};
 use std::time::Instant;
@@ -17,9 +17,9 @@ impl Sandbox {
     /// `unsupported` when nothing would remain, and what kept layers in memory from being copied; the
     /// sandbox is then gone.
     pub fn keep(self, reason: &str) -> Result<(), Fault> {
-        self.retire(&|cell| {
-            let status = read_status(&cell.path)?;
-            cell.write_status(&Status {
+        self.retire(&|sandbox_dir| {
+            let status = read_status(&sandbox_dir.path)?;
+            sandbox_dir.write_status(&Status {
                 state: State::Stopped,
                 is_supervised: true,
                 process: None,
@@ -36,15 +36,15 @@ impl Sandbox {
     /// As [`Self::keep`].
     pub fn park(self, reason: &str, changes: Option<u64>) -> Result<Vec<ParkingNews>, Fault> {
         let (layout, name) = (self.layout.clone(), self.info.name.clone());
-        self.retire(&|cell| parking::park(cell, reason, changes))?;
+        self.retire(&|sandbox_dir| parking::park(sandbox_dir, reason, changes))?;
         Ok(parking::drop_excess(&layout, Some(&name)))
     }
 
-    fn retire(mut self, note: &dyn Fn(&Cell) -> Result<(), Fault>) -> Result<(), Fault> {
+    fn retire(mut self, note: &dyn Fn(&SandboxDir) -> Result<(), Fault>) -> Result<(), Fault> {
         let Some(owned) = self.owned.take() else {
             return Ok(());
         };
-        let in_memory = if owned.cell.has_layers() {
+        let in_memory = if owned.sandbox_dir.has_layers() {
             None
         } else {
             let owner = self.core.owner.as_ref();
@@ -58,9 +58,12 @@ impl Sandbox {
             Some(layers)
         };
         let Owned {
-            cell, slot, wall, ..
+            sandbox_dir,
+            slot,
+            wall_clock,
+            ..
         } = owned;
-        drop(wall);
+        drop(wall_clock);
         let killed = self
             .core
             .owner
@@ -74,12 +77,14 @@ impl Sandbox {
             std::mem::forget(slot);
             return Err(fault);
         }
-        let saved = in_memory.map_or(Ok(()), |layers| parking::save_memory_layers(&cell, &layers));
+        let saved = in_memory.map_or(Ok(()), |layers| {
+            parking::save_memory_layers(&sandbox_dir, &layers)
+        });
         let noted = match saved {
-            Ok(()) => note(&cell),
+            Ok(()) => note(&sandbox_dir),
             Err(fault) => {
                 // The fault is what matters; what cannot be removed is found by the next sweep.
-                let _ = cell.discard(&self.layout);
+                let _ = sandbox_dir.discard(&self.layout);
                 Err(fault)
             }
         };
@@ -101,7 +106,7 @@ impl Sandbox {
         }
         let until = Instant::now() + STOP_WAIT;
         let name = &self.info.name;
-        while matches!(Cell::find(&self.layout, name)?, Found::Held) {
+        while matches!(SandboxDir::find(&self.layout, name)?, Found::Held) {
             if Instant::now() >= until {
                 let message = format!("the sandbox `{name}` did not stop in time");
                 return Err(Fault::failed(Code::TimedOut, message));

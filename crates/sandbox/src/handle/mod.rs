@@ -22,14 +22,14 @@ use crate::checkpoint::workspace;
 use crate::control::{self, Order};
 use crate::handle::frozen::{Frozen, FrozenKind};
 use crate::handle::stream::Stream;
-use crate::handle::wall_clock::Wall;
+use crate::handle::wall_clock::WallClockTimer;
 use crate::lifecycle::termination;
 use crate::link::Incoming;
 use crate::link::{Link, Unmet};
 use crate::process::freeze::Freezer;
-use crate::state::cleanup::Janitor;
+use crate::state::cleanup::CleanupWorker;
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::{Cell, read_json};
+use crate::state::sandbox_dir::{SandboxDir, read_json};
 use crate::state::slot::Slot;
 use crate::{Backend, Name, Report, WorkspaceLayers};
 use glovebox_proto::{Class, Code, Facts, Fault, Reply, Request};
@@ -76,10 +76,10 @@ pub struct Sandbox {
 /// What only the owner has.
 #[derive(Debug)]
 pub(crate) struct Owned {
-    pub(crate) cell: Cell,
+    pub(crate) sandbox_dir: SandboxDir,
     pub(crate) slot: Slot,
-    pub(crate) wall: Option<Wall>,
-    pub(crate) janitor: Arc<Janitor>,
+    pub(crate) wall_clock: Option<WallClockTimer>,
+    pub(crate) cleanup: Arc<CleanupWorker>,
 }
 
 /// The link of a sandbox and, when it is ours, the one who answers for it. Open streams share it.
@@ -140,8 +140,9 @@ impl Core {
             let ended = breach.into_fault();
             fault.message = ended.message;
             fault.remedy = ended.remedy.or(fault.remedy);
-        } else if let Some(epitaph) = self.owner.as_ref().and_then(|owner| owner.epitaph()) {
-            fault.message = format!("{}; {epitaph}", fault.message);
+        } else if let Some(exit_reason) = self.owner.as_ref().and_then(|owner| owner.exit_reason())
+        {
+            fault.message = format!("{}; {exit_reason}", fault.message);
         }
         fault
     }
@@ -423,19 +424,19 @@ impl Drop for Sandbox {
 
 fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<(), Fault> {
     let Owned {
-        cell,
+        sandbox_dir,
         slot,
-        wall,
-        janitor,
+        wall_clock,
+        cleanup,
     } = owned;
     if let Some(owner) = &core.owner {
-        owner.doom();
+        owner.begin_kill();
     }
-    drop(wall);
+    drop(wall_clock);
     core.link
         .lose(Fault::lost(Code::LinkLost, "the sandbox was destroyed"));
     let killed = core.owner.as_ref().map_or(Ok(()), |owner| {
-        owner.end(&mut |mounts| janitor.let_go(mounts))
+        owner.end(&mut |mounts| cleanup.close_in_background(mounts))
     });
     if let Err(fault) = killed {
         // What it has stays its own until the kernel says that nothing of it is left: its files for a sweep
@@ -443,7 +444,7 @@ fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<(), Fault> {
         std::mem::forget(slot);
         return Err(fault);
     }
-    let discarded = cell.leave_to(layout, &janitor);
+    let discarded = sandbox_dir.leave_to(layout, &cleanup);
     // Only now: until here, what the slot stands for may still be in use.
     slot.release();
     discarded

@@ -15,12 +15,12 @@ const STACK_BYTES: usize = 128 << 10;
 /// A running timer. Dropping it calls it off; nobody waits for its thread to notice, which takes longer
 /// than the end of a sandbox can spare.
 #[derive(Debug)]
-pub(crate) struct Wall {
+pub(crate) struct WallClockTimer {
     /// Its end ends the thread.
     _call_off: Sender<()>,
 }
 
-impl Wall {
+impl WallClockTimer {
     /// Ends the sandbox `wall_ms` from now, unless called off before.
     pub(crate) fn start(core: Weak<Core>, wall_ms: u64) -> Result<Self, Fault> {
         let (call_off, called_off) = channel();

@@ -7,7 +7,7 @@
 use crate::lifecycle::sweep;
 use crate::state::layout::Layout;
 use crate::state::layout::{LAYERS, WORKSPACE_UPPER};
-use crate::state::sandbox_dir::{Cell, Found, read_spec, read_status};
+use crate::state::sandbox_dir::{Found, SandboxDir, read_spec, read_status};
 use crate::state::status::{Parked, State, Status};
 use crate::{Name, checkpoint, fault};
 use glovebox_jail::usage::{TreeUsage, measure};
@@ -53,21 +53,25 @@ pub(crate) fn is_expired(parked: &Parked) -> bool {
     u128::from(age_ms) >= KEPT_FOR.as_millis()
 }
 
-/// Writes down that the sandbox of `cell`, whose processes have ended, is parked.
-pub(crate) fn park(cell: &Cell, reason: &str, changes: Option<u64>) -> Result<(), Fault> {
-    let status = read_status(&cell.path)?;
-    let bytes = checkpoint::uppers(&cell.path)
+/// Writes down that the sandbox of `sandbox_dir`, whose processes have ended, is parked.
+pub(crate) fn park(
+    sandbox_dir: &SandboxDir,
+    reason: &str,
+    changes: Option<u64>,
+) -> Result<(), Fault> {
+    let status = read_status(&sandbox_dir.path)?;
+    let bytes = checkpoint::uppers(&sandbox_dir.path)
         .iter()
         .map(|layer| match measure(layer, u64::MAX) {
             TreeUsage::Bytes(bytes) => bytes,
             // Commands closed a part of it to its owner.
-            _ => read_spec(&cell.path)
+            _ => read_spec(&sandbox_dir.path)
                 .ok()
                 .and_then(|spec| spec.jail.limits.disk_bytes)
                 .unwrap_or_default(),
         })
         .fold(0, u64::saturating_add);
-    cell.write_status(&Status {
+    sandbox_dir.write_status(&Status {
         state: State::Parked,
         is_supervised: true,
         process: None,
@@ -83,13 +87,13 @@ pub(crate) fn park(cell: &Cell, reason: &str, changes: Option<u64>) -> Result<()
 
 /// Whether the sandbox of a dead owner is to be parked: that is wanted, and it changed something.
 /// Precondition: nothing of it lives.
-pub(crate) fn is_to_be_parked(cell: &Cell) -> bool {
-    let is_own = read_status(&cell.path).is_ok_and(|status| !status.is_supervised);
-    let is_wanted = read_spec(&cell.path).is_ok_and(|spec| spec.parks_changes);
-    if !is_own || !is_wanted || !cell.has_layers() {
+pub(crate) fn is_to_be_parked(sandbox_dir: &SandboxDir) -> bool {
+    let is_own = read_status(&sandbox_dir.path).is_ok_and(|status| !status.is_supervised);
+    let is_wanted = read_spec(&sandbox_dir.path).is_ok_and(|spec| spec.parks_changes);
+    if !is_own || !is_wanted || !sandbox_dir.has_layers() {
         return false;
     }
-    match std::fs::read_dir(cell.path.join(WORKSPACE_UPPER)) {
+    match std::fs::read_dir(sandbox_dir.path.join(WORKSPACE_UPPER)) {
         Ok(mut entries) => entries.next().is_some(),
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     }
@@ -118,8 +122,8 @@ pub(crate) fn drop_excess(layout: &Layout, newest: Option<&Name>) -> Vec<Parking
             continue;
         }
         // Somebody who works on it now has its lock; the next sweep tries again.
-        if let Ok(Found::Free(cell)) = Cell::find(layout, &name)
-            && sweep::bury(layout, cell).is_ok()
+        if let Ok(Found::Free(sandbox_dir)) = SandboxDir::find(layout, &name)
+            && sweep::remove_dead(layout, sandbox_dir).is_ok()
         {
             news.push(ParkingNews::Displaced(name));
         }
@@ -129,9 +133,9 @@ pub(crate) fn drop_excess(layout: &Layout, newest: Option<&Name>) -> Vec<Parking
 
 /// Copies the workspace's layer in memory, in the directory `layers`, to where layers on disk are, and notes
 /// that it is there. What was written elsewhere than in the workspace is not copied.
-pub(crate) fn save_memory_layers(cell: &Cell, layers: &OwnedFd) -> Result<(), Fault> {
-    let mut spec = read_spec(&cell.path)?;
-    let place = cell.path.join(LAYERS);
+pub(crate) fn save_memory_layers(sandbox_dir: &SandboxDir, layers: &OwnedFd) -> Result<(), Fault> {
+    let mut spec = read_spec(&sandbox_dir.path)?;
+    let place = sandbox_dir.path.join(LAYERS);
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -143,7 +147,7 @@ pub(crate) fn save_memory_layers(cell: &Cell, layers: &OwnedFd) -> Result<(), Fa
         .join(name);
     checkpoint::copy_layer(&from, &place.join(name))?;
     spec.jail.layers = glovebox_jail::spec::Layers::Disk;
-    cell.write_spec(&spec)
+    sandbox_dir.write_spec(&spec)
 }
 
 #[cfg(test)]
@@ -163,8 +167,8 @@ mod tests {
             ..Status::starting(true)
         };
         let spec = SandboxSpec::new(Backend::Host);
-        let cell = Cell::make(layout, &name, &spec, Some(&status)).unwrap();
-        crate::state::sandbox_dir::unlock(&cell.unwrap().lock);
+        let sandbox_dir = SandboxDir::make(layout, &name, &spec, Some(&status)).unwrap();
+        crate::state::sandbox_dir::unlock(&sandbox_dir.unwrap().lock);
         name
     }
 

@@ -8,7 +8,7 @@ use crate::process::forced_end;
 use crate::process::{self, ProcessRef};
 use crate::state::layout::{Layout, open_dir};
 use crate::state::sandbox_dir::is_kept;
-use crate::state::sandbox_dir::{Cell, Found, read_status};
+use crate::state::sandbox_dir::{Found, SandboxDir, read_status};
 use crate::state::trash;
 use crate::{Name, backend, checkpoint, control, fault};
 use glovebox_jail::project_quota;
@@ -65,7 +65,7 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
             continue;
         };
         // What cannot be looked at now will be found by the next sweep.
-        let Ok(Found::Free(cell)) = Cell::find_at(&path, &name) else {
+        let Ok(Found::Free(sandbox_dir)) = SandboxDir::find_at(&path, &name) else {
             continue;
         };
         if let Some(process) = leftover(&path) {
@@ -84,21 +84,21 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
         if is_removing && parking::parked(&path).is_some_and(|parked| parking::is_expired(&parked))
         {
             // What cannot be removed now is tried again by the next sweep.
-            if bury(layout, cell).is_ok() {
+            if remove_dead(layout, sandbox_dir).is_ok() {
                 swept.parking_news.push(ParkingNews::Expired(name.clone()));
             }
             continue;
         }
-        if parking::is_to_be_parked(&cell) {
+        if parking::is_to_be_parked(&sandbox_dir) {
             let reason = "the process that owned it died";
-            if is_removing && parking::park(&cell, reason, None).is_ok() {
+            if is_removing && parking::park(&sandbox_dir, reason, None).is_ok() {
                 swept.parking_news.push(ParkingNews::Found(name.clone()));
             } else {
                 // Work is not removed for want of room for a note.
                 continue;
             }
         }
-        if is_kept(&cell) {
+        if is_kept(&sandbox_dir) {
             swept
                 .kept_slots
                 .extend(read_status(&path).ok().and_then(|status| status.slot));
@@ -112,7 +112,7 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
             continue;
         }
         let detail = format!("the owner of sandbox `{name}` died");
-        if !is_removing || bury(layout, cell).is_ok() {
+        if !is_removing || remove_dead(layout, sandbox_dir).is_ok() {
             found.push(orphan("sandbox", &path, detail));
         }
     }
@@ -152,12 +152,12 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
 }
 
 /// Removes a dead owner's sandbox with all it holds.
-pub(crate) fn bury(layout: &Layout, cell: Cell) -> Result<(), Fault> {
-    if let Some(process) = leftover(&cell.path) {
-        end(&cell.path, process)?;
+pub(crate) fn remove_dead(layout: &Layout, sandbox_dir: SandboxDir) -> Result<(), Fault> {
+    if let Some(process) = leftover(&sandbox_dir.path) {
+        end(&sandbox_dir.path, process)?;
     }
-    backend::sweep(&cell.path)?;
-    cell.discard(layout)
+    backend::sweep(&sandbox_dir.path)?;
+    sandbox_dir.discard(layout)
 }
 
 /// The process that should have ended with its owner, if it has not.

@@ -9,7 +9,7 @@ use crate::link::{Link, greet};
 use crate::process;
 use crate::process::forced_end;
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::{Cell, Found, read_status};
+use crate::state::sandbox_dir::{Found, SandboxDir, read_status};
 use crate::state::status::{State, Status};
 use crate::state::trash;
 use crate::{Name, backend, fault};
@@ -35,7 +35,7 @@ pub struct Killed {
 const ASK_WAIT: Duration = Duration::from_secs(6);
 /// How long an owner has to obey SIGTERM.
 const TERM_WAIT: Duration = Duration::from_millis(500);
-/// How long the kernel may take to bury a killed process.
+/// How long the kernel may take to reap a killed process.
 const KILL_WAIT: Duration = Duration::from_secs(10);
 /// How long a sandbox may be in between two states.
 const STARTING_WAIT: Duration = Duration::from_secs(2);
@@ -50,9 +50,9 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<Killed, Fault> {
     };
     let begin = Instant::now();
     loop {
-        match Cell::find(layout, name)? {
+        match SandboxDir::find(layout, name)? {
             Found::Absent => return Ok(killed),
-            Found::Free(cell) => {
+            Found::Free(sandbox_dir) => {
                 if killed.was == State::Gone {
                     killed.was = match read_status(&dir) {
                         Ok(Status {
@@ -62,7 +62,7 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<Killed, Fault> {
                         _ => State::Lost,
                     };
                 }
-                sweep::bury(layout, cell)?;
+                sweep::remove_dead(layout, sandbox_dir)?;
                 return Ok(killed);
             }
             Found::Held => {}
@@ -166,7 +166,7 @@ fn ask(dir: &Path) -> bool {
 fn wait_free(layout: &Layout, name: &Name, wait: Duration) -> Result<bool, Fault> {
     let deadline = Instant::now() + wait;
     loop {
-        if !matches!(Cell::find(layout, name)?, Found::Held) {
+        if !matches!(SandboxDir::find(layout, name)?, Found::Held) {
             return Ok(true);
         }
         if Instant::now() >= deadline {

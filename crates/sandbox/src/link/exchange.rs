@@ -92,7 +92,7 @@ pub(crate) struct Exchange {
     outbound: SendWindow,
     has_finished_input: bool,
     /// Until when whoever waits for the answer does not sleep.
-    pub(crate) eager_until: Option<Instant>,
+    pub(crate) spin_deadline: Option<Instant>,
     is_answered: bool,
     /// Nobody waits for it any more; what still comes is thrown away until the reply.
     pub(crate) is_abandoned: bool,
@@ -122,7 +122,7 @@ impl Exchange {
             inbound: [Inbound::default(); 3],
             outbound: SendWindow::new(),
             has_finished_input: !flow.has_input,
-            eager_until: None,
+            spin_deadline: None,
             is_answered: false,
             is_abandoned: false,
         }

@@ -15,20 +15,19 @@
 //! Everything the guest sends is untrusted: frames are bounded by `proto`, and a frame that does
 //! not fit an open request ends the link. Nothing is guessed or repaired.
 
-mod eager;
 mod exchange;
 mod handshake;
 mod incoming;
 mod outgoing;
 mod reading;
 mod shared;
+mod spin;
 
 pub(crate) use exchange::{Flow, Outbound};
 pub(crate) use handshake::{Greeted, greet, set_nonblocking};
 pub use incoming::Incoming;
 pub(crate) use outgoing::Outgoing;
 
-use eager::{Seen, look_out};
 use exchange::Exchange;
 use glovebox_proto::limits::{MAX_DATA_BYTES, MAX_OPEN_REQUESTS};
 use glovebox_proto::{
@@ -38,6 +37,7 @@ use outgoing::HIGH_WATER_BYTES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use shared::Shared;
+use spin::{SpinOutcome, spin_until};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -214,7 +214,7 @@ impl Link {
                 .retryable());
             }
             let id = shared.free_id();
-            exchange.eager_until = shared.eagerness.until(request);
+            exchange.spin_deadline = shared.spin_policy.until(request);
             shared.exchanges.insert(id, exchange);
             id
         };
@@ -457,12 +457,12 @@ impl Link {
                 shared.has_leader = true;
                 shared.forget(token.take());
                 let exchange = shared.exchanges.get(&request);
-                let eager_until = exchange.and_then(|exchange| exchange.eager_until);
+                let spin_deadline = exchange.and_then(|exchange| exchange.spin_deadline);
                 drop(shared);
-                if let Some(until) = eager_until
-                    && look_out(&self.reader, until) == Seen::Crowd
+                if let Some(until) = spin_deadline
+                    && spin_until(&self.reader, until) == SpinOutcome::Contended
                 {
-                    lock(&self.shared).eagerness.note_crowd();
+                    lock(&self.shared).spin_policy.note_contention();
                 }
                 if let Err(fault) = self.poll_and_read(true, false, deadline) {
                     self.lose(fault);

@@ -1,7 +1,7 @@
 //! What the threads of one link share: the open requests, who leads, and who waits.
 
-use super::eager::Eagerness;
 use super::exchange::Exchange;
+use super::spin::SpinPolicy;
 use glovebox_proto::{Channel, Fault, FrameKind, FrameRef, Header, Reply, WireError, decode};
 use std::collections::HashMap;
 use std::thread::Thread;
@@ -14,7 +14,7 @@ pub(super) struct Shared {
     pub(super) waiters: Vec<Waiter>,
     pub(super) last_token: u64,
     pub(super) lost: Option<Fault>,
-    pub(super) eagerness: Eagerness,
+    pub(super) spin_policy: SpinPolicy,
 }
 
 /// A thread that waits for something to happen to a request.

@@ -27,10 +27,10 @@ const FREE_WAIT: Duration = Duration::from_secs(30);
 /// The kernel stops a process when it next looks; this is how often that is looked at.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
-/// Stopped processes; dropping this lets them go.
+/// Processes that are stopped; dropping this lets them go.
 #[derive(Debug)]
 #[must_use = "they go on when this is dropped"]
-pub(crate) struct Stopped {
+pub(crate) struct FrozenProcesses {
     /// Parents before their children.
     held: Vec<OwnedFd>,
     init: ProcessRef,
@@ -40,7 +40,7 @@ pub(crate) struct Stopped {
     switches: HashMap<(Pid, u64), u64>,
 }
 
-impl Stopped {
+impl FrozenProcesses {
     fn everything(init: ProcessRef, group: Option<&Arc<GroupFreezer>>) -> Result<Self, Fault> {
         let mut stopped = Self {
             held: Vec::new(),
@@ -147,7 +147,7 @@ fn not_still(pid: Option<Pid>) -> Fault {
         .retryable()
 }
 
-impl Drop for Stopped {
+impl Drop for FrozenProcesses {
     fn drop(&mut self) {
         if let Some(group) = &self.group {
             // A group that is gone has nothing left to let go.
@@ -164,7 +164,7 @@ impl Drop for Stopped {
 struct Gate {
     init: Option<ProcessRef>,
     group: Option<Arc<GroupFreezer>>,
-    stopped: Option<Stopped>,
+    stopped: Option<FrozenProcesses>,
     holders: u32,
     is_changing: bool,
 }
@@ -218,14 +218,14 @@ impl Freezer {
     }
 
     /// Holds the sandbox still until the result is dropped.
-    pub(crate) fn freeze(self: &Arc<Self>) -> Result<Hold, Fault> {
+    pub(crate) fn freeze(self: &Arc<Self>) -> Result<FreezeGuard, Fault> {
         let mut gate = self.wait_while(FREE_WAIT, |gate| gate.is_changing)?;
         if gate.stopped.is_none() {
             let init = gate.init.ok_or_else(|| unsupported("this backend"))?;
-            gate.stopped = Some(Stopped::everything(init, gate.group.as_ref())?);
+            gate.stopped = Some(FrozenProcesses::everything(init, gate.group.as_ref())?);
         }
         gate.holders += 1;
-        Ok(Hold {
+        Ok(FreezeGuard {
             freezer: Arc::clone(self),
         })
     }
@@ -242,22 +242,22 @@ impl Freezer {
 
 /// One who holds the sandbox still.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct FreezeGuard {
     freezer: Arc<Freezer>,
 }
 
-impl Hold {
-    /// Whether nothing has run since the sandbox stood still; see [`Stopped::verify`].
+impl FreezeGuard {
+    /// Whether nothing has run since the sandbox stood still; see [`FrozenProcesses::verify`].
     pub(crate) fn verify(&self) -> Result<(), Fault> {
         self.freezer
             .gate()
             .stopped
             .as_ref()
-            .map_or(Ok(()), Stopped::verify)
+            .map_or(Ok(()), FrozenProcesses::verify)
     }
 }
 
-impl Drop for Hold {
+impl Drop for FreezeGuard {
     fn drop(&mut self) {
         let mut gate = self.freezer.gate();
         gate.holders -= 1;
@@ -277,13 +277,13 @@ pub(crate) struct Changing {
 
 impl Changing {
     /// Holds the sandbox still meanwhile.
-    pub(crate) fn freeze(&self) -> Result<Stopped, Fault> {
+    pub(crate) fn freeze(&self) -> Result<FrozenProcesses, Fault> {
         let (init, group) = {
             let gate = self.freezer.gate();
             (gate.init, gate.group.clone())
         };
         let init = init.ok_or_else(|| unsupported("this backend"))?;
-        Stopped::everything(init, group.as_ref())
+        FrozenProcesses::everything(init, group.as_ref())
     }
 }
 

@@ -7,7 +7,7 @@ use crate::checkpoint::{Checkpoint, change, flatten, store};
 use crate::control::{self, Order};
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::is_kept;
-use crate::state::sandbox_dir::{Cell, Found, read_spec};
+use crate::state::sandbox_dir::{Found, SandboxDir, read_spec};
 use crate::state::status::{State, Status};
 use crate::state::trash;
 use crate::{Name, Registry, SandboxSpec, fault};
@@ -39,7 +39,7 @@ pub struct Forked {
 
 /// A sandbox whose files can be changed, or the one to ask.
 enum Access {
-    Ours(Cell),
+    Ours(SandboxDir),
     Supervised,
 }
 
@@ -61,12 +61,12 @@ impl Registry {
     ) -> Result<Checkpoint, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         match self.access(name)? {
-            Access::Ours(cell) => {
-                settle(self.layout(), &cell.path)?;
-                let (pending, taken) = change::plan_checkpoint(&cell.path, comment, false)?;
-                change::begin(&cell.path, &pending)?;
-                settle(self.layout(), &cell.path)?;
-                flatten::flatten(self.layout(), &cell.path);
+            Access::Ours(sandbox_dir) => {
+                settle(self.layout(), &sandbox_dir.path)?;
+                let (pending, taken) = change::plan_checkpoint(&sandbox_dir.path, comment, false)?;
+                change::begin(&sandbox_dir.path, &pending)?;
+                settle(self.layout(), &sandbox_dir.path)?;
+                flatten::flatten(self.layout(), &sandbox_dir.path);
                 Ok(taken)
             }
             Access::Supervised => {
@@ -101,11 +101,11 @@ impl Registry {
     pub fn restore(&self, name: &Name, id: &str) -> Result<Checkpoint, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         match self.access(name)? {
-            Access::Ours(cell) => {
-                settle(self.layout(), &cell.path)?;
-                let (pending, found) = change::plan_restore(&cell.path, id)?;
-                change::begin(&cell.path, &pending)?;
-                settle(self.layout(), &cell.path)?;
+            Access::Ours(sandbox_dir) => {
+                settle(self.layout(), &sandbox_dir.path)?;
+                let (pending, found) = change::plan_restore(&sandbox_dir.path, id)?;
+                change::begin(&sandbox_dir.path, &pending)?;
+                settle(self.layout(), &sandbox_dir.path)?;
                 store::collect_garbage(self.layout())?;
                 Ok(found)
             }
@@ -124,10 +124,10 @@ impl Registry {
     pub fn delete_checkpoint(&self, name: &Name, id: &str) -> Result<Checkpoint, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         let gone = match self.access(name)? {
-            Access::Ours(cell) => {
-                settle(self.layout(), &cell.path)?;
-                let gone = stack::checkpoint(&cell.path, id)?;
-                stack::remove_checkpoint(&cell.path, id)?;
+            Access::Ours(sandbox_dir) => {
+                settle(self.layout(), &sandbox_dir.path)?;
+                let gone = stack::checkpoint(&sandbox_dir.path, id)?;
+                stack::remove_checkpoint(&sandbox_dir.path, id)?;
                 gone
             }
             Access::Supervised => {
@@ -184,7 +184,7 @@ impl Registry {
         let mut status = Status::starting(true);
         status.state = State::Stopped;
         let comment = format!("forked from {name} {}", from.id);
-        let made = Cell::make_with(layout, new, &spec, Some(&status), |staged| {
+        let made = SandboxDir::make_with(layout, new, &spec, Some(&status), |staged| {
             workspace::inherit(&dir, staged, &stack::checkpoint_path(&dir, &from.id))?;
             stack::write_checkpoint(
                 staged,
@@ -216,11 +216,11 @@ impl Registry {
     /// Finds out who may change the files of a named sandbox.
     fn access(&self, name: &Name) -> Result<Access, Fault> {
         let dir = self.layout().sandbox(name.as_str());
-        let access = match Cell::find(self.layout(), name)? {
+        let access = match SandboxDir::find(self.layout(), name)? {
             Found::Held => Access::Supervised,
-            Found::Free(cell) if is_kept(&cell) => {
+            Found::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
                 self.keep_slot(&dir);
-                Access::Ours(cell)
+                Access::Ours(sandbox_dir)
             }
             Found::Absent | Found::Free(_) => return Err(fault::not_found(name)),
         };

@@ -4,7 +4,7 @@ use crate::control::socket::dial;
 use crate::handle::{Core, Info, Sandbox};
 use crate::link::{Link, greet};
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::{Cell, Found, read_spec, read_status};
+use crate::state::sandbox_dir::{Found, SandboxDir, read_spec, read_status};
 use crate::state::status::State;
 use crate::{Name, fault};
 use glovebox_proto::{Class, Code, Fault};
@@ -32,7 +32,7 @@ pub(crate) fn connect(layout: &Layout, name: &Name, deadline: Instant) -> Result
             },
             Err(errno) => fault::plain_io(format!("cannot connect to the sandbox `{name}`"), errno),
         };
-        match Cell::find(layout, name)? {
+        match SandboxDir::find(layout, name)? {
             Found::Absent => return Err(fault::not_found(name)),
             Found::Free(_) => return Err(not_running(name, &dir)),
             Found::Held => {}

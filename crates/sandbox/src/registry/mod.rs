@@ -14,14 +14,14 @@ use crate::backend::{self, CreateCx};
 use crate::checkpoint::workspace;
 use crate::control::handover::{self, Ready, Supervisor};
 use crate::control::socket;
-use crate::handle::wall_clock::Wall;
+use crate::handle::wall_clock::WallClockTimer;
 use crate::handle::{Core, Info, Owned, Sandbox};
 use crate::lifecycle::parking::ParkingNews;
 use crate::lifecycle::sweep;
 use crate::lifecycle::termination;
-use crate::state::cleanup::Janitor;
+use crate::state::cleanup::CleanupWorker;
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::{Cell, Found, is_kept, read_spec, read_status};
+use crate::state::sandbox_dir::{Found, SandboxDir, is_kept, read_spec, read_status};
 use crate::state::slot::Slot;
 use crate::state::status::{State, Status};
 use crate::{
@@ -55,7 +55,7 @@ pub struct Registry {
     /// Supervisors this process has started. They outlive it; while it lives it must reap them.
     supervisors: Mutex<Vec<Child>>,
     swept: Mutex<Housekeeping>,
-    janitor: Arc<Janitor>,
+    cleanup: Arc<CleanupWorker>,
 }
 
 /// What the last sweep learnt.
@@ -92,7 +92,7 @@ impl Registry {
         } = config;
         let layout = Layout::open(&state_dir)?;
         let registry = Self {
-            janitor: Arc::new(Janitor::new(layout.clone())),
+            cleanup: Arc::new(CleanupWorker::new(layout.clone())),
             layout,
             max_sandboxes,
             image: OnceLock::new(),
@@ -122,12 +122,12 @@ impl Registry {
         let mut status = Status::starting(false);
         let image = self.image()?;
         let begun = backend::begin(spec, image, self.layout.state())?;
-        let cell = self.claim_new(&name, spec)?;
+        let sandbox_dir = self.claim_new(&name, spec)?;
         let slot = match self.lease_slot() {
             Ok(slot) => slot,
             Err(fault) => {
                 // The name is given back; the fault is what matters.
-                let _ = cell.discard(&self.layout);
+                let _ = sandbox_dir.discard(&self.layout);
                 return Err(fault);
             }
         };
@@ -135,7 +135,7 @@ impl Registry {
         let cx = CreateCx {
             spec,
             name: &name,
-            dir: &cell.path,
+            dir: &sandbox_dir.path,
             state_dir: self.layout.state(),
             slot: slot.number,
             frozen: Vec::new(),
@@ -148,7 +148,7 @@ impl Registry {
                 Arc::new(Core::owned(link, owner, begin.elapsed()))
             }
             Err(fault) => {
-                let _ = cell.discard(&self.layout);
+                let _ = sandbox_dir.discard(&self.layout);
                 slot.release();
                 return Err(fault);
             }
@@ -159,23 +159,23 @@ impl Registry {
             backend: spec.backend.to_string(),
             created_unix_ms: status.created_unix_ms,
         };
-        let dir = cell.path.clone();
-        let written = cell.write_status(&status);
-        let wall = spec
+        let dir = sandbox_dir.path.clone();
+        let written = sandbox_dir.write_status(&status);
+        let wall_clock = spec
             .jail
             .limits
             .wall_ms
-            .map(|ms| Wall::start(Arc::downgrade(&core), ms))
+            .map(|ms| WallClockTimer::start(Arc::downgrade(&core), ms))
             .transpose();
         let mut owned = Owned {
-            cell,
+            sandbox_dir,
             slot,
-            janitor: Arc::clone(&self.janitor),
-            wall: None,
+            cleanup: Arc::clone(&self.cleanup),
+            wall_clock: None,
         };
-        let problem = match wall {
-            Ok(wall) => {
-                owned.wall = wall;
+        let problem = match wall_clock {
+            Ok(timer) => {
+                owned.wall_clock = timer;
                 written.err()
             }
             Err(fault) => Some(fault),
@@ -203,28 +203,30 @@ impl Registry {
         let deadline = Instant::now() + Duration::from_millis(spec.start_ms);
         loop {
             let mut status = Status::starting(true);
-            let claimed = match Cell::make(&self.layout, name, spec, Some(&status))? {
-                Some(cell) => Some((cell, Started::Created)),
-                None => match Cell::find(&self.layout, name)? {
+            let claimed = match SandboxDir::make(&self.layout, name, spec, Some(&status))? {
+                Some(sandbox_dir) => Some((sandbox_dir, Started::Created)),
+                None => match SandboxDir::find(&self.layout, name)? {
                     Found::Absent => continue,
-                    Found::Free(cell) if is_kept(&cell) => Some((cell, Started::Resumed)),
-                    Found::Free(cell) => {
-                        sweep::bury(&self.layout, cell)?;
+                    Found::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
+                        Some((sandbox_dir, Started::Resumed))
+                    }
+                    Found::Free(sandbox_dir) => {
+                        sweep::remove_dead(&self.layout, sandbox_dir)?;
                         continue;
                     }
                     Found::Held => None,
                 },
             };
-            let Some((cell, started)) = claimed else {
+            let Some((sandbox_dir, started)) = claimed else {
                 if self.await_ready(name, deadline)? {
                     return Ok((self.known(name)?, Started::Existing));
                 }
                 continue;
             };
             let ready = self
-                .furnish(&cell, started, spec, &mut status)
+                .furnish(&sandbox_dir, started, spec, &mut status)
                 .and_then(|slot| {
-                    handover::supervisor(&self.layout, supervisor, &cell, slot, deadline)
+                    handover::supervisor(&self.layout, supervisor, &sandbox_dir, slot, deadline)
                 });
             match ready {
                 Ok(Ready { child }) => {
@@ -232,7 +234,7 @@ impl Registry {
                     return Ok((self.known(name)?, started));
                 }
                 // Its directory went away under the work.
-                Err(fault) if fault.code == Code::NotFound && !cell.is_in_place() => {
+                Err(fault) if fault.code == Code::NotFound && !sandbox_dir.is_in_place() => {
                     return Err(Fault::lost(
                         Code::SandboxNotFound,
                         format!("the sandbox `{name}` was killed while it was starting"),
@@ -240,7 +242,7 @@ impl Registry {
                     .retryable());
                 }
                 Err(fault) => {
-                    self.give_up(cell, started, status);
+                    self.give_up(sandbox_dir, started, status);
                     return Err(fault);
                 }
             }
@@ -280,10 +282,10 @@ impl Registry {
     pub fn entry(&self, name: &Name) -> Result<Option<Entry>, Fault> {
         let dir = self.layout.sandbox(name.as_str());
         // Looked at first: what the files say is then never older than what the lock says.
-        let (found, is_live) = match Cell::find(&self.layout, name)? {
+        let (found, is_live) = match SandboxDir::find(&self.layout, name)? {
             Found::Absent => return Ok(None),
             Found::Held => (None, true),
-            Found::Free(cell) => (Some(cell), false),
+            Found::Free(sandbox_dir) => (Some(sandbox_dir), false),
         };
         let entry = describe(name, &dir, is_live);
         drop(found);
@@ -352,7 +354,7 @@ impl Registry {
     /// Waits until the files of the sandboxes that have ended in this process are removed. A sandbox is
     /// gone for everybody as soon as it has ended; its files may take a moment longer.
     pub fn settle(&self) {
-        self.janitor.settle();
+        self.cleanup.settle();
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -399,16 +401,18 @@ impl Registry {
     }
 
     /// Makes the directory of a sandbox that must be new.
-    fn claim_new(&self, name: &Name, spec: &SandboxSpec) -> Result<Cell, Fault> {
+    fn claim_new(&self, name: &Name, spec: &SandboxSpec) -> Result<SandboxDir, Fault> {
         let patience = Instant::now() + REMOVAL_WAIT;
         loop {
-            if let Some(cell) = Cell::make(&self.layout, name, spec, None)? {
-                return Ok(cell);
+            if let Some(sandbox_dir) = SandboxDir::make(&self.layout, name, spec, None)? {
+                return Ok(sandbox_dir);
             }
-            match Cell::find(&self.layout, name)? {
+            match SandboxDir::find(&self.layout, name)? {
                 Found::Absent => {}
-                Found::Free(cell) if is_kept(&cell) => return Err(taken(name, "is kept")),
-                Found::Free(cell) => sweep::bury(&self.layout, cell)?,
+                Found::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
+                    return Err(taken(name, "is kept"));
+                }
+                Found::Free(sandbox_dir) => sweep::remove_dead(&self.layout, sandbox_dir)?,
                 // It may be on its way out.
                 Found::Held if Instant::now() < patience => std::thread::sleep(LOOK_AGAIN),
                 Found::Held => return Err(taken(name, "is running")),
@@ -431,7 +435,7 @@ impl Registry {
                 Err(fault) if fault.code != Code::NotFound => return Err(fault),
                 _ => {}
             }
-            if !matches!(Cell::find(&self.layout, name)?, Found::Held) {
+            if !matches!(SandboxDir::find(&self.layout, name)?, Found::Held) {
                 return Ok(false);
             }
             if Instant::now() >= deadline {
@@ -449,22 +453,22 @@ impl Registry {
     /// one, or the one it had.
     fn furnish(
         &self,
-        cell: &Cell,
+        sandbox_dir: &SandboxDir,
         started: Started,
         spec: &SandboxSpec,
         status: &mut Status,
     ) -> Result<Slot, Fault> {
         if started == Started::Resumed {
-            status.slot = read_status(&cell.path).ok().and_then(|was| was.slot);
-            cell.write_spec(spec)?;
-            cell.write_status(status)?;
+            status.slot = read_status(&sandbox_dir.path).ok().and_then(|was| was.slot);
+            sandbox_dir.write_spec(spec)?;
+            sandbox_dir.write_status(status)?;
         }
         let slot = match status.slot {
             Some(number) => Slot::lease_again(&self.layout, number),
             None => self.lease_slot(),
         }?;
         status.slot = Some(slot.number);
-        cell.write_status(status)?;
+        sandbox_dir.write_status(status)?;
         Ok(slot)
     }
 
@@ -473,15 +477,15 @@ impl Registry {
     }
 
     /// Undoes a start that failed: a new directory goes, an old one stays as it was.
-    fn give_up(&self, cell: Cell, started: Started, status: Status) {
+    fn give_up(&self, sandbox_dir: SandboxDir, started: Started, status: Status) {
         // What fails here is found by the next sweep; the fault that led here is the one to tell.
         let _ = if started == Started::Resumed {
-            cell.write_status(&Status {
+            sandbox_dir.write_status(&Status {
                 state: State::Lost,
                 ..status
             })
         } else {
-            cell.discard(&self.layout)
+            sandbox_dir.discard(&self.layout)
         };
     }
 }

@@ -4,7 +4,7 @@
 
 use super::Registry;
 use crate::state::sandbox_dir::is_kept;
-use crate::state::sandbox_dir::{Cell, Found, read_status, unlock};
+use crate::state::sandbox_dir::{Found, SandboxDir, read_status, unlock};
 use crate::watch::{Work, work_below};
 use crate::{Name, fault};
 use glovebox_jail::usage::{TreeUsage, measure_visible};
@@ -31,8 +31,8 @@ impl Registry {
     /// `busy` when it runs, `already-exists` when the new name is taken, `sandbox-not-found`.
     pub fn rename(&self, old: &Name, new: &Name) -> Result<(), Fault> {
         let layout = self.layout();
-        let cell = match Cell::find(layout, old)? {
-            Found::Free(cell) if is_kept(&cell) => cell,
+        let sandbox_dir = match SandboxDir::find(layout, old)? {
+            Found::Free(sandbox_dir) if is_kept(&sandbox_dir) => sandbox_dir,
             Found::Absent | Found::Free(_) => return Err(fault::not_found(old)),
             Found::Held => {
                 let fault = Fault::failed(
@@ -46,9 +46,10 @@ impl Registry {
         };
         let place = layout.sandbox(new.as_str());
         // Whoever looks at either name meanwhile finds the lock held, or nothing.
-        match rustix::fs::renameat_with(CWD, &cell.path, CWD, &place, RenameFlags::NOREPLACE) {
+        match rustix::fs::renameat_with(CWD, &sandbox_dir.path, CWD, &place, RenameFlags::NOREPLACE)
+        {
             Ok(()) => {
-                unlock(&cell.lock);
+                unlock(&sandbox_dir.lock);
                 Ok(())
             }
             Err(Errno::EXIST | Errno::NOTEMPTY) => Err(Fault::failed(
@@ -58,7 +59,7 @@ impl Registry {
             .remedy(format!(
                 "choose another name, or `glovebox kill {new}` first"
             ))),
-            Err(errno) => Err(fault::io("rename", &cell.path, errno)),
+            Err(errno) => Err(fault::io("rename", &sandbox_dir.path, errno)),
         }
     }
 

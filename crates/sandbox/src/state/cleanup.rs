@@ -2,7 +2,7 @@
 //!
 //! A sandbox that ends is renamed into the trash, and with that it is gone for everybody; taking
 //! its mounts and its tree apart only costs time. A process that makes and ends many sandboxes leaves that to one
-//! thread. The last owner of the janitor waits until all is removed; what a process that dies before
+//! thread. The last owner of the worker waits until all is removed; what a process that dies before
 //! leaves is removed by the next sweep.
 
 use crate::state::layout::Layout;
@@ -21,14 +21,14 @@ const STACK_BYTES: usize = 256 << 10;
 
 /// One per registry, shared with its sandboxes. Dropping it waits until everything is removed.
 #[derive(Debug)]
-pub(crate) struct Janitor {
+pub(crate) struct CleanupWorker {
     layout: Layout,
     state: Mutex<State>,
 }
 
 /// Something that is of no use to anybody any more.
 #[derive(Debug)]
-enum Remains {
+enum CleanupTask {
     /// Keeps the mounts of a sandbox that has ended: whoever closes it takes them apart.
     Mounts(OwnedFd),
     /// A tree in the trash.
@@ -47,12 +47,12 @@ enum Worker {
     /// There was no need of it yet.
     None,
     /// The thread that takes from this queue.
-    Working(SyncSender<Remains>, JoinHandle<()>),
+    Working(SyncSender<CleanupTask>, JoinHandle<()>),
     /// There can be none.
     Impossible,
 }
 
-impl Janitor {
+impl CleanupWorker {
     pub(crate) fn new(layout: Layout) -> Self {
         let state = State {
             has_had_a_tree: false,
@@ -72,20 +72,20 @@ impl Janitor {
         let mut state = self.lock();
         let is_first = !std::mem::replace(&mut state.has_had_a_tree, true);
         let left = if is_first {
-            Some(Remains::Tree(place))
+            Some(CleanupTask::Tree(place))
         } else {
-            self.hand_over(&mut state, Remains::Tree(place))
+            self.hand_over(&mut state, CleanupTask::Tree(place))
         };
         drop(state);
         match left {
-            Some(Remains::Tree(place)) => trash::remove_at_once(&self.layout, &place),
+            Some(CleanupTask::Tree(place)) => trash::remove_at_once(&self.layout, &place),
             _ => Ok(()),
         }
     }
 
     /// Has the mounts of a sandbox that has ended taken apart, now or soon.
-    pub(crate) fn let_go(&self, mounts: OwnedFd) {
-        let left = self.hand_over(&mut self.lock(), Remains::Mounts(mounts));
+    pub(crate) fn close_in_background(&self, mounts: OwnedFd) {
+        let left = self.hand_over(&mut self.lock(), CleanupTask::Mounts(mounts));
         // What nobody takes is closed here.
         drop(left);
     }
@@ -95,7 +95,7 @@ impl Janitor {
         let mut state = self.lock();
         if let Worker::Working(queue, thread) = std::mem::replace(&mut state.worker, Worker::None) {
             drop(queue);
-            // A janitor that panicked has nothing more to do either.
+            // A worker that panicked has nothing more to do either.
             let _ = thread.join();
         }
     }
@@ -105,30 +105,30 @@ impl Janitor {
     }
 
     /// Gives back what the worker does not take.
-    fn hand_over(&self, state: &mut State, remains: Remains) -> Option<Remains> {
+    fn hand_over(&self, state: &mut State, task: CleanupTask) -> Option<CleanupTask> {
         if matches!(state.worker, Worker::None) {
             state.worker = start(self.layout.clone());
         }
         let Worker::Working(queue, _) = &state.worker else {
-            return Some(remains);
+            return Some(task);
         };
-        match queue.try_send(remains) {
+        match queue.try_send(task) {
             Ok(()) => None,
-            Err(TrySendError::Full(remains) | TrySendError::Disconnected(remains)) => Some(remains),
+            Err(TrySendError::Full(task) | TrySendError::Disconnected(task)) => Some(task),
         }
     }
 }
 
 fn start(layout: Layout) -> Worker {
-    let (queue, remains) = sync_channel(QUEUE);
+    let (queue, tasks) = sync_channel(QUEUE);
     let thread = std::thread::Builder::new()
-        .name("janitor".to_owned())
+        .name("cleanup".to_owned())
         .stack_size(STACK_BYTES)
         .spawn(move || {
-            for piece in remains {
-                match piece {
-                    Remains::Mounts(mounts) => drop(mounts),
-                    Remains::Tree(place) => {
+            for task in tasks {
+                match task {
+                    CleanupTask::Mounts(mounts) => drop(mounts),
+                    CleanupTask::Tree(place) => {
                         // What cannot be removed now is found by the next sweep and by `doctor`.
                         let _ = trash::remove(&layout, &place);
                     }
@@ -138,7 +138,7 @@ fn start(layout: Layout) -> Worker {
     thread.map_or(Worker::Impossible, |thread| Worker::Working(queue, thread))
 }
 
-impl Drop for Janitor {
+impl Drop for CleanupWorker {
     fn drop(&mut self) {
         self.settle();
     }
@@ -151,37 +151,37 @@ mod tests {
     use std::io::Read as _;
 
     #[test]
-    fn what_keeps_mounts_is_closed_before_the_janitor_is_gone() {
+    fn what_keeps_mounts_is_closed_before_the_worker_is_gone() {
         let temp = tempfile::tempdir().unwrap();
         let layout = Layout::open(&temp.path().join("state")).unwrap();
-        let janitor = Janitor::new(layout);
+        let cleanup = CleanupWorker::new(layout);
         let mut kept: Vec<_> = (0..2 * QUEUE)
             .map(|_| {
                 let (seen, mounts) = std::io::pipe().unwrap();
-                janitor.let_go(OwnedFd::from(mounts));
+                cleanup.close_in_background(OwnedFd::from(mounts));
                 seen
             })
             .collect();
-        drop(janitor);
+        drop(cleanup);
         for seen in &mut kept {
             assert_eq!(seen.read(&mut [0]).unwrap(), 0);
         }
     }
 
     #[test]
-    fn everything_is_removed_before_the_janitor_is_gone() {
+    fn everything_is_removed_before_the_worker_is_gone() {
         let temp = tempfile::tempdir().unwrap();
         let layout = Layout::open(&temp.path().join("state")).unwrap();
-        let janitor = Janitor::new(layout.clone());
+        let cleanup = CleanupWorker::new(layout.clone());
         for turn in 0..200 {
             let tree = temp.path().join("tree");
             fs::create_dir_all(tree.join("a/b/c")).unwrap();
             fs::write(tree.join("a/file"), "x").unwrap();
             let place = trash::discard(&layout, &tree).unwrap().unwrap();
-            janitor.remove(place.clone()).unwrap();
+            cleanup.remove(place.clone()).unwrap();
             assert!(turn > 0 || !place.exists(), "the first is removed at once");
         }
-        drop(janitor);
+        drop(cleanup);
         assert_eq!(fs::read_dir(layout.trash()).unwrap().count(), 0);
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::fault;
 use crate::spec::name::random_hex;
-use crate::state::cleanup::Janitor;
+use crate::state::cleanup::CleanupWorker;
 use crate::state::layout::{LAYERS, STACK};
 use crate::state::layout::{Layout, open_dir};
 use crate::state::status::Status;
@@ -52,7 +52,7 @@ impl<T> Versioned<T> {
 
 /// A sandbox's directory whose lock this process holds.
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub(crate) struct SandboxDir {
     pub(crate) name: Name,
     pub(crate) path: PathBuf,
     pub(crate) lock: OwnedFd,
@@ -66,10 +66,10 @@ pub(crate) enum Found {
     /// Its owner lives.
     Held,
     /// Its owner is dead; the lock is ours now.
-    Free(Cell),
+    Free(SandboxDir),
 }
 
-impl Cell {
+impl SandboxDir {
     /// Makes the directory of a new sandbox. `None` when the name is taken. Without a status it is
     /// one that is starting, and not supervised.
     pub(crate) fn make(
@@ -118,7 +118,7 @@ impl Cell {
         });
         let lock = lock.map_err(|errno| fault::io("lock", staged, errno))?;
         let path = layout.sandbox(name.as_str());
-        let cell = Self {
+        let sandbox_dir = Self {
             name: name.clone(),
             path: staged.to_owned(),
             lock,
@@ -129,7 +129,10 @@ impl Cell {
         }
         furnish(staged)?;
         match rustix::fs::renameat_with(CWD, staged, CWD, &path, RenameFlags::NOREPLACE) {
-            Ok(()) => Ok(Some(Self { path, ..cell })),
+            Ok(()) => Ok(Some(Self {
+                path,
+                ..sandbox_dir
+            })),
             Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(None),
             Err(errno) => Err(fault::io("make", &path, errno)),
         }
@@ -172,15 +175,15 @@ impl Cell {
         }
     }
 
-    /// Takes over a cell whose lock was handed to this process.
+    /// Takes over a directory whose lock was handed to this process.
     pub(crate) fn adopt(layout: &Layout, name: &Name, lock: OwnedFd) -> Result<Self, Fault> {
-        let cell = Self {
+        let sandbox_dir = Self {
             name: name.clone(),
             path: layout.sandbox(name.as_str()),
             lock,
         };
-        if cell.is_in_place() {
-            return Ok(cell);
+        if sandbox_dir.is_in_place() {
+            return Ok(sandbox_dir);
         }
         Err(fault::internal(format!(
             "the lock handed over is not that of `{name}`"
@@ -205,9 +208,9 @@ impl Cell {
         self.discard_with(layout, |place| trash::remove(layout, &place))
     }
 
-    /// Lets go of the name and has the directory removed by the janitor.
-    pub(crate) fn leave_to(self, layout: &Layout, janitor: &Janitor) -> Result<(), Fault> {
-        self.discard_with(layout, |place| janitor.remove(place))
+    /// Lets go of the name and has the directory removed in the background.
+    pub(crate) fn leave_to(self, layout: &Layout, cleanup: &CleanupWorker) -> Result<(), Fault> {
+        self.discard_with(layout, |place| cleanup.remove(place))
     }
 
     fn discard_with(
@@ -232,10 +235,10 @@ impl Cell {
 
 /// Whether a dead owner's sandbox is worth keeping: it is supervised, has layers, and does not end with
 /// another one.
-pub(crate) fn is_kept(cell: &Cell) -> bool {
-    read_status(&cell.path).is_ok_and(|status| status.is_supervised)
-        && cell.has_layers()
-        && !read_spec(&cell.path).is_ok_and(|spec| spec.is_bound())
+pub(crate) fn is_kept(sandbox_dir: &SandboxDir) -> bool {
+    read_status(&sandbox_dir.path).is_ok_and(|status| status.is_supervised)
+        && sandbox_dir.has_layers()
+        && !read_spec(&sandbox_dir.path).is_ok_and(|spec| spec.is_bound())
 }
 
 /// Lets go of a lock for good. Closing the file would not be enough while a child that another
@@ -344,9 +347,9 @@ mod tests {
     use crate::Backend;
     use crate::State;
 
-    fn make(layout: &Layout, name: &Name) -> Option<Cell> {
+    fn make(layout: &Layout, name: &Name) -> Option<SandboxDir> {
         let spec = SandboxSpec::new(Backend::Host);
-        Cell::make(layout, name, &spec, Some(&Status::starting(false))).unwrap()
+        SandboxDir::make(layout, name, &spec, Some(&Status::starting(false))).unwrap()
     }
 
     #[test]
@@ -354,18 +357,30 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let layout = Layout::open(&temp.path().join("state")).unwrap();
         let name = Name::parse("one").unwrap();
-        assert!(matches!(Cell::find(&layout, &name).unwrap(), Found::Absent));
-        let cell = make(&layout, &name).unwrap();
+        assert!(matches!(
+            SandboxDir::find(&layout, &name).unwrap(),
+            Found::Absent
+        ));
+        let sandbox_dir = make(&layout, &name).unwrap();
         assert!(make(&layout, &name).is_none());
         assert_eq!(fs::read_dir(layout.staging()).unwrap().count(), 0);
-        assert!(matches!(Cell::find(&layout, &name).unwrap(), Found::Held));
-        unlock(&cell.lock);
-        let Found::Free(cell) = Cell::find(&layout, &name).unwrap() else {
+        assert!(matches!(
+            SandboxDir::find(&layout, &name).unwrap(),
+            Found::Held
+        ));
+        unlock(&sandbox_dir.lock);
+        let Found::Free(sandbox_dir) = SandboxDir::find(&layout, &name).unwrap() else {
             panic!("still held")
         };
-        assert!(matches!(Cell::find(&layout, &name).unwrap(), Found::Held));
-        cell.discard(&layout).unwrap();
-        assert!(matches!(Cell::find(&layout, &name).unwrap(), Found::Absent));
+        assert!(matches!(
+            SandboxDir::find(&layout, &name).unwrap(),
+            Found::Held
+        ));
+        sandbox_dir.discard(&layout).unwrap();
+        assert!(matches!(
+            SandboxDir::find(&layout, &name).unwrap(),
+            Found::Absent
+        ));
         assert!(make(&layout, &name).is_some());
     }
 
@@ -386,8 +401,8 @@ mod tests {
                 }
             });
             while !remover.is_finished() {
-                if let Found::Free(cell) = Cell::find(&layout, &name).unwrap() {
-                    unlock(&cell.lock);
+                if let Found::Free(sandbox_dir) = SandboxDir::find(&layout, &name).unwrap() {
+                    unlock(&sandbox_dir.lock);
                 }
             }
         });
@@ -397,17 +412,17 @@ mod tests {
     fn files_survive_the_round_trip_and_corruption_is_named() {
         let temp = tempfile::tempdir().unwrap();
         let layout = Layout::open(&temp.path().join("state")).unwrap();
-        let cell = make(&layout, &Name::parse("one").unwrap()).unwrap();
+        let sandbox_dir = make(&layout, &Name::parse("one").unwrap()).unwrap();
         let mut spec = SandboxSpec::new(Backend::Command {
             carrier: vec!["ssh".into(), "box".into()],
         });
         spec.lease_ms = Some(5);
-        cell.write_spec(&spec).unwrap();
-        assert_eq!(read_spec(&cell.path).unwrap(), spec);
-        let status = read_status(&cell.path).unwrap();
+        sandbox_dir.write_spec(&spec).unwrap();
+        assert_eq!(read_spec(&sandbox_dir.path).unwrap(), spec);
+        let status = read_status(&sandbox_dir.path).unwrap();
         assert_eq!(status.state, State::Starting);
 
-        let path = cell.path.join("status.json");
+        let path = sandbox_dir.path.join("status.json");
         for (text, said) in [
             ("", "EOF"),
             ("{}", "no version"),
@@ -416,7 +431,7 @@ mod tests {
             ("[1]", "no version"),
         ] {
             fs::write(&path, text).unwrap();
-            let fault = read_status(&cell.path).unwrap_err();
+            let fault = read_status(&sandbox_dir.path).unwrap_err();
             assert!(fault.message.contains(said), "{text}: {fault}");
         }
         let mut unknown = serde_json::to_value(&status).unwrap();
@@ -424,7 +439,7 @@ mod tests {
         unknown["extra"] = 1.into();
         fs::write(&path, unknown.to_string()).unwrap();
         assert!(
-            read_status(&cell.path)
+            read_status(&sandbox_dir.path)
                 .unwrap_err()
                 .message
                 .contains("extra")

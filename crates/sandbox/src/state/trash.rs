@@ -71,7 +71,7 @@ fn remove_by(layout: &Layout, place: &Path, batch: usize) -> Result<(), Fault> {
     while let Some(name) = walk.deep.pop() {
         walk.tree(name).map_err(broken)?;
     }
-    let_go(walk.removed);
+    close_all(walk.removed);
     // What limited the space of these files limits nothing now.
     project_quota::reclaim(trash.as_fd());
     Ok(())
@@ -80,7 +80,7 @@ fn remove_by(layout: &Layout, place: &Path, batch: usize) -> Result<(), Fault> {
 /// Closes directories that were removed. That is when their blocks are freed, and a file system that
 /// tells the disk about each of them on the spot (ext4 without a journal, mounted with `discard`)
 /// waits for its answer: much longer than all the rest of a small tree's removal takes.
-fn let_go(removed: Vec<OwnedFd>) {
+fn close_all(removed: Vec<OwnedFd>) {
     let mut rest = removed.into_iter();
     loop {
         let began = Instant::now();
@@ -232,7 +232,7 @@ impl<'a> Walk<'a> {
     fn is_removed(&mut self, dir: Option<OwnedFd>) {
         self.removed.extend(dir);
         if self.removed.len() >= self.batch {
-            let_go(std::mem::take(&mut self.removed));
+            close_all(std::mem::take(&mut self.removed));
         }
     }
 }

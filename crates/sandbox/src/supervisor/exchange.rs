@@ -9,10 +9,10 @@ use super::{Life, raise};
 use crate::backend::ExchangeCx;
 use crate::checkpoint::change::{self, Pending};
 use crate::checkpoint::{self, Checkpoint, stack, store, upper};
-use crate::control::{Letter, Order};
-use crate::process::freeze::{self, Stopped};
+use crate::control::{ControlCommand, Order};
+use crate::process::freeze::{self, FrozenProcesses};
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::Cell;
+use crate::state::sandbox_dir::SandboxDir;
 use crate::{GuestImage, fault};
 use glovebox_jail::exchange::Exchange;
 use glovebox_jail::plan::Frozen;
@@ -36,7 +36,10 @@ enum Begun {
         exchange: Option<Exchange>,
     },
     /// It is written down, and the guest is to be ended for it.
-    Written { id: String, held: Option<Stopped> },
+    Written {
+        id: String,
+        held: Option<FrozenProcesses>,
+    },
 }
 
 /// What came of trying to exchange the overlays.
@@ -55,13 +58,13 @@ impl Life {
     pub(super) fn change(
         &mut self,
         layout: &Layout,
-        cell: &Cell,
-        letter: Letter,
+        sandbox_dir: &SandboxDir,
+        command: ControlCommand,
     ) -> Result<(), Fault> {
-        let begun = match self.begin(layout, cell, &letter) {
+        let begun = match self.begin(layout, sandbox_dir, &command) {
             Ok(begun) => begun,
             Err(fault) => {
-                letter.answer(Err(fault));
+                command.answer(Err(fault));
                 return Ok(());
             }
         };
@@ -71,21 +74,21 @@ impl Life {
                 thrown,
                 exchange,
             } => (id, thrown, exchange),
-            Begun::Written { id, held } => match self.start_anew(layout, cell, &id, held) {
+            Begun::Written { id, held } => match self.start_anew(layout, sandbox_dir, &id, held) {
                 Ok(thrown) => (id, thrown, None),
                 Err(fault) => {
-                    letter.answer(Err(fault.clone()));
+                    command.answer(Err(fault.clone()));
                     return Err(fault);
                 }
             },
         };
-        let is_new = matches!(letter.order, Order::Checkpoint { .. });
-        letter.answer(Ok(id));
+        let is_new = matches!(command.order, Order::Checkpoint { .. });
+        command.answer(Ok(id));
         if is_new {
-            self.desk.flatten();
+            self.control.flatten();
         }
         if !thrown.is_empty() || !is_new {
-            self.desk.clear(thrown);
+            self.control.clear(thrown);
         }
         drop(exchange);
         Ok(())
@@ -95,35 +98,40 @@ impl Life {
     fn start_anew(
         &mut self,
         layout: &Layout,
-        cell: &Cell,
+        sandbox_dir: &SandboxDir,
         id: &str,
-        held: Option<Stopped>,
+        held: Option<FrozenProcesses>,
     ) -> Result<Vec<PathBuf>, Fault> {
         let reason = format!("the sandbox's files were changed to `{id}`, and its guest with them");
         self.owner.kill()?;
         drop(held);
-        let raised = raise(layout, cell, &self.spec, self.slot)?;
+        let raised = raise(layout, sandbox_dir, &self.spec, self.slot)?;
         self.owner = raised.owner;
         let (init, group) = (self.owner.process(), self.owner.group_freezer());
-        self.desk.freezer.set_init(init, group);
+        self.control.freezer.set_init(init, group);
         self.status.process = self.owner.process();
-        cell.write_status(&self.status)?;
+        sandbox_dir.write_status(&self.status)?;
         let lost = Fault::lost(Code::LinkLost, reason);
         self.router.replace(raised.greeted, &lost)?;
         Ok(raised.thrown)
     }
 
-    fn begin(&mut self, layout: &Layout, cell: &Cell, letter: &Letter) -> Result<Begun, Fault> {
+    fn begin(
+        &mut self,
+        layout: &Layout,
+        sandbox_dir: &SandboxDir,
+        command: &ControlCommand,
+    ) -> Result<Begun, Fault> {
         let mut is_broken = false;
         if self.is_idle()? {
-            match self.exchange(layout, cell, &letter.order)? {
+            match self.exchange(layout, sandbox_dir, &command.order)? {
                 Tried::Begun(begun) => return Ok(begun),
                 Tried::Failed => is_broken = true,
                 Tried::Impossible => {}
             }
         }
-        let held = letter.changing.freeze()?;
-        if matches!(letter.order, Order::Checkpoint { .. }) && !is_broken && !self.is_idle()? {
+        let held = command.changing.freeze()?;
+        if matches!(command.order, Order::Checkpoint { .. }) && !is_broken && !self.is_idle()? {
             return Err(Fault::failed(
                 Code::Busy,
                 "something runs in the sandbox, and would lose its files",
@@ -132,15 +140,15 @@ impl Life {
                 format!(
                     "wait for it or end it (`glovebox logs {}` lists what runs), or copy what was written \
                      instead with ",
-                    cell.name
+                    sandbox_dir.name
                 )
                 .into(),
                 Setting::Live.into(),
             ])
             .retryable());
         }
-        let (pending, checkpoint) = plan(cell, &letter.order, false)?;
-        change::begin(&cell.path, &pending)?;
+        let (pending, checkpoint) = plan(sandbox_dir, &command.order, false)?;
+        change::begin(&sandbox_dir.path, &pending)?;
         Ok(Begun::Written {
             id: checkpoint.id,
             held: Some(held),
@@ -157,11 +165,16 @@ impl Life {
     ///
     /// # Errors
     /// What keeps the change itself from being made.
-    fn exchange(&mut self, layout: &Layout, cell: &Cell, order: &Order) -> Result<Tried, Fault> {
-        let dir = &cell.path;
+    fn exchange(
+        &mut self,
+        layout: &Layout,
+        sandbox_dir: &SandboxDir,
+        order: &Order,
+    ) -> Result<Tried, Fault> {
+        let dir = &sandbox_dir.path;
         let old = stack::read(dir)?;
         let stale = old.mounted.len().saturating_sub(old.layers.len());
-        let (pending, checkpoint) = plan(cell, order, stale > MAX_STALE)?;
+        let (pending, checkpoint) = plan(sandbox_dir, order, stale > MAX_STALE)?;
         let mut parts = vec![store::ROOT, store::WORKSPACE];
         let mut below = checkpoint::frozen(layout, &pending.stack.layers);
         if let Order::Checkpoint { .. } = order {
@@ -230,16 +243,20 @@ impl Life {
     }
 }
 
-fn plan(cell: &Cell, order: &Order, is_whole: bool) -> Result<(Pending, Checkpoint), Fault> {
+fn plan(
+    sandbox_dir: &SandboxDir,
+    order: &Order,
+    is_whole: bool,
+) -> Result<(Pending, Checkpoint), Fault> {
     match order {
         Order::Checkpoint { comment, .. } => {
-            change::plan_checkpoint(&cell.path, comment.as_deref(), is_whole)
+            change::plan_checkpoint(&sandbox_dir.path, comment.as_deref(), is_whole)
         }
-        Order::Restore { id } => change::plan_restore(&cell.path, id),
+        Order::Restore { id } => change::plan_restore(&sandbox_dir.path, id),
         Order::Freeze
         | Order::Verify
         | Order::Layers
         | Order::Delete { .. }
-        | Order::Stop { .. } => Err(fault::internal("an order that needs no letter")),
+        | Order::Stop { .. } => Err(fault::internal("an order that needs no command")),
     }
 }

@@ -12,13 +12,13 @@ use crate::checkpoint::workspace;
 use crate::checkpoint::{self, change, stack};
 use crate::control::handover;
 use crate::control::socket;
-use crate::control::{self, Desk, Order};
+use crate::control::{self, ControlServer, Order};
 use crate::handle::Core;
 use crate::link::{Greeted, set_nonblocking};
 use crate::process::freeze::Freezer;
 use crate::state::layout::{Layout, open_dir};
 use crate::state::sandbox_dir::is_kept;
-use crate::state::sandbox_dir::{Cell, read_spec, write_json};
+use crate::state::sandbox_dir::{SandboxDir, read_spec, write_json};
 use crate::state::status::{State, Status};
 use crate::supervisor::router::{End, Router};
 use crate::{GuestImage, Name, SandboxSpec, WorkspaceLayers, fault};
@@ -55,15 +55,15 @@ pub fn supervise(
     let _ = rustix::process::setsid();
     let layout = Layout::open(state_dir)?;
     let [lock, slot] = handover::take_over(&starter, Instant::now() + HANDOVER_WAIT)?;
-    let cell = Cell::adopt(&layout, name, lock)?;
+    let sandbox_dir = SandboxDir::adopt(&layout, name, lock)?;
     // A sandbox that lives again was kept for its files; they outlast a start that fails.
-    let is_resumed = cell.has_layers();
-    let up = come_up(&layout, &cell, &starter);
+    let is_resumed = sandbox_dir.has_layers();
+    let up = come_up(&layout, &sandbox_dir, &starter);
     let mut life = match up {
         Ok(life) => life,
         Err(fault) => {
             if !handover::answer(&starter, Err(fault.clone())) {
-                undo(&layout, cell, is_resumed)?;
+                undo(&layout, sandbox_dir, is_resumed)?;
             }
             return Err(fault);
         }
@@ -71,13 +71,13 @@ pub fn supervise(
     // From here on others may use the sandbox, so it stays even if its starter is gone by now.
     handover::answer(&starter, Ok(()));
     drop(starter);
-    let in_memory = || life.desk.layers();
-    if let Ok(layers) = workspace::layers(&layout, &cell.path, in_memory) {
+    let in_memory = || life.control.layers();
+    if let Ok(layers) = workspace::layers(&layout, &sandbox_dir.path, in_memory) {
         after_ready(layers);
     }
-    let end = life.live(&layout, &cell);
+    let end = life.live(&layout, &sandbox_dir);
     life.router.say_farewell(life.owner.as_ref(), &end);
-    let result = clean_up(&layout, cell, life.owner.as_ref(), life.status, end);
+    let result = clean_up(&layout, sandbox_dir, life.owner.as_ref(), life.status, end);
     // What cannot be decided or removed now is found by the next sweep.
     let _ = checkpoint::store::collect_garbage(&layout);
     drop(slot);
@@ -124,23 +124,23 @@ struct Life {
     spec: SandboxSpec,
     status: Status,
     slot: u32,
-    desk: Arc<Desk>,
+    control: Arc<ControlServer>,
 }
 
 impl Life {
     /// Serves until the sandbox ends, through every change of its files.
-    fn live(&mut self, layout: &Layout, cell: &Cell) -> End {
+    fn live(&mut self, layout: &Layout, sandbox_dir: &SandboxDir) -> End {
         let timing = Timing::of(&self.spec);
         loop {
-            match self.router.run(self.owner.as_ref(), timing, &self.desk) {
-                End::Letters => {
-                    while let Some(letter) = self.desk.take() {
-                        if let Order::Stop { reason } = &letter.order {
+            match self.router.run(self.owner.as_ref(), timing, &self.control) {
+                End::CommandPending => {
+                    while let Some(command) = self.control.take() {
+                        if let Order::Stop { reason } = &command.order {
                             let end = End::Stopped(reason.clone());
-                            letter.answer(Ok(String::new()));
+                            command.answer(Ok(String::new()));
                             return end;
                         }
-                        if let Err(fault) = self.change(layout, cell, letter) {
+                        if let Err(fault) = self.change(layout, sandbox_dir, command) {
                             return End::Lost(fault);
                         }
                     }
@@ -160,18 +160,23 @@ struct Raised {
 }
 
 /// Starts a guest on what the sandbox stands on.
-fn raise(layout: &Layout, cell: &Cell, spec: &SandboxSpec, slot: u32) -> Result<Raised, Fault> {
+fn raise(
+    layout: &Layout,
+    sandbox_dir: &SandboxDir,
+    spec: &SandboxSpec,
+    slot: u32,
+) -> Result<Raised, Fault> {
     let begin = Instant::now();
     // Closed again as soon as the guest runs from it.
     let image = GuestImage::shared(&layout.base())?;
     let begun = backend::begin(spec, &image, layout.state())?;
-    let thrown = change::finish(layout, &cell.path)?;
-    let stack = stack::read(&cell.path)?;
-    stack::note_mounted(&cell.path, &stack, &[])?;
+    let thrown = change::finish(layout, &sandbox_dir.path)?;
+    let stack = stack::read(&sandbox_dir.path)?;
+    stack::note_mounted(&sandbox_dir.path, &stack, &[])?;
     let cx = CreateCx {
         spec,
-        name: &cell.name,
-        dir: &cell.path,
+        name: &sandbox_dir.name,
+        dir: &sandbox_dir.path,
         state_dir: layout.state(),
         slot,
         frozen: checkpoint::frozen(layout, &stack.layers),
@@ -186,7 +191,7 @@ fn raise(layout: &Layout, cell: &Cell, spec: &SandboxSpec, slot: u32) -> Result<
     let Some(owner) = owner else {
         return Err(fault::internal("the sandbox has no owner"));
     };
-    write_json(&cell.path.join("report.json"), &report?)?;
+    write_json(&sandbox_dir.path.join("report.json"), &report?)?;
     Ok(Raised {
         greeted: link.into_greeted(),
         owner,
@@ -194,11 +199,11 @@ fn raise(layout: &Layout, cell: &Cell, spec: &SandboxSpec, slot: u32) -> Result<
     })
 }
 
-fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Life, Fault> {
-    let spec = read_spec(&cell.path)?;
-    let mut status: Status = crate::state::sandbox_dir::read_status(&cell.path)?;
+fn come_up(layout: &Layout, sandbox_dir: &SandboxDir, starter: &OwnedFd) -> Result<Life, Fault> {
+    let spec = read_spec(&sandbox_dir.path)?;
+    let mut status: Status = crate::state::sandbox_dir::read_status(&sandbox_dir.path)?;
     status.pid = std::process::id();
-    cell.write_status(&status)?;
+    sandbox_dir.write_status(&status)?;
     let slot = status
         .slot
         .ok_or_else(|| fault::internal("the sandbox has no slot"))?;
@@ -206,16 +211,16 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Life, Faul
         greeted,
         owner,
         thrown,
-    } = raise(layout, cell, &spec, slot)?;
-    let listener = open_socket(&cell.path)?;
+    } = raise(layout, sandbox_dir, &spec, slot)?;
+    let listener = open_socket(&sandbox_dir.path)?;
     let freezer = Freezer::new(owner.process(), owner.group_freezer());
-    let desk = Arc::new(Desk::new(
+    let control = Arc::new(ControlServer::new(
         layout.clone(),
-        cell.path.clone(),
+        sandbox_dir.path.clone(),
         freezer,
         owner.memory_layers(),
     )?);
-    watch_parent::tie(layout, &spec, &desk)?;
+    watch_parent::watch_parent(layout, &spec, &control)?;
     let router = Router::new(greeted, listener)?;
     if !handover::is_awaited(starter) {
         return Err(Fault::failed(
@@ -225,9 +230,9 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Life, Faul
     }
     status.process = owner.process();
     status.state = State::Ready;
-    cell.write_status(&status)?;
+    sandbox_dir.write_status(&status)?;
     if !thrown.is_empty() {
-        desk.clear(thrown);
+        control.clear(thrown);
     }
     Ok(Life {
         router,
@@ -235,19 +240,19 @@ fn come_up(layout: &Layout, cell: &Cell, starter: &OwnedFd) -> Result<Life, Faul
         spec,
         status,
         slot,
-        desk,
+        control,
     })
 }
 
 /// Undoes a start that failed, in the place of a starter that is gone.
-fn undo(layout: &Layout, cell: Cell, is_resumed: bool) -> Result<(), Fault> {
+fn undo(layout: &Layout, sandbox_dir: SandboxDir, is_resumed: bool) -> Result<(), Fault> {
     if !is_resumed {
-        return cell.discard(layout);
+        return sandbox_dir.discard(layout);
     }
-    let mut status = crate::state::sandbox_dir::read_status(&cell.path)?;
+    let mut status = crate::state::sandbox_dir::read_status(&sandbox_dir.path)?;
     status.state = State::Lost;
     status.process = None;
-    cell.write_status(&status)
+    sandbox_dir.write_status(&status)
 }
 
 fn open_socket(dir_path: &Path) -> Result<OwnedFd, Fault> {
@@ -270,23 +275,23 @@ fn open_socket(dir_path: &Path) -> Result<OwnedFd, Fault> {
 
 fn clean_up(
     layout: &Layout,
-    cell: Cell,
+    sandbox_dir: SandboxDir,
     owner: &dyn Owner,
     mut status: Status,
     end: End,
 ) -> Result<(), Fault> {
     // Not being there is what is wanted.
-    let _ = std::fs::remove_file(cell.path.join("socket"));
-    let _ = std::fs::remove_file(cell.path.join(control::CONTROL));
+    let _ = std::fs::remove_file(sandbox_dir.path.join("socket"));
+    let _ = std::fs::remove_file(sandbox_dir.path.join(control::CONTROL));
     if let Err(fault) = owner.kill() {
         // Its files and its ids stay its own until the kernel says that nothing of it is left.
         status.state = State::Lost;
         status.reason = Some(fault.message.clone());
-        cell.write_status(&status)?;
+        sandbox_dir.write_status(&status)?;
         return Err(fault);
     }
     let reason = match end {
-        End::Shutdown | End::Letters => None,
+        End::Shutdown | End::CommandPending => None,
         End::Stopped(reason) => Some(reason),
         End::Wall(ms) => Some(Breach::wall_clock(ms).reason),
         End::Lease(lease) => Some(format!(
@@ -300,13 +305,13 @@ fn clean_up(
         ),
     };
     match reason {
-        Some(reason) if is_kept(&cell) => {
+        Some(reason) if is_kept(&sandbox_dir) => {
             status.state = State::Stopped;
             status.process = None;
             status.reason = Some(reason);
-            cell.write_status(&status)?;
+            sandbox_dir.write_status(&status)?;
         }
-        _ => cell.discard(layout)?,
+        _ => sandbox_dir.discard(layout)?,
     }
     Ok(())
 }

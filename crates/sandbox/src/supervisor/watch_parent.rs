@@ -3,7 +3,7 @@
 //! Its supervisor holds a handle on the process of the other's. However that one ends (killed, stopped,
 //! by its lease, with a crash), the kernel tells, and nothing has to be remembered anywhere.
 
-use crate::control::{self, Desk, Order};
+use crate::control::{self, ControlServer, Order};
 use crate::lifecycle::termination;
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::read_status;
@@ -18,16 +18,20 @@ use std::time::Duration;
 /// How long an order that cannot be given now waits.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Has the sandbox of this desk end with its parent, if it is to.
+/// Has the sandbox of this control server end with its parent, if it is to.
 ///
 /// # Errors
 /// `sandbox-not-running` when the parent has ended already.
-pub(crate) fn tie(layout: &Layout, spec: &SandboxSpec, desk: &Arc<Desk>) -> Result<(), Fault> {
+pub(crate) fn watch_parent(
+    layout: &Layout,
+    spec: &SandboxSpec,
+    control: &Arc<ControlServer>,
+) -> Result<(), Fault> {
     let Some(parent) = spec.parent.as_ref().filter(|_| spec.is_bound()) else {
         return Ok(());
     };
     let owner = find(layout, parent)?;
-    let desk = Arc::clone(desk);
+    let control = Arc::clone(control);
     let reason = format!(
         "the sandbox `{}`, for which it was made, ended",
         parent.name
@@ -38,7 +42,7 @@ pub(crate) fn tie(layout: &Layout, spec: &SandboxSpec, desk: &Arc<Desk>) -> Resu
             reason: reason.clone(),
         };
         // Somebody may just be changing its files. Lost means that it has ended by itself.
-        while matches!(desk.post(order()), Err(fault) if fault.code != Code::LinkLost) {
+        while matches!(control.post(order()), Err(fault) if fault.code != Code::LinkLost) {
             std::thread::sleep(AGAIN);
         }
     })

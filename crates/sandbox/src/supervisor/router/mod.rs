@@ -14,7 +14,7 @@ mod route;
 
 use crate::backend::Owner;
 use crate::breach::Breach;
-use crate::control::Desk;
+use crate::control::ControlServer;
 use crate::handle::LimitCounts;
 use crate::link::{Flow, Greeted, Outgoing, until, wire_fault};
 use crate::supervisor::Timing;
@@ -56,8 +56,8 @@ pub(crate) enum End {
     Lease(Duration),
     /// The guest is gone or broke the protocol.
     Lost(Fault),
-    /// It has not ended: letters wait on the desk.
-    Letters,
+    /// It has not ended: commands wait at the control server.
+    CommandPending,
 }
 
 /// The loop's state.
@@ -104,11 +104,16 @@ impl Router {
         })
     }
 
-    /// Serves until the sandbox ends or a letter arrives.
-    pub(crate) fn run(&mut self, owner: &dyn Owner, timing: Timing, desk: &Arc<Desk>) -> End {
+    /// Serves until the sandbox ends or a command arrives.
+    pub(crate) fn run(
+        &mut self,
+        owner: &dyn Owner,
+        timing: Timing,
+        control: &Arc<ControlServer>,
+    ) -> End {
         self.limits_seen = LimitCounts::of(owner);
         let end = loop {
-            if let Err(end) = self.turn(owner, timing, desk) {
+            if let Err(end) = self.turn(owner, timing, control) {
                 break end;
             }
         };
@@ -141,7 +146,12 @@ impl Router {
     }
 
     /// One wait and everything that came of it.
-    fn turn(&mut self, owner: &dyn Owner, timing: Timing, desk: &Arc<Desk>) -> Result<(), End> {
+    fn turn(
+        &mut self,
+        owner: &dyn Owner,
+        timing: Timing,
+        control: &Arc<ControlServer>,
+    ) -> Result<(), End> {
         let deadline = self.next_deadline(timing)?;
         let Ok(left) = until(deadline) else {
             return Ok(());
@@ -167,8 +177,8 @@ impl Router {
                 PollFlags::empty()
             },
         ));
-        fds.push(PollFd::from_borrowed_fd(desk.wake(), PollFlags::IN));
-        fds.push(PollFd::from_borrowed_fd(desk.door(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(control.wake(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(control.door(), PollFlags::IN));
         for client in self.clients.values() {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, takes_more);
@@ -198,12 +208,12 @@ impl Router {
         }
         self.drop_broken()?;
         if !ready[4].is_empty() {
-            desk.admit();
+            control.admit();
         }
         if ready[3].is_empty() {
             Ok(())
         } else {
-            Err(End::Letters)
+            Err(End::CommandPending)
         }
     }
 
@@ -507,14 +517,16 @@ impl Router {
     /// Answers everybody who still waits, and gives them a moment to hear it.
     pub(crate) fn say_farewell(&mut self, owner: &dyn Owner, end: &End) {
         let fault = match end {
-            End::Shutdown | End::Letters => Fault::lost(Code::LinkLost, "the sandbox was killed"),
+            End::Shutdown | End::CommandPending => {
+                Fault::lost(Code::LinkLost, "the sandbox was killed")
+            }
             End::Stopped(_) => Fault::lost(Code::LinkLost, "the sandbox was stopped"),
             End::Wall(wall_ms) => Breach::wall_clock(*wall_ms).into_fault(),
             End::Lease(_) => Breach::lease().into_fault(),
-            End::Lost(fault) => match (owner.limit_breach(), owner.epitaph()) {
+            End::Lost(fault) => match (owner.limit_breach(), owner.exit_reason()) {
                 (Some(breach), _) => breach.into_fault(),
-                (None, Some(epitaph)) => Fault {
-                    message: format!("{}; {epitaph}", fault.message),
+                (None, Some(exit_reason)) => Fault {
+                    message: format!("{}; {exit_reason}", fault.message),
                     ..fault.clone()
                 },
                 (None, None) => fault.clone(),

@@ -10,33 +10,33 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How long an answer is looked out for, from asking.
-const EAGER: Duration = Duration::from_micros(120);
+/// How long a thread spins for an answer, from asking.
+const SPIN: Duration = Duration::from_micros(120);
 /// Having been away for so long means that others want the processor for themselves.
 const AWAY: Duration = Duration::from_millis(1);
-/// How long nobody looks out then.
-const CROWDED: Duration = Duration::from_secs(1);
+/// For how long no thread spins then.
+const CONTENTION_PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether there is a processor to look out on, as far as is known.
+/// Whether there is a processor to spin on, as far as is known.
 #[derive(Debug, Default)]
-pub(super) struct Eagerness {
-    crowded_until: Option<Instant>,
+pub(super) struct SpinPolicy {
+    contended_until: Option<Instant>,
 }
 
-impl Eagerness {
-    /// Until when the answer to a request that is sent now is looked out for, if at all.
+impl SpinPolicy {
+    /// Until when the sender of a request spins for its answer; `None` when it sleeps at once.
     pub(super) fn until(&self, request: &Request) -> Option<Instant> {
         if !is_brief(request) {
             return None;
         }
         let now = Instant::now();
-        let is_crowded = self.crowded_until.is_some_and(|until| now < until);
-        (!is_crowded).then(|| now + EAGER)
+        let is_contended = self.contended_until.is_some_and(|until| now < until);
+        (!is_contended).then(|| now + SPIN)
     }
 
-    /// Somebody who looked out was kept away.
-    pub(super) fn note_crowd(&mut self) {
-        self.crowded_until = Some(Instant::now() + CROWDED);
+    /// Notes that a spinning thread was kept off its processor.
+    pub(super) fn note_contention(&mut self) {
+        self.contended_until = Some(Instant::now() + CONTENTION_PAUSE);
     }
 }
 
@@ -58,19 +58,19 @@ fn is_brief(request: &Request) -> bool {
     )
 }
 
-/// How looking out ended.
+/// How the wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum SpinOutcome {
     /// There is something to read, or an error to be found by reading.
-    Something,
+    Readable,
     /// The time is up.
-    Nothing,
+    TimedOut,
     /// Others keep the processor.
-    Crowd,
+    Contended,
 }
 
-/// Looks for something to read until `until`.
-pub(super) fn look_out(reader: impl AsFd, until: Instant) -> Seen {
+/// Polls for something to read until `until`, without sleeping.
+pub(super) fn spin_until(reader: impl AsFd, until: Instant) -> SpinOutcome {
     let at_once = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -78,15 +78,15 @@ pub(super) fn look_out(reader: impl AsFd, until: Instant) -> Seen {
     loop {
         let now = Instant::now();
         if now >= until {
-            return Seen::Nothing;
+            return SpinOutcome::TimedOut;
         }
         let mut fds = [PollFd::new(&reader, PollFlags::IN)];
         if poll(&mut fds, Some(&at_once)) != Ok(0) {
-            return Seen::Something;
+            return SpinOutcome::Readable;
         }
         std::thread::yield_now();
         if now.elapsed() >= AWAY {
-            return Seen::Crowd;
+            return SpinOutcome::Contended;
         }
     }
 }
@@ -104,27 +104,30 @@ mod tests {
             path: ByteBuf::from("x"),
             follow: true,
         };
-        let mut eagerness = Eagerness::default();
-        let until = eagerness.until(&stat).unwrap();
-        assert!(until <= Instant::now() + EAGER);
-        assert_eq!(eagerness.until(&Request::Hold), None);
-        assert_eq!(eagerness.until(&Request::JobList), None);
-        eagerness.note_crowd();
-        assert_eq!(eagerness.until(&stat), None);
-        eagerness.crowded_until = Some(Instant::now());
-        assert!(eagerness.until(&stat).is_some());
+        let mut spin_policy = SpinPolicy::default();
+        let until = spin_policy.until(&stat).unwrap();
+        assert!(until <= Instant::now() + SPIN);
+        assert_eq!(spin_policy.until(&Request::Hold), None);
+        assert_eq!(spin_policy.until(&Request::JobList), None);
+        spin_policy.note_contention();
+        assert_eq!(spin_policy.until(&stat), None);
+        spin_policy.contended_until = Some(Instant::now());
+        assert!(spin_policy.until(&stat).is_some());
     }
 
     #[test]
     fn looking_out_ends_with_the_time_or_with_what_comes() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let ended = look_out(&ours, Instant::now() + EAGER);
-        assert!(matches!(ended, Seen::Nothing | Seen::Crowd), "{ended:?}");
+        let ended = spin_until(&ours, Instant::now() + SPIN);
+        assert!(
+            matches!(ended, SpinOutcome::TimedOut | SpinOutcome::Contended),
+            "{ended:?}"
+        );
         theirs.write_all(b"x").unwrap();
         let long = Instant::now() + Duration::from_hours(1);
-        assert_eq!(look_out(&ours, long), Seen::Something);
+        assert_eq!(spin_until(&ours, long), SpinOutcome::Readable);
         drop(theirs);
-        assert_eq!(look_out(&ours, long), Seen::Something);
-        assert_eq!(look_out(&ours, Instant::now()), Seen::Nothing);
+        assert_eq!(spin_until(&ours, long), SpinOutcome::Readable);
+        assert_eq!(spin_until(&ours, Instant::now()), SpinOutcome::TimedOut);
     }
 }
