@@ -24,7 +24,7 @@ impl Server {
     }
 
     /// Waits for dead children: wardens, and what should not have been a child.
-    pub(crate) fn bury(&mut self) {
+    pub(crate) fn reap_children(&mut self) {
         let mut has_strays = false;
         while let Some(gone) = self.wardens.reap() {
             match gone {

@@ -6,7 +6,7 @@ use crate::files;
 use crate::job::{Birth, Feeder, Follower, Input, Job, Output};
 use crate::log::Log;
 use crate::network_use::NetworkUse;
-use crate::requests::Open;
+use crate::requests::PendingRequest;
 use crate::serve::{Server, Token};
 use crate::terminal;
 use crate::timers::Timer;
@@ -200,7 +200,7 @@ impl Server {
                     until_over: false,
                 });
             }
-            self.requests.insert(request, Open::Job(id));
+            self.requests.insert(request, PendingRequest::Job(id));
         }
         for beside in self.by_warden.values() {
             if let Some(beside) = self.jobs.get_mut(beside) {

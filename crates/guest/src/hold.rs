@@ -11,7 +11,7 @@
 
 use crate::fault;
 use crate::job::Ending;
-use crate::requests::Open;
+use crate::requests::PendingRequest;
 use crate::serve::Server;
 use crate::timers::{Set, Timer};
 use glovebox_jail::process::{Census, Member};
@@ -130,7 +130,7 @@ impl Server {
 
     /// Somebody wants everything to be held.
     pub(crate) fn begin_hold(&mut self, id: RequestId) {
-        self.requests.insert(id, Open::Hold);
+        self.requests.insert(id, PendingRequest::Hold);
         self.hold.holders.push(id);
         match self.hold.stage {
             Stage::Free => {
@@ -259,7 +259,7 @@ impl Server {
 
     /// Whether a step is being done that changes files.
     fn has_changes_at_work(&self) -> bool {
-        self.requests.values().any(Open::is_changing_now)
+        self.requests.values().any(PendingRequest::is_changing_now)
     }
 
     fn let_go(&mut self) {

@@ -1,6 +1,6 @@
 //! The connection to the host: frames in, frames out, both bounded.
 
-use crate::outlet::{CONGESTED_BYTES, LinkEnd, Outlet};
+use crate::frame_writer::{CONGESTED_BYTES, FrameWriter, LinkEnd};
 use glovebox_proto::{
     Channel, Decoder, Fault, FrameKind, HEADER_BYTES, Header, Hello, Reply, RequestId, encode,
     encode_header, limits,
@@ -18,7 +18,7 @@ const FULL_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Link {
     input: OwnedFd,
-    outlet: Arc<Outlet>,
+    frame_writer: Arc<FrameWriter>,
     /// Taken out while frames are handled, for they borrow from it.
     pub(crate) decoder: Decoder,
 }
@@ -28,7 +28,7 @@ impl Link {
     pub(crate) fn new(input: OwnedFd, output: OwnedFd) -> Self {
         Self {
             input,
-            outlet: Arc::new(Outlet::new(output)),
+            frame_writer: Arc::new(FrameWriter::new(output)),
             decoder: Decoder::new(),
         }
     }
@@ -38,18 +38,18 @@ impl Link {
     }
 
     /// The outgoing side.
-    pub(crate) const fn outlet(&self) -> &Arc<Outlet> {
-        &self.outlet
+    pub(crate) const fn frame_writer(&self) -> &Arc<FrameWriter> {
+        &self.frame_writer
     }
 
     /// Whether to stop producing.
     pub(crate) fn is_congested(&self) -> bool {
-        self.outlet.pending() >= CONGESTED_BYTES
+        self.frame_writer.pending() >= CONGESTED_BYTES
     }
 
     /// Whether to stop listening.
     pub(crate) fn is_full(&self) -> bool {
-        self.outlet.pending() >= FULL_BYTES
+        self.frame_writer.pending() >= FULL_BYTES
     }
 
     /// Reads once. `Ok` also when there was nothing.
@@ -66,7 +66,7 @@ impl Link {
     }
 
     fn frame(&self, header: Header, payload: &[u8]) {
-        self.outlet.push(&[&encode_header(header), payload]);
+        self.frame_writer.push(&[&encode_header(header), payload]);
     }
 
     /// Queues the handshake.
@@ -79,7 +79,7 @@ impl Link {
 
     /// Queues the answer to a request.
     pub(crate) fn reply(&mut self, id: RequestId, answer: &Result<Reply, Fault>) {
-        self.outlet.push(&[&answer_frames(id, &[], answer)]);
+        self.frame_writer.push(&[&answer_frames(id, &[], answer)]);
     }
 
     /// Queues stream bytes; at most `limits::MAX_DATA_BYTES` of them.
@@ -92,7 +92,7 @@ impl Link {
     pub(crate) fn data_now(&mut self, id: RequestId, channel: Channel, bytes: &[u8]) {
         for bytes in bytes.chunks(limits::MAX_DATA_BYTES as usize) {
             let header = Header::data(id, channel, bytes.len() as u32, false);
-            self.outlet.push_now([&encode_header(header), bytes]);
+            self.frame_writer.push_now([&encode_header(header), bytes]);
         }
     }
 

@@ -25,7 +25,7 @@ const MAX_CHUNKS: usize = 1024;
 
 /// An unanswered request.
 #[derive(Debug)]
-pub(crate) enum Open {
+pub(crate) enum PendingRequest {
     /// `Exec` and `JobAttach`: they receive output and may send input.
     Job(JobId),
     /// Waits for a job, at most until the timer.
@@ -46,7 +46,7 @@ pub(crate) enum Open {
     Hold,
 }
 
-impl Open {
+impl PendingRequest {
     /// Whether it writes files, as far as it is let.
     pub(crate) fn changes_files(&self) -> bool {
         match self {
@@ -75,7 +75,7 @@ fn no_such_job(job: JobId) -> Fault {
 impl Server {
     /// Answers a request and closes it.
     pub(crate) fn answer(&mut self, request: RequestId, answer: &Result<Reply, Fault>) {
-        if let Some(Open::Waiting(_, Some(timer))) = self.requests.remove(&request) {
+        if let Some(PendingRequest::Waiting(_, Some(timer))) = self.requests.remove(&request) {
             self.timers.unset(timer);
         }
         self.link.reply(request, answer);
@@ -188,8 +188,9 @@ impl Server {
                 max_bytes,
             } => {
                 let reading = Reading::new(at(&path), offset, max_bytes);
-                self.requests.insert(id, Open::Read(Box::new(reading)));
-                self.kicks.push(id);
+                self.requests
+                    .insert(id, PendingRequest::Read(Box::new(reading)));
+                self.ready_transfers.push(id);
             }
             Request::FileWrite {
                 path,
@@ -207,8 +208,8 @@ impl Server {
                     programs: Arc::clone(&self.programs),
                 };
                 self.requests
-                    .insert(id, Open::Write(Box::new(Writing::new(spec))));
-                self.kicks.push(id);
+                    .insert(id, PendingRequest::Write(Box::new(Writing::new(spec))));
+                self.ready_transfers.push(id);
             }
             Request::Stat { path, follow } => {
                 let path = at(&path);
@@ -302,8 +303,8 @@ impl Server {
 
     fn open_tree(&mut self, id: RequestId, work: Work) {
         self.requests
-            .insert(id, Open::Tree(Box::new(Tree::new(work))));
-        self.kicks.push(id);
+            .insert(id, PendingRequest::Tree(Box::new(Tree::new(work))));
+        self.ready_transfers.push(id);
     }
 
     /// A file operation in one step, on a worker.
@@ -325,13 +326,14 @@ impl Server {
     ) -> Result<(), Fault> {
         let cancel = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&cancel);
-        let outlet = Arc::clone(self.link.outlet());
+        let frame_writer = Arc::clone(self.link.frame_writer());
         let step = move |later: &mut Later| {
             let answer = work(&seen, later);
-            transfers::answer(&outlet, id, &[], &answer)
+            transfers::answer(&frame_writer, id, &[], &answer)
         };
         self.workers.submit(id, Box::new(step))?;
-        self.requests.insert(id, Open::Task { cancel, changes });
+        self.requests
+            .insert(id, PendingRequest::Task { cancel, changes });
         Ok(())
     }
 
@@ -364,7 +366,8 @@ impl Server {
         let request = waiter.request();
         known.waiters.push(waiter);
         let timer = wait_ms.map(|ms| self.timers.after_ms(ms, Timer::Request(request)));
-        self.requests.insert(request, Open::Waiting(job, timer));
+        self.requests
+            .insert(request, PendingRequest::Waiting(job, timer));
         Ok(())
     }
 
@@ -379,7 +382,7 @@ impl Server {
 
     /// The time of a waiting request is up.
     pub(crate) fn wait_is_over(&mut self, request: RequestId) {
-        let Some(Open::Waiting(job, _)) = self.requests.get(&request) else {
+        let Some(PendingRequest::Waiting(job, _)) = self.requests.get(&request) else {
             return;
         };
         let job = *job;
@@ -463,8 +466,8 @@ impl Server {
             window: RecvWindow::new(),
             is_wanted: true,
         });
-        self.requests.insert(id, Open::Job(job));
-        self.attend(job);
+        self.requests.insert(id, PendingRequest::Job(job));
+        self.poll_job(job);
         Ok(())
     }
 
@@ -496,18 +499,18 @@ impl Server {
     /// Bytes for a job's standard input or a file.
     fn input(&mut self, id: RequestId, bytes: &[u8], is_last: bool) -> Result<(), WireError> {
         match self.requests.get_mut(&id) {
-            Some(Open::Job(job)) => {
+            Some(PendingRequest::Job(job)) => {
                 let job = *job;
                 self.feed(job, id, bytes, is_last)
             }
-            Some(Open::Write(writing)) => {
+            Some(PendingRequest::Write(writing)) => {
                 writing.arrived(bytes, is_last)?;
-                self.kicks.push(id);
+                self.ready_transfers.push(id);
                 Ok(())
             }
-            Some(Open::Tree(tree)) => {
+            Some(PendingRequest::Tree(tree)) => {
                 tree.arrived(bytes, is_last)?;
-                self.kicks.push(id);
+                self.ready_transfers.push(id);
                 Ok(())
             }
             // Answered a moment ago, or takes no input: the host could not know or does not care.
@@ -518,7 +521,7 @@ impl Server {
     /// The host has room again.
     fn credit(&mut self, id: RequestId, channel: Channel, bytes: u32) -> Result<(), WireError> {
         match self.requests.get_mut(&id) {
-            Some(Open::Job(job)) => {
+            Some(PendingRequest::Job(job)) => {
                 let job = *job;
                 let stream = match channel {
                     Channel::Stdout => STDOUT,
@@ -533,19 +536,19 @@ impl Server {
                     && let Some(follower) = known.followers.iter_mut().find(|one| one.request == id)
                 {
                     follower.windows[stream].credit(bytes)?;
-                    self.attend(job);
+                    self.poll_job(job);
                 }
                 Ok(())
             }
-            Some(Open::Read(reading)) => {
+            Some(PendingRequest::Read(reading)) => {
                 reading.credit(bytes)?;
-                self.kicks.push(id);
+                self.ready_transfers.push(id);
                 Ok(())
             }
-            Some(Open::Tree(tree)) => {
+            Some(PendingRequest::Tree(tree)) => {
                 if channel == Channel::Content {
                     tree.credit(bytes)?;
-                    self.kicks.push(id);
+                    self.ready_transfers.push(id);
                 }
                 Ok(())
             }
@@ -563,7 +566,7 @@ impl Server {
     /// The host gives a request up.
     fn cancel(&mut self, id: RequestId) {
         match self.requests.get_mut(&id) {
-            Some(Open::Job(job)) => {
+            Some(PendingRequest::Job(job)) => {
                 let job = *job;
                 let Some(known) = self.jobs.get_mut(&job) else {
                     return;
@@ -578,24 +581,24 @@ impl Server {
                     self.answer(id, &Err(fault::cancelled()));
                 }
                 // Whoever else follows may go on now.
-                self.attend(job);
+                self.poll_job(job);
             }
-            Some(Open::Waiting(job, _)) => {
+            Some(PendingRequest::Waiting(job, _)) => {
                 let job = *job;
                 self.forget_waiter(job, id);
                 self.answer(id, &Err(fault::cancelled()));
             }
-            Some(Open::Task { cancel, .. }) => cancel.store(true, Ordering::Relaxed),
-            Some(Open::Hold) => self.end_hold(id),
-            Some(Open::Read(reading)) => {
+            Some(PendingRequest::Task { cancel, .. }) => cancel.store(true, Ordering::Relaxed),
+            Some(PendingRequest::Hold) => self.end_hold(id),
+            Some(PendingRequest::Read(reading)) => {
                 let is_idle = reading.cancel();
                 self.give_up_transfer(id, is_idle);
             }
-            Some(Open::Write(writing)) => {
+            Some(PendingRequest::Write(writing)) => {
                 let is_idle = writing.cancel();
                 self.give_up_transfer(id, is_idle);
             }
-            Some(Open::Tree(tree)) => {
+            Some(PendingRequest::Tree(tree)) => {
                 let is_idle = tree.cancel();
                 self.give_up_transfer(id, is_idle);
             }

@@ -7,13 +7,13 @@
 //! answers add up to much, no request either.
 
 use crate::files::TopLayer;
+use crate::frame_writer::LinkEnd;
 use crate::hold::Hold;
 use crate::job::Job;
 use crate::link::Link;
 use crate::network_use::NetworkUse;
-use crate::outlet::LinkEnd;
 use crate::programs::Programs;
-use crate::requests::Open;
+use crate::requests::PendingRequest;
 use crate::timers::Timers;
 use crate::transfers::{Buffers, Outcome};
 use crate::workers::Workers;
@@ -161,17 +161,17 @@ pub(crate) struct Server {
     pub(crate) finished_memory: usize,
     pub(crate) finished_spill: u64,
     pub(crate) next_job: u32,
-    pub(crate) requests: HashMap<RequestId, Open>,
+    pub(crate) requests: HashMap<RequestId, PendingRequest>,
     /// What is held still, and what waits for that to end.
     pub(crate) hold: Hold,
     /// What commands tried over a network that there is not.
     pub(crate) network: Option<NetworkUse>,
     /// Streams with more to read than one turn allows.
-    pub(crate) again: Vec<(JobId, usize)>,
+    pub(crate) ready_streams: Vec<(JobId, usize)>,
     /// Until when the loop looks for the end of a command again and again instead of falling asleep.
-    pub(crate) looks_until: Option<Instant>,
+    pub(crate) spin_until: Option<Instant>,
     /// Transfers that may have a step to do.
-    pub(crate) kicks: Vec<RequestId>,
+    pub(crate) ready_transfers: Vec<RequestId>,
     /// Buffers for transfers.
     pub(crate) buffers: Arc<Buffers>,
     /// Where output is read to before it is logged and sent.
@@ -269,9 +269,9 @@ impl Server {
             requests: HashMap::new(),
             hold: Hold::default(),
             network,
-            again: Vec::new(),
-            looks_until: None,
-            kicks: Vec::new(),
+            ready_streams: Vec::new(),
+            spin_until: None,
+            ready_transfers: Vec::new(),
             buffers: Arc::default(),
             scratch: Vec::new(),
             dev_null,
@@ -343,8 +343,8 @@ impl Server {
                 tv_sec: 0,
                 tv_nsec: 0,
             };
-            self.looks_until = self.looks_until.filter(|until| Instant::now() < *until);
-            let wait = if self.again.is_empty() && self.looks_until.is_none() {
+            self.spin_until = self.spin_until.filter(|until| Instant::now() < *until);
+            let wait = if self.ready_streams.is_empty() && self.spin_until.is_none() {
                 self.timers.wait()
             } else {
                 Some(now)
@@ -352,7 +352,7 @@ impl Server {
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), wait.as_ref()) {
                 // Whoever is looked for may want this very processor.
-                Ok(0) if self.looks_until.is_some() => rustix::thread::sched_yield(),
+                Ok(0) if self.spin_until.is_some() => rustix::thread::sched_yield(),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(LinkEnd::Failed(errno)),
             }
@@ -376,17 +376,17 @@ impl Server {
                     Some(Token::LinkOut) | None => {}
                 }
             }
-            for (job, stream) in std::mem::take(&mut self.again) {
+            for (job, stream) in std::mem::take(&mut self.ready_streams) {
                 self.output_ready(job, stream);
             }
             if has_ended || has_dead {
-                self.looks_until = None;
+                self.spin_until = None;
                 self.note_ends();
             }
             if has_dead {
                 // The signal's content says nothing that waiting does not.
                 while rustix::io::read(&self.children, &mut [0_u8; 128]).is_ok() {}
-                self.bury();
+                self.reap_children();
             }
             self.fire_timers();
             if is_result && !self.link.is_congested() {
@@ -397,8 +397,8 @@ impl Server {
             }
             self.take_requests()?;
             self.do_deferred().map_err(LinkEnd::Violation)?;
-            for request in std::mem::take(&mut self.kicks) {
-                self.kick(request);
+            for request in std::mem::take(&mut self.ready_transfers) {
+                self.advance_transfer(request);
             }
         }
     }
@@ -442,9 +442,9 @@ impl Server {
         // Whoever found the link congested during the last turn has stopped, even if this very
         // flush makes room.
         let was_congested = self.link.is_congested();
-        let is_out = self.link.outlet().flush()?;
+        let is_out = self.link.frame_writer().flush()?;
         if is_out == self.is_out_watched {
-            let output = self.link.outlet().fd();
+            let output = self.link.frame_writer().fd();
             let result = if is_out {
                 epoll::delete(&self.epoll, output)
             } else {
@@ -476,21 +476,21 @@ impl Server {
 
     /// The link has room again, or nothing is held any more: continues everything that waited for it.
     pub(crate) fn resume(&mut self) {
-        self.kicks.extend(self.requests.keys());
+        self.ready_transfers.extend(self.requests.keys());
         let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
         for job in jobs {
-            self.attend(job);
+            self.poll_job(job);
         }
         // Frames that had arrived already report no event of their own; this makes the next turn
         // come at once.
-        self.again.push((JobId(0), 0));
+        self.ready_streams.push((JobId(0), 0));
     }
 
     /// Gives all transfers up; what they have half-written is removed.
     fn drop_transfers(&mut self) {
         let open: Vec<_> = self.requests.keys().copied().collect();
         for id in open {
-            if let Some(Open::Tree(tree)) = self.requests.get_mut(&id) {
+            if let Some(PendingRequest::Tree(tree)) = self.requests.get_mut(&id) {
                 tree.cancel();
             }
         }
@@ -499,9 +499,9 @@ impl Server {
     }
 
     fn send_last_words(&mut self) {
-        self.link.outlet().close_to_workers();
+        self.link.frame_writer().close_to_workers();
         let until = Instant::now() + LAST_WORDS;
-        while let Ok(false) = self.link.outlet().flush() {
+        while let Ok(false) = self.link.frame_writer().flush() {
             if Instant::now() > until {
                 return;
             }

@@ -34,7 +34,7 @@ impl Server {
     }
 
     /// Goes on with everything about a job that may have been waiting for credit or room.
-    pub(crate) fn attend(&mut self, id: JobId) {
+    pub(crate) fn poll_job(&mut self, id: JobId) {
         self.catch_up(id);
         self.pump(id, STDOUT);
         self.pump(id, STDERR);
@@ -57,8 +57,8 @@ impl Server {
             jobs,
             link,
             scratch,
-            again,
-            looks_until,
+            ready_streams,
+            spin_until,
             ..
         } = self;
         let Some(job) = jobs.get_mut(&id) else { return };
@@ -92,7 +92,7 @@ impl Server {
             if count == 0 {
                 job.outputs[stream] = None;
                 if !is_draining && job.outputs.iter().all(Option::is_none) {
-                    *looks_until = Some(Instant::now() + END_FOLLOWS);
+                    *spin_until = Some(Instant::now() + END_FOLLOWS);
                 }
                 return;
             }
@@ -115,7 +115,7 @@ impl Server {
                 follower.cursor += count as u64;
             }
         }
-        again.push((id, stream));
+        ready_streams.push((id, stream));
     }
 
     /// Sends followers what the log has and they have not, as far as their credit goes.

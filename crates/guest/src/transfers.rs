@@ -6,9 +6,9 @@
 
 use crate::fault;
 use crate::files::{self, Sink, Source, WriteSpec};
+use crate::frame_writer::{FrameWriter, Sent};
 use crate::link;
-use crate::outlet::{Outlet, Sent};
-use crate::requests::Open;
+use crate::requests::PendingRequest;
 use crate::serve::Server;
 use crate::tree::Stepped;
 use crate::workers::Later;
@@ -144,13 +144,18 @@ impl Writing {
 
 impl Server {
     /// Starts the next step of a transfer, if there is one to do.
-    pub(crate) fn kick(&mut self, id: RequestId) {
-        if self.hold.is_on() && self.requests.get(&id).is_some_and(Open::changes_files) {
+    pub(crate) fn advance_transfer(&mut self, id: RequestId) {
+        if self.hold.is_on()
+            && self
+                .requests
+                .get(&id)
+                .is_some_and(PendingRequest::changes_files)
+        {
             return;
         }
         let is_congested = self.link.is_congested();
         let result = match self.requests.get_mut(&id) {
-            Some(Open::Read(reading)) => {
+            Some(PendingRequest::Read(reading)) => {
                 let room = reading.window.room() as usize;
                 if is_congested || room == 0 {
                     return;
@@ -158,25 +163,25 @@ impl Server {
                 let Some(source) = reading.source.take() else {
                     return;
                 };
-                let outlet = Arc::clone(self.link.outlet());
+                let frame_writer = Arc::clone(self.link.frame_writer());
                 let buffers = Arc::clone(&self.buffers);
                 let step = move |_: &mut Later| {
                     let (source, buffer) = match files::read_step(source, room, buffers.take()) {
                         Ok(read) => read,
-                        Err(fault) => return answer(&outlet, id, &[], &Err(fault)),
+                        Err(fault) => return answer(&frame_writer, id, &[], &Err(fault)),
                     };
                     if !source.is_end || source.read > SMALL_BYTES {
                         return Some(Ok(Outcome::Read(source, buffer)));
                     }
                     // What is small and the last leaves together with the answer: the host wakes once.
                     let content = buffer.get(..source.read).unwrap_or_default();
-                    let sent = answer(&outlet, id, content, &Ok(source.reply()));
+                    let sent = answer(&frame_writer, id, content, &Ok(source.reply()));
                     buffers.keep(buffer);
                     sent
                 };
                 self.workers.submit(id, Box::new(step))
             }
-            Some(Open::Write(writing)) => {
+            Some(PendingRequest::Write(writing)) => {
                 let has_work = writing.is_complete || !writing.pending.is_empty();
                 let stage = match std::mem::replace(&mut writing.stage, Stage::Busy) {
                     Stage::Open(sink) if !has_work => {
@@ -190,16 +195,16 @@ impl Server {
                 fresh.clear();
                 let bytes = std::mem::replace(&mut writing.pending, fresh);
                 let is_complete = writing.is_complete;
-                let outlet = Arc::clone(self.link.outlet());
+                let frame_writer = Arc::clone(self.link.frame_writer());
                 let step =
                     move |later: &mut Later| match write_step(stage, bytes, is_complete, later) {
                         Ok(Step::Wrote(sink, bytes)) => Some(Ok(Outcome::Wrote(sink, bytes))),
-                        Ok(Step::Done(reply)) => answer(&outlet, id, &[], &Ok(reply)),
-                        Err(fault) => answer(&outlet, id, &[], &Err(fault)),
+                        Ok(Step::Done(reply)) => answer(&frame_writer, id, &[], &Ok(reply)),
+                        Err(fault) => answer(&frame_writer, id, &[], &Err(fault)),
                     };
                 self.workers.submit(id, Box::new(step))
             }
-            Some(Open::Tree(_)) => return self.kick_tree(id),
+            Some(PendingRequest::Tree(_)) => return self.advance_tree(id),
             _ => return,
         };
         if let Err(fault) = result {
@@ -209,7 +214,7 @@ impl Server {
 
     /// Forgets the requests that workers have answered by themselves.
     pub(crate) fn forget_answered(&mut self) {
-        for id in self.link.outlet().answered() {
+        for id in self.link.frame_writer().answered() {
             self.requests.remove(&id);
         }
     }
@@ -223,7 +228,7 @@ impl Server {
             match result {
                 Ok(Outcome::Answer(frames)) => {
                     self.requests.remove(&id);
-                    self.link.outlet().push(&[&frames]);
+                    self.link.frame_writer().push(&[&frames]);
                 }
                 Ok(Outcome::HalfAnswered) => {}
                 Ok(Outcome::Read(source, buffer)) => {
@@ -241,7 +246,7 @@ impl Server {
     }
 
     fn was_read(&mut self, id: RequestId, source: Source, buffer: &[u8]) {
-        let Some(Open::Read(reading)) = self.requests.get_mut(&id) else {
+        let Some(PendingRequest::Read(reading)) = self.requests.get_mut(&id) else {
             return;
         };
         if reading.is_cancelled {
@@ -256,11 +261,11 @@ impl Server {
             return self.answer(id, &Ok(source.reply()));
         }
         reading.source = Some(source);
-        self.kicks.push(id);
+        self.ready_transfers.push(id);
     }
 
     fn was_written(&mut self, id: RequestId, sink: Sink, count: usize) {
-        let Some(Open::Write(writing)) = self.requests.get_mut(&id) else {
+        let Some(PendingRequest::Write(writing)) = self.requests.get_mut(&id) else {
             return;
         };
         if writing.is_cancelled {
@@ -271,7 +276,7 @@ impl Server {
         if let Some(credit) = writing.window.consumed(count as u32) {
             self.link.credit(id, Channel::Input, credit);
         }
-        self.kicks.push(id);
+        self.ready_transfers.push(id);
     }
 }
 
@@ -303,13 +308,13 @@ fn write_step(
 
 /// Ends a request from a worker, with the last of its content, or brings that back for the loop to send.
 pub(crate) fn answer(
-    outlet: &Outlet,
+    frame_writer: &FrameWriter,
     id: RequestId,
     content: &[u8],
     answer: &Result<Reply, Fault>,
 ) -> Option<Result<Outcome, Fault>> {
     let frames = link::answer_frames(id, content, answer);
-    match outlet.answer(id, &frames) {
+    match frame_writer.answer(id, &frames) {
         Sent::All => None,
         Sent::Part => Some(Ok(Outcome::HalfAnswered)),
         Sent::Nothing => Some(Ok(Outcome::Answer(frames))),

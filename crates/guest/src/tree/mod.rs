@@ -16,7 +16,7 @@ pub(crate) use put::Put;
 pub(crate) use scan::Scan;
 
 use crate::fault;
-use crate::requests::Open;
+use crate::requests::PendingRequest;
 use crate::serve::Server;
 use crate::transfers::Outcome;
 use glovebox_proto::tree::{Signature, TreeTotals};
@@ -187,8 +187,8 @@ impl Tree {
 
 impl Server {
     /// Sends what waits, and starts the next step when all of it has left.
-    pub(crate) fn kick_tree(&mut self, id: RequestId) {
-        let Some(Open::Tree(tree)) = self.requests.get_mut(&id) else {
+    pub(crate) fn advance_tree(&mut self, id: RequestId) {
+        let Some(PendingRequest::Tree(tree)) = self.requests.get_mut(&id) else {
             return;
         };
         while tree.sent < tree.out.len() && !self.link.is_congested() {
@@ -219,7 +219,7 @@ impl Server {
 
     /// Books what a step brought back.
     pub(crate) fn tree_stepped(&mut self, id: RequestId, stepped: Stepped) {
-        let Some(Open::Tree(tree)) = self.requests.get_mut(&id) else {
+        let Some(PendingRequest::Tree(tree)) = self.requests.get_mut(&id) else {
             return;
         };
         if tree.cancel.load(Ordering::Relaxed) {
@@ -242,7 +242,7 @@ impl Server {
         if let Some(credit) = tree.room_in.consumed(taken) {
             self.link.credit(id, Channel::Input, credit);
         }
-        self.kicks.push(id);
+        self.ready_transfers.push(id);
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) enum LinkEnd {
 
 /// The outgoing side of the connection.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct FrameWriter {
     fd: OwnedFd,
     queue: Mutex<Queue>,
 }
@@ -62,7 +62,7 @@ impl Queue {
     }
 }
 
-impl Outlet {
+impl FrameWriter {
     /// Takes over a non-blocking descriptor.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         Self {
@@ -187,11 +187,11 @@ mod tests {
     use std::io::Read as _;
     use std::os::unix::net::UnixStream;
 
-    fn outlet() -> (Outlet, UnixStream) {
+    fn frame_writer() -> (FrameWriter, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         rustix::fs::fcntl_setfl(&ours, OFlags::NONBLOCK).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        (Outlet::new(OwnedFd::from(ours)), theirs)
+        (FrameWriter::new(OwnedFd::from(ours)), theirs)
     }
 
     fn received(peer: &mut UnixStream) -> Vec<u8> {
@@ -202,35 +202,35 @@ mod tests {
 
     #[test]
     fn an_answer_leaves_at_once_and_is_told_once() {
-        let (outlet, mut peer) = outlet();
-        assert_eq!(outlet.answer(RequestId(7), b"answer"), Sent::All);
+        let (frame_writer, mut peer) = frame_writer();
+        assert_eq!(frame_writer.answer(RequestId(7), b"answer"), Sent::All);
         assert_eq!(received(&mut peer), b"answer");
-        assert_eq!(outlet.answered(), [RequestId(7)]);
-        assert_eq!(outlet.answered(), []);
-        assert!(outlet.flush().unwrap());
+        assert_eq!(frame_writer.answered(), [RequestId(7)]);
+        assert_eq!(frame_writer.answered(), []);
+        assert!(frame_writer.flush().unwrap());
         assert_eq!(received(&mut peer), b"");
     }
 
     #[test]
     fn nothing_overtakes_what_is_queued() {
-        let (outlet, mut peer) = outlet();
-        outlet.push(&[b"first", b", second"]);
-        assert_eq!(outlet.answer(RequestId(7), b"answer"), Sent::Nothing);
-        assert_eq!(outlet.answered(), []);
-        assert_eq!(outlet.pending(), 13);
-        assert!(outlet.flush().unwrap());
+        let (frame_writer, mut peer) = frame_writer();
+        frame_writer.push(&[b"first", b", second"]);
+        assert_eq!(frame_writer.answer(RequestId(7), b"answer"), Sent::Nothing);
+        assert_eq!(frame_writer.answered(), []);
+        assert_eq!(frame_writer.pending(), 13);
+        assert!(frame_writer.flush().unwrap());
         assert_eq!(received(&mut peer), b"first, second");
-        assert_eq!(outlet.answer(RequestId(7), b"answer"), Sent::All);
+        assert_eq!(frame_writer.answer(RequestId(7), b"answer"), Sent::All);
     }
 
     #[test]
     fn the_rest_of_an_answer_stays_in_its_place() {
-        let (outlet, mut peer) = outlet();
+        let (frame_writer, mut peer) = frame_writer();
         // Whatever the socket takes of this, it soon takes no more, or a part only.
         let answer = vec![b'a'; MAX_ANSWER_BYTES];
         let mut count = 0;
         let last = loop {
-            match outlet.answer(RequestId(count), &answer) {
+            match frame_writer.answer(RequestId(count), &answer) {
                 Sent::All => count += 1,
                 other => break other,
             }
@@ -238,15 +238,22 @@ mod tests {
         };
         if last == Sent::Part {
             count += 1;
-            assert!(outlet.pending() > 0);
+            assert!(frame_writer.pending() > 0);
         } else {
-            assert_eq!(outlet.pending(), 0, "nothing is kept of what was not sent");
+            assert_eq!(
+                frame_writer.pending(),
+                0,
+                "nothing is kept of what was not sent"
+            );
         }
-        assert_eq!(outlet.answer(RequestId(count), b"late"), Sent::Nothing);
-        outlet.push(&[b"end"]);
+        assert_eq!(
+            frame_writer.answer(RequestId(count), b"late"),
+            Sent::Nothing
+        );
+        frame_writer.push(&[b"end"]);
         let mut bytes = Vec::new();
         loop {
-            let is_out = outlet.flush().unwrap();
+            let is_out = frame_writer.flush().unwrap();
             bytes.extend(received(&mut peer));
             if is_out {
                 break;
@@ -256,17 +263,17 @@ mod tests {
         assert_eq!(bytes.len(), count as usize * answer.len() + 3);
         assert!(bytes.ends_with(b"aend"));
         let told: Vec<_> = (0..count).map(RequestId).collect();
-        assert_eq!(outlet.answered(), told);
+        assert_eq!(frame_writer.answered(), told);
     }
 
     #[test]
     fn what_is_large_or_late_goes_by_way_of_the_loop() {
-        let (outlet, mut peer) = outlet();
+        let (frame_writer, mut peer) = frame_writer();
         let large = vec![0; MAX_ANSWER_BYTES + 1];
-        assert_eq!(outlet.answer(RequestId(1), &large), Sent::Nothing);
-        outlet.close_to_workers();
-        assert_eq!(outlet.answer(RequestId(2), b"answer"), Sent::Nothing);
+        assert_eq!(frame_writer.answer(RequestId(1), &large), Sent::Nothing);
+        frame_writer.close_to_workers();
+        assert_eq!(frame_writer.answer(RequestId(2), b"answer"), Sent::Nothing);
         assert_eq!(received(&mut peer), b"");
-        assert_eq!(outlet.answered(), []);
+        assert_eq!(frame_writer.answered(), []);
     }
 }
