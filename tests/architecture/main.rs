@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 16] = [
+const EDGES: [(&str, &[&str]); 17] = [
     ("glovebox-proto", &[]),
     ("glovebox-jail", &[]),
     ("glovebox-js", &[]),
@@ -35,8 +35,18 @@ const EDGES: [(&str, &[&str]); 16] = [
             "glovebox-proto",
             "glovebox-mcp",
             "glovebox-sandbox",
+            "glovebox-session",
             "glovebox-settings",
             "glovebox-tools",
+            "glovebox-workspace",
+        ],
+    ),
+    (
+        "glovebox-session",
+        &[
+            "glovebox-proto",
+            "glovebox-sandbox",
+            "glovebox-settings",
             "glovebox-workspace",
         ],
     ),

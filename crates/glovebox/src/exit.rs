@@ -209,6 +209,18 @@ impl From<SettingsError> for CommandError {
     }
 }
 
+impl From<glovebox_session::Error> for CommandError {
+    fn from(error: glovebox_session::Error) -> Self {
+        use glovebox_session::Error;
+        match error {
+            Error::Settings(error) => error.into(),
+            Error::Sync(error) => error.into(),
+            Error::NoSandbox(fault) => Self::new(Kind::NotFound, fault),
+            Error::Fault(fault) => fault.into(),
+        }
+    }
+}
+
 impl From<SyncError> for CommandError {
     fn from(error: SyncError) -> Self {
         let at = (error.direction, error.stage);

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! args      what was typed            validated, nothing touched
-//! host      what this machine is      the only reader of environment, home and current directory
-//! wanted    settings -> SandboxSpec
+//! surroundings  the only reader of variables and the current directory
 //! cmd       one file per command
 //! sync      a sandbox's changes: collected, shown, taken over
 //! seat      the sandbox that tools work in
@@ -18,13 +17,12 @@
 mod args;
 mod cmd;
 mod exit;
-mod host;
 mod render;
 mod seat;
 mod session;
+mod surroundings;
 mod sync;
 mod usage;
-mod wanted;
 
 use args::{CheckpointAction, Cli, Command};
 use cmd::Cx;

@@ -4,12 +4,12 @@
 //! is kept. In the end it is removed if nothing was changed, and else stops under its name, where
 //! `glovebox list`, `diff` and `pull` find it.
 
-use crate::cmd::{Cx, name as parse_name, run::supervisor, start::wanted_named};
+use crate::cmd::{Cx, name as parse_name, run::supervisor};
 use crate::exit::CommandError;
-use crate::host;
 use crate::sync::{collect_own, copied};
 use glovebox_proto::{Fault, JobInfo, JobState};
 use glovebox_sandbox::{Backend, Entry, Name, Registry, Sandbox, SandboxSpec, Started, State};
+use glovebox_session::{host, spec};
 use glovebox_settings::WorkspaceMode;
 use glovebox_settings::{Origin, Settings};
 use glovebox_tools::policy::{Gate, Journal};
@@ -162,7 +162,12 @@ impl Seat {
                 )),
             }
         }
-        let mut wanted = wanted_named(cx, &settings, &project)?;
+        let mut wanted = spec::resolve_supervised_spec(
+            &settings,
+            &cx.host,
+            &project,
+            spec::deadline_ms(&settings),
+        )?;
         cx.announce(&wanted, &settings, &project);
         let has_layers = wanted.spec.has_layers_on_disk();
         // What cannot be kept when it stops must not stop by itself.

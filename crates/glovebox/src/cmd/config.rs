@@ -3,8 +3,8 @@
 use super::{Cx, trust};
 use crate::args::{ConfigAction, ConfigArgs, ConfigExplainArgs};
 use crate::exit::{CommandError, CommandResult};
-use crate::host;
 use crate::render::{self, escape_text};
+use glovebox_session::host;
 use glovebox_settings::{KEYS, Settings};
 use serde_json::{Map, Value, json};
 

@@ -10,7 +10,7 @@ use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter, plural};
 use crate::session::Signals;
 use crate::sync::apply::{self, Answer, Applied, Goal};
-use crate::sync::{self, Asked, copied, outside};
+use crate::sync::{self, Asked, copied};
 use glovebox_proto::limits::MAX_DATA_BYTES;
 use glovebox_proto::{Channel, Code, Fault, FileKind, Reply, Request, WriteMode};
 use glovebox_sandbox::jail::spec::WORKSPACE;
@@ -465,7 +465,7 @@ fn fetch_directory(
         named: &[],
         takes_ignored: true,
     };
-    let taken = outside::collect(cx, &asked, from, &mut |progress| meter.tick(progress))?;
+    let taken = sync::collect_outside(cx, &asked, from, &mut |progress| meter.tick(progress))?;
     meter.clear();
     sync::tell_unheld(cx.talk, &taken);
     match DirBuilder::new().mode(PERMISSIONS).create(to) {

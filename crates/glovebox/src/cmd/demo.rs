@@ -12,13 +12,13 @@ use crate::render::{self, escape};
 use crate::session::{OnWish, Signals};
 use crate::sync::apply::{self, Answer, Applied, Goal};
 use crate::sync::{collect_own, patch_error};
-use crate::wanted;
 use glovebox_agent::{
     Budget, Conversation, Date, Ending, Facts, Head, Limits, NoApproval, Placement, Questions,
     Recorded, Secrets, Stop, read_recording, system_prompt,
 };
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{Name, Sandbox};
+use glovebox_session::spec;
 use glovebox_settings::SandboxFlags;
 use glovebox_settings::units::human_us;
 use glovebox_tools::Hands;
@@ -82,7 +82,7 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
         before.project
     ))?;
 
-    let spec = wanted::wanted(&settings, &cx.host, &project.dir, None)?.spec;
+    let spec = spec::resolve_spec(&settings, &cx.host, &project.dir, None)?.spec;
     let clock = Instant::now();
     let sandbox = Arc::new(registry.create(&spec, None).map_err(|fault| {
         let error = CommandError::from(fault);

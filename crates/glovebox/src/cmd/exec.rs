@@ -7,9 +7,9 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::session::{self, Capture, Ended, InputFrom, JsonLines, OnSignal, Signals, Sink, carry};
 use crate::sync::copied;
-use crate::wanted;
 use glovebox_proto::{Background, Code, Exec, Exit, ExitReport, Fault, Request, Stdin};
 use glovebox_sandbox::Sandbox;
+use glovebox_session::spec;
 use serde_bytes::ByteBuf;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
@@ -77,7 +77,7 @@ fn prepare(cx: &Cx, args: &ExecArgs) -> Result<(Arc<Sandbox>, Exec), CommandErro
             .cwd
             .as_ref()
             .map(|cwd| ByteBuf::from(cwd.as_os_str().as_bytes())),
-        env: wanted::command_env(&args.env, &cx.host)?,
+        env: spec::command_env(&args.env, &cx.host)?,
         timeout_ms: args.timeout.and_then(|span| span.0),
         background: if args.keep_background {
             Background::Keep

@@ -44,7 +44,7 @@ pub(crate) fn settle(
 }
 
 fn find(cx: &Cx) -> Result<String, CommandError> {
-    let project = crate::host::project_dir(&cx.host)?;
+    let project = glovebox_session::host::project_dir(&cx.host)?;
     let shown = project.to_string_lossy();
     let mut found: Vec<Entry> = cx
         .user_registry()?

@@ -60,7 +60,7 @@ const KINDS: [Kind; 6] = [
 
 /// Writes it.
 pub(crate) fn run(cx: &Cx, args: &InitArgs) -> CommandResult {
-    let project = crate::host::project_dir(&cx.host)?;
+    let project = glovebox_session::host::project_dir(&cx.host)?;
     let text = fitted(&project);
     if args.print {
         render::print(text)?;

@@ -48,12 +48,12 @@ pub(crate) mod why;
 
 use crate::args::{GlobalArgs, SandboxArgs};
 use crate::exit::{CommandError, TIMED_OUT};
-use crate::host;
 use crate::render::Talk;
-use crate::wanted::Wanted;
 use glovebox_proto::ExitReport;
 use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
 use glovebox_sandbox::{Backend, Name, Registry, RegistryConfig, Report, Sandbox};
+use glovebox_session::ResolvedSpec;
+use glovebox_session::host;
 use glovebox_settings::one_of;
 use glovebox_settings::{self as settings, Settings, Sources, Surroundings};
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ pub(crate) struct Cx {
 impl Cx {
     /// Reads the surroundings.
     pub(crate) fn new(global: GlobalArgs) -> Self {
-        let host = host::read_surroundings(global.directory.as_deref(), global.here);
+        let host = crate::surroundings::read_surroundings(global.directory.as_deref(), global.here);
         let no_color =
             host.var("NO_COLOR").is_some() || host.var("TERM").is_none_or(|term| term == "dumb");
         let talk = Talk::new(&global, no_color);
@@ -126,7 +126,8 @@ impl Cx {
     }
 
     pub(crate) fn state_dir(&self, settings: &Settings) -> Result<PathBuf, CommandError> {
-        host::state_dir(settings.state.value.as_deref(), &self.host)
+        let asked = settings.state.value.as_deref();
+        Ok(host::state_dir(asked, &self.host)?)
     }
 
     pub(crate) fn registry(&self, settings: &Settings) -> Result<Registry, CommandError> {
@@ -148,7 +149,7 @@ impl Cx {
 
     /// Says which walls are missing because it was asked for, and what was granted by itself where that is
     /// new for the project.
-    pub(crate) fn announce(&self, wanted: &Wanted, settings: &Settings, project: &Path) {
+    pub(crate) fn announce(&self, wanted: &ResolvedSpec, settings: &Settings, project: &Path) {
         let shown: Vec<String> = wanted
             .toolchains
             .iter()

@@ -71,7 +71,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     let mut watch = |progress| meter.tick(progress);
     let mut taken = match (&from, &args.to) {
         (Source::Outside(path), None) => return Err(nowhere(path)),
-        (Source::Outside(path), Some(_)) => sync::outside::collect(cx, &asked, path, &mut watch)?,
+        (Source::Outside(path), Some(_)) => sync::collect_outside(cx, &asked, path, &mut watch)?,
         _ => sync::collect(cx, &asked, &mut watch)?,
     };
     meter.clear();

@@ -69,9 +69,8 @@ fn push(cx: &Cx, args: &PushArgs) -> Result<Pushed, CommandError> {
     add(&mut settings.sync.push_include, &args.include, "include");
     let sandbox = registry.connect(&name)?;
     let mut meter = Meter::new(cx.talk, args.json, &signals);
-    copied::push(&sandbox, &origin.project, &settings, &mut |progress| {
-        meter.tick(progress)
-    })
+    let watch = &mut |progress| meter.tick(progress);
+    Ok(copied::push(&sandbox, &origin.project, &settings, watch)?)
 }
 
 /// What both sides changed is the error of the command: everything else has been sent.

@@ -6,14 +6,14 @@ use super::run_json::Captured;
 use super::{Cx, command_words, destroy, exit_code};
 use crate::args::{Apply, RunArgs};
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind, OWN_FAILURE};
-use crate::host::below;
 use crate::render::{self, Meter};
 use crate::session::{self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Signals, carry};
 use crate::sync::after::{self, After, Settled, When};
 use crate::sync::{BaseIndex, copied};
-use crate::wanted::{self, Wanted};
 use glovebox_proto::{Code, Exec, Fault, Request, Stdin, limits::MAX_TIMEOUT_MS};
 use glovebox_sandbox::{Name, Registry, Report, Sandbox, Started, Supervisor};
+use glovebox_session::host::below;
+use glovebox_session::spec::{self, ResolvedSpec};
 use glovebox_settings::Settings;
 use glovebox_settings::{BackendKind, WorkspaceMode};
 use serde_bytes::ByteBuf;
@@ -47,12 +47,12 @@ pub(super) fn run_command(
     if !settings.can_collect() {
         refuse_meaningless(args, &settings)?;
     }
-    let timeout_ms = wanted::deadline_ms(&settings);
+    let timeout_ms = spec::deadline_ms(&settings);
     let wall_ms = timeout_ms
         .filter(|_| keep.is_none())
         .map(|ms| (ms + WALL_MARGIN_MS).min(MAX_TIMEOUT_MS));
-    let Wanted { spec, hidden, .. } = &{
-        let mut wanted = wanted::wanted(&settings, &cx.host, &project, wall_ms)?;
+    let ResolvedSpec { spec, hidden, .. } = &{
+        let mut wanted = spec::resolve_spec(&settings, &cx.host, &project, wall_ms)?;
         wanted.spec.parks_changes =
             settings.can_collect() && keep.is_none() && args.apply != Some(Apply::Never);
         if !args.explain {
@@ -69,7 +69,7 @@ pub(super) fn run_command(
             .cwd
             .as_ref()
             .map(|cwd| ByteBuf::from(cwd.as_os_str().as_bytes())),
-        env: wanted::command_env(settings.env.iter().map(|var| &var.value), &cx.host)?,
+        env: spec::command_env(settings.env.iter().map(|var| &var.value), &cx.host)?,
         timeout_ms,
         ..Exec::new(command.iter().map(|word| word.as_bytes().to_vec()))
     };

@@ -2,49 +2,15 @@
 
 use super::{Cx, run::supervisor, start_difference};
 use crate::args::StartArgs;
-use crate::exit::{CommandError, CommandResult};
+use crate::exit::CommandResult;
 use crate::render::{self, Meter};
 use crate::session::Signals;
 use crate::sync::copied;
-use glovebox_settings::Settings;
 use glovebox_settings::WorkspaceMode;
 
-use crate::wanted::{self, Wanted};
-use glovebox_sandbox::{Backend, Started, State};
+use glovebox_sandbox::{Started, State};
+use glovebox_session::spec;
 use serde_json::json;
-use std::path::Path;
-
-/// What is wanted of a sandbox that has a supervisor: its variables are its own, not those of a command.
-pub(crate) fn wanted_named(
-    cx: &Cx,
-    settings: &Settings,
-    project: &Path,
-) -> Result<Wanted, CommandError> {
-    let wall_ms = wanted::deadline_ms(settings);
-    let mut wanted = wanted::wanted(settings, &cx.host, project, wall_ms)?;
-    for var in wanted::command_env(settings.env.iter().map(|var| &var.value), &cx.host)? {
-        let text = |bytes: Vec<u8>| {
-            String::from_utf8(bytes).map_err(|_| {
-                CommandError::usage(
-                    "a variable of a named sandbox must be UTF-8",
-                    "give it to `glovebox exec` instead",
-                )
-            })
-        };
-        wanted
-            .spec
-            .jail
-            .env
-            .push((text(var.name.into_vec())?, text(var.value.into_vec())?));
-    }
-    if matches!(wanted.spec.backend, Backend::Command { .. }) && !settings.env.is_empty() {
-        return Err(CommandError::usage(
-            "variables cannot be given to a sandbox that lives elsewhere as a whole",
-            "give them to each command with `glovebox exec --env`",
-        ));
-    }
-    Ok(wanted)
-}
 
 /// Starts it, or finds it running.
 pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
@@ -54,7 +20,8 @@ pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
 fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
     let name = super::name(&args.name)?;
     let (project, settings) = cx.project_settings(&args.sandbox)?;
-    let wanted = wanted_named(cx, &settings, &project)?;
+    let wanted =
+        spec::resolve_supervised_spec(&settings, &cx.host, &project, spec::deadline_ms(&settings))?;
     cx.announce(&wanted, &settings, &project);
     let registry = cx.registry(&settings)?;
     if let Some(entry) = registry.entry(&name)?

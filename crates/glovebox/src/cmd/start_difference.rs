@@ -5,10 +5,10 @@
 
 use crate::exit::CommandError;
 use crate::render::escape_text;
-use crate::wanted::Wanted;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::jail::spec::{Grant, Limits};
 use glovebox_sandbox::{Backend, Name, SandboxSpec};
+use glovebox_session::ResolvedSpec;
 use glovebox_settings::units::{Count, Cpus, Size, Span};
 use glovebox_settings::{ids_word, layers_word, net_word, proc_word};
 use std::path::Path;
@@ -31,7 +31,7 @@ struct Difference {
 pub(super) fn check(
     name: &Name,
     has: &SandboxSpec,
-    wanted: &Wanted,
+    wanted: &ResolvedSpec,
     variables: &[String],
 ) -> Result<(), CommandError> {
     let differences = differences(has, wanted, variables);
@@ -61,7 +61,7 @@ pub(super) fn check(
 pub(super) fn check_project(
     name: &Name,
     has: &SandboxSpec,
-    wanted: &Wanted,
+    wanted: &ResolvedSpec,
 ) -> Result<(), CommandError> {
     let (has, asked) = (project_of(has), project_of(&wanted.spec));
     if has == asked {
@@ -101,7 +101,7 @@ fn project_of(spec: &SandboxSpec) -> Option<&Path> {
     spec.jail.workspace.as_deref().or(spec.cwd.as_deref())
 }
 
-fn differences(has: &SandboxSpec, wanted: &Wanted, variables: &[String]) -> Vec<Difference> {
+fn differences(has: &SandboxSpec, wanted: &ResolvedSpec, variables: &[String]) -> Vec<Difference> {
     let asked = &wanted.spec;
     let mut rows = vec![
         ("backend", backend_words(has), backend_words(asked)),
@@ -200,7 +200,7 @@ fn limit_words(limits: &Limits) -> [(&'static str, String); 6] {
 
 /// Grants that were asked for and are not there, or are there and were not asked for. Toolchains that were found
 /// since are no wish of the user's.
-fn grant_difference(has: &SandboxSpec, wanted: &Wanted) -> Option<Difference> {
+fn grant_difference(has: &SandboxSpec, wanted: &ResolvedSpec) -> Option<Difference> {
     let is_of_toolchain = |grant: &Grant| {
         wanted
             .toolchains
@@ -255,8 +255,8 @@ mod tests {
     use super::*;
     use glovebox_sandbox::jail::spec::Net;
 
-    fn wanted(spec: SandboxSpec) -> Wanted {
-        Wanted {
+    fn wanted(spec: SandboxSpec) -> ResolvedSpec {
+        ResolvedSpec {
             spec,
             toolchains: Vec::new(),
             hidden: glovebox_workspace::Hidden::default(),

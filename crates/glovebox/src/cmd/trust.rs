@@ -3,8 +3,8 @@
 use super::{Cx, age, consent};
 use crate::args::{ProjectArgs, TrustedArgs};
 use crate::exit::{CommandError, CommandResult};
-use crate::host;
 use crate::render::{self, escape_text};
+use glovebox_session::host;
 use glovebox_settings::{Consent, ProjectFile, Settings, file_digest};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -209,7 +209,7 @@ fn shown_digest(digest: &str) -> String {
 
 fn find_project(cx: &Cx, directory: Option<&Path>) -> Result<PathBuf, CommandError> {
     let Some(directory) = directory else {
-        return host::project_dir(&cx.host);
+        return Ok(host::project_dir(&cx.host)?);
     };
     let path = cx.host.absolute(directory);
     let shown = path.display();

@@ -111,7 +111,8 @@ pub(crate) fn settle(
     let taken = match collected {
         // To be parked they need not be read; what is wrong with them is said to whoever takes them over.
         Err(error) if after.when == When::Park && after.kept_as.is_none() => {
-            cx.talk.detail(render::escape_text(&error.fault.message));
+            let message = CommandError::from(error).fault.message;
+            cx.talk.detail(render::escape_text(&message));
             return Ok(Settled::Undecided(None));
         }
         collected => collected?,

@@ -54,7 +54,7 @@ pub(super) fn facts(
     placement: Placement,
     thinker: &Thinker,
 ) -> Result<Map<String, Value>, CommandError> {
-    let wanted = crate::wanted::wanted(settings, &cx.host, project, None)?;
+    let wanted = glovebox_session::spec::resolve_spec(settings, &cx.host, project, None)?;
     let limits = settings.agent_limits();
     let mode = settings.workspace_mode().as_str();
     let given = Given::load(cx, args)?;

@@ -9,8 +9,8 @@
 use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render::escape_text;
-use crate::wanted::hide_rules;
 use glovebox_agent::{InstructionSource, Instructions};
+use glovebox_session::spec::hide_rules;
 use glovebox_settings::Settings;
 use glovebox_settings::WorkspaceMode;
 use glovebox_workspace::find_hidden;

@@ -7,16 +7,16 @@
 use super::servers;
 use crate::cmd::{Cx, destroy, run};
 use crate::exit::CommandError;
-use crate::host::below;
 use crate::render::Meter;
 use crate::session::{OnWish, Signals};
 use crate::sync::copied;
-use crate::wanted::{self, Wanted};
 use glovebox_agent::{Date, Facts, Placement, Program, Questions, ServerPlace};
 use glovebox_mcp::client::Servers;
 use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
-use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
+use glovebox_sandbox::{Name, Registry, Sandbox, State};
+use glovebox_session::host::below;
+use glovebox_session::spec;
 use glovebox_settings::Settings;
 use glovebox_settings::WorkspaceMode;
 use glovebox_tools::{Children, Context, Hands, PROBE};
@@ -75,8 +75,7 @@ impl Place {
         name: Option<&Name>,
         signals: &Signals,
     ) -> Result<Self, CommandError> {
-        let mut wanted = wanted::wanted(settings, &cx.host, project, None)?;
-        add_env(&mut wanted, settings, cx)?;
+        let mut wanted = spec::resolve_supervised_spec(settings, &cx.host, project, None)?;
         if placement == Placement::Sandbox {
             cx.announce(&wanted, settings, project);
             wanted.spec.lease_ms = name.is_none().then_some(LEASE_MS);
@@ -153,8 +152,7 @@ impl Place {
             return Ok(self);
         }
         let name = self.sandbox.info().name.clone();
-        let mut wanted = wanted::wanted(settings, &cx.host, project, None)?;
-        add_env(&mut wanted, settings, cx)?;
+        let mut wanted = spec::resolve_supervised_spec(settings, &cx.host, project, None)?;
         let was = self.registry.spec(&name)?;
         wanted.spec.lease_ms = was.lease_ms;
         if was == wanted.spec {
@@ -378,23 +376,6 @@ fn version(told: &str) -> String {
         .take_while(|c| c.is_ascii_alphanumeric() || ".-+".contains(*c))
         .take(MAX_VERSION_CHARS)
         .collect()
-}
-
-/// Variables that were asked for.
-fn add_env(wanted: &mut Wanted, settings: &Settings, cx: &Cx) -> Result<(), CommandError> {
-    if matches!(wanted.spec.backend, Backend::Command { .. }) {
-        return Ok(());
-    }
-    for var in wanted::command_env(settings.env.iter().map(|var| &var.value), &cx.host)? {
-        let text = |bytes: Vec<u8>| {
-            String::from_utf8(bytes).map_err(|_| {
-                CommandError::usage("a variable for an agent must be UTF-8", "leave it out")
-            })
-        };
-        let pair = (text(var.name.into_vec())?, text(var.value.into_vec())?);
-        wanted.spec.jail.env.push(pair);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@
 
 use crate::cmd::Cx;
 use crate::exit::CommandError;
-use crate::host;
-use crate::wanted;
 use glovebox_agent::{Placement, ServerPlace};
 use glovebox_mcp::client::{Address, Ends, Launch, Life, ServerSpec, Way};
 use glovebox_proto::{Channel, Exec, Exit, Fault, LogCaps, Reply, Request, Stdin};
 use glovebox_sandbox::{Backend, Incoming, Input, Registry, Sandbox, SandboxSpec, Stream};
+use glovebox_session::host;
+use glovebox_session::spec;
 use glovebox_settings::{McpServer, McpWay, Settings};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -72,7 +72,7 @@ pub(super) fn wanted(
                 Way::Program(Arc::new(Job {
                     sandbox: Arc::clone(guest),
                     exec: Exec {
-                        env: wanted::command_env(env, &cx.host)?,
+                        env: spec::command_env(env, &cx.host)?,
                         stdin: Stdin::Stream,
                         grace_ms: GRACE_MS,
                         // It is read as it comes.

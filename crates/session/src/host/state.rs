@@ -3,7 +3,7 @@
 //! The state directory holds everything sandboxes write, so it must be ours alone: a directory
 //! (never a link) that this user owns and nobody else can write. The registry closes it to readers as well.
 
-use crate::exit::CommandError;
+use crate::Error;
 use glovebox_settings::Surroundings;
 use rustix::fs::{AtFlags, FileType, Mode, statat};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// A refusal when the directory is not ours alone.
-pub(crate) fn state_dir(
-    asked: Option<&Path>,
-    host: &Surroundings,
-) -> Result<PathBuf, CommandError> {
+pub fn state_dir(asked: Option<&Path>, host: &Surroundings) -> Result<PathBuf, Error> {
     if let Some(asked) = asked {
         return Ok(host.absolute(asked));
     }
@@ -32,7 +29,7 @@ pub(crate) fn state_dir(
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}
         Err(error) => {
             return Err(
-                CommandError::io(format!("make {}", dir.display()), &error.into()).remedy(REMEDY),
+                Error::io(format!("make {}", dir.display()), &error.into()).with_remedy(REMEDY)
             );
         }
     }
@@ -42,9 +39,9 @@ pub(crate) fn state_dir(
 
 const REMEDY: &str = "set GLOVEBOX_STATE to a directory of your own";
 
-fn check_owned(dir: &Path) -> Result<(), CommandError> {
+fn check_owned(dir: &Path) -> Result<(), Error> {
     let stat = statat(rustix::fs::CWD, dir, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| {
-        CommandError::io(format!("look at {}", dir.display()), &error.into()).remedy(REMEDY)
+        Error::io(format!("look at {}", dir.display()), &error.into()).with_remedy(REMEDY)
     })?;
     let problem = if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         "is not a directory"
@@ -55,7 +52,7 @@ fn check_owned(dir: &Path) -> Result<(), CommandError> {
     } else {
         return Ok(());
     };
-    Err(CommandError::refused(
+    Err(Error::refused(
         format!("the state directory {} {problem}", dir.display()),
         REMEDY,
     ))

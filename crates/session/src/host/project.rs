@@ -4,7 +4,7 @@
 //! packages of a monorepo find each other; or a directory on the way there with a `glovebox.toml` of its
 //! own, whose rules are about that directory. `-C DIR` and `--here` name a directory themselves.
 
-use crate::exit::CommandError;
+use crate::Error;
 use glovebox_settings::PROJECT_FILE_NAME;
 use glovebox_settings::Surroundings;
 use glovebox_workspace::find_working_tree;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// A project.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Project {
+pub struct Project {
     /// The directory, absolute and without links.
     pub dir: PathBuf,
     /// Why it is not the top of the git working tree, where that would be expected.
@@ -26,12 +26,12 @@ pub(crate) struct Project {
 ///
 /// # Errors
 /// As [`find_project`].
-pub(crate) fn project_dir(host: &Surroundings) -> Result<PathBuf, CommandError> {
+pub fn project_dir(host: &Surroundings) -> Result<PathBuf, Error> {
     find_project(host).map(|project| project.dir)
 }
 
 /// A path below a directory, which is the directory where the path is empty: joining nothing would leave a slash.
-pub(crate) fn below(dir: &Path, path: &Path) -> PathBuf {
+pub fn below(dir: &Path, path: &Path) -> PathBuf {
     dir.components().chain(path.components()).collect()
 }
 
@@ -39,13 +39,13 @@ pub(crate) fn below(dir: &Path, path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// One sentence when the directory is gone, unreadable, none, or so wide that the home would be in it.
-pub(crate) fn find_project(host: &Surroundings) -> Result<Project, CommandError> {
+pub fn find_project(host: &Surroundings) -> Result<Project, Error> {
     let standing = standing_dir(host)?;
     let home = host
         .home()
         .map(|home| home.canonicalize().unwrap_or_else(|_| home.to_owned()));
     if let Some(what) = too_wide(&standing, home.as_deref()) {
-        return Err(CommandError::refused(
+        return Err(Error::refused(
             format!("{what} cannot be the workspace: it holds far more than a project"),
             "change to your project, or pass -C DIR",
         ));
@@ -84,31 +84,31 @@ pub(crate) fn find_project(host: &Surroundings) -> Result<Project, CommandError>
 }
 
 /// Where the user stands.
-fn standing_dir(host: &Surroundings) -> Result<PathBuf, CommandError> {
+fn standing_dir(host: &Surroundings) -> Result<PathBuf, Error> {
     let asked = host.directory();
     if asked.as_os_str().is_empty() {
-        return Err(CommandError::usage(
+        return Err(Error::usage(
             "the current directory does not exist any more",
             "change to your project, or pass -C DIR",
         ));
     }
     let shown = asked.display();
     let real = asked.canonicalize().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => CommandError::usage(
+        io::ErrorKind::NotFound => Error::usage(
             format!("the project directory {shown} does not exist"),
             "correct -C DIR",
         ),
-        _ => CommandError::io(format!("open the project directory {shown}"), &error),
+        _ => Error::io(format!("open the project directory {shown}"), &error),
     })?;
     if !real.is_dir() {
-        return Err(CommandError::usage(
+        return Err(Error::usage(
             format!("{shown} is not a directory"),
             "name a project directory with -C DIR",
         ));
     }
     fs::read_dir(&real).map_err(|error| {
-        CommandError::io(format!("read the project directory {shown}"), &error)
-            .remedy("make it readable for you, or name another with -C DIR")
+        Error::io(format!("read the project directory {shown}"), &error)
+            .with_remedy("make it readable for you, or name another with -C DIR")
     })?;
     Ok(real)
 }
@@ -152,10 +152,8 @@ mod tests {
     use super::*;
 
     fn message(home: &Path, dir: &Path) -> String {
-        project_dir(&Surroundings::fixed(home, dir, &[]))
-            .unwrap_err()
-            .fault
-            .message
+        let found = project_dir(&Surroundings::fixed(home, dir, &[]));
+        found.unwrap_err().message().to_owned()
     }
 
     #[test]

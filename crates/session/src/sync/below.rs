@@ -5,7 +5,7 @@ use glovebox_workspace::{Change, ChangeKind, ChangeSet, Collected, Contents, Ref
 use std::io::Read;
 
 /// Contents whose paths are relative to a directory.
-pub(super) struct Below {
+pub(crate) struct Below {
     whole: Collected,
     dir: RelPath,
 }

@@ -4,8 +4,8 @@
 //! manifest of the last push, the index of the project, and a note of where it came from.
 
 use super::Taken;
-use crate::exit::CommandError;
-use crate::wanted::hide_rules;
+use crate::Error;
+use crate::spec::hide_rules;
 use glovebox_proto::{Code, Fault, JobState, Request, WriteMode};
 use glovebox_sandbox::jail::spec::{WORKSPACE, json_path};
 use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Where a copy came from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Origin {
+pub struct Origin {
     /// The project.
     #[serde(with = "json_path")]
     pub project: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct Origin {
 
 impl Origin {
     /// The note in a sandbox's directory; `None` when it has no copy.
-    pub(crate) fn read(dir: &Path) -> Option<Self> {
+    pub fn read(dir: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(dir.join("copied.json")).ok()?).ok()
     }
 
@@ -55,7 +55,7 @@ impl Origin {
 }
 
 /// Where the copy is inside: the workspace, or a directory of its own where commands start elsewhere.
-pub(crate) fn root(sandbox: &Sandbox) -> Vec<u8> {
+pub fn root(sandbox: &Sandbox) -> Vec<u8> {
     if sandbox.info().backend == Backend::Native.as_str() {
         WORKSPACE.into()
     } else {
@@ -64,13 +64,13 @@ pub(crate) fn root(sandbox: &Sandbox) -> Vec<u8> {
 }
 
 /// Where commands start, if it is another place than the sandbox's own.
-pub(crate) fn start_dir(sandbox: &Sandbox) -> Option<ByteBuf> {
+pub fn start_dir(sandbox: &Sandbox) -> Option<ByteBuf> {
     let is_elsewhere = sandbox.info().backend != Backend::Native.as_str();
     (is_elsewhere && Origin::read(sandbox.dir()).is_some()).then(|| root(sandbox).into())
 }
 
 /// What comes over a carrier is compressed.
-pub(crate) fn packing(sandbox: &Sandbox) -> Packing {
+pub fn packing(sandbox: &Sandbox) -> Packing {
     if sandbox.info().backend == Backend::Native.as_str() {
         Packing::Stored
     } else {
@@ -79,13 +79,13 @@ pub(crate) fn packing(sandbox: &Sandbox) -> Packing {
 }
 
 /// Brings the project in: everything the first time, then what differs.
-pub(crate) fn push(
+pub fn push(
     sandbox: &Sandbox,
     project: &Path,
     settings: &Settings,
     watch: &mut Watch<'_>,
-) -> Result<Pushed, CommandError> {
-    let failed = |fault| CommandError::from(SyncError::push(Stage::Collect, fault));
+) -> Result<Pushed, Error> {
+    let failed = |fault| Error::from(SyncError::push(Stage::Collect, fault));
     let dir = sandbox.dir();
     let hidden = find_hidden(project, &hide_rules(settings)).map_err(failed)?;
     let replaced = hidden.replaced.iter().map(|(path, _)| path);
@@ -148,7 +148,7 @@ fn make_root(sandbox: &Sandbox, root: &[u8]) -> Result<(), Fault> {
 }
 
 /// Removes a copy that lies where the sandbox's end does not remove it.
-pub(crate) fn clean(sandbox: &Sandbox) {
+pub fn clean(sandbox: &Sandbox) {
     if let Some(path) = start_dir(sandbox) {
         // Whoever is on the other side finds the directory under the sandbox's name.
         let _ = sandbox.call(glovebox_proto::Request::Remove {
@@ -160,7 +160,7 @@ pub(crate) fn clean(sandbox: &Sandbox) {
 
 /// What became of the copy of a sandbox that is about to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Remains {
+pub enum Remains {
     /// There was none, or none that does not end with the sandbox.
     None,
     /// It has been removed.
@@ -173,7 +173,7 @@ pub(crate) enum Remains {
 const CLEAN_WAIT: Duration = Duration::from_mins(1);
 
 /// Removes the copy of a named sandbox that is about to be killed, with what might still write to it.
-pub(crate) fn clean_named(registry: &Registry, name: &Name) -> Remains {
+pub fn clean_named(registry: &Registry, name: &Name) -> Remains {
     let Ok(Some(entry)) = registry.entry(name) else {
         return Remains::None;
     };
@@ -212,12 +212,12 @@ fn directory(name: &Name) -> String {
 }
 
 /// Collects what changed in a copy.
-pub(crate) fn collect(
+pub fn collect(
     sandbox: &Sandbox,
     origin: Origin,
     filter: &Filter,
     watch: &mut Watch<'_>,
-) -> Result<Taken, CommandError> {
+) -> Result<Taken, Error> {
     let dir = sandbox.dir();
     let root = root(sandbox);
     let place = Place {

@@ -2,23 +2,25 @@
 //! so all of it is new, and a file the destination has already is a conflict unless it is the same.
 
 use super::Taken;
-use crate::cmd::{Cx, name};
-use crate::exit::CommandError;
+use crate::Error;
 use glovebox_proto::{Code, Fault, FileKind};
+use glovebox_sandbox::Sandbox;
 use glovebox_workspace::copy::{self, Copied, Place};
 use glovebox_workspace::{Filter, Quota, RelPath, Stage, SyncError, Watch};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Fetches a directory with what `asked` takes of it, or one file; `from` is absolute and clean.
-pub(crate) fn collect(
-    cx: &Cx,
-    asked: &super::Asked<'_>,
+/// Fetches a directory with what `filter` takes of it, or one file; `from` is absolute and clean.
+///
+/// # Errors
+/// Whatever `filter` says; when there is neither a directory nor a file, or it cannot be fetched.
+pub fn collect<E: From<Error>>(
+    sandbox: &Sandbox,
     from: &Path,
     watch: &mut Watch<'_>,
-) -> Result<Taken, CommandError> {
-    let sandbox = cx.user_registry()?.connect(&name(asked.name)?)?;
-    let failed = |fault| SyncError::pull(Stage::Collect, fault);
+    filter: impl FnOnce() -> Result<Filter, E>,
+) -> Result<Taken, E> {
+    let failed = |fault| E::from(SyncError::pull(Stage::Collect, fault).into());
     let kind = sandbox
         .stat(from.as_os_str().as_bytes(), true)
         .map_err(failed)?
@@ -27,7 +29,7 @@ pub(crate) fn collect(
     let mut only = None;
     let (root, filter, quota) = match (kind, from.parent(), from.file_name()) {
         (FileKind::Directory, ..) => {
-            let filter = super::filter(cx, None, asked)?;
+            let filter = filter()?;
             (from, filter, Quota::default())
         }
         (FileKind::File, Some(parent), Some(file)) => {
@@ -40,14 +42,14 @@ pub(crate) fn collect(
                 max_depth: 1,
                 ..Quota::default()
             };
-            (parent, just(text)?, quota)
+            (parent, just(text).map_err(failed)?, quota)
         }
-        _ => return Err(failed(odd(from, "it is neither a directory nor a file")).into()),
+        _ => return Err(failed(odd(from, "it is neither a directory nor a file"))),
     };
     let place = Place {
-        sandbox: &sandbox,
+        sandbox,
         root: root.as_os_str().as_bytes(),
-        packing: super::copied::packing(&sandbox),
+        packing: super::copied::packing(sandbox),
     };
     let source = Copied {
         manifest: None,
@@ -55,7 +57,8 @@ pub(crate) fn collect(
         hidden: &[],
         spool_dir: sandbox.dir(),
     };
-    let collected = copy::collect(&place, &source, &filter, &quota, watch)?;
+    let collected = copy::collect(&place, &source, &filter, &quota, watch)
+        .map_err(|error| E::from(error.into()))?;
     let mut taken = Taken {
         collected,
         base: None,

@@ -59,25 +59,28 @@ const MAX_CERTIFICATE_BYTES: u64 = 4 << 20;
 
 /// What a sandbox shows, as far as it matters here.
 #[derive(Debug)]
-pub(crate) struct Shown<'a> {
-    pub(crate) rootfs: &'a RootFs,
-    pub(crate) net: Net,
-    pub(crate) grants: &'a [Grant],
+pub struct Shown<'a> {
+    /// What `/` shows.
+    pub rootfs: &'a RootFs,
+    /// Network reach.
+    pub net: Net,
+    /// Host paths shown read-only.
+    pub grants: &'a [Grant],
     /// The project, where it is the workspace.
-    pub(crate) project: Option<&'a Path>,
+    pub project: Option<&'a Path>,
     /// What of it is hidden, by relative paths.
-    pub(crate) hidden: Vec<&'a Path>,
+    pub hidden: Vec<&'a Path>,
 }
 
 /// What reaches commands in a sandbox.
 #[derive(Debug, Default)]
-pub(crate) struct Passed {
+pub struct Passed {
     /// The variables.
-    pub(crate) env: Vec<(String, String)>,
+    pub env: Vec<(String, String)>,
     /// Files that they name.
-    pub(crate) grants: Vec<Grant>,
+    pub grants: Vec<Grant>,
     /// What stays out, and why: one line each.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 fn is_plain(name: &str) -> bool {
@@ -102,7 +105,7 @@ pub(super) fn passed_to_host(host: &Surroundings) -> Vec<(String, String)> {
 }
 
 /// What commands in a sandbox get.
-pub(crate) fn passed_inside(host: &Surroundings, shown: &Shown<'_>) -> Passed {
+pub fn passed_inside(host: &Surroundings, shown: &Shown<'_>) -> Passed {
     let mut passed = Passed::default();
     for (name, value) in set_variables(host) {
         let value = if is_plain(name) {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// One toolchain that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Toolchain {
+pub struct Toolchain {
     /// What people call it.
     pub name: &'static str,
     /// Its parts, each at the same place inside.
@@ -163,7 +163,7 @@ const KINDS: &[Kind] = &[
 
 /// Finds every toolchain of this user. `is_visible` tells which host paths are shown inside anyway;
 /// those need no grant, only their variables.
-pub(crate) fn find(host: &Surroundings, is_visible: impl Fn(&Path) -> bool) -> Vec<Toolchain> {
+pub fn find(host: &Surroundings, is_visible: impl Fn(&Path) -> bool) -> Vec<Toolchain> {
     let Some(home) = host.home() else {
         return Vec::new();
     };

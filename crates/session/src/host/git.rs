@@ -21,7 +21,7 @@ type Values = Vec<(String, String)>;
 
 /// The question, while git is answering it.
 #[derive(Debug)]
-pub(crate) struct GitQuestion {
+pub struct GitQuestion {
     plain: Option<Values>,
     child: Option<Child>,
     usual_excludes: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub(crate) struct GitQuestion {
 
 /// The answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct GitSettings {
+pub struct GitSettings {
     /// Who commits; `None` when nothing is known of that.
     pub user: Option<GitUser>,
     /// The user's own file of ignore rules.
@@ -38,7 +38,7 @@ pub(crate) struct GitSettings {
 
 impl GitQuestion {
     /// Asks.
-    pub(crate) fn ask(host: &Surroundings) -> Self {
+    pub fn ask(host: &Surroundings) -> Self {
         let config_home = host
             .var("XDG_CONFIG_HOME")
             .map(PathBuf::from)
@@ -91,7 +91,7 @@ impl GitQuestion {
     }
 
     /// Waits for the answer. Without git, or without a configuration, nothing is known.
-    pub(crate) fn answer(self, host: &Surroundings) -> GitSettings {
+    pub fn answer(self, host: &Surroundings) -> GitSettings {
         let asked = || {
             let output = self.child.and_then(|child| child.wait_with_output().ok());
             let text = output.map(|output| output.stdout).unwrap_or_default();

@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 
 /// The walk over the project. Dropping it stops the walk; what is not finished then is done without.
 #[derive(Debug)]
-pub(crate) struct BaseIndex {
+pub struct BaseIndex {
     is_stopped: Arc<AtomicBool>,
     walk: Option<JoinHandle<()>>,
 }
 
 impl BaseIndex {
     /// Begins the walk, unless there is an index already (of a sandbox that lives again) or no project.
-    pub(crate) fn begin(layers: WorkspaceLayers) -> Option<Self> {
+    pub fn begin(layers: WorkspaceLayers) -> Option<Self> {
         let project = layers.project?;
         if layers.base.exists() {
             return None;

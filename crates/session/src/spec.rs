@@ -1,6 +1,6 @@
 //! From settings and surroundings to what the sandbox crate is asked for.
 
-use crate::exit::CommandError;
+use crate::Error;
 use crate::host::{self, GitQuestion, Toolchain};
 use glovebox_proto::EnvVar;
 use glovebox_sandbox::jail::spec::{
@@ -17,9 +17,9 @@ use serde_bytes::ByteBuf;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What is asked for, and what to say about it.
+/// What a sandbox is to be like, and what to say about it.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub struct ResolvedSpec {
     /// What is asked for.
     pub spec: SandboxSpec,
     /// Toolchains that were granted.
@@ -34,12 +34,12 @@ pub(crate) struct Wanted {
 ///
 /// # Errors
 /// Usage errors for settings that contradict each other or name what does not exist.
-pub(crate) fn wanted(
+pub fn resolve_spec(
     settings: &Settings,
     host: &Surroundings,
     project: &Path,
     wall_ms: Option<u64>,
-) -> Result<Wanted, CommandError> {
+) -> Result<ResolvedSpec, Error> {
     // TRUST: whatever came before, nothing of an untrusted project goes into a spec.
     settings.check_project(settings.is_outside_native())?;
     let backend = backend(settings)?;
@@ -153,12 +153,46 @@ pub(crate) fn wanted(
         cwd,
         ..SandboxSpec::new(backend)
     };
-    Ok(Wanted {
+    Ok(ResolvedSpec {
         spec,
         toolchains,
         hidden,
         notes,
     })
+}
+
+/// Puts the spec of a sandbox together that has a supervisor, or whose commands come one by one: the variables that
+/// were asked for are its own, not those of a command.
+///
+/// # Errors
+/// As [`resolve_spec`]; a usage error for variables that cannot be given to the sandbox as a whole.
+pub fn resolve_supervised_spec(
+    settings: &Settings,
+    host: &Surroundings,
+    project: &Path,
+    wall_ms: Option<u64>,
+) -> Result<ResolvedSpec, Error> {
+    let mut resolved = resolve_spec(settings, host, project, wall_ms)?;
+    for var in command_env(settings.env.iter().map(|var| &var.value), host)? {
+        let text = |bytes: Vec<u8>| {
+            String::from_utf8(bytes).map_err(|_| {
+                Error::usage(
+                    "a variable of a named sandbox must be UTF-8",
+                    "give it to `glovebox exec` instead",
+                )
+            })
+        };
+        let pair = (text(var.name.into_vec())?, text(var.value.into_vec())?);
+        resolved.spec.jail.env.push(pair);
+    }
+    // Commands on the other side of a carrier have the environment of that machine.
+    if matches!(resolved.spec.backend, Backend::Command { .. }) && !settings.env.is_empty() {
+        return Err(Error::usage(
+            "variables cannot be given to a sandbox that lives elsewhere as a whole",
+            "give them to each command with `glovebox exec --env`",
+        ));
+    }
+    Ok(resolved)
 }
 
 fn replaced_file((path, content): &(PathBuf, Vec<u8>)) -> ReplacedFile {
@@ -191,7 +225,7 @@ fn show_repository(jail: &mut Spec, project: &Path) -> Option<String> {
 }
 
 /// What the settings hide of the project and show of what would be hidden.
-pub(crate) fn hide_rules(settings: &Settings) -> HideRules {
+pub fn hide_rules(settings: &Settings) -> HideRules {
     HideRules {
         exclude: texts(&settings.sync.push_exclude),
         include: texts(&settings.sync.push_include),
@@ -210,10 +244,10 @@ fn protected(project: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn backend(settings: &Settings) -> Result<Backend, CommandError> {
+fn backend(settings: &Settings) -> Result<Backend, Error> {
     let kind = settings.backend.value;
     if let Some(flag) = meaningless_flag(settings) {
-        return Err(CommandError::usage(
+        return Err(Error::usage(
             format!(
                 "--{flag} has no meaning with the backend `{}`",
                 kind.as_str()
@@ -225,7 +259,7 @@ fn backend(settings: &Settings) -> Result<Backend, CommandError> {
     match kind {
         BackendKind::Native => Ok(Backend::Native),
         BackendKind::Host => Ok(Backend::Host),
-        BackendKind::Command if words.is_empty() => Err(CommandError::usage(
+        BackendKind::Command if words.is_empty() => Err(Error::usage(
             "the backend `command` needs a carrier: the command that leads to the other side",
             "add one, such as --carrier 'ssh box' or --carrier 'docker exec -i NAME'",
         )),
@@ -274,19 +308,19 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
     .find_map(flag)
 }
 
-fn rootfs(settings: &Settings, host: &Surroundings) -> Result<RootFs, CommandError> {
+fn rootfs(settings: &Settings, host: &Surroundings) -> Result<RootFs, Error> {
     let RootFs::Dir(path) = &settings.rootfs.value else {
         return Ok(settings.rootfs.value.clone());
     };
     let path = host.absolute(path);
     let real = path.canonicalize().map_err(|error| {
-        CommandError::io(
+        Error::io(
             format!("open the root file system {}", path.display()),
             &error,
         )
     })?;
     if !real.is_dir() {
-        return Err(CommandError::usage(
+        return Err(Error::usage(
             format!("the root file system {} is not a directory", path.display()),
             "name a directory that holds one with --rootfs dir:PATH",
         ));
@@ -294,21 +328,20 @@ fn rootfs(settings: &Settings, host: &Surroundings) -> Result<RootFs, CommandErr
     Ok(RootFs::Dir(real))
 }
 
-fn grants(asked: &[Sourced<GrantArg>], host: &Surroundings) -> Result<Vec<Grant>, CommandError> {
+fn grants(asked: &[Sourced<GrantArg>], host: &Surroundings) -> Result<Vec<Grant>, Error> {
     asked
         .iter()
         .map(|Sourced { value, origin }| {
             let source = host.absolute(&value.source);
             if let Err(error) = source.metadata() {
-                return Err(CommandError::io(
-                    format!("grant {} ({origin})", source.display()),
-                    &error,
-                )
-                .remedy("correct the path, or leave the grant out"));
+                return Err(
+                    Error::io(format!("grant {} ({origin})", source.display()), &error)
+                        .with_remedy("correct the path, or leave the grant out"),
+                );
             }
             let target = normalize_path(value.target.as_deref().unwrap_or(&source));
             if target.parent().is_none() || target.starts_with(WORKSPACE) {
-                return Err(CommandError::usage(
+                return Err(Error::usage(
                     format!("a grant cannot appear at {} inside", target.display()),
                     "give another place with PATH:/TARGET",
                 ));
@@ -322,15 +355,15 @@ fn grants(asked: &[Sourced<GrantArg>], host: &Surroundings) -> Result<Vec<Grant>
 ///
 /// # Errors
 /// A usage error when a variable to be passed on is not set.
-pub(crate) fn command_env<'a>(
+pub fn command_env<'a>(
     asked: impl IntoIterator<Item = &'a EnvArg>,
     host: &Surroundings,
-) -> Result<Vec<EnvVar>, CommandError> {
+) -> Result<Vec<EnvVar>, Error> {
     asked
         .into_iter()
         .map(|EnvArg { name, value }| {
             let Some(value) = value.as_deref().or_else(|| host.exact_var(name)) else {
-                return Err(CommandError::usage(
+                return Err(Error::usage(
                     format!(
                         "there is no variable `{}` to pass on",
                         name.to_string_lossy()
@@ -347,7 +380,7 @@ pub(crate) fn command_env<'a>(
 }
 
 /// The deadline that was asked for, if any was.
-pub(crate) fn deadline_ms(settings: &Settings) -> Option<u64> {
+pub fn deadline_ms(settings: &Settings) -> Option<u64> {
     settings.timeout.value.and_then(|Span(ms)| ms)
 }
 
@@ -360,6 +393,34 @@ mod tests {
         let mut settings = Settings::default();
         settings.lay_flags(flags);
         settings
+    }
+
+    #[test]
+    fn variables_for_a_sandbox_elsewhere_are_an_error_and_not_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Surroundings::fixed(dir.path(), dir.path(), &[]);
+        let flags = |backend, carrier| SandboxFlags {
+            backend: Some(backend),
+            carrier,
+            env: vec![EnvArg::parse("A=b".as_ref()).unwrap()],
+            ..SandboxFlags::default()
+        };
+        let resolve = |flags: &SandboxFlags| {
+            resolve_supervised_spec(&settings(flags), &host, dir.path(), None)
+        };
+        let carrier = Some("ssh box".parse().unwrap());
+        let error = resolve(&flags(BackendKind::Command, carrier)).unwrap_err();
+        assert_eq!(
+            error.message(),
+            "variables cannot be given to a sandbox that lives elsewhere as a whole"
+        );
+        let here = resolve(&flags(BackendKind::Host, None)).unwrap();
+        assert!(
+            here.spec
+                .jail
+                .env
+                .contains(&("A".to_owned(), "b".to_owned()))
+        );
     }
 
     #[test]
@@ -391,7 +452,7 @@ mod tests {
             },
         ] {
             let error = backend(&settings(&flags)).unwrap_err();
-            assert!(error.fault.message.contains("has no meaning"), "{error:?}");
+            assert!(error.message().contains("has no meaning"), "{error:?}");
         }
     }
 }

@@ -21,7 +21,7 @@ const RETRIES: [(&str, &str); 7] = [
 const MAX_VALUE_BYTES: usize = 16;
 
 /// The variables for commands in a sandbox without network.
-pub(crate) fn retries_without_network(host: &Surroundings) -> Vec<(String, String)> {
+pub fn retries_without_network(host: &Surroundings) -> Vec<(String, String)> {
     let own = |name: &str| {
         let value = host.var(name)?.to_str()?;
         let is_word = value.bytes().all(|byte| byte.is_ascii_alphanumeric());

@@ -20,7 +20,7 @@ const PROGRAM_TREES: [&str; 7] = [
 ];
 
 /// Whether a host path is shown inside without any grant.
-pub(crate) fn is_shown(rootfs: &RootFs, path: &Path) -> bool {
+pub fn is_shown(rootfs: &RootFs, path: &Path) -> bool {
     match rootfs {
         RootFs::Host => PROGRAM_TREES.iter().any(|tree| path.starts_with(tree)),
         RootFs::HostAll => true,
@@ -30,7 +30,7 @@ pub(crate) fn is_shown(rootfs: &RootFs, path: &Path) -> bool {
 
 /// The host's `PATH` in its own order, less what does not exist inside. Directories of the project
 /// move with it to `/workspace`.
-pub(crate) fn visible_path(
+pub fn visible_path(
     host: &Surroundings,
     rootfs: &RootFs,
     grants: &[Grant],
@@ -90,7 +90,7 @@ fn below(base: &Path, rest: &Path) -> PathBuf {
 
 /// Variables every command gets in the sandbox; `home` is the home inside. Those of the user come from
 /// [`super::passed_inside`].
-pub(crate) fn base_environment(path: String, home: &Path) -> Vec<(String, String)> {
+pub fn base_environment(path: String, home: &Path) -> Vec<(String, String)> {
     let shell = if Path::new("/bin/bash").exists() {
         "/bin/bash"
     } else {
@@ -109,7 +109,7 @@ pub(crate) fn base_environment(path: String, home: &Path) -> Vec<(String, String
 
 /// Variables of a carrier such as `ssh` or `docker`: what leads it to the other side. Nothing of it
 /// gets there; commands have the environment of that machine.
-pub(crate) fn carrier_environment(host: &Surroundings) -> Vec<(String, String)> {
+pub fn carrier_environment(host: &Surroundings) -> Vec<(String, String)> {
     [
         "PATH",
         "HOME",
@@ -132,7 +132,7 @@ pub(crate) fn carrier_environment(host: &Surroundings) -> Vec<(String, String)> 
 }
 
 /// Variables of a command without walls: the user's own identity, the same allow-list otherwise.
-pub(crate) fn host_environment(host: &Surroundings) -> Vec<(String, String)> {
+pub fn host_environment(host: &Surroundings) -> Vec<(String, String)> {
     let mut env: Vec<(String, String)> = [
         "PATH",
         "HOME",

@@ -1,0 +1,20 @@
+//! What of this machine and this user reaches a sandbox: the project, variables, toolchains, the git identity, and
+//! where sandboxes are kept. The user's environment comes in as a value ([`glovebox_settings::Surroundings`]).
+
+mod environment;
+mod git;
+mod passed;
+mod project;
+mod retries;
+mod state;
+mod toolchains;
+
+pub use environment::{
+    base_environment, carrier_environment, host_environment, is_shown, visible_path,
+};
+pub use git::GitQuestion;
+pub use passed::{Shown, passed_inside};
+pub use project::{Project, below, find_project, project_dir};
+pub use retries::retries_without_network;
+pub use state::state_dir;
+pub use toolchains::{Toolchain, find as find_toolchains};
