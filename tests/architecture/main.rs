@@ -220,9 +220,9 @@ const WORDLESS: [&str; 10] = [
     "guest",
     "jail",
     "js",
+    "mcp",
     "proto",
     "sandbox",
-    "server",
     "tools",
     "workspace",
 ];
