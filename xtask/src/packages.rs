@@ -18,6 +18,7 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ),
     ("newuidmap", "uidmap", "id ranges of an ordinary user"),
     ("setpriv", "util-linux", "tests as an ordinary user"),
+    ("useradd", "passwd", "tests as an ordinary user"),
     (
         "mkfs.ext4",
         "e2fsprogs",
