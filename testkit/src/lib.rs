@@ -20,4 +20,4 @@ pub use model::{Asked, ModelServer, Step, Wanted};
 pub use person::{Person, UNPRIVILEGED_ID};
 pub use programs::{installed, libraries, suite};
 pub use ran::{Ran, filters};
-pub use skip::{has_layers_in_memory, has_program, is_root, skip_loudly};
+pub use skip::{SkipReason, has_layers_in_memory, has_program, is_root, skip_loudly};

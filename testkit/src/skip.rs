@@ -1,5 +1,6 @@
 //! Skipping a test loudly: said on standard error, written to a log, and an error where it counts.
 
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -11,21 +12,81 @@ use std::os::unix::fs::MetadataExt;
 /// ```
 #[macro_export]
 macro_rules! skip {
-    ($($reason:tt)+) => {{
-        $crate::skip_loudly(module_path!(), &format!($($reason)+));
+    ($($reason:tt)+) => {
+        $crate::skip_because!(format!($($reason)+))
+    };
+}
+
+/// Ends the test here for a [`SkipReason`], or for a text that says what is missing.
+///
+/// ```ignore
+/// testkit::skip_because!(SkipReason::needs_root("to mount a small file system"));
+/// ```
+#[macro_export]
+macro_rules! skip_because {
+    ($reason:expr) => {{
+        $crate::skip_loudly(module_path!(), $reason);
         return;
     }};
 }
 
-/// The body of [`skip!`]: records the reason under `GLOVEBOX_TEST_SKIP_LOG`, if set.
+/// Why a test is skipped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SkipReason {
+    /// The machine lacks something.
+    Missing(String),
+    /// Only root can set up what is tested. The run as root tests it.
+    NeedsRoot(String),
+}
+
+impl SkipReason {
+    /// `what_for` says what only root can do: "to mount a file system".
+    pub fn needs_root(what_for: &str) -> Self {
+        Self::NeedsRoot(what_for.to_owned())
+    }
+
+    /// Whether `GLOVEBOX_TEST_NO_SKIP` makes this an error: `1` makes every skip one, `but-for-root` those that the
+    /// run as root does not make up for.
+    fn is_error(&self, no_skip: Option<&str>) -> bool {
+        match no_skip {
+            Some("1") => true,
+            Some("but-for-root") => !matches!(self, Self::NeedsRoot(_)),
+            _ => false,
+        }
+    }
+}
+
+impl From<String> for SkipReason {
+    fn from(what: String) -> Self {
+        Self::Missing(what)
+    }
+}
+
+impl From<&str> for SkipReason {
+    fn from(what: &str) -> Self {
+        Self::Missing(what.to_owned())
+    }
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(what) => f.write_str(what),
+            Self::NeedsRoot(what_for) => write!(f, "needs root {what_for}"),
+        }
+    }
+}
+
+/// The body of [`skip!`] and [`skip_because!`]: records the reason under `GLOVEBOX_TEST_SKIP_LOG`, if set.
 ///
 /// # Panics
-/// With `GLOVEBOX_TEST_NO_SKIP=1`, where everything must be there.
+/// Where `GLOVEBOX_TEST_NO_SKIP` says that such a skip is an error, and where root is told to become root.
 #[expect(
     clippy::print_stderr,
     reason = "a skip nobody sees is a test that never runs"
 )]
-pub fn skip_loudly(module: &str, reason: &str) {
+pub fn skip_loudly(module: &str, reason: impl Into<SkipReason>) {
+    let reason = reason.into();
     let test = std::thread::current().name().unwrap_or(module).to_owned();
     eprintln!("SKIP: {test}: {reason}");
     if let Some(log) = std::env::var_os("GLOVEBOX_TEST_SKIP_LOG")
@@ -33,9 +94,14 @@ pub fn skip_loudly(module: &str, reason: &str) {
     {
         let _ = writeln!(file, "{test}: {reason}");
     }
+    let no_skip = std::env::var("GLOVEBOX_TEST_NO_SKIP").ok();
     assert!(
-        std::env::var("GLOVEBOX_TEST_NO_SKIP").as_deref() != Ok("1"),
+        !reason.is_error(no_skip.as_deref()),
         "skipping is an error here: {reason}"
+    );
+    assert!(
+        !(is_root() && matches!(reason, SkipReason::NeedsRoot(_))),
+        "this is root: {reason}"
     );
 }
 
@@ -74,4 +140,25 @@ pub fn has_layers_in_memory() -> bool {
 pub fn is_root() -> bool {
     // The owner of our own /proc entry is our effective user id (proc(5)).
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_needs_root_may_be_skipped_where_root_has_run() {
+        let missing = SkipReason::from("git is not installed");
+        let needs_root = SkipReason::needs_root("to mount a file system");
+        for (no_skip, expected) in [
+            (None, [false, false]),
+            (Some("0"), [false, false]),
+            (Some("1"), [true, true]),
+            (Some("but-for-root"), [true, false]),
+        ] {
+            let is_error = [&missing, &needs_root].map(|reason| reason.is_error(no_skip));
+            assert_eq!(is_error, expected, "{no_skip:?}");
+        }
+        assert_eq!(needs_root.to_string(), "needs root to mount a file system");
+    }
 }

@@ -244,7 +244,9 @@ fn the_working_directory_may_have_any_name() {
 #[test]
 fn directories_that_run_nothing_are_passed_over() {
     if !testkit::is_root() {
-        testkit::skip!("needs root to mount a directory noexec");
+        testkit::skip_because!(testkit::SkipReason::needs_root(
+            "to mount a directory noexec"
+        ));
     }
     let mut fixture = fixture(&["true"]);
     let path = fixture.path("noexec");

@@ -128,9 +128,9 @@ fn probe_11_setuid_exec() {
 #[test]
 fn probe_12_file_caps() {
     if !testkit::is_root() {
-        // No skip: whoever is not root can neither plant such a file nor meet one that is worse for it.
-        eprintln!("only root can plant file capabilities; the run as root does");
-        return;
+        testkit::skip_because!(testkit::SkipReason::needs_root(
+            "to plant file capabilities"
+        ));
     }
     if !testkit::has_program("setcap") {
         testkit::skip!("planting file capabilities needs setcap");

@@ -4,7 +4,15 @@ use crate::arena::{Arena, Shape};
 use crate::script::{perl, sh};
 use glovebox_sandbox::Sandbox;
 use glovebox_sandbox::jail::spec::{LimitKind, LimitState};
-use testkit::skip;
+use testkit::{SkipReason, is_root, skip_because};
+
+/// Groups are root's to give.
+fn without_groups() -> SkipReason {
+    if is_root() {
+        return SkipReason::from("no limit is held by control groups here");
+    }
+    SkipReason::needs_root("for control groups")
+}
 
 /// A sandbox of this shape with limits that a group holds, beside another one. `None` where there are no groups.
 fn limited(arena: &Arena, shape: Shape) -> Option<(Sandbox, Sandbox)> {
@@ -83,7 +91,7 @@ fn attack_own_control_group() {
         sandbox.destroy().expect("a sandbox ends in order");
     }
     if !is_tried {
-        skip!("needs control groups, which this user has none of");
+        skip_because!(without_groups());
     }
 }
 
@@ -137,6 +145,6 @@ fn attack_control_groups_of_others() {
         sandbox.destroy().expect("a sandbox ends in order");
     }
     if !is_tried {
-        skip!("needs control groups, which this user has none of");
+        skip_because!(without_groups());
     }
 }

@@ -4,7 +4,7 @@ use crate::{alone, assert_all_dead, assert_in_words};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use testkit::{Glovebox, Person, UNPRIVILEGED_ID, has_program, is_root, skip};
+use testkit::{Glovebox, Person, SkipReason, UNPRIVILEGED_ID, has_program, is_root, skip_because};
 
 /// Size of the file system.
 const DISK_MIB: u32 = 24;
@@ -132,13 +132,16 @@ impl Drop for SmallDisk<'_> {
 }
 
 /// A reason to skip, or the test once per person with its disk.
-fn each(place: impl Fn(&Person) -> PathBuf, test: impl Fn(&SmallDisk<'_>)) -> Result<(), String> {
+fn each(
+    place: impl Fn(&Person) -> PathBuf,
+    test: impl Fn(&SmallDisk<'_>),
+) -> Result<(), SkipReason> {
     if !is_root() {
-        return Err("needs root, to mount a small file system".to_owned());
+        return Err(SkipReason::needs_root("to mount a small file system"));
     }
     for program in ["mkfs.ext4", "unshare", "nsenter", "setpriv"] {
         if !has_program(program) {
-            return Err(format!("needs {program}"));
+            return Err(format!("needs {program}").into());
         }
     }
     let mut outcome = Ok(());
@@ -148,7 +151,9 @@ fn each(place: impl Fn(&Person) -> PathBuf, test: impl Fn(&SmallDisk<'_>)) -> Re
             drop(disk);
             assert_all_dead("a full disk");
         }
-        Err(reason) => outcome = Err(format!("cannot mount a small file system: {reason}")),
+        Err(reason) => {
+            outcome = Err(format!("cannot mount a small file system: {reason}").into());
+        }
     });
     outcome
 }
@@ -185,7 +190,7 @@ fn nothing_starts_on_a_full_disk_and_everything_after_it() {
         disk.assert_nothing_left();
     });
     if let Err(reason) = outcome {
-        skip!("{reason}");
+        skip_because!(reason);
     }
 }
 
@@ -202,7 +207,7 @@ fn a_new_state_directory_on_a_full_disk() {
         disk.assert_nothing_left();
     });
     if let Err(reason) = outcome {
-        skip!("{reason}");
+        skip_because!(reason);
     }
 }
 
@@ -240,7 +245,7 @@ fn a_command_that_fills_the_disk_is_told() {
         disk.assert_nothing_left();
     });
     if let Err(reason) = outcome {
-        skip!("{reason}");
+        skip_because!(reason);
     }
 }
 
@@ -258,6 +263,6 @@ fn a_full_project_can_be_worked_on() {
         assert_eq!(disk.shell("cat \"$1/notes\""), "mine\n");
     });
     if let Err(reason) = outcome {
-        skip!("{reason}");
+        skip_because!(reason);
     }
 }

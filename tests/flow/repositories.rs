@@ -1,6 +1,6 @@
 //! Git works inside as it does outside.
 
-use testkit::{Person, UNPRIVILEGED_ID, has_program, skip};
+use testkit::{Person, SkipReason, UNPRIVILEGED_ID, has_program, skip, skip_because};
 
 const MAKE: &str = "git init -q -b main . && git config user.name T && git config user.email t@example.org && \
     echo one > a && git add a && git commit -q -m first && echo two >> a && git commit -q -a -m second && \
@@ -45,7 +45,7 @@ fn status_and_log_tell_the_same() {
 #[test]
 fn a_repository_of_somebody_else_is_no_trouble_either() {
     let Some(other) = Person::ordinary() else {
-        skip!("needs root: only root opens a project of somebody else")
+        skip_because!(SkipReason::needs_root("to open a project of somebody else"))
     };
     if !has_program("git") {
         skip!("needs git");

@@ -86,12 +86,14 @@ const CROWD: &str = "600 busy processes on one emulated processor take minutes t
      in seconds";
 
 /// What may be skipped inside, by how the reason ends or begins: an older kernel lacks it, or an ordinary user.
-const MAY_BE_SKIPPED: [&str; 4] = [
+const MAY_BE_SKIPPED: [&str; 6] = [
     // Of a kernel whose tmpfs cannot hold a layer.
     "which gave tmpfs extended attributes for users",
     "abstract sockets of a shared network are open without Landlock ABI 6",
     "overlays of this kernel make no files without a name",
-    "making a device node on the host needs root",
+    "this root may not make a device node",
+    "needs root to plant device nodes",
+    "needs root to plant file capabilities",
 ];
 
 /// What root can do, and may not.

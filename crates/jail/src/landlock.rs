@@ -249,11 +249,7 @@ mod tests {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let Some(fd) = Ruleset::build(policy).unwrap().fd else {
-            assert!(
-                std::env::var_os("GLOVEBOX_TEST_NO_SKIP").is_none(),
-                "no Landlock here"
-            );
-            eprintln!("SKIP: the kernel has no Landlock");
+            testkit::skip_loudly(module_path!(), "the kernel has no Landlock");
             return None;
         };
         let thread = std::thread::spawn(move || {
@@ -342,8 +338,7 @@ mod tests {
         use std::os::linux::net::SocketAddrExt as _;
         use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
         if abi_version() < 6 {
-            eprintln!("SKIP: Landlock ABI 6 is needed");
-            return;
+            testkit::skip!("needs Landlock ABI 6");
         }
         let address =
             SocketAddr::from_abstract_name(format!("glovebox-test-{}", std::process::id()))

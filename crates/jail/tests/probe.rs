@@ -14,6 +14,7 @@ use std::{env, fs, io};
 
 use glovebox_jail::cgroup::{Controllers, DetectCx};
 use glovebox_jail::probe::{self, Finding, Machine, ProbeCx, State, Surroundings};
+use testkit::{SkipReason, skip_loudly};
 
 /// Somebody without privileges.
 const NOBODY: u32 = 65_534;
@@ -33,18 +34,13 @@ fn main() -> ExitCode {
         everything_needed_works_for_an_ordinary_user();
         a_refusal_inside_is_told_with_its_step_and_errno();
     } else {
-        skip("not root, so no other user can be tried");
+        skip_loudly(
+            module_path!(),
+            SkipReason::needs_root("to try another user"),
+        );
     }
     unknown_probes_and_dead_children_are_findings_too();
     ExitCode::SUCCESS
-}
-
-fn skip(reason: &str) {
-    assert!(
-        env::var_os("GLOVEBOX_TEST_NO_SKIP").is_none(),
-        "not skipping: {reason}"
-    );
-    eprintln!("SKIP: {reason}");
 }
 
 /// Runs every probe with `program` as the child, as user `uid`.
@@ -94,10 +90,10 @@ fn expect_working(findings: &[Finding], needed: &[&str]) {
             continue;
         }
         if machine.surroundings != Surroundings::Machine || finding.remedy.is_some() {
-            skip(&format!(
-                "{id} does not work on this machine: {}",
-                finding.detail
-            ));
+            skip_loudly(
+                module_path!(),
+                format!("{id} does not work on this machine: {}", finding.detail),
+            );
         } else {
             panic!("{id} is refused and nobody knows why: {}", finding.detail);
         }
@@ -148,8 +144,7 @@ fn a_refusal_inside_is_told_with_its_step_and_errno() {
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     let line = String::from_utf8_lossy(&output.stdout).into_owned();
     if line.is_empty() {
-        skip("unshare(1) is missing or was refused");
-        return;
+        testkit::skip!("unshare(1) is missing or was refused");
     }
     assert_eq!(line, "failed user-namespace 28\n");
     assert_eq!(output.status.code(), Some(1));

@@ -201,8 +201,13 @@ fn nothing_there_yet_to_tell_by(place: &Path, project: &Path) {
 
 #[test]
 fn names_that_differ_only_in_case() {
-    if !is_root() || !has_program("unshare") {
-        skip!("needs root, to mount a file system that folds case");
+    if !is_root() {
+        testkit::skip_because!(testkit::SkipReason::needs_root(
+            "to mount a file system that folds case"
+        ));
+    }
+    if !has_program("unshare") {
+        skip!("needs unshare");
     }
     let temp = tempfile::tempdir().unwrap();
     fs::create_dir(temp.path().join("project")).unwrap();

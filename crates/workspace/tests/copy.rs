@@ -354,7 +354,9 @@ fn a_failure_inside_names_the_path() {
 #[test]
 fn a_full_disk_inside_is_said_and_leaves_nothing_half_written() {
     if !testkit::is_root() {
-        testkit::skip!("needs root to mount a small file system");
+        testkit::skip_because!(testkit::SkipReason::needs_root(
+            "to mount a small file system"
+        ));
     }
     let copy = Copy::host();
     let small = copy.inside_dir();

@@ -190,8 +190,13 @@ fn failing_at_every_step() {
 
 #[test]
 fn a_full_disk_leaves_the_destination_as_it_was() {
-    if !testkit::is_root() || !has_program("mount") {
-        skip!("needs root to mount a small file system");
+    if !testkit::is_root() {
+        testkit::skip_because!(testkit::SkipReason::needs_root(
+            "to mount a small file system"
+        ));
+    }
+    if !has_program("mount") {
+        skip!("needs mount");
     }
     let small = Small::mount("size=3m");
     let fixture = prepare();

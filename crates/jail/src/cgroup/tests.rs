@@ -22,14 +22,6 @@ const FREEZABLE: Limits = Limits {
 };
 const SECOND: Duration = Duration::from_secs(1);
 
-fn skip(reason: &str) {
-    assert!(
-        std::env::var_os("GLOVEBOX_TEST_NO_SKIP").is_none(),
-        "not skipping: {reason}"
-    );
-    eprintln!("SKIP: {reason}");
-}
-
 /// A tree that looks like a version 2 machine: mount at `sys/cgroup`, our group at `own`.
 fn unified_machine(root: &Path, own: &str, own_has_processes: bool) -> DetectCx {
     let mount = root.join("sys/cgroup");
@@ -289,7 +281,7 @@ fn real(needed: &[Controller]) -> Option<Controllers> {
     let controllers = Controllers::detect(&DetectCx::default());
     for controller in needed {
         if let Some(why) = controllers.why_absent(*controller) {
-            skip(&format!("{}: {why}", controller.name()));
+            testkit::skip_loudly(module_path!(), format!("{}: {why}", controller.name()));
             return None;
         }
     }
@@ -305,7 +297,10 @@ fn real_by(needed: Controller, version: u8) -> Option<Controllers> {
     {
         return Some(controllers);
     }
-    skip(&format!("no version {version} hierarchy here"));
+    testkit::skip_loudly(
+        module_path!(),
+        format!("no version {version} hierarchy here"),
+    );
     None
 }
 

@@ -226,8 +226,7 @@ mod tests {
             .args(["-c", LEADER_ENDS])
             .spawn();
         let Ok(mut child) = python else {
-            eprintln!("SKIP: there is no python3");
-            return;
+            testkit::skip!("needs python3");
         };
         let pid = Pid::from_child(&child);
         let until = Instant::now() + Duration::from_secs(20);

@@ -418,7 +418,7 @@ mod tests {
         };
         assert_eq!(left_out(), [true; 2]);
         if !testkit::is_root() {
-            testkit::skip!("needs root, to give a directory away");
+            testkit::skip_because!(testkit::SkipReason::needs_root("to give a directory away"));
         }
         std::os::unix::fs::chown(&project, Some(65534), None).unwrap();
         assert_eq!(left_out(), [false; 2]);

@@ -150,7 +150,7 @@ pub(crate) fn small_file_in(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testkit::{is_root, skip};
+    use testkit::{SkipReason, is_root, skip_because};
 
     #[test]
     fn a_working_tree_above_counts_when_its_owner_is_the_same() {
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(prefix(&top), Some(Vec::new()));
         assert_eq!(prefix(&project), Some(b"a/b/".to_vec()));
         if !is_root() {
-            skip!("needs root, to give a directory away");
+            skip_because!(SkipReason::needs_root("to give a directory away"));
         }
         std::os::unix::fs::chown(&project, Some(65534), None).unwrap();
         assert_eq!(prefix(&project), None);
