@@ -13,6 +13,7 @@ mod agents_inside;
 mod as_shown;
 mod both_sides;
 mod bytes;
+mod caches;
 mod commits;
 mod copies;
 mod crowds;

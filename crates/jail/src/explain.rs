@@ -115,7 +115,7 @@ impl Plan {
                 let owners = match source.idmap {
                     Idmap::None => "",
                     Idmap::Range => ", owners shifted into the range",
-                    Idmap::Owner => ", its owner shown as the sandbox user",
+                    Idmap::Owner | Idmap::OwnedBy { .. } => ", its owner shown as the sandbox user",
                     Idmap::Shift(_) => ", owners shifted from the range that wrote it",
                 };
                 let access = if source.is_read_only {

@@ -1,7 +1,7 @@
 //! What the machine has: read once, before planning, and plain data afterwards.
 
 use crate::plan::{self, RANGE_IDS};
-use crate::spec::{Ids, RootFs, Spec, WorkspaceAccess};
+use crate::spec::{CacheDir, Ids, RootFs, Spec, WorkspaceAccess};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -36,8 +36,21 @@ pub struct HostFacts {
     /// inside: sockets somebody listens on (a read-only mount does not keep anybody from connecting)
     /// and what the caller of this library adds, such as its own state.
     pub covers: Vec<PathBuf>,
+    /// Who owns the directories of [`Spec::caches`] that the host has.
+    pub cache_owners: Vec<CacheOwner>,
     /// Commands could write in control groups if they were to see any: asked for [`Spec::is_nested`] alone.
     pub has_writable_groups: bool,
+}
+
+/// Who owns a directory of the host that a cache shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheOwner {
+    /// [`crate::spec::CacheDir::name`].
+    pub name: String,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
 }
 
 /// One entry of the host's `/`.
@@ -187,9 +200,22 @@ impl HostFacts {
             } else {
                 Vec::new()
             },
+            cache_owners: cache_owners(spec),
             has_writable_groups: spec.is_nested && !is_privileged && has_writable_groups(),
         })
     }
+}
+
+fn cache_owners(spec: &Spec) -> Vec<CacheOwner> {
+    let owner = |cache: &CacheDir| {
+        let found = fs::metadata(cache.source.as_ref()?).ok()?;
+        Some(CacheOwner {
+            name: cache.name.clone(),
+            uid: found.uid(),
+            gid: found.gid(),
+        })
+    };
+    spec.caches.iter().filter_map(owner).collect()
 }
 
 /// Whether the caller may write in its control group of any hierarchy, or nothing tells that it may not. In the root of

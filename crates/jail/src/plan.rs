@@ -5,6 +5,7 @@
 //! take on trust.
 
 mod builder;
+mod caches;
 mod nested;
 
 pub use crate::byte_path::BytePath;
@@ -13,6 +14,7 @@ use crate::facts::{EntryKind, HostFacts};
 use crate::processors::Processors;
 use crate::spec::{Ids, Layers, Net, ProcMode, RootFs, SANDBOX_GID, SANDBOX_UID, Spec, WORKSPACE};
 use builder::Builder;
+pub use caches::{FrozenCache, cache_layer};
 pub use nested::NestedNamespaces;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -24,6 +26,12 @@ pub const RANGE_IDS: u32 = 65_536;
 pub const RANGE_BASE: u32 = 0x7000_0000;
 /// Number of ranges that can be leased.
 pub const RANGE_SLOTS: u32 = 4096;
+
+/// First id of the leased range that a host id belongs to, if it belongs to one.
+pub fn range_of(id: u32) -> Option<u32> {
+    let slot = id.checked_sub(RANGE_BASE)? / RANGE_IDS;
+    (slot < RANGE_SLOTS).then_some(RANGE_BASE + slot * RANGE_IDS)
+}
 
 /// The places on the host that belong to this one sandbox.
 #[derive(Debug, Clone)]
@@ -40,6 +48,8 @@ pub struct Place {
     /// What earlier checkpoints froze, newest first: read-only layers between the writable one and
     /// the bottom one.
     pub frozen: Vec<Frozen>,
+    /// What earlier sandboxes left in caches, newest first.
+    pub caches: Vec<FrozenCache>,
 }
 
 /// One frozen layer of both overlays.
@@ -55,6 +65,8 @@ pub struct Frozen {
 
 /// Name of the layer in [`Place::layers`] that hides [`Spec::hidden`].
 pub const MASK: &str = "workspace-mask";
+/// How the names of the layers of [`Spec::caches`] begin.
+const CACHE: &str = "cache-";
 /// Name of the directory in [`Place::layers`] with the files that are shown in place of those of grants.
 pub const REPLACED: &str = "replaced";
 
@@ -149,6 +161,13 @@ pub enum Idmap {
     Range,
     /// As `Range`, with the workspace's owner and the sandbox user exchanged.
     Owner,
+    /// As `Range`, with this owner and the sandbox user exchanged.
+    OwnedBy {
+        /// User id on disk.
+        uid: u32,
+        /// Group id on disk.
+        gid: u32,
+    },
     /// The ids of another leased range, which starts here, are those of this one.
     Shift(u32),
 }
@@ -286,6 +305,7 @@ impl Plan {
             let shown = place.layers.join(REPLACED).join(number.to_string());
             builder.bind(&shown, &file.path, Idmap::Owner);
         }
+        builder.caches(spec, facts, place)?;
         if spec.rootfs == RootFs::HostAll {
             for secret in &facts.secrets {
                 builder.steps.push(Step::Cover {
@@ -324,7 +344,7 @@ impl Plan {
         });
         builder.workspace(spec, facts, place)?;
 
-        let writable = match spec.rootfs {
+        let mut writable = match spec.rootfs {
             RootFs::Host | RootFs::HostAll => vec![
                 BytePath::from(WORKSPACE),
                 spec.home.clone().into(),
@@ -336,6 +356,14 @@ impl Plan {
             ],
             RootFs::Dir(_) => vec!["/".into()],
         };
+        for cache in &spec.caches {
+            if !writable
+                .iter()
+                .any(|shown| cache.target.starts_with(shown.as_path()))
+            {
+                writable.push(cache.target.clone().into());
+            }
+        }
         Ok(Self {
             hostname: spec.hostname.clone(),
             own_network: spec.net == Net::None,
@@ -391,11 +419,9 @@ impl Plan {
         let mut dirs = vec![(String::new(), root)];
         for step in &self.steps {
             if let Step::Overlay { layer, target, .. } = step {
-                let owner = if target.as_path() == Path::new(WORKSPACE) {
-                    self.seal.uid
-                } else {
-                    root
-                };
+                let is_of_commands =
+                    target.as_path() == Path::new(WORKSPACE) || layer.starts_with(CACHE);
+                let owner = if is_of_commands { self.seal.uid } else { root };
                 dirs.push((format!("{layer}-upper"), owner));
                 dirs.push((format!("{layer}-work"), root));
             }

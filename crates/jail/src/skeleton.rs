@@ -151,6 +151,14 @@ impl Recipe {
                 recipe.files.push(target.to_owned());
             }
         }
+        for cache in &spec.caches {
+            let is_in_home = cache.target.starts_with(&spec.home);
+            recipe.own_dir(
+                &cache.target,
+                if is_in_home { SANDBOX_UID } else { 0 },
+                &is_bound,
+            );
+        }
         for entry in &facts.root_entries {
             match &entry.kind {
                 EntryKind::Directory => {
@@ -188,7 +196,11 @@ impl Recipe {
             && !spec
                 .grants
                 .iter()
-                .any(|grant| project.starts_with(&grant.target));
+                .any(|grant| project.starts_with(&grant.target))
+            && !spec
+                .caches
+                .iter()
+                .any(|cache| project.starts_with(&cache.target));
         // What the skeleton has at this place or below it would be out of reach.
         let is_free = self
             .dirs

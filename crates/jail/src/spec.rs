@@ -36,6 +36,10 @@ pub struct Spec {
     pub protected: Vec<PathBuf>,
     /// Further host paths shown read-only.
     pub grants: Vec<Grant>,
+    /// Directories that commands may write to over what the host has there, in layers of their own: caches of
+    /// package managers.
+    #[serde(default)]
+    pub caches: Vec<CacheDir>,
     /// Network reach.
     pub net: Net,
     /// How much of `/proc` is shown.
@@ -75,6 +79,7 @@ impl Default for Spec {
             replaced: Vec::new(),
             protected: Vec::new(),
             grants: Vec::new(),
+            caches: Vec::new(),
             net: Net::None,
             proc: ProcMode::Masked,
             layers: Layers::Disk,
@@ -182,6 +187,20 @@ pub struct Grant {
     /// Absolute path on the host; symbolic links in it are resolved before use.
     #[serde(with = "json_path")]
     pub source: PathBuf,
+    /// Absolute path inside.
+    #[serde(with = "json_path")]
+    pub target: PathBuf,
+}
+
+/// A directory that is an overlay of its own inside.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheDir {
+    /// What it is called, such as `cargo-registry`: lower-case letters, digits and `-`.
+    pub name: String,
+    /// Absolute path on the host, which is never written; `None` where there is nothing to show.
+    #[serde(with = "json_path::option")]
+    pub source: Option<PathBuf>,
     /// Absolute path inside.
     #[serde(with = "json_path")]
     pub target: PathBuf,

@@ -17,6 +17,7 @@
 //! state                          the state directory: locks, files, what is being removed
 //! watch                          limits that the kernel does not hold
 //! checkpoint                     layers that are never written again
+//! cache                          package caches that a project's sandboxes keep
 //! backend                        where a guest runs, and who answers for it
 //! control                        how a supervisor is started and spoken to
 //! lifecycle                      kill, sweep, parking
@@ -31,6 +32,7 @@
 
 mod backend;
 mod breach;
+mod cache;
 mod checkpoint;
 mod control;
 mod fault;
@@ -56,14 +58,16 @@ pub use control::handover::Supervisor;
 pub use handle::frozen::Frozen;
 pub use handle::hold::Held;
 pub use handle::stream::{Input, Stream};
-pub use handle::{Info, Output, Sandbox};
+pub use handle::{Finished, Info, Output, Sandbox};
 pub use image::{GUEST_HASH, GUEST_SHA256, GuestImage, SCRIPTS_BYTES, SCRIPTS_HASH};
 pub use lifecycle::parking::ParkingNews;
 pub use lifecycle::sweep::Orphan;
 pub use lifecycle::termination::Killed;
 pub use link::Incoming;
-pub use registry::{Checkpoints, Entry, Forked, Registry, RegistryConfig, Room, Started};
-pub use report::{Identity, LimitFact, REPORT_VERSION, Report, WallFact};
+pub use registry::{
+    Checkpoints, Entry, Forked, ProjectCache, Registry, RegistryConfig, Room, Started,
+};
+pub use report::{CacheFact, CacheKeeping, Identity, LimitFact, REPORT_VERSION, Report, WallFact};
 pub use spec::amount::limit_in_words;
 pub use spec::name::{Name, NameError};
 pub use spec::{Backend, Parent, SandboxSpec};

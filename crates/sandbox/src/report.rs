@@ -1,10 +1,11 @@
 //! The isolation report: what holds around one sandbox and what does not. Facts only, no praise;
 //! every line is something that was done or measured.
 
-use glovebox_jail::spec::{LimitKind, LimitState, Limits};
+use glovebox_jail::spec::{LimitKind, LimitState, Limits, json_path};
 use glovebox_proto::Facts;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::PathBuf;
 
 /// Version of the report's JSON shape.
 pub const REPORT_VERSION: u32 = 1;
@@ -27,6 +28,9 @@ pub struct Report {
     pub walls: Vec<WallFact>,
     /// Each limit that was asked for and how well it holds.
     pub limits: Vec<LimitFact>,
+    /// Package caches that commands can write to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CacheFact>,
     /// What the guest sees from inside; `null` before it was asked. From inside: untrusted.
     pub facts: serde_json::Value,
     /// What is weaker than it could be, one sentence each.
@@ -75,6 +79,46 @@ pub struct LimitFact {
     pub mechanism: String,
 }
 
+/// One package cache.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheFact {
+    /// Its name, such as `cargo-registry` or `npm`.
+    pub name: String,
+    /// Where it is inside.
+    #[serde(with = "json_path")]
+    pub target: PathBuf,
+    /// Whether what the host has there is shown below.
+    pub shows_host: bool,
+    /// What becomes of what is written there.
+    pub keeping: CacheKeeping,
+}
+
+/// What becomes of what a sandbox writes to package caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheKeeping {
+    /// It goes with the sandbox.
+    ThrownAway,
+    /// It is there for the next sandbox of the project.
+    Kept,
+    /// It goes with the sandbox, which shows what was kept: another one of the project adds to that now.
+    HeldByAnother,
+}
+
+impl CacheKeeping {
+    /// In words, for reports.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::ThrownAway => "thrown away with the sandbox",
+            Self::Kept => "kept for the next sandbox of the project",
+            Self::HeldByAnother => {
+                "thrown away with the sandbox: another one of the project keeps its own now"
+            }
+        }
+    }
+}
+
 impl Report {
     /// A report with nothing in it yet.
     pub fn new(backend: &str, name: &str) -> Self {
@@ -86,6 +130,7 @@ impl Report {
             identity: Identity::default(),
             walls: Vec::new(),
             limits: Vec::new(),
+            caches: Vec::new(),
             facts: serde_json::Value::Null,
             degraded: Vec::new(),
             timings_us: Vec::new(),
@@ -192,6 +237,19 @@ impl fmt::Display for Report {
                 f,
                 "  {kind:width$}  {state:11}  {} ({})",
                 limit.value, limit.mechanism
+            )?;
+        }
+        if let Some(first) = self.caches.first() {
+            let names: Vec<&str> = self
+                .caches
+                .iter()
+                .map(|cache| cache.name.as_str())
+                .collect();
+            writeln!(
+                f,
+                "package caches: {}; what is written there is {}",
+                names.join(", "),
+                first.keeping.in_words()
             )?;
         }
         if !self.degraded.is_empty() {

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::host::{self, GitQuestion, Toolchain};
 use glovebox_proto::EnvVar;
 use glovebox_sandbox::jail::spec::{
-    Grant, Limits, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
+    CacheDir, Grant, Layers, Limits, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
 };
 use glovebox_sandbox::{Backend, SandboxSpec};
 use glovebox_settings::units::Span;
@@ -68,6 +68,7 @@ pub fn resolve_spec(
     let mut hidden = Hidden::default();
     let mut notes = Vec::new();
     let mut cwd = None;
+    let mut cache_project = None;
     let start_dir = host.start_dir(project);
     match backend {
         Backend::Native => {
@@ -100,6 +101,7 @@ pub fn resolve_spec(
                 .home()
                 .map_or_else(|| jail.home.clone(), Path::to_owned);
             jail.grants = grants(&settings.grants, host)?;
+            let user_grants = jail.grants.clone();
             if jail.workspace.is_some() {
                 notes.extend(show_repository(&mut jail, project));
             }
@@ -111,6 +113,21 @@ pub fn resolve_spec(
                         .iter()
                         .flat_map(|toolchain| toolchain.grants.iter().cloned()),
                 );
+            }
+            let keeps_caches =
+                settings.cache.value && jail.workspace.is_some() && jail.layers == Layers::Disk;
+            if jail.rootfs == RootFs::Host {
+                let wish = host::CacheWish {
+                    shows_host: settings.toolchains.value,
+                    is_kept: keeps_caches,
+                    project,
+                    grants: &user_grants,
+                };
+                jail.caches =
+                    host::find_caches(host, &wish, |path| host::is_shown(&RootFs::Host, path));
+                if keeps_caches {
+                    cache_project = Some(project.to_owned());
+                }
             }
             let path = host::visible_path(host, &jail.rootfs, &jail.grants, Some(project));
             let passed = host::passed_inside(
@@ -129,6 +146,8 @@ pub fn resolve_spec(
                 jail.env.extend(host::retries_without_network(host));
             }
             jail.grants.extend(passed.grants);
+            // A cache shows what a grant at its place would show, and can be written to.
+            jail.grants.retain(|grant| !is_a_cache(&jail.caches, grant));
             notes.extend(passed.notes);
             jail.env.extend(
                 toolchains
@@ -151,6 +170,7 @@ pub fn resolve_spec(
     let spec = SandboxSpec {
         jail,
         cwd,
+        cache_project,
         ..SandboxSpec::new(backend)
     };
     Ok(ResolvedSpec {
@@ -193,6 +213,12 @@ pub fn resolve_supervised_spec(
         ));
     }
     Ok(resolved)
+}
+
+fn is_a_cache(caches: &[CacheDir], grant: &Grant) -> bool {
+    caches
+        .iter()
+        .any(|cache| cache.target == grant.target && cache.source.as_ref() == Some(&grant.source))
 }
 
 fn replaced_file((path, content): &(PathBuf, Vec<u8>)) -> ReplacedFile {
@@ -246,6 +272,7 @@ fn protected(project: &Path) -> Vec<PathBuf> {
 
 fn backend(settings: &Settings) -> Result<Backend, Error> {
     let kind = settings.backend.value;
+    check_cache(settings)?;
     if let Some(flag) = meaningless_flag(settings) {
         return Err(Error::usage(
             format!(
@@ -267,6 +294,30 @@ fn backend(settings: &Settings) -> Result<Backend, Error> {
             carrier: words.iter().map(Into::into).collect(),
         }),
     }
+}
+
+/// Caches are kept as layers on disk, for a project, over the programs of this machine.
+fn check_cache(settings: &Settings) -> Result<(), Error> {
+    let is_asked = settings.cache.value && matches!(settings.cache.origin, Origin::Flag(_));
+    if !is_asked || settings.backend.value != BackendKind::Native {
+        return Ok(());
+    }
+    let needs = if settings.layers.value != Layers::Disk {
+        "--layers disk"
+    } else if settings.rootfs.value != RootFs::Host {
+        "--rootfs host"
+    } else if matches!(
+        settings.workspace_mode(),
+        WorkspaceMode::None | WorkspaceMode::Copy
+    ) {
+        "a project: --workspace overlay, read-only or live"
+    } else {
+        return Ok(());
+    };
+    Err(Error::usage(
+        format!("--cache has no meaning here: it needs {needs}"),
+        "leave it out; package caches can be written to in any case, and go with the sandbox",
+    ))
 }
 
 /// A flag that asks for something the chosen backend cannot give. Asking for a wall and getting none
@@ -302,6 +353,7 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
         &settings.proc.origin,
         &settings.nested.origin,
         &settings.toolchains.origin,
+        &settings.cache.origin,
     ]
     .into_iter()
     .chain(settings.grants.iter().map(|grant| &grant.origin))

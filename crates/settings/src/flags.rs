@@ -21,6 +21,8 @@ pub struct SandboxFlags {
     pub grants: Vec<GrantArg>,
     /// Whether toolchains found in the home are left out.
     pub no_toolchains: bool,
+    /// Whether package caches are kept for the next sandbox of the project.
+    pub cache: bool,
     /// How the sandbox gets at the project.
     pub workspace: Option<WorkspaceMode>,
     /// Patterns of files that stay out.

@@ -134,6 +134,7 @@ impl Settings {
                 }
             }
             "toolchains" => self.toolchains.set(switch(raw.one()?)?, origin),
+            "cache" => self.cache.set(switch(raw.one()?)?, origin),
             "env" => {
                 for text in raw.many() {
                     self.env.push(Sourced {
@@ -216,6 +217,7 @@ impl Settings {
             ),
             "grants" => many(&self.grants, ToString::to_string),
             "toolchains" => one(&self.toolchains),
+            "cache" => one(&self.cache),
             // Values may be secrets: only names are shown.
             "env" => many(&self.env, |var| match var.value {
                 Some(_) => format!("{}=...", var.name.to_string_lossy()),
@@ -301,6 +303,7 @@ mod tests {
             ("net", "host"),
             ("grants", "~/data:/data"),
             ("toolchains", "false"),
+            ("cache", "true"),
             ("env", "A=b"),
             ("workspace", "copy"),
             ("sync.enabled", "false"),

@@ -4,10 +4,11 @@
 
 use super::project_rule::{
     ProjectRule, fewer_agent_tokens, fewer_agent_turns, fewer_pids, less_agent_time, less_cpu,
-    less_disk, less_memory, less_of_one_file, less_proc, less_spending, less_time, no_more_ids,
-    no_nested_namespaces, no_network, no_new_env_from_host, no_other_layers, no_other_rootfs,
-    no_reinclusion, no_toolchains, not_applied_by_itself, same_or_narrower_toolset,
-    same_or_narrower_toolsets, same_or_narrower_workspace, same_or_native_backend, sandboxed_mode,
+    less_disk, less_memory, less_of_one_file, less_proc, less_spending, less_time, no_kept_caches,
+    no_more_ids, no_nested_namespaces, no_network, no_new_env_from_host, no_other_layers,
+    no_other_rootfs, no_reinclusion, no_toolchains, not_applied_by_itself,
+    same_or_narrower_toolset, same_or_narrower_toolsets, same_or_narrower_workspace,
+    same_or_native_backend, sandboxed_mode,
 };
 
 /// One key of the configuration.
@@ -59,6 +60,7 @@ pub const KEYS: &[Key] = &[
         "GLOVEBOX_TOOLCHAINS",
         TightensOnly(no_toolchains),
     ),
+    key("cache", "GLOVEBOX_CACHE", TightensOnly(no_kept_caches)),
     list(
         "env",
         NativeOnly(

@@ -126,6 +126,8 @@ pub struct Settings {
     pub grants: Vec<Sourced<GrantArg>>,
     /// Whether toolchains found in the home are granted.
     pub toolchains: Sourced<bool>,
+    /// Whether package caches are kept for the next sandbox of the project.
+    pub cache: Sourced<bool>,
     /// Variables given to commands.
     pub env: Vec<Sourced<EnvArg>>,
     /// How the sandbox gets at the project; `None` for the backend's own way.
@@ -179,6 +181,7 @@ impl Default for Settings {
             net: Sourced::default(Net::None),
             grants: Vec::new(),
             toolchains: Sourced::default(true),
+            cache: Sourced::default(false),
             env: Vec::new(),
             workspace: Sourced::default(None),
             sync: Sync::default(),
@@ -238,6 +241,11 @@ impl Settings {
             &mut self.nested,
             flags.nested.then_some(true).as_ref(),
             "nested",
+        );
+        lay(
+            &mut self.cache,
+            flags.cache.then_some(true).as_ref(),
+            "cache",
         );
         lay(
             &mut self.toolchains,

@@ -80,6 +80,14 @@ pub(super) fn no_toolchains(new: &Settings, user: &Settings) -> Option<String> {
     )
 }
 
+/// What is kept is of the project's own sandboxes, but it stays on the disk when they are gone.
+pub(super) fn no_kept_caches(new: &Settings, user: &Settings) -> Option<String> {
+    when(
+        new.cache.value && !user.cache.value,
+        "keeps on your disk what package managers write inside",
+    )
+}
+
 /// Which names there may be at all is decided before (`project_env`).
 pub(super) fn no_new_env_from_host(new: &Settings, user: &Settings) -> Option<String> {
     let mut added = new.env.iter().skip(user.env.len());

@@ -27,6 +27,7 @@ const SAMPLES: &[(&str, &[&str], &[&str])] = &[
     ("net", &["'none'"], &["'host'"]),
     ("grants", &[], &["['/etc']"]),
     ("toolchains", &["false", "true"], &[]),
+    ("cache", &["false"], &["true"]),
     ("env", &[], &["['SECRET']"]),
     (
         "workspace",

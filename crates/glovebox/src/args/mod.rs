@@ -33,7 +33,10 @@ pub(crate) use sandbox::SandboxArgs;
 pub(crate) use mcp::McpArgs;
 pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};
 pub(crate) use tools::{CallArgs, ToolsArgs, WhyArgs};
-pub(crate) use upkeep::{CpArgs, PruneArgs, RenameArgs, StatsArgs, StopArgs};
+pub(crate) use upkeep::{
+    CacheAction, CacheArgs, CacheListArgs, CachePruneArgs, CpArgs, PruneArgs, RenameArgs,
+    StatsArgs, StopArgs,
+};
 
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -178,6 +181,7 @@ pub(crate) enum Command {
     #[command(visible_alias = "rm")]
     Kill(KillArgs),
     Prune(PruneArgs),
+    Cache(CacheArgs),
     Rename(RenameArgs),
     Stats(StatsArgs),
     Cp(CpArgs),

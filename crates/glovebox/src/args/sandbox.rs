@@ -33,6 +33,9 @@ pub(crate) struct SandboxArgs {
     /// Leave out language toolchains found in your home
     #[arg(long)]
     pub no_toolchains: bool,
+    /// Keep what package managers write to their caches for the next sandbox of this project (`glovebox cache`)
+    #[arg(long)]
+    pub cache: bool,
     /// The project inside: overlay (changes stay in the sandbox), read-only, copy, live (no wall:
     /// changes are yours at once) or none [default: overlay; none with `--backend command`]
     #[arg(long, value_name = "MODE", value_parser = parse_workspace, help_heading = "Workspace")]
@@ -93,6 +96,7 @@ impl SandboxArgs {
             net,
             grants,
             no_toolchains,
+            cache,
             workspace,
             exclude,
             include,
@@ -116,6 +120,7 @@ impl SandboxArgs {
             net,
             grants,
             no_toolchains,
+            cache,
             workspace,
             exclude,
             include,

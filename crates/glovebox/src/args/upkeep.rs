@@ -1,8 +1,9 @@
 //! Flags of the commands that keep sandboxes in order.
 
-use clap::Args;
+use clap::{Args, Subcommand, ValueHint};
 use glovebox_settings::units::Span;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// End what runs in sandboxes and keep their files
 #[derive(Debug, Args)]
@@ -112,4 +113,68 @@ pub(crate) struct RenameArgs {
     /// Its new name
     #[arg(value_name = "NEW")]
     pub new: String,
+}
+
+/// List and remove package caches that sandboxes keep
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Package caches that sandboxes keep with --cache.\n\n\
+        Inside, the caches of cargo, npm, pip, uv, go and maven show what you have in yours and can be written to; \
+        your own are never written. What is written goes with the sandbox. With --cache it is there for the next \
+        sandbox of the same project, and for no other. Together they take at most 20 GiB; those of projects that were \
+        unused for the longest time go first. Without an action, lists them.",
+    after_help = "Examples:\n  \
+        glovebox run --cache --net host -- cargo fetch\n  \
+        glovebox cache\n  \
+        glovebox cache prune ~/src/api\n  \
+        glovebox cache prune --older-than 30d --yes",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct CacheArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: Option<CacheAction>,
+    /// The list.
+    #[command(flatten)]
+    pub list: CacheListArgs,
+}
+
+/// Actions of `glovebox cache`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheAction {
+    List(CacheListArgs),
+    Prune(CachePruneArgs),
+}
+
+/// List kept package caches: project, size, when they were last used
+#[derive(Debug, Args)]
+pub(crate) struct CacheListArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Remove kept package caches
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Remove kept package caches. Programs fetch again what they need; your own caches are not touched.\n\n\
+        On a terminal it shows what would go and asks; elsewhere it wants --yes. What a sandbox has now stays.",
+    after_help = "Examples:\n  glovebox cache prune\n  glovebox cache prune --all --yes\n  glovebox cache prune --older-than 30d"
+)]
+pub(crate) struct CachePruneArgs {
+    /// Those of every project
+    #[arg(long, conflicts_with = "project")]
+    pub all: bool,
+    /// Only those that were not used for longer than this; of every project where none is named
+    #[arg(long, value_name = "TIME")]
+    pub older_than: Option<Span>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The project [default: the one you are in]
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub project: Option<PathBuf>,
 }

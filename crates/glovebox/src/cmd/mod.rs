@@ -3,6 +3,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod attach;
+pub(crate) mod cache;
 pub(crate) mod checkpoint;
 pub(crate) mod commit;
 mod commits;
@@ -51,7 +52,7 @@ use crate::exit::{CommandError, TIMED_OUT};
 use crate::render::Talk;
 use glovebox_proto::ExitReport;
 use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
-use glovebox_sandbox::{Backend, Name, Registry, RegistryConfig, Report, Sandbox};
+use glovebox_sandbox::{Backend, CacheKeeping, Name, Registry, RegistryConfig, Report, Sandbox};
 use glovebox_session::ResolvedSpec;
 use glovebox_session::host;
 use glovebox_settings::one_of;
@@ -163,6 +164,7 @@ impl Cx {
                 format!("{} ({})", toolchain.name, paths.join(", "))
             })
             .collect();
+        let shown: Vec<String> = shown.into_iter().chain(self.shown_caches(wanted)).collect();
         if !shown.is_empty() && !self.talk.is_quiet {
             let line = format!(
                 "readable inside: {}; --no-toolchains hides them",
@@ -202,6 +204,24 @@ impl Cx {
         }
     }
 
+    /// The package caches of the host that are shown, but for those that belong to a toolchain.
+    fn shown_caches(&self, wanted: &ResolvedSpec) -> Option<String> {
+        let is_of_toolchain = |path: &Path| {
+            let mut grants = wanted.toolchains.iter().flat_map(|found| &found.grants);
+            grants.any(|grant| grant.source == path)
+        };
+        let paths: Vec<String> = wanted
+            .spec
+            .jail
+            .caches
+            .iter()
+            .filter_map(|cache| cache.source.as_deref())
+            .filter(|path| !is_of_toolchain(path))
+            .map(|path| self.short(path))
+            .collect();
+        (!paths.is_empty()).then(|| format!("package caches ({})", paths.join(", ")))
+    }
+
     /// Says which limits do not hold: those that were asked for always, all together once, and defaults
     /// with `-v`.
     fn announce_limits(&self, report: &Report, settings: &Settings) {
@@ -224,6 +244,15 @@ impl Cx {
             && !limit_note::was_said(&state_dir, &line)
         {
             self.talk.note(line);
+        }
+        if report
+            .caches
+            .iter()
+            .any(|cache| cache.keeping == CacheKeeping::HeldByAnother)
+        {
+            self.talk.note(
+                "another sandbox of this project keeps its package caches now: what this one adds to them goes with it",
+            );
         }
         for line in &report.degraded {
             self.talk.detail(crate::render::escape_text(line));
@@ -287,12 +316,15 @@ fn exit_code(report: &ExitReport) -> u8 {
     }
 }
 
+fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}
+
 /// How long ago, for people.
 fn age(created_unix_ms: u64) -> String {
-    let now_ms = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64);
-    let seconds = now_ms.saturating_sub(created_unix_ms) / 1000;
+    let seconds = now_ms().saturating_sub(created_unix_ms) / 1000;
     match seconds {
         0..120 => format!("{seconds}s"),
         120..7200 => format!("{}m", seconds / 60),
@@ -338,12 +370,17 @@ fn command_words<'a>(
 /// A sandbox that this process owns and must take down.
 fn destroy(talk: Talk, sandbox: std::sync::Arc<Sandbox>) {
     // The signal thread may still hold it for a moment; dropping the last handle destroys it as well.
-    if let Some(sandbox) = std::sync::Arc::into_inner(sandbox)
-        && let Err(fault) = sandbox.destroy()
-    {
-        talk.warning(format_args!(
-            "the sandbox was not taken down completely ({}); `glovebox doctor --fix` finishes it",
-            crate::render::escape_text(&fault.message)
-        ));
+    if let Some(sandbox) = std::sync::Arc::into_inner(sandbox) {
+        match sandbox.finish() {
+            Ok(finished) => {
+                if let Some(fault) = finished.lost_caches {
+                    talk.warning(crate::render::escape_text(&fault.message));
+                }
+            }
+            Err(fault) => talk.warning(format_args!(
+                "the sandbox was not taken down completely ({}); `glovebox doctor --fix` finishes it",
+                crate::render::escape_text(&fault.message)
+            )),
+        }
     }
 }

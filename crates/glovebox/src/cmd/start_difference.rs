@@ -132,6 +132,11 @@ fn differences(has: &SandboxSpec, wanted: &ResolvedSpec, variables: &[String]) -
             asked.jail.is_nested.to_string(),
         ),
         (
+            "cache",
+            has.cache_project.is_some().to_string(),
+            asked.cache_project.is_some().to_string(),
+        ),
+        (
             "layers",
             layers_word(has.jail.layers).to_owned(),
             layers_word(asked.jail.layers).to_owned(),

@@ -125,20 +125,15 @@ impl Site {
         let malformed = || Broken::new("find a source of the plan", Errno::INVAL);
         staging::attach(&staging, sources.first().ok_or_else(malformed)?, "layers")?;
         let mut lowers = Vec::with_capacity(order.steps.len());
-        for step in &order.steps {
-            let Step::Overlay {
-                lowers: wanted,
-                layer,
-                ..
-            } = step
-            else {
+        for (number, step) in order.steps.iter().enumerate() {
+            let Step::Overlay { lowers: wanted, .. } = step else {
                 return Err(Broken::new("exchange what is no overlay", Errno::INVAL));
             };
             let wanted = wanted
                 .iter()
                 .map(|index| sources.get(*index).ok_or_else(malformed))
                 .collect::<Result<Vec<_>, _>>()?;
-            lowers.push(staging::place(&staging, &wanted, layer)?);
+            lowers.push(staging::place(&staging, &wanted, number)?);
         }
         let site = Self {
             inside,

@@ -1,7 +1,7 @@
 //! The part of planning that turns directories into sources and mounts: binds, overlays over many
 //! layers, and the workspace.
 
-use super::{Frozen, Idmap, MASK, Place, PlanError, Source, Step, check_inside};
+use super::{Idmap, MASK, Place, PlanError, Source, Step, check_inside};
 use crate::facts::HostFacts;
 use crate::spec::{Spec, WORKSPACE, WorkspaceAccess};
 use std::path::{Path, PathBuf};
@@ -34,9 +34,9 @@ impl Builder {
         });
     }
 
-    fn overlay(
+    pub(super) fn overlay(
         &mut self,
-        target: &str,
+        target: impl Into<PathBuf>,
         lowers: &[(&Path, Idmap)],
         layer: &str,
         is_read_only: bool,
@@ -46,16 +46,17 @@ impl Builder {
             .map(|(path, idmap)| self.source(path, false, *idmap))
             .collect();
         self.steps.push(Step::Overlay {
-            target: target.into(),
+            target: target.into().into(),
             lowers,
             layer: layer.to_owned(),
             is_read_only,
         });
     }
 
-    /// How the owners of a frozen layer are translated: not at all if this range wrote it.
-    fn thaw(&self, frozen: &Frozen) -> Idmap {
-        match frozen.first_id {
+    /// How the owners of a frozen layer are translated, whose range began at `first_id`: not at all if this range
+    /// wrote it.
+    pub(super) fn thaw(&self, first_id: Option<u32>) -> Idmap {
+        match first_id {
             Some(first) if first != self.own_first => Idmap::Shift(first),
             _ => Idmap::None,
         }
@@ -65,7 +66,7 @@ impl Builder {
         let mut lowers: Vec<(&Path, Idmap)> = place
             .frozen
             .iter()
-            .filter_map(|frozen| Some((frozen.root.as_deref()?, self.thaw(frozen))))
+            .filter_map(|frozen| Some((frozen.root.as_deref()?, self.thaw(frozen.first_id))))
             .collect();
         lowers.extend(place.link.iter().map(|link| (link.as_path(), Idmap::Range)));
         lowers.push((bottom, Idmap::Range));
@@ -91,7 +92,7 @@ impl Builder {
         let mut lowers: Vec<(&Path, Idmap)> = place
             .frozen
             .iter()
-            .filter_map(|frozen| Some((frozen.workspace.as_deref()?, self.thaw(frozen))))
+            .filter_map(|frozen| Some((frozen.workspace.as_deref()?, self.thaw(frozen.first_id))))
             .collect();
         if let Some(project) = &spec.workspace {
             if spec.has_mask() {

@@ -160,7 +160,7 @@ impl Mounts {
                         Errno::INVAL,
                     ));
                 }
-                let root = make_overlay(&self.staging, step, sources)?;
+                let root = make_overlay(&self.staging, 0, step, sources)?;
                 staging::attach(&self.staging, &root, "root")?;
                 self.root = Some(root);
                 Ok(())
@@ -319,7 +319,10 @@ pub(super) fn make_beside(
     sources: &[OwnedFd],
     made: &SyncSender<Result<Made, Broken>>,
 ) {
+    let mut overlays = 0;
     for (index, step) in plan.steps.iter().enumerate() {
+        let number = overlays;
+        overlays += usize::from(matches!(step, Step::Overlay { .. }));
         if !is_made_beside(index, step) {
             continue;
         }
@@ -328,7 +331,7 @@ pub(super) fn make_beside(
                 shm_bytes,
                 has_whole_proc,
             } => make_dev(staging, *shm_bytes, *has_whole_proc),
-            _ => make_overlay(staging, step, sources).map(Made::Overlay),
+            _ => make_overlay(staging, number, step, sources).map(Made::Overlay),
         };
         let is_broken = result.is_err();
         if made.send(result).is_err() || is_broken {
@@ -347,8 +350,13 @@ fn source(sources: &[OwnedFd], index: usize) -> Result<&OwnedFd, Broken> {
         .ok_or_else(|| Broken::new("find a source of the plan", Errno::INVAL))
 }
 
-/// Makes the overlay of a step, mounted nowhere yet.
-fn make_overlay(staging: &OwnedFd, step: &Step, sources: &[OwnedFd]) -> Result<OwnedFd, Broken> {
+/// Makes the overlay of a step, mounted nowhere yet. `number` is that of the overlay among all.
+fn make_overlay(
+    staging: &OwnedFd,
+    number: usize,
+    step: &Step,
+    sources: &[OwnedFd],
+) -> Result<OwnedFd, Broken> {
     let Step::Overlay {
         target,
         lowers,
@@ -363,7 +371,7 @@ fn make_overlay(staging: &OwnedFd, step: &Step, sources: &[OwnedFd]) -> Result<O
         .iter()
         .map(|index| source(sources, *index))
         .collect::<Result<Vec<_>, _>>()?;
-    let names = staging::place(staging, &lowers, layer)?;
+    let names = staging::place(staging, &lowers, number)?;
     staging::overlay(&names, layer, *is_read_only)
         .cannot(&step)
         .map_err(Broken::of_overlay)

@@ -84,6 +84,7 @@ pub(crate) fn open_sources(
     mut degraded: impl FnMut(String),
 ) -> Result<Opened, Broken> {
     let mut owner: Option<Option<OwnedFd>> = None;
+    let mut others: HashMap<(u32, u32), Option<OwnedFd>> = HashMap::new();
     let mut shifts: HashMap<u32, OwnedFd> = HashMap::new();
     let mut mounts = Vec::with_capacity(sources.len());
     let mut holders = Vec::new();
@@ -94,9 +95,20 @@ pub(crate) fn open_sources(
             Idmap::Owner => {
                 let owner = match &mut owner {
                     Some(owner) => owner,
-                    none => none.insert(owner_namespace(identity, &mut holders)?),
+                    none => {
+                        let ids = (identity.owner_uid, identity.owner_gid);
+                        none.insert(owner_namespace(identity, ids, &mut holders)?)
+                    }
                 };
                 Some(owner.as_ref().map_or(range.as_fd(), AsFd::as_fd))
+            }
+            Idmap::OwnedBy { uid, gid } => {
+                let ids = (uid, gid);
+                if let Entry::Vacant(vacant) = others.entry(ids) {
+                    vacant.insert(owner_namespace(identity, ids, &mut holders)?);
+                }
+                let owner = others.get(&ids).and_then(Option::as_ref);
+                Some(owner.map_or(range.as_fd(), AsFd::as_fd))
             }
             Idmap::Shift(first) => {
                 if let Entry::Vacant(vacant) = shifts.entry(first) {
@@ -158,18 +170,19 @@ fn user_namespace(pid: Pid) -> Result<OwnedFd, Broken> {
     .map_err(|errno| Broken::new("open the sandbox's user namespace", errno))
 }
 
-/// A user namespace whose only use is its maps: as the sandbox's, with the workspace's owner and
+/// A user namespace whose only use is its maps: as the sandbox's, with the ids of an owner and
 /// the sandbox user exchanged. `None` when they are the same.
 fn owner_namespace(
     identity: &Identity,
+    (uid, gid): (u32, u32),
     holders: &mut Vec<Holder>,
 ) -> Result<Option<OwnedFd>, Broken> {
-    if identity.owner_uid == SANDBOX_UID && identity.owner_gid == SANDBOX_GID {
+    if (uid, gid) == (SANDBOX_UID, SANDBOX_GID) {
         return Ok(None);
     }
-    let uids = exchange(&identity.uids, identity.owner_uid, SANDBOX_UID);
-    let gids = exchange(&identity.gids, identity.owner_gid, SANDBOX_GID);
-    let step = "create the user namespace of the workspace";
+    let uids = exchange(&identity.uids, uid, SANDBOX_UID);
+    let gids = exchange(&identity.gids, gid, SANDBOX_GID);
+    let step = "create the user namespace of the owner of a directory";
     map_namespace(&uids, &gids, step, holders).map(Some)
 }
 

@@ -51,18 +51,18 @@ pub(crate) fn attach(staging: &OwnedFd, mount: &OwnedFd, name: &str) -> Result<(
     mount::attach(mount, &target).cannot("mount a layer in the staging file system")
 }
 
-/// Gives the read-only layers of one overlay, top first, their places. `layer` names the writable
-/// one.
+/// Gives the read-only layers of one overlay, top first, their places. `number` is that of the overlay: each has
+/// another.
 pub(crate) fn place(
     staging: &OwnedFd,
     lowers: &[&OwnedFd],
-    layer: &str,
+    number: usize,
 ) -> Result<Vec<String>, Broken> {
-    let initial = layer.get(..1).unwrap_or("x");
+    let letters = letters(number);
     let mut names = Vec::with_capacity(lowers.len());
     for (index, lower) in lowers.iter().enumerate() {
         // Short, because older kernels take all the names in one option of 255 bytes.
-        let name = format!("{initial}{index}");
+        let name = format!("{letters}{index}");
         mkdir(staging, &name, 0o755)?;
         attach(staging, lower, &name)?;
         names.push(name);
@@ -71,6 +71,19 @@ pub(crate) fn place(
         names.push("empty".to_owned());
     }
     Ok(names)
+}
+
+/// A number in letters: `a` to `z`, then `ba`.
+fn letters(number: usize) -> String {
+    let mut digits = Vec::new();
+    let mut rest = number;
+    loop {
+        digits.push(char::from(b'a' + (rest % 26) as u8));
+        rest /= 26;
+        if rest == 0 {
+            return digits.into_iter().rev().collect();
+        }
+    }
 }
 
 /// An overlay over layers that have their places, mounted nowhere yet. Precondition: the staging file
@@ -124,4 +137,17 @@ pub(crate) fn touch(at: &OwnedFd, name: &str) -> Result<(), Broken> {
     rustix::fs::openat(at, name, flags, Mode::from_raw_mode(0o444))
         .map(drop)
         .cannot(&format!("make the file {name} during set-up"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_overlay_has_letters_of_its_own() {
+        assert_eq!([0, 25, 26].map(letters), ["a", "z", "ba"]);
+        let all: HashSet<String> = (0..2_000).map(letters).collect();
+        assert_eq!(all.len(), 2_000);
+    }
 }

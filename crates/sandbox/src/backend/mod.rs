@@ -13,10 +13,10 @@ use crate::breach::Breach;
 use crate::link::{Link, greet};
 use crate::process::ProcessRef;
 use crate::report::wanted;
-use crate::{Backend, GuestImage, LimitFact, Name, Report, SandboxSpec};
+use crate::{Backend, CacheKeeping, GuestImage, LimitFact, Name, Report, SandboxSpec};
 use glovebox_jail::cgroup::GroupFreezer;
 use glovebox_jail::launch::Stage0;
-use glovebox_jail::plan::Frozen;
+use glovebox_jail::plan::{Frozen, FrozenCache};
 use glovebox_jail::spec::{LimitKind, LimitState};
 use glovebox_proto::{Code, Fault, Setting};
 use std::fmt::Debug;
@@ -37,6 +37,10 @@ pub(crate) struct CreateCx<'a> {
     pub(crate) state_dir: &'a Path,
     /// What checkpoints froze, newest first.
     pub(crate) frozen: Vec<Frozen>,
+    /// What earlier sandboxes of the project left in caches, newest first.
+    pub(crate) caches: Vec<FrozenCache>,
+    /// What becomes of what is written to caches.
+    pub(crate) cache_keeping: CacheKeeping,
     /// The leased slot: no other live sandbox of this state directory has it.
     pub(crate) slot: u32,
     /// The guest.
@@ -180,7 +184,7 @@ pub(crate) fn create(cx: &CreateCx<'_>, begun: Begun) -> Result<Carried, Fault> 
 /// As starting it would, as far as that can be known beforehand.
 pub fn explain(spec: &SandboxSpec) -> Result<String, Fault> {
     match &spec.backend {
-        Backend::Native => native::explain(&spec.jail),
+        Backend::Native => native::explain(spec),
         Backend::Host => Ok("an ordinary process of the caller; nothing is isolated\n".to_owned()),
         Backend::Command { carrier } => {
             let words: Vec<_> = carrier.iter().map(|word| word.to_string_lossy()).collect();

@@ -23,7 +23,7 @@ use crate::process::ProcessRef;
 use crate::state::layout::LAYERS;
 
 use crate::watch::{self, Instruments, Watched};
-use crate::{GuestImage, Report, fault};
+use crate::{GuestImage, Report, SandboxSpec, fault};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::plan::{Place, Plan, PlanError};
@@ -86,10 +86,10 @@ fn remove_cgroup(mut group: Cgroup) -> Result<(), Fault> {
 }
 
 /// What would be done for `spec`, in plain words, without doing it.
-pub(super) fn explain(spec: &Spec) -> Result<String, Fault> {
+pub(super) fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
     // Names that are only known once it starts stand in capitals.
     let state_dir = Path::new("STATE");
-    let spec = prepare::resolve(spec, state_dir)?;
+    let spec = prepare::resolve(&wanted.jail, state_dir)?;
     let facts = prepare::facts(&spec, state_dir)?;
     let place = Place {
         layers: state_dir.join("sandboxes/NAME").join(LAYERS),
@@ -99,10 +99,18 @@ pub(super) fn explain(spec: &Spec) -> Result<String, Fault> {
             .map(|_| state_dir.join("base/LINK")),
         slot: 0,
         frozen: Vec::new(),
+        caches: Vec::new(),
     };
     let mut plan = Plan::new(&spec, &facts, &place).map_err(|error| plan_fault(&error))?;
     complete(&mut plan, &spec, &state_dir.join("sandboxes/NAME"));
-    Ok(plan.to_string())
+    let keeping = match &wanted.cache_project {
+        Some(project) if !spec.caches.is_empty() => format!(
+            "package caches\n  kept for the next sandbox of {}\n",
+            project.display().to_string().escape_debug()
+        ),
+        _ => String::new(),
+    };
+    Ok(format!("{plan}{keeping}"))
 }
 
 /// Starts what becomes a native sandbox: the process and its namespaces.
@@ -147,6 +155,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         link,
         slot: cx.slot,
         frozen: cx.frozen.clone(),
+        caches: cx.caches.clone(),
     };
     let mut plan = Plan::new(&spec, &facts, &place).map_err(|error| plan_fault(&error))?;
     complete(&mut plan, &spec, cx.dir);
@@ -191,6 +200,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         .map_err(|error| to_fault(&error, cx.state_dir))?;
     let mut report = account::report(cx.name, &spec, &plan, &launched, prepared_us);
     let disk = disk.confirm();
+    report.caches = account::caches(&spec, cx.cache_keeping);
     report.limits = account::limits(&spec, group.get(), &disk);
     let wrong =
         verification::differences(&spec, &plan, &launched.self_test, own_namespaces.as_deref());

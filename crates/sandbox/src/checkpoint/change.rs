@@ -12,7 +12,7 @@ use crate::spec::name::random_hex;
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{read_json, write_json};
 use crate::state::trash;
-use glovebox_jail::plan::{RANGE_BASE, RANGE_IDS, RANGE_SLOTS};
+use glovebox_jail::plan::range_of;
 use glovebox_proto::{Code, Fault, Setting};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -113,9 +113,7 @@ fn first_id(dir: &Path) -> Option<u32> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
-    let owner = fs::symlink_metadata(upper(dir, store::ROOT)).ok()?.uid();
-    let slot = owner.checked_sub(RANGE_BASE)? / RANGE_IDS;
-    (slot < RANGE_SLOTS).then_some(RANGE_BASE + slot * RANGE_IDS)
+    range_of(fs::symlink_metadata(upper(dir, store::ROOT)).ok()?.uid())
 }
 
 /// The layer that the writable one would become; `None` when nothing was written.

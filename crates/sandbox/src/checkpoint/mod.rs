@@ -118,6 +118,17 @@ pub(crate) fn copy_layer(
     tree::copy(from, to).map_err(|errno| change::cannot_copy(from, errno))
 }
 
+/// Merges layers, newest first, into a new one at `to`, which shares their files. Nothing writes to them meanwhile.
+///
+/// # Errors
+/// `NAMETOOLONG` when they are too deep; any failure to read or write.
+pub(crate) fn merge_layers(
+    layers: &[std::path::PathBuf],
+    to: &std::path::Path,
+) -> Result<(), rustix::io::Errno> {
+    tree::merge(layers, to)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! Ways to end a sandbox that leave its files: kept, parked, stopped.
 
-use super::{FREEZE_WAIT, LOOK_AGAIN, Owned, STOP_WAIT, Sandbox, end};
+use super::{FREEZE_WAIT, LOOK_AGAIN, Owned, STOP_WAIT, Sandbox, disorder, end, keep_caches};
 use crate::control::{self, Order};
 use crate::lifecycle::parking::{self, ParkingNews};
 use crate::state::sandbox_dir::{Found, SandboxDir, read_status};
@@ -61,8 +61,10 @@ impl Sandbox {
             sandbox_dir,
             slot,
             wall_clock,
+            caches,
             ..
         } = owned;
+        let disorder = disorder(&self.core);
         drop(wall_clock);
         let killed = self
             .core
@@ -81,7 +83,11 @@ impl Sandbox {
             parking::save_memory_layers(&sandbox_dir, &layers)
         });
         let noted = match saved {
-            Ok(()) => note(&sandbox_dir),
+            Ok(()) => {
+                // What is not kept stays with the other files.
+                let _ = keep_caches(&self.layout, &sandbox_dir, caches, disorder);
+                note(&sandbox_dir)
+            }
             Err(fault) => {
                 // The fault is what matters; what cannot be removed is found by the next sweep.
                 let _ = sandbox_dir.discard(&self.layout);

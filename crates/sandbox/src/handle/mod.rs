@@ -18,6 +18,7 @@ pub use commands::Output;
 
 use crate::backend::Owner;
 use crate::breach::Breach;
+use crate::cache::KeptCaches;
 use crate::checkpoint::workspace;
 use crate::control::{self, Order};
 use crate::handle::frozen::{Frozen, FrozenKind};
@@ -79,6 +80,8 @@ pub(crate) struct Owned {
     pub(crate) sandbox_dir: SandboxDir,
     pub(crate) slot: Slot,
     pub(crate) wall_clock: Option<WallClockTimer>,
+    /// The package caches that it keeps.
+    pub(crate) caches: Option<KeptCaches>,
     pub(crate) cleanup: Arc<CleanupWorker>,
 }
 
@@ -405,10 +408,18 @@ impl Sandbox {
     ///
     /// # Errors
     /// What could not be removed.
-    pub fn destroy(mut self) -> Result<(), Fault> {
+    pub fn destroy(self) -> Result<(), Fault> {
+        self.finish().map(drop)
+    }
+
+    /// As [`Self::destroy`], and says what came of the package caches that were to be kept.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    pub fn finish(mut self) -> Result<Finished, Fault> {
         match self.owned.take() {
             Some(owned) => end(&self.core, &self.layout, owned),
-            None => termination::kill(&self.layout, &self.info.name).map(|_| ()),
+            None => termination::kill(&self.layout, &self.info.name).map(|_| Finished::default()),
         }
     }
 }
@@ -422,13 +433,50 @@ impl Drop for Sandbox {
     }
 }
 
-fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<(), Fault> {
+/// How a sandbox of this process was taken down.
+#[derive(Debug, Default)]
+pub struct Finished {
+    /// Why what it wrote to package caches is not kept, although that was wanted.
+    pub lost_caches: Option<Fault>,
+}
+
+/// Why the sandbox has not ended in order, before it is ended.
+fn disorder(core: &Core) -> Option<String> {
+    let breach = core.breach.get().cloned();
+    let breach = breach.or_else(|| core.owner.as_ref()?.limit_breach());
+    breach
+        .map(|breach| breach.reason)
+        .or_else(|| core.link.lost().map(|fault| fault.message))
+}
+
+/// Keeps what a sandbox that has ended wrote to package caches. One that was ended in the middle of something may
+/// have left them half-written.
+fn keep_caches(
+    layout: &Layout,
+    sandbox_dir: &SandboxDir,
+    caches: Option<KeptCaches>,
+    disorder: Option<String>,
+) -> Option<Fault> {
+    let caches = caches?;
+    match disorder {
+        None => caches.keep(layout, &sandbox_dir.path).err(),
+        Some(_) if !caches.is_writer() => None,
+        Some(why) => Some(Fault::failed(
+            Code::Cancelled,
+            format!("package caches are not kept, because the sandbox did not end in order: {why}"),
+        )),
+    }
+}
+
+fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<Finished, Fault> {
     let Owned {
         sandbox_dir,
         slot,
         wall_clock,
+        caches,
         cleanup,
     } = owned;
+    let disorder = disorder(core);
     if let Some(owner) = &core.owner {
         owner.begin_kill();
     }
@@ -444,8 +492,9 @@ fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<(), Fault> {
         std::mem::forget(slot);
         return Err(fault);
     }
+    let lost_caches = keep_caches(layout, &sandbox_dir, caches, disorder);
     let discarded = sandbox_dir.leave_to(layout, &cleanup);
     // Only now: until here, what the slot stands for may still be in use.
     slot.release();
-    discarded
+    discarded.map(|()| Finished { lost_caches })
 }

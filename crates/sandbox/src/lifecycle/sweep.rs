@@ -10,7 +10,7 @@ use crate::state::layout::{Layout, open_dir};
 use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{Found, SandboxDir, read_status};
 use crate::state::trash;
-use crate::{Name, backend, checkpoint, control, fault};
+use crate::{Name, backend, cache, checkpoint, control, fault};
 use glovebox_jail::project_quota;
 use glovebox_proto::Fault;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Something a dead owner left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orphan {
-    /// What it is: `sandbox`, `process`, `cgroup`, `trash` or `staging`.
+    /// What it is: `sandbox`, `process`, `cgroup`, `cache`, `trash` or `staging`.
     pub kind: String,
     /// Where it is.
     pub path: String,
@@ -135,6 +135,13 @@ fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
                 ));
             }
         }
+    }
+    for path in cache::sweep(layout, is_removing) {
+        found.push(orphan(
+            "cache",
+            &path,
+            "what a sandbox that died was about to keep".to_owned(),
+        ));
     }
     if is_removing {
         // A process that died after it had removed the files of a sandbox left their limit.

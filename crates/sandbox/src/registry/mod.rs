@@ -4,6 +4,7 @@
 //! (see `state::sandbox_dir`). Create-or-get is one rename that either happens or finds the name taken. Opening
 //! the registry removes what dead owners left.
 
+mod caches;
 mod checkpoints;
 pub(crate) mod connect;
 mod describe;
@@ -11,6 +12,7 @@ mod entry;
 mod upkeep;
 
 use crate::backend::{self, CreateCx};
+use crate::cache::{CacheLease, KeptCaches};
 use crate::checkpoint::workspace;
 use crate::control::handover::{self, Ready, Supervisor};
 use crate::control::socket;
@@ -27,6 +29,7 @@ use crate::state::status::{State, Status};
 use crate::{
     GuestImage, Killed, Name, Orphan, SandboxSpec, WorkspaceLayers, checkpoint, control, fault,
 };
+pub use caches::ProjectCache;
 pub use checkpoints::{Checkpoints, Forked};
 use describe::describe;
 pub use entry::{Entry, Started};
@@ -132,6 +135,14 @@ impl Registry {
             }
         };
         status.slot = Some(slot.number);
+        let caches = match CacheLease::take(&self.layout, spec) {
+            Ok(caches) => caches,
+            Err(fault) => {
+                let _ = sandbox_dir.discard(&self.layout);
+                slot.release();
+                return Err(fault);
+            }
+        };
         let cx = CreateCx {
             spec,
             name: &name,
@@ -139,6 +150,8 @@ impl Registry {
             state_dir: self.layout.state(),
             slot: slot.number,
             frozen: Vec::new(),
+            caches: caches.as_ref().map(CacheLease::frozen).unwrap_or_default(),
+            cache_keeping: CacheLease::keeping(caches.as_ref()),
             image,
             deadline,
         };
@@ -170,6 +183,7 @@ impl Registry {
         let mut owned = Owned {
             sandbox_dir,
             slot,
+            caches: caches.map(|lease| KeptCaches::new(lease, spec)),
             cleanup: Arc::clone(&self.cleanup),
             wall_clock: None,
         };

@@ -66,6 +66,13 @@ pub struct SandboxSpec {
     /// The sandbox on whose behalf this one is made, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// The project whose package caches it keeps when it has ended; `None` throws away what it wrote to them.
+    #[serde(
+        default,
+        with = "json_path::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub cache_project: Option<PathBuf>,
     /// Whether what it changed is parked when the process that owns it dies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parks_changes: bool,
@@ -99,6 +106,7 @@ impl SandboxSpec {
             start_ms: DEFAULT_START_MS,
             lease_ms: None,
             parent: None,
+            cache_project: None,
             parks_changes: false,
         }
     }

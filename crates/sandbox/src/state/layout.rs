@@ -6,6 +6,7 @@
 //! STATE/slots/N           leases: one lock per live sandbox (see `slot`)
 //! STATE/base/             what sandboxes share, by hash
 //! STATE/layers/           what checkpoints froze, shared (see `checkpoint`)
+//! STATE/caches/           package caches that projects keep (see `cache`)
 //! STATE/trash/            what is being removed
 //! ```
 
@@ -57,6 +58,7 @@ impl Layout {
             layout.slots(),
             layout.base(),
             layout.layers(),
+            layout.caches(),
             layout.trash(),
         ];
         make_private(state)?;
@@ -94,6 +96,10 @@ impl Layout {
 
     pub(crate) fn layers(&self) -> PathBuf {
         self.state.join("layers")
+    }
+
+    pub(crate) fn caches(&self) -> PathBuf {
+        self.state.join("caches")
     }
 
     pub(crate) fn trash(&self) -> PathBuf {

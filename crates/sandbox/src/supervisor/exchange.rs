@@ -105,7 +105,13 @@ impl Life {
         let reason = format!("the sandbox's files were changed to `{id}`, and its guest with them");
         self.owner.kill()?;
         drop(held);
-        let raised = raise(layout, sandbox_dir, &self.spec, self.slot)?;
+        let raised = raise(
+            layout,
+            sandbox_dir,
+            &self.spec,
+            self.slot,
+            self.caches.as_ref(),
+        )?;
         self.owner = raised.owner;
         let (init, group) = (self.owner.process(), self.owner.group_freezer());
         self.control.freezer.set_init(init, group);

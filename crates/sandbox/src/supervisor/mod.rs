@@ -8,6 +8,7 @@ mod watch_parent;
 
 use crate::backend::{self, CreateCx, Owner};
 use crate::breach::Breach;
+use crate::cache::{CacheLease, KeptCaches};
 use crate::checkpoint::workspace;
 use crate::checkpoint::{self, change, stack};
 use crate::control::handover;
@@ -77,7 +78,9 @@ pub fn supervise(
     }
     let end = life.live(&layout, &sandbox_dir);
     life.router.say_farewell(life.owner.as_ref(), &end);
-    let result = clean_up(&layout, sandbox_dir, life.owner.as_ref(), life.status, end);
+    let caches = life.caches.map(|lease| KeptCaches::new(lease, &life.spec));
+    let owner = life.owner.as_ref();
+    let result = clean_up(&layout, sandbox_dir, owner, life.status, end, caches);
     // What cannot be decided or removed now is found by the next sweep.
     let _ = checkpoint::store::collect_garbage(&layout);
     drop(slot);
@@ -124,6 +127,8 @@ struct Life {
     spec: SandboxSpec,
     status: Status,
     slot: u32,
+    /// The package caches that it keeps.
+    caches: Option<CacheLease>,
     control: Arc<ControlServer>,
 }
 
@@ -165,6 +170,7 @@ fn raise(
     sandbox_dir: &SandboxDir,
     spec: &SandboxSpec,
     slot: u32,
+    caches: Option<&CacheLease>,
 ) -> Result<Raised, Fault> {
     let begin = Instant::now();
     // Closed again as soon as the guest runs from it.
@@ -180,6 +186,8 @@ fn raise(
         state_dir: layout.state(),
         slot,
         frozen: checkpoint::frozen(layout, &stack.layers),
+        caches: caches.map(CacheLease::frozen).unwrap_or_default(),
+        cache_keeping: CacheLease::keeping(caches),
         image: &image,
         deadline: begin + Duration::from_millis(spec.start_ms),
     };
@@ -207,11 +215,12 @@ fn come_up(layout: &Layout, sandbox_dir: &SandboxDir, starter: &OwnedFd) -> Resu
     let slot = status
         .slot
         .ok_or_else(|| fault::internal("the sandbox has no slot"))?;
+    let caches = CacheLease::take(layout, &spec)?;
     let Raised {
         greeted,
         owner,
         thrown,
-    } = raise(layout, sandbox_dir, &spec, slot)?;
+    } = raise(layout, sandbox_dir, &spec, slot, caches.as_ref())?;
     let listener = open_socket(&sandbox_dir.path)?;
     let freezer = Freezer::new(owner.process(), owner.group_freezer());
     let control = Arc::new(ControlServer::new(
@@ -240,6 +249,7 @@ fn come_up(layout: &Layout, sandbox_dir: &SandboxDir, starter: &OwnedFd) -> Resu
         spec,
         status,
         slot,
+        caches,
         control,
     })
 }
@@ -279,6 +289,7 @@ fn clean_up(
     owner: &dyn Owner,
     mut status: Status,
     end: End,
+    caches: Option<KeptCaches>,
 ) -> Result<(), Fault> {
     // Not being there is what is wanted.
     let _ = std::fs::remove_file(sandbox_dir.path.join("socket"));
@@ -290,6 +301,10 @@ fn clean_up(
         sandbox_dir.write_status(&status)?;
         return Err(fault);
     }
+    let is_in_order = !matches!(end, End::Lost(_));
+    let kept = caches
+        .filter(|_| is_in_order)
+        .map_or(Ok(()), |caches| caches.keep(layout, &sandbox_dir.path));
     let reason = match end {
         End::Shutdown | End::CommandPending => None,
         End::Stopped(reason) => Some(reason),
@@ -313,5 +328,5 @@ fn clean_up(
         }
         _ => sandbox_dir.discard(layout)?,
     }
-    Ok(())
+    kept
 }

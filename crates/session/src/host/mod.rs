@@ -1,6 +1,7 @@
 //! What of this machine and this user reaches a sandbox: the project, variables, toolchains, the git identity, and
 //! where sandboxes are kept. The user's environment comes in as a value ([`glovebox_settings::Surroundings`]).
 
+mod caches;
 mod environment;
 mod git;
 mod passed;
@@ -9,6 +10,7 @@ mod retries;
 mod state;
 mod toolchains;
 
+pub use caches::{CacheWish, find as find_caches};
 pub use environment::{
     base_environment, carrier_environment, host_environment, is_shown, visible_path,
 };

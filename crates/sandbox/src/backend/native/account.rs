@@ -3,7 +3,7 @@
 use super::disk_quota::DiskLimit;
 use super::{controllers, verification, walls};
 use crate::report::{self, Identity};
-use crate::{LimitFact, Name, Report};
+use crate::{CacheFact, CacheKeeping, LimitFact, Name, Report};
 use glovebox_jail::bounds;
 use glovebox_jail::cgroup::{self, Cgroup, Controller};
 use glovebox_jail::launch::Launched;
@@ -21,6 +21,19 @@ const SAMPLED_MEMORY: &str =
 /// The same where commands can mount file systems.
 const SAMPLED_MEMORY_NESTED: &str = "memory of processes, memory files, shared segments, pipes and sockets is sampled, and not what \
      commands write to file systems in memory that they mount";
+
+/// The package caches, and what becomes of what is written there.
+pub(super) fn caches(spec: &Spec, keeping: CacheKeeping) -> Vec<CacheFact> {
+    spec.caches
+        .iter()
+        .map(|cache| CacheFact {
+            name: cache.name.clone(),
+            target: cache.target.clone(),
+            shows_host: cache.source.is_some(),
+            keeping,
+        })
+        .collect()
+}
 
 /// How well each limit of the spec holds, given the control group or why there is none, and what holds that on
 /// disk.

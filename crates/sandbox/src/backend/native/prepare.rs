@@ -75,6 +75,16 @@ pub(super) fn resolve(spec: &Spec, state: &Path) -> Result<Spec, Fault> {
             ));
         }
     }
+    for cache in &mut spec.caches {
+        // What is not there, or cannot be shown, is an empty cache.
+        cache.source = cache
+            .source
+            .take()
+            .and_then(|source| fs::canonicalize(source).ok())
+            .filter(|source| {
+                source.is_dir() && !source.starts_with(state) && !state.starts_with(source)
+            });
+    }
     // A grant inside another one that shows the same thing already needs no mount of its own.
     let all = spec.grants.clone();
     spec.grants.retain(|grant| {

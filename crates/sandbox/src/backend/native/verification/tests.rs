@@ -32,6 +32,7 @@ fn plan(spec: &Spec) -> Plan {
         link: None,
         slot: 0,
         frozen: Vec::new(),
+        caches: Vec::new(),
     };
     let mut plan = Plan::new(spec, &facts, &place).unwrap();
     plan.seal.processes = Some(100);

@@ -1,0 +1,454 @@
+//! The caches of a project in the hands of one sandbox.
+
+use super::merge;
+use super::store::{self, CacheLayer, Index, MAX_BYTES, MAX_PROJECT_BYTES, USERS, WRITER};
+use crate::report::CacheKeeping;
+use crate::spec::amount::size;
+use crate::spec::name::random_hex;
+use crate::state::layout::{LAYERS, Layout};
+use crate::{SandboxSpec, fault};
+use glovebox_jail::plan::{FrozenCache, cache_layer, range_of};
+use glovebox_jail::usage::{TreeUsage, measure};
+use glovebox_proto::{Code, Fault};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Layers above this are merged.
+const MANY_LAYERS: usize = 4;
+/// With this many nothing is added any more, until they can be merged.
+const MAX_LAYERS: usize = 24;
+
+/// The caches of a project, for one sandbox. Dropping it lets go of them.
+#[derive(Debug)]
+pub(crate) struct CacheLease {
+    dir: PathBuf,
+    /// Keeps the layers from being removed.
+    users: OwnedFd,
+    /// Only who has it adds a layer.
+    writer: Option<OwnedFd>,
+    index: Index,
+}
+
+impl CacheLease {
+    /// Takes the caches of the project that `spec` names. `None` when it keeps none.
+    pub(crate) fn take(layout: &Layout, spec: &SandboxSpec) -> Result<Option<Self>, Fault> {
+        /// They may be removed between being opened and locked.
+        const TURNS: usize = 16;
+        let Some(project) = spec
+            .cache_project
+            .as_ref()
+            .filter(|_| spec.has_layers_on_disk())
+        else {
+            return Ok(None);
+        };
+        let dir = store::project_dir(layout, project);
+        for _ in 0..TURNS {
+            if let Some(lease) = Self::try_take(&dir, project)? {
+                return Ok(Some(lease));
+            }
+        }
+        Err(Fault::failed(
+            Code::Busy,
+            format!(
+                "the package caches in {} are just being changed",
+                dir.display()
+            ),
+        )
+        .retryable())
+    }
+
+    fn try_take(dir: &Path, project: &Path) -> Result<Option<Self>, Fault> {
+        let broken = |errno| fault::io("lock", dir, errno);
+        store::make_dir(dir)?;
+        let [writer, users] = [WRITER, USERS].map(|name| store::open_lock(dir, name));
+        let (writer, users) = match (writer, users) {
+            (Err(Errno::NOENT), _) | (_, Err(Errno::NOENT)) => return Ok(None),
+            (writer, users) => (writer.map_err(broken)?, users.map_err(broken)?),
+        };
+        let is_writer =
+            store::try_lock(&writer, FlockOperation::NonBlockingLockExclusive).map_err(broken)?;
+        // Held by somebody who merges or removes, for a moment.
+        rustix::io::retry_on_intr(|| rustix::fs::flock(&users, FlockOperation::LockShared))
+            .map_err(broken)?;
+        if !store::is_in_place(&users, dir, USERS) || !store::is_in_place(&writer, dir, WRITER) {
+            return Ok(None);
+        }
+        let mut index = store::read(dir)?.unwrap_or_else(|| Index::new(project));
+        if is_writer {
+            index.used_unix_ms = store::now_ms();
+            store::write(dir, &index)?;
+        }
+        Ok(Some(Self {
+            dir: dir.to_owned(),
+            users,
+            writer: is_writer.then_some(writer),
+            index,
+        }))
+    }
+
+    /// What becomes of what the sandbox writes to its caches.
+    pub(crate) fn keeping(lease: Option<&Self>) -> CacheKeeping {
+        match lease {
+            None => CacheKeeping::ThrownAway,
+            Some(Self { writer: None, .. }) => CacheKeeping::HeldByAnother,
+            Some(_) => CacheKeeping::Kept,
+        }
+    }
+
+    /// What earlier sandboxes left, newest first.
+    pub(crate) fn frozen(&self) -> Vec<FrozenCache> {
+        let layers = self.index.layers.iter();
+        layers
+            .flat_map(|layer| {
+                layer.names.iter().map(|name| FrozenCache {
+                    name: name.clone(),
+                    path: self.dir.join(&layer.id).join(name),
+                    first_id: layer.first_id,
+                })
+            })
+            .collect()
+    }
+
+    /// Keeps what the sandbox in `sandbox_dir` wrote to its caches. Precondition: nothing of it runs any more.
+    ///
+    /// # Errors
+    /// What stood in the way; nothing is kept then, and what was kept before stays.
+    pub(crate) fn keep(
+        self,
+        layout: &Layout,
+        spec: &SandboxSpec,
+        sandbox_dir: &Path,
+    ) -> Result<(), Fault> {
+        if self.writer.is_none() {
+            return Ok(());
+        }
+        let written = written_caches(spec, sandbox_dir)?;
+        let mut index = Index {
+            used_unix_ms: store::now_ms(),
+            ..self.index.clone()
+        };
+        if !written.is_empty() && index.layers.len() < MAX_LAYERS {
+            let layer = self.move_in(layout, &written)?;
+            let place = self.dir.join(&layer.id);
+            index.layers.insert(0, layer);
+            store::write(&self.dir, &index).inspect_err(|_| store::discard(layout, &place))?;
+        } else {
+            store::write(&self.dir, &index)?;
+        }
+        // Nobody else has the layers mounted then.
+        let is_alone =
+            store::try_lock(&self.users, FlockOperation::NonBlockingLockExclusive) == Ok(true);
+        if is_alone {
+            tidy(layout, &self.dir, index)?;
+        }
+        let own = self.dir.clone();
+        drop(self);
+        drop_excess(layout, &own)
+    }
+
+    /// Moves the writable layers of caches to where they are kept, as one layer that no index names yet.
+    fn move_in(&self, layout: &Layout, written: &[(String, PathBuf)]) -> Result<CacheLayer, Fault> {
+        let mut layer = CacheLayer {
+            id: random_hex(),
+            first_id: written.first().and_then(|(_, upper)| first_id(upper)),
+            bytes: 0,
+            names: written.iter().map(|(name, _)| name.clone()).collect(),
+        };
+        let place = self.dir.join(&layer.id);
+        store::make_dir(&place)?;
+        let moved = written.iter().try_for_each(|(name, upper)| {
+            let to = place.join(name);
+            // A directory that changes its parent must be writable (rename(2)), and commands may close their own.
+            fs::set_permissions(upper, fs::Permissions::from_mode(0o755))
+                .and_then(|()| fs::rename(upper, &to))
+                .map_err(|error| fault::io("move a package cache to", &to, error))
+        });
+        let counted = moved.and_then(|()| match measure(&place, MAX_PROJECT_BYTES) {
+            TreeUsage::Bytes(bytes) => Ok(bytes),
+            usage => Err(not_counted(&usage)),
+        });
+        match counted {
+            Ok(bytes) => {
+                layer.bytes = bytes;
+                Ok(layer)
+            }
+            Err(fault) => {
+                store::discard(layout, &place);
+                Err(fault)
+            }
+        }
+    }
+}
+
+/// The caches of a sandbox that ends with what holds this, and what it was made with.
+#[derive(Debug)]
+pub(crate) struct KeptCaches {
+    lease: CacheLease,
+    spec: SandboxSpec,
+}
+
+impl KeptCaches {
+    pub(crate) fn new(lease: CacheLease, spec: &SandboxSpec) -> Self {
+        Self {
+            lease,
+            spec: spec.clone(),
+        }
+    }
+
+    /// Whether it adds to what is kept.
+    pub(crate) fn is_writer(&self) -> bool {
+        self.lease.writer.is_some()
+    }
+
+    /// As [`CacheLease::keep`].
+    pub(crate) fn keep(self, layout: &Layout, sandbox_dir: &Path) -> Result<(), Fault> {
+        self.lease.keep(layout, &self.spec, sandbox_dir)
+    }
+}
+
+fn not_counted(usage: &TreeUsage) -> Fault {
+    let why = match usage {
+        TreeUsage::Over => format!(
+            "they are larger than {}, the most that is kept of one project",
+            size(MAX_PROJECT_BYTES)
+        ),
+        TreeUsage::TooManyEntries => "they have too many files".to_owned(),
+        TreeUsage::TooDeep => "they have too many levels of directories".to_owned(),
+        TreeUsage::Unseen(_) | TreeUsage::Bytes(_) => {
+            "commands closed a directory in them to its owner".to_owned()
+        }
+    };
+    Fault::failed(
+        Code::TooLarge,
+        format!("package caches are not kept: {why}"),
+    )
+}
+
+/// The writable layers of caches that anything was written to.
+fn written_caches(spec: &SandboxSpec, sandbox_dir: &Path) -> Result<Vec<(String, PathBuf)>, Fault> {
+    let mut written = Vec::new();
+    for cache in &spec.jail.caches {
+        let name = format!("{}-upper", cache_layer(&cache.name));
+        let upper = sandbox_dir.join(LAYERS).join(name);
+        let mut entries = match fs::read_dir(&upper) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            // Closed by a command, to its owner as well.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => continue,
+            Err(error) => return Err(fault::io("read", &upper, error)),
+        };
+        if entries.next().is_some() {
+            written.push((cache.name.clone(), upper));
+        }
+    }
+    Ok(written)
+}
+
+/// First host id of the range that the layer was written under, if it was under one.
+fn first_id(upper: &Path) -> Option<u32> {
+    range_of(fs::symlink_metadata(upper).ok()?.uid())
+}
+
+/// Merges layers where there are many, has a project that takes too much begin anew, and removes what no index
+/// names. Precondition: all locks are held.
+fn tidy(layout: &Layout, dir: &Path, mut index: Index) -> Result<(), Fault> {
+    if index.bytes() > MAX_PROJECT_BYTES {
+        index.layers.clear();
+        store::write(dir, &index)?;
+    } else if index.layers.len() > MANY_LAYERS {
+        match merge::merge(layout, dir, &index) {
+            Ok(Some(merged)) => store::write(dir, &merged)?,
+            // Too deep, or written under other ids each time.
+            Ok(None) | Err(_) if index.layers.len() >= MAX_LAYERS => {
+                index.layers.clear();
+                store::write(dir, &index)?;
+            }
+            Ok(None) | Err(_) => {}
+        }
+    }
+    store::collect_garbage(layout, dir);
+    Ok(())
+}
+
+/// Removes the caches of other projects, the longest unused first, until all are within bounds.
+fn drop_excess(layout: &Layout, own: &Path) -> Result<(), Fault> {
+    let mut all: Vec<(PathBuf, Index)> = store::project_dirs(layout)?
+        .into_iter()
+        .filter_map(|dir| {
+            let index = store::read(&dir).ok()??;
+            Some((dir, index))
+        })
+        .collect();
+    all.sort_by_key(|(dir, index)| (dir != own, std::cmp::Reverse(index.used_unix_ms)));
+    let mut bytes = 0_u64;
+    for (position, (dir, index)) in all.iter().enumerate() {
+        bytes = bytes.saturating_add(index.bytes());
+        if position == 0 || bytes <= MAX_BYTES {
+            continue;
+        }
+        // One that is in use stays until the next time.
+        if let Some(_locks) = store::lock_alone(dir)? {
+            store::discard(layout, dir);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Backend;
+    use glovebox_jail::spec::CacheDir;
+
+    struct Site {
+        temp: tempfile::TempDir,
+        layout: Layout,
+    }
+
+    impl Site {
+        fn new() -> Self {
+            let temp = tempfile::tempdir().unwrap();
+            let layout = Layout::open(&temp.path().join("state")).unwrap();
+            Self { temp, layout }
+        }
+
+        fn spec(&self, project: &str) -> SandboxSpec {
+            let mut spec = SandboxSpec::new(Backend::Native);
+            spec.cache_project = Some(self.temp.path().join(project));
+            spec.jail.caches = vec![CacheDir {
+                name: "npm".to_owned(),
+                source: None,
+                target: "/home/u/.npm/_cacache".into(),
+            }];
+            spec
+        }
+
+        /// Keeps a file of this name as a sandbox does that wrote it.
+        fn keep(&self, lease: CacheLease, spec: &SandboxSpec, name: &str) {
+            let dir = self.temp.path().join(random_hex());
+            let upper = dir.join("layers/cache-npm-upper");
+            fs::create_dir_all(&upper).unwrap();
+            fs::write(upper.join(name), name).unwrap();
+            lease.keep(&self.layout, spec, &dir).unwrap();
+        }
+
+        fn take(&self, spec: &SandboxSpec) -> CacheLease {
+            CacheLease::take(&self.layout, spec).unwrap().unwrap()
+        }
+
+        fn names(&self, spec: &SandboxSpec) -> Vec<String> {
+            let mut names: Vec<String> = self
+                .take(spec)
+                .frozen()
+                .iter()
+                .flat_map(|frozen| fs::read_dir(&frozen.path).unwrap())
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_there_for_the_same_project_alone() {
+        let site = Site::new();
+        let (one, other) = (site.spec("one"), site.spec("other"));
+        site.keep(site.take(&one), &one, "a");
+        assert_eq!(site.names(&one), ["a"]);
+        assert!(site.names(&other).is_empty());
+    }
+
+    #[test]
+    fn only_one_sandbox_at_a_time_adds_and_the_other_reads() {
+        let site = Site::new();
+        let spec = site.spec("one");
+        site.keep(site.take(&spec), &spec, "a");
+        let first = site.take(&spec);
+        let second = site.take(&spec);
+        assert_eq!(CacheLease::keeping(Some(&first)), CacheKeeping::Kept);
+        assert_eq!(
+            CacheLease::keeping(Some(&second)),
+            CacheKeeping::HeldByAnother
+        );
+        assert_eq!(second.frozen().len(), 1);
+        site.keep(first, &spec, "b");
+        site.keep(second, &spec, "c");
+        assert_eq!(site.names(&spec), ["a", "b"]);
+    }
+
+    #[test]
+    fn many_layers_become_one_but_not_under_somebody_who_reads() {
+        let site = Site::new();
+        let spec = site.spec("one");
+        let names: Vec<String> = (0..=MANY_LAYERS + 1).map(|n| n.to_string()).collect();
+        site.keep(site.take(&spec), &spec, &names[0]);
+        let first = site.take(&spec);
+        let reader = site.take(&spec);
+        site.keep(first, &spec, &names[1]);
+        for name in &names[2..names.len() - 1] {
+            site.keep(site.take(&spec), &spec, name);
+        }
+        assert!(site.take(&spec).frozen().len() > MANY_LAYERS);
+        assert!(reader.frozen().iter().all(|frozen| frozen.path.is_dir()));
+        drop(reader);
+        site.keep(site.take(&spec), &spec, &names[names.len() - 1]);
+        assert_eq!(site.take(&spec).frozen().len(), 1);
+        assert_eq!(site.names(&spec), names);
+    }
+
+    #[test]
+    fn what_a_crash_left_is_swept_and_never_shown() {
+        let site = Site::new();
+        let spec = site.spec("one");
+        site.keep(site.take(&spec), &spec, "a");
+        let dir = store::project_dir(&site.layout, spec.cache_project.as_ref().unwrap());
+        fs::create_dir_all(dir.join("half/npm")).unwrap();
+        assert_eq!(site.names(&spec), ["a"]);
+        let lease = site.take(&spec);
+        assert!(store::sweep(&site.layout, true).is_empty());
+        drop(lease);
+        assert_eq!(store::sweep(&site.layout, false), [dir.join("half")]);
+        assert_eq!(store::sweep(&site.layout, true), [dir.join("half")]);
+        assert!(!dir.join("half").exists());
+        assert_eq!(site.names(&spec), ["a"]);
+    }
+
+    #[test]
+    fn a_project_that_takes_too_much_begins_anew() {
+        let site = Site::new();
+        let spec = site.spec("one");
+        site.keep(site.take(&spec), &spec, "a");
+        let dir = store::project_dir(&site.layout, spec.cache_project.as_ref().unwrap());
+        let mut index = store::read(&dir).unwrap().unwrap();
+        index.layers[0].bytes = MAX_PROJECT_BYTES;
+        store::write(&dir, &index).unwrap();
+        site.keep(site.take(&spec), &spec, "b");
+        assert!(site.names(&spec).is_empty());
+        site.keep(site.take(&spec), &spec, "c");
+        assert_eq!(site.names(&spec), ["c"]);
+    }
+
+    #[test]
+    fn the_longest_unused_projects_go_first() {
+        let site = Site::new();
+        for (project, used_unix_ms) in [("old", 1), ("older", 0), ("used", 2)] {
+            let spec = site.spec(project);
+            site.keep(site.take(&spec), &spec, "a");
+            let dir = store::project_dir(&site.layout, spec.cache_project.as_ref().unwrap());
+            let mut index = store::read(&dir).unwrap().unwrap();
+            index.used_unix_ms = used_unix_ms;
+            index.layers[0].bytes = MAX_BYTES / 3 + 1;
+            store::write(&dir, &index).unwrap();
+        }
+        let busy = site.spec("busy");
+        site.keep(site.take(&busy), &busy, "a");
+        for project in ["old", "used", "busy"] {
+            assert_eq!(site.names(&site.spec(project)), ["a"], "{project}");
+        }
+        assert!(site.names(&site.spec("older")).is_empty());
+    }
+}

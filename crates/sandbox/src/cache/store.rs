@@ -1,0 +1,234 @@
+//! The files of kept caches: where they lie, what they say, who has them.
+
+use crate::fault;
+use crate::state::layout::{Layout, open_dir};
+use crate::state::sandbox_dir::{read_json, write_json};
+use crate::state::trash;
+use glovebox_jail::spec::json_path;
+use glovebox_proto::{Code, Fault};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, openat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Most bytes that all kept caches take together. Those of projects that were unused for the longest time go first.
+pub(crate) const MAX_BYTES: u64 = 20 << 30;
+/// Most bytes of the caches of one project. A project with more begins anew.
+pub(crate) const MAX_PROJECT_BYTES: u64 = 10 << 30;
+
+const VERSION: u32 = 1;
+const FILE: &str = "cache.json";
+/// Held by the one sandbox that adds to the caches.
+pub(crate) const WRITER: &str = "writer.lock";
+/// Held, shared, by every sandbox that has their layers mounted.
+pub(crate) const USERS: &str = "users.lock";
+
+/// What `cache.json` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Index {
+    pub(super) version: u32,
+    /// The project's directory.
+    #[serde(with = "json_path")]
+    pub(crate) project: PathBuf,
+    /// When a sandbox that adds to them began or ended last, in milliseconds since the epoch.
+    pub(crate) used_unix_ms: u64,
+    /// Newest first.
+    pub(crate) layers: Vec<CacheLayer>,
+}
+
+/// What one sandbox left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CacheLayer {
+    /// Its directory.
+    pub(crate) id: String,
+    /// First host id of the range its files belong to, when they were written under root.
+    pub(crate) first_id: Option<u32>,
+    /// Bytes of disk that it takes.
+    pub(crate) bytes: u64,
+    /// Names of the caches that it has a directory of.
+    pub(crate) names: Vec<String>,
+}
+
+impl Index {
+    pub(crate) fn new(project: &Path) -> Self {
+        Self {
+            version: VERSION,
+            project: project.to_owned(),
+            used_unix_ms: now_ms(),
+            layers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.layers
+            .iter()
+            .fold(0, |sum, layer| layer.bytes.saturating_add(sum))
+    }
+}
+
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}
+
+/// The directory of a project's caches.
+pub(crate) fn project_dir(layout: &Layout, project: &Path) -> PathBuf {
+    let digest = blake3::hash(project.as_os_str().as_bytes());
+    layout.caches().join(&digest.to_hex()[..32])
+}
+
+/// What the directory of a project's caches says; `None` where nothing was ever kept.
+pub(crate) fn read(dir: &Path) -> Result<Option<Index>, Fault> {
+    let path = dir.join(FILE);
+    let corrupt = |why: &str| {
+        Fault::failed(Code::Io, format!("{} is corrupt: {why}", path.display()))
+            .remedy("`glovebox cache prune` removes it; programs fetch again what they need")
+    };
+    match read_json::<Index>(&path) {
+        Ok(index) if index.version != VERSION => Err(corrupt("another glovebox wrote it")),
+        // TRUST: the names lead to directories, and so do not lead elsewhere.
+        Ok(index) if !index.layers.iter().all(is_plain) => Err(corrupt("a name is none")),
+        Ok(index) => Ok(Some(index)),
+        Err(fault) if fault.code == Code::NotFound => Ok(None),
+        Err(fault) => Err(corrupt(&fault.message)),
+    }
+}
+
+fn is_plain(layer: &CacheLayer) -> bool {
+    let is_word = |text: &str| {
+        !text.is_empty()
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    is_word(&layer.id) && layer.names.iter().all(|name| is_word(name))
+}
+
+pub(crate) fn write(dir: &Path, index: &Index) -> Result<(), Fault> {
+    write_json(&dir.join(FILE), index)
+}
+
+/// A lock of the caches in `dir`, which is made where it is missing; not held yet.
+pub(crate) fn open_lock(dir: &Path, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    openat(open_dir(dir)?, name, flags, Mode::RUSR | Mode::WUSR)
+}
+
+/// Takes a lock that nobody waits for; false when somebody has it.
+pub(crate) fn try_lock(lock: &OwnedFd, operation: FlockOperation) -> Result<bool, Errno> {
+    match flock(lock, operation) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether the lock is still the one in `dir`: nobody has removed the caches since it was opened.
+pub(crate) fn is_in_place(lock: &OwnedFd, dir: &Path, name: &str) -> bool {
+    let (Ok(ours), Ok(there)) = (
+        rustix::fs::fstat(lock),
+        rustix::fs::statat(CWD, dir.join(name), AtFlags::SYMLINK_NOFOLLOW),
+    ) else {
+        return false;
+    };
+    (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+}
+
+/// Makes a directory that only we can enter; one that is there is fine.
+pub(crate) fn make_dir(path: &Path) -> Result<(), Fault> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(fault::io("make", path, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Both locks of the caches in `dir`, exclusively. `None` when they are in use, or gone.
+pub(crate) fn lock_alone(dir: &Path) -> Result<Option<[OwnedFd; 2]>, Fault> {
+    let broken = |errno| fault::io("lock", dir, errno);
+    let mut held = Vec::with_capacity(2);
+    for name in [WRITER, USERS] {
+        let lock = match open_lock(dir, name) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened.map_err(broken)?,
+        };
+        if !try_lock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(broken)?
+            || !is_in_place(&lock, dir, name)
+        {
+            return Ok(None);
+        }
+        held.push(lock);
+    }
+    Ok(<[OwnedFd; 2]>::try_from(held).ok())
+}
+
+/// Directories of all projects that have caches.
+pub(crate) fn project_dirs(layout: &Layout) -> Result<Vec<PathBuf>, Fault> {
+    let room = layout.caches();
+    let entries = fs::read_dir(&room).map_err(|error| fault::io("list", &room, error))?;
+    let mut dirs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    dirs.sort();
+    Ok(dirs)
+}
+
+/// What the index of the caches in `dir` does not name. Preconditions: both locks are held alone.
+fn garbage(dir: &Path) -> Result<Vec<PathBuf>, Fault> {
+    let named: HashSet<String> = read(dir)?
+        .into_iter()
+        .flat_map(|index| index.layers)
+        .map(|layer| layer.id)
+        .collect();
+    let entries = fs::read_dir(dir).map_err(|error| fault::io("list", dir, error))?;
+    Ok(entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter(|entry| {
+            let name = entry.file_name();
+            name.to_str().is_none_or(|name| !named.contains(name))
+        })
+        .map(|entry| entry.path())
+        .collect())
+}
+
+/// Removes what the index of the caches in `dir` does not name. Preconditions: both locks are held alone. What
+/// cannot be removed now is found again.
+pub(crate) fn collect_garbage(layout: &Layout, dir: &Path) {
+    for path in garbage(dir).unwrap_or_default() {
+        discard(layout, &path);
+    }
+}
+
+/// Removes a directory of ours. What cannot be removed now is found by a sweep.
+pub(crate) fn discard(layout: &Layout, path: &Path) {
+    if let Ok(Some(place)) = trash::discard(layout, path) {
+        let _ = trash::remove(layout, &place);
+    }
+}
+
+/// Finds what sandboxes that died left half-kept, and removes it where that is wanted. What is in use is left.
+pub(crate) fn sweep(layout: &Layout, is_removing: bool) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for dir in project_dirs(layout).unwrap_or_default() {
+        let Ok(Some(_locks)) = lock_alone(&dir) else {
+            continue;
+        };
+        let garbage = garbage(&dir).unwrap_or_default();
+        if is_removing {
+            for path in &garbage {
+                discard(layout, path);
+            }
+        }
+        found.extend(garbage);
+    }
+    found
+}

@@ -1,0 +1,103 @@
+//! What is said about kept caches, and how they are removed.
+
+use crate::cache::store;
+use crate::state::trash;
+use crate::{Registry, fault};
+use glovebox_jail::spec::json_path;
+use glovebox_proto::{Code, Fault};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// The kept caches of one project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProjectCache {
+    /// The project's directory. `None` when what is written about them cannot be read.
+    #[serde(with = "json_path::option")]
+    pub project: Option<PathBuf>,
+    /// Where they lie.
+    #[serde(with = "json_path")]
+    pub path: PathBuf,
+    /// Bytes of disk that they take.
+    pub bytes: u64,
+    /// When a sandbox that adds to them began or ended last, in milliseconds since the epoch.
+    pub used_unix_ms: u64,
+    /// Names of the caches, such as `npm`.
+    pub names: Vec<String>,
+    /// Whether a sandbox has them now.
+    pub is_in_use: bool,
+}
+
+impl Registry {
+    /// The kept caches of all projects, the last used first.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub fn caches(&self) -> Result<Vec<ProjectCache>, Fault> {
+        let mut found = Vec::new();
+        for path in store::project_dirs(self.layout())? {
+            let is_in_use = store::lock_alone(&path)?.is_none();
+            found.push(match store::read(&path) {
+                Ok(index) => {
+                    let Some(index) = index else { continue };
+                    let mut names: Vec<String> = index
+                        .layers
+                        .iter()
+                        .flat_map(|layer| layer.names.iter().cloned())
+                        .collect();
+                    names.sort();
+                    names.dedup();
+                    ProjectCache {
+                        bytes: index.bytes(),
+                        used_unix_ms: index.used_unix_ms,
+                        project: Some(index.project),
+                        path,
+                        names,
+                        is_in_use,
+                    }
+                }
+                Err(_) => ProjectCache {
+                    project: None,
+                    path,
+                    bytes: 0,
+                    used_unix_ms: 0,
+                    names: Vec::new(),
+                    is_in_use,
+                },
+            });
+        }
+        found.sort_by(|a, b| {
+            let key = |cache: &ProjectCache| std::cmp::Reverse(cache.used_unix_ms);
+            key(a).cmp(&key(b)).then_with(|| a.path.cmp(&b.path))
+        });
+        Ok(found)
+    }
+
+    /// Removes the kept caches that lie at `path`, one of [`ProjectCache::path`]. Removing what is gone is fine.
+    ///
+    /// # Errors
+    /// `busy` while a sandbox has them, and what could not be removed.
+    pub fn remove_cache(&self, path: &Path) -> Result<(), Fault> {
+        let layout = self.layout();
+        if path.parent() != Some(&layout.caches()) {
+            return Err(Fault::failed(
+                Code::InvalidArgument,
+                format!("{} is no package cache of Glovebox's", path.display()),
+            ));
+        }
+        if !path.exists() {
+            return Ok(());
+        }
+        let Some(_locks) = store::lock_alone(path)? else {
+            return Err(Fault::failed(
+                Code::Busy,
+                format!("a sandbox has the package caches in {}", path.display()),
+            )
+            .remedy("end it first: `glovebox list` shows what runs")
+            .retryable());
+        };
+        match trash::discard(layout, path)? {
+            Some(place) => trash::remove(layout, &place),
+            None => Err(fault::internal("the package caches went away under a lock")),
+        }
+    }
+}

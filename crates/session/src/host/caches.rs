@@ -1,0 +1,209 @@
+//! Caches of package managers: where they are, and which of them a sandbox gets.
+//!
+//! Inside, each is an overlay at the same place: commands read what the host has there and write to a layer of the
+//! sandbox's own. Only caches are named here. Credentials and settings lie beside them (`~/.npmrc`,
+//! `~/.cargo/credentials.toml`, `~/.m2/settings.xml`, `pip.conf`) and are no part of any.
+
+use glovebox_sandbox::jail::spec::{CacheDir, Grant, WORKSPACE};
+use glovebox_settings::Surroundings;
+use std::path::{Path, PathBuf};
+
+/// One kind of cache.
+struct Kind {
+    name: &'static str,
+    /// Variable that moves its base elsewhere. Only those that commands are given as well.
+    base_variable: Option<&'static str>,
+    /// Where its base usually is, below the home.
+    base: &'static str,
+    /// Where it is below its base.
+    part: &'static str,
+}
+
+const fn kind(name: &'static str, base: &'static str, part: &'static str) -> Kind {
+    Kind {
+        name,
+        base_variable: None,
+        base,
+        part,
+    }
+}
+
+const KINDS: [Kind; 8] = [
+    Kind {
+        base_variable: Some("CARGO_HOME"),
+        ..kind("cargo-registry", ".cargo", "registry")
+    },
+    Kind {
+        base_variable: Some("CARGO_HOME"),
+        ..kind("cargo-git", ".cargo", "git")
+    },
+    kind("npm", ".npm", "_cacache"),
+    kind("pip", ".cache", "pip"),
+    kind("uv", ".cache", "uv"),
+    Kind {
+        base_variable: Some("GOPATH"),
+        ..kind("go-modules", "go", "pkg/mod")
+    },
+    kind("go-build", ".cache", "go-build"),
+    kind("maven", ".m2", "repository"),
+];
+
+/// What decides which caches a sandbox gets.
+#[derive(Debug)]
+pub struct CacheWish<'a> {
+    /// Whether what the host has in them is shown.
+    pub shows_host: bool,
+    /// Whether they are kept: then a cache that the host does not have is one as well.
+    pub is_kept: bool,
+    /// The project, whose own files are no cache.
+    pub project: &'a Path,
+    /// What the user shows by name. It stays as it is asked for.
+    pub grants: &'a [Grant],
+}
+
+/// Finds the caches of this user. `is_visible` tells which host paths are shown inside anyway, and so can be covered
+/// but not made.
+pub fn find(
+    host: &Surroundings,
+    wish: &CacheWish<'_>,
+    is_visible: impl Fn(&Path) -> bool,
+) -> Vec<CacheDir> {
+    let Some(home) = host.home() else {
+        return Vec::new();
+    };
+    let mut found: Vec<CacheDir> = Vec::new();
+    for kind in &KINDS {
+        let target = base(kind, host, home).join(kind.part);
+        let touches = |other: &Path| target.starts_with(other) || other.starts_with(&target);
+        let is_of_others = touches(wish.project)
+            || ["/proc", "/dev", WORKSPACE]
+                .iter()
+                .any(|own| target.starts_with(own))
+            || wish.grants.iter().any(|grant| touches(&grant.target))
+            || found.iter().any(|cache| touches(&cache.target));
+        if is_of_others {
+            continue;
+        }
+        let source = Some(target.clone()).filter(|path| wish.shows_host && is_listable(path));
+        let can_be_made = wish.is_kept && !is_visible(&target);
+        if source.is_some() || can_be_made {
+            found.push(CacheDir {
+                name: kind.name.to_owned(),
+                source,
+                target,
+            });
+        }
+    }
+    found
+}
+
+fn base(kind: &Kind, host: &Surroundings, home: &Path) -> PathBuf {
+    let moved = kind
+        .base_variable
+        .and_then(|name| host.var(name))
+        .map(PathBuf::from);
+    moved
+        .filter(|path| is_plain(path) && path.is_dir())
+        .unwrap_or_else(|| home.join(kind.base))
+}
+
+/// Whether a path is absolute and without `..`, as the place of a mount must be.
+fn is_plain(path: &Path) -> bool {
+    use std::path::Component;
+    path.is_absolute()
+        && path
+            .components()
+            .skip(1)
+            .all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// An overlay shows nothing at all over a directory that the user cannot list.
+fn is_listable(path: &Path) -> bool {
+    path.is_dir() && std::fs::read_dir(path).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn wish(project: &Path) -> CacheWish<'_> {
+        CacheWish {
+            shows_host: true,
+            is_kept: false,
+            project,
+            grants: &[],
+        }
+    }
+
+    fn found(home: &Path, vars: &[(&str, &str)], wish: &CacheWish<'_>) -> Vec<String> {
+        let host = Surroundings::fixed(home, Path::new("/"), vars);
+        let all = find(&host, wish, |path| path.starts_with("/usr"));
+        all.iter()
+            .map(|cache| {
+                let shown = if cache.source.is_some() {
+                    ""
+                } else {
+                    " (empty)"
+                };
+                format!("{}{shown}", cache.name)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn caches_of_the_host_are_found_and_nothing_beside_them() {
+        let home = tempfile::tempdir().unwrap();
+        for dir in [".cargo/registry/index", ".npm/_cacache/tmp", ".ssh", ".m2"] {
+            fs::create_dir_all(home.path().join(dir)).unwrap();
+        }
+        fs::write(home.path().join(".m2/settings.xml"), "<password>").unwrap();
+        let project = Path::new("/project");
+        let all = found(home.path(), &[], &wish(project));
+        assert_eq!(all, ["cargo-registry", "npm"]);
+        let hidden = CacheWish {
+            shows_host: false,
+            ..wish(project)
+        };
+        assert!(found(home.path(), &[], &hidden).is_empty());
+        let kept = CacheWish {
+            is_kept: true,
+            ..wish(project)
+        };
+        let all = found(home.path(), &[], &kept);
+        assert_eq!(all.len(), KINDS.len());
+        assert_eq!(&all[..3], ["cargo-registry", "cargo-git (empty)", "npm"]);
+    }
+
+    #[test]
+    fn a_variable_leads_to_a_cache_and_never_to_the_home_or_the_project() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir_all(home.path().join("registry")).unwrap();
+        fs::create_dir_all(home.path().join("work/own/registry")).unwrap();
+        let path = |path: &str| home.path().join(path).display().to_string();
+        let project = PathBuf::from(path("work"));
+        let with = |value: &str| found(home.path(), &[("CARGO_HOME", value)], &wish(&project));
+        assert_eq!(with(&path("")), ["cargo-registry"]);
+        assert!(with(&path("work/own")).is_empty());
+        assert!(with(&path("work/../work/own")).is_empty());
+        assert!(with("relative").is_empty());
+    }
+
+    #[test]
+    fn what_the_user_grants_stays_a_grant() {
+        let home = tempfile::tempdir().unwrap();
+        for dir in [".cargo/registry", ".npm/_cacache"] {
+            fs::create_dir_all(home.path().join(dir)).unwrap();
+        }
+        let grants = [Grant {
+            source: home.path().join(".npm"),
+            target: home.path().join(".npm"),
+        }];
+        let project = Path::new("/project");
+        let granted = CacheWish {
+            grants: &grants,
+            ..wish(project)
+        };
+        assert_eq!(found(home.path(), &[], &granted), ["cargo-registry"]);
+    }
+}
