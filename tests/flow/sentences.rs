@@ -70,16 +70,16 @@ fn a_fork_of_a_busy_sandbox_names_flags_that_exist() {
             .expect_code(0);
         let ran = person.line("fork box twin").run().expect_code(5);
         assert!(
-            ran.err().contains("glovebox checkpoint --live box"),
+            ran.err().contains("`glovebox checkpoint box --live`"),
             "{ran}"
         );
         assert!(
-            ran.err().contains("glovebox fork --from ID box twin"),
+            ran.err().contains("`glovebox fork box twin --from ID`"),
             "{ran}"
         );
         // What it says works.
-        let _ = person.line("checkpoint --live box").run().expect_code(0);
-        let _ = person.line("fork --from v1 box twin").run().expect_code(0);
+        let _ = person.line("checkpoint box --live").run().expect_code(0);
+        let _ = person.line("fork box twin --from v1").run().expect_code(0);
         let _ = person.line("kill box twin").run().expect_code(0);
         person.assert_nothing_left();
     });

@@ -132,6 +132,15 @@ pub enum AdvicePart {
     Text(String),
     /// A setting, and the value it should have.
     Setting(Setting, Option<String>),
+    /// A command of ours, and the option it needs.
+    Command(String, Setting, Option<String>),
+}
+
+impl AdvicePart {
+    /// A command of ours, such as `glovebox checkpoint NAME`, with an option.
+    pub fn command(words: impl Into<String>, option: Setting, value: Option<&str>) -> Self {
+        Self::Command(words.into(), option, value.map(str::to_owned))
+    }
 }
 
 impl From<&str> for AdvicePart {
@@ -168,6 +177,11 @@ pub trait Wording {
 
     /// How a limit is raised.
     fn raise_limit(&self, limit: Limit) -> String;
+
+    /// A command of ours with an option.
+    fn command(&self, words: &str, option: Setting, value: Option<&str>) -> String {
+        format!("`{words}` with {}", self.setting(option, value))
+    }
 }
 
 /// The words of glovebox.toml and of tools' parameters, which hold where nothing better is known.
@@ -205,6 +219,9 @@ impl Remedy {
                     AdvicePart::Setting(setting, value) => {
                         wording.setting(*setting, value.as_deref())
                     }
+                    AdvicePart::Command(words, option, value) => {
+                        wording.command(words, *option, value.as_deref())
+                    }
                 })
                 .collect(),
         }
@@ -233,6 +250,9 @@ impl Remedy {
                 AdvicePart::Text(text) => AdvicePart::Text(change(text)),
                 AdvicePart::Setting(setting, value) => {
                     AdvicePart::Setting(setting, value.map(&change))
+                }
+                AdvicePart::Command(words, option, value) => {
+                    AdvicePart::Command(change(words), option, value.map(&change))
                 }
             })),
         }

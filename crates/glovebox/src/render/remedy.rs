@@ -7,11 +7,11 @@ struct Flags;
 
 impl Wording for Flags {
     fn setting(&self, setting: Setting, value: Option<&str>) -> String {
-        let flag = flag(setting);
-        match value {
-            Some(value) => format!("`{flag} {value}`"),
-            None => format!("`{flag}`"),
-        }
+        format!("`{}`", typed(setting, value))
+    }
+
+    fn command(&self, words: &str, option: Setting, value: Option<&str>) -> String {
+        format!("`{words} {}`", typed(option, value))
     }
 
     fn raise_limit(&self, limit: Limit) -> String {
@@ -27,6 +27,15 @@ impl Wording for Flags {
                 format!("raise the limit with `{}`", flag(setting))
             }
         }
+    }
+}
+
+/// A flag as it is typed, with its value.
+fn typed(setting: Setting, value: Option<&str>) -> String {
+    let flag = flag(setting);
+    match value {
+        Some(value) => format!("{flag} {value}"),
+        None => flag,
     }
 }
 

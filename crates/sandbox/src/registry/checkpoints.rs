@@ -11,7 +11,7 @@ use crate::state::sandbox_dir::{Found, SandboxDir, read_spec};
 use crate::state::status::{State, Status};
 use crate::state::trash;
 use crate::{Name, Registry, SandboxSpec, fault};
-use glovebox_proto::{Code, Fault, Setting};
+use glovebox_proto::{AdvicePart, Code, Fault, Setting};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -162,12 +162,20 @@ impl Registry {
                     Code::Busy => fault.remedy([
                         format!(
                             "wait for it or end it (`glovebox logs {name}` lists what runs), or fork from a copy of \
-                             the files: `glovebox checkpoint {name}` with "
+                             the files: "
                         )
                         .into(),
-                        Setting::Live.into(),
-                        format!(", then `glovebox fork {name} {new}` with ").into(),
-                        Setting::FromCheckpoint.of("ID"),
+                        AdvicePart::command(
+                            format!("glovebox checkpoint {name}"),
+                            Setting::Live,
+                            None,
+                        ),
+                        ", then ".into(),
+                        AdvicePart::command(
+                            format!("glovebox fork {name} {new}"),
+                            Setting::FromCheckpoint,
+                            Some("ID"),
+                        ),
                         ", the id it names".into(),
                     ]),
                     _ => fault,
