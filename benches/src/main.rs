@@ -6,7 +6,7 @@
 //! Machines are noisy and differ. So no bound is a bare time where a ratio can be had: contestants
 //! take turns in random order within one loop, so that whatever else the machine does hits all of
 //! them alike, and medians are compared. These are measurements, not tests: only a bench that
-//! cannot run at all fails.
+//! cannot run at all fails, and with `--check` a promise that is broken.
 
 #![expect(clippy::print_stdout, reason = "a table is what this program is for")]
 
@@ -37,6 +37,7 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::time::Instant;
 use table::Table;
+use verdict::Standing;
 use world::World;
 
 /// Measure Glovebox beside direct processes, bubblewrap and crun.
@@ -52,6 +53,9 @@ struct Options {
     /// The `glovebox` program (default: $GLOVEBOX_TEST_BIN, or the one beside this program)
     #[arg(long, value_name = "PATH")]
     glovebox: Option<PathBuf>,
+    /// Fail when a promise is missed by more than noise, or is not measured though its bench ran
+    #[arg(long, conflicts_with = "quick")]
+    check: bool,
     /// Where the results go
     #[arg(default_value = "target/bench/results.json")]
     json: PathBuf,
@@ -116,7 +120,30 @@ fn main() -> Result<()> {
     std::fs::write(&options.json, json)
         .with_context(|| format!("cannot write {}", options.json.display()))?;
     println!("stored in {}", options.json.display());
+    if options.check {
+        check(&table, &options.only)?;
+    }
     Ok(())
+}
+
+/// Fails for promises of the benches that ran which are broken or have no number.
+fn check(table: &Table, only: &[String]) -> Result<()> {
+    let broken: Vec<String> = table
+        .promises
+        .iter()
+        .filter(|verdict| only.is_empty() || only.contains(&verdict.bench))
+        .filter(|verdict| verdict.standing == Standing::Promise)
+        .filter(|verdict| verdict.is_broken() || verdict.ratio().is_none())
+        .map(|verdict| format!("\n  {verdict}"))
+        .collect();
+    if broken.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{} of the promises in SPECIFICATION.md do not hold here:{}",
+        broken.len(),
+        broken.concat()
+    )
 }
 
 #[expect(clippy::print_stderr, reason = "progress is not part of the results")]

@@ -2,38 +2,94 @@
 
 use crate::race::{Outcome, Sample};
 use crate::verdict::Verdict;
-use serde::Serialize;
+use glovebox_agent::Date;
+use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Everything one run has found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Table {
     version: u32,
     is_quick: bool,
-    kernel: String,
-    cpus: usize,
+    /// Where and when.
+    pub(crate) machine: Machine,
     /// Benches of times.
     pub(crate) groups: Vec<Group>,
     /// Everything that is not a time, or is one number.
     pub(crate) figures: Vec<Figure>,
     /// What could not be measured, and why.
-    skipped: Vec<Skipped>,
-    promises: Vec<Verdict>,
+    pub(crate) skipped: Vec<Skipped>,
+    /// What is promised, and whether it holds.
+    pub(crate) promises: Vec<Verdict>,
+}
+
+/// Where and when something was measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// The day, in UTC.
+    pub(crate) date: String,
+    /// Version of Glovebox.
+    pub(crate) version: String,
+    /// Release of the kernel.
+    pub(crate) kernel: String,
+    /// Number of processors.
+    pub(crate) cpus: usize,
+    /// Their model.
+    pub(crate) processor: String,
+    /// Memory, rounded.
+    pub(crate) memory_gib: u64,
+}
+
+impl Machine {
+    /// This one, now.
+    fn here() -> Self {
+        let kernel = rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let field = |path: &str, name: &str| {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.map_or("", |rest| rest.trim_start_matches([' ', '\t', ':']))
+                .trim()
+                .to_owned()
+        };
+        let memory_kib = field("/proc/meminfo", "MemTotal");
+        let memory_kib: f64 = memory_kib
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap_or_default();
+        Self {
+            date: Date::from_unix_ms(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+                .to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            kernel,
+            cpus: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            processor: field("/proc/cpuinfo", "model name"),
+            memory_gib: (memory_kib / f64::from(1 << 20)).round() as u64,
+        }
+    }
 }
 
 /// One race.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Group {
-    name: String,
-    what: String,
+    /// Its name, by which promises find it.
+    pub(crate) name: String,
+    /// What is raced for.
+    pub(crate) what: String,
     /// Whom the others are compared with.
-    rivals: Vec<String>,
+    pub(crate) rivals: Vec<String>,
     /// Fastest first.
     pub(crate) rows: Vec<Row>,
 }
 
 /// One contestant of a race.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     /// Its times.
     #[serde(flatten)]
@@ -43,7 +99,7 @@ pub(crate) struct Row {
 }
 
 /// A comparison with a rival.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Ratio {
     /// The rival.
     pub(crate) rival: String,
@@ -54,31 +110,35 @@ pub(crate) struct Ratio {
 }
 
 /// One number.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Figure {
-    group: String,
-    name: String,
-    value: f64,
-    unit: &'static str,
+    /// The bench.
+    pub(crate) group: String,
+    /// What it is.
+    pub(crate) name: String,
+    /// The number.
+    pub(crate) value: f64,
+    /// Its unit.
+    pub(crate) unit: String,
 }
 
-#[derive(Debug, Serialize)]
-struct Skipped {
-    group: String,
-    what: String,
-    why: String,
+/// What could not be measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Skipped {
+    /// The bench.
+    pub(crate) group: String,
+    /// The contestant.
+    pub(crate) what: String,
+    /// The reason.
+    pub(crate) why: String,
 }
 
 impl Table {
     pub(crate) fn new(is_quick: bool) -> Self {
         Self {
-            version: 1,
+            version: 2,
             is_quick,
-            kernel: rustix::system::uname()
-                .release()
-                .to_string_lossy()
-                .into_owned(),
-            cpus: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            machine: Machine::here(),
             groups: Vec::new(),
             figures: Vec::new(),
             skipped: Vec::new(),
@@ -137,7 +197,7 @@ impl Table {
             group: group.to_owned(),
             name: name.into(),
             value,
-            unit,
+            unit: unit.to_owned(),
         });
     }
 
@@ -180,7 +240,7 @@ impl fmt::Display for Table {
         writeln!(
             f,
             "Linux {}, {} CPUs; times in microseconds",
-            self.kernel, self.cpus
+            self.machine.kernel, self.machine.cpus
         )?;
         for group in &self.groups {
             writeln!(f, "\n{}: {}", group.name, group.what)?;

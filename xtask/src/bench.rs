@@ -11,6 +11,9 @@ pub(crate) struct BenchArgs {
     /// Install nothing
     #[arg(long)]
     no_install: bool,
+    /// Fail when a promise of SPECIFICATION.md is broken
+    #[arg(long)]
+    check: bool,
     /// Passed on to the benches
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
@@ -30,19 +33,32 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     }
     step::run(
         "build glovebox",
-        &mut cargo(["build", "--release", "--locked", "--package", "glovebox"]),
+        &mut cargo([
+            "build",
+            "--locked",
+            "--package",
+            "glovebox",
+            "--profile",
+            step::SHIPPED_PROFILE,
+        ]),
     )?;
     let mut benches = cargo([
         "run",
-        "--release",
         "--locked",
+        "--profile",
+        step::SHIPPED_PROFILE,
         "--package",
         "glovebox-benches",
         "--",
     ]);
+    if args.check {
+        benches.arg("--check");
+    }
     benches.args(&args.args).env(
         "GLOVEBOX_TEST_BIN",
-        step::target_dir().join("release/glovebox"),
+        step::target_dir()
+            .join(step::SHIPPED_PROFILE)
+            .join("glovebox"),
     );
     step::run("measure", &mut benches)
 }
