@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Most bytes that all kept caches take together. Those of projects that were unused for the longest time go first.
 pub(crate) const MAX_BYTES: u64 = 20 << 30;
@@ -123,13 +123,20 @@ pub(crate) fn open_lock(dir: &Path, name: &str) -> Result<OwnedFd, Errno> {
     openat(open_dir(dir)?, name, flags, Mode::RUSR | Mode::WUSR)
 }
 
-/// Takes a lock that nobody waits for; false when somebody has it.
+/// Takes a lock that nobody waits for; false when somebody has it. A process that is just being started by another
+/// thread has a copy of every lock until it executes its program, so one that is held is tried a few times.
 pub(crate) fn try_lock(lock: &OwnedFd, operation: FlockOperation) -> Result<bool, Errno> {
-    match flock(lock, operation) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(errno) => Err(errno),
+    const TURNS: usize = 5;
+    const PAUSE: Duration = Duration::from_millis(2);
+    for turn in 1..=TURNS {
+        match flock(lock, operation) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) if turn < TURNS => std::thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(errno) => return Err(errno),
+        }
     }
+    Ok(false)
 }
 
 /// Whether the lock is still the one in `dir`: nobody has removed the caches since it was opened.
