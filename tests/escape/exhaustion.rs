@@ -100,7 +100,7 @@ fn probe_52_memory_bomb() {
     for (name, bomb) in [
         (
             "heap",
-            "my @a; for (1..400) { push @a, 'x' x (1 << 20) } print 'survived'",
+            "my @a; for (1..400) { push @a, 'x' x (1 << 20) } sleep 3; print 'survived'",
         ),
         (
             "shm",
