@@ -1,11 +1,9 @@
 //! `glovebox cache`: package caches that sandboxes keep for the next one of their project.
 
-use super::{Cx, age};
+use super::{Cx, age, several};
 use crate::args::{CacheAction, CacheArgs, CacheListArgs, CachePruneArgs};
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural, table};
-use crate::session::Signals;
-use crate::sync::question;
 use glovebox_sandbox::{ProjectCache, Registry};
 use glovebox_session::host;
 use glovebox_settings::units::human_bytes;
@@ -84,7 +82,15 @@ fn prune(cx: &Cx, args: &CachePruneArgs) -> CommandResult {
     let registry = cx.user_registry()?;
     let candidates = candidates(cx, &registry, args)?;
     if !candidates.is_empty() && !args.yes {
-        agree(cx, &candidates)?;
+        several::agree_to_remove(
+            cx,
+            &format!(
+                "the package caches of {}",
+                plural(candidates.len(), "project", "projects")
+            ),
+            "`glovebox cache` shows what is kept",
+            &format!("these go:\n{}", shown(&candidates)),
+        )?;
     }
     let mut removed: Vec<Value> = Vec::new();
     let mut freed = 0_u64;
@@ -96,9 +102,7 @@ fn prune(cx: &Cx, args: &CachePruneArgs) -> CommandResult {
                 removed.push(in_json(cache));
             }
             Err(fault) => {
-                if let Some(earlier) = failure.replace(fault.into()) {
-                    cx.talk.error(&earlier);
-                }
+                several::keep_failure(cx, &mut failure, fault.into());
             }
         }
     }
@@ -110,19 +114,8 @@ fn prune(cx: &Cx, args: &CachePruneArgs) -> CommandResult {
             human_bytes(freed)
         ),
     };
-    if args.json {
-        let data = json!({ "removed": removed, "freed_bytes": freed });
-        match &failure {
-            None => render::print(render::envelope(true, &message, &data))?,
-            Some(error) => {
-                render::print(render::failure(error, &data))?;
-                return Ok(error.exit_code());
-            }
-        }
-    } else {
-        cx.talk.note(message);
-    }
-    failure.map_or(Ok(0), Err)
+    let data = json!({ "removed": removed, "freed_bytes": freed });
+    several::answer_removal(cx, args.json, &message, &data, failure)
 }
 
 /// What is asked to go: of all projects, of those that were unused for long, or of one.
@@ -155,24 +148,4 @@ fn candidates(
 fn is_of(cache: &ProjectCache, project: Option<&Path>) -> bool {
     let own = cache.project.as_deref();
     own.is_none() || project.is_none_or(|project| own == Some(project))
-}
-
-/// Shows what would go and asks.
-fn agree(cx: &Cx, candidates: &[ProjectCache]) -> Result<(), CommandError> {
-    if !question::is_possible() {
-        return Err(CommandError::usage(
-            format!(
-                "the package caches of {} would be removed, and there is no terminal to ask on",
-                plural(candidates.len(), "project", "projects")
-            ),
-            "say so with --yes; `glovebox cache` shows what is kept",
-        ));
-    }
-    cx.talk
-        .note(format_args!("these go:\n{}", shown(candidates).trim_end()));
-    let signals = Signals::take_over()?;
-    match question::ask("remove them? [y]es, [n]o", &['y', 'n'], &signals) {
-        Some('y') => Ok(()),
-        _ => Err(CommandError::interrupted()),
-    }
 }

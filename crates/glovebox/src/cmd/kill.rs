@@ -1,6 +1,6 @@
 //! `glovebox kill`: ends sandboxes and removes what they hold, or ends one job. Safe to repeat.
 
-use super::Cx;
+use super::{Cx, several};
 use crate::args::KillArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural};
@@ -66,9 +66,7 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
             }
             Err(fault) => {
                 let error = CommandError::from(fault);
-                if let Some(earlier) = failure.replace(error) {
-                    cx.talk.error(&earlier);
-                }
+                several::keep_failure(cx, &mut failure, error);
             }
         }
     }

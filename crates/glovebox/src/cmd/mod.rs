@@ -37,6 +37,7 @@ pub(crate) mod replay;
 pub(crate) mod run;
 mod run_json;
 pub(crate) mod sessions;
+mod several;
 mod shown_grants;
 pub(crate) mod start;
 mod start_difference;

@@ -3,12 +3,10 @@
 //! Besides what is asked for here, sandboxes that tools made for themselves (`call-*`, `mcp-*`) go by
 //! themselves a day after they ended: [`remove_temporary`] looks at every start.
 
-use super::{Cx, list::state_word};
+use super::{Cx, list::state_word, several};
 use crate::args::PruneArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural, table};
-use crate::session::Signals;
-use crate::sync::question;
 use glovebox_sandbox::{Entry, Name, Registry, State};
 use glovebox_settings::units::human_bytes;
 use serde_json::json;
@@ -61,9 +59,7 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
                 removed.push(json!({ "name": entry.name, "was": entry.state, "bytes": bytes }));
             }
             Err(fault) => {
-                if let Some(earlier) = failure.replace(fault.into()) {
-                    cx.talk.error(&earlier);
-                }
+                several::keep_failure(cx, &mut failure, fault.into());
             }
         }
     }
@@ -81,32 +77,12 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
             human_bytes(freed)
         ),
     };
-    if args.json {
-        let data = json!({ "removed": removed, "leftovers": leftovers, "freed_bytes": freed });
-        match &failure {
-            None => render::print(render::envelope(true, &message, &data))?,
-            Some(error) => {
-                render::print(render::failure(error, &data))?;
-                return Ok(error.exit_code());
-            }
-        }
-    } else {
-        cx.talk.note(message);
-    }
-    failure.map_or(Ok(0), Err)
+    let data = json!({ "removed": removed, "leftovers": leftovers, "freed_bytes": freed });
+    several::answer_removal(cx, args.json, &message, &data, failure)
 }
 
 /// Shows what would go and asks.
 fn agree(cx: &Cx, candidates: &[(Entry, Option<u64>)]) -> Result<(), CommandError> {
-    if !question::is_possible() {
-        return Err(CommandError::usage(
-            format!(
-                "{} would be removed, and there is no terminal to ask on",
-                plural(candidates.len(), "sandbox", "sandboxes")
-            ),
-            "say so with --yes; `glovebox list` shows what is stopped or lost",
-        ));
-    }
     let rows: Vec<Vec<String>> = candidates
         .iter()
         .map(|(entry, bytes)| {
@@ -122,15 +98,15 @@ fn agree(cx: &Cx, candidates: &[(Entry, Option<u64>)]) -> Result<(), CommandErro
             ]
         })
         .collect();
-    cx.talk.note(format_args!(
-        "these go, with changes that were not pulled and their checkpoints:\n{}",
-        table(&["NAME", "STATE", "AGE", "SIZE", "WORKSPACE"], &rows).trim_end()
-    ));
-    let signals = Signals::take_over()?;
-    match question::ask("remove them? [y]es, [n]o", &['y', 'n'], &signals) {
-        Some('y') => Ok(()),
-        _ => Err(CommandError::interrupted()),
-    }
+    several::agree_to_remove(
+        cx,
+        &plural(candidates.len(), "sandbox", "sandboxes"),
+        "`glovebox list` shows what is stopped or lost",
+        &format!(
+            "these go, with changes that were not pulled and their checkpoints:\n{}",
+            table(&["NAME", "STATE", "AGE", "SIZE", "WORKSPACE"], &rows)
+        ),
+    )
 }
 
 /// How long a sandbox has been as it is.

@@ -1,6 +1,6 @@
 //! `glovebox stop`: ends what runs in sandboxes and keeps their files.
 
-use super::{Cx, list::state_word};
+use super::{Cx, list::state_word, several};
 use crate::args::StopArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural};
@@ -46,9 +46,7 @@ pub(crate) fn run(cx: &Cx, args: &StopArgs) -> CommandResult {
                 }
             }
             Err(error) => {
-                if let Some(earlier) = failure.replace(error) {
-                    cx.talk.error(&earlier);
-                }
+                several::keep_failure(cx, &mut failure, error);
             }
         }
     }

@@ -179,13 +179,13 @@ mod tests {
     fn a_variable_leads_to_a_cache_and_never_to_the_home_or_the_project() {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir_all(home.path().join("registry")).unwrap();
-        fs::create_dir_all(home.path().join("work/own/registry")).unwrap();
+        fs::create_dir_all(home.path().join("tree/own/registry")).unwrap();
         let path = |path: &str| home.path().join(path).display().to_string();
-        let project = PathBuf::from(path("work"));
+        let project = PathBuf::from(path("tree"));
         let with = |value: &str| found(home.path(), &[("CARGO_HOME", value)], &wish(&project));
         assert_eq!(with(&path("")), ["cargo-registry"]);
-        assert!(with(&path("work/own")).is_empty());
-        assert!(with(&path("work/../work/own")).is_empty());
+        assert!(with(&path("tree/own")).is_empty());
+        assert!(with(&path("tree/../tree/own")).is_empty());
         assert!(with("relative").is_empty());
     }
 
