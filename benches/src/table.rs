@@ -3,42 +3,42 @@
 use crate::race::{Outcome, Sample};
 use crate::verdict::Verdict;
 use glovebox_agent::Date;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Everything one run has found.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Table {
     version: u32,
     is_quick: bool,
     /// Where and when.
-    pub(crate) machine: Machine,
+    machine: Machine,
     /// Benches of times.
     pub(crate) groups: Vec<Group>,
     /// Everything that is not a time, or is one number.
     pub(crate) figures: Vec<Figure>,
     /// What could not be measured, and why.
-    pub(crate) skipped: Vec<Skipped>,
+    skipped: Vec<Skipped>,
     /// What is promised, and whether it holds.
     pub(crate) promises: Vec<Verdict>,
 }
 
 /// Where and when something was measured.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Machine {
+#[derive(Debug, Serialize)]
+struct Machine {
     /// The day, in UTC.
-    pub(crate) date: String,
+    date: String,
     /// Version of Glovebox.
-    pub(crate) version: String,
+    version: String,
     /// Release of the kernel.
-    pub(crate) kernel: String,
+    kernel: String,
     /// Number of processors.
-    pub(crate) cpus: usize,
+    cpus: usize,
     /// Their model.
-    pub(crate) processor: String,
+    processor: String,
     /// Memory, rounded.
-    pub(crate) memory_gib: u64,
+    memory_gib: u64,
 }
 
 impl Machine {
@@ -76,20 +76,20 @@ impl Machine {
 }
 
 /// One race.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Group {
     /// Its name, by which promises find it.
-    pub(crate) name: String,
+    name: String,
     /// What is raced for.
-    pub(crate) what: String,
+    what: String,
     /// Whom the others are compared with.
-    pub(crate) rivals: Vec<String>,
+    rivals: Vec<String>,
     /// Fastest first.
     pub(crate) rows: Vec<Row>,
 }
 
 /// One contestant of a race.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Row {
     /// Its times.
     #[serde(flatten)]
@@ -99,7 +99,7 @@ pub(crate) struct Row {
 }
 
 /// A comparison with a rival.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Ratio {
     /// The rival.
     pub(crate) rival: String,
@@ -110,27 +110,27 @@ pub(crate) struct Ratio {
 }
 
 /// One number.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     /// The bench.
-    pub(crate) group: String,
+    group: String,
     /// What it is.
-    pub(crate) name: String,
+    name: String,
     /// The number.
-    pub(crate) value: f64,
+    value: f64,
     /// Its unit.
-    pub(crate) unit: String,
+    unit: String,
 }
 
 /// What could not be measured.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Skipped {
+#[derive(Debug, Serialize)]
+struct Skipped {
     /// The bench.
-    pub(crate) group: String,
+    group: String,
     /// The contestant.
-    pub(crate) what: String,
+    what: String,
     /// The reason.
-    pub(crate) why: String,
+    why: String,
 }
 
 impl Table {

@@ -1,13 +1,13 @@
 //! Whether one promise or goal has been seen to hold.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::fmt;
 
 /// Two runs of one bench on one machine differ by as much; `--check` fails only above it.
 pub(crate) const NOISE: f64 = 0.05;
 
 /// Whether a number has held yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Standing {
     /// It has held in a published measurement, and is to stay so.
@@ -17,7 +17,7 @@ pub(crate) enum Standing {
 }
 
 /// What a run found for one promise.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Verdict {
     /// The bench that measures it.
     pub(crate) bench: String,

@@ -31,17 +31,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if !step::root().join("benches/Cargo.toml").exists() {
         bail!("there are no benches in this tree");
     }
-    step::run(
-        "build glovebox",
-        &mut cargo([
-            "build",
-            "--locked",
-            "--package",
-            "glovebox",
-            "--profile",
-            step::SHIPPED_PROFILE,
-        ]),
-    )?;
+    let binary = step::build_shipped()?;
     let mut benches = cargo([
         "run",
         "--locked",
@@ -54,11 +44,6 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if args.check {
         benches.arg("--check");
     }
-    benches.args(&args.args).env(
-        "GLOVEBOX_TEST_BIN",
-        step::target_dir()
-            .join(step::SHIPPED_PROFILE)
-            .join("glovebox"),
-    );
+    benches.args(&args.args).env("GLOVEBOX_TEST_BIN", binary);
     step::run("measure", &mut benches)
 }

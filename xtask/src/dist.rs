@@ -4,7 +4,7 @@
 //! that unpacks below any prefix, and where `dpkg-deb` is installed a Debian package. All of it is made from the
 //! binary, whose manual pages and completions come from the declarations of its command line.
 
-use crate::step::{self, cargo, say};
+use crate::step::{self, say};
 use crate::{licences, musl};
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -43,20 +43,7 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
         binary.clone()
     } else {
         musl::install_missing();
-        step::run(
-            "build glovebox",
-            &mut cargo([
-                "build",
-                "--locked",
-                "--package",
-                "glovebox",
-                "--profile",
-                step::SHIPPED_PROFILE,
-            ]),
-        )?;
-        step::target_dir()
-            .join(step::SHIPPED_PROFILE)
-            .join("glovebox")
+        step::build_shipped()?
     };
     let dist = args
         .out

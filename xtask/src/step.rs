@@ -42,6 +42,25 @@ where
     command
 }
 
+/// Builds the program as users get it, and gives its path.
+///
+/// # Errors
+/// When it does not build.
+pub(crate) fn build_shipped() -> Result<PathBuf> {
+    run(
+        "build glovebox",
+        &mut cargo([
+            "build",
+            "--locked",
+            "--package",
+            "glovebox",
+            "--profile",
+            SHIPPED_PROFILE,
+        ]),
+    )?;
+    Ok(target_dir().join(SHIPPED_PROFILE).join("glovebox"))
+}
+
 /// Announces and runs a command.
 ///
 /// # Errors
