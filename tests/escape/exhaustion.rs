@@ -71,12 +71,13 @@ fn probe_51_fork_bomb() {
     );
     assert_eq!(twin.out, "all\n");
     let mark = format!("bomb-mark-{}", std::process::id());
-    let mut bomb = shell("bomb() { bomb | bomb & }; bomb; sleep 20");
+    let mut bomb = shell("bomb() { bomb | bomb & }; bomb; sleep 60");
     bomb.env = vec![glovebox_proto::EnvVar {
         name: serde_bytes::ByteBuf::from("MARK"),
         value: serde_bytes::ByteBuf::from(mark.clone()),
     }];
-    bomb.timeout_ms = Some(2500);
+    // What ends it is asked for below; this is for a test that fails before.
+    bomb.timeout_ms = Some(60_000);
     let job = sandbox.start_job(bomb).expect("the bomb starts");
     std::thread::sleep(Duration::from_millis(200));
     pings(&sandbox, Duration::from_millis(1500));
