@@ -12,6 +12,7 @@
 mod agents_inside;
 mod as_shown;
 mod both_sides;
+mod build_output;
 mod bytes;
 mod caches;
 mod commits;

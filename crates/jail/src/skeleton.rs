@@ -151,7 +151,11 @@ impl Recipe {
                 recipe.files.push(target.to_owned());
             }
         }
-        for cache in &spec.caches {
+        for cache in spec
+            .caches
+            .iter()
+            .filter(|cache| cache.in_workspace().is_none())
+        {
             let is_in_home = cache.target.starts_with(&spec.home);
             recipe.own_dir(
                 &cache.target,

@@ -4,7 +4,7 @@ pub mod json_path;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Everything the caller decides about one native sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,8 +36,8 @@ pub struct Spec {
     pub protected: Vec<PathBuf>,
     /// Further host paths shown read-only.
     pub grants: Vec<Grant>,
-    /// Directories that commands may write to over what the host has there, in layers of their own: caches of
-    /// package managers.
+    /// Directories that commands may write to over what the host has there, and that can be kept: caches of package
+    /// managers, and build output in the workspace.
     #[serde(default)]
     pub caches: Vec<CacheDir>,
     /// Network reach.
@@ -192,7 +192,7 @@ pub struct Grant {
     pub target: PathBuf,
 }
 
-/// A directory that is an overlay of its own inside.
+/// A directory that is an overlay of its own inside, or a directory of the workspace that can be kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheDir {
@@ -204,6 +204,14 @@ pub struct CacheDir {
     /// Absolute path inside.
     #[serde(with = "json_path")]
     pub target: PathBuf,
+}
+
+impl CacheDir {
+    /// Its path relative to the workspace, where it is a part of that. Then it is no overlay of its own: commands
+    /// write to the workspace, and what is kept of it is a layer below.
+    pub fn in_workspace(&self) -> Option<&Path> {
+        self.target.strip_prefix(WORKSPACE).ok()
+    }
 }
 
 /// Network reach.

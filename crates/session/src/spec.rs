@@ -154,7 +154,13 @@ pub fn resolve_spec(
                     .iter()
                     .flat_map(|toolchain| toolchain.env.iter().cloned()),
             );
-            jail.git_user = git.answer(host).user;
+            let git = git.answer(host);
+            if cache_project.is_some() && jail.workspace_access == WorkspaceAccess::Overlay {
+                let excludes = git.excludes_file.as_deref();
+                jail.caches
+                    .extend(host::find_build_output(project, excludes, &jail.hidden));
+            }
+            jail.git_user = git.user;
             if jail.git_user.is_some() && jail.rootfs == RootFs::Host {
                 // Where git looks for it by itself was decided when it was built.
                 let name = "GIT_CONFIG_SYSTEM".to_owned();

@@ -33,7 +33,7 @@ pub(crate) struct SandboxArgs {
     /// Leave out language toolchains found in your home
     #[arg(long)]
     pub no_toolchains: bool,
-    /// Keep what package managers write to their caches for the next sandbox of this project (`glovebox cache`)
+    /// Keep caches of package managers, and cargo's `target`, for the next sandbox of this project (`glovebox cache`)
     #[arg(long)]
     pub cache: bool,
     /// The project inside: overlay (changes stay in the sandbox), read-only, copy, live (no wall:

@@ -121,7 +121,8 @@ pub(crate) struct RenameArgs {
     long_about = "Package caches that sandboxes keep with --cache.\n\n\
         Inside, the caches of cargo, npm, pip, uv, go and maven show what you have in yours and can be written to; \
         your own are never written. What is written goes with the sandbox. With --cache it is there for the next \
-        sandbox of the same project, and for no other. Together they take at most 20 GiB; those of projects that were \
+        sandbox of the same project, and for no other, and so is what cargo builds in a `target` that git ignores. \
+        Together they take at most 20 GiB; those of projects that were \
         unused for the longest time go first. Without an action, lists them.",
     after_help = "Examples:\n  \
         glovebox run --cache --net host -- cargo fetch\n  \

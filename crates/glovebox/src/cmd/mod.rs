@@ -216,6 +216,7 @@ impl Cx {
             .jail
             .caches
             .iter()
+            .filter(|cache| cache.in_workspace().is_none())
             .filter_map(|cache| cache.source.as_deref())
             .filter(|path| !is_of_toolchain(path))
             .map(|path| self.short(path))

@@ -94,6 +94,7 @@ impl Builder {
             .iter()
             .filter_map(|frozen| Some((frozen.workspace.as_deref()?, self.thaw(frozen.first_id))))
             .collect();
+        lowers.extend(self.kept_in_workspace(spec, place));
         if let Some(project) = &spec.workspace {
             if spec.has_mask() {
                 lowers.push((&mask, Idmap::Owner));

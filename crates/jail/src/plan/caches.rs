@@ -1,11 +1,12 @@
-//! The part of planning that shows caches of package managers: one overlay each, over what the host has and
-//! what earlier sandboxes of the project left.
+//! The part of planning that shows caches: of package managers, one overlay each, over what the host has and what
+//! earlier sandboxes of the project left; of build output, layers of the workspace's own overlay. A mount there
+//! could not be removed, which programs that clean up do, and its content would not go back with the sources.
 
 use super::builder::Builder;
 use super::{CACHE, Idmap, Place, PlanError, check_target};
 use crate::facts::HostFacts;
-use crate::spec::{CacheDir, Spec};
-use std::path::{Path, PathBuf};
+use crate::spec::{CacheDir, Spec, WorkspaceAccess};
+use std::path::{Component, Path, PathBuf};
 
 /// What an earlier sandbox left in one cache: read-only, between the writable layer and the host's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,19 +33,39 @@ impl Builder {
     ) -> Result<(), PlanError> {
         for cache in &spec.caches {
             check_name(cache)?;
+            if let Some(path) = cache.in_workspace() {
+                check_in_workspace(path, spec)?;
+                continue;
+            }
             check_target(&cache.target)?;
-            let frozen = place
-                .caches
-                .iter()
-                .filter(|frozen| frozen.name == cache.name)
-                .map(|frozen| (frozen.path.as_path(), self.thaw(frozen.first_id)));
-            let mut lowers: Vec<(&Path, Idmap)> = frozen.collect();
+            let mut lowers = self.kept(&cache.name, place);
             if let Some(source) = &cache.source {
                 lowers.push((source, cache_owner(cache, facts)));
             }
             self.overlay(&cache.target, &lowers, &cache_layer(&cache.name), false);
         }
         Ok(())
+    }
+
+    /// What is kept of build output in the workspace, newest first.
+    pub(super) fn kept_in_workspace<'a>(
+        &self,
+        spec: &Spec,
+        place: &'a Place,
+    ) -> Vec<(&'a Path, Idmap)> {
+        let caches = spec.caches.iter();
+        caches
+            .filter(|cache| cache.in_workspace().is_some())
+            .flat_map(|cache| self.kept(&cache.name, place))
+            .collect()
+    }
+
+    /// What is kept of one cache, newest first.
+    fn kept<'a>(&self, name: &str, place: &'a Place) -> Vec<(&'a Path, Idmap)> {
+        let frozen = place.caches.iter().filter(|frozen| frozen.name == name);
+        frozen
+            .map(|frozen| (frozen.path.as_path(), self.thaw(frozen.first_id)))
+            .collect()
     }
 }
 
@@ -63,6 +84,26 @@ fn cache_owner(cache: &CacheDir, facts: &HostFacts) -> Idmap {
         }
         _ => Idmap::Owner,
     }
+}
+
+/// A layer says what its directories are like: one for a directory further down would say it of those above as well.
+fn check_in_workspace(path: &Path, spec: &Spec) -> Result<(), PlanError> {
+    let mut parts = path.components();
+    let is_top = matches!(
+        (parts.next(), parts.next()),
+        (Some(Component::Normal(_)), None)
+    );
+    let wrong = if !is_top {
+        "it must be directly in the workspace"
+    } else if spec.workspace.is_none() || spec.workspace_access != WorkspaceAccess::Overlay {
+        "the workspace must be an overlay over a project"
+    } else {
+        return Ok(());
+    };
+    Err(PlanError::Invalid(format!(
+        "`{}` cannot be kept: {wrong}",
+        path.display()
+    )))
 }
 
 /// The name becomes that of a directory.

@@ -1,7 +1,8 @@
 //! The caches of a project in the hands of one sandbox.
 
-use super::merge;
+use super::build_output::{self, Written};
 use super::store::{self, CacheLayer, Index, MAX_BYTES, MAX_PROJECT_BYTES, USERS, WRITER};
+use super::{merge, sources};
 use crate::report::CacheKeeping;
 use crate::spec::amount::size;
 use crate::spec::name::random_hex;
@@ -35,7 +36,12 @@ pub(crate) struct CacheLease {
 
 impl CacheLease {
     /// Takes the caches of the project that `spec` names. `None` when it keeps none.
-    pub(crate) fn take(layout: &Layout, spec: &SandboxSpec) -> Result<Option<Self>, Fault> {
+    /// `sandbox_dir` is its directory, which has files already when it lives again.
+    pub(crate) fn take(
+        layout: &Layout,
+        spec: &SandboxSpec,
+        sandbox_dir: &Path,
+    ) -> Result<Option<Self>, Fault> {
         /// They may be removed between being opened and locked.
         const TURNS: usize = 16;
         let Some(project) = spec
@@ -47,7 +53,8 @@ impl CacheLease {
         };
         let dir = store::project_dir(layout, project);
         for _ in 0..TURNS {
-            if let Some(lease) = Self::try_take(&dir, project)? {
+            if let Some(mut lease) = Self::try_take(&dir, project)? {
+                lease.begin(layout, spec, sandbox_dir)?;
                 return Ok(Some(lease));
             }
         }
@@ -77,17 +84,28 @@ impl CacheLease {
         if !store::is_in_place(&users, dir, USERS) || !store::is_in_place(&writer, dir, WRITER) {
             return Ok(None);
         }
-        let mut index = store::read(dir)?.unwrap_or_else(|| Index::new(project));
-        if is_writer {
-            index.used_unix_ms = store::now_ms();
-            store::write(dir, &index)?;
-        }
+        let index = store::read(dir)?.unwrap_or_else(|| Index::new(project));
         Ok(Some(Self {
             dir: dir.to_owned(),
             users,
             writer: is_writer.then_some(writer),
             index,
         }))
+    }
+
+    /// Leaves out build output of other sources, and notes the use.
+    fn begin(
+        &mut self,
+        layout: &Layout,
+        spec: &SandboxSpec,
+        sandbox_dir: &Path,
+    ) -> Result<(), Fault> {
+        build_output::drop_stale(layout, spec, sandbox_dir, &self.dir, &mut self.index);
+        if self.writer.is_some() {
+            self.index.used_unix_ms = store::now_ms();
+            store::write(&self.dir, &self.index)?;
+        }
+        Ok(())
     }
 
     /// What becomes of what the sandbox writes to its caches.
@@ -116,7 +134,8 @@ impl CacheLease {
     /// Keeps what the sandbox in `sandbox_dir` wrote to its caches. Precondition: nothing of it runs any more.
     ///
     /// # Errors
-    /// What stood in the way; nothing is kept then, and what was kept before stays.
+    /// What stood in the way. What was kept before stays, and of this sandbox nothing is kept, or all but its build
+    /// output where the fault says so.
     pub(crate) fn keep(
         self,
         layout: &Layout,
@@ -131,10 +150,27 @@ impl CacheLease {
             used_unix_ms: store::now_ms(),
             ..self.index.clone()
         };
-        if !written.is_empty() && index.layers.len() < MAX_LAYERS {
-            let layer = self.move_in(layout, &written)?;
+        let output = build_output::find(layout, spec, sandbox_dir);
+        if let (Ok(Written::Removed), Some((name, _))) = (&output, build_output::of(spec)) {
+            build_output::take_out(&self.dir, name, &mut index.layers, usize::MAX);
+        }
+        let (output, mut problem) = match output {
+            Ok(Written::Output(output)) => (Some(output), None),
+            Ok(Written::Nothing | Written::Removed) => (None, None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let is_anything = !written.is_empty() || output.is_some();
+        if is_anything && index.layers.len() < MAX_LAYERS {
+            let layer = self.move_in(layout, &written, output, &mut problem)?;
             let place = self.dir.join(&layer.id);
-            index.layers.insert(0, layer);
+            if !layer.names.is_empty() {
+                index.layers.insert(0, layer);
+            }
+            if !sources::is_within_bounds(&index.layers)
+                && let Some((name, _)) = build_output::of(spec)
+            {
+                build_output::take_out(&self.dir, name, &mut index.layers, usize::MAX);
+            }
             store::write(&self.dir, &index).inspect_err(|_| store::discard(layout, &place))?;
         } else {
             store::write(&self.dir, &index)?;
@@ -143,20 +179,33 @@ impl CacheLease {
         let is_alone =
             store::try_lock(&self.users, FlockOperation::NonBlockingLockExclusive) == Ok(true);
         if is_alone {
-            tidy(layout, &self.dir, index)?;
+            let output = build_output::of(spec).map(|(name, _)| name);
+            tidy(layout, &self.dir, index, output)?;
         }
         let own = self.dir.clone();
         drop(self);
-        drop_excess(layout, &own)
+        drop_excess(layout, &own)?;
+        problem.map_or(Ok(()), Err)
     }
 
-    /// Moves the writable layers of caches to where they are kept, as one layer that no index names yet.
-    fn move_in(&self, layout: &Layout, written: &[(String, PathBuf)]) -> Result<CacheLayer, Fault> {
+    /// Moves the writable layers of caches to where they are kept, as one layer that no index names yet. What keeps
+    /// the build output from being moved is a `problem` of its own.
+    fn move_in(
+        &self,
+        layout: &Layout,
+        written: &[(String, PathBuf)],
+        output: Option<build_output::Output>,
+        problem: &mut Option<Fault>,
+    ) -> Result<CacheLayer, Fault> {
+        let of_output = output.as_ref().and_then(|output| output.first_id);
+        let of_caches = written.first().and_then(|(_, upper)| first_id(upper));
         let mut layer = CacheLayer {
             id: random_hex(),
-            first_id: written.first().and_then(|(_, upper)| first_id(upper)),
+            first_id: of_caches.or(of_output),
             bytes: 0,
             names: written.iter().map(|(name, _)| name.clone()).collect(),
+            kept_unix_ms: store::now_ms(),
+            sources: Vec::new(),
         };
         let place = self.dir.join(&layer.id);
         store::make_dir(&place)?;
@@ -169,18 +218,22 @@ impl CacheLease {
         });
         let counted = moved.and_then(|()| match measure(&place, MAX_PROJECT_BYTES) {
             TreeUsage::Bytes(bytes) => Ok(bytes),
-            usage => Err(not_counted(&usage)),
+            usage => Err(not_counted("package caches are", &usage)),
         });
         match counted {
-            Ok(bytes) => {
-                layer.bytes = bytes;
-                Ok(layer)
-            }
+            Ok(bytes) => layer.bytes = bytes,
             Err(fault) => {
                 store::discard(layout, &place);
-                Err(fault)
+                return Err(fault);
             }
         }
+        if let Some(output) = output {
+            *problem = output.move_in(layout, &place, &mut layer).err();
+        }
+        if layer.names.is_empty() {
+            store::discard(layout, &place);
+        }
+        Ok(layer)
     }
 }
 
@@ -210,22 +263,20 @@ impl KeptCaches {
     }
 }
 
-fn not_counted(usage: &TreeUsage) -> Fault {
+/// Why something, such as `package caches are`, is not kept.
+pub(super) fn not_counted(what: &str, usage: &TreeUsage) -> Fault {
     let why = match usage {
         TreeUsage::Over => format!(
-            "they are larger than {}, the most that is kept of one project",
+            "larger than {}, the most that is kept of one project",
             size(MAX_PROJECT_BYTES)
         ),
-        TreeUsage::TooManyEntries => "they have too many files".to_owned(),
-        TreeUsage::TooDeep => "they have too many levels of directories".to_owned(),
+        TreeUsage::TooManyEntries => "too many files".to_owned(),
+        TreeUsage::TooDeep => "too many levels of directories".to_owned(),
         TreeUsage::Unseen(_) | TreeUsage::Bytes(_) => {
-            "commands closed a directory in them to its owner".to_owned()
+            "commands closed a directory in there to its owner".to_owned()
         }
     };
-    Fault::failed(
-        Code::TooLarge,
-        format!("package caches are not kept: {why}"),
-    )
+    Fault::failed(Code::TooLarge, format!("{what} not kept: {why}"))
 }
 
 /// The writable layers of caches that anything was written to.
@@ -255,9 +306,20 @@ fn first_id(upper: &Path) -> Option<u32> {
 
 /// Merges layers where there are many, has a project that takes too much begin anew, and removes what no index
 /// names. Precondition: all locks are held.
-fn tidy(layout: &Layout, dir: &Path, mut index: Index) -> Result<(), Fault> {
+fn tidy(
+    layout: &Layout,
+    dir: &Path,
+    mut index: Index,
+    build_output: Option<&str>,
+) -> Result<(), Fault> {
     if index.bytes() > MAX_PROJECT_BYTES {
-        index.layers.clear();
+        // Build output is made again without a network, so it goes first.
+        if let Some(name) = build_output {
+            build_output::take_out(dir, name, &mut index.layers, usize::MAX);
+        }
+        if index.bytes() > MAX_PROJECT_BYTES {
+            index.layers.clear();
+        }
         store::write(dir, &index)?;
     } else if index.layers.len() > MANY_LAYERS {
         match merge::merge(layout, dir, &index) {
@@ -337,7 +399,8 @@ mod tests {
         }
 
         fn take(&self, spec: &SandboxSpec) -> CacheLease {
-            CacheLease::take(&self.layout, spec).unwrap().unwrap()
+            let dir = self.temp.path().join("none");
+            CacheLease::take(&self.layout, spec, &dir).unwrap().unwrap()
         }
 
         fn names(&self, spec: &SandboxSpec) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! Many layers of kept caches become one.
 
+use super::sources::ChangedSource;
 use super::store::{self, CacheLayer, Index};
 use crate::checkpoint::merge_layers;
 use crate::fault;
@@ -51,11 +52,19 @@ pub(super) fn merge(layout: &Layout, dir: &Path, index: &Index) -> Result<Option
         TreeUsage::Bytes(bytes) => bytes,
         _ => from.iter().map(|layer| layer.bytes).sum(),
     };
+    let mut sources: Vec<ChangedSource> = Vec::new();
+    for source in from.iter().flat_map(|layer| &layer.sources) {
+        if !sources.iter().any(|newer| newer.path == source.path) {
+            sources.push(source.clone());
+        }
+    }
     let mut layers = vec![CacheLayer {
         id,
         first_id: newest.first_id,
         bytes,
         names,
+        kept_unix_ms: newest.kept_unix_ms,
+        sources,
     }];
     layers.extend(older.iter().cloned());
     Ok(Some(Index {

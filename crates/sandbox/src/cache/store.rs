@@ -1,5 +1,6 @@
 //! The files of kept caches: where they lie, what they say, who has them.
 
+use super::sources::ChangedSource;
 use crate::fault;
 use crate::state::layout::{Layout, open_dir};
 use crate::state::sandbox_dir::{read_json, write_json};
@@ -55,6 +56,12 @@ pub(crate) struct CacheLayer {
     pub(crate) bytes: u64,
     /// Names of the caches that it has a directory of.
     pub(crate) names: Vec<String>,
+    /// When it was kept, in milliseconds since the epoch.
+    #[serde(default)]
+    pub(crate) kept_unix_ms: u64,
+    /// With build output: which sources the sandbox that left it had changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) sources: Vec<ChangedSource>,
 }
 
 impl Index {
@@ -190,11 +197,18 @@ pub(crate) fn project_dirs(layout: &Layout) -> Result<Vec<PathBuf>, Fault> {
 
 /// What the index of the caches in `dir` does not name. Preconditions: both locks are held alone.
 fn garbage(dir: &Path) -> Result<Vec<PathBuf>, Fault> {
-    let named: HashSet<String> = read(dir)?
-        .into_iter()
-        .flat_map(|index| index.layers)
-        .map(|layer| layer.id)
-        .collect();
+    let layers = read(dir)?.map(|index| index.layers).unwrap_or_default();
+    let ids = layers.iter().map(|layer| layer.id.as_str()).collect();
+    let mut found = unnamed(dir, &ids)?;
+    for layer in &layers {
+        let names = layer.names.iter().map(String::as_str).collect();
+        found.extend(unnamed(&dir.join(&layer.id), &names)?);
+    }
+    Ok(found)
+}
+
+/// The directories in `dir` that have none of these names.
+fn unnamed(dir: &Path, named: &HashSet<&str>) -> Result<Vec<PathBuf>, Fault> {
     let entries = fs::read_dir(dir).map_err(|error| fault::io("list", dir, error))?;
     Ok(entries
         .flatten()

@@ -20,7 +20,7 @@ pub(crate) mod change;
 pub(crate) mod flatten;
 pub(crate) mod stack;
 pub(crate) mod store;
-mod tree;
+pub(crate) mod tree;
 pub(crate) mod workspace;
 
 use crate::state::layout::LAYERS;

@@ -36,11 +36,11 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-fn is_whiteout(stat: &Stat) -> bool {
+pub(crate) fn is_whiteout(stat: &Stat) -> bool {
     kind(stat) == FileType::CharacterDevice && stat.st_rdev == 0
 }
 
-fn look(dir: impl AsFd, name: &CStr) -> Result<Option<Stat>, Errno> {
+pub(crate) fn look(dir: impl AsFd, name: &CStr) -> Result<Option<Stat>, Errno> {
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT) => Ok(None),
@@ -48,7 +48,7 @@ fn look(dir: impl AsFd, name: &CStr) -> Result<Option<Stat>, Errno> {
     }
 }
 
-fn names(dir: &OwnedFd) -> Result<Vec<CString>, Errno> {
+pub(crate) fn names(dir: &OwnedFd) -> Result<Vec<CString>, Errno> {
     let mut found = Vec::new();
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
@@ -60,7 +60,7 @@ fn names(dir: &OwnedFd) -> Result<Vec<CString>, Errno> {
     Ok(found)
 }
 
-fn open_dir(at: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_dir(at: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     match rustix::fs::openat(&at, name, DIRECTORY, Mode::empty()) {
         // A directory its owner may not read, which an ordinary user is as well. Nobody is at work
         // in a layer that is copied or merged, and a link was refused above.
@@ -78,7 +78,7 @@ fn open_dir(at: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn is_opaque(dir: &OwnedFd) -> bool {
+pub(crate) fn is_opaque(dir: &OwnedFd) -> bool {
     let mut value = [0_u8; 1];
     matches!(rustix::fs::fgetxattr(dir, OPAQUE, &mut value), Ok(1)) && value == *b"y"
 }
@@ -140,13 +140,33 @@ fn c_string(path: &Path) -> Result<CString, Errno> {
 /// # Errors
 /// `NAMETOOLONG` when they are too deep; any failure to read or write.
 pub(super) fn merge(layers: &[PathBuf], to: &Path) -> Result<(), Errno> {
+    merge_names(layers, to, |_| true)
+}
+
+/// As [`merge`], of one name at the top alone.
+///
+/// # Errors
+/// As [`merge`].
+pub(crate) fn merge_one(layers: &[PathBuf], name: &Path, to: &Path) -> Result<(), Errno> {
+    let name = c_string(name)?;
+    merge_names(layers, to, |other| other == name.as_c_str())
+}
+
+fn merge_names(
+    layers: &[PathBuf],
+    to: &Path,
+    is_wanted: impl Fn(&CStr) -> bool,
+) -> Result<(), Errno> {
     let sources = layers
         .iter()
         .map(|path| rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty()))
         .collect::<Result<Vec<_>, _>>()?;
     let target = make_dir(CWD, &c_string(to)?)?;
     // A stack of our own: how deep a layer is was decided inside, and threads here have small ones.
-    let mut levels = vec![Merging::new(sources, target, false)?];
+    let mut top = Merging::new(sources, target, false)?;
+    let wanted: Vec<(usize, CString)> = top.names.filter(|(_, name)| is_wanted(name)).collect();
+    top.names = wanted.into_iter();
+    let mut levels = vec![top];
     while let Some(level) = levels.last_mut() {
         let Some((index, name)) = level.names.next() else {
             level.finish()?;

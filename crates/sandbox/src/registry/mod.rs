@@ -135,7 +135,7 @@ impl Registry {
             }
         };
         status.slot = Some(slot.number);
-        let caches = match CacheLease::take(&self.layout, spec) {
+        let caches = match CacheLease::take(&self.layout, spec, &sandbox_dir.path) {
             Ok(caches) => caches,
             Err(fault) => {
                 let _ = sandbox_dir.discard(&self.layout);

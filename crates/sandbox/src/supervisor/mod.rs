@@ -215,7 +215,7 @@ fn come_up(layout: &Layout, sandbox_dir: &SandboxDir, starter: &OwnedFd) -> Resu
     let slot = status
         .slot
         .ok_or_else(|| fault::internal("the sandbox has no slot"))?;
-    let caches = CacheLease::take(layout, &spec)?;
+    let caches = CacheLease::take(layout, &spec, &sandbox_dir.path)?;
     let Raised {
         greeted,
         owner,
@@ -323,7 +323,10 @@ fn clean_up(
         Some(reason) if is_kept(&sandbox_dir) => {
             status.state = State::Stopped;
             status.process = None;
-            status.reason = Some(reason);
+            status.reason = Some(match &kept {
+                Ok(()) => reason,
+                Err(fault) => format!("{reason}; {}", fault.message),
+            });
             sandbox_dir.write_status(&status)?;
         }
         _ => sandbox_dir.discard(layout)?,

@@ -3,9 +3,12 @@
 //! Inside, each is an overlay at the same place: commands read what the host has there and write to a layer of the
 //! sandbox's own. Only caches are named here. Credentials and settings lie beside them (`~/.npmrc`,
 //! `~/.cargo/credentials.toml`, `~/.m2/settings.xml`, `pip.conf`) and are no part of any.
+//!
+//! What cargo builds lies in the project, in `target`. It is kept with the caches where git ignores it.
 
 use glovebox_sandbox::jail::spec::{CacheDir, Grant, WORKSPACE};
 use glovebox_settings::Surroundings;
+use glovebox_workspace::{IgnoreRules, RelPath};
 use std::path::{Path, PathBuf};
 
 /// One kind of cache.
@@ -95,6 +98,36 @@ pub fn find(
         }
     }
     found
+}
+
+/// Where cargo puts what it builds, as the project is by itself.
+const CARGO_TARGET: &str = "target";
+
+/// The build output of a project that can be kept: that of cargo, where nothing in it is ever a change. `hidden` is
+/// what the sandbox is not shown of the project.
+pub fn find_build_output(
+    project: &Path,
+    excludes_file: Option<&Path>,
+    hidden: &[PathBuf],
+) -> Option<CacheDir> {
+    let output = project.join(CARGO_TARGET);
+    let is_usable = match output.symlink_metadata() {
+        Ok(meta) => meta.is_dir(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    if !is_usable
+        || !project.join("Cargo.toml").is_file()
+        || hidden.iter().any(|path| path == Path::new(CARGO_TARGET))
+    {
+        return None;
+    }
+    let rules = IgnoreRules::read(project, excludes_file).ok()?;
+    let name = RelPath::new(CARGO_TARGET).ok()?;
+    rules.leaves_out_whole(&name).then(|| CacheDir {
+        name: "cargo-target".to_owned(),
+        source: Some(output).filter(|path| path.is_dir()),
+        target: Path::new(WORKSPACE).join(CARGO_TARGET),
+    })
 }
 
 fn base(kind: &Kind, host: &Surroundings, home: &Path) -> PathBuf {
@@ -187,6 +220,32 @@ mod tests {
         assert!(with(&path("tree/own")).is_empty());
         assert!(with(&path("tree/../tree/own")).is_empty());
         assert!(with("relative").is_empty());
+    }
+
+    #[test]
+    fn build_output_is_kept_where_it_is_never_a_change() {
+        let temp = tempfile::tempdir().unwrap();
+        let project = temp.path();
+        let write = |path: &str, text: &str| fs::write(project.join(path), text).unwrap();
+        let found = |hidden: &[&str]| {
+            let hidden: Vec<PathBuf> = hidden.iter().map(PathBuf::from).collect();
+            find_build_output(project, None, &hidden)
+        };
+        write(".gitignore", "/target\n");
+        assert_eq!(found(&[]), None);
+        write("Cargo.toml", "[package]\n");
+        let cache = found(&[]).unwrap();
+        assert_eq!(cache.in_workspace(), Some(Path::new("target")));
+        assert_eq!(cache.source, None);
+        fs::create_dir(project.join("target")).unwrap();
+        assert_eq!(found(&[]).unwrap().source, Some(project.join("target")));
+        assert_eq!(found(&["target"]), None);
+        write(".gitignore", "");
+        assert_eq!(found(&[]), None);
+        write(".gitignore", "/target\n");
+        fs::remove_dir(project.join("target")).unwrap();
+        std::os::unix::fs::symlink("/", project.join("target")).unwrap();
+        assert_eq!(found(&[]), None);
     }
 
     #[test]

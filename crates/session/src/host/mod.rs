@@ -10,7 +10,7 @@ mod retries;
 mod state;
 mod toolchains;
 
-pub use caches::{CacheWish, find as find_caches};
+pub use caches::{CacheWish, find as find_caches, find_build_output};
 pub use environment::{
     base_environment, carrier_environment, host_environment, is_shown, visible_path,
 };

@@ -124,6 +124,12 @@ impl IgnoreRules {
         self.named.extend(named);
     }
 
+    /// Whether a directory at the top of the project is left out with everything in it: whatever is in there, it is
+    /// no change.
+    pub fn leaves_out_whole(&self, dir: &RelPath) -> bool {
+        self.leaves_out(dir, true) && !self.may_take_below(dir)
+    }
+
     /// Whether a path is left out. What lies below a directory that is left out may still be tracked: see
     /// [`Self::may_take_below`].
     pub(crate) fn leaves_out(&self, path: &RelPath, is_dir: bool) -> bool {
