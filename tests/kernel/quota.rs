@@ -123,6 +123,41 @@ fn a_writer_past_the_limit_gets_an_error() {
     person.assert_nothing_left();
 }
 
+/// A command that the limit stopped -> the limit is named, with the flag that raises it, also where the command has
+/// removed what it could not finish, and to programs. Twin: one that failed by itself hears nothing of it.
+#[test]
+#[ignore = "runs in the machine this suite starts"]
+fn a_command_that_the_limit_stopped_is_told_which_one() {
+    let person = Person::myself();
+    let said = "the disk limit of 8MiB was reached: raise it with --disk";
+    let fill = "dd if=/dev/zero of=big bs=1M count=20";
+    for script in [
+        format!("{fill} 2>/dev/null"),
+        format!("{fill} || {{ rm big; exit 1; }}"),
+    ] {
+        let ran = person
+            .script("run --quiet --disk 8MiB --apply never", &script)
+            .run();
+        assert!(ran.code == 1 && ran.err().contains(said), "{script}: {ran}");
+    }
+    let ran = person
+        .script("run --json --disk 8MiB --apply never", fill)
+        .run();
+    assert!(ran.out().contains(r#""kind":"disk""#), "{ran}");
+    let ran = person
+        .script(
+            "run --quiet --disk 8MiB --apply never",
+            "echo no >&2; exit 1",
+        )
+        .run();
+    assert!(ran.code == 1 && ran.err() == "no\n", "{ran}");
+    start(&person, "box");
+    let ran = person.script("exec box", fill).run();
+    assert!(ran.code == 1 && ran.err().contains(said), "{ran}");
+    person.line("kill box").run().expect_code(0);
+    person.assert_nothing_left();
+}
+
 /// Each sandbox has a limit of its own, and none of it stays: neither when it is removed nor when its owner dies.
 #[test]
 #[ignore = "runs in the machine this suite starts"]

@@ -191,6 +191,18 @@ pub fn is_held(
         && (held.max_blocks, held.max_inodes) == (limits.blocks(), limits.inodes))
 }
 
+/// Bytes that may still be written to a directory that has a limit of ours. `None` where it has none, or where the
+/// kernel does not tell: it tells root alone.
+pub fn bytes_left(dir: BorrowedFd<'_>) -> Option<u64> {
+    let found = quota::attributes(dir).ok()?;
+    if !RANGE.contains(&found.project) || quota::is_enforced(dir) != Ok(true) {
+        return None;
+    }
+    let held = quota::quota(dir, found.project).ok()?;
+    let max_bytes = held.max_blocks.checked_mul(quota::BLOCK_BYTES)?;
+    (max_bytes > 0).then(|| max_bytes.saturating_sub(held.used_bytes))
+}
+
 /// Lifts the limits of a directory that was given a project id earlier. One without is left alone.
 ///
 /// # Errors
@@ -300,6 +312,7 @@ mod tests {
             "{why}"
         );
         lift(dir.as_fd()).unwrap();
+        assert_eq!(bytes_left(dir.as_fd()), None);
         reclaim(dir.as_fd());
     }
 

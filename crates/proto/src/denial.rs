@@ -48,6 +48,8 @@ pub enum Denial {
     Processes,
     /// A file grew to the size limit of one file or of all files.
     FileSize,
+    /// The disk limit was reached.
+    Disk,
 }
 
 impl Denial {
@@ -61,6 +63,7 @@ impl Denial {
             Self::Memory => "memory",
             Self::Processes => "processes",
             Self::FileSize => "file-size",
+            Self::Disk => "disk",
         }
     }
 
@@ -102,6 +105,7 @@ impl Denial {
             Self::Memory => "the memory limit was reached".to_owned(),
             Self::Processes => "the limit of processes and threads was reached".to_owned(),
             Self::FileSize => "a file grew to the size limit".to_owned(),
+            Self::Disk => "the disk limit was reached".to_owned(),
         }
     }
 
@@ -124,6 +128,7 @@ impl Denial {
             Self::Hidden { path } => [Setting::Include.of(path), " shows it".into()].into(),
             Self::Memory => Remedy::RaiseLimit(Limit::Memory),
             Self::Processes => Remedy::RaiseLimit(Limit::Processes),
+            Self::Disk => Remedy::RaiseLimit(Limit::Disk),
             Self::FileSize => [
                 Setting::Disk.into(),
                 " and ".into(),
@@ -154,9 +159,11 @@ impl Denial {
             Self::Hidden { path } => Self::Hidden {
                 path: safe_text(&path),
             },
-            other @ (Self::Connection { .. } | Self::Memory | Self::Processes | Self::FileSize) => {
-                other
-            }
+            other @ (Self::Connection { .. }
+            | Self::Memory
+            | Self::Processes
+            | Self::FileSize
+            | Self::Disk) => other,
         }
     }
 }

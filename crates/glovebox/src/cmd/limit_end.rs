@@ -122,6 +122,13 @@ fn wall(denial: &Denial, limits: Option<&Limits>) -> MetWall {
             )
         }
         Denial::FileSize => file_size(limits),
+        Denial::Disk => {
+            let bytes = limits.and_then(|limits| limits.disk_bytes);
+            (
+                format!("the disk limit{} was reached", of(bytes)),
+                "raise it with --disk".to_owned(),
+            )
+        }
         denial => (denial.what(), in_flags(&denial.remedy())),
     };
     MetWall {
@@ -193,6 +200,16 @@ mod tests {
             let wall = wall(&Denial::FileSize, Some(&spec.jail.limits));
             assert_eq!(wall.to_string(), want);
         }
+    }
+
+    #[test]
+    fn the_disk_limit_is_named_with_its_value() {
+        let spec = spec(None, Some(8 << 20));
+        let wall = wall(&Denial::Disk, Some(&spec.jail.limits));
+        assert_eq!(
+            wall.to_string(),
+            "the disk limit of 8MiB was reached: raise it with --disk"
+        );
     }
 
     #[test]

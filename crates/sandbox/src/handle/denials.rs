@@ -1,14 +1,18 @@
 //! Which walls a failed command met: what the guest saw, and what only this side knows.
 //!
 //! In: the end of a job, the sandbox's spec, and the end of the job's output. Out: records, bounded and printable.
-//! The output is a hint to a path and no more: a record is made only of a path that the spec hides.
+//! The output is a hint and no more: a record is made only of a path that the spec hides, and of a disk limit that
+//! the kernel holds.
 
+use crate::state::layout::{LAYERS, open_dir};
 use crate::state::sandbox_dir::read_spec;
 use crate::{Sandbox, SandboxSpec};
+use glovebox_jail::project_quota;
 use glovebox_jail::spec::{Spec, WORKSPACE};
 use glovebox_proto::{Denial, Exit, ExitReport, MAX_DENIALS, Reply, Request, visible};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -18,6 +22,11 @@ const TAIL_BYTES: u32 = 8 << 10;
 const MAX_HIDDEN: usize = 2;
 /// Ends a process that writes beyond the size a file may have (signal(7)).
 const SIGXFSZ: i32 = 25;
+/// What programs say of EDQUOT (strerror(3)), in small letters.
+const QUOTA_EXCEEDED: &[u8] = b"disk quota exceeded";
+/// With less than this left of a disk limit it is used up: a writer who is refused leaves the rest of a block, and
+/// the file system wants some for its own.
+const USED_UP_BYTES: u64 = 64 << 10;
 
 impl Sandbox {
     /// Which walls of this sandbox a command met, if it has failed: facts, the most certain first.
@@ -28,9 +37,25 @@ impl Sandbox {
         // A sandbox that is being removed has no spec any more; what the guest saw stays true.
         let spec = read_spec(self.dir()).ok();
         let mut denials = reached_limits(report, spec.as_ref());
+        let has_disk_limit = spec
+            .as_ref()
+            .is_some_and(|spec| spec.jail.limits.disk_bytes.is_some());
+        let disk_left = has_disk_limit
+            .then(|| disk_bytes_left(self.dir()))
+            .flatten();
+        let hides = spec
+            .as_ref()
+            .is_some_and(|spec| !spec.jail.hidden.is_empty());
+        let tail = if hides || disk_left.is_some() {
+            self.output_tail(report).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        if disk_left.is_some_and(|left| is_disk_used_up(left, &tail)) {
+            denials.push(Denial::Disk);
+        }
         denials.extend(report.seen_denials());
-        if let Some(spec) = spec.filter(|spec| !spec.jail.hidden.is_empty()) {
-            let tail = self.output_tail(report).unwrap_or_default();
+        if let Some(spec) = spec {
             denials.extend(named_hidden(&tail, &spec.jail));
         }
         denials.truncate(MAX_DENIALS);
@@ -74,6 +99,21 @@ fn reached_limits(report: &ExitReport, spec: Option<&SandboxSpec>) -> Vec<Denial
         reached.push(Denial::FileSize);
     }
     reached
+}
+
+/// Bytes that the sandbox may still write, where the kernel holds its disk limit and tells.
+fn disk_bytes_left(sandbox_dir: &Path) -> Option<u64> {
+    let layers = open_dir(&sandbox_dir.join(LAYERS)).ok()?;
+    project_quota::bytes_left(layers.as_fd())
+}
+
+/// Whether a disk limit that the kernel holds was met: it is used up, or the command says so, which may have removed
+/// since what it could not finish.
+fn is_disk_used_up(bytes_left: u64, tail: &[u8]) -> bool {
+    bytes_left < USED_UP_BYTES
+        || tail
+            .windows(QUOTA_EXCEEDED.len())
+            .any(|words| words.eq_ignore_ascii_case(QUOTA_EXCEEDED))
 }
 
 /// Hidden files of the project that a text names.
@@ -161,6 +201,14 @@ mod tests {
             other => format!("{other:?}"),
         };
         denials.into_iter().map(path).collect()
+    }
+
+    #[test]
+    fn a_disk_limit_is_met_where_little_is_left_or_the_command_says_so() {
+        assert!(is_disk_used_up(4096, b""));
+        assert!(!is_disk_used_up(1 << 20, b"cannot write: no such file"));
+        let said = b"dd: error writing 'big': Disk quota exceeded\n";
+        assert!(is_disk_used_up(1 << 20, said));
     }
 
     #[test]
