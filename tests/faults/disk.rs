@@ -266,3 +266,75 @@ fn a_full_project_can_be_worked_on() {
         skip_because!(reason);
     }
 }
+
+/// Fills what is left of the disk from inside, outside of the workspace.
+const FILL: &str = "cat /dev/zero > /tmp/fill 2>/dev/null; i=0; \
+                    while : > /tmp/fill$i && echo x > /tmp/fill$i; do i=$((i+1)); done 2>/dev/null; true";
+
+#[test]
+fn changes_that_cannot_be_parked_for_want_of_room_are_parked_later() {
+    let _alone = alone();
+    let outcome = each(state, |disk| {
+        let _ = disk.line("run --quiet -- true").run().expect_code(0);
+        disk.shell("head -c 2000000 /dev/zero > \"$1/fill\"");
+        let script = format!("echo work > small; {FILL}");
+        let ran = disk.script("run --quiet", &script).run();
+        let said = ran.err();
+        assert!(said.contains("1 change is not parked yet"), "{ran}");
+        assert!(said.contains("No space left on device"), "{ran}");
+        assert_eq!(ran.code, 125, "{ran}");
+        let pull = said
+            .split('`')
+            .find(|word| word.starts_with("glovebox pull"));
+        let name = pull.and_then(|call| call.split(' ').nth(2)).unwrap();
+        // Looking does not drop them, and neither does another run.
+        let _ = disk.line("list").run().expect_code(0);
+        let _ = disk.line("run --quiet -- true").run().expect_code(125);
+        disk.free();
+        let list = disk.line("list").run().expect_code(0);
+        assert!(list.out().contains(name), "{list}");
+        let pull = format!("pull {name}");
+        let _ = disk.line(&pull).run().expect_code(0);
+        let taken = std::fs::read_to_string(disk.person.project().join("small")).unwrap();
+        assert_eq!(taken, "work\n");
+        let _ = disk.line("kill --all").run();
+        disk.assert_nothing_left();
+    });
+    if let Err(reason) = outcome {
+        skip_because!(reason);
+    }
+}
+
+#[test]
+fn a_cache_that_cannot_be_kept_leaves_the_one_there_was() {
+    let _alone = alone();
+    let outcome = each(state, |disk| {
+        let person = disk.person;
+        person.write("project/Cargo.toml", "[package]\n");
+        person.write("project/.gitignore", "/target\n");
+        let keep = |text: &str| {
+            format!(
+                "mkdir -p target; echo {text} > target/{text}; echo {text} > ~/.npm/_cacache/{text}"
+            )
+        };
+        let look = "cd target; ls; ls ~/.npm/_cacache";
+        let run = "run --cache --apply never";
+        let _ = disk.script(run, &keep("one")).run().expect_code(0);
+        let script = format!("{}; {FILL}", keep("two"));
+        let ran = disk.script(run, &script).run().expect_code(0);
+        let said = ran.err();
+        let is_told = |line: &str| line.starts_with("warning") && line.contains("No space left");
+        assert!(said.lines().any(is_told), "{ran}");
+        let ran = disk.script(run, look).run().expect_code(0);
+        assert_eq!(ran.out(), "one\none\n", "{ran}");
+        let _ = disk.script(run, &keep("three")).run().expect_code(0);
+        let ran = disk.script(run, look).run().expect_code(0);
+        assert_eq!(ran.out(), "one\nthree\none\nthree\n", "{ran}");
+        let doctor = disk.line("doctor --json").run();
+        assert!(doctor.out().contains(r#""orphans":[]"#), "{doctor}");
+        disk.assert_nothing_left();
+    });
+    if let Err(reason) = outcome {
+        skip_because!(reason);
+    }
+}

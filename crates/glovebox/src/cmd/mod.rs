@@ -374,11 +374,7 @@ fn destroy(talk: Talk, sandbox: std::sync::Arc<Sandbox>) {
     // The signal thread may still hold it for a moment; dropping the last handle destroys it as well.
     if let Some(sandbox) = std::sync::Arc::into_inner(sandbox) {
         match sandbox.finish() {
-            Ok(finished) => {
-                if let Some(fault) = finished.lost_caches {
-                    talk.warning(crate::render::escape_text(&fault.message));
-                }
-            }
+            Ok(finished) => park::tell_lost_caches(talk, &finished),
             Err(fault) => talk.warning(format_args!(
                 "the sandbox was not taken down completely ({}); `glovebox doctor --fix` finishes it",
                 crate::render::escape_text(&fault.message)

@@ -1,9 +1,9 @@
 //! What is said about parked changes, and how `run` parks its own.
 
 use super::Cx;
-use crate::render::{self, escape_text, plural, say};
+use crate::render::{self, Talk, escape_text, plural, say};
 use glovebox_proto::Code;
-use glovebox_sandbox::{ParkingNews, Sandbox};
+use glovebox_sandbox::{Finished, ParkingNews, Sandbox};
 use std::sync::Arc;
 
 /// Whether changes that were to be parked are.
@@ -13,7 +13,7 @@ pub(super) enum ParkOutcome {
     Parked,
     /// They cannot be, for the sandbox is elsewhere.
     Impossible,
-    /// They could not be, and are gone.
+    /// They could not be: they are gone, or will be parked once there is room.
     Failed,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn park(
     };
     let is_copy = crate::sync::copied::Origin::read(sandbox.dir()).is_some();
     match sandbox.park(reason, changes.map(|count| count as u64)) {
-        Ok(news) => {
+        Ok((news, finished)) => {
             let first = if is_copy {
                 format!("`glovebox start {name} --workspace copy` and ")
             } else {
@@ -52,8 +52,18 @@ pub(super) fn park(
                 "glovebox: {what} parked for a day: {first}`glovebox pull {name}` takes them over, \
                  `glovebox diff {name}` shows them"
             ));
+            tell_lost_caches(cx.talk, &finished);
             tell_news(cx, &news);
             ParkOutcome::Parked
+        }
+        // Work is not removed for want of room for a note.
+        Err(fault) if fault.is_retryable => {
+            say(format_args!(
+                "glovebox: {what} not parked yet ({}): make room, then `glovebox list` parks them, and \
+                 `glovebox pull {name}` takes them over",
+                escape_text(&fault.message)
+            ));
+            ParkOutcome::Failed
         }
         Err(fault) if fault.code == Code::Unsupported => {
             say(format_args!(
@@ -69,6 +79,13 @@ pub(super) fn park(
             ));
             ParkOutcome::Failed
         }
+    }
+}
+
+/// Says what of caches that were to be kept is not.
+pub(super) fn tell_lost_caches(talk: Talk, finished: &Finished) {
+    if let Some(fault) = &finished.lost_caches {
+        talk.warning(escape_text(&fault.message));
     }
 }
 
@@ -95,9 +112,17 @@ pub(super) fn keep(cx: &Cx, sandbox: Arc<Sandbox>, reason: &str) {
     let name = sandbox.info().name.clone();
     let kept = Arc::into_inner(sandbox).map(|sandbox| sandbox.keep(reason));
     match kept {
-        Some(Ok(())) => cx.talk.warning(format_args!(
-            "the sandbox is kept, your files are as before: `glovebox diff {name}`, `glovebox pull {name}`, \
-             `glovebox kill {name}`"
+        Some(Ok(finished)) => {
+            cx.talk.warning(format_args!(
+                "the sandbox is kept, your files are as before: `glovebox diff {name}`, `glovebox pull {name}`, \
+                 `glovebox kill {name}`"
+            ));
+            tell_lost_caches(cx.talk, &finished);
+        }
+        Some(Err(fault)) if fault.is_retryable => cx.talk.warning(format_args!(
+            "the sandbox is not kept yet ({}): make room, then `glovebox list` parks its changes, and \
+             `glovebox pull {name}` takes them over",
+            render::escape_text(&fault.message)
         )),
         Some(Err(fault)) => cx.talk.warning(format_args!(
             "the sandbox could not be kept ({}); its changes are gone",

@@ -1,6 +1,8 @@
 //! Ways to end a sandbox that leave its files: kept, parked, stopped.
 
-use super::{FREEZE_WAIT, LOOK_AGAIN, Owned, STOP_WAIT, Sandbox, disorder, end, keep_caches};
+use super::{
+    FREEZE_WAIT, Finished, LOOK_AGAIN, Owned, STOP_WAIT, Sandbox, disorder, end, keep_caches,
+};
 use crate::control::{self, Order};
 use crate::lifecycle::parking::{self, ParkingNews};
 use crate::state::sandbox_dir::{Found, SandboxDir, read_status};
@@ -11,12 +13,13 @@ use std::time::Instant;
 impl Sandbox {
     /// Ends the processes of a sandbox of this process and keeps its layers under its name, as those
     /// of a named sandbox that has stopped. Of layers in memory only the workspace's is kept. One of a
-    /// supervisor is left alone.
+    /// supervisor is left alone. What was to be kept for other sandboxes is, as by [`Self::finish`].
     ///
     /// # Errors
     /// `unsupported` when nothing would remain, and what kept layers in memory from being copied; the
-    /// sandbox is then gone.
-    pub fn keep(self, reason: &str) -> Result<(), Fault> {
+    /// sandbox is then gone. A retryable fault when only the note about it could not be written: its files stay, and
+    /// those of one whose changes are to be parked are parked by the next sweep that can.
+    pub fn keep(self, reason: &str) -> Result<Finished, Fault> {
         self.retire(&|sandbox_dir| {
             let status = read_status(&sandbox_dir.path)?;
             sandbox_dir.write_status(&Status {
@@ -34,15 +37,22 @@ impl Sandbox {
     ///
     /// # Errors
     /// As [`Self::keep`].
-    pub fn park(self, reason: &str, changes: Option<u64>) -> Result<Vec<ParkingNews>, Fault> {
+    pub fn park(
+        self,
+        reason: &str,
+        changes: Option<u64>,
+    ) -> Result<(Vec<ParkingNews>, Finished), Fault> {
         let (layout, name) = (self.layout.clone(), self.info.name.clone());
-        self.retire(&|sandbox_dir| parking::park(sandbox_dir, reason, changes))?;
-        Ok(parking::drop_excess(&layout, Some(&name)))
+        let finished = self.retire(&|sandbox_dir| parking::park(sandbox_dir, reason, changes))?;
+        Ok((parking::drop_excess(&layout, Some(&name)), finished))
     }
 
-    fn retire(mut self, note: &dyn Fn(&SandboxDir) -> Result<(), Fault>) -> Result<(), Fault> {
+    fn retire(
+        mut self,
+        note: &dyn Fn(&SandboxDir) -> Result<(), Fault>,
+    ) -> Result<Finished, Fault> {
         let Some(owned) = self.owned.take() else {
-            return Ok(());
+            return Ok(Finished::default());
         };
         let in_memory = if owned.sandbox_dir.has_layers() {
             None
@@ -84,9 +94,10 @@ impl Sandbox {
         });
         let noted = match saved {
             Ok(()) => {
-                // What is not kept stays with the other files.
-                let _ = keep_caches(&self.layout, &sandbox_dir, caches, disorder);
+                let lost_caches = keep_caches(&self.layout, &sandbox_dir, caches, disorder);
                 note(&sandbox_dir)
+                    .map(|()| Finished { lost_caches })
+                    .map_err(Fault::retryable)
             }
             Err(fault) => {
                 // The fault is what matters; what cannot be removed is found by the next sweep.
