@@ -265,6 +265,14 @@ fn it_is_kept_only_where_git_ignores_all_of_it() {
         person.write("project/.gitignore", "/target\n");
         assert!(explain("--cache").contains("kept for the next sandbox"));
         assert!(keep());
+        let ran = run(person, "run --cache", "echo 2 > target/two");
+        let is_told = ran
+            .err()
+            .contains("left out because the project ignores them: target;");
+        assert!(
+            is_told && !ran.err().contains("go with the sandbox"),
+            "{ran}"
+        );
         // Shown where it can be written to, and not elsewhere.
         let look = "cat target/one 2>&1 || true";
         let ran = run(person, "run -q --cache --apply never", look);

@@ -10,7 +10,8 @@ use crate::cmd::Cx;
 use crate::exit::{CommandError, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
-use glovebox_sandbox::Sandbox;
+use glovebox_sandbox::jail::spec::WORKSPACE;
+use glovebox_sandbox::{CacheKeeping, Sandbox};
 use glovebox_settings::{Settings, texts};
 use glovebox_workspace::{Filter, Resolution};
 use std::path::Path;
@@ -119,7 +120,7 @@ pub(crate) fn settle(
     };
     super::tell_unheld(cx.talk, &taken);
     let mut without_apply = Settled::Done;
-    let ends = after.kept_as.is_none();
+    let ends = after.kept_as.is_none() && !keeps_build_output(sandbox);
     super::tell_ignored(cx.talk, &taken.collected.ignored, ends);
     if let Some(file) = after.patch {
         let view = apply::view(&taken, taken.project.as_deref())?;
@@ -300,4 +301,13 @@ fn agree(
             None => return Ok(Answer::None),
         }
     }
+}
+
+/// Whether some of what the project ignores is kept for the next sandbox.
+fn keeps_build_output(sandbox: &Sandbox) -> bool {
+    sandbox.report().is_ok_and(|report| {
+        let mut caches = report.caches.iter();
+        caches
+            .any(|cache| cache.keeping == CacheKeeping::Kept && cache.target.starts_with(WORKSPACE))
+    })
 }
