@@ -69,6 +69,55 @@ fn time_ends_a_command_as_well() {
 }
 
 #[test]
+fn a_sandbox_that_passes_its_timeout_is_lost_and_keeps_its_changes() {
+    Person::each(|person| {
+        let server = ModelServer::start([
+            Step::call("Bash", r#"{"command":"echo kept > kept.txt; sleep 60"}"#),
+            Step::text("never said"),
+        ]);
+        let begin = Instant::now();
+        let ran = agent(person, &server, ["--sandbox", "--timeout", "4s"], "wait")
+            .run()
+            .expect_code(4);
+        assert!(begin.elapsed() < Duration::from_secs(40), "{ran}");
+        let name = sandbox(person);
+        let _ = person.line(&format!("pull {name}")).run().expect_code(0);
+        assert_eq!(
+            fs::read_to_string(person.project().join("kept.txt")).unwrap(),
+            "kept\n"
+        );
+        let _ = person.line("kill --all").run().expect_code(0);
+        person.assert_nothing_lives();
+    });
+}
+
+#[test]
+fn a_sandbox_whose_files_go_with_it_does_not_stop_by_itself() {
+    if !testkit::has_layers_in_memory() {
+        return;
+    }
+    let person = Person::myself();
+    let write = r#"{"path":"kept.txt","content":"kept\n"}"#;
+    for (layers, has_lease) in [("memory", false), ("disk", true)] {
+        let server = ModelServer::start([Step::call("Write", write), Step::text("done")]);
+        let _ = agent(&person, &server, ["--sandbox", "--layers", layers], "x")
+            .run()
+            .expect_code(0);
+        let name = sandbox(&person);
+        let spec = person
+            .place()
+            .state()
+            .join("sandboxes")
+            .join(&name)
+            .join("spec.json");
+        let spec: Value = serde_json::from_slice(&fs::read(spec).unwrap()).unwrap();
+        assert_eq!(spec["lease_ms"].is_u64(), has_lease, "{layers}: {spec}");
+        let _ = person.line("kill --all").run().expect_code(0);
+    }
+    person.assert_nothing_lives();
+}
+
+#[test]
 fn a_model_that_goes_in_circles_is_told_and_then_ended() {
     let person = Person::myself();
     let steps = (0..10).map(|_| Step::call("Bash", r#"{"command":"false"}"#));

@@ -44,9 +44,11 @@ const EDGES: [(&str, &[&str]); 17] = [
     (
         "glovebox-session",
         &[
+            "glovebox-agent",
             "glovebox-proto",
             "glovebox-sandbox",
             "glovebox-settings",
+            "glovebox-tools",
             "glovebox-workspace",
         ],
     ),

@@ -115,7 +115,6 @@ const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
         "render",
         "sizes and signals of the terminal would be one module",
     ),
-    ("glovebox", "seat", "cmd", "commands would only call"),
     ("glovebox", "sync", "cmd", "commands would only call"),
 ];
 

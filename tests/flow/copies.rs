@@ -2,6 +2,7 @@
 //! that are written to all the time.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -35,6 +36,39 @@ fn begin(person: &Person, script: &str) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
+}
+
+#[test]
+fn a_call_removes_its_copy_when_nothing_was_changed() {
+    Person::each(|person| {
+        person.write("project/a", "0\n");
+        let home = person.place().home();
+        let look = |carrier: &str| {
+            person
+                .glovebox(["call", "Bash", r#"{"command":"true"}"#])
+                .env("GLOVEBOX_BACKEND", "command")
+                .env("GLOVEBOX_CARRIER", carrier)
+                .env("GLOVEBOX_WORKSPACE", "copy")
+                .env("GLOVEBOX_MEMORY", "1GiB")
+                .run()
+        };
+        let ran = look(&format!("env -C {} sh", home.display())).expect_code(0);
+        assert!(
+            ran.err()
+                .contains("the memory limit of 1 GiB does not hold"),
+            "{ran}"
+        );
+        let names = fs::read_dir(&home).unwrap().flatten();
+        let copies = names.filter(|entry| entry.file_name().as_bytes().starts_with(b"glovebox-"));
+        assert_eq!(copies.count(), 0);
+        person.assert_nothing_left();
+
+        // Nothing can be made in there, so there is no copy to work on.
+        let ran = look("env -C /proc sh");
+        assert_ne!(ran.code, 0, "{ran}");
+        assert!(ran.err().contains("push"), "{ran}");
+        person.assert_nothing_left();
+    });
 }
 
 #[test]

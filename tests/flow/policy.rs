@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testkit::{Person, Process, marker, wait_until};
 
 /// `glovebox call ... --json`: its answer and exit code.
@@ -83,6 +83,51 @@ fn local_calls_work_on_the_project_itself_and_say_so() {
             fs::read_to_string(person.project().join("new")).unwrap(),
             "x\n"
         );
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn local_calls_have_no_commands_under_a_toolset_that_only_reads() {
+    Person::each(|person| {
+        person.write("project/a.txt", "one\n");
+        let (refused, code) = bash(person, "touch made", "--local --toolset plan");
+        assert_eq!(
+            (refused["error"]["code"].as_str(), code),
+            (Some("policy-refused"), 3),
+            "{refused}"
+        );
+        assert!(!person.project().join("made").exists());
+        let read = json!({ "path": "a.txt" });
+        let (read, code) = call(person, "Read", &read, "--local --toolset plan");
+        assert_eq!(code, 0, "{read}");
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn local_calls_follow_the_settings_of_sandboxes() {
+    Person::each(|person| {
+        let config = "env = [\"COLOUR=teal\"]\nmemory = \"1GiB\"\ntimeout = \"3s\"\n";
+        person.write("own.toml", config);
+        let own = person.place().root().join("own.toml");
+        let own = own.to_str().unwrap();
+        let local = |line: &str| {
+            let arguments = json!({ "command": line }).to_string();
+            let words = ["--config", own, "call", "Bash", &arguments, "--local"];
+            person.glovebox(words).run()
+        };
+        let ran = local("echo $COLOUR").expect_code(0);
+        assert!(ran.out().contains("teal"), "{ran}");
+        assert!(
+            ran.err()
+                .contains("the memory limit of 1 GiB does not hold here"),
+            "{ran}"
+        );
+        let begun = Instant::now();
+        let ran = local("sleep 60");
+        assert_ne!(ran.code, 0, "{ran}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{ran}");
         person.assert_nothing_left();
     });
 }

@@ -5,7 +5,6 @@
 //! surroundings  the only reader of variables and the current directory
 //! cmd       one file per command
 //! sync      a sandbox's changes: collected, shown, taken over
-//! seat      the sandbox that tools work in
 //! session   a command's streams, signals and terminal
 //! render    words for people, objects for programs
 //! exit      errors and exit codes
@@ -18,7 +17,6 @@ mod args;
 mod cmd;
 mod exit;
 mod render;
-mod seat;
 mod session;
 mod surroundings;
 mod sync;

@@ -1,18 +1,24 @@
 //! One piece of work: what a sandbox for a project is to be like, and what became of it.
 //!
 //! ```text
-//! host   what of this machine and this user reaches a sandbox: project, variables, toolchains, git
-//! spec   settings and surroundings -> ResolvedSpec
-//! sync   a sandbox's changes, collected; a copy of the project, pushed
+//! host      what of this machine and this user reaches a sandbox: project, variables, toolchains, git
+//! spec      settings and surroundings -> ResolvedSpec
+//! work      a sandbox for tools: started or attached to, with the project in it; ended or left
+//! sync      a sandbox's changes, collected; a copy of the project, pushed
+//! frontend  what a user interface gives to all that
 //! ```
 //!
 //! In: resolved settings and the user's surroundings, as values. Out: specs, change sets, or an [`Error`]. Nothing
 //! here prints, reads a variable, or knows exit codes: the command line, MCP and tests are equal callers.
 
 mod error;
+pub mod frontend;
 pub mod host;
 pub mod spec;
 pub mod sync;
+pub mod work;
 
 pub use error::Error;
+pub use frontend::{Frontend, Notice};
 pub use spec::ResolvedSpec;
+pub use work::WorkSession;

@@ -5,7 +5,7 @@
 //! native sandbox, and asks once more, from inside, whether it really is in there.
 
 use super::agent::{Thinker, View, find_thinker, now_unix_ms};
-use super::{Cx, destroy};
+use super::{Cx, TerminalFrontend};
 use crate::args::DemoArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, escape};
@@ -19,6 +19,7 @@ use glovebox_agent::{
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{Name, Sandbox};
 use glovebox_session::spec;
+use glovebox_session::work::take_down;
 use glovebox_settings::SandboxFlags;
 use glovebox_settings::units::human_us;
 use glovebox_tools::Hands;
@@ -104,7 +105,7 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
     let report = sandbox.report();
     let timed = result.as_ref().ok().and_then(|()| median_exec(&sandbox));
     let clock = Instant::now();
-    destroy(cx.talk, sandbox);
+    take_down(&TerminalFrontend::new(cx), sandbox);
     let gone = clock.elapsed();
     result?;
 

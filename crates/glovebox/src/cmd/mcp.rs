@@ -1,21 +1,24 @@
 //! `glovebox mcp`: the tools for agents of others.
 
-use super::Cx;
+use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::McpArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{Talk, escape_text, plural, say};
-use crate::seat::{self, Left, Own, Seat, Which};
 use glovebox_mcp::server::{self, HttpOptions, Session, SessionFactory, Token};
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::Registry;
 use glovebox_sandbox::jail::spec::Net;
+use glovebox_sandbox::{Registry, Supervisor};
+use glovebox_session::work::{
+    Caller, LeaveOutcome, NewName, NewSandbox, Target, WorkSession, changes_as_patch,
+    unknown_toolset,
+};
 use glovebox_settings::Settings;
 use glovebox_tools::policy::Toolset;
 use glovebox_tools::{Hands, Waits};
 use std::fs::File;
 use std::io::Read as _;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,8 +35,8 @@ const TOKEN_VARIABLE: &str = "GLOVEBOX_MCP_TOKEN";
 
 /// Serves until the client, or a signal, says that it is enough.
 pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
-    let (_, settings) = seat::settings(cx, &args.own, args.toolset.as_deref())?;
-    let lodge = Arc::new(Lodge::open(cx, args, settings)?);
+    let (project, settings) = cx.tool_settings(&args.own, args.toolset.as_deref())?;
+    let lodge = Arc::new(Lodge::open(cx, args, project, settings)?);
     let Some(addr) = args.http else {
         server::serve_stdio(lodge)?;
         return Ok(0);
@@ -128,9 +131,11 @@ fn make_token() -> Result<(String, Token), CommandError> {
 #[derive(Debug)]
 struct Lodge {
     cx: Cx,
+    project: PathBuf,
     settings: Settings,
     toolset: Toolset,
     registry: Arc<Registry>,
+    supervisor: Supervisor,
     waits: Waits,
     /// The one sandbox of all clients, if it is one.
     shared: Option<Hands>,
@@ -140,18 +145,21 @@ struct Lodge {
 
 impl Lodge {
     /// Makes sure that there will be sandboxes, before any client relies on it.
-    fn open(cx: &Cx, args: &McpArgs, settings: Settings) -> Result<Self, CommandError> {
+    fn open(
+        cx: &Cx,
+        args: &McpArgs,
+        project: PathBuf,
+        settings: Settings,
+    ) -> Result<Self, CommandError> {
         let registry = Arc::new(cx.registry(&settings)?);
-        let toolset = settings
-            .tools
-            .toolset()
-            .map_err(seat::unknown_toolset)?
-            .clone();
+        let toolset = settings.tools.toolset().map_err(unknown_toolset)?.clone();
         let mut lodge = Self {
             cx: Cx::new(cx.global.clone()),
+            project,
             settings,
             toolset,
             registry,
+            supervisor: supervisor()?,
             waits: Waits::at_most(Duration::from_millis(
                 args.max_wait
                     .and_then(|span| span.0)
@@ -161,17 +169,13 @@ impl Lodge {
             ready: Mutex::new(None),
         };
         if let Some(name) = &args.sandbox {
-            let seat = Seat::take(
-                &lodge.cx,
-                Which::Named(name),
-                &lodge.settings,
-                &lodge.registry,
-            )?;
-            lodge.shared = Some(seat.hands().waiting(lodge.waits));
+            let name = super::name(name)?;
+            let (_, hands) = lodge.work(Target::Running(&name))?;
+            lodge.shared = Some(hands);
             if lodge.toolset.is_read_only {
                 cx.talk.warning(format_args!(
                     "the sandbox `{}` is as it was started: the toolset `{}` is read-only, the commands in it are not",
-                    seat.name(),
+                    name,
                     lodge.toolset.name
                 ));
             }
@@ -187,21 +191,37 @@ impl Lodge {
 
     /// A sandbox of its own for a client: one that an earlier client has left, where that may be.
     fn guest(&self, may_be_used: bool) -> Result<Guest, CommandError> {
-        let own = Own {
-            prefix: PREFIX,
-            lease_ms: Some(LEASE_MS),
-            is_taken_up: may_be_used,
+        let name = if may_be_used {
+            NewName::Reused(PREFIX)
+        } else {
+            NewName::Random(PREFIX)
         };
-        let seat = Seat::take(&self.cx, Which::Own(own), &self.settings, &self.registry)?;
-        self.cx.talk.note(format_args!(
-            "a client works in the sandbox {}",
-            seat.name()
-        ));
-        Ok(Guest {
-            hands: seat.hands().waiting(self.waits),
-            seat,
+        let (work, hands) = self.work(Target::New(NewSandbox {
+            name,
+            lease_ms: Some(LEASE_MS),
+        }))?;
+        let guest = Guest {
+            hands,
+            work,
             talk: self.cx.talk,
-        })
+        };
+        guest.talk.note(format_args!(
+            "a client works in the sandbox {}",
+            guest.name()
+        ));
+        Ok(guest)
+    }
+
+    fn work(&self, target: Target<'_>) -> Result<(WorkSession, Hands), CommandError> {
+        let caller = Caller {
+            host: &self.cx.host,
+            registry: &self.registry,
+            supervisor: &self.supervisor,
+            frontend: &TerminalFrontend::new(&self.cx),
+        };
+        let work = WorkSession::open(&caller, &self.settings, &self.project, target)?;
+        let hands = work.permitted_tools(&self.settings)?.waiting(self.waits);
+        Ok((work, hands))
     }
 }
 
@@ -237,7 +257,7 @@ impl SessionFactory for Lodge {
              resource glovebox://changes shows it as a patch."
         };
         let name = self.ready().as_ref().map_or_else(String::new, |guest| {
-            format!(" It is called {}.", guest.seat.name())
+            format!(" It is called {}.", guest.name())
         });
         let wait = self.waits.longest().as_secs();
         let job = if self.toolset.has("Job") {
@@ -256,7 +276,7 @@ impl SessionFactory for Lodge {
 /// A client in a sandbox of its own.
 #[derive(Debug)]
 struct Guest {
-    seat: Seat,
+    work: WorkSession,
     hands: Hands,
     talk: Talk,
 }
@@ -267,31 +287,32 @@ impl Session for Guest {
     }
 
     fn name(&self) -> String {
-        self.seat.name()
+        self.work.sandbox().info().name.to_string()
     }
 
     fn notice(&self) -> Option<String> {
-        let name = self.seat.name();
+        let name = self.name();
         Some(format!(
             "[this is the sandbox {name}; the user takes over what is changed in it with `glovebox pull {name}`]"
         ))
     }
 
     fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault> {
-        self.seat.patch(max_bytes).map_err(|error| error.fault)
+        let patch = self.work.changes_as_patch(max_bytes);
+        patch.map_err(|error| CommandError::from(error).fault)
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let name = self.seat.name();
-        match self.seat.leave(false) {
-            Ok(Left::Alone | Left::Gone) => {}
-            Ok(Left::Kept(count)) => self.talk.note(format_args!(
+        let name = self.name();
+        match self.work.leave(false) {
+            Ok(LeaveOutcome::Untouched | LeaveOutcome::Removed) => {}
+            Ok(LeaveOutcome::Stopped(count)) => self.talk.note(format_args!(
                 "{} in the sandbox {name}: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`",
                 plural(count, "change is kept", "changes are kept")
             )),
-            Ok(Left::Running(why)) => self.talk.note(format_args!(
+            Ok(LeaveOutcome::Running(why)) => self.talk.note(format_args!(
                 "the sandbox {name} goes on because {why}; `glovebox kill {name}` ends it"
             )),
             Err(fault) => self.talk.warning(format_args!(
@@ -321,6 +342,7 @@ impl Session for Shared {
     }
 
     fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault> {
-        seat::patch(self.0.sandbox(), max_bytes).map_err(|error| error.fault)
+        let patch = changes_as_patch(self.0.sandbox(), max_bytes);
+        patch.map_err(|error| CommandError::from(error).fault)
     }
 }

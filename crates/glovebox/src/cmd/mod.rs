@@ -16,6 +16,7 @@ pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod exec;
+mod frontend;
 pub(crate) mod help;
 pub(crate) mod here;
 mod hidden_note;
@@ -48,14 +49,17 @@ pub(crate) mod tools;
 pub(crate) mod trust;
 pub(crate) mod why;
 
+pub(crate) use frontend::TerminalFrontend;
+
 use crate::args::{GlobalArgs, SandboxArgs};
 use crate::exit::{CommandError, TIMED_OUT};
 use crate::render::Talk;
 use glovebox_proto::ExitReport;
 use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
-use glovebox_sandbox::{Backend, CacheKeeping, Name, Registry, RegistryConfig, Report, Sandbox};
+use glovebox_sandbox::{Backend, CacheKeeping, Name, Registry, RegistryConfig, Report};
 use glovebox_session::ResolvedSpec;
 use glovebox_session::host;
+use glovebox_session::work::unknown_toolset;
 use glovebox_settings::one_of;
 use glovebox_settings::{self as settings, Settings, Sources, Surroundings};
 use std::path::{Path, PathBuf};
@@ -124,6 +128,22 @@ impl Cx {
         settings.lay_flags(&flags.to_flags());
         let is_outside_native = settings.is_outside_native();
         self.require_consent(&mut settings, is_outside_native)?;
+        Ok((project, settings))
+    }
+
+    /// The same for tools: with a toolset by name.
+    pub(crate) fn tool_settings(
+        &self,
+        flags: &SandboxArgs,
+        toolset: Option<&str>,
+    ) -> Result<(PathBuf, Settings), CommandError> {
+        let (project, mut settings) = self.project_settings(flags)?;
+        if let Some(toolset) = toolset {
+            settings
+                .tools
+                .choose(toolset, &settings::Origin::Flag("toolset"))
+                .map_err(unknown_toolset)?;
+        }
         Ok((project, settings))
     }
 
@@ -367,18 +387,4 @@ fn command_words<'a>(
         ));
     }
     Ok(command)
-}
-
-/// A sandbox that this process owns and must take down.
-fn destroy(talk: Talk, sandbox: std::sync::Arc<Sandbox>) {
-    // The signal thread may still hold it for a moment; dropping the last handle destroys it as well.
-    if let Some(sandbox) = std::sync::Arc::into_inner(sandbox) {
-        match sandbox.finish() {
-            Ok(finished) => park::tell_lost_caches(talk, &finished),
-            Err(fault) => talk.warning(format_args!(
-                "the sandbox was not taken down completely ({}); `glovebox doctor --fix` finishes it",
-                crate::render::escape_text(&fault.message)
-            )),
-        }
-    }
 }

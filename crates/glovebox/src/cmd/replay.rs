@@ -1,7 +1,7 @@
 //! `glovebox replay`: a session once more, with recorded answers in a fresh sandbox.
 
 use super::Cx;
-use super::agent::{Place, View, open_log};
+use super::agent::{Place, View, lay_phase, open_log};
 use crate::args::ReplayArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
@@ -25,6 +25,11 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
     drop(log);
     let mut settings = cx.load_settings(Some(&info.project))?;
     settings.lay_flags(&SandboxFlags::default());
+    let phase = recorded.iter().find_map(|event| match event {
+        Event::Started { phase, .. } => phase.as_deref(),
+        _ => None,
+    });
+    lay_phase(&mut settings, phase)?;
     let is_outside_native = settings.is_outside_native();
     cx.require_consent(&mut settings, is_outside_native)?;
     let signals = Signals::take_over()?;
@@ -39,13 +44,12 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
     cx.talk.note(format_args!(
         "replaying session {} in sandbox {}",
         info.id,
-        place.sandbox.info().name
+        place.work.sandbox().info().name
     ));
     let mut view = View::new(cx, None, args.json);
     view.collect();
-    let played = play(&place, &recorded, &mut view, &signals);
+    let is_whole = play(&place, &recorded, &mut view, &signals);
     place.end(cx);
-    let is_whole = played?;
     let outcome = compare(&recorded, &view.events);
     let (is_same, message, data) = match outcome {
         Ok(compared) => (
@@ -109,9 +113,9 @@ fn play(
     recorded: &[Event],
     view: &mut View<'_>,
     signals: &Signals,
-) -> Result<bool, CommandError> {
+) -> bool {
     let model = Recorded::new(recorded, "replay");
-    let tools = place.hands()?;
+    let tools = place.hands();
     // As it was, with the day and the instructions of then.
     let system = recorded.iter().find_map(|event| match event {
         Event::Started { system, .. } => Some(system.clone()),
@@ -155,5 +159,5 @@ fn play(
         conversation.messages.push(Message::User { text });
     }
     signals.rest();
-    Ok(model.left() == 0)
+    model.left() == 0
 }

@@ -3,19 +3,20 @@
 use super::limit_end::{self, MetWall};
 use super::park::{self, ParkOutcome};
 use super::run_json::Captured;
-use super::{Cx, command_words, destroy, exit_code};
+use super::{Cx, TerminalFrontend, command_words, exit_code};
 use crate::args::{Apply, RunArgs};
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind, OWN_FAILURE};
-use crate::render::{self, Meter};
+use crate::render;
 use crate::session::{self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Signals, carry};
 use crate::sync::after::{self, After, Settled, When};
 use crate::sync::{BaseIndex, copied};
-use glovebox_proto::{Code, Exec, Fault, Request, Stdin, limits::MAX_TIMEOUT_MS};
-use glovebox_sandbox::{Name, Registry, Report, Sandbox, Started, Supervisor};
+use glovebox_proto::{Exec, Request, Stdin, limits::MAX_TIMEOUT_MS};
+use glovebox_sandbox::{Name, Registry, Report, Sandbox, Supervisor};
 use glovebox_session::host::below;
 use glovebox_session::spec::{self, ResolvedSpec};
+use glovebox_session::work;
+use glovebox_settings::BackendKind;
 use glovebox_settings::Settings;
-use glovebox_settings::{BackendKind, WorkspaceMode};
 use serde_bytes::ByteBuf;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -80,7 +81,7 @@ pub(super) fn run_command(
     let registry = cx.registry(&settings)?;
     let sandbox = match &keep {
         None => registry.create(spec, Some(Name::random("run")))?,
-        Some(name) => keep_under(&registry, spec, name)?,
+        Some(name) => work::start_new(&registry, spec, name, &supervisor()?)?,
     };
     let sandbox = Arc::new(sandbox);
     let when = When::of(args, &settings);
@@ -95,12 +96,8 @@ pub(super) fn run_command(
     if let (Some((file, path)), Ok(report)) = (report_file, &report) {
         write_report(file, path, report)?;
     }
-    if settings.workspace_mode() == WorkspaceMode::Copy {
-        let mut meter = Meter::new(cx.talk, false, &signals);
-        let watch = &mut |progress| meter.tick(progress);
-        let pushed = copied::push(&sandbox, &project, &settings, watch)?;
-        super::push::tell(cx, &pushed);
-    }
+    let frontend = TerminalFrontend::stoppable(cx, &signals, false);
+    work::push_project(&frontend, &sandbox, &settings, &project)?;
     if exec.cwd.is_none() {
         exec.cwd = copied::start_dir(&sandbox).map(|root| {
             let start_dir = cx.host.start_dir(&project);
@@ -172,7 +169,7 @@ fn leave(cx: &Cx, sandbox: Arc<Sandbox>, code: u8, settled: Result<Settled, Comm
     let (park, failure) = match settled {
         Ok(settled @ (Settled::Done | Settled::Conflicts)) => {
             copied::clean(&sandbox);
-            destroy(cx.talk, sandbox);
+            work::take_down(&TerminalFrontend::new(cx), sandbox);
             return exit_code_of(code, settled);
         }
         Ok(Settled::Keep) => {
@@ -315,30 +312,6 @@ fn refuse_meaningless(args: &RunArgs, settings: &Settings) -> Result<(), Command
         ),
         "leave it out, or use the native backend with --workspace overlay",
     ))
-}
-
-/// A sandbox that stays: it runs under its own supervisor from the start.
-pub(super) fn keep_under(
-    registry: &Registry,
-    spec: &glovebox_sandbox::SandboxSpec,
-    name: &glovebox_sandbox::Name,
-) -> Result<Sandbox, CommandError> {
-    let taken = || {
-        let fault = Fault::refused(
-            Code::AlreadyExists,
-            format!("there is a sandbox `{name}` already"),
-        );
-        fault.remedy(format!(
-            "run in it with `glovebox exec {name} -- COMMAND`, or choose another name"
-        ))
-    };
-    if registry.entry(name)?.is_some() {
-        return Err(taken().into());
-    }
-    match registry.start(spec, name, &supervisor()?)? {
-        (_, Started::Created) => Ok(registry.connect(name)?),
-        (_, Started::Existing | Started::Resumed) => Err(taken().into()),
-    }
 }
 
 /// How to start a supervisor: this very program.

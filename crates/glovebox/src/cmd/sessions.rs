@@ -1,8 +1,7 @@
 //! `glovebox sessions`: what agents did, and going on with it.
 
 use super::agent::{
-    Place, Session, View, Work, find_thinker, lay_local, lay_phase, load_instructions, open_log,
-    summary,
+    Place, Session, View, Work, find_thinker, lay_phase, load_instructions, open_log, summary,
 };
 use super::{Cx, age};
 use crate::args::{
@@ -18,6 +17,7 @@ use glovebox_agent::{
 };
 use glovebox_proto::Code;
 use glovebox_sandbox::Name;
+use glovebox_session::work::lay_local;
 use glovebox_settings::Settings;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -323,13 +323,17 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
     };
     place.start_servers(cx, &settings, &info.project, &signals)?;
     let system = work.system(&place)?;
-    log.set_sandbox(&info.id, place.name().map(Name::as_str))?;
+    log.set_sandbox(&info.id, place.work.name().map(Name::as_str))?;
     {
         let mut view = View::new(cx, Some((&log, &info.id)), args.json);
         view.observe(&Event::Resumed {
             model: thinker.model.label(),
             system: system.clone(),
-            own_sandbox: place.name().filter(|_| is_new).map(ToString::to_string),
+            own_sandbox: place
+                .work
+                .name()
+                .filter(|_| is_new)
+                .map(ToString::to_string),
         })?;
         let mut say = |text: String| {
             view.observe(&Event::Said { text: text.clone() })?;

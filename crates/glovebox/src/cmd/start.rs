@@ -1,15 +1,13 @@
 //! `glovebox start`: a named sandbox that stays.
 
-use super::{Cx, run::supervisor, start_difference};
+use super::{Cx, TerminalFrontend, run::supervisor, start_difference};
 use crate::args::StartArgs;
 use crate::exit::CommandResult;
-use crate::render::{self, Meter};
+use crate::render;
 use crate::session::Signals;
-use crate::sync::copied;
-use glovebox_settings::WorkspaceMode;
-
 use glovebox_sandbox::{Started, State};
-use glovebox_session::spec;
+use glovebox_session::{spec, work};
+use glovebox_settings::WorkspaceMode;
 use serde_json::json;
 
 /// Starts it, or finds it running.
@@ -46,17 +44,14 @@ fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
     };
     if started != Started::Existing
         && let Ok(sandbox) = registry.connect(&name)
-        && let Ok(report) = sandbox.report()
     {
-        cx.announce_limits(&report, &settings);
+        work::notify_started(&TerminalFrontend::new(cx), &sandbox, &settings);
     }
     if started == Started::Created && settings.workspace_mode() == WorkspaceMode::Copy {
         let signals = Signals::take_over()?;
         let sandbox = registry.connect(&name)?;
-        let mut meter = Meter::new(cx.talk, args.json, &signals);
-        let watch = &mut |progress| meter.tick(progress);
-        let pushed = copied::push(&sandbox, &project, &settings, watch)?;
-        super::push::tell(cx, &pushed);
+        let frontend = TerminalFrontend::stoppable(cx, &signals, args.json);
+        work::push_project(&frontend, &sandbox, &settings, &project)?;
     }
     if args.json {
         render::print(render::envelope(

@@ -1,10 +1,12 @@
 //! `glovebox tools` and `glovebox call`: the agent's hands, by hand.
 
-use super::Cx;
+use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::{CallArgs, SandboxArgs, ToolsArgs};
 use crate::exit::{self, CommandError, CommandResult};
 use crate::render;
-use crate::seat::{self, Left, Own, Seat, Which};
+use glovebox_session::work::{
+    Caller, LeaveOutcome, NewName, NewSandbox, Target, WorkSession, unknown_toolset,
+};
 use glovebox_settings::Tools;
 use glovebox_tools::{CATALOG, Definition, Outcome};
 use serde_json::{Value, json};
@@ -21,8 +23,8 @@ const MAX_ARGUMENT_BYTES: u64 = 8 << 20;
 pub(crate) fn list(cx: &Cx, args: &ToolsArgs) -> CommandResult {
     let only = args.tool.as_deref().map(glovebox_tools::find).transpose()?;
     let flags = SandboxArgs::default();
-    let (_, settings) = seat::settings(cx, &flags, args.toolset.as_deref())?;
-    let toolset = settings.tools.toolset().map_err(seat::unknown_toolset)?;
+    let (_, settings) = cx.tool_settings(&flags, args.toolset.as_deref())?;
+    let toolset = settings.tools.toolset().map_err(unknown_toolset)?;
     let is_wanted = |tool: &Definition| match only {
         Some(only) => only.name == tool.name,
         None => args.toolset.is_none() || toolset.has(tool.name),
@@ -165,23 +167,23 @@ fn use_tool(cx: &Cx, args: &CallArgs) -> Result<(Outcome, Option<Stays>), Comman
     let tool = glovebox_tools::find(&args.tool)?;
     let arguments = arguments(&args.arguments)?;
     let flags = SandboxArgs::default();
-    let (_, mut settings) = seat::settings(cx, &flags, args.toolset.as_deref())?;
+    let (project, mut settings) = cx.tool_settings(&flags, args.toolset.as_deref())?;
     if args.local && args.sandbox.is_none() {
         cx.require_consent(&mut settings, true)?;
     }
     let registry = Arc::new(cx.registry(&settings)?);
-    let which = match &args.sandbox {
-        Some(name) => Which::Named(name),
+    let named = args.sandbox.as_deref().map(super::name).transpose()?;
+    let target = match &named {
+        Some(name) => Target::Running(name),
         None if args.local => {
             cx.talk.warning(
                 "--local has no walls: the tool works as you, on your own files, with your network",
             );
-            Which::Local
+            Target::Local
         }
-        None => Which::Own(Own {
-            prefix: "call",
+        None => Target::New(NewSandbox {
+            name: NewName::Random("call"),
             lease_ms: None,
-            is_taken_up: false,
         }),
     };
     let cancel = Arc::new(AtomicBool::new(false));
@@ -189,19 +191,27 @@ fn use_tool(cx: &Cx, args: &CallArgs) -> Result<(Outcome, Option<Stays>), Comman
         signal_hook::flag::register(signal, Arc::clone(&cancel))
             .map_err(|error| CommandError::io("handle signals", &error))?;
     }
-    let seat = Seat::take(cx, which, &settings, &registry)?;
-    let called = seat.hands().call(tool.name, arguments, &cancel);
-    let name = seat.name();
-    let left = match seat.leave(true)? {
-        Left::Alone | Left::Gone => None,
-        Left::Kept(_) => {
+    let caller = Caller {
+        host: &cx.host,
+        registry: &registry,
+        supervisor: &supervisor()?,
+        frontend: &TerminalFrontend::new(cx),
+    };
+    let work = WorkSession::open(&caller, &settings, &project, target)?;
+    let called = work
+        .permitted_tools(&settings)?
+        .call(tool.name, arguments, &cancel);
+    let name = work.sandbox().info().name.to_string();
+    let left = match work.leave(true)? {
+        LeaveOutcome::Untouched | LeaveOutcome::Removed => None,
+        LeaveOutcome::Stopped(_) => {
             cx.talk.note(format_args!(
                 "your files are as before; `glovebox pull {name}` takes over what was changed, \
                  `glovebox kill {name}` forgets it"
             ));
             Some((name, "stopped"))
         }
-        Left::Running(why) => {
+        LeaveOutcome::Running(why) => {
             cx.talk.note(format_args!(
                 "the sandbox goes on because {why}: use it with `--sandbox {name}`, end it with \
                  `glovebox kill {name}`"

@@ -4,8 +4,8 @@ use super::Cx;
 use crate::args::WhyArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, escape_text, plural};
-use crate::seat;
 use glovebox_proto::{Code, Fault};
+use glovebox_session::work::journal;
 use glovebox_tools::policy::Entry;
 use serde_json::json;
 
@@ -14,7 +14,7 @@ const SHOWN: usize = 20;
 
 /// Explains one call, or lists the latest.
 pub(crate) fn run(cx: &Cx, args: &WhyArgs) -> CommandResult {
-    let journal = seat::journal(&cx.user_registry()?);
+    let journal = journal(&cx.user_registry()?);
     let Some(call) = &args.call else {
         return list(cx, &journal.latest(SHOWN)?, args.json);
     };

@@ -4,13 +4,15 @@
 //! [`crate::cmd::commit`]): whoever kills this one leaves a directory that is either untouched or
 //! complete.
 
+pub(crate) use glovebox_session::sync::apply::{View, base, view};
+
 use super::{Taken, choices, screen, select};
 use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render::{self, Meter, Talk};
 use crate::session::Signals;
 use glovebox_proto::{Code, Fault, Remedy};
-use glovebox_workspace::apply::{BaseFile, Destination};
+use glovebox_workspace::apply::Destination;
 use glovebox_workspace::patch::Selection;
 use glovebox_workspace::{Collected, Flag, Options, Outcome, Plan, RelPath, Resolution, SyncError};
 use std::collections::BTreeMap;
@@ -93,31 +95,6 @@ pub(crate) struct Goal<'a> {
     pub to: &'a Path,
     /// What becomes of files that both sides changed in a way that cannot be merged.
     pub conflicts: Resolution,
-}
-
-/// The sandbox's changes as changes of what a directory has now, and what taking them over comes to.
-#[derive(Debug)]
-pub(crate) struct View {
-    /// The changes: those of the sandbox and nothing that the user did meanwhile.
-    pub collected: Collected,
-    /// What they come to.
-    pub outcome: Outcome,
-}
-
-/// Looks at the changes from a directory that they go to; from nowhere they are what was collected.
-pub(crate) fn view(taken: &Taken, to: Option<&Path>) -> Result<View, SyncError> {
-    let Some(to) = to else {
-        return Ok(View {
-            collected: taken.collected.share(),
-            outcome: Outcome::default(),
-        });
-    };
-    let mut destination = Destination::look(to, base(taken, to))?;
-    let plan = destination.plan(&taken.collected, Options::default())?;
-    Ok(View {
-        collected: destination.view(&plan, &taken.collected)?,
-        outcome: plan.outcome,
-    })
 }
 
 /// The failure of a command after which some paths are in conflict.
@@ -210,13 +187,6 @@ pub(crate) fn apply(
 
 fn options(goal: Goal<'_>) -> Options {
     Options::all(goal.conflicts)
-}
-
-/// What the host looked like when the sandbox started, if it started from there.
-pub(crate) fn base(taken: &Taken, to: &Path) -> Option<BaseFile> {
-    let project = taken.project.as_deref()?.canonicalize().ok()?;
-    let is_project = taken.is_whole && to.canonicalize().ok()? == project;
-    taken.base.clone().filter(|_| is_project)
 }
 
 /// Whether something of it is executed or obeyed by the host.

@@ -2,6 +2,7 @@
 //!
 //! Out comes a change set whose contents stay readable and, while it is held, a sandbox that holds still.
 
+pub mod apply;
 mod base;
 mod below;
 pub mod copied;

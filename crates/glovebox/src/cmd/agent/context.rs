@@ -69,12 +69,13 @@ impl Given {
 impl Place {
     /// Puts the file where the tools are. On the user's own machine it stays where it is.
     pub(super) fn bring(&mut self, given: &Given) -> Result<(), CommandError> {
-        let path = if self.placement == Placement::Local {
+        let path = if self.work.placement() == Placement::Local {
             given.path.display().to_string()
         } else {
             let inside = self.context_path();
             let mode = WriteMode::Replace;
-            self.sandbox
+            self.work
+                .sandbox()
                 .write_file(inside.as_bytes(), mode, &given.content)?;
             inside
         };
@@ -89,7 +90,7 @@ impl Place {
     pub(crate) fn find_again(&mut self, context: Option<&Context>) {
         self.context = context
             .filter(|context| {
-                let stat = self.sandbox.stat(context.path.as_bytes(), true);
+                let stat = self.work.sandbox().stat(context.path.as_bytes(), true);
                 stat.is_ok_and(|stat| stat.size == context.bytes)
             })
             .cloned();
@@ -100,17 +101,17 @@ impl Place {
         if self.has_own_root() {
             return "/tmp/context".to_owned();
         }
-        format!("/tmp/glovebox-context-{}", self.sandbox.info().name)
+        format!("/tmp/glovebox-context-{}", self.work.sandbox().info().name)
     }
 
     /// Removes it from where it would stay.
     pub(super) fn take_away(&self) {
         if let Some(context) = &self.context
-            && self.placement == Placement::Sandbox
+            && self.work.placement() == Placement::Sandbox
             && !self.has_own_root()
         {
             // A sandbox that does not answer any more has taken it along or never had it.
-            let _ = self.sandbox.call(Request::Remove {
+            let _ = self.work.sandbox().call(Request::Remove {
                 path: serde_bytes::ByteBuf::from(context.path.as_bytes()),
                 recursive: false,
             });
@@ -118,6 +119,6 @@ impl Place {
     }
 
     fn has_own_root(&self) -> bool {
-        self.sandbox.info().backend == Backend::Native.as_str()
+        self.work.sandbox().info().backend == Backend::Native.as_str()
     }
 }

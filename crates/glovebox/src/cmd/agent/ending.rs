@@ -54,7 +54,7 @@ impl Work<'_> {
         ending: Ending,
         session: &Session,
     ) -> Result<Settled, CommandError> {
-        let Some(name) = place.name().cloned() else {
+        let Some(name) = place.work.name().cloned() else {
             place.end(self.cx);
             return Ok(Settled::Done);
         };
@@ -84,7 +84,13 @@ impl Work<'_> {
                 can_stay: true,
                 is_success: ending == Ending::Completed,
             };
-            after::settle(self.cx, &place.sandbox, self.settings, after, self.signals)
+            after::settle(
+                self.cx,
+                place.work.sandbox(),
+                self.settings,
+                after,
+                self.signals,
+            )
         } else if ending == Ending::Completed
             || self.apply == Some(Apply::Never)
             || self.settings.workspace_mode() == WorkspaceMode::ReadOnly
@@ -105,7 +111,7 @@ impl Work<'_> {
             Ok(_) => {
                 // A name of the user's own is of something that goes on.
                 if self.settings.has_layers_on_disk() && can_collect && !self.is_kept {
-                    place.sandbox.stop("its changes are kept for `glovebox pull`")?;
+                    place.work.sandbox().stop("its changes are kept for `glovebox pull`")?;
                 }
                 self.cx.talk.note(format_args!(
                 "the sandbox is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"

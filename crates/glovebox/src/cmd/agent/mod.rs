@@ -23,7 +23,7 @@ mod workflow;
 
 pub(crate) use instructions::load as load_instructions;
 pub(crate) use place::Place;
-pub(crate) use settle::{lay_local, lay_phase};
+pub(crate) use settle::lay_phase;
 pub(crate) use thinker::{Thinker, find as find_thinker};
 pub(crate) use view::{View, placed, summary};
 
@@ -194,8 +194,8 @@ impl Work<'_> {
             state: SessionState::Running,
             task: task.clone(),
             model: self.thinker.model.label(),
-            placement: place.placement.to_string(),
-            sandbox: place.name().map(ToString::to_string),
+            placement: place.work.placement().to_string(),
+            sandbox: place.work.name().map(ToString::to_string),
             project: self.project.to_owned(),
             created_unix_ms: 0,
             updated_unix_ms: 0,
@@ -204,9 +204,10 @@ impl Work<'_> {
         let started = Event::Started {
             task: task.clone(),
             model: self.thinker.model.label(),
-            placement: place.placement.to_string(),
-            sandbox: place.name().map(ToString::to_string),
+            placement: place.work.placement().to_string(),
+            sandbox: place.work.name().map(ToString::to_string),
             own_sandbox: place
+                .work
                 .name()
                 .filter(|_| !self.is_kept)
                 .map(ToString::to_string),
@@ -229,14 +230,9 @@ impl Work<'_> {
 
     /// The rules of this run, with the tools of its servers.
     fn policy(&self, place: &Place) -> Result<Policy, CommandError> {
-        let policy = self.settings.tools.policy();
-        let mut policy = policy.map_err(crate::seat::unknown_toolset)?;
-        if place.placement == Placement::Local && policy.toolset().is_read_only {
-            // There is no wall that keeps a command from writing.
-            policy = policy.only_reading();
-        }
+        let policy = place.work.policy(self.settings)?;
         // Where each change is asked about anyway, or the user said yes to all, no second question.
-        let is_asked = place.placement == Placement::Sandbox && !self.is_yes;
+        let is_asked = place.work.placement() == Placement::Sandbox && !self.is_yes;
         let served = place.servers().map(Servers::definitions);
         let served = served.unwrap_or_default().into_iter().map(|tool| Served {
             is_asked: is_asked && !tool.is_read_only,
@@ -280,7 +276,7 @@ impl Work<'_> {
     pub(crate) fn banner(&self, place: &Place, id: &str) {
         let model = render::escape_text(&self.thinker.model.label());
         let project = self.cx.short(self.project);
-        let place = match place.name() {
+        let place = match place.work.name() {
             Some(name) => {
                 let net = glovebox_settings::net_word(self.settings.net.value);
                 let what = match self.settings.workspace_mode() {
@@ -337,7 +333,7 @@ impl Work<'_> {
             .log
             .set_state(&session.id, state_of(verdict.ending))?;
         self.tell(verdict);
-        let sandbox = place.name().map(ToString::to_string);
+        let sandbox = place.work.name().map(ToString::to_string);
         let settled = self.settle_changes(place, verdict.ending, &session);
         let code = match (&settled, verdict.ending) {
             (Ok(Settled::Conflicts), Ending::Completed) => CONFLICT,
@@ -381,8 +377,7 @@ impl Work<'_> {
         let servers = place.servers().map(Servers::labels).unwrap_or_default();
         let user = AtTerminal::new(self.signals, &self.thinker.secrets, servers);
         let user = Arc::new(user);
-        let gate =
-            Gate::new(policy.clone()).writing(Arc::new(crate::seat::journal(&place.registry)));
+        let gate = place.work.gate(policy.clone());
         let gate = if question::is_possible() {
             gate.asking(Arc::<AtTerminal>::clone(&user))
         } else {
@@ -397,7 +392,7 @@ impl Work<'_> {
         } else {
             Arc::<Gate>::clone(&gate)
         };
-        let hands = place.hands()?.with_permit(permit);
+        let hands = place.hands().with_permit(permit);
         let mut toolbox = Toolbox::default().with(Arc::new(hands));
         if let Some(servers) = place.servers() {
             toolbox = toolbox.with(Arc::new(servers.with_permit(gate)));
@@ -405,7 +400,7 @@ impl Work<'_> {
         let tools = Narrowed {
             tools: toolbox,
             policy,
-            is_local: place.placement == Placement::Local,
+            is_local: place.work.placement() == Placement::Local,
         };
         let approve: &dyn Approve = if self.is_asked {
             user.as_ref()
@@ -424,7 +419,7 @@ impl Work<'_> {
             stop: stop.clone(),
         };
         let mut view = View::new(self.cx, Some((&session.log, &session.id)), self.is_json);
-        let stoppable = place.stoppable();
+        let stoppable = place.work.stoppable();
         loop {
             let stoppable = stoppable.clone();
             let wish = stop.clone();

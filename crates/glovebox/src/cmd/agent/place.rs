@@ -5,21 +5,21 @@
 //! and keeps its files.
 
 use super::servers;
-use crate::cmd::{Cx, destroy, run};
+use crate::cmd::run::supervisor;
+use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::CommandError;
-use crate::render::Meter;
 use crate::session::{OnWish, Signals};
 use crate::sync::copied;
 use glovebox_agent::{Date, Facts, Placement, Program, Questions, ServerPlace};
 use glovebox_mcp::client::Servers;
 use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
-use glovebox_sandbox::{Name, Registry, Sandbox, State};
+use glovebox_sandbox::{Name, Sandbox};
 use glovebox_session::host::below;
-use glovebox_session::spec;
+use glovebox_session::work::{Caller, NewName, NewSandbox, Target, WorkSession, take_down};
 use glovebox_settings::Settings;
 use glovebox_settings::WorkspaceMode;
-use glovebox_tools::{Children, Context, Hands, PROBE};
+use glovebox_tools::{Context, Hands, PROBE};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,15 +51,12 @@ true
 const CORRECT_SERVER: &str = "correct its table in glovebox.toml, or take it out; a server in the sandbox finds \
     only what is in there, and the network only with --net host";
 
-/// Where the tools work.
+/// Where the tools of an agent work, with what they have there.
 #[derive(Debug)]
 pub(crate) struct Place {
-    pub placement: Placement,
-    pub sandbox: Arc<Sandbox>,
-    pub registry: Arc<Registry>,
+    pub work: WorkSession,
     /// The file that came along with the task.
     pub context: Option<Context>,
-    is_supervised: bool,
     servers: Option<Servers>,
     /// Where servers work that are not to work with the other tools.
     beside: Option<Arc<Sandbox>>,
@@ -75,44 +72,26 @@ impl Place {
         name: Option<&Name>,
         signals: &Signals,
     ) -> Result<Self, CommandError> {
-        let mut wanted = spec::resolve_supervised_spec(settings, &cx.host, project, None)?;
-        if placement == Placement::Sandbox {
-            cx.announce(&wanted, settings, project);
-            wanted.spec.lease_ms = name.is_none().then_some(LEASE_MS);
-        }
-        let registry = Arc::new(cx.registry(settings)?);
-        if placement == Placement::Local {
-            let sandbox = Arc::new(registry.create(&wanted.spec, None)?);
-            return Ok(Self {
-                placement,
-                sandbox,
-                registry,
-                context: None,
-                is_supervised: false,
-                servers: None,
-                beside: None,
-            });
-        }
-        let own = name.cloned().unwrap_or_else(|| Name::random("agent"));
-        let sandbox = Arc::new(run::keep_under(&registry, &wanted.spec, &own)?);
-        let place = Self {
-            placement,
-            sandbox,
-            registry,
-            context: None,
-            is_supervised: true,
-            servers: None,
-            beside: None,
+        let target = match (placement, name) {
+            (Placement::Local, _) => Target::Local,
+            (Placement::Sandbox, Some(name)) => Target::New(NewSandbox {
+                name: NewName::Given(name),
+                lease_ms: None,
+            }),
+            (Placement::Sandbox, None) => Target::New(NewSandbox {
+                name: NewName::Random("agent"),
+                lease_ms: Some(LEASE_MS),
+            }),
         };
-        if let Ok(report) = place.sandbox.report() {
-            cx.announce_limits(&report, settings);
-        }
-        if settings.workspace_mode() == WorkspaceMode::Copy {
-            let mut meter = Meter::new(cx.talk, false, signals);
-            let watch = &mut |progress| meter.tick(progress);
-            copied::push(&place.sandbox, project, settings, watch)?;
-        }
-        Ok(place)
+        let registry = Arc::new(cx.registry(settings)?);
+        let caller = Caller {
+            host: &cx.host,
+            registry: &registry,
+            supervisor: &supervisor()?,
+            frontend: &TerminalFrontend::stoppable(cx, signals, false),
+        };
+        let work = WorkSession::open(&caller, settings, project, target)?;
+        Ok(Self::on(work))
     }
 
     /// Goes back to a sandbox that is still there, in whatever state; `None` when it is gone.
@@ -122,22 +101,22 @@ impl Place {
         name: &Name,
     ) -> Result<Option<Self>, CommandError> {
         let registry = Arc::new(cx.registry(settings)?);
-        let Some(entry) = registry.entry(name)? else {
-            return Ok(None);
+        let caller = Caller {
+            host: &cx.host,
+            registry: &registry,
+            supervisor: &supervisor()?,
+            frontend: &TerminalFrontend::new(cx),
         };
-        if entry.state != State::Ready {
-            let spec = registry.spec(name)?;
-            registry.start(&spec, name, &run::supervisor()?)?;
-        }
-        Ok(Some(Self {
-            placement: Placement::Sandbox,
-            sandbox: Arc::new(registry.connect(name)?),
-            registry,
+        Ok(WorkSession::resume(&caller, name)?.map(Self::on))
+    }
+
+    const fn on(work: WorkSession) -> Self {
+        Self {
+            work,
             context: None,
-            is_supervised: true,
             servers: None,
             beside: None,
-        }))
+        }
     }
 
     /// Its sandbox as `settings` want it, with the files as they are: stopped, and started again. Without
@@ -148,54 +127,22 @@ impl Place {
         settings: &Settings,
         project: &Path,
     ) -> Result<Self, CommandError> {
-        if !self.is_supervised {
-            return Ok(self);
-        }
-        let name = self.sandbox.info().name.clone();
-        let mut wanted = spec::resolve_supervised_spec(settings, &cx.host, project, None)?;
-        let was = self.registry.spec(&name)?;
-        wanted.spec.lease_ms = was.lease_ms;
-        if was == wanted.spec {
-            return Ok(self);
-        }
-        self.sandbox.stop("the next phase wants another one")?;
-        drop(self.sandbox);
-        self.registry
-            .start(&wanted.spec, &name, &run::supervisor()?)?;
-        let place = Self {
-            sandbox: Arc::new(self.registry.connect(&name)?),
-            ..self
+        let caller = Caller {
+            host: &cx.host,
+            registry: &Arc::clone(self.work.registry()),
+            supervisor: &supervisor()?,
+            frontend: &TerminalFrontend::new(cx),
         };
-        if let Ok(report) = place.sandbox.report() {
-            cx.announce_limits(&report, settings);
-        }
-        Ok(place)
-    }
-
-    /// The sandbox, if it can be stopped and goes on with its files when somebody comes back to it; one that
-    /// the user has named is to go on.
-    pub(crate) fn stoppable(&self) -> Option<Arc<Sandbox>> {
-        let spec = self.registry.spec(self.name()?).ok()?;
-        let can_stop = spec.lease_ms.is_some() && spec.has_layers_on_disk();
-        can_stop.then(|| Arc::clone(&self.sandbox))
-    }
-
-    /// Its name, where it has one that outlives us.
-    pub(crate) fn name(&self) -> Option<&Name> {
-        self.is_supervised.then(|| &self.sandbox.info().name)
+        let work = self.work.renew(&caller, settings, project)?;
+        Ok(Self { work, ..self })
     }
 
     /// The tools, working here.
-    pub(crate) fn hands(&self) -> Result<Hands, CommandError> {
-        let mut hands = Hands::new(Arc::clone(&self.sandbox));
-        if let Some(context) = &self.context {
-            hands = hands.with_context(context.clone());
+    pub(crate) fn hands(&self) -> Hands {
+        match &self.context {
+            Some(context) => self.work.tools().with_context(context.clone()),
+            None => self.work.tools(),
         }
-        if !self.is_supervised {
-            return Ok(hands);
-        }
-        let children = Children::new(Arc::clone(&self.registry), run::supervisor()?);
-        Ok(hands.with_children(Arc::new(children)))
     }
 
     /// Starts the MCP servers of the settings. From here on their tools are what they are.
@@ -212,14 +159,7 @@ impl Place {
         if settings.servers.is_empty() {
             return Ok(());
         }
-        let wanted = servers::wanted(
-            cx,
-            settings,
-            project,
-            self.placement,
-            &self.sandbox,
-            &self.registry,
-        )?;
+        let wanted = servers::wanted(cx, settings, project, &self.work)?;
         self.beside = wanted.host;
         let cancel = Arc::new(AtomicBool::new(false));
         let wish = Arc::clone(&cancel);
@@ -271,27 +211,15 @@ impl Place {
     pub(crate) fn end_servers(&mut self, cx: &Cx) {
         self.servers = None;
         if let Some(beside) = self.beside.take() {
-            destroy(cx.talk, beside);
+            take_down(&TerminalFrontend::new(cx), beside);
         }
     }
 
     /// Ends it with all that is in it.
     pub(crate) fn end(mut self, cx: &Cx) {
         self.end_servers(cx);
-        if self.is_supervised {
-            copied::clean(&self.sandbox);
-            self.take_away();
-            let name = self.sandbox.info().name.clone();
-            drop(self.sandbox);
-            if let Err(fault) = self.registry.kill(&name) {
-                cx.talk.warning(format_args!(
-                    "the sandbox was not taken down ({}); `glovebox kill {name}` does it",
-                    crate::render::escape_text(&fault.message)
-                ));
-            }
-        } else {
-            destroy(cx.talk, self.sandbox);
-        }
+        self.take_away();
+        self.work.end(&TerminalFrontend::new(cx));
     }
 
     /// What a model is told about it.
@@ -301,7 +229,7 @@ impl Place {
         project: &Path,
         start_dir: &Path,
     ) -> Result<Facts, Fault> {
-        let is_sandbox = self.placement == Placement::Sandbox;
+        let is_sandbox = self.work.placement() == Placement::Sandbox;
         let limits = [
             ("memory", settings.memory.value.to_string()),
             ("CPUs", settings.cpus.value.to_string()),
@@ -312,11 +240,11 @@ impl Place {
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
         Ok(Facts {
-            placement: self.placement,
+            placement: self.work.placement(),
             today: Date::from_unix_ms(0),
             questions: Questions::Nobody,
             workspace: if is_sandbox {
-                copied::start_dir(&self.sandbox).map_or_else(
+                copied::start_dir(self.work.sandbox()).map_or_else(
                     || below(Path::new(WORKSPACE), start_dir).display().to_string(),
                     |dir| String::from_utf8_lossy(&dir).into_owned(),
                 )
@@ -343,7 +271,7 @@ impl Place {
     }
 
     fn programs(&self) -> Result<Vec<Program>, Fault> {
-        let found = self.sandbox.exec(Exec {
+        let found = self.work.sandbox().exec(Exec {
             timeout_ms: Some(LOOK_MS),
             ..Exec::new(["sh", "-c", LOOK, PROBE])
         });

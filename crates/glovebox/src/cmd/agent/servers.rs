@@ -10,7 +10,7 @@ use glovebox_mcp::client::{Address, Ends, Launch, Life, ServerSpec, Way};
 use glovebox_proto::{Channel, Exec, Exit, Fault, LogCaps, Reply, Request, Stdin};
 use glovebox_sandbox::{Backend, Incoming, Input, Registry, Sandbox, SandboxSpec, Stream};
 use glovebox_session::host;
-use glovebox_session::spec;
+use glovebox_session::{WorkSession, spec};
 use glovebox_settings::{McpServer, McpWay, Settings};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -41,11 +41,10 @@ pub(super) fn wanted(
     cx: &Cx,
     settings: &Settings,
     project: &Path,
-    placement: Placement,
-    sandbox: &Arc<Sandbox>,
-    registry: &Registry,
+    work: &WorkSession,
 ) -> Result<Wanted, CommandError> {
-    let is_local = placement == Placement::Local;
+    let is_local = work.placement() == Placement::Local;
+    let sandbox = work.sandbox();
     let mut host = None;
     let (mut specs, mut broken) = (Vec::new(), Vec::new());
     for server in settings.servers.iter().map(|server| &server.value) {
@@ -63,7 +62,7 @@ pub(super) fn wanted(
                 let guest = match place {
                     ServerPlace::Host if !is_local => {
                         if host.is_none() {
-                            host = Some(Arc::new(without_walls(cx, project, registry)?));
+                            host = Some(Arc::new(without_walls(cx, project, work.registry())?));
                         }
                         host.as_ref().unwrap_or(sandbox)
                     }

@@ -1,11 +1,11 @@
 //! What one run is to be: flags over configuration, with the placement decided for good.
 
-use crate::args::{AgentArgs, SandboxArgs};
+use crate::args::AgentArgs;
 use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::sync::question;
 use glovebox_agent::Placement;
-use glovebox_settings::units::{Count, Size};
+use glovebox_session::work::{lay_local, lay_toolset, unknown_toolset};
 use glovebox_settings::{BackendKind, WorkspaceMode};
 use glovebox_settings::{Mode, Origin, Phase, Settings};
 use std::path::PathBuf;
@@ -84,33 +84,7 @@ pub(super) fn settle(
 pub(crate) fn lay_phase(settings: &mut Settings, phase: Option<&str>) -> Result<(), CommandError> {
     if let Some(phase) = phase {
         let chosen = settings.tools.choose(phase, &Origin::Flag("phase"));
-        chosen.map_err(crate::seat::unknown_toolset)?;
+        chosen.map_err(unknown_toolset)?;
     }
-    let toolset = settings
-        .tools
-        .toolset()
-        .map_err(crate::seat::unknown_toolset)?;
-    if toolset.is_read_only
-        && matches!(
-            settings.workspace_mode(),
-            WorkspaceMode::Overlay | WorkspaceMode::Live
-        )
-    {
-        settings.workspace.value = Some(WorkspaceMode::ReadOnly);
-    }
-    Ok(())
-}
-
-/// Settings for work on the user's own machine: no walls, and no limits but those that were asked for.
-pub(crate) fn lay_local(settings: &mut Settings) {
-    let is_default = |origin: &Origin| *origin == Origin::Default;
-    let flags = SandboxArgs {
-        backend: Some(BackendKind::Host),
-        memory: is_default(&settings.memory.origin).then_some(Size(None)),
-        pids: is_default(&settings.pids.origin).then_some(Count(None)),
-        cpus: is_default(&settings.cpus.origin).then_some(glovebox_settings::units::Cpus(None)),
-        disk: is_default(&settings.disk.origin).then_some(Size(None)),
-        ..SandboxArgs::default()
-    };
-    settings.lay_flags(&flags.to_flags());
+    Ok(lay_toolset(settings)?)
 }

@@ -160,7 +160,7 @@ impl Chain<'_> {
         let mut before = Conversation::default();
         for (at, one) in self.planned.iter().enumerate() {
             if at > 0 {
-                let name = place.name().cloned();
+                let name = place.work.name().cloned();
                 place = place
                     .renew(self.cx, &one.settings, self.project)
                     .inspect_err(|_| self.tell_kept(name.as_ref().map(AsRef::as_ref)))?;
@@ -180,7 +180,7 @@ impl Chain<'_> {
                     return Err(error);
                 }
                 Err(error) => {
-                    self.tell_kept(place.name().map(AsRef::as_ref));
+                    self.tell_kept(place.work.name().map(AsRef::as_ref));
                     return Err(error);
                 }
             };
@@ -283,7 +283,8 @@ impl Chain<'_> {
         for path in &phase.leaves {
             let inside = self.inside(place, path);
             let content = place
-                .sandbox
+                .work
+                .sandbox()
                 .read_file(inside.as_os_str().as_encoded_bytes(), MAX_FILE_BYTES)
                 .map_err(|fault| match fault.code {
                     Code::NotFound => Fault::failed(
@@ -303,7 +304,7 @@ impl Chain<'_> {
     }
 
     fn inside(&self, place: &Place, path: &str) -> PathBuf {
-        match place.placement {
+        match place.work.placement() {
             Placement::Local => self.project.join(path),
             Placement::Sandbox => Path::new(WORKSPACE).join(path),
         }
@@ -320,13 +321,14 @@ impl Chain<'_> {
 
 /// Brings a file of an earlier phase to where the next one finds it; gives its path there.
 fn put(place: &Place, phase: &str, path: &str, content: &[u8]) -> Result<String, CommandError> {
-    if place.placement == Placement::Local {
+    if place.work.placement() == Placement::Local {
         return Ok(path.to_owned());
     }
     let name = path.rsplit('/').next().unwrap_or(path);
     let inside = format!("{ARTEFACTS}/{phase}/{name}");
     place
-        .sandbox
+        .work
+        .sandbox()
         .write_file(inside.as_bytes(), WriteMode::Replace, content)?;
     Ok(inside)
 }

@@ -1,0 +1,72 @@
+//! The terminal as the user interface of a piece of work.
+
+use super::{Cx, push};
+use crate::render::{Meter, escape_text};
+use crate::session::Signals;
+use glovebox_session::{Frontend, Notice};
+use glovebox_workspace::Watch;
+use std::ops::ControlFlow;
+
+/// Lines and bars on standard error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TerminalFrontend<'a> {
+    cx: &'a Cx,
+    /// Who may stop what takes long; without, nothing shows how far it is.
+    signals: Option<&'a Signals>,
+    is_json: bool,
+}
+
+impl<'a> TerminalFrontend<'a> {
+    /// For work whose signals are handled by somebody else.
+    pub(crate) const fn new(cx: &'a Cx) -> Self {
+        Self {
+            cx,
+            signals: None,
+            is_json: false,
+        }
+    }
+
+    /// For work that the user can stop. `is_json` is whether a program asked.
+    pub(crate) const fn stoppable(cx: &'a Cx, signals: &'a Signals, is_json: bool) -> Self {
+        Self {
+            cx,
+            signals: Some(signals),
+            is_json,
+        }
+    }
+}
+
+impl Frontend for TerminalFrontend<'_> {
+    fn notify(&self, notice: &Notice<'_>) {
+        let talk = self.cx.talk;
+        match *notice {
+            Notice::Starting {
+                resolved,
+                settings,
+                project,
+            } => self.cx.announce(resolved, settings, project),
+            Notice::Started { report, settings } => self.cx.announce_limits(report, settings),
+            Notice::Pushed(pushed) => push::tell(self.cx, pushed),
+            Notice::CopyIsWritable { toolset } => talk.warning(format_args!(
+                "the toolset `{toolset}` is read-only, but a copy can be written by the commands in it"
+            )),
+            Notice::CachesLost(fault) => talk.warning(escape_text(&fault.message)),
+            Notice::TakeDownIncomplete(fault) => talk.warning(format_args!(
+                "the sandbox was not taken down completely ({}); `glovebox doctor --fix` finishes it",
+                escape_text(&fault.message)
+            )),
+            Notice::RemovalFailed { name, fault } => talk.warning(format_args!(
+                "the sandbox was not taken down ({}); `glovebox kill {name}` does it",
+                escape_text(&fault.message)
+            )),
+        }
+    }
+
+    fn watch_progress(&self) -> Box<Watch<'_>> {
+        let Some(signals) = self.signals else {
+            return Box::new(|_| ControlFlow::Continue(()));
+        };
+        let mut meter = Meter::new(self.cx.talk, self.is_json, signals);
+        Box::new(move |progress| meter.tick(progress))
+    }
+}

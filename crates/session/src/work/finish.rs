@@ -1,0 +1,145 @@
+//! The end of a piece of work: its sandbox is removed, or stays because it holds something.
+
+use super::{Kind, WorkSession};
+use crate::Error;
+use crate::frontend::{Frontend, Notice};
+use crate::sync::{apply, collect_own, copied, patch_error};
+use glovebox_proto::{Fault, JobInfo, JobState};
+use glovebox_sandbox::Sandbox;
+use glovebox_tools::is_script_session;
+use glovebox_workspace::Filter;
+use glovebox_workspace::patch::{self, Style};
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// What became of a sandbox that was left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaveOutcome {
+    /// It was there before, and goes on.
+    Untouched,
+    /// It is gone; nothing was changed in it.
+    Removed,
+    /// It has stopped and holds this many changes.
+    Stopped(usize),
+    /// It goes on, for this reason.
+    Running(String),
+}
+
+impl WorkSession {
+    /// Ends the sandbox if it is of this piece of work, and keeps what was changed. `keeps_jobs`: one in which a job
+    /// runs goes on.
+    ///
+    /// # Errors
+    /// When it cannot be stopped or removed.
+    pub fn leave(&self, keeps_jobs: bool) -> Result<LeaveOutcome, Fault> {
+        let has_layers = match self.kind {
+            Kind::Running => return Ok(LeaveOutcome::Untouched),
+            Kind::Local => return Ok(LeaveOutcome::Removed),
+            Kind::Supervised { has_layers } => has_layers,
+        };
+        if keeps_jobs && let Some(reason) = self.running_work() {
+            return Ok(LeaveOutcome::Running(reason.to_owned()));
+        }
+        // Read-only and empty workspaces have nothing to collect; anything else that cannot be collected now may
+        // hold work.
+        match self.count_changes() {
+            Ok(0) => {
+                copied::clean(&self.sandbox);
+                self.registry.kill(&self.sandbox.info().name)?;
+                Ok(LeaveOutcome::Removed)
+            }
+            Ok(_) | Err(_) if !has_layers => Ok(LeaveOutcome::Running(
+                "what was changed in it cannot be kept otherwise".to_owned(),
+            )),
+            Ok(count) => {
+                self.sandbox
+                    .stop("its changes are kept for `glovebox pull`")?;
+                Ok(LeaveOutcome::Stopped(count))
+            }
+            Err(_) => {
+                self.sandbox.stop("its changes could not be looked at")?;
+                Ok(LeaveOutcome::Stopped(0))
+            }
+        }
+    }
+
+    /// What goes on in the sandbox or beside it.
+    fn running_work(&self) -> Option<&'static str> {
+        let is_running = |jobs: Vec<JobInfo>| {
+            // A session of scripts that nobody will come back to is no work.
+            let mut jobs = jobs.iter().filter(|job| !is_script_session(job));
+            jobs.any(|job| !matches!(job.state, JobState::Ended(_)))
+        };
+        if self.sandbox.jobs().is_ok_and(is_running) {
+            return Some("a job runs in it");
+        }
+        let children = self.children.as_ref()?;
+        let has_child = children.count(&self.sandbox).is_ok_and(|count| count > 0);
+        has_child.then_some("sandboxes were made beside it")
+    }
+
+    fn count_changes(&self) -> Result<usize, Error> {
+        let filter = Filter::new(&[], &[])?;
+        let watch = &mut |_| ControlFlow::Continue(());
+        let taken = collect_own(&self.sandbox, &filter, false, watch)?;
+        let set = &taken.collected.set;
+        Ok(set.changes.len() + set.refused.len())
+    }
+}
+
+/// Ends a sandbox that this process owns.
+pub fn take_down(frontend: &dyn Frontend, sandbox: Arc<Sandbox>) {
+    // A signal handler may still hold it for a moment; dropping the last handle ends it as well.
+    let Some(sandbox) = Arc::into_inner(sandbox) else {
+        return;
+    };
+    match sandbox.finish() {
+        Ok(finished) => {
+            if let Some(fault) = &finished.lost_caches {
+                frontend.notify(&Notice::CachesLost(fault));
+            }
+        }
+        Err(fault) => frontend.notify(&Notice::TakeDownIncomplete(&fault)),
+    }
+}
+
+/// What was changed in a sandbox, as a patch that `git apply` takes.
+///
+/// # Errors
+/// Where changes cannot be collected; when there is more than `max_bytes`.
+pub fn changes_as_patch(sandbox: &Sandbox, max_bytes: usize) -> Result<Vec<u8>, Error> {
+    let watch = &mut |_| ControlFlow::Continue(());
+    let taken = collect_own(sandbox, &Filter::new(&[], &[])?, false, watch)?;
+    let mut text = BoundedBuffer {
+        bytes: Vec::new(),
+        max_bytes,
+    };
+    let view = apply::view(&taken, taken.project.as_deref())?;
+    patch::write(&view.collected, Style::Exact, &mut text)
+        .map_err(|error| patch_error(error, "the client"))?;
+    Ok(text.bytes)
+}
+
+/// A buffer that refuses to grow without end.
+struct BoundedBuffer {
+    bytes: Vec<u8>,
+    max_bytes: usize,
+}
+
+impl io::Write for BoundedBuffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.max_bytes {
+            return Err(io::Error::other(format!(
+                "it has more than {} bytes; use `glovebox diff`",
+                self.max_bytes
+            )));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,468 @@
+//! Where tools work: a sandbox that runs already, a new one, or the project itself.
+//!
+//! ```text
+//! settings, target -> spec -> sandbox, started or attached -> copy of the project -> tools -> end or leave
+//! ```
+//!
+//! A new sandbox lives under a supervisor, so whatever happens to this process the work in it is kept. The one way in
+//! ([`WorkSession::open`]) is that of `agent`, `mcp` and `call`.
+
+mod finish;
+mod start;
+
+pub use finish::{LeaveOutcome, changes_as_patch, take_down};
+pub use start::{notify_started, push_project, start_new};
+
+use crate::Error;
+use crate::frontend::{Frontend, Notice};
+use crate::spec::{self, ResolvedSpec};
+use glovebox_agent::Placement;
+use glovebox_proto::Fault;
+use glovebox_sandbox::{Name, Registry, Sandbox, State, Supervisor};
+use glovebox_settings::units::{Count, Cpus, Size};
+use glovebox_settings::{
+    BackendKind, Origin, SandboxFlags, Settings, Sourced, Surroundings, WorkspaceMode,
+};
+use glovebox_tools::policy::{Gate, Journal, Policy};
+use glovebox_tools::{Children, Hands};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Who asks for a piece of work, and what of the machine it may use.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller<'a> {
+    /// What this machine and this user are like.
+    pub host: &'a Surroundings,
+    /// Where sandboxes are.
+    pub registry: &'a Arc<Registry>,
+    /// How a sandbox gets its supervisor.
+    pub supervisor: &'a Supervisor,
+    /// Who is told what happens.
+    pub frontend: &'a dyn Frontend,
+}
+
+/// Where the tools are to work.
+#[derive(Debug, Clone, Copy)]
+pub enum Target<'a> {
+    /// In a sandbox that runs, as it is.
+    Running(&'a Name),
+    /// In a new sandbox over the project.
+    New(NewSandbox<'a>),
+    /// In the project itself, without walls.
+    Local,
+}
+
+/// A sandbox that is made for a piece of work.
+#[derive(Debug, Clone, Copy)]
+pub struct NewSandbox<'a> {
+    /// What it is called.
+    pub name: NewName<'a>,
+    /// How long it outlives a process that dies without a word, if its files stay when it stops.
+    pub lease_ms: Option<u64>,
+}
+
+/// The name of a new sandbox.
+#[derive(Debug, Clone, Copy)]
+pub enum NewName<'a> {
+    /// This one, which must be free.
+    Given(&'a Name),
+    /// A random one that begins so.
+    Random(&'a str),
+    /// That of a stopped sandbox whose name begins so and whose settings are the same; a random one where there is
+    /// none.
+    Reused(&'a str),
+}
+
+/// A sandbox that tools work in, or the project itself.
+#[derive(Debug)]
+pub struct WorkSession {
+    sandbox: Arc<Sandbox>,
+    registry: Arc<Registry>,
+    supervisor: Supervisor,
+    /// What can be made beside the sandbox; there is nothing beside the project itself.
+    children: Option<Arc<Children>>,
+    kind: Kind,
+}
+
+/// Whose the sandbox is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It ran before, and goes on.
+    Running,
+    /// It is of this piece of work, under a supervisor.
+    Supervised {
+        /// Whether its files stay when it is stopped.
+        has_layers: bool,
+    },
+    /// There is none.
+    Local,
+}
+
+impl WorkSession {
+    /// Starts what is asked for, or attaches to it. A sandbox that was made and does not get its copy of the project
+    /// is removed.
+    ///
+    /// # Errors
+    /// Settings that contradict each other; whatever keeps the sandbox from being there.
+    pub fn open(
+        caller: &Caller<'_>,
+        settings: &Settings,
+        project: &Path,
+        target: Target<'_>,
+    ) -> Result<Self, Error> {
+        match target {
+            Target::Running(name) => {
+                let sandbox = caller.registry.connect(name)?;
+                Ok(Self::on(caller, sandbox, Kind::Running))
+            }
+            Target::New(new) => Self::start(caller, settings, project, new),
+            Target::Local => {
+                let mut settings = settings.clone();
+                lay_local(&mut settings);
+                let resolved = resolve(caller, &settings, project)?;
+                let sandbox = caller.registry.create(&resolved.spec, None)?;
+                notify_started(caller.frontend, &sandbox, &settings);
+                Ok(Self::on(caller, sandbox, Kind::Local))
+            }
+        }
+    }
+
+    fn start(
+        caller: &Caller<'_>,
+        settings: &Settings,
+        project: &Path,
+        new: NewSandbox<'_>,
+    ) -> Result<Self, Error> {
+        let mut settings = settings.clone();
+        lay_toolset(&mut settings)?;
+        let toolset = settings.tools.toolset().map_err(unknown_toolset)?;
+        if toolset.is_read_only && settings.workspace_mode() == WorkspaceMode::Copy {
+            let toolset = &toolset.name;
+            caller.frontend.notify(&Notice::CopyIsWritable { toolset });
+        }
+        let mut resolved = resolve(caller, &settings, project)?;
+        caller.frontend.notify(&Notice::Starting {
+            resolved: &resolved,
+            settings: &settings,
+            project,
+        });
+        let has_layers = resolved.spec.has_layers_on_disk();
+        // What cannot be kept when it stops must not stop by itself.
+        resolved.spec.lease_ms = new.lease_ms.filter(|_| has_layers);
+        let reused = match new.name {
+            NewName::Reused(prefix) => start::start_stopped(caller, &resolved.spec, prefix)?,
+            NewName::Given(_) | NewName::Random(_) => None,
+        };
+        let kind = Kind::Supervised { has_layers };
+        if let Some(name) = reused {
+            let sandbox = caller.registry.connect(&name)?;
+            notify_started(caller.frontend, &sandbox, &settings);
+            return Ok(Self::on(caller, sandbox, kind));
+        }
+        let name = match new.name {
+            NewName::Given(name) => name.clone(),
+            NewName::Random(prefix) | NewName::Reused(prefix) => Name::random(prefix),
+        };
+        let sandbox = start_new(caller.registry, &resolved.spec, &name, caller.supervisor)?;
+        let session = Self::on(caller, sandbox, kind);
+        notify_started(caller.frontend, &session.sandbox, &settings);
+        let pushed = push_project(caller.frontend, &session.sandbox, &settings, project);
+        if let Err(error) = pushed {
+            session.end(caller.frontend);
+            return Err(error);
+        }
+        Ok(session)
+    }
+
+    /// Goes back to a sandbox of an earlier piece of work, and starts it if it has stopped; `None` when it is gone.
+    ///
+    /// # Errors
+    /// Whatever keeps it from starting.
+    pub fn resume(caller: &Caller<'_>, name: &Name) -> Result<Option<Self>, Error> {
+        let Some(entry) = caller.registry.entry(name)? else {
+            return Ok(None);
+        };
+        let spec = caller.registry.spec(name)?;
+        if entry.state != State::Ready {
+            caller.registry.start(&spec, name, caller.supervisor)?;
+        }
+        let has_layers = spec.has_layers_on_disk();
+        let sandbox = caller.registry.connect(name)?;
+        let kind = Kind::Supervised { has_layers };
+        Ok(Some(Self::on(caller, sandbox, kind)))
+    }
+
+    /// Stops its sandbox and starts it again as `settings` want it, with the files as they are. Without a sandbox of
+    /// its own everything stays.
+    ///
+    /// # Errors
+    /// Settings that contradict each other; whatever keeps it from stopping or starting.
+    pub fn renew(
+        self,
+        caller: &Caller<'_>,
+        settings: &Settings,
+        project: &Path,
+    ) -> Result<Self, Error> {
+        if !matches!(self.kind, Kind::Supervised { .. }) {
+            return Ok(self);
+        }
+        let name = self.sandbox.info().name.clone();
+        let mut resolved = resolve(caller, settings, project)?;
+        let before = self.registry.spec(&name)?;
+        resolved.spec.lease_ms = before.lease_ms;
+        if before == resolved.spec {
+            return Ok(self);
+        }
+        self.sandbox
+            .stop("it is started again with other settings")?;
+        drop(self.sandbox);
+        self.registry
+            .start(&resolved.spec, &name, &self.supervisor)?;
+        let session = Self {
+            sandbox: Arc::new(self.registry.connect(&name)?),
+            ..self
+        };
+        notify_started(caller.frontend, &session.sandbox, settings);
+        Ok(session)
+    }
+
+    fn on(caller: &Caller<'_>, sandbox: Sandbox, kind: Kind) -> Self {
+        let registry = Arc::clone(caller.registry);
+        let supervisor = caller.supervisor.clone();
+        let children = (kind != Kind::Local)
+            .then(|| Arc::new(Children::new(Arc::clone(&registry), supervisor.clone())));
+        Self {
+            sandbox: Arc::new(sandbox),
+            registry,
+            supervisor,
+            children,
+            kind,
+        }
+    }
+
+    /// Where the tools work.
+    pub const fn placement(&self) -> Placement {
+        match self.kind {
+            Kind::Local => Placement::Local,
+            Kind::Running | Kind::Supervised { .. } => Placement::Sandbox,
+        }
+    }
+
+    /// What the tools work in.
+    pub const fn sandbox(&self) -> &Arc<Sandbox> {
+        &self.sandbox
+    }
+
+    /// Where sandboxes are.
+    pub const fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// The name of the sandbox, where there is one that outlives this process.
+    pub fn name(&self) -> Option<&Name> {
+        (self.kind != Kind::Local).then(|| &self.sandbox.info().name)
+    }
+
+    /// The sandbox, if it can be stopped and goes on with its files when somebody comes back to it; one that
+    /// the user has named is to go on.
+    pub fn stoppable(&self) -> Option<Arc<Sandbox>> {
+        let spec = self.registry.spec(self.name()?).ok()?;
+        let can_stop = spec.lease_ms.is_some() && spec.has_layers_on_disk();
+        can_stop.then(|| Arc::clone(&self.sandbox))
+    }
+
+    /// The tools, working here. Which calls are let through is for the caller to say.
+    pub fn tools(&self) -> Hands {
+        let tools = Hands::new(Arc::clone(&self.sandbox));
+        match &self.children {
+            Some(children) => tools.with_children(Arc::clone(children)),
+            None => tools,
+        }
+    }
+
+    /// The tools under the policy of `settings`, with a record of what was decided.
+    ///
+    /// # Errors
+    /// A toolset that is not there.
+    pub fn permitted_tools(&self, settings: &Settings) -> Result<Hands, Error> {
+        let gate = self.gate(self.policy(settings)?);
+        Ok(self.tools().with_permit(Arc::new(gate)))
+    }
+
+    /// The rules of `settings` for tools that work here.
+    ///
+    /// # Errors
+    /// A toolset that is not there.
+    pub fn policy(&self, settings: &Settings) -> Result<Policy, Error> {
+        let policy = settings.tools.policy().map_err(unknown_toolset)?;
+        if self.kind == Kind::Local && policy.toolset().is_read_only {
+            // There is no wall that keeps a command from writing.
+            return Ok(policy.only_reading());
+        }
+        Ok(policy)
+    }
+
+    /// Lets calls through as `policy` says, and writes down what was decided.
+    pub fn gate(&self, policy: Policy) -> Gate {
+        Gate::new(policy).writing(Arc::new(journal(&self.registry)))
+    }
+
+    /// What was changed in it, as a patch that `git apply` takes.
+    ///
+    /// # Errors
+    /// Where changes cannot be collected; when there is more than `max_bytes`.
+    pub fn changes_as_patch(&self, max_bytes: usize) -> Result<Vec<u8>, Error> {
+        changes_as_patch(&self.sandbox, max_bytes)
+    }
+
+    /// Removes the sandbox with all that is in it.
+    pub fn end(self, frontend: &dyn Frontend) {
+        if self.kind == Kind::Local {
+            take_down(frontend, self.sandbox);
+            return;
+        }
+        let name = self.sandbox.info().name.clone();
+        if let Err(fault) = self.remove() {
+            let (name, fault) = (&name, &fault);
+            frontend.notify(&Notice::RemovalFailed { name, fault });
+        }
+    }
+
+    fn remove(self) -> Result<(), Fault> {
+        crate::sync::copied::clean(&self.sandbox);
+        let name = self.sandbox.info().name.clone();
+        drop(self.sandbox);
+        self.registry.kill(&name).map(drop)
+    }
+}
+
+/// The spec of a sandbox for tools.
+fn resolve(
+    caller: &Caller<'_>,
+    settings: &Settings,
+    project: &Path,
+) -> Result<ResolvedSpec, Error> {
+    let wall_ms = spec::deadline_ms(settings);
+    spec::resolve_supervised_spec(settings, caller.host, project, wall_ms)
+}
+
+/// A toolset that is not there.
+pub fn unknown_toolset(message: String) -> Error {
+    Error::usage(message, "`glovebox tools` shows the toolsets")
+}
+
+/// The decisions about calls of tools that are written down in the registry's state directory.
+pub fn journal(registry: &Registry) -> Journal {
+    Journal::new(registry.state_dir().join("decisions.jsonl"))
+}
+
+/// With a toolset that only reads, commands cannot write to the project either.
+///
+/// # Errors
+/// A toolset that is not there.
+pub fn lay_toolset(settings: &mut Settings) -> Result<(), Error> {
+    let toolset = settings.tools.toolset().map_err(unknown_toolset)?;
+    if toolset.is_read_only
+        && matches!(
+            settings.workspace_mode(),
+            WorkspaceMode::Overlay | WorkspaceMode::Live
+        )
+    {
+        settings.workspace.value = Some(WorkspaceMode::ReadOnly);
+    }
+    Ok(())
+}
+
+/// Settings for work on the user's own machine: no walls, and no limits but those that were asked for.
+pub fn lay_local(settings: &mut Settings) {
+    fn unless_asked<T, L>(limit: &Sourced<T>, none: L) -> Option<L> {
+        (limit.origin == Origin::Default).then_some(none)
+    }
+    let flags = SandboxFlags {
+        backend: Some(BackendKind::Host),
+        memory: unless_asked(&settings.memory, Size(None)),
+        pids: unless_asked(&settings.pids, Count(None)),
+        cpus: unless_asked(&settings.cpus, Cpus(None)),
+        disk: unless_asked(&settings.disk, Size(None)),
+        ..SandboxFlags::default()
+    };
+    settings.lay_flags(&flags);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glovebox_sandbox::RegistryConfig;
+    use glovebox_workspace::Watch;
+    use std::cell::RefCell;
+    use std::ops::ControlFlow;
+    use std::sync::atomic::AtomicBool;
+
+    /// Keeps what was said.
+    #[derive(Debug, Default)]
+    struct Notices(RefCell<Vec<String>>);
+
+    impl Frontend for Notices {
+        fn notify(&self, notice: &Notice<'_>) {
+            let line = match notice {
+                Notice::Started { report, .. } => {
+                    let limits = report.absent_limits();
+                    let kinds: Vec<_> = limits.map(|limit| limit.kind.as_str()).collect();
+                    format!("started without {}", kinds.join(", "))
+                }
+                other => format!("{other:?}"),
+            };
+            self.0.borrow_mut().push(line);
+        }
+
+        fn watch_progress(&self) -> Box<Watch<'_>> {
+            Box::new(|_| ControlFlow::Continue(()))
+        }
+    }
+
+    #[test]
+    fn work_without_a_sandbox_follows_the_settings_and_says_what_does_not_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let project = dir.path().join("project");
+        std::fs::create_dir(&project).unwrap();
+        let host = Surroundings::fixed(&project, dir.path(), &[]);
+        let registry = Registry::open(RegistryConfig {
+            state_dir: dir.path().join("state"),
+            max_sandboxes: 4,
+        });
+        let notices = Notices::default();
+        let caller = Caller {
+            host: &host,
+            registry: &Arc::new(registry.unwrap()),
+            supervisor: &Supervisor {
+                exe: "/no/such/program".into(),
+            },
+            frontend: &notices,
+        };
+        let mut settings = Settings::default();
+        settings.lay_flags(&SandboxFlags {
+            memory: Some(Size(Some(1 << 30))),
+            ..SandboxFlags::default()
+        });
+        settings.tools.choose("plan", &Origin::Default).unwrap();
+        let work = WorkSession::open(&caller, &settings, &project, Target::Local).unwrap();
+        assert_eq!(work.placement(), Placement::Local);
+        assert_eq!(work.name(), None);
+        assert_eq!(*notices.0.borrow(), ["started without memory"]);
+
+        let tools = work.permitted_tools(&settings).unwrap();
+        let call = |tool, arguments| tools.call(tool, arguments, &AtomicBool::new(false));
+        let command = serde_json::json!({ "command": "touch made" });
+        let refused = call("Bash", command).unwrap_err();
+        assert_eq!(refused.class, glovebox_proto::Class::Refused);
+        let listed = call("List", serde_json::json!({})).unwrap();
+        assert!(!listed.is_error, "{}", listed.text);
+        assert!(!project.join("made").exists());
+
+        assert_eq!(work.leave(true).unwrap(), LeaveOutcome::Removed);
+        drop(tools);
+        work.end(&notices);
+        assert_eq!(notices.0.borrow().len(), 1);
+        assert!(caller.registry.list().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,95 @@
+//! A sandbox of one piece of work is started, and gets its copy of the project.
+
+use super::Caller;
+use crate::Error;
+use crate::frontend::{Frontend, Notice};
+use crate::sync::copied;
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::{Entry, Name, Registry, Sandbox, SandboxSpec, Started, State, Supervisor};
+use glovebox_settings::{Settings, WorkspaceMode};
+use std::cmp::Reverse;
+use std::path::Path;
+
+/// Starts a sandbox that stays, under a supervisor of its own. The name must be free.
+///
+/// # Errors
+/// A refusal when there is such a sandbox already; whatever keeps it from starting.
+pub fn start_new(
+    registry: &Registry,
+    spec: &SandboxSpec,
+    name: &Name,
+    supervisor: &Supervisor,
+) -> Result<Sandbox, Error> {
+    let taken = || {
+        let fault = Fault::refused(
+            Code::AlreadyExists,
+            format!("there is a sandbox `{name}` already"),
+        );
+        fault.remedy(format!(
+            "run in it with `glovebox exec {name} -- COMMAND`, or choose another name"
+        ))
+    };
+    if registry.entry(name)?.is_some() {
+        return Err(taken().into());
+    }
+    match registry.start(spec, name, supervisor)? {
+        (_, Started::Created) => Ok(registry.connect(name)?),
+        (_, Started::Existing | Started::Resumed) => Err(taken().into()),
+    }
+}
+
+/// Starts the newest stopped sandbox again whose name begins with `prefix`, with these very settings; `None` where
+/// there is none that nobody uses.
+pub(super) fn start_stopped(
+    caller: &Caller<'_>,
+    spec: &SandboxSpec,
+    prefix: &str,
+) -> Result<Option<Name>, Error> {
+    let registry = caller.registry;
+    let is_ours = |entry: &Entry| {
+        let name = entry.name.as_str().strip_prefix(prefix);
+        name.is_some_and(|rest| rest.starts_with('-'))
+            && matches!(entry.state, State::Stopped | State::Lost)
+            && registry.spec(&entry.name).is_ok_and(|made| made == *spec)
+    };
+    let mut stopped: Vec<Entry> = registry.list()?.into_iter().filter(is_ours).collect();
+    stopped.sort_by_key(|entry| Reverse(entry.created_unix_ms));
+    for entry in stopped {
+        // Another client may be quicker, and one that cannot start again stays for `glovebox pull`.
+        let started = registry.start(spec, &entry.name, caller.supervisor);
+        if let Ok((_, Started::Resumed)) = started {
+            return Ok(Some(entry.name));
+        }
+    }
+    Ok(None)
+}
+
+/// Tells what holds around a sandbox that has started.
+pub fn notify_started(frontend: &dyn Frontend, sandbox: &Sandbox, settings: &Settings) {
+    // One that ended meanwhile fails where it is used.
+    if let Ok(report) = sandbox.report() {
+        let report = &report;
+        frontend.notify(&Notice::Started { report, settings });
+    }
+}
+
+/// Sends the project into a new sandbox whose workspace is a copy; into any other nothing is sent.
+///
+/// # Errors
+/// Whatever keeps the project from being sent, and the user's wish to stop.
+pub fn push_project(
+    frontend: &dyn Frontend,
+    sandbox: &Sandbox,
+    settings: &Settings,
+    project: &Path,
+) -> Result<(), Error> {
+    if settings.workspace_mode() != WorkspaceMode::Copy {
+        return Ok(());
+    }
+    let pushed = {
+        let mut watch = frontend.watch_progress();
+        copied::push(sandbox, project, settings, &mut *watch)?
+    };
+    frontend.notify(&Notice::Pushed(&pushed));
+    Ok(())
+}
