@@ -3,12 +3,13 @@
 //! A piece of work says what happened as a [`Notice`], not as a sentence: which words fit, whether they are flags or
 //! fields of JSON, and whether a line is shown at all is for each user interface to decide.
 
+use crate::Error;
 use crate::spec::ResolvedSpec;
 use glovebox_proto::Fault;
 use glovebox_sandbox::{Name, Report};
 use glovebox_settings::Settings;
-use glovebox_workspace::Watch;
 use glovebox_workspace::copy::Pushed;
+use glovebox_workspace::{ChangeSet, Ignored, Outcome, Refusal, Watch};
 use std::fmt;
 use std::path::Path;
 
@@ -48,6 +49,42 @@ pub enum Notice<'a> {
     CopyIsWritable {
         /// The toolset.
         toolset: &'a str,
+    },
+    /// A sandbox went on working while its changes were collected, so they may be of different moments.
+    Unheld {
+        /// Why.
+        reason: &'a str,
+    },
+    /// Changes could not be collected, and nobody waits for them.
+    NotCollected(&'a Error),
+    /// What was left out because the project ignores it; may be nothing.
+    Ignored {
+        /// What.
+        ignored: &'a Ignored,
+        /// Whether it stays where it is: the sandbox has a name, or its build output is kept for the next one.
+        is_kept: bool,
+    },
+    /// What cannot come back, and stays in the sandbox; may be nothing.
+    Refused(&'a [Refusal]),
+    /// What was changed and is not taken over now.
+    Changed(&'a ChangeSet),
+    /// The user's files are as before.
+    NotApplied {
+        /// Name of the sandbox that holds the changes.
+        kept_as: Option<&'a str>,
+        /// Whether the changes are in a patch.
+        has_patch: bool,
+        /// Whether the changes go with the sandbox, because the user said so.
+        is_dropped: bool,
+    },
+    /// Changes were taken over.
+    Applied {
+        /// The directory.
+        to: &'a Path,
+        /// What was done.
+        outcome: &'a Outcome,
+        /// Whether the user has agreed to it, and so has seen what it comes to.
+        is_reviewed: bool,
     },
     /// What a sandbox added to the package caches is not kept.
     CachesLost(&'a Fault),

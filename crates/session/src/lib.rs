@@ -4,7 +4,7 @@
 //! host      what of this machine and this user reaches a sandbox: project, variables, toolchains, git
 //! spec      settings and surroundings -> ResolvedSpec
 //! work      a sandbox for tools: started or attached to, with the project in it; ended or left
-//! sync      a sandbox's changes, collected; a copy of the project, pushed
+//! sync      a sandbox's changes, collected, planned and applied; a copy of the project, pushed
 //! frontend  what a user interface gives to all that
 //! ```
 //!

@@ -4,12 +4,12 @@
 //! of it. A directory goes the way that `push` and `pull` go: the same walk, the same checks of what a sandbox
 //! says, the same all-or-nothing commit on this machine.
 
-use super::Cx;
+use super::{Cx, run::supervisor};
 use crate::args::CpArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter, plural};
 use crate::session::Signals;
-use crate::sync::apply::{self, Answer, Applied, Goal};
+use crate::sync::apply::{self, Answer, ApplyOutcome, Goal};
 use crate::sync::{self, Asked, copied};
 use glovebox_proto::limits::MAX_DATA_BYTES;
 use glovebox_proto::{Channel, Code, Fault, FileKind, Reply, Request, WriteMode};
@@ -467,7 +467,7 @@ fn fetch_directory(
     };
     let taken = sync::collect_outside(cx, &asked, from, &mut |progress| meter.tick(progress))?;
     meter.clear();
-    sync::tell_unheld(cx.talk, &taken);
+    sync::tell_unheld(cx.talk, taken.unheld());
     match DirBuilder::new().mode(PERMISSIONS).create(to) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             return Err(CommandError::io(format!("make {}", to.display()), &error).told_apart());
@@ -484,13 +484,15 @@ fn fetch_directory(
         to: &to,
         conflicts: Resolution::Theirs,
     };
-    match apply::apply(taken, goal, &mut meter, &mut |_| Ok(Answer::Yes))? {
-        Applied::Done(_) | Applied::Part(_) => Ok(Copied {
+    let agree = &mut |_: &apply::Review<'_>| Ok::<_, CommandError>(Answer::Yes);
+    let watch = &mut |progress| meter.tick(progress);
+    match apply::apply(taken, goal, &supervisor()?, watch, agree)? {
+        ApplyOutcome::Done(_) | ApplyOutcome::Part(_) => Ok(Copied {
             files: sizes.len() as u64,
             bytes: sizes.iter().sum(),
             skipped,
         }),
-        Applied::Declined(_) => Err(CommandError::interrupted()),
+        ApplyOutcome::Declined(_) => Err(CommandError::interrupted()),
     }
 }
 

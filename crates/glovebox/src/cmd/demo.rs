@@ -5,12 +5,12 @@
 //! native sandbox, and asks once more, from inside, whether it really is in there.
 
 use super::agent::{Thinker, View, find_thinker, now_unix_ms};
-use super::{Cx, TerminalFrontend};
+use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::DemoArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, escape};
 use crate::session::{OnWish, Signals};
-use crate::sync::apply::{self, Answer, Applied, Goal};
+use crate::sync::apply::{self, Answer, ApplyOutcome, Goal};
 use crate::sync::{collect_own, patch_error};
 use glovebox_agent::{
     Budget, Conversation, Date, Ending, Facts, Head, Limits, NoApproval, Placement, Questions,
@@ -251,9 +251,15 @@ impl Story<'_> {
             conflicts: Resolution::Beside,
         };
         let mut meter = render::Meter::new(self.cx.talk, false, self.signals);
-        let applied = apply::apply(taken, goal, &mut meter, &mut |_| Ok(Answer::Yes))?;
+        let applied = apply::apply(
+            taken,
+            goal,
+            &supervisor()?,
+            &mut |progress| meter.tick(progress),
+            &mut |_| Ok::<_, CommandError>(Answer::Yes),
+        )?;
         drop(meter);
-        if let Applied::Done(outcome) | Applied::Part(outcome) = applied {
+        if let ApplyOutcome::Done(outcome) | ApplyOutcome::Part(outcome) = applied {
             show(format_args!(
                 "   applied to {}: {}",
                 self.copy.dir.display(),

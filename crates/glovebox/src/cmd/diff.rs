@@ -35,7 +35,7 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     let mut meter = Meter::new(cx.talk, args.json, &signals);
     let mut taken = sync::collect(cx, &asked, &mut |progress| meter.tick(progress))?;
     drop(meter);
-    sync::tell_unheld(cx.talk, &taken);
+    sync::tell_unheld(cx.talk, taken.unheld());
     require_present(&taken, &paths)?;
     taken.retain(&paths);
     let View { collected, outcome } = apply::view(&taken, taken.project.as_deref())?;

@@ -1,8 +1,10 @@
 //! The terminal as the user interface of a piece of work.
 
 use super::{Cx, push};
+use crate::exit::CommandError;
 use crate::render::{Meter, escape_text};
 use crate::session::Signals;
+use crate::sync::{self, settle};
 use glovebox_session::{Frontend, Notice};
 use glovebox_workspace::Watch;
 use std::ops::ControlFlow;
@@ -50,6 +52,24 @@ impl Frontend for TerminalFrontend<'_> {
             Notice::CopyIsWritable { toolset } => talk.warning(format_args!(
                 "the toolset `{toolset}` is read-only, but a copy can be written by the commands in it"
             )),
+            Notice::Unheld { reason } => sync::tell_unheld(talk, Some(reason)),
+            Notice::NotCollected(error) => {
+                let error = CommandError::from(error.clone());
+                talk.detail(escape_text(&error.fault.message));
+            }
+            Notice::Ignored { ignored, is_kept } => sync::tell_ignored(talk, ignored, !is_kept),
+            Notice::Refused(refused) => sync::tell_refused(talk, refused),
+            Notice::Changed(set) => settle::tell_changed(talk, set),
+            Notice::NotApplied {
+                kept_as,
+                has_patch,
+                is_dropped,
+            } => settle::tell_not_applied(talk, kept_as, has_patch, is_dropped),
+            Notice::Applied {
+                to,
+                outcome,
+                is_reviewed,
+            } => settle::tell_applied(self.cx, to, outcome, is_reviewed),
             Notice::CachesLost(fault) => talk.warning(escape_text(&fault.message)),
             Notice::TakeDownIncomplete(fault) => talk.warning(format_args!(
                 "the sandbox was not taken down completely ({}); `glovebox doctor --fix` finishes it",

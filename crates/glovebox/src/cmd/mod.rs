@@ -41,7 +41,6 @@ pub(crate) mod sessions;
 mod several;
 mod shown_grants;
 pub(crate) mod start;
-mod start_difference;
 pub(crate) mod stats;
 pub(crate) mod stop;
 pub(crate) mod supervise;

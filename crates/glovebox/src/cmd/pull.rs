@@ -1,11 +1,11 @@
 //! `glovebox pull`: a sandbox's changes back to the host.
 
-use super::Cx;
+use super::{Cx, run::supervisor};
 use crate::args::PullArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
-use crate::sync::apply::{self, Answer, Applied, Goal, Review};
+use crate::sync::apply::{self, Answer, ApplyOutcome, Goal, Review};
 use crate::sync::{self, Asked, Source, Taken, patch_file, question};
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::{Outcome, Resolution, Stage, SyncError, branch};
@@ -75,7 +75,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         _ => sync::collect(cx, &asked, &mut watch)?,
     };
     meter.clear();
-    sync::tell_unheld(cx.talk, &taken);
+    sync::tell_unheld(cx.talk, taken.unheld());
     if let Some(why) = taken.unheld() {
         data.insert("unheld".to_owned(), why.into());
     }
@@ -122,23 +122,25 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         return tell(cx, args, &outcome, &to, data, false);
     }
     let mut has_chosen = false;
-    let applied = apply::apply(taken, goal, &mut meter, &mut |review| {
+    let supervisor = supervisor()?;
+    let mut watch = |progress| meter.tick(progress);
+    let applied = apply::apply(taken, goal, &supervisor, &mut watch, &mut |review| {
         if args.select {
-            return review.select(cx, &signals);
+            return apply::select(cx, review, &signals);
         }
-        if is_asked(cx, args) && !args.merge && !has_chosen && review.has_choices() {
+        if is_asked(cx, args) && !args.merge && !has_chosen && review.has_open_conflicts() {
             apply::tell(cx.talk, review.outcome, false);
             has_chosen = true;
-            return Ok(review.choose(cx, &signals)?.unwrap_or(Answer::No));
+            return Ok(apply::choose(cx, review, &signals)?.unwrap_or(Answer::No));
         }
         agree(cx, args, review, &to, &signals)
     })?;
     drop(meter);
     match applied {
-        Applied::Done(outcome) | Applied::Part(outcome) => {
+        ApplyOutcome::Done(outcome) | ApplyOutcome::Part(outcome) => {
             tell(cx, args, &outcome, &to, data, true)
         }
-        Applied::Declined(_) => {
+        ApplyOutcome::Declined(_) => {
             let fault = Fault::failed(Code::Cancelled, "nothing was changed");
             Err(CommandError::new(Kind::Interrupted, fault))
         }
@@ -179,8 +181,8 @@ fn agree(
         );
         match question::ask(&text, &['y', 'n', 'd', 's'], signals) {
             Some('y') => return Ok(Answer::Yes),
-            Some('s') => return review.select(cx, signals),
-            Some('d') => review.show(cx, signals)?,
+            Some('s') => return apply::select(cx, review, signals),
+            Some('d') => apply::show(cx, review, signals)?,
             _ => return Ok(Answer::No),
         }
     }

@@ -108,12 +108,7 @@ fn words(compared: Compared) -> String {
 }
 
 /// Gives all recorded answers; whether it came to the end of them.
-fn play(
-    place: &Place,
-    recorded: &[Event],
-    view: &mut View<'_>,
-    signals: &Signals,
-) -> bool {
+fn play(place: &Place, recorded: &[Event], view: &mut View<'_>, signals: &Signals) -> bool {
     let model = Recorded::new(recorded, "replay");
     let tools = place.hands();
     // As it was, with the day and the instructions of then.

@@ -8,7 +8,7 @@ use crate::args::{Apply, RunArgs};
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind, OWN_FAILURE};
 use crate::render;
 use crate::session::{self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Signals, carry};
-use crate::sync::after::{self, After, Settled, When};
+use crate::sync::settle::{self, ApplyWhen, SettleOptions, SettleOutcome};
 use crate::sync::{BaseIndex, copied};
 use glovebox_proto::{Exec, Request, Stdin, limits::MAX_TIMEOUT_MS};
 use glovebox_sandbox::{Name, Registry, Report, Sandbox, Supervisor};
@@ -84,9 +84,9 @@ pub(super) fn run_command(
         Some(name) => work::start_new(&registry, spec, name, &supervisor()?)?,
     };
     let sandbox = Arc::new(sandbox);
-    let when = When::of(args, &settings);
+    let when = settle::when_of(args, &settings);
     // A supervisor writes the index of its sandbox by itself.
-    let index = (keep.is_none() && (when != When::Never || args.patch.is_some()))
+    let index = (keep.is_none() && (when != ApplyWhen::Never || args.patch.is_some()))
         .then(|| BaseIndex::begin(sandbox.workspace_layers().ok()?))
         .flatten();
     let report = sandbox.report();
@@ -145,18 +145,20 @@ pub(super) fn run_command(
         cx.talk.note(line);
     }
     let settled = if settings.can_collect() && !is_copy_lost(cx, &sandbox, loss) {
-        let after = After {
+        let options = SettleOptions {
             when,
-            patch: args.patch.as_deref(),
+            has_patch: args.patch.is_some(),
+            is_shown: cx.talk.is_watched(),
             kept_as: keep.as_ref().map(Name::as_str),
             is_still: keep.is_none(),
             can_stay: settings.backend.value == BackendKind::Native,
             takes_ignored: args.ignored,
             is_success: code == 0,
         };
-        after::settle(cx, &sandbox, &settings, after, &signals)
+        let patch = args.patch.as_deref();
+        settle::settle(cx, &sandbox, &settings, options, patch, &signals)
     } else {
-        Ok(Settled::Done)
+        Ok(SettleOutcome::Done)
     };
     Ok(match keep {
         Some(name) => leave_kept(cx, &registry, &name, code, settled),
@@ -165,22 +167,27 @@ pub(super) fn run_command(
 }
 
 /// Ends a sandbox that was for one command, or leaves its changes where they can be found. Gives the exit code.
-fn leave(cx: &Cx, sandbox: Arc<Sandbox>, code: u8, settled: Result<Settled, CommandError>) -> u8 {
+fn leave(
+    cx: &Cx,
+    sandbox: Arc<Sandbox>,
+    code: u8,
+    settled: Result<SettleOutcome, CommandError>,
+) -> u8 {
     let (park, failure) = match settled {
-        Ok(settled @ (Settled::Done | Settled::Conflicts)) => {
+        Ok(settled @ (SettleOutcome::Done | SettleOutcome::Conflicts)) => {
             copied::clean(&sandbox);
             work::take_down(&TerminalFrontend::new(cx), sandbox);
             return exit_code_of(code, settled);
         }
-        Ok(Settled::Keep) => {
+        Ok(SettleOutcome::Keep) => {
             park::keep(cx, sandbox, "its changes were kept for later");
             return code;
         }
-        Ok(Settled::Undecided(count)) => (
+        Ok(SettleOutcome::Undecided(count)) => (
             park::park(cx, sandbox, "nobody decided about its changes", count),
             None,
         ),
-        Ok(settled @ Settled::LeftOut(count)) => {
+        Ok(settled @ SettleOutcome::LeftOut(count)) => {
             let reason = "changes that conflict are not in the patch";
             return match park::park(cx, sandbox, reason, Some(count)) {
                 ParkOutcome::Failed if code == 0 => OWN_FAILURE,
@@ -207,7 +214,7 @@ fn leave_kept(
     registry: &Registry,
     name: &Name,
     code: u8,
-    settled: Result<Settled, CommandError>,
+    settled: Result<SettleOutcome, CommandError>,
 ) -> u8 {
     if matches!(registry.entry(name), Ok(Some(_))) {
         cx.talk.note(format_args!(
@@ -227,8 +234,13 @@ fn leave_kept(
     }
 }
 
-fn exit_code_of(code: u8, settled: Settled) -> u8 {
-    if code == 0 && matches!(settled, Settled::Conflicts | Settled::LeftOut(_)) {
+fn exit_code_of(code: u8, settled: SettleOutcome) -> u8 {
+    if code == 0
+        && matches!(
+            settled,
+            SettleOutcome::Conflicts | SettleOutcome::LeftOut(_)
+        )
+    {
         CONFLICT
     } else {
         code

@@ -1,14 +1,15 @@
 //! `glovebox start`: a named sandbox that stays.
 
-use super::{Cx, TerminalFrontend, run::supervisor, start_difference};
+use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::StartArgs;
 use crate::exit::CommandResult;
 use crate::render;
 use crate::session::Signals;
-use glovebox_sandbox::{Started, State};
-use glovebox_session::{spec, work};
+use glovebox_sandbox::Started;
+use glovebox_session::work::{self, Caller};
 use glovebox_settings::WorkspaceMode;
 use serde_json::json;
+use std::sync::Arc;
 
 /// Starts it, or finds it running.
 pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
@@ -18,35 +19,19 @@ pub(crate) fn run(cx: &Cx, args: &StartArgs) -> CommandResult {
 fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
     let name = super::name(&args.name)?;
     let (project, settings) = cx.project_settings(&args.sandbox)?;
-    let wanted =
-        spec::resolve_supervised_spec(&settings, &cx.host, &project, spec::deadline_ms(&settings))?;
-    cx.announce(&wanted, &settings, &project);
-    let registry = cx.registry(&settings)?;
-    if let Some(entry) = registry.entry(&name)?
-        && matches!(entry.state, State::Stopped | State::Parked | State::Lost)
-        && let Ok(has) = registry.spec(&name)
-    {
-        start_difference::check_project(&name, &has, &wanted)?;
-    }
-    let (entry, started) = registry.start(&wanted.spec, &name, &supervisor()?)?;
-    if started == Started::Existing {
-        let variables: Vec<String> = settings
-            .env
-            .iter()
-            .map(|var| var.value.name.to_string_lossy().into_owned())
-            .collect();
-        start_difference::check(&name, &registry.spec(&name)?, &wanted, &variables)?;
-    }
+    let registry = Arc::new(cx.registry(&settings)?);
+    let caller = Caller {
+        host: &cx.host,
+        registry: &registry,
+        supervisor: &supervisor()?,
+        frontend: &TerminalFrontend::new(cx),
+    };
+    let (entry, started) = work::start_named(&caller, &settings, &project, &name)?;
     let message = match started {
         Started::Created => format!("sandbox `{name}` is ready"),
         Started::Existing => format!("sandbox `{name}` runs already, with these settings"),
         Started::Resumed => format!("sandbox `{name}` is ready again, with the files it had"),
     };
-    if started != Started::Existing
-        && let Ok(sandbox) = registry.connect(&name)
-    {
-        work::notify_started(&TerminalFrontend::new(cx), &sandbox, &settings);
-    }
     if started == Started::Created && settings.workspace_mode() == WorkspaceMode::Copy {
         let signals = Signals::take_over()?;
         let sandbox = registry.connect(&name)?;

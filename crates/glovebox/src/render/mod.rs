@@ -97,6 +97,11 @@ impl Talk {
         }
     }
 
+    /// Whether the user sees what is only told for information.
+    pub(crate) const fn is_watched(self) -> bool {
+        self.is_terminal || self.is_verbose
+    }
+
     /// Whether results on standard output are read by a person, and may have colour.
     pub(crate) fn patch_style(self) -> Style {
         if io::stdout().is_terminal() {

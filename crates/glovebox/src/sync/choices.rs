@@ -6,7 +6,7 @@ use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render;
 use crate::session::Signals;
-use glovebox_workspace::{Conflict, ConflictReason, RelPath, Resolution};
+use glovebox_workspace::{RelPath, Resolution};
 use std::collections::BTreeMap;
 
 const HELP: &str = "  t  take the sandbox's version, and keep yours as FILE.orig
@@ -23,7 +23,7 @@ pub(super) fn ask(
     signals: &Signals,
 ) -> Result<Option<BTreeMap<RelPath, Resolution>>, CommandError> {
     let mut choices = BTreeMap::new();
-    for conflict in review.outcome.conflicts.iter().filter(|one| is_open(one)) {
+    for conflict in review.open_conflicts() {
         let text = format!(
             "{}: {}. [t]ake the sandbox's, [k]eep mine, [m]erge, [b]oth, [d]iff, [q]uit, [?]",
             render::escape(conflict.path.as_bytes()),
@@ -43,18 +43,6 @@ pub(super) fn ask(
         choices.insert(conflict.path.clone(), resolution);
     }
     Ok(Some(choices))
-}
-
-/// Whether there is something to choose.
-pub(super) fn is_open(conflict: &Conflict) -> bool {
-    !conflict.is_marked
-        && matches!(
-            conflict.reason,
-            ConflictReason::ChangedOnHost
-                | ConflictReason::AddedOnHost
-                | ConflictReason::DeletedOnHost
-                | ConflictReason::DeletedInSandbox
-        )
 }
 
 /// Shows the user's version against the sandbox's.

@@ -2,15 +2,15 @@
 //!
 //! In: a sandbox (by name, or one we own) and what was asked for. Out: a change set whose contents
 //! stay readable and, while it is held, a sandbox that holds still. What is done with it is in
-//! [`apply`] and the commands.
+//! `glovebox_session::sync`, what is asked and told in [`apply`], [`settle`] and the commands.
 
-pub(crate) mod after;
 pub(crate) mod apply;
 mod choices;
 pub(crate) mod patch_file;
 pub(crate) mod question;
 pub(crate) mod screen;
 mod select;
+pub(crate) mod settle;
 
 pub(crate) use glovebox_session::sync::{
     BaseIndex, GIT, Source, Taken, collect_own, copied, destination, paths, project_of_named,
@@ -21,11 +21,10 @@ use crate::cmd::{Cx, name};
 use crate::exit::{CommandError, Kind};
 use crate::render::{self, Talk};
 use glovebox_proto::Code;
-use glovebox_session::host::GitQuestion;
-use glovebox_session::sync::{collect_named, outside, project_of};
+use glovebox_session::sync::{collect_named, ignore_rules, outside};
 use glovebox_settings::texts;
 use glovebox_workspace::patch::PatchError;
-use glovebox_workspace::{Filter, IgnoreRules, Ignored, Refusal, RelPath, Watch};
+use glovebox_workspace::{Filter, Ignored, Refusal, RelPath, Watch};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -55,8 +54,8 @@ pub(crate) struct Asked<'a> {
 }
 
 /// Says that a sandbox went on working while its changes were collected.
-pub(crate) fn tell_unheld(talk: Talk, taken: &Taken) {
-    if let Some(why) = taken.unheld() {
+pub(crate) fn tell_unheld(talk: Talk, reason: Option<&str>) {
+    if let Some(why) = reason {
         talk.warning(format_args!(
             "the sandbox went on working while its changes were collected, so they may be of different moments: {}",
             render::escape_text(why)
@@ -98,15 +97,7 @@ fn filter(cx: &Cx, project: Option<&Path>, asked: &Asked<'_>) -> Result<Filter, 
     let Some(project) = project.filter(|project| project.is_dir() && !asked.takes_ignored) else {
         return Ok(filter);
     };
-    Ok(filter.without_ignored(ignore_rules(cx, project, asked.named)?))
-}
-
-/// The project's ignore rules, as it has them on the host, less what was named.
-fn ignore_rules(cx: &Cx, project: &Path, named: &[RelPath]) -> Result<IgnoreRules, CommandError> {
-    let git = GitQuestion::ask(&cx.host).answer(&cx.host);
-    let mut rules = IgnoreRules::read(project, git.excludes_file.as_deref())?;
-    rules.except(named);
-    Ok(rules)
+    Ok(filter.without_ignored(ignore_rules(&cx.host, project, asked.named)?))
 }
 
 /// Where the user stands in the project of a named sandbox, as what is typed relative to it is meant; the

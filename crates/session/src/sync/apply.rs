@@ -1,9 +1,104 @@
-//! A sandbox's changes as changes of a directory on the host.
+//! Changes into a directory on the host: planned, agreed to, staged, committed.
+//!
+//! The last step, the only one that changes the user's files, is done by a process of its own ([`super::commit`]):
+//! killing this one leaves a directory that is either untouched or complete.
 
-use super::Taken;
+use super::{Taken, commit};
+use crate::Error;
+use glovebox_sandbox::Supervisor;
 use glovebox_workspace::apply::{BaseFile, Destination};
-use glovebox_workspace::{Collected, Options, Outcome, SyncError};
+use glovebox_workspace::patch::Selection;
+use glovebox_workspace::{
+    Collected, Conflict, ConflictReason, Flag, Options, Outcome, Plan, RelPath, Resolution,
+    SyncError, Watch,
+};
+use std::collections::BTreeMap;
 use std::path::Path;
+
+/// What is answered to a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Do it.
+    Yes,
+    /// Do not.
+    No,
+    /// Not now.
+    Later,
+    /// There was none.
+    None,
+    /// Solve conflicts like this, and ask again.
+    Choose(BTreeMap<RelPath, Resolution>),
+    /// Do only this.
+    Select(Selection),
+}
+
+/// A plan that is to be agreed to.
+#[derive(Debug, Clone, Copy)]
+pub struct Review<'a> {
+    /// The changes.
+    pub taken: &'a Taken,
+    /// What the plan comes to.
+    pub outcome: &'a Outcome,
+    destination: &'a Destination,
+    plan: &'a Plan,
+}
+
+impl Review<'_> {
+    /// The plan as changes of what the destination has now.
+    ///
+    /// # Errors
+    /// When the destination cannot be read.
+    pub fn view(&self) -> Result<Collected, SyncError> {
+        self.destination.view(self.plan, &self.taken.collected)
+    }
+
+    /// Conflicts about which there is something to choose.
+    pub fn open_conflicts(&self) -> impl Iterator<Item = &Conflict> {
+        self.outcome.conflicts.iter().filter(|one| is_open(one))
+    }
+
+    /// Whether there are any.
+    pub fn has_open_conflicts(&self) -> bool {
+        self.open_conflicts().next().is_some()
+    }
+}
+
+fn is_open(conflict: &Conflict) -> bool {
+    !conflict.is_marked
+        && matches!(
+            conflict.reason,
+            ConflictReason::ChangedOnHost
+                | ConflictReason::AddedOnHost
+                | ConflictReason::DeletedOnHost
+                | ConflictReason::DeletedInSandbox
+        )
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub enum ApplyOutcome {
+    /// It was done.
+    Done(Outcome),
+    /// What was selected was done; the rest is in the sandbox.
+    Part(Outcome),
+    /// It was not wanted.
+    Declined(Answer),
+}
+
+/// What to do where.
+#[derive(Debug, Clone, Copy)]
+pub struct Goal<'a> {
+    /// The directory.
+    pub to: &'a Path,
+    /// What becomes of files that both sides changed in a way that cannot be merged.
+    pub conflicts: Resolution,
+}
+
+impl Goal<'_> {
+    fn options(self) -> Options {
+        Options::all(self.conflicts)
+    }
+}
 
 /// The sandbox's changes as changes of what a directory has now, and what taking them over comes to.
 #[derive(Debug)]
@@ -33,9 +128,78 @@ pub fn view(taken: &Taken, to: Option<&Path>) -> Result<View, SyncError> {
     })
 }
 
+/// What would be done; nothing is written.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn preview(taken: &Taken, goal: Goal<'_>) -> Result<Outcome, SyncError> {
+    let mut destination = Destination::look(goal.to, base(taken, goal.to))?;
+    Ok(destination.plan(&taken.collected, goal.options())?.outcome)
+}
+
+/// Does it, if `agree` says so to the plan. `supervisor` is the program that commits.
+///
+/// # Errors
+/// Those of `agree`; whatever keeps the changes from being applied, after which the directory is as it was.
+pub fn apply<E: From<Error>>(
+    taken: Taken,
+    goal: Goal<'_>,
+    supervisor: &Supervisor,
+    watch: &mut Watch<'_>,
+    agree: &mut dyn FnMut(&Review<'_>) -> Result<Answer, E>,
+) -> Result<ApplyOutcome, E> {
+    let mut destination = Destination::open(goal.to, base(&taken, goal.to)).map_err(Error::from)?;
+    let mut options = goal.options();
+    let (plan, is_everything) = loop {
+        let mut plan = destination
+            .plan(&taken.collected, options.clone())
+            .map_err(Error::from)?;
+        if plan.is_empty() {
+            return Ok(ApplyOutcome::Done(plan.outcome));
+        }
+        let review = Review {
+            taken: &taken,
+            outcome: &plan.outcome,
+            destination: &destination,
+            plan: &plan,
+        };
+        match agree(&review)? {
+            Answer::Yes => break (plan, true),
+            Answer::Choose(choices) => options.choices.extend(choices),
+            Answer::Select(selection) => {
+                plan.select(&selection);
+                if plan.is_empty() {
+                    return Ok(ApplyOutcome::Declined(Answer::Later));
+                }
+                break (plan, selection.is_everything());
+            }
+            answer => return Ok(ApplyOutcome::Declined(answer)),
+        }
+    };
+    let staged = destination
+        .stage(&plan, &taken.collected, watch)
+        .map_err(Error::from)?;
+    // The sandbox is not needed any more.
+    drop(taken);
+    commit::commit(supervisor, destination, staged)?;
+    Ok(if is_everything {
+        ApplyOutcome::Done(plan.outcome)
+    } else {
+        ApplyOutcome::Part(plan.outcome)
+    })
+}
+
 /// What the host looked like when the sandbox started, if it started from there.
 pub fn base(taken: &Taken, to: &Path) -> Option<BaseFile> {
     let project = taken.project.as_deref()?.canonicalize().ok()?;
     let is_project = taken.is_whole && to.canonicalize().ok()? == project;
     taken.base.clone().filter(|_| is_project)
+}
+
+/// Whether something of it is executed or obeyed by the host.
+pub fn runs_here(outcome: &Outcome) -> bool {
+    outcome
+        .flagged
+        .iter()
+        .any(|flagged| flagged.flags.contains(&Flag::Executes))
 }

@@ -1,25 +1,29 @@
-//! A sandbox's changes on their way to the host, collected and narrowed; and the way of a copy into a sandbox.
+//! A sandbox's changes on their way to the host: collected, narrowed, taken over; and the way of a copy into a sandbox.
 //!
-//! Out comes a change set whose contents stay readable and, while it is held, a sandbox that holds still.
+//! In between stands a change set whose contents stay readable and, while it is held, a sandbox that holds still.
 
 pub mod apply;
 mod base;
 mod below;
+mod commit;
 pub mod copied;
 pub mod outside;
+pub mod settle;
 
 pub use base::BaseIndex;
 
 use crate::Error;
+use crate::host::GitQuestion;
 use below::Below;
 use glovebox_proto::{Class, Code, Fault};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{Frozen, Name, Registry, Sandbox, State, WorkspaceLayers};
+use glovebox_settings::Surroundings;
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::collect::{Layered, from_layers};
 use glovebox_workspace::patch::PatchError;
 use glovebox_workspace::{
-    ChangeKind, Collected, Filter, Node, Quota, RelPath, Stage, SyncError, Watch,
+    ChangeKind, Collected, Filter, IgnoreRules, Node, Quota, RelPath, Stage, SyncError, Watch,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -268,6 +272,21 @@ pub fn inside(typed: &Path, standing: Option<&RelPath>) -> Result<Option<RelPath
     RelPath::new(clean.join(&b'/'))
         .map(Some)
         .map_err(|_| wrong())
+}
+
+/// The project's ignore rules, as it has them on the host, less what was named.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn ignore_rules(
+    host: &Surroundings,
+    project: &Path,
+    named: &[RelPath],
+) -> Result<IgnoreRules, Error> {
+    let git = GitQuestion::ask(host).answer(host);
+    let mut rules = IgnoreRules::read(project, git.excludes_file.as_deref())?;
+    rules.except(named);
+    Ok(rules)
 }
 
 /// A patch that could not be written to `what`.

@@ -7,11 +7,12 @@
 //! A new sandbox lives under a supervisor, so whatever happens to this process the work in it is kept. The one way in
 //! ([`WorkSession::open`]) is that of `agent`, `mcp` and `call`.
 
+mod difference;
 mod finish;
 mod start;
 
 pub use finish::{LeaveOutcome, changes_as_patch, take_down};
-pub use start::{notify_started, push_project, start_new};
+pub use start::{notify_started, push_project, start_named, start_new};
 
 use crate::Error;
 use crate::frontend::{Frontend, Notice};

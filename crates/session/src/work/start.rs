@@ -1,6 +1,6 @@
 //! A sandbox of one piece of work is started, and gets its copy of the project.
 
-use super::Caller;
+use super::{Caller, difference, resolve};
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
 use crate::sync::copied;
@@ -36,6 +36,44 @@ pub fn start_new(
         (_, Started::Created) => Ok(registry.connect(name)?),
         (_, Started::Existing | Started::Resumed) => Err(taken().into()),
     }
+}
+
+/// Starts the sandbox of this name, finds it running with the same settings, or starts it again with the files it had.
+///
+/// # Errors
+/// A refusal that names each setting that differs from those of a sandbox that runs, or another project; whatever keeps
+/// it from starting.
+pub fn start_named(
+    caller: &Caller<'_>,
+    settings: &Settings,
+    project: &Path,
+    name: &Name,
+) -> Result<(Entry, Started), Error> {
+    let registry = caller.registry;
+    let resolved = resolve(caller, settings, project)?;
+    caller.frontend.notify(&Notice::Starting {
+        resolved: &resolved,
+        settings,
+        project,
+    });
+    if let Some(entry) = registry.entry(name)?
+        && matches!(entry.state, State::Stopped | State::Parked | State::Lost)
+        && let Ok(has) = registry.spec(name)
+    {
+        difference::check_project(name, &has, &resolved)?;
+    }
+    let (entry, started) = registry.start(&resolved.spec, name, caller.supervisor)?;
+    if started == Started::Existing {
+        let variables: Vec<String> = settings
+            .env
+            .iter()
+            .map(|var| var.value.name.to_string_lossy().into_owned())
+            .collect();
+        difference::check(name, &registry.spec(name)?, &resolved, &variables)?;
+    } else if let Ok(sandbox) = registry.connect(name) {
+        notify_started(caller.frontend, &sandbox, settings);
+    }
+    Ok((entry, started))
 }
 
 /// Starts the newest stopped sandbox again whose name begins with `prefix`, with these very settings; `None` where

@@ -3,23 +3,23 @@
 use super::{Place, Session, Work};
 use crate::args::Apply;
 use crate::exit::CommandError;
-use crate::sync::after::{self, After, Settled, When};
 use crate::sync::question;
+use crate::sync::settle::{self, ApplyWhen, SettleOptions, SettleOutcome};
 use glovebox_agent::{Ending, SessionState, Verdict};
 use glovebox_proto::{Code, Fault};
 use glovebox_settings::Settings;
 use glovebox_settings::WorkspaceMode;
 
 /// When changes are taken over, given how the run ended.
-pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> When {
+pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> ApplyWhen {
     let is_done = ending == Ending::Completed;
     match apply {
-        Some(Apply::Never) => When::Never,
-        Some(Apply::Auto) if is_done => When::Always,
-        Some(Apply::Ask) => When::Ask,
-        None if is_done && settings.sync.on_success.value => When::Always,
-        None if question::is_possible() => When::Ask,
-        Some(Apply::Auto) | None => When::Later,
+        Some(Apply::Never) => ApplyWhen::Never,
+        Some(Apply::Auto) if is_done => ApplyWhen::Always,
+        Some(Apply::Ask) => ApplyWhen::Ask,
+        None if is_done && settings.sync.on_success.value => ApplyWhen::Always,
+        None if question::is_possible() => ApplyWhen::Ask,
+        Some(Apply::Auto) | None => ApplyWhen::Later,
     }
 }
 
@@ -53,58 +53,60 @@ impl Work<'_> {
         place: Place,
         ending: Ending,
         session: &Session,
-    ) -> Result<Settled, CommandError> {
+    ) -> Result<SettleOutcome, CommandError> {
         let Some(name) = place.work.name().cloned() else {
             place.end(self.cx);
-            return Ok(Settled::Done);
+            return Ok(SettleOutcome::Done);
         };
         if ending == Ending::Lost {
             if !self.settings.has_layers_on_disk() {
                 self.cx.talk.warning(
                     "what it had changed cannot be reached any more: its files were not in layers on this disk",
                 );
-                return Ok(Settled::Done);
+                return Ok(SettleOutcome::Done);
             }
             self.cx.talk.note(format_args!(
                 "what it had changed is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
             ));
-            return Ok(Settled::Keep);
+            return Ok(SettleOutcome::Keep);
         }
         // What is read-only in this phase may have been written in one before.
         let may_be_written_before = self.settings.workspace_mode() == WorkspaceMode::ReadOnly
             && self.settings.has_layers_on_disk();
         let can_collect = self.settings.can_collect() || may_be_written_before;
         let settled = if can_collect {
-            let after = After {
+            let options = SettleOptions {
                 takes_ignored: false,
                 when: when(self.apply, self.settings, ending),
-                patch: None,
+                has_patch: false,
+                is_shown: self.cx.talk.is_watched(),
                 kept_as: self.is_kept.then_some(name.as_str()),
                 is_still: false,
                 can_stay: true,
                 is_success: ending == Ending::Completed,
             };
-            after::settle(
+            settle::settle(
                 self.cx,
                 place.work.sandbox(),
                 self.settings,
-                after,
+                options,
+                None,
                 self.signals,
             )
         } else if ending == Ending::Completed
             || self.apply == Some(Apply::Never)
             || self.settings.workspace_mode() == WorkspaceMode::ReadOnly
         {
-            Ok(Settled::Done)
+            Ok(SettleOutcome::Done)
         } else {
-            Ok(Settled::Keep)
+            Ok(SettleOutcome::Keep)
         };
         if let Err(error) = &settled {
             // Without these words the work would be lost without anybody noticing.
             self.cx.talk.error(error);
         }
         match &settled {
-            Ok(Settled::Done | Settled::Conflicts) if !self.is_kept => {
+            Ok(SettleOutcome::Done | SettleOutcome::Conflicts) if !self.is_kept => {
                 place.end(self.cx);
                 session.log.set_sandbox(&session.id, None)?;
             }

@@ -32,8 +32,8 @@ use crate::cmd::Cx;
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
 use crate::render;
 use crate::session::{OnWish, Signals};
-use crate::sync::after::Settled;
 use crate::sync::question;
+use crate::sync::settle::SettleOutcome;
 use approve::{AskedGate, AtTerminal};
 use context::Given;
 use dry_run::dry_run;
@@ -336,7 +336,7 @@ impl Work<'_> {
         let sandbox = place.work.name().map(ToString::to_string);
         let settled = self.settle_changes(place, verdict.ending, &session);
         let code = match (&settled, verdict.ending) {
-            (Ok(Settled::Conflicts), Ending::Completed) => CONFLICT,
+            (Ok(SettleOutcome::Conflicts), Ending::Completed) => CONFLICT,
             (Err(error), Ending::Completed) => error.exit_code(),
             (_, Ending::Completed) => 0,
             (_, Ending::Failed) => match &verdict.fault {

@@ -1,0 +1,193 @@
+//! The end of a piece of work at a terminal: when changes are taken over, who is asked, and what is told.
+
+pub(crate) use glovebox_session::sync::settle::{ApplyWhen, SettleOptions, SettleOutcome};
+
+use super::apply::{self, Answer, Review, View};
+use super::{patch_file, question};
+use crate::args::{Apply, RunArgs};
+use crate::cmd::run::supervisor;
+use crate::cmd::{Cx, TerminalFrontend};
+use crate::exit::{CommandError, Kind};
+use crate::render::{self, Talk};
+use crate::session::Signals;
+use glovebox_sandbox::Sandbox;
+use glovebox_session::sync::settle::{self, Reviewer, SettleContext};
+use glovebox_settings::Settings;
+use glovebox_workspace::{ChangeSet, Outcome};
+use std::path::Path;
+
+/// What flags and configuration come to; flags win, and who wants a patch is not asked.
+pub(crate) fn when_of(args: &RunArgs, settings: &Settings) -> ApplyWhen {
+    match args.apply {
+        Some(Apply::Ask) => ApplyWhen::Ask,
+        Some(Apply::Auto) => ApplyWhen::Always,
+        None if args.sync_on_success || settings.sync.on_success.value => ApplyWhen::OnSuccess,
+        None if args.patch.is_none() && !args.json && question::is_possible() => ApplyWhen::Ask,
+        // The patch is how they are taken.
+        None if args.patch.is_some() => ApplyWhen::Never,
+        None => ApplyWhen::Park,
+        Some(Apply::Never) => ApplyWhen::Never,
+    }
+}
+
+/// Collects the changes and does what was asked for with them. `patch` is where they are written to, if
+/// `options.has_patch`.
+pub(crate) fn settle(
+    cx: &Cx,
+    sandbox: &Sandbox,
+    settings: &Settings,
+    options: SettleOptions<'_>,
+    patch: Option<&Path>,
+    signals: &Signals,
+) -> Result<SettleOutcome, CommandError> {
+    let context = SettleContext {
+        host: &cx.host,
+        settings,
+        supervisor: &supervisor()?,
+        frontend: &TerminalFrontend::stoppable(cx, signals, false),
+    };
+    let mut reviewer = TerminalReviewer { cx, signals, patch };
+    settle::settle(&context, sandbox, options, &mut reviewer)
+}
+
+/// A user at a terminal.
+struct TerminalReviewer<'a> {
+    cx: &'a Cx,
+    signals: &'a Signals,
+    patch: Option<&'a Path>,
+}
+
+impl Reviewer for TerminalReviewer<'_> {
+    type Error = CommandError;
+
+    fn agree(
+        &mut self,
+        review: &Review<'_>,
+        to: &Path,
+        can_keep: bool,
+    ) -> Result<Answer, CommandError> {
+        agree(self.cx, review, to, can_keep, self.signals)
+    }
+
+    fn write_patch(&mut self, view: &View) -> Result<(), CommandError> {
+        if let Some(file) = self.patch {
+            patch_file::write(&view.collected, file, &self.cx.host)?;
+            tell_patch(self.cx, view, file);
+        }
+        Ok(())
+    }
+}
+
+/// Says what is in a patch, where it is, and what to do with it.
+fn tell_patch(cx: &Cx, view: &View, file: &Path) {
+    let set = &view.collected.set;
+    apply::tell_patch(cx.talk, &view.outcome);
+    // What went to standard output is in the hands of whoever reads it.
+    if file == Path::new("-") {
+        return;
+    }
+    let count = render::change_count(set);
+    let shown = super::shown_path(file);
+    if set.changes.is_empty() {
+        cx.talk
+            .note(format_args!("{count}; the patch {shown} is empty"));
+    } else {
+        cx.talk.note(format_args!(
+            "{count} in the patch {shown}; `git apply {shown}` takes them over"
+        ));
+    }
+}
+
+/// Says what changed and is not taken over now.
+pub(crate) fn tell_changed(talk: Talk, set: &ChangeSet) {
+    list_changes(talk, set);
+    super::tell_refused(talk, &set.refused);
+}
+
+fn list_changes(talk: Talk, set: &ChangeSet) {
+    talk.note(format_args!(
+        "{} in /workspace: {}\n{}",
+        render::change_count(set),
+        render::summary(set),
+        render::changes(set).trim_end()
+    ));
+}
+
+/// Says that the user's files are as before, and how to come to the changes.
+pub(crate) fn tell_not_applied(
+    talk: Talk,
+    kept_as: Option<&str>,
+    has_patch: bool,
+    is_dropped: bool,
+) {
+    match kept_as {
+        Some(name) => talk.note(format_args!(
+            "your files are as before; `glovebox pull {name}` brings these changes back"
+        )),
+        // How to take over a patch has been said.
+        None if has_patch => talk.note("your files are as before"),
+        None if is_dropped => talk.note(
+            "your files are as before and these changes are gone; `--apply ask` or `--keep NAME` saves them",
+        ),
+        // Where they are is said when they are there.
+        None => {}
+    }
+}
+
+/// Says what was taken over.
+pub(crate) fn tell_applied(cx: &Cx, to: &Path, outcome: &Outcome, is_reviewed: bool) {
+    let text = format!(
+        "applied to {}: {}\n{}",
+        cx.short(to),
+        render::applied_summary(outcome),
+        render::applied(outcome)
+    );
+    cx.talk.note(text.trim_end());
+    if !is_reviewed {
+        apply::tell(cx.talk, outcome, true);
+    }
+}
+
+fn agree(
+    cx: &Cx,
+    review: &Review<'_>,
+    to: &Path,
+    can_keep: bool,
+    signals: &Signals,
+) -> Result<Answer, CommandError> {
+    if !question::is_possible() {
+        return Err(CommandError::new(
+            Kind::Usage,
+            glovebox_proto::Fault::failed(
+                glovebox_proto::Code::InvalidArgument,
+                "there is no terminal to ask on whether the changes are wanted",
+            )
+            .remedy("say so with --apply auto or --apply never"),
+        ));
+    }
+    list_changes(cx.talk, &review.taken.collected.set);
+    apply::tell(cx.talk, review.outcome, false);
+    let text = format!(
+        "apply to {}? [y]es, [n]o, [d]iff, [s]elect{}",
+        cx.short(to),
+        if can_keep {
+            ", [k]eep the sandbox for later"
+        } else {
+            ""
+        }
+    );
+    loop {
+        match question::ask(&text, &['y', 'n', 'd', 's', 'k'], signals) {
+            Some('y') if review.has_open_conflicts() => {
+                return Ok(apply::choose(cx, review, signals)?.unwrap_or(Answer::Later));
+            }
+            Some('y') => return Ok(Answer::Yes),
+            Some('n') => return Ok(Answer::No),
+            Some('s') => return apply::select(cx, review, signals),
+            Some('d') => apply::show(cx, review, signals)?,
+            Some(_) => return Ok(Answer::Later),
+            // Leaving without an answer does not say that the work may go.
+            None => return Ok(Answer::None),
+        }
+    }
+}

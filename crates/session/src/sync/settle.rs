@@ -1,0 +1,252 @@
+//! What becomes of a sandbox's changes when the work in it has ended.
+//!
+//! Whatever goes wrong here, the work is not lost: the caller keeps a sandbox whose changes were wanted and could not
+//! be taken over.
+
+use super::apply::{self, Answer, ApplyOutcome, Goal, Review, View};
+use super::{Taken, collect_own, destination, ignore_rules, project_of};
+use crate::Error;
+use crate::frontend::{Frontend, Notice};
+use glovebox_sandbox::jail::spec::WORKSPACE;
+use glovebox_sandbox::{CacheKeeping, Sandbox, Supervisor};
+use glovebox_settings::{Settings, Surroundings, texts};
+use glovebox_workspace::{Filter, Resolution};
+use std::path::Path;
+
+/// When changes are taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApplyWhen {
+    /// When the user says so.
+    Ask,
+    /// In any case.
+    Always,
+    /// If the command succeeds.
+    OnSuccess,
+    /// Not now: the sandbox stays if something changed.
+    Later,
+    /// Nobody said: what changed is parked.
+    Park,
+    /// Not at all.
+    Never,
+}
+
+/// What became of the changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettleOutcome {
+    /// What was wanted.
+    Done,
+    /// Some paths were changed on both sides.
+    Conflicts,
+    /// The user wants the sandbox to stay.
+    Keep,
+    /// The patch lacks so many changes, which conflict with the user's own.
+    LeftOut(usize),
+    /// Nobody has decided about so many changes; `None` when they could not be counted.
+    Undecided(Option<usize>),
+}
+
+/// What is asked for at the end of a piece of work.
+#[derive(Debug, Clone, Copy)]
+pub struct SettleOptions<'a> {
+    /// When changes are taken over.
+    pub when: ApplyWhen,
+    /// Whether they are wanted as a patch ([`Reviewer::write_patch`]).
+    pub has_patch: bool,
+    /// Whether the user sees changes that are not taken over.
+    pub is_shown: bool,
+    /// Name the sandbox stays under in any case.
+    pub kept_as: Option<&'a str>,
+    /// Whether nothing can change any more, because nobody else can get at the sandbox.
+    pub is_still: bool,
+    /// Whether the sandbox can be kept for later.
+    pub can_stay: bool,
+    /// Whether what the project ignores is taken too.
+    pub takes_ignored: bool,
+    /// Whether the work ended well.
+    pub is_success: bool,
+}
+
+/// Who decides about changes.
+pub trait Reviewer {
+    /// What keeps it from deciding.
+    type Error: From<Error>;
+
+    /// Agrees to a plan for the directory `to`, or not. `can_keep`: the sandbox can stay for later.
+    ///
+    /// # Errors
+    /// When there is nobody to ask.
+    fn agree(
+        &mut self,
+        review: &Review<'_>,
+        to: &Path,
+        can_keep: bool,
+    ) -> Result<Answer, Self::Error>;
+
+    /// Writes the changes down as a patch.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn write_patch(&mut self, view: &View) -> Result<(), Self::Error>;
+}
+
+/// What settling needs besides the sandbox.
+#[derive(Debug, Clone, Copy)]
+pub struct SettleContext<'a> {
+    /// What this machine and this user are like.
+    pub host: &'a Surroundings,
+    /// What was asked for.
+    pub settings: &'a Settings,
+    /// The program that commits.
+    pub supervisor: &'a Supervisor,
+    /// Who is told.
+    pub frontend: &'a dyn Frontend,
+}
+
+/// Collects the changes and does what was asked for with them.
+///
+/// # Errors
+/// Whatever keeps them from being collected or applied; those of `reviewer`.
+pub fn settle<R: Reviewer>(
+    context: &SettleContext<'_>,
+    sandbox: &Sandbox,
+    options: SettleOptions<'_>,
+    reviewer: &mut R,
+) -> Result<SettleOutcome, R::Error> {
+    let frontend = context.frontend;
+    if options.when == ApplyWhen::Never && !options.has_patch && !options.is_shown {
+        return Ok(SettleOutcome::Done);
+    }
+    let taken = match collect(context, sandbox, options) {
+        // To be parked they need not be read; what is wrong with them is said to the one who takes them over.
+        Err(error) if options.when == ApplyWhen::Park && options.kept_as.is_none() => {
+            frontend.notify(&Notice::NotCollected(&error));
+            return Ok(SettleOutcome::Undecided(None));
+        }
+        collected => collected?,
+    };
+    if let Some(reason) = taken.unheld() {
+        frontend.notify(&Notice::Unheld { reason });
+    }
+    frontend.notify(&Notice::Ignored {
+        ignored: &taken.collected.ignored,
+        is_kept: options.kept_as.is_some() || keeps_build_output(sandbox),
+    });
+    let mut without_apply = SettleOutcome::Done;
+    if options.has_patch {
+        let view = apply::view(&taken, taken.project.as_deref()).map_err(Error::from)?;
+        reviewer.write_patch(&view)?;
+        if !view.outcome.conflicts.is_empty() {
+            without_apply = SettleOutcome::LeftOut(view.outcome.conflicts.len());
+        }
+    }
+    let set = &taken.collected.set;
+    if set.changes.is_empty() {
+        frontend.notify(&Notice::Refused(&set.refused));
+        return Ok(SettleOutcome::Done);
+    }
+    let is_wanted = match options.when {
+        ApplyWhen::Ask | ApplyWhen::Always => true,
+        ApplyWhen::OnSuccess => options.is_success,
+        ApplyWhen::Later | ApplyWhen::Park | ApplyWhen::Never => false,
+    };
+    if is_wanted {
+        return take_over(context, taken, options, reviewer);
+    }
+    if options.when == ApplyWhen::Later {
+        frontend.notify(&Notice::Changed(set));
+        return Ok(SettleOutcome::Keep);
+    }
+    let is_dropped = options.when == ApplyWhen::Never;
+    if options.is_shown {
+        frontend.notify(&Notice::Changed(set));
+        frontend.notify(&Notice::NotApplied {
+            kept_as: options.kept_as,
+            has_patch: options.has_patch,
+            is_dropped,
+        });
+    }
+    Ok(match without_apply {
+        SettleOutcome::Done if is_dropped || options.kept_as.is_some() => SettleOutcome::Done,
+        SettleOutcome::Done => SettleOutcome::Undecided(Some(set.changes.len())),
+        outcome => outcome,
+    })
+}
+
+fn collect(
+    context: &SettleContext<'_>,
+    sandbox: &Sandbox,
+    options: SettleOptions<'_>,
+) -> Result<Taken, Error> {
+    let patterns = &context.settings.sync;
+    let mut filter = Filter::new(
+        &texts(&patterns.pull_exclude),
+        &texts(&patterns.pull_include),
+    )?;
+    if !options.takes_ignored
+        && let Some(project) = project_of(sandbox)
+    {
+        filter = filter.without_ignored(ignore_rules(context.host, &project, &[])?);
+    }
+    let mut watch = context.frontend.watch_progress();
+    collect_own(sandbox, &filter, options.is_still, &mut *watch)
+}
+
+/// Applies the changes to the project, if that is agreed to.
+fn take_over<R: Reviewer>(
+    context: &SettleContext<'_>,
+    taken: Taken,
+    options: SettleOptions<'_>,
+    reviewer: &mut R,
+) -> Result<SettleOutcome, R::Error> {
+    let count = taken.collected.set.changes.len();
+    let to = destination(&taken)?;
+    let goal = Goal {
+        to: &to,
+        conflicts: Resolution::Beside,
+    };
+    let is_asked = options.when == ApplyWhen::Ask;
+    let can_keep = options.can_stay && options.kept_as.is_none();
+    let mut is_agreed = !is_asked;
+    let mut agree = |review: &Review<'_>| -> Result<Answer, R::Error> {
+        if is_agreed {
+            return Ok(Answer::Yes);
+        }
+        let answer = reviewer.agree(review, &to, can_keep)?;
+        // Who has chosen has agreed.
+        is_agreed = matches!(answer, Answer::Choose(_));
+        Ok(answer)
+    };
+    let mut watch = context.frontend.watch_progress();
+    let applied = apply::apply(taken, goal, context.supervisor, &mut *watch, &mut agree)?;
+    drop(watch);
+    let is_part = matches!(applied, ApplyOutcome::Part(_));
+    match applied {
+        ApplyOutcome::Done(outcome) | ApplyOutcome::Part(outcome) => {
+            context.frontend.notify(&Notice::Applied {
+                to: &to,
+                outcome: &outcome,
+                is_reviewed: is_asked,
+            });
+            Ok(if is_part && options.can_stay {
+                // The rest can still be wanted.
+                SettleOutcome::Keep
+            } else if outcome.conflicts.is_empty() {
+                SettleOutcome::Done
+            } else {
+                SettleOutcome::Conflicts
+            })
+        }
+        ApplyOutcome::Declined(Answer::Later) => Ok(SettleOutcome::Keep),
+        ApplyOutcome::Declined(Answer::None) => Ok(SettleOutcome::Undecided(Some(count))),
+        ApplyOutcome::Declined(_) => Ok(SettleOutcome::Done),
+    }
+}
+
+/// Whether some of what the project ignores is kept for the next sandbox.
+fn keeps_build_output(sandbox: &Sandbox) -> bool {
+    sandbox.report().is_ok_and(|report| {
+        let mut caches = report.caches.iter();
+        caches
+            .any(|cache| cache.keeping == CacheKeeping::Kept && cache.target.starts_with(WORKSPACE))
+    })
+}
