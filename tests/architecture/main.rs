@@ -45,6 +45,7 @@ const EDGES: [(&str, &[&str]); 17] = [
         "glovebox-session",
         &[
             "glovebox-agent",
+            "glovebox-mcp",
             "glovebox-proto",
             "glovebox-sandbox",
             "glovebox-settings",

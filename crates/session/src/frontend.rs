@@ -5,6 +5,7 @@
 
 use crate::Error;
 use crate::spec::ResolvedSpec;
+use glovebox_agent::ToolServer;
 use glovebox_proto::Fault;
 use glovebox_sandbox::{Name, Report};
 use glovebox_settings::Settings;
@@ -86,6 +87,24 @@ pub enum Notice<'a> {
         /// Whether the user has agreed to it, and so has seen what it comes to.
         is_reviewed: bool,
     },
+    /// A file of the project's with instructions does not reach the model.
+    InstructionsLeftOut {
+        /// The file, relative to the project.
+        path: &'a Path,
+        /// Why.
+        reason: &'a str,
+    },
+    /// An MCP server could not be started, and the work goes on without its tools.
+    ServerLeftOut {
+        /// The server.
+        name: &'a str,
+        /// Why, and what to do about it.
+        fault: &'a Fault,
+    },
+    /// A tool of an MCP server is not offered: which, and why.
+    ServerToolLeftOut(&'a str),
+    /// An MCP server works.
+    ServerStarted(&'a ToolServer),
     /// What a sandbox added to the package caches is not kept.
     CachesLost(&'a Fault),
     /// A sandbox of this process has ended, and something of it is left.

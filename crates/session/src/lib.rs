@@ -4,6 +4,7 @@
 //! host      what of this machine and this user reaches a sandbox: project, variables, toolchains, git
 //! spec      settings and surroundings -> ResolvedSpec
 //! work      a sandbox for tools: started or attached to, with the project in it; ended or left
+//! agent     what an agent has for its work: model, MCP servers, instructions
 //! sync      a sandbox's changes, collected, planned and applied; a copy of the project, pushed
 //! frontend  what a user interface gives to all that
 //! ```
@@ -11,6 +12,7 @@
 //! In: resolved settings and the user's surroundings, as values. Out: specs, change sets, or an [`Error`]. Nothing
 //! here prints, reads a variable, or knows exit codes: the command line, MCP and tests are equal callers.
 
+pub mod agent;
 mod error;
 pub mod frontend;
 pub mod host;

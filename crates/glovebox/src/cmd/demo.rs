@@ -4,7 +4,7 @@
 //! Everything shown is done and measured while you watch. The destructive command runs only in a
 //! native sandbox, and asks once more, from inside, whether it really is in there.
 
-use super::agent::{Thinker, View, find_thinker, now_unix_ms};
+use super::agent::{View, now_unix_ms};
 use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::DemoArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
@@ -18,6 +18,7 @@ use glovebox_agent::{
 };
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{Name, Sandbox};
+use glovebox_session::agent::{ModelConfig, find_model};
 use glovebox_session::spec;
 use glovebox_session::work::take_down;
 use glovebox_settings::SandboxFlags;
@@ -152,11 +153,11 @@ fn thinker(
     cx: &Cx,
     settings: &glovebox_settings::Settings,
     is_live: bool,
-) -> Result<Thinker, CommandError> {
+) -> Result<ModelConfig, CommandError> {
     if is_live {
-        return find_thinker(cx, settings, None);
+        return Ok(find_model(&cx.host, settings, None)?);
     }
-    Ok(Thinker {
+    Ok(ModelConfig {
         model: Box::new(Recorded::new(&read_recording(ANSWERS)?, "recorded")),
         secrets: Secrets::default(),
         price: None,
@@ -170,7 +171,7 @@ struct Story<'a> {
     cx: &'a Cx,
     sandbox: &'a Arc<Sandbox>,
     copy: &'a Project,
-    thinker: &'a Thinker,
+    thinker: &'a ModelConfig,
     signals: &'a Signals,
 }
 

@@ -2,9 +2,10 @@
 
 use super::{Cx, push};
 use crate::exit::CommandError;
-use crate::render::{Meter, escape_text};
+use crate::render::{Meter, escape_text, in_flags};
 use crate::session::Signals;
 use crate::sync::{self, settle};
+use glovebox_agent::ServerPlace;
 use glovebox_session::{Frontend, Notice};
 use glovebox_workspace::Watch;
 use std::ops::ControlFlow;
@@ -70,6 +71,24 @@ impl Frontend for TerminalFrontend<'_> {
                 outcome,
                 is_reviewed,
             } => settle::tell_applied(self.cx, to, outcome, is_reviewed),
+            Notice::InstructionsLeftOut { path, reason } => talk.warning(format_args!(
+                "the project's {} does not reach the model: {reason}",
+                escape_text(&path.display().to_string())
+            )),
+            Notice::ServerLeftOut { name, fault } => talk.warning(format_args!(
+                "{}; the run goes on without the tools of {name} ({}; `required = true` makes this an error)",
+                escape_text(&fault.message),
+                escape_text(&fault.remedy.as_ref().map_or_else(String::new, in_flags)),
+            )),
+            Notice::ServerToolLeftOut(note) => talk.warning(escape_text(note)),
+            Notice::ServerStarted(server) => {
+                let place = match server.place {
+                    ServerPlace::Sandbox => "in the sandbox",
+                    ServerPlace::Host => "on this machine, outside any sandbox",
+                    ServerPlace::Remote => "elsewhere, over the network",
+                };
+                talk.note(format_args!("MCP server {} works {place}", server.name));
+            }
             Notice::CachesLost(fault) => talk.warning(escape_text(&fault.message)),
             Notice::TakeDownIncomplete(fault) => talk.warning(format_args!(
                 "the sandbox was not taken down completely ({}); `glovebox doctor --fix` finishes it",

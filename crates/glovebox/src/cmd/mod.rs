@@ -282,15 +282,7 @@ impl Cx {
 
     /// A path below the home as people write it.
     pub(crate) fn short(&self, path: &Path) -> String {
-        let below = self
-            .host
-            .home()
-            .and_then(|home| path.strip_prefix(home).ok());
-        let text = below.map_or_else(
-            || path.display().to_string(),
-            |rest| format!("~/{}", rest.display()),
-        );
-        crate::render::escape_text(&text)
+        host::short_path(&self.host, path)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `glovebox replay`: a session once more, with recorded answers in a fresh sandbox.
 
-use super::Cx;
-use super::agent::{Place, View, lay_phase, open_log};
+use super::agent::{View, lay_phase, open_log, workplace};
+use super::{Cx, TerminalFrontend};
 use crate::args::ReplayArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
@@ -10,6 +10,7 @@ use glovebox_agent::{
     Compared, Conversation, Ending, Event, Head, Limits, Message, NoApproval, Placement, Recorded,
     Secrets, Stop, compare,
 };
+use glovebox_session::agent::AgentWorkplace;
 use glovebox_settings::SandboxFlags;
 use serde_json::json;
 
@@ -33,7 +34,7 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
     let is_outside_native = settings.is_outside_native();
     cx.require_consent(&mut settings, is_outside_native)?;
     let signals = Signals::take_over()?;
-    let place = Place::start(
+    let place = workplace::open(
         cx,
         &settings,
         &info.project,
@@ -49,7 +50,7 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
     let mut view = View::new(cx, None, args.json);
     view.collect();
     let is_whole = play(&place, &recorded, &mut view, &signals);
-    place.end(cx);
+    place.end(&TerminalFrontend::new(cx));
     let outcome = compare(&recorded, &view.events);
     let (is_same, message, data) = match outcome {
         Ok(compared) => (
@@ -108,7 +109,12 @@ fn words(compared: Compared) -> String {
 }
 
 /// Gives all recorded answers; whether it came to the end of them.
-fn play(place: &Place, recorded: &[Event], view: &mut View<'_>, signals: &Signals) -> bool {
+fn play(
+    place: &AgentWorkplace,
+    recorded: &[Event],
+    view: &mut View<'_>,
+    signals: &Signals,
+) -> bool {
     let model = Recorded::new(recorded, "replay");
     let tools = place.hands();
     // As it was, with the day and the instructions of then.

@@ -1,9 +1,7 @@
 //! `glovebox sessions`: what agents did, and going on with it.
 
-use super::agent::{
-    Place, Session, View, Work, find_thinker, lay_phase, load_instructions, open_log, summary,
-};
-use super::{Cx, age};
+use super::agent::{Session, View, Work, lay_phase, open_log, summary, workplace};
+use super::{Cx, TerminalFrontend, age};
 use crate::args::{
     ResumeArgs, SessionArgs, SessionDeleteArgs, SessionExportArgs, SessionForkArgs, SessionsAction,
     SessionsArgs, SessionsListArgs,
@@ -17,6 +15,7 @@ use glovebox_agent::{
 };
 use glovebox_proto::Code;
 use glovebox_sandbox::Name;
+use glovebox_session::agent::{AgentWorkplace, find_model, load_instructions};
 use glovebox_session::work::lay_local;
 use glovebox_settings::Settings;
 use serde_json::json;
@@ -296,10 +295,15 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
             "pass --yes",
         ));
     }
-    let mut thinker = find_thinker(cx, &settings, Some(&info.model))?;
+    let mut thinker = find_model(&cx.host, &settings, Some(&info.model))?;
     thinker.learn_window();
     thinker.model.skip(conversation.turns as usize);
-    let instructions = load_instructions(cx, &settings, &info.project)?;
+    let instructions = load_instructions(
+        &cx.host,
+        &TerminalFrontend::new(cx),
+        &settings,
+        &info.project,
+    )?;
     let signals = Signals::take_over()?;
     let (mut place, is_new) = place(cx, &settings, &info, &signals)?;
     place.find_again(events.iter().find_map(|event| match event {
@@ -321,7 +325,7 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
         is_kept: !is_new && info.sandbox.is_some() && !is_own(&info, &events),
         signals: &signals,
     };
-    place.start_servers(cx, &settings, &info.project, &signals)?;
+    workplace::start_servers(cx, &mut place, &settings, &info.project, &signals)?;
     let system = work.system(&place)?;
     log.set_sandbox(&info.id, place.work.name().map(Name::as_str))?;
     {
@@ -395,13 +399,13 @@ fn place(
     settings: &Settings,
     info: &SessionInfo,
     signals: &Signals,
-) -> Result<(Place, bool), CommandError> {
-    let start = |placement| Place::start(cx, settings, &info.project, placement, None, signals);
+) -> Result<(AgentWorkplace, bool), CommandError> {
+    let start = |placement| workplace::open(cx, settings, &info.project, placement, None, signals);
     if info.placement == Placement::Local.as_str() {
         return Ok((start(Placement::Local)?, false));
     }
     if let Some(name) = &info.sandbox
-        && let Some(place) = Place::again(cx, settings, &super::name(name)?)?
+        && let Some(place) = workplace::resume(cx, settings, &super::name(name)?)?
     {
         return Ok((place, false));
     }

@@ -147,6 +147,16 @@ fn too_wide(dir: &Path, home: Option<&Path>) -> Option<String> {
     }
 }
 
+/// A path below the home as people write it, safe to show.
+pub fn short_path(host: &Surroundings, path: &Path) -> String {
+    let below = host.home().and_then(|home| path.strip_prefix(home).ok());
+    let text = below.map_or_else(
+        || path.display().to_string(),
+        |rest| format!("~/{}", rest.display()),
+    );
+    glovebox_proto::visible::line_of_text(&text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,13 +1,13 @@
 //! `--dry-run`: what would be synced, started and allowed.
 
-use super::context::Given;
 use super::ending::when;
-use super::{Thinker, load_instructions};
+use super::load_context;
 use crate::args::AgentArgs;
-use crate::cmd::Cx;
+use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use glovebox_agent::{Ending, Placement};
+use glovebox_session::agent::{ModelConfig, load_instructions};
 use glovebox_settings::Settings;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ pub(super) fn dry_run(
     project: &Path,
     settings: &Settings,
     placement: Placement,
-    thinker: &Thinker,
+    thinker: &ModelConfig,
 ) -> CommandResult {
     let facts = facts(cx, args, project, settings, placement, thinker)?;
     if args.json {
@@ -52,12 +52,12 @@ pub(super) fn facts(
     project: &Path,
     settings: &Settings,
     placement: Placement,
-    thinker: &Thinker,
+    thinker: &ModelConfig,
 ) -> Result<Map<String, Value>, CommandError> {
     let wanted = glovebox_session::spec::resolve_spec(settings, &cx.host, project, None)?;
     let limits = settings.agent_limits();
     let mode = settings.workspace_mode().as_str();
-    let given = Given::load(cx, args)?;
+    let given = load_context(cx, args)?;
     let mut facts = json!({
         "placement": placement.as_str(),
         "backend": settings.backend.value.as_str(),
@@ -84,7 +84,7 @@ pub(super) fn facts(
         "max_tokens": limits.max_tokens,
         "max_cost_usd": limits.max_cost_usd,
     });
-    let instructions = load_instructions(cx, settings, project)?;
+    let instructions = load_instructions(&cx.host, &TerminalFrontend::new(cx), settings, project)?;
     if !instructions.is_empty() {
         let files: Vec<String> = instructions.iter().map(ToString::to_string).collect();
         facts["instructions"] = files.into();

@@ -1,14 +1,15 @@
 //! After the loop: what is said about how it ended, and what becomes of the changes.
 
-use super::{Place, Session, Work};
+use super::{Session, Work};
 use crate::args::Apply;
+use crate::cmd::TerminalFrontend;
 use crate::exit::CommandError;
 use crate::sync::question;
 use crate::sync::settle::{self, ApplyWhen, SettleOptions, SettleOutcome};
 use glovebox_agent::{Ending, SessionState, Verdict};
 use glovebox_proto::{Code, Fault};
-use glovebox_settings::Settings;
-use glovebox_settings::WorkspaceMode;
+use glovebox_session::agent::AgentWorkplace;
+use glovebox_settings::{Settings, WorkspaceMode};
 
 /// When changes are taken over, given how the run ended.
 pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> ApplyWhen {
@@ -50,12 +51,12 @@ impl Work<'_> {
     /// Takes over what changed, or keeps it, or lets it go if the user said so.
     pub(super) fn settle_changes(
         &self,
-        place: Place,
+        place: AgentWorkplace,
         ending: Ending,
         session: &Session,
     ) -> Result<SettleOutcome, CommandError> {
         let Some(name) = place.work.name().cloned() else {
-            place.end(self.cx);
+            place.end(&TerminalFrontend::new(self.cx));
             return Ok(SettleOutcome::Done);
         };
         if ending == Ending::Lost {
@@ -107,7 +108,7 @@ impl Work<'_> {
         }
         match &settled {
             Ok(SettleOutcome::Done | SettleOutcome::Conflicts) if !self.is_kept => {
-                place.end(self.cx);
+                place.end(&TerminalFrontend::new(self.cx));
                 session.log.set_sandbox(&session.id, None)?;
             }
             Ok(_) => {

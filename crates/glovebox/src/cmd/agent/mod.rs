@@ -9,33 +9,24 @@
 //! under its name unless the user said they may go.
 
 mod approve;
-mod context;
 mod dry_run;
 mod ending;
-mod instructions;
-mod phase;
-mod place;
-mod servers;
 mod settle;
-mod thinker;
 mod view;
 mod workflow;
+pub(crate) mod workplace;
 
-pub(crate) use instructions::load as load_instructions;
-pub(crate) use place::Place;
 pub(crate) use settle::lay_phase;
-pub(crate) use thinker::{Thinker, find as find_thinker};
 pub(crate) use view::{View, placed, summary};
 
 use crate::args::{AgentArgs, Apply};
-use crate::cmd::Cx;
+use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
 use crate::render;
 use crate::session::{OnWish, Signals};
 use crate::sync::question;
 use crate::sync::settle::SettleOutcome;
 use approve::{AskedGate, AtTerminal};
-use context::Given;
 use dry_run::dry_run;
 use ending::state_of;
 use glovebox_agent::{
@@ -46,10 +37,13 @@ use glovebox_agent::{
 use glovebox_mcp::client::Servers;
 use glovebox_proto::Class;
 use glovebox_sandbox::Name;
+use glovebox_session::agent::{
+    AgentWorkplace, ContextFile, ModelConfig, ToolsetFilter, find_model, load_instructions,
+    phase_instruction,
+};
 use glovebox_settings::Settings;
 use glovebox_settings::WorkspaceMode;
 use glovebox_tools::policy::{Gate, Permit, Policy, Served};
-use phase::Narrowed;
 use serde_json::json;
 use settle::{load, refuse_unasked, settle};
 use std::io::Read;
@@ -72,15 +66,16 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
     let (settings, placement) = settle(cx, args, None, settings)?;
     refuse_unasked(args, placement)?;
     let task = task(&args.task)?;
-    let mut thinker = find_thinker(cx, &settings, None)?;
+    let mut thinker = find_model(&cx.host, &settings, None)?;
     if args.dry_run {
         return dry_run(cx, args, &project, &settings, placement, &thinker);
     }
     thinker.learn_window();
-    let given = Given::load(cx, args)?;
-    let instructions = instructions::load(cx, &settings, &project)?;
+    let given = load_context(cx, args)?;
+    let instructions =
+        load_instructions(&cx.host, &TerminalFrontend::new(cx), &settings, &project)?;
     let signals = Signals::take_over()?;
-    let mut place = Place::start(cx, &settings, &project, placement, keep.as_ref(), &signals)?;
+    let mut place = workplace::open(cx, &settings, &project, placement, keep.as_ref(), &signals)?;
     let work = Work {
         cx,
         settings: &settings,
@@ -101,16 +96,22 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
             place.bring(given)?;
         }
         signals.check()?;
-        place.start_servers(cx, &settings, &project, &signals)?;
+        workplace::start_servers(cx, &mut place, &settings, &project, &signals)?;
         work.begin(&place, task)
     })();
     match begun {
         Ok(session) => work.carry_out(place, session),
         Err(error) => {
-            place.end(cx);
+            place.end(&TerminalFrontend::new(cx));
             Err(error)
         }
     }
+}
+
+/// The file that comes along with the task, if there is to be one.
+fn load_context(cx: &Cx, args: &AgentArgs) -> Result<Option<ContextFile>, CommandError> {
+    let read = |file| ContextFile::read(&cx.host, file);
+    Ok(args.context.as_deref().map(read).transpose()?)
 }
 
 fn task(given: &str) -> Result<String, CommandError> {
@@ -157,7 +158,7 @@ pub(crate) struct Work<'a> {
     pub cx: &'a Cx,
     pub settings: &'a Settings,
     pub project: &'a Path,
-    pub thinker: &'a Thinker,
+    pub thinker: &'a ModelConfig,
     pub phase: Option<&'a str>,
     /// What the model is told in addition.
     pub addition: Option<String>,
@@ -183,7 +184,7 @@ pub(crate) struct Session {
 
 impl Work<'_> {
     /// Writes down a new session.
-    fn begin(&self, place: &Place, task: String) -> Result<Session, CommandError> {
+    fn begin(&self, place: &AgentWorkplace, task: String) -> Result<Session, CommandError> {
         let system = self.system(place)?;
         let log = open_log(self.cx, self.settings)?;
         let id = Name::random("s").to_string();
@@ -229,7 +230,7 @@ impl Work<'_> {
     }
 
     /// The rules of this run, with the tools of its servers.
-    fn policy(&self, place: &Place) -> Result<Policy, CommandError> {
+    fn policy(&self, place: &AgentWorkplace) -> Result<Policy, CommandError> {
         let policy = place.work.policy(self.settings)?;
         // Where each change is asked about anyway, or the user said yes to all, no second question.
         let is_asked = place.work.placement() == Placement::Sandbox && !self.is_yes;
@@ -243,7 +244,7 @@ impl Work<'_> {
     }
 
     /// Names of the tools of this run.
-    fn tools(&self, place: &Place) -> Result<Vec<String>, CommandError> {
+    fn tools(&self, place: &AgentWorkplace) -> Result<Vec<String>, CommandError> {
         let policy = self.policy(place)?;
         let own = policy.toolset().tools().map(|tool| tool.name.to_owned());
         let served = place.servers().map(Servers::definitions);
@@ -253,7 +254,7 @@ impl Work<'_> {
     }
 
     /// What the model is told about where it is.
-    pub(crate) fn system(&self, place: &Place) -> Result<String, CommandError> {
+    pub(crate) fn system(&self, place: &AgentWorkplace) -> Result<String, CommandError> {
         let mut facts = {
             let start_dir = self.cx.host.start_dir(self.project);
             place.facts(self.settings, self.project, &start_dir)?
@@ -266,14 +267,14 @@ impl Work<'_> {
         };
         facts.instructions.clone_from(&self.instructions);
         facts.can_run_scripts = self.policy(place)?.toolset().has("RunJS");
-        let words = self.phase.and_then(phase::words).map(str::to_owned);
+        let words = self.phase.and_then(phase_instruction).map(str::to_owned);
         let additions: Vec<String> = words.into_iter().chain(self.addition.clone()).collect();
         facts.addition = (!additions.is_empty()).then(|| additions.join("\n\n"));
         Ok(self.thinker.secrets.clean(system_prompt(&facts)))
     }
 
     /// Says where the tools work, before they do.
-    pub(crate) fn banner(&self, place: &Place, id: &str) {
+    pub(crate) fn banner(&self, place: &AgentWorkplace, id: &str) {
         let model = render::escape_text(&self.thinker.model.label());
         let project = self.cx.short(self.project);
         let place = match place.work.name() {
@@ -305,16 +306,24 @@ impl Work<'_> {
     }
 
     /// Works until the end, then settles what changed.
-    pub(crate) fn carry_out(&self, mut place: Place, mut session: Session) -> CommandResult {
+    pub(crate) fn carry_out(
+        &self,
+        mut place: AgentWorkplace,
+        mut session: Session,
+    ) -> CommandResult {
         let verdict = self.perform(&mut place, &mut session)?;
         self.finish(place, session, &verdict)
     }
 
     /// Works until the end.
-    fn perform(&self, place: &mut Place, session: &mut Session) -> Result<Verdict, CommandError> {
+    fn perform(
+        &self,
+        place: &mut AgentWorkplace,
+        session: &mut Session,
+    ) -> Result<Verdict, CommandError> {
         session.log.set_state(&session.id, SessionState::Running)?;
         let verdict = self.think(place, session);
-        place.end_servers(self.cx);
+        place.end_servers(&TerminalFrontend::new(self.cx));
         Ok(verdict.unwrap_or_else(|error| {
             let _ = session.log.set_state(&session.id, SessionState::Failed);
             self.cx.talk.error(&error);
@@ -328,7 +337,7 @@ impl Work<'_> {
     }
 
     /// Says how it ended, and settles what changed.
-    fn finish(&self, place: Place, session: Session, verdict: &Verdict) -> CommandResult {
+    fn finish(&self, place: AgentWorkplace, session: Session, verdict: &Verdict) -> CommandResult {
         session
             .log
             .set_state(&session.id, state_of(verdict.ending))?;
@@ -371,7 +380,11 @@ impl Work<'_> {
     }
 
     /// The loop, as often as the user has something to add.
-    fn think(&self, place: &Place, session: &mut Session) -> Result<Verdict, CommandError> {
+    fn think(
+        &self,
+        place: &AgentWorkplace,
+        session: &mut Session,
+    ) -> Result<Verdict, CommandError> {
         let stop = Stop::default();
         let policy = self.policy(place)?;
         let servers = place.servers().map(Servers::labels).unwrap_or_default();
@@ -397,7 +410,7 @@ impl Work<'_> {
         if let Some(servers) = place.servers() {
             toolbox = toolbox.with(Arc::new(servers.with_permit(gate)));
         }
-        let tools = Narrowed {
+        let tools = ToolsetFilter {
             tools: toolbox,
             policy,
             is_local: place.work.placement() == Placement::Local,

@@ -9,17 +9,19 @@
 //! phase is a session of its own. The first that does not end well, or does not leave what it should, is
 //! the end of the workflow: its ending is the workflow's, and what was changed by then is settled as ever.
 
-use super::context::Given;
 use super::settle::{Step, load, refuse_unasked, settle};
-use super::{Place, Session, Thinker, Work, dry_run, find_thinker, load_instructions, task};
+use super::{Session, Work, dry_run, load_context, task, workplace};
 use crate::args::AgentArgs;
-use crate::cmd::Cx;
+use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::session::Signals;
 use glovebox_agent::{Conversation, Ending, Instructions, Placement, SessionState, Verdict};
 use glovebox_proto::{Code, Fault, WriteMode};
 use glovebox_sandbox::jail::spec::WORKSPACE;
+use glovebox_session::agent::{
+    AgentWorkplace, ContextFile, ModelConfig, find_model, load_instructions,
+};
 use glovebox_settings::{BackendKind, WorkspaceMode};
 use glovebox_settings::{Phase, Settings};
 use serde_json::json;
@@ -65,13 +67,13 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
     }
     refuse_unasked(args, placement)?;
     let task = task(&args.task)?;
-    let mut thinker = find_thinker(cx, &base, None)?;
+    let mut thinker = find_model(&cx.host, &base, None)?;
     if args.dry_run {
         return tell_plan(cx, args, &project, &planned, placement, &thinker);
     }
     thinker.learn_window();
-    let given = Given::load(cx, args)?;
-    let instructions = load_instructions(cx, &base, &project)?;
+    let given = load_context(cx, args)?;
+    let instructions = load_instructions(&cx.host, &TerminalFrontend::new(cx), &base, &project)?;
     let signals = Signals::take_over()?;
     let chain = Chain {
         cx,
@@ -85,7 +87,7 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
         signals: &signals,
     };
     let first = planned.first().map_or(&base, |planned| &planned.settings);
-    let place = Place::start(cx, first, &project, placement, keep.as_ref(), &signals)?;
+    let place = workplace::open(cx, first, &project, placement, keep.as_ref(), &signals)?;
     chain.work(place, &task)
 }
 
@@ -112,7 +114,7 @@ fn tell_plan(
     project: &Path,
     planned: &[Planned<'_>],
     placement: Placement,
-    thinker: &Thinker,
+    thinker: &ModelConfig,
 ) -> CommandResult {
     let mut phases = Vec::new();
     for one in planned {
@@ -146,23 +148,22 @@ struct Chain<'a> {
     args: &'a AgentArgs,
     project: &'a Path,
     planned: &'a [Planned<'a>],
-    thinker: &'a Thinker,
-    given: Option<Given>,
+    thinker: &'a ModelConfig,
+    given: Option<ContextFile>,
     instructions: Vec<Instructions>,
     is_kept: bool,
     signals: &'a Signals,
 }
 
 impl Chain<'_> {
-    fn work(&self, place: Place, task: &str) -> CommandResult {
+    fn work(&self, place: AgentWorkplace, task: &str) -> CommandResult {
         let mut place = place;
         let mut left: Vec<Left> = Vec::new();
         let mut before = Conversation::default();
         for (at, one) in self.planned.iter().enumerate() {
             if at > 0 {
                 let name = place.work.name().cloned();
-                place = place
-                    .renew(self.cx, &one.settings, self.project)
+                place = workplace::renew(self.cx, place, &one.settings, self.project)
                     .inspect_err(|_| self.tell_kept(name.as_ref().map(AsRef::as_ref)))?;
             }
             self.cx.talk.note(format_args!(
@@ -176,7 +177,7 @@ impl Chain<'_> {
             let mut session = match begun {
                 Ok(session) => session,
                 Err(error) if at == 0 => {
-                    place.end(self.cx);
+                    place.end(&TerminalFrontend::new(self.cx));
                     return Err(error);
                 }
                 Err(error) => {
@@ -243,7 +244,7 @@ impl Chain<'_> {
     fn begin(
         &self,
         work: &Work<'_>,
-        place: &mut Place,
+        place: &mut AgentWorkplace,
         task: &str,
         left: &[Left],
     ) -> Result<Session, CommandError> {
@@ -267,7 +268,7 @@ impl Chain<'_> {
             }
         }
         self.signals.check()?;
-        place.start_servers(self.cx, work.settings, self.project, self.signals)?;
+        workplace::start_servers(self.cx, place, work.settings, self.project, self.signals)?;
         work.begin(place, text)
     }
 
@@ -275,7 +276,7 @@ impl Chain<'_> {
     // TRUST: both come from the model and the sandbox; they are bounded, and go back to where they are from.
     fn take_what_is_left(
         &self,
-        place: &Place,
+        place: &AgentWorkplace,
         phase: &Phase,
         verdict: &Verdict,
     ) -> Result<Left, Fault> {
@@ -303,7 +304,7 @@ impl Chain<'_> {
         })
     }
 
-    fn inside(&self, place: &Place, path: &str) -> PathBuf {
+    fn inside(&self, place: &AgentWorkplace, path: &str) -> PathBuf {
         match place.work.placement() {
             Placement::Local => self.project.join(path),
             Placement::Sandbox => Path::new(WORKSPACE).join(path),
@@ -320,7 +321,12 @@ impl Chain<'_> {
 }
 
 /// Brings a file of an earlier phase to where the next one finds it; gives its path there.
-fn put(place: &Place, phase: &str, path: &str, content: &[u8]) -> Result<String, CommandError> {
+fn put(
+    place: &AgentWorkplace,
+    phase: &str,
+    path: &str,
+    content: &[u8],
+) -> Result<String, CommandError> {
     if place.work.placement() == Placement::Local {
         return Ok(path.to_owned());
     }

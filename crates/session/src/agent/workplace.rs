@@ -1,28 +1,24 @@
 //! Where an agent's tools work: a sandbox of its own, or this machine.
 //!
-//! An agent's sandbox has a supervisor, so that it outlives us: whoever kills this process leaves the
-//! work where it is, and the session goes on in it. One that nobody comes back to stops after a while
-//! and keeps its files.
+//! An agent's sandbox has a supervisor, so that it outlives this process: killing that leaves the work where it is, and
+//! the session goes on in it. One that nobody comes back to stops after a while and keeps its files.
 
 use super::servers;
-use crate::cmd::run::supervisor;
-use crate::cmd::{Cx, TerminalFrontend};
-use crate::exit::CommandError;
-use crate::session::{OnWish, Signals};
+use crate::Error;
+use crate::frontend::{Frontend, Notice};
+use crate::host::below;
 use crate::sync::copied;
-use glovebox_agent::{Date, Facts, Placement, Program, Questions, ServerPlace};
+use crate::work::{Caller, NewName, NewSandbox, Target, WorkSession, take_down};
+use glovebox_agent::{Date, Facts, Placement, Program, Questions};
 use glovebox_mcp::client::Servers;
 use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
 use glovebox_sandbox::{Name, Sandbox};
-use glovebox_session::host::below;
-use glovebox_session::work::{Caller, NewName, NewSandbox, Target, WorkSession, take_down};
-use glovebox_settings::Settings;
-use glovebox_settings::WorkspaceMode;
+use glovebox_settings::{BackendKind, Settings, WorkspaceMode};
 use glovebox_tools::{Context, Hands, PROBE};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// A sandbox that nobody is connected to stops after this long.
 const LEASE_MS: u64 = 3_600_000;
@@ -53,7 +49,8 @@ const CORRECT_SERVER: &str = "correct its table in glovebox.toml, or take it out
 
 /// Where the tools of an agent work, with what they have there.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct AgentWorkplace {
+    /// The sandbox, or the project itself.
     pub work: WorkSession,
     /// The file that came along with the task.
     pub context: Option<Context>,
@@ -62,16 +59,18 @@ pub(crate) struct Place {
     beside: Option<Arc<Sandbox>>,
 }
 
-impl Place {
-    /// Starts what is wanted, under `name` if there is one.
-    pub(crate) fn start(
-        cx: &Cx,
+impl AgentWorkplace {
+    /// Starts what is asked for, under `name` if there is one.
+    ///
+    /// # Errors
+    /// As [`WorkSession::open`].
+    pub fn open(
+        caller: &Caller<'_>,
         settings: &Settings,
         project: &Path,
         placement: Placement,
         name: Option<&Name>,
-        signals: &Signals,
-    ) -> Result<Self, CommandError> {
+    ) -> Result<Self, Error> {
         let target = match (placement, name) {
             (Placement::Local, _) => Target::Local,
             (Placement::Sandbox, Some(name)) => Target::New(NewSandbox {
@@ -83,31 +82,16 @@ impl Place {
                 lease_ms: Some(LEASE_MS),
             }),
         };
-        let registry = Arc::new(cx.registry(settings)?);
-        let caller = Caller {
-            host: &cx.host,
-            registry: &registry,
-            supervisor: &supervisor()?,
-            frontend: &TerminalFrontend::stoppable(cx, signals, false),
-        };
-        let work = WorkSession::open(&caller, settings, project, target)?;
+        let work = WorkSession::open(caller, settings, project, target)?;
         Ok(Self::on(work))
     }
 
     /// Goes back to a sandbox that is still there, in whatever state; `None` when it is gone.
-    pub(crate) fn again(
-        cx: &Cx,
-        settings: &Settings,
-        name: &Name,
-    ) -> Result<Option<Self>, CommandError> {
-        let registry = Arc::new(cx.registry(settings)?);
-        let caller = Caller {
-            host: &cx.host,
-            registry: &registry,
-            supervisor: &supervisor()?,
-            frontend: &TerminalFrontend::new(cx),
-        };
-        Ok(WorkSession::resume(&caller, name)?.map(Self::on))
+    ///
+    /// # Errors
+    /// As [`WorkSession::resume`].
+    pub fn resume(caller: &Caller<'_>, name: &Name) -> Result<Option<Self>, Error> {
+        Ok(WorkSession::resume(caller, name)?.map(Self::on))
     }
 
     const fn on(work: WorkSession) -> Self {
@@ -119,111 +103,90 @@ impl Place {
         }
     }
 
-    /// Its sandbox as `settings` want it, with the files as they are: stopped, and started again. Without
-    /// one, everything stays.
-    pub(crate) fn renew(
+    /// Its sandbox as `settings` want it, with the files as they are. Without one, everything stays.
+    ///
+    /// # Errors
+    /// As [`WorkSession::renew`].
+    pub fn renew(
         self,
-        cx: &Cx,
+        caller: &Caller<'_>,
         settings: &Settings,
         project: &Path,
-    ) -> Result<Self, CommandError> {
-        let caller = Caller {
-            host: &cx.host,
-            registry: &Arc::clone(self.work.registry()),
-            supervisor: &supervisor()?,
-            frontend: &TerminalFrontend::new(cx),
-        };
-        let work = self.work.renew(&caller, settings, project)?;
+    ) -> Result<Self, Error> {
+        let work = self.work.renew(caller, settings, project)?;
         Ok(Self { work, ..self })
     }
 
     /// The tools, working here.
-    pub(crate) fn hands(&self) -> Hands {
+    pub fn hands(&self) -> Hands {
         match &self.context {
             Some(context) => self.work.tools().with_context(context.clone()),
             None => self.work.tools(),
         }
     }
 
-    /// Starts the MCP servers of the settings. From here on their tools are what they are.
+    /// Starts the MCP servers of the settings. From here on their tools are what they are. `cancel` gives up.
     ///
     /// # Errors
-    /// The first required one that cannot be started. Any other that is broken is left out, with a warning.
-    pub(crate) fn start_servers(
+    /// The first required one that cannot be started. Any other that is broken is left out, with a notice.
+    pub fn start_servers(
         &mut self,
-        cx: &Cx,
+        caller: &Caller<'_>,
         settings: &Settings,
         project: &Path,
-        signals: &Signals,
-    ) -> Result<(), CommandError> {
+        cancel: &AtomicBool,
+    ) -> Result<(), Error> {
         if settings.servers.is_empty() {
             return Ok(());
         }
-        let wanted = servers::wanted(cx, settings, project, &self.work)?;
-        self.beside = wanted.host;
-        let cancel = Arc::new(AtomicBool::new(false));
-        let wish = Arc::clone(&cancel);
-        signals.work(OnWish(Box::new(move |_| {
-            wish.store(true, Ordering::Relaxed);
-        })));
-        let started = Servers::start(wanted.specs, &cancel);
-        signals.rest();
-        signals.check()?;
-        let started = started.map_err(|mut fault| {
+        let resolved = servers::resolve_servers(caller, settings, project, &self.work)?;
+        self.beside = resolved.host;
+        let started = Servers::start(resolved.specs, cancel).map_err(|mut fault| {
             fault.remedy.get_or_insert_with(|| CORRECT_SERVER.into());
-            CommandError::from(fault)
+            fault
         })?;
-        for (name, fault) in wanted.broken.into_iter().chain(started.broken) {
-            let remedy = fault
-                .remedy
-                .as_ref()
-                .map_or_else(|| CORRECT_SERVER.to_owned(), crate::render::in_flags);
-            cx.talk.warning(format_args!(
-                "{}; the run goes on without the tools of {name} ({}; `required = true` makes this an error)",
-                crate::render::escape_text(&fault.message),
-                crate::render::escape_text(&remedy),
-            ));
+        for (name, mut fault) in resolved.broken.into_iter().chain(started.broken) {
+            fault.remedy.get_or_insert_with(|| CORRECT_SERVER.into());
+            let (name, fault) = (&name, &fault);
+            caller
+                .frontend
+                .notify(&Notice::ServerLeftOut { name, fault });
         }
-        let servers = started.servers;
-        for note in started.left_out {
-            cx.talk
-                .warning(format_args!("{}", crate::render::escape_text(&note)));
+        for note in &started.left_out {
+            caller.frontend.notify(&Notice::ServerToolLeftOut(note));
         }
-        for server in servers.labels() {
-            let place = match server.place {
-                ServerPlace::Sandbox => "in the sandbox",
-                ServerPlace::Host => "on this machine, outside any sandbox",
-                ServerPlace::Remote => "elsewhere, over the network",
-            };
-            cx.talk
-                .note(format_args!("MCP server {} works {place}", server.name));
+        for server in &started.servers.labels() {
+            caller.frontend.notify(&Notice::ServerStarted(server));
         }
-        self.servers = Some(servers);
+        self.servers = Some(started.servers);
         Ok(())
     }
 
     /// The tools of MCP servers.
-    pub(crate) const fn servers(&self) -> Option<&Servers> {
+    pub const fn servers(&self) -> Option<&Servers> {
         self.servers.as_ref()
     }
 
     /// Ends the MCP servers.
-    pub(crate) fn end_servers(&mut self, cx: &Cx) {
+    pub fn end_servers(&mut self, frontend: &dyn Frontend) {
         self.servers = None;
         if let Some(beside) = self.beside.take() {
-            take_down(&TerminalFrontend::new(cx), beside);
+            take_down(frontend, beside);
         }
     }
 
     /// Ends it with all that is in it.
-    pub(crate) fn end(mut self, cx: &Cx) {
-        self.end_servers(cx);
+    pub fn end(mut self, frontend: &dyn Frontend) {
+        self.end_servers(frontend);
         self.take_away();
-        self.work.end(&TerminalFrontend::new(cx));
+        self.work.end(frontend);
     }
 
     /// What a model is told about it.
-    pub(crate) fn facts(
+    ///
+    /// # Errors
+    /// When the sandbox is lost.
+    pub fn facts(
         &self,
         settings: &Settings,
         project: &Path,
@@ -253,7 +216,7 @@ impl Place {
             },
             has_network: !is_sandbox
                 || settings.net.value == Net::Host
-                || settings.backend.value != glovebox_settings::BackendKind::Native,
+                || settings.backend.value != BackendKind::Native,
             limits,
             programs: self.programs()?,
             is_read_only: settings.workspace_mode() == WorkspaceMode::ReadOnly,

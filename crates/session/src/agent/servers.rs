@@ -3,14 +3,14 @@
 //! A server's program is a job of a guest like any other command: of the sandbox's, or of one without
 //! walls on this machine. So it ends with all that it started, whatever becomes of us.
 
-use crate::cmd::Cx;
-use crate::exit::CommandError;
+use crate::Error;
+use crate::host;
+use crate::spec;
+use crate::work::{Caller, WorkSession};
 use glovebox_agent::{Placement, ServerPlace};
 use glovebox_mcp::client::{Address, Ends, Launch, Life, ServerSpec, Way};
-use glovebox_proto::{Channel, Exec, Exit, Fault, LogCaps, Reply, Request, Stdin};
-use glovebox_sandbox::{Backend, Incoming, Input, Registry, Sandbox, SandboxSpec, Stream};
-use glovebox_session::host;
-use glovebox_session::{WorkSession, spec};
+use glovebox_proto::{Channel, Code, Exec, Exit, Fault, LogCaps, Reply, Request, Stdin};
+use glovebox_sandbox::{Backend, Incoming, Input, Sandbox, SandboxSpec, Stream};
 use glovebox_settings::{McpServer, McpWay, Settings};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -26,7 +26,7 @@ const GRACE_MS: u64 = 500;
 const END_WAIT: Duration = Duration::from_secs(3);
 
 /// What is to be started, with the guest on this machine that some of it needs.
-pub(super) struct Wanted {
+pub(super) struct ResolvedServers {
     pub(super) specs: Vec<ServerSpec>,
     pub(super) host: Option<Arc<Sandbox>>,
     /// Those that cannot be reached as they are defined here, and are not required: name, and why.
@@ -37,12 +37,12 @@ pub(super) struct Wanted {
 ///
 /// # Errors
 /// A variable that is not there, a header that is none, where the server is required.
-pub(super) fn wanted(
-    cx: &Cx,
+pub(super) fn resolve_servers(
+    caller: &Caller<'_>,
     settings: &Settings,
     project: &Path,
     work: &WorkSession,
-) -> Result<Wanted, CommandError> {
+) -> Result<ResolvedServers, Error> {
     let is_local = work.placement() == Placement::Local;
     let sandbox = work.sandbox();
     let mut host = None;
@@ -50,11 +50,11 @@ pub(super) fn wanted(
     for server in settings.servers.iter().map(|server| &server.value) {
         let place = server.place(is_local);
         let way = match &server.way {
-            McpWay::Http { .. } => match address(cx, server) {
+            McpWay::Http { .. } => match address(caller, server) {
                 Ok(address) => Way::Http(address),
-                Err(error) if server.is_required => return Err(error),
-                Err(error) => {
-                    broken.push((server.name.clone(), error.fault));
+                Err(fault) if server.is_required => return Err(fault.into()),
+                Err(fault) => {
+                    broken.push((server.name.clone(), fault));
                     continue;
                 }
             },
@@ -62,7 +62,7 @@ pub(super) fn wanted(
                 let guest = match place {
                     ServerPlace::Host if !is_local => {
                         if host.is_none() {
-                            host = Some(Arc::new(without_walls(cx, project, work.registry())?));
+                            host = Some(Arc::new(without_walls(caller, project)?));
                         }
                         host.as_ref().unwrap_or(sandbox)
                     }
@@ -71,7 +71,7 @@ pub(super) fn wanted(
                 Way::Program(Arc::new(Job {
                     sandbox: Arc::clone(guest),
                     exec: Exec {
-                        env: spec::command_env(env, &cx.host)?,
+                        env: spec::command_env(env, caller.host)?,
                         stdin: Stdin::Stream,
                         grace_ms: GRACE_MS,
                         // It is read as it comes.
@@ -96,40 +96,37 @@ pub(super) fn wanted(
             is_required: server.is_required,
         });
     }
-    Ok(Wanted {
+    Ok(ResolvedServers {
         specs,
         host,
         broken,
     })
 }
 
-fn without_walls(cx: &Cx, project: &Path, registry: &Registry) -> Result<Sandbox, CommandError> {
+fn without_walls(caller: &Caller<'_>, project: &Path) -> Result<Sandbox, Error> {
     let mut spec = SandboxSpec::new(Backend::Host);
-    spec.jail.env = host::host_environment(&cx.host);
+    spec.jail.env = host::host_environment(caller.host);
     spec.cwd = Some(project.to_owned());
-    Ok(registry.create(&spec, None)?)
+    Ok(caller.registry.create(&spec, None)?)
 }
 
-fn address(cx: &Cx, server: &McpServer) -> Result<Address, CommandError> {
+fn address(caller: &Caller<'_>, server: &McpServer) -> Result<Address, Fault> {
     let McpWay::Http {
         url,
         headers,
         bearer,
     } = &server.way
     else {
-        return Err(CommandError::usage(
-            "the server has no address",
-            "give it a url",
-        ));
+        let fault = Fault::failed(Code::InvalidArgument, "the server has no address");
+        return Err(fault.remedy("give it a url"));
     };
     let wrong = |message: String| {
-        CommandError::usage(
-            format!("the MCP server `{}`: {message}", server.name),
-            format!("correct [mcp.{}], or the variable", server.name),
-        )
+        let message = format!("the MCP server `{}`: {message}", server.name);
+        Fault::failed(Code::InvalidArgument, message)
+            .remedy(format!("correct [mcp.{}], or the variable", server.name))
     };
     let value = |header: &str, variable: &str| {
-        let value = cx.host.var(variable).and_then(|value| value.to_str());
+        let value = caller.host.var(variable).and_then(|value| value.to_str());
         // The variable is not named: what stands in its place may be a secret.
         value.map(str::to_owned).ok_or_else(|| {
             wrong(format!(
@@ -161,7 +158,7 @@ struct Job {
 impl Launch for Job {
     fn launch(&self) -> Result<Ends, Fault> {
         let stream = self.sandbox.open(Request::Exec(self.exec.clone()))?;
-        let told = Arc::new(Told::default());
+        let told = Arc::new(JobEnd::default());
         Ok(Ends {
             input: Box::new(ToJob(stream.input())),
             life: Box::new(JobLife {
@@ -179,7 +176,7 @@ impl Launch for Job {
 
 /// What is known of a job that is being read.
 #[derive(Debug, Default)]
-struct Told {
+struct JobEnd {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -190,7 +187,7 @@ struct State {
     ending: Option<String>,
 }
 
-impl Told {
+impl JobEnd {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,7 +220,7 @@ impl Drop for ToJob {
 
 struct FromJob {
     stream: Stream,
-    told: Arc<Told>,
+    told: Arc<JobEnd>,
     rest: VecDeque<u8>,
 }
 
@@ -273,7 +270,7 @@ fn ending(reply: Result<Reply, Fault>) -> String {
 
 struct JobLife {
     input: Input,
-    told: Arc<Told>,
+    told: Arc<JobEnd>,
 }
 
 impl JobLife {

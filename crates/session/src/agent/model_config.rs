@@ -1,12 +1,12 @@
-//! Which model thinks, and with which key: the one place where keys come out of the environment.
+//! Which model is asked, and with which key: the one place where keys are taken out of the user's variables.
 
-use crate::cmd::Cx;
-use crate::exit::CommandError;
+use crate::Error;
 use glovebox_agent::{
     Access, Budget, Event, Known, Model, ModelName, Provider, Recorded, Remote, RetryPolicy,
     Secret, Secrets, Tariff, detect, known, read_recording, window_of_server,
 };
-use glovebox_settings::Settings;
+use glovebox_proto::visible::line_of_text as escape_text;
+use glovebox_settings::{Settings, Surroundings};
 use std::io::Read;
 use std::path::Path;
 
@@ -14,8 +14,10 @@ use std::path::Path;
 const MAX_RECORDING_BYTES: u64 = 64 << 20;
 
 /// A model that is ready to be asked, and every secret that must not come out of it.
-pub(crate) struct Thinker {
+pub struct ModelConfig {
+    /// The model.
     pub model: Box<dyn Model>,
+    /// What must not come out of it.
     pub secrets: Secrets,
     /// What it costs, if that is known.
     pub price: Option<Tariff>,
@@ -25,13 +27,13 @@ pub(crate) struct Thinker {
     pub asked: Option<(ModelName, Access)>,
 }
 
-impl std::fmt::Debug for Thinker {
+impl std::fmt::Debug for ModelConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Thinker({})", self.model.label())
+        write!(f, "ModelConfig({})", self.model.label())
     }
 }
 
-impl Thinker {
+impl ModelConfig {
     /// A model with what is known about it, where the user does not say otherwise.
     fn new(
         settings: &Settings,
@@ -39,16 +41,16 @@ impl Thinker {
         secrets: Secrets,
         known: Option<Known>,
         is_elsewhere: bool,
-    ) -> Result<Self, CommandError> {
+    ) -> Result<Self, Error> {
         // What another server takes for a model of the same name is its own affair.
         let listed = known.filter(|_| !is_elsewhere).map(|known| known.tariff);
         let price = settings.agent.price.value.0.map(Tariff::from).or(listed);
         let max_cost = settings.agent.max_cost.value.0;
         if let (Some(_), None) = (max_cost, price) {
-            return Err(CommandError::usage(
+            return Err(Error::usage(
                 format!(
                     "what the agent spends cannot be limited: what {} costs is unknown{}",
-                    crate::render::escape_text(&model.label()),
+                    escape_text(&model.label()),
                     if is_elsewhere { " at that server" } else { "" }
                 ),
                 "give the price of a million tokens with --price IN/OUT, or agent.price",
@@ -67,7 +69,7 @@ impl Thinker {
 
     /// Asks the model's own server how much it can be told at once, where it is one of the user's and the user
     /// has not said so.
-    pub(crate) fn learn_window(&mut self) {
+    pub fn learn_window(&mut self) {
         if let Some((name, access)) = self.asked.take()
             && let Some(tokens) = window_of_server(&name, &access)
         {
@@ -80,24 +82,23 @@ impl Thinker {
 ///
 /// # Errors
 /// Usage errors that say how to name one.
-pub(crate) fn find(
-    cx: &Cx,
+pub fn find_model(
+    host: &Surroundings,
     settings: &Settings,
     remembered: Option<&str>,
-) -> Result<Thinker, CommandError> {
+) -> Result<ModelConfig, Error> {
     let variable = |name: &str| {
-        cx.host
-            .var(name)
+        host.var(name)
             .and_then(|value| value.to_str().map(str::to_owned))
     };
     let asked = settings.agent.model.value.as_deref().or(remembered);
     if let Some(file) = asked.and_then(|text| text.strip_prefix("replay:")) {
-        let events = read(&cx.host.absolute(Path::new(file)))?;
+        let events = read(&host.absolute(Path::new(file)))?;
         let model = Box::new(Recorded::new(&events, format!("replay:{file}")));
-        return Thinker::new(settings, model, all_secrets(cx, settings), None, false);
+        return ModelConfig::new(settings, model, all_secrets(host, settings), None, false);
     }
     let usage = |message: String| {
-        CommandError::usage(
+        Error::usage(
             message,
             "name one with --model PROVIDER/NAME, such as openai/gpt-5",
         )
@@ -105,7 +106,7 @@ pub(crate) fn find(
     let name = match asked {
         Some(text) => ModelName::parse(text).map_err(usage)?,
         None => detect(variable).ok_or_else(|| {
-            CommandError::usage(
+            Error::usage(
                 "there is no model: neither --model nor a key in the environment",
                 "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, or OPENAI_BASE_URL for a server of your \
                  own; or name a model with --model PROVIDER/NAME",
@@ -113,30 +114,28 @@ pub(crate) fn find(
         })?,
     };
     let access = Access::find(name.provider, variable)
-        .map_err(|message| CommandError::usage(message, "correct the variable"))?;
-    let secrets = all_secrets(cx, settings);
+        .map_err(|message| Error::usage(message, "correct the variable"))?;
+    let secrets = all_secrets(host, settings);
     let (known, is_elsewhere) = (known(&name), access.is_custom);
     let asked = settings.agent.window.value.0.is_none() && access.is_custom;
     let asked = asked.then(|| (name.clone(), access.clone()));
     let model =
         Remote::new(name, &access, secrets.clone(), RetryPolicy::default()).map_err(|error| {
-            CommandError::usage(
+            Error::usage(
                 error.message,
                 error.remedy.unwrap_or_else(|| "name another model".into()),
             )
         })?;
-    let thinker = Thinker::new(settings, Box::new(model), secrets, known, is_elsewhere)?;
-    Ok(Thinker { asked, ..thinker })
+    let config = ModelConfig::new(settings, Box::new(model), secrets, known, is_elsewhere)?;
+    Ok(ModelConfig { asked, ..config })
 }
 
 /// Reads a recording from a file.
-pub(crate) fn read(path: &Path) -> Result<Vec<Event>, CommandError> {
+fn read(path: &Path) -> Result<Vec<Event>, Error> {
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(MAX_RECORDING_BYTES).read_to_string(&mut text))
-        .map_err(|error| {
-            CommandError::io(format!("read the recording {}", path.display()), &error)
-        })?;
+        .map_err(|error| Error::io(format!("read the recording {}", path.display()), &error))?;
     Ok(read_recording(&text)?)
 }
 
@@ -152,7 +151,7 @@ const SECRET_ENDS: [&str; 6] = [
 
 /// Every key of every provider, what MCP servers are given, and whatever else in the environment is named
 /// like a secret.
-fn all_secrets(cx: &Cx, settings: &Settings) -> Secrets {
+fn all_secrets(host: &Surroundings, settings: &Settings) -> Secrets {
     let keys: Vec<&str> = Provider::ALL
         .iter()
         .flat_map(|provider| provider.key_variables())
@@ -166,7 +165,7 @@ fn all_secrets(cx: &Cx, settings: &Settings) -> Secrets {
         .collect();
     let given = settings.servers.iter();
     let given = given.flat_map(|server| server.value.given());
-    Secrets::new(cx.host.vars().chain(given).filter_map(|(name, value)| {
+    Secrets::new(host.vars().chain(given).filter_map(|(name, value)| {
         let name = name.to_str()?.to_ascii_uppercase();
         let is_secret =
             keys.contains(&name.as_str()) || SECRET_ENDS.iter().any(|end| name.ends_with(end));

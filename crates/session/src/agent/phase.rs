@@ -1,4 +1,4 @@
-//! Kinds of work: a phase is a toolset by its name, and a few words for the model.
+//! Kinds of work: a phase is a toolset by its name, and an instruction for the model.
 
 use glovebox_agent::{ToolDefinition, ToolOutput, Tools};
 use glovebox_proto::{Code, Fault};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::sync::atomic::AtomicBool;
 
 /// What the model is told about a phase.
-pub(crate) fn words(phase: &str) -> Option<&'static str> {
+pub fn phase_instruction(phase: &str) -> Option<&'static str> {
     Some(match phase {
         "research" => {
             "# Phase: research\nFind out what the task asks about. Change nothing. Answer with what you found \
@@ -26,27 +26,29 @@ pub(crate) fn words(phase: &str) -> Option<&'static str> {
     })
 }
 
-/// The tools of a toolset.
-pub(crate) struct Narrowed<T> {
+/// Tools, narrowed to those of a toolset.
+pub struct ToolsetFilter<T> {
+    /// All tools there are.
     pub tools: T,
+    /// The toolset, with its rules.
     pub policy: Policy,
     /// There is no wall that keeps a command from writing, so a phase that changes nothing has none.
     pub is_local: bool,
 }
 
-impl<T> std::fmt::Debug for Narrowed<T> {
+impl<T> std::fmt::Debug for ToolsetFilter<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Narrowed({})", self.policy.toolset().name)
+        write!(f, "ToolsetFilter({})", self.policy.toolset().name)
     }
 }
 
-impl<T> Narrowed<T> {
+impl<T> ToolsetFilter<T> {
     fn is_shut(&self, is_read_only: bool) -> bool {
         self.is_local && self.policy.toolset().is_read_only && !is_read_only
     }
 }
 
-impl<T: Tools> Tools for Narrowed<T> {
+impl<T: Tools> Tools for ToolsetFilter<T> {
     fn definitions(&self) -> Vec<ToolDefinition> {
         let mut tools = self.tools.definitions();
         tools.retain(|tool| self.policy.has(&tool.name) && !self.is_shut(tool.is_read_only));

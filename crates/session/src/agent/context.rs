@@ -1,14 +1,13 @@
 //! `--context FILE`: a file for the agent that is no part of the project and too large to be told. It is
 //! read out here, put where the tools work, and only its place and size are told.
 
-use super::place::Place;
-use crate::args::AgentArgs;
-use crate::cmd::Cx;
-use crate::exit::CommandError;
-use crate::render::escape_text;
+use super::workplace::AgentWorkplace;
+use crate::Error;
 use glovebox_agent::Placement;
+use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Request, WriteMode};
 use glovebox_sandbox::Backend;
+use glovebox_settings::Surroundings;
 use glovebox_tools::Context;
 use std::fmt;
 use std::fs::{File, metadata};
@@ -17,36 +16,29 @@ use std::path::{Path, PathBuf};
 
 /// The file as it was when the command began.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub struct ContextFile {
     path: PathBuf,
     content: Vec<u8>,
 }
 
-impl fmt::Display for Given {
+impl fmt::Display for ContextFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({} bytes)", self.path.display(), self.content.len())
     }
 }
 
-impl Given {
-    /// Reads it, if there is to be one.
+impl ContextFile {
+    /// Reads it.
     ///
     /// # Errors
     /// Usage, when it is no regular file or too large; whatever keeps it from being read.
-    pub(super) fn load(cx: &Cx, args: &AgentArgs) -> Result<Option<Self>, CommandError> {
-        args.context
-            .as_deref()
-            .map(|file| Self::read(cx, file))
-            .transpose()
-    }
-
-    fn read(cx: &Cx, file: &Path) -> Result<Self, CommandError> {
-        let path = cx.host.absolute(file);
+    pub fn read(host: &Surroundings, file: &Path) -> Result<Self, Error> {
+        let path = host.absolute(file);
         let shown = escape_text(&path.display().to_string());
-        let fail = |error: std::io::Error| CommandError::io(format!("read {shown}"), &error);
-        // Opening a pipe would wait for whoever writes to it.
+        let fail = |error: std::io::Error| Error::io(format!("read {shown}"), &error);
+        // Opening a pipe would wait for the other end.
         if !metadata(&path).map_err(fail)?.is_file() {
-            return Err(CommandError::usage(
+            return Err(Error::usage(
                 format!("the context {shown} is not a regular file"),
                 "give a file of text with --context",
             ));
@@ -57,7 +49,7 @@ impl Given {
             .and_then(|file| file.take(limit + 1).read_to_end(&mut content))
             .map_err(fail)?;
         if content.len() as u64 > limit {
-            return Err(CommandError::usage(
+            return Err(Error::usage(
                 format!("the context {shown} has more than {} MiB", limit >> 20),
                 "give a smaller file, or put it into the project",
             ));
@@ -66,9 +58,11 @@ impl Given {
     }
 }
 
-impl Place {
+impl AgentWorkplace {
     /// Puts the file where the tools are. On the user's own machine it stays where it is.
-    pub(super) fn bring(&mut self, given: &Given) -> Result<(), CommandError> {
+    /// # Errors
+    /// When it cannot be written there.
+    pub fn bring(&mut self, given: &ContextFile) -> Result<(), Error> {
         let path = if self.work.placement() == Placement::Local {
             given.path.display().to_string()
         } else {
@@ -87,7 +81,7 @@ impl Place {
     }
 
     /// The file of an earlier run, if it is still as large as it was.
-    pub(crate) fn find_again(&mut self, context: Option<&Context>) {
+    pub fn find_again(&mut self, context: Option<&Context>) {
         self.context = context
             .filter(|context| {
                 let stat = self.work.sandbox().stat(context.path.as_bytes(), true);

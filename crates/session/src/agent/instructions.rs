@@ -6,13 +6,12 @@
 //! where it is the project's, for a project must not keep an agent from working, and an error where it is the
 //! user's, whose words may forbid something.
 
-use crate::cmd::Cx;
-use crate::exit::CommandError;
-use crate::render::escape_text;
+use crate::Error;
+use crate::frontend::{Frontend, Notice};
+use crate::host::short_path;
+use crate::spec::hide_rules;
 use glovebox_agent::{InstructionSource, Instructions};
-use glovebox_session::spec::hide_rules;
-use glovebox_settings::Settings;
-use glovebox_settings::WorkspaceMode;
+use glovebox_settings::{Settings, Surroundings, WorkspaceMode};
 use glovebox_workspace::find_hidden;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use std::fs::File;
@@ -34,26 +33,27 @@ const FLAGS: OFlags = OFlags::RDONLY
 ///
 /// # Errors
 /// When the user's own file is there and cannot be read.
-pub(crate) fn load(
-    cx: &Cx,
+pub fn load_instructions(
+    host: &Surroundings,
+    frontend: &dyn Frontend,
     settings: &Settings,
     project: &Path,
-) -> Result<Vec<Instructions>, CommandError> {
+) -> Result<Vec<Instructions>, Error> {
     if !settings.agent.instructions.value {
         return Ok(Vec::new());
     }
-    let mut all: Vec<Instructions> = own(cx)?.into_iter().collect();
+    let mut all: Vec<Instructions> = own(host)?.into_iter().collect();
     if settings.workspace_mode() != WorkspaceMode::None {
-        all.extend(of_project(cx, settings, project)?);
+        all.extend(of_project(host, frontend, settings, project)?);
     }
     Ok(all)
 }
 
-fn own(cx: &Cx) -> Result<Option<Instructions>, CommandError> {
-    let Some(path) = cx.host.config_dir().map(|dir| dir.join(OWN_NAME)) else {
+fn own(host: &Surroundings) -> Result<Option<Instructions>, Error> {
+    let Some(path) = host.config_dir().map(|dir| dir.join(OWN_NAME)) else {
         return Ok(None);
     };
-    let shown = cx.short(&path);
+    let shown = short_path(host, &path);
     let opened = openat(CWD, &path, FLAGS, Mode::empty());
     let read = match opened {
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
@@ -63,7 +63,7 @@ fn own(cx: &Cx) -> Result<Option<Instructions>, CommandError> {
             .and_then(read),
     };
     let found = read.map_err(|error| {
-        CommandError::usage(
+        Error::usage(
             format!("your instructions {shown} cannot be read: {error}"),
             "make it a regular file that you can read, or pass --no-instructions",
         )
@@ -78,11 +78,12 @@ fn own(cx: &Cx) -> Result<Option<Instructions>, CommandError> {
 }
 
 fn of_project(
-    cx: &Cx,
+    host: &Surroundings,
+    frontend: &dyn Frontend,
     settings: &Settings,
     project: &Path,
-) -> Result<Vec<Instructions>, CommandError> {
-    let start_dir = cx.host.start_dir(project);
+) -> Result<Vec<Instructions>, Error> {
+    let start_dir = host.start_dir(project);
     let mut dirs = vec![PathBuf::new()];
     if !start_dir.as_os_str().is_empty() {
         dirs.push(start_dir);
@@ -108,7 +109,7 @@ fn of_project(
         OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )
-    .map_err(|error| CommandError::io("open the project", &error.into()))?;
+    .map_err(|error| Error::io("open the project", &error.into()))?;
     let mut found = Vec::new();
     let mut seen = Vec::new();
     for path in paths {
@@ -129,11 +130,10 @@ fn of_project(
             }
             Ok(file) => file,
             Err(error) => {
-                let shown = escape_text(&path.display().to_string());
-                cx.talk.warning(format_args!(
-                    "the project's {shown} does not reach the model: {}",
-                    why(&error)
-                ));
+                frontend.notify(&Notice::InstructionsLeftOut {
+                    path: &path,
+                    reason: &why(&error),
+                });
                 continue;
             }
         };

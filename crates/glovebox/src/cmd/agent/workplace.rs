@@ -1,0 +1,88 @@
+//! Where an agent's tools work, for a user at a terminal.
+
+use crate::cmd::run::supervisor;
+use crate::cmd::{Cx, TerminalFrontend};
+use crate::exit::CommandError;
+use crate::session::{OnWish, Signals};
+use glovebox_agent::Placement;
+use glovebox_sandbox::Name;
+use glovebox_session::agent::AgentWorkplace;
+use glovebox_session::work::Caller;
+use glovebox_settings::Settings;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Starts what is asked for, under `name` if there is one.
+pub(crate) fn open(
+    cx: &Cx,
+    settings: &Settings,
+    project: &Path,
+    placement: Placement,
+    name: Option<&Name>,
+    signals: &Signals,
+) -> Result<AgentWorkplace, CommandError> {
+    let caller = Caller {
+        host: &cx.host,
+        registry: &Arc::new(cx.registry(settings)?),
+        supervisor: &supervisor()?,
+        frontend: &TerminalFrontend::stoppable(cx, signals, false),
+    };
+    let place = AgentWorkplace::open(&caller, settings, project, placement, name)?;
+    Ok(place)
+}
+
+/// Goes back to a sandbox that is still there, in whatever state; `None` when it is gone.
+pub(crate) fn resume(
+    cx: &Cx,
+    settings: &Settings,
+    name: &Name,
+) -> Result<Option<AgentWorkplace>, CommandError> {
+    let caller = Caller {
+        host: &cx.host,
+        registry: &Arc::new(cx.registry(settings)?),
+        supervisor: &supervisor()?,
+        frontend: &TerminalFrontend::new(cx),
+    };
+    Ok(AgentWorkplace::resume(&caller, name)?)
+}
+
+/// The same with its sandbox as `settings` want it, with the files as they are.
+pub(super) fn renew(
+    cx: &Cx,
+    place: AgentWorkplace,
+    settings: &Settings,
+    project: &Path,
+) -> Result<AgentWorkplace, CommandError> {
+    let caller = Caller {
+        host: &cx.host,
+        registry: &Arc::clone(place.work.registry()),
+        supervisor: &supervisor()?,
+        frontend: &TerminalFrontend::new(cx),
+    };
+    Ok(place.renew(&caller, settings, project)?)
+}
+
+/// Starts the MCP servers of the settings, unless the user stops it.
+pub(crate) fn start_servers(
+    cx: &Cx,
+    place: &mut AgentWorkplace,
+    settings: &Settings,
+    project: &Path,
+    signals: &Signals,
+) -> Result<(), CommandError> {
+    let caller = Caller {
+        host: &cx.host,
+        registry: &Arc::clone(place.work.registry()),
+        supervisor: &supervisor()?,
+        frontend: &TerminalFrontend::new(cx),
+    };
+    let cancel = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&cancel);
+    signals.work(OnWish(Box::new(move |_| {
+        stop.store(true, Ordering::Relaxed);
+    })));
+    let started = place.start_servers(&caller, settings, project, &cancel);
+    signals.rest();
+    Ok(started?)
+}
