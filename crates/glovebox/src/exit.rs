@@ -119,26 +119,7 @@ impl CommandError {
 
     /// An operating-system error while doing `what`.
     pub(crate) fn io(what: impl Into<String>, error: &io::Error) -> Self {
-        // The number behind the words helps nobody who reads them.
-        let text = error.to_string();
-        let words = text.split(" (os error").next().unwrap_or(&text);
-        Self::of_io_kind(error.kind(), format!("cannot {}: {words}", what.into()))
-    }
-
-    fn of_io_kind(kind: io::ErrorKind, message: String) -> Self {
-        let code = match kind {
-            io::ErrorKind::NotFound => Code::NotFound,
-            io::ErrorKind::PermissionDenied => Code::PermissionDenied,
-            io::ErrorKind::AlreadyExists => Code::AlreadyExists,
-            io::ErrorKind::StorageFull => Code::NoSpace,
-            _ => Code::Io,
-        };
-        let kind = if kind == io::ErrorKind::BrokenPipe {
-            Kind::BrokenPipe
-        } else {
-            Kind::Failed
-        };
-        Self::new(kind, Fault::failed(code, message))
+        SettingsError::io(what.into(), error).into()
     }
 
     /// The user stopped us before the command began.
@@ -192,20 +173,16 @@ impl From<Fault> for CommandError {
 
 impl From<SettingsError> for CommandError {
     fn from(error: SettingsError) -> Self {
-        match error {
-            SettingsError::Usage { message, remedy } => Self::usage(message, remedy),
-            SettingsError::Refused { message, remedy } => Self::refused(message, remedy),
-            SettingsError::Io {
-                kind,
-                message,
-                remedy,
-            } => {
-                let mut error = Self::of_io_kind(kind, message);
-                error.fault.remedy = remedy;
-                error
+        let kind = match &error {
+            SettingsError::Usage { .. } => Kind::Usage,
+            SettingsError::Refused { .. } => Kind::Refused,
+            SettingsError::Io { kind, .. } if *kind == io::ErrorKind::BrokenPipe => {
+                Kind::BrokenPipe
             }
-            SettingsError::Fault(fault) => fault.into(),
-        }
+            SettingsError::Io { .. } => Kind::Failed,
+            SettingsError::Fault(fault) => return fault.clone().into(),
+        };
+        Self::new(kind, error.into_fault())
     }
 }
 

@@ -59,6 +59,15 @@ impl Error {
         }
     }
 
+    /// The failure as data.
+    pub fn into_fault(self) -> Fault {
+        match self {
+            Self::Settings(error) => error.into_fault(),
+            Self::Sync(error) => error.fault,
+            Self::NoSandbox(fault) | Self::Fault(fault) => fault,
+        }
+    }
+
     /// What is wrong, in one sentence.
     pub fn message(&self) -> &str {
         match self {

@@ -105,6 +105,8 @@ pub enum Notice<'a> {
     ServerToolLeftOut(&'a str),
     /// An MCP server works.
     ServerStarted(&'a ToolServer),
+    /// The run of an agent could not go on.
+    RunFailed(&'a Error),
     /// What a sandbox added to the package caches is not kept.
     CachesLost(&'a Fault),
     /// A sandbox of this process has ended, and something of it is left.

@@ -4,7 +4,7 @@
 //! host      what of this machine and this user reaches a sandbox: project, variables, toolchains, git
 //! spec      settings and surroundings -> ResolvedSpec
 //! work      a sandbox for tools: started or attached to, with the project in it; ended or left
-//! agent     what an agent has for its work: model, MCP servers, instructions
+//! agent     the run of an agent: model, MCP servers, instructions, session
 //! sync      a sandbox's changes, collected, planned and applied; a copy of the project, pushed
 //! frontend  what a user interface gives to all that
 //! ```

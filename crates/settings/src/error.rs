@@ -1,6 +1,6 @@
 //! What can be wrong with settings. Callers decide what becomes of it: an exit code, a status, a message.
 
-use glovebox_proto::{Fault, Remedy};
+use glovebox_proto::{Code, Fault, Remedy};
 use std::fmt;
 use std::io;
 
@@ -60,6 +60,36 @@ impl SettingsError {
             kind: error.kind(),
             message: format!("cannot {what}: {words}"),
             remedy: None,
+        }
+    }
+
+    /// The failure as data.
+    pub fn into_fault(self) -> Fault {
+        match self {
+            Self::Usage { message, remedy } => {
+                Fault::failed(Code::InvalidArgument, message).remedy(remedy)
+            }
+            Self::Refused { message, remedy } => {
+                Fault::refused(Code::PermissionDenied, message).remedy(remedy)
+            }
+            Self::Io {
+                kind,
+                message,
+                remedy,
+            } => {
+                let code = match kind {
+                    io::ErrorKind::NotFound => Code::NotFound,
+                    io::ErrorKind::PermissionDenied => Code::PermissionDenied,
+                    io::ErrorKind::AlreadyExists => Code::AlreadyExists,
+                    io::ErrorKind::StorageFull => Code::NoSpace,
+                    _ => Code::Io,
+                };
+                Fault {
+                    remedy,
+                    ..Fault::failed(code, message)
+                }
+            }
+            Self::Fault(fault) => fault,
         }
     }
 

@@ -89,6 +89,7 @@ impl Frontend for TerminalFrontend<'_> {
                 };
                 talk.note(format_args!("MCP server {} works {place}", server.name));
             }
+            Notice::RunFailed(error) => talk.error(&CommandError::from(error.clone())),
             Notice::CachesLost(fault) => talk.warning(escape_text(&fault.message)),
             Notice::TakeDownIncomplete(fault) => talk.warning(format_args!(
                 "the sandbox was not taken down completely ({}); `glovebox doctor --fix` finishes it",

@@ -116,7 +116,7 @@ fn play(
     signals: &Signals,
 ) -> bool {
     let model = Recorded::new(recorded, "replay");
-    let tools = place.hands();
+    let tools = place.tools();
     // As it was, with the day and the instructions of then.
     let system = recorded.iter().find_map(|event| match event {
         Event::Started { system, .. } => Some(system.clone()),

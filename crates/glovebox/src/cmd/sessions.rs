@@ -1,6 +1,6 @@
 //! `glovebox sessions`: what agents did, and going on with it.
 
-use super::agent::{Session, View, Work, lay_phase, open_log, summary, workplace};
+use super::agent::{AgentTerminal, View, Work, lay_phase, open_log, summary, workplace};
 use super::{Cx, TerminalFrontend, age};
 use crate::args::{
     ResumeArgs, SessionArgs, SessionDeleteArgs, SessionExportArgs, SessionForkArgs, SessionsAction,
@@ -15,7 +15,9 @@ use glovebox_agent::{
 };
 use glovebox_proto::Code;
 use glovebox_sandbox::Name;
-use glovebox_session::agent::{AgentWorkplace, find_model, load_instructions};
+use glovebox_session::agent::{
+    AgentRun, AgentSession, AgentWorkplace, find_model, load_instructions,
+};
 use glovebox_session::work::lay_local;
 use glovebox_settings::Settings;
 use serde_json::json;
@@ -295,9 +297,9 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
             "pass --yes",
         ));
     }
-    let mut thinker = find_model(&cx.host, &settings, Some(&info.model))?;
-    thinker.learn_window();
-    thinker.model.skip(conversation.turns as usize);
+    let mut model = find_model(&cx.host, &settings, Some(&info.model))?;
+    model.learn_window();
+    model.model.skip(conversation.turns as usize);
     let instructions = load_instructions(
         &cx.host,
         &TerminalFrontend::new(cx),
@@ -312,26 +314,30 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
     }));
     let work = Work {
         cx,
-        settings: &settings,
-        project: &info.project,
-        thinker: &thinker,
-        phase: phase.as_deref(),
-        addition,
-        instructions,
+        run: AgentRun {
+            host: &cx.host,
+            settings: &settings,
+            project: &info.project,
+            model: &model,
+            phase: phase.as_deref(),
+            addition,
+            instructions,
+            is_asked: is_local && !args.yes,
+            is_yes: args.yes,
+            is_kept: !is_new && info.sandbox.is_some() && !is_own(&info, &events),
+        },
+        terminal: AgentTerminal::new(cx, &signals, args.json),
         apply: args.apply,
-        is_asked: is_local && !args.yes,
-        is_yes: args.yes,
         is_json: args.json,
-        is_kept: !is_new && info.sandbox.is_some() && !is_own(&info, &events),
         signals: &signals,
     };
     workplace::start_servers(cx, &mut place, &settings, &info.project, &signals)?;
-    let system = work.system(&place)?;
+    let system = work.run.system(&place, &work.terminal)?;
     log.set_sandbox(&info.id, place.work.name().map(Name::as_str))?;
     {
         let mut view = View::new(cx, Some((&log, &info.id)), args.json);
         view.observe(&Event::Resumed {
-            model: thinker.model.label(),
+            model: model.model.label(),
             system: system.clone(),
             own_sandbox: place
                 .work
@@ -355,13 +361,13 @@ fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
             say(words)?;
         }
         if let Some(task) = &args.task {
-            say(thinker.secrets.clean(task.clone()))?;
+            say(model.secrets.clean(task.clone()))?;
         }
     }
     work.banner(&place, &info.id);
     work.carry_out(
         place,
-        Session {
+        AgentSession {
             id: info.id,
             log,
             lock,

@@ -1,16 +1,19 @@
-//! What an agent has for its work: a model, a place for its tools, MCP servers, and what the model is told.
+//! The run of an agent: its model, the place for its tools, MCP servers, what the model is told, and its session.
 //!
-//! The loop itself, its events and its log are in `glovebox_agent`.
+//! The loop itself, its events and its log are in `glovebox_agent`; what becomes of the changes is in [`crate::sync`].
 
 mod context;
 mod instructions;
 mod model_config;
 mod phase;
+mod run;
 mod servers;
 mod workplace;
 
 pub use context::ContextFile;
 pub use instructions::load_instructions;
 pub use model_config::{ModelConfig, find_model};
-pub use phase::{ToolsetFilter, phase_instruction};
+pub use phase::ToolsetFilter;
+use phase::phase_instruction;
+pub use run::{AgentFrontend, AgentRun, AgentSession, AgentUser, OnStop, UNANSWERED};
 pub use workplace::AgentWorkplace;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::sync::atomic::AtomicBool;
 
 /// What the model is told about a phase.
-pub fn phase_instruction(phase: &str) -> Option<&'static str> {
+pub(super) fn phase_instruction(phase: &str) -> Option<&'static str> {
     Some(match phase {
         "research" => {
             "# Phase: research\nFind out what the task asks about. Change nothing. Answer with what you found \

@@ -118,7 +118,7 @@ impl AgentWorkplace {
     }
 
     /// The tools, working here.
-    pub fn hands(&self) -> Hands {
+    pub fn tools(&self) -> Hands {
         match &self.context {
             Some(context) => self.work.tools().with_context(context.clone()),
             None => self.work.tools(),

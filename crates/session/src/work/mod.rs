@@ -426,7 +426,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let project = dir.path().join("project");
         std::fs::create_dir(&project).unwrap();
-        let host = Surroundings::fixed(&project, dir.path(), &[]);
+        let host = Surroundings::fixed(dir.path(), &project, &[]);
         let registry = Registry::open(RegistryConfig {
             state_dir: dir.path().join("state"),
             max_sandboxes: 4,

@@ -6,12 +6,12 @@ use crate::render::{escape_text, say};
 use crate::session::Signals;
 use crate::sync::question;
 use glovebox_agent::{Approval, Approve, Call, Secrets, ToolServer};
-use glovebox_proto::Fault;
-use glovebox_tools::policy::{Answer, Ask, Asked, Gate, Permit, Question, served_parts};
+use glovebox_session::agent::{AgentUser, UNANSWERED};
+use glovebox_tools::policy::{Answer, Ask, Question, served_parts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// More of a call than anybody reads before saying yes.
 const MAX_LINES: usize = 60;
@@ -82,9 +82,6 @@ impl AtTerminal {
     }
 }
 
-/// What a question is left with.
-const UNANSWERED: &str = "the user left the question unanswered";
-
 impl AtTerminal {
     /// `by` is who makes the call, where it is not the model itself.
     fn approve_call(&self, name: &str, arguments: &Value, by: &str) -> Approval {
@@ -124,31 +121,9 @@ impl Approve for AtTerminal {
     }
 }
 
-/// The gate where the user is asked before each change: the loop asks about what the model calls, this about
-/// what a script calls.
-#[derive(Debug)]
-pub(crate) struct AskedGate {
-    pub gate: Arc<Gate>,
-    pub user: Arc<AtTerminal>,
-}
-
-impl Permit for AskedGate {
-    fn permit(&self, asked: &Asked<'_>) -> Result<(), Fault> {
-        self.gate.permit(asked)?;
-        let is_read_only = glovebox_tools::find(asked.tool).is_ok_and(|tool| tool.is_read_only);
-        if !asked.is_nested || is_read_only {
-            return Ok(());
-        }
-        if asked.cancel.load(Ordering::Relaxed) {
-            return Approval::No(UNANSWERED.to_owned()).permit();
-        }
-        let user = &self.user;
-        user.approve_call(asked.tool, asked.arguments, ", called by the script,")
-            .permit()
-    }
-
-    fn has_tool(&self, tool: &str) -> bool {
-        self.gate.has_tool(tool)
+impl AgentUser for AtTerminal {
+    fn approve_nested(&self, tool: &str, arguments: &Value) -> Approval {
+        self.approve_call(tool, arguments, ", called by the script,")
     }
 }
 

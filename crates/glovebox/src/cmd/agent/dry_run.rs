@@ -20,9 +20,9 @@ pub(super) fn dry_run(
     project: &Path,
     settings: &Settings,
     placement: Placement,
-    thinker: &ModelConfig,
+    model: &ModelConfig,
 ) -> CommandResult {
-    let facts = facts(cx, args, project, settings, placement, thinker)?;
+    let facts = facts(cx, args, project, settings, placement, model)?;
     if args.json {
         let data = Value::Object(facts);
         render::print(render::envelope(true, "nothing was done", &data))?;
@@ -52,7 +52,7 @@ pub(super) fn facts(
     project: &Path,
     settings: &Settings,
     placement: Placement,
-    thinker: &ModelConfig,
+    model: &ModelConfig,
 ) -> Result<Map<String, Value>, CommandError> {
     let wanted = glovebox_session::spec::resolve_spec(settings, &cx.host, project, None)?;
     let limits = settings.agent_limits();
@@ -65,7 +65,7 @@ pub(super) fn facts(
         "workspace": mode,
         "hidden": wanted.hidden.paths.len(),
         "network": glovebox_settings::net_word(settings.net.value),
-        "model": thinker.model.label(),
+        "model": model.model.label(),
         "toolset": settings.tools.toolset.value,
         "mcp_servers": settings
             .servers
@@ -77,8 +77,8 @@ pub(super) fn facts(
             .collect::<Vec<_>>(),
         "asks_before_changes": placement == Placement::Local && !args.yes,
         "apply": format!("{:?}", when(args.apply, settings, Ending::Completed)).to_lowercase(),
-        "window": thinker.budget.window_tokens,
-        "price": thinker.price.map_or_else(|| "unknown".to_owned(), |price| price.usual.to_string()),
+        "window": model.budget.window_tokens,
+        "price": model.price.map_or_else(|| "unknown".to_owned(), |price| price.usual.to_string()),
         "max_turns": limits.max_turns,
         "max_time_s": limits.max_time.map(|time| time.as_secs()),
         "max_tokens": limits.max_tokens,

@@ -1,6 +1,6 @@
 //! After the loop: what is said about how it ended, and what becomes of the changes.
 
-use super::{Session, Work};
+use super::Work;
 use crate::args::Apply;
 use crate::cmd::TerminalFrontend;
 use crate::exit::CommandError;
@@ -8,7 +8,7 @@ use crate::sync::question;
 use crate::sync::settle::{self, ApplyWhen, SettleOptions, SettleOutcome};
 use glovebox_agent::{Ending, SessionState, Verdict};
 use glovebox_proto::{Code, Fault};
-use glovebox_session::agent::AgentWorkplace;
+use glovebox_session::agent::{AgentSession, AgentWorkplace};
 use glovebox_settings::{Settings, WorkspaceMode};
 
 /// When changes are taken over, given how the run ended.
@@ -53,14 +53,14 @@ impl Work<'_> {
         &self,
         place: AgentWorkplace,
         ending: Ending,
-        session: &Session,
+        session: &AgentSession,
     ) -> Result<SettleOutcome, CommandError> {
         let Some(name) = place.work.name().cloned() else {
             place.end(&TerminalFrontend::new(self.cx));
             return Ok(SettleOutcome::Done);
         };
         if ending == Ending::Lost {
-            if !self.settings.has_layers_on_disk() {
+            if !self.run.settings.has_layers_on_disk() {
                 self.cx.talk.warning(
                     "what it had changed cannot be reached any more: its files were not in layers on this disk",
                 );
@@ -72,16 +72,16 @@ impl Work<'_> {
             return Ok(SettleOutcome::Keep);
         }
         // What is read-only in this phase may have been written in one before.
-        let may_be_written_before = self.settings.workspace_mode() == WorkspaceMode::ReadOnly
-            && self.settings.has_layers_on_disk();
-        let can_collect = self.settings.can_collect() || may_be_written_before;
+        let may_be_written_before = self.run.settings.workspace_mode() == WorkspaceMode::ReadOnly
+            && self.run.settings.has_layers_on_disk();
+        let can_collect = self.run.settings.can_collect() || may_be_written_before;
         let settled = if can_collect {
             let options = SettleOptions {
                 takes_ignored: false,
-                when: when(self.apply, self.settings, ending),
+                when: when(self.apply, self.run.settings, ending),
                 has_patch: false,
                 is_shown: self.cx.talk.is_watched(),
-                kept_as: self.is_kept.then_some(name.as_str()),
+                kept_as: self.run.is_kept.then_some(name.as_str()),
                 is_still: false,
                 can_stay: true,
                 is_success: ending == Ending::Completed,
@@ -89,14 +89,14 @@ impl Work<'_> {
             settle::settle(
                 self.cx,
                 place.work.sandbox(),
-                self.settings,
+                self.run.settings,
                 options,
                 None,
                 self.signals,
             )
         } else if ending == Ending::Completed
             || self.apply == Some(Apply::Never)
-            || self.settings.workspace_mode() == WorkspaceMode::ReadOnly
+            || self.run.settings.workspace_mode() == WorkspaceMode::ReadOnly
         {
             Ok(SettleOutcome::Done)
         } else {
@@ -107,13 +107,13 @@ impl Work<'_> {
             self.cx.talk.error(error);
         }
         match &settled {
-            Ok(SettleOutcome::Done | SettleOutcome::Conflicts) if !self.is_kept => {
+            Ok(SettleOutcome::Done | SettleOutcome::Conflicts) if !self.run.is_kept => {
                 place.end(&TerminalFrontend::new(self.cx));
                 session.log.set_sandbox(&session.id, None)?;
             }
             Ok(_) => {
                 // A name of the user's own is of something that goes on.
-                if self.settings.has_layers_on_disk() && can_collect && !self.is_kept {
+                if self.run.settings.has_layers_on_disk() && can_collect && !self.run.is_kept {
                     place.work.sandbox().stop("its changes are kept for `glovebox pull`")?;
                 }
                 self.cx.talk.note(format_args!(

@@ -12,49 +12,37 @@ mod approve;
 mod dry_run;
 mod ending;
 mod settle;
+mod terminal;
 mod view;
 mod workflow;
 pub(crate) mod workplace;
 
 pub(crate) use settle::lay_phase;
+pub(crate) use terminal::AgentTerminal;
 pub(crate) use view::{View, placed, summary};
 
 use crate::args::{AgentArgs, Apply};
 use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
 use crate::render;
-use crate::session::{OnWish, Signals};
-use crate::sync::question;
+use crate::session::Signals;
 use crate::sync::settle::SettleOutcome;
-use approve::{AskedGate, AtTerminal};
 use dry_run::dry_run;
 use ending::state_of;
-use glovebox_agent::{
-    Approve, Conversation, Date, Ending, Event, Head, Instructions, Log, Message, NoApproval,
-    Observe, Placement, Questions, SessionInfo, SessionState, Stop, Toolbox, Tools as _, Verdict,
-    system_prompt,
-};
-use glovebox_mcp::client::Servers;
+use glovebox_agent::{Ending, Log, Placement, Verdict};
 use glovebox_proto::Class;
-use glovebox_sandbox::Name;
 use glovebox_session::agent::{
-    AgentWorkplace, ContextFile, ModelConfig, ToolsetFilter, find_model, load_instructions,
-    phase_instruction,
+    AgentRun, AgentSession, AgentWorkplace, ContextFile, find_model, load_instructions,
 };
 use glovebox_settings::Settings;
 use glovebox_settings::WorkspaceMode;
-use glovebox_tools::policy::{Gate, Permit, Policy, Served};
 use serde_json::json;
 use settle::{load, refuse_unasked, settle};
 use std::io::Read;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// More than any task that is written by hand.
 const MAX_TASK_BYTES: u64 = 1 << 20;
-/// The wish after which nobody is asked any more.
-const SECOND_WISH: u32 = 2;
 
 /// Runs it.
 pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
@@ -66,11 +54,11 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
     let (settings, placement) = settle(cx, args, None, settings)?;
     refuse_unasked(args, placement)?;
     let task = task(&args.task)?;
-    let mut thinker = find_model(&cx.host, &settings, None)?;
+    let mut model = find_model(&cx.host, &settings, None)?;
     if args.dry_run {
-        return dry_run(cx, args, &project, &settings, placement, &thinker);
+        return dry_run(cx, args, &project, &settings, placement, &model);
     }
-    thinker.learn_window();
+    model.learn_window();
     let given = load_context(cx, args)?;
     let instructions =
         load_instructions(&cx.host, &TerminalFrontend::new(cx), &settings, &project)?;
@@ -78,17 +66,21 @@ pub(crate) fn run(cx: &Cx, args: &AgentArgs) -> CommandResult {
     let mut place = workplace::open(cx, &settings, &project, placement, keep.as_ref(), &signals)?;
     let work = Work {
         cx,
-        settings: &settings,
-        project: &project,
-        thinker: &thinker,
-        phase: args.phase.as_deref(),
-        addition: None,
-        instructions,
+        run: AgentRun {
+            host: &cx.host,
+            settings: &settings,
+            project: &project,
+            model: &model,
+            phase: args.phase.as_deref(),
+            addition: None,
+            instructions,
+            is_asked: placement == Placement::Local && !args.yes,
+            is_yes: args.yes,
+            is_kept: keep.is_some(),
+        },
+        terminal: AgentTerminal::new(cx, &signals, args.json),
         apply: args.apply,
-        is_asked: placement == Placement::Local && !args.yes,
-        is_yes: args.yes,
         is_json: args.json,
-        is_kept: keep.is_some(),
         signals: &signals,
     };
     let begun = (|| {
@@ -152,141 +144,40 @@ pub(crate) fn open_log(cx: &Cx, settings: &Settings) -> Result<Log, CommandError
     )?)
 }
 
-/// One run of an agent, new or taken up again.
+/// One run of an agent at a terminal, new or taken up again.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
     pub cx: &'a Cx,
-    pub settings: &'a Settings,
-    pub project: &'a Path,
-    pub thinker: &'a ModelConfig,
-    pub phase: Option<&'a str>,
-    /// What the model is told in addition.
-    pub addition: Option<String>,
-    /// What files of the user's and of the project tell it.
-    pub instructions: Vec<Instructions>,
+    pub run: AgentRun<'a>,
+    pub terminal: AgentTerminal<'a>,
     pub apply: Option<Apply>,
-    pub is_asked: bool,
-    pub is_yes: bool,
     pub is_json: bool,
-    pub is_kept: bool,
     pub signals: &'a Signals,
-}
-
-/// A session that is open.
-#[derive(Debug)]
-pub(crate) struct Session {
-    pub log: Log,
-    pub id: String,
-    pub lock: glovebox_agent::SessionLock,
-    pub system: String,
-    pub conversation: Conversation,
 }
 
 impl Work<'_> {
     /// Writes down a new session.
-    fn begin(&self, place: &AgentWorkplace, task: String) -> Result<Session, CommandError> {
-        let system = self.system(place)?;
-        let log = open_log(self.cx, self.settings)?;
-        let id = Name::random("s").to_string();
-        let task = self.thinker.secrets.clean(task);
-        let lock = log.lock(&id)?;
-        log.create(&SessionInfo {
-            id: id.clone(),
-            state: SessionState::Running,
-            task: task.clone(),
-            model: self.thinker.model.label(),
-            placement: place.work.placement().to_string(),
-            sandbox: place.work.name().map(ToString::to_string),
-            project: self.project.to_owned(),
-            created_unix_ms: 0,
-            updated_unix_ms: 0,
-            events: 0,
-        })?;
-        let started = Event::Started {
-            task: task.clone(),
-            model: self.thinker.model.label(),
-            placement: place.work.placement().to_string(),
-            sandbox: place.work.name().map(ToString::to_string),
-            own_sandbox: place
-                .work
-                .name()
-                .filter(|_| !self.is_kept)
-                .map(ToString::to_string),
-            system: system.clone(),
-            tools: self.tools(place)?,
-            phase: self.phase.map(str::to_owned),
-            addition: self.addition.clone(),
-            context: place.context.clone(),
-        };
-        View::new(self.cx, Some((&log, &id)), self.is_json).observe(&started)?;
-        self.banner(place, &id);
-        Ok(Session {
-            log,
-            id,
-            lock,
-            system,
-            conversation: Conversation::new(task),
-        })
-    }
-
-    /// The rules of this run, with the tools of its servers.
-    fn policy(&self, place: &AgentWorkplace) -> Result<Policy, CommandError> {
-        let policy = place.work.policy(self.settings)?;
-        // Where each change is asked about anyway, or the user said yes to all, no second question.
-        let is_asked = place.work.placement() == Placement::Sandbox && !self.is_yes;
-        let served = place.servers().map(Servers::definitions);
-        let served = served.unwrap_or_default().into_iter().map(|tool| Served {
-            is_asked: is_asked && !tool.is_read_only,
-            is_read_only: tool.is_read_only,
-            name: tool.name,
-        });
-        Ok(policy.with_served(served.collect()))
-    }
-
-    /// Names of the tools of this run.
-    fn tools(&self, place: &AgentWorkplace) -> Result<Vec<String>, CommandError> {
-        let policy = self.policy(place)?;
-        let own = policy.toolset().tools().map(|tool| tool.name.to_owned());
-        let served = place.servers().map(Servers::definitions);
-        let served = served.unwrap_or_default().into_iter().map(|tool| tool.name);
-        let served = served.filter(|name| policy.has(name));
-        Ok(own.chain(served).collect())
-    }
-
-    /// What the model is told about where it is.
-    pub(crate) fn system(&self, place: &AgentWorkplace) -> Result<String, CommandError> {
-        let mut facts = {
-            let start_dir = self.cx.host.start_dir(self.project);
-            place.facts(self.settings, self.project, &start_dir)?
-        };
-        facts.today = Date::from_unix_ms(now_unix_ms());
-        facts.questions = match (question::is_possible(), self.is_asked) {
-            (false, _) => Questions::Nobody,
-            (true, true) => Questions::EachChange,
-            (true, false) => Questions::Rules,
-        };
-        facts.instructions.clone_from(&self.instructions);
-        facts.can_run_scripts = self.policy(place)?.toolset().has("RunJS");
-        let words = self.phase.and_then(phase_instruction).map(str::to_owned);
-        let additions: Vec<String> = words.into_iter().chain(self.addition.clone()).collect();
-        facts.addition = (!additions.is_empty()).then(|| additions.join("\n\n"));
-        Ok(self.thinker.secrets.clean(system_prompt(&facts)))
+    fn begin(&self, place: &AgentWorkplace, task: String) -> Result<AgentSession, CommandError> {
+        let log = open_log(self.cx, self.run.settings)?;
+        let session = self.run.begin(place, &self.terminal, log, task)?;
+        self.banner(place, &session.id);
+        Ok(session)
     }
 
     /// Says where the tools work, before they do.
     pub(crate) fn banner(&self, place: &AgentWorkplace, id: &str) {
-        let model = render::escape_text(&self.thinker.model.label());
-        let project = self.cx.short(self.project);
+        let model = render::escape_text(&self.run.model.model.label());
+        let project = self.cx.short(self.run.project);
         let place = match place.work.name() {
             Some(name) => {
-                let net = glovebox_settings::net_word(self.settings.net.value);
-                let what = match self.settings.workspace_mode() {
+                let net = glovebox_settings::net_word(self.run.settings.net.value);
+                let what = match self.run.settings.workspace_mode() {
                     WorkspaceMode::None => "without a project".to_owned(),
                     mode => format!("{project} as /workspace ({})", mode.as_str()),
                 };
                 format!("sandbox {name}: {what}, network {net}")
             }
-            None if self.is_asked => {
+            None if self.run.is_asked => {
                 format!(
                     "local: the tools work on your files in {project}; you are asked before each change"
                 )
@@ -297,8 +188,13 @@ impl Work<'_> {
         self.cx
             .talk
             .note(format_args!("model {model}, session {id}"));
-        if !self.instructions.is_empty() {
-            let files: Vec<String> = self.instructions.iter().map(ToString::to_string).collect();
+        if !self.run.instructions.is_empty() {
+            let files: Vec<String> = self
+                .run
+                .instructions
+                .iter()
+                .map(ToString::to_string)
+                .collect();
             self.cx
                 .talk
                 .note(format_args!("instructions: {}", files.join(", ")));
@@ -309,7 +205,7 @@ impl Work<'_> {
     pub(crate) fn carry_out(
         &self,
         mut place: AgentWorkplace,
-        mut session: Session,
+        mut session: AgentSession,
     ) -> CommandResult {
         let verdict = self.perform(&mut place, &mut session)?;
         self.finish(place, session, &verdict)
@@ -319,25 +215,18 @@ impl Work<'_> {
     fn perform(
         &self,
         place: &mut AgentWorkplace,
-        session: &mut Session,
+        session: &mut AgentSession,
     ) -> Result<Verdict, CommandError> {
-        session.log.set_state(&session.id, SessionState::Running)?;
-        let verdict = self.think(place, session);
-        place.end_servers(&TerminalFrontend::new(self.cx));
-        Ok(verdict.unwrap_or_else(|error| {
-            let _ = session.log.set_state(&session.id, SessionState::Failed);
-            self.cx.talk.error(&error);
-            Verdict {
-                ending: Ending::Failed,
-                message: error.fault.message.clone(),
-                fault: Some(error.fault),
-                remedy: None,
-            }
-        }))
+        Ok(self.run.perform(place, &self.terminal, session)?)
     }
 
     /// Says how it ended, and settles what changed.
-    fn finish(&self, place: AgentWorkplace, session: Session, verdict: &Verdict) -> CommandResult {
+    fn finish(
+        &self,
+        place: AgentWorkplace,
+        session: AgentSession,
+        verdict: &Verdict,
+    ) -> CommandResult {
         session
             .log
             .set_state(&session.id, state_of(verdict.ending))?;
@@ -359,7 +248,7 @@ impl Work<'_> {
         if self.is_json {
             let data = json!({
                 "session": session.id,
-                "phase": self.phase,
+                "phase": self.run.phase,
                 "ending": verdict.ending,
                 "sandbox": sandbox,
                 "turns": session.conversation.turns,
@@ -377,99 +266,5 @@ impl Work<'_> {
         }
         drop(session.lock);
         Ok(code)
-    }
-
-    /// The loop, as often as the user has something to add.
-    fn think(
-        &self,
-        place: &AgentWorkplace,
-        session: &mut Session,
-    ) -> Result<Verdict, CommandError> {
-        let stop = Stop::default();
-        let policy = self.policy(place)?;
-        let servers = place.servers().map(Servers::labels).unwrap_or_default();
-        let user = AtTerminal::new(self.signals, &self.thinker.secrets, servers);
-        let user = Arc::new(user);
-        let gate = place.work.gate(policy.clone());
-        let gate = if question::is_possible() {
-            gate.asking(Arc::<AtTerminal>::clone(&user))
-        } else {
-            gate
-        };
-        let gate = Arc::new(gate);
-        let permit: Arc<dyn Permit> = if self.is_asked {
-            Arc::new(AskedGate {
-                gate: Arc::clone(&gate),
-                user: Arc::clone(&user),
-            })
-        } else {
-            Arc::<Gate>::clone(&gate)
-        };
-        let hands = place.hands().with_permit(permit);
-        let mut toolbox = Toolbox::default().with(Arc::new(hands));
-        if let Some(servers) = place.servers() {
-            toolbox = toolbox.with(Arc::new(servers.with_permit(gate)));
-        }
-        let tools = ToolsetFilter {
-            tools: toolbox,
-            policy,
-            is_local: place.work.placement() == Placement::Local,
-        };
-        let approve: &dyn Approve = if self.is_asked {
-            user.as_ref()
-        } else {
-            &NoApproval
-        };
-        let head = Head {
-            model: self.thinker.model.as_ref(),
-            tools: &tools,
-            approve,
-            system: &session.system,
-            limits: self.settings.agent_limits(),
-            price: self.thinker.price,
-            budget: self.thinker.budget,
-            secrets: &self.thinker.secrets,
-            stop: stop.clone(),
-        };
-        let mut view = View::new(self.cx, Some((&session.log, &session.id)), self.is_json);
-        let stoppable = place.work.stoppable();
-        loop {
-            let stoppable = stoppable.clone();
-            let wish = stop.clone();
-            let (id, is_quiet) = (session.id.clone(), self.cx.talk.is_quiet);
-            self.signals.work(OnWish(Box::new(move |count| {
-                wish.ask();
-                if count == SECOND_WISH && !is_quiet {
-                    render::say(format_args!(
-                        "glovebox: once more ends the program at once; `glovebox sessions resume {id}` goes on then"
-                    ));
-                }
-                if count > SECOND_WISH
-                    && let Some(sandbox) = &stoppable
-                {
-                    sandbox.begin_stop("the agent was ended at once");
-                }
-            })));
-            let verdict = head.run(&mut session.conversation, &mut view);
-            let wishes = self.signals.rest();
-            let is_over = verdict.ending != Ending::Aborted
-                || wishes >= SECOND_WISH
-                || self.is_json
-                || !question::is_possible();
-            if is_over {
-                return Ok(verdict);
-            }
-            let more = question::words(
-                "stopped. What should it do instead? (empty: leave it at that)",
-                self.signals,
-            );
-            let Some(words) = more.filter(|words| !words.is_empty()) else {
-                return Ok(verdict);
-            };
-            stop.clear();
-            let text = self.thinker.secrets.clean(words);
-            view.observe(&Event::Said { text: text.clone() })?;
-            session.conversation.messages.push(Message::User { text });
-        }
     }
 }

@@ -10,7 +10,7 @@
 //! the end of the workflow: its ending is the workflow's, and what was changed by then is settled as ever.
 
 use super::settle::{Step, load, refuse_unasked, settle};
-use super::{Session, Work, dry_run, load_context, task, workplace};
+use super::{AgentTerminal, Work, dry_run, load_context, task, workplace};
 use crate::args::AgentArgs;
 use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::{CommandError, CommandResult};
@@ -20,7 +20,7 @@ use glovebox_agent::{Conversation, Ending, Instructions, Placement, SessionState
 use glovebox_proto::{Code, Fault, WriteMode};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_session::agent::{
-    AgentWorkplace, ContextFile, ModelConfig, find_model, load_instructions,
+    AgentRun, AgentSession, AgentWorkplace, ContextFile, ModelConfig, find_model, load_instructions,
 };
 use glovebox_settings::{BackendKind, WorkspaceMode};
 use glovebox_settings::{Phase, Settings};
@@ -67,11 +67,11 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
     }
     refuse_unasked(args, placement)?;
     let task = task(&args.task)?;
-    let mut thinker = find_model(&cx.host, &base, None)?;
+    let mut model = find_model(&cx.host, &base, None)?;
     if args.dry_run {
-        return tell_plan(cx, args, &project, &planned, placement, &thinker);
+        return tell_plan(cx, args, &project, &planned, placement, &model);
     }
-    thinker.learn_window();
+    model.learn_window();
     let given = load_context(cx, args)?;
     let instructions = load_instructions(&cx.host, &TerminalFrontend::new(cx), &base, &project)?;
     let signals = Signals::take_over()?;
@@ -80,7 +80,7 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
         args,
         project: &project,
         planned: &planned,
-        thinker: &thinker,
+        model: &model,
         given,
         instructions,
         is_kept: keep.is_some(),
@@ -114,11 +114,11 @@ fn tell_plan(
     project: &Path,
     planned: &[Planned<'_>],
     placement: Placement,
-    thinker: &ModelConfig,
+    model: &ModelConfig,
 ) -> CommandResult {
     let mut phases = Vec::new();
     for one in planned {
-        let mut data = dry_run::facts(cx, args, project, &one.settings, placement, thinker)?;
+        let mut data = dry_run::facts(cx, args, project, &one.settings, placement, model)?;
         let settings = &one.settings;
         data.insert("phase".to_owned(), one.phase.name.as_str().into());
         data.insert("leaves".to_owned(), json!(one.phase.leaves));
@@ -148,7 +148,7 @@ struct Chain<'a> {
     args: &'a AgentArgs,
     project: &'a Path,
     planned: &'a [Planned<'a>],
-    thinker: &'a ModelConfig,
+    model: &'a ModelConfig,
     given: Option<ContextFile>,
     instructions: Vec<Instructions>,
     is_kept: bool,
@@ -225,17 +225,21 @@ impl Chain<'_> {
         let addition = addition.trim().to_owned();
         Work {
             cx: self.cx,
-            settings: &one.settings,
-            project: self.project,
-            thinker: self.thinker,
-            phase: Some(&one.settings.tools.toolset.value),
-            addition: (!addition.is_empty()).then_some(addition),
-            instructions: self.instructions.clone(),
+            run: AgentRun {
+                host: &self.cx.host,
+                settings: &one.settings,
+                project: self.project,
+                model: self.model,
+                phase: Some(&one.settings.tools.toolset.value),
+                addition: (!addition.is_empty()).then_some(addition),
+                instructions: self.instructions.clone(),
+                is_asked: one.settings.backend.value == BackendKind::Host && !self.args.yes,
+                is_yes: self.args.yes,
+                is_kept: self.is_kept,
+            },
+            terminal: AgentTerminal::new(self.cx, self.signals, self.args.json),
             apply: self.args.apply,
-            is_asked: one.settings.backend.value == BackendKind::Host && !self.args.yes,
-            is_yes: self.args.yes,
             is_json: self.args.json,
-            is_kept: self.is_kept,
             signals: self.signals,
         }
     }
@@ -247,7 +251,7 @@ impl Chain<'_> {
         place: &mut AgentWorkplace,
         task: &str,
         left: &[Left],
-    ) -> Result<Session, CommandError> {
+    ) -> Result<AgentSession, CommandError> {
         let mut text = task.to_owned();
         if let Some(given) = &self.given {
             place.bring(given)?;
@@ -268,7 +272,13 @@ impl Chain<'_> {
             }
         }
         self.signals.check()?;
-        workplace::start_servers(self.cx, place, work.settings, self.project, self.signals)?;
+        workplace::start_servers(
+            self.cx,
+            place,
+            work.run.settings,
+            self.project,
+            self.signals,
+        )?;
         work.begin(place, text)
     }
 

@@ -1,0 +1,90 @@
+//! The terminal as the user interface of an agent's run.
+
+use super::View;
+use super::approve::AtTerminal;
+use crate::cmd::{Cx, TerminalFrontend};
+use crate::render::say;
+use crate::session::{OnWish, Signals};
+use crate::sync::question;
+use glovebox_agent::{Log, Observe, Secrets, ToolServer};
+use glovebox_session::agent::{AgentFrontend, AgentUser, OnStop};
+use glovebox_session::{Frontend, Notice};
+use glovebox_workspace::Watch;
+use std::sync::Arc;
+
+/// The wish to stop after which the next ends the program.
+const SECOND_WISH: u32 = 2;
+
+/// Shows events, and asks where somebody sits.
+#[derive(Debug)]
+pub(crate) struct AgentTerminal<'a> {
+    cx: &'a Cx,
+    signals: &'a Signals,
+    is_json: bool,
+    lines: TerminalFrontend<'a>,
+}
+
+impl<'a> AgentTerminal<'a> {
+    /// `is_json` is whether a program reads the events.
+    pub(crate) const fn new(cx: &'a Cx, signals: &'a Signals, is_json: bool) -> Self {
+        Self {
+            cx,
+            signals,
+            is_json,
+            lines: TerminalFrontend::stoppable(cx, signals, false),
+        }
+    }
+}
+
+impl Frontend for AgentTerminal<'_> {
+    fn notify(&self, notice: &Notice<'_>) {
+        self.lines.notify(notice);
+    }
+
+    fn watch_progress(&self) -> Box<Watch<'_>> {
+        self.lines.watch_progress()
+    }
+}
+
+impl AgentFrontend for AgentTerminal<'_> {
+    fn observer<'b>(&'b self, log: &'b Log, id: &'b str) -> Box<dyn Observe + 'b> {
+        Box::new(View::new(self.cx, Some((log, id)), self.is_json))
+    }
+
+    fn user(&self, secrets: &Secrets, servers: Vec<ToolServer>) -> Option<Arc<dyn AgentUser>> {
+        if !self.has_user() {
+            return None;
+        }
+        Some(Arc::new(AtTerminal::new(self.signals, secrets, servers)))
+    }
+
+    fn has_user(&self) -> bool {
+        question::is_possible()
+    }
+
+    fn watch_stop(&self, id: &str, on_stop: OnStop) {
+        let (id, is_quiet) = (id.to_owned(), self.cx.talk.is_quiet);
+        self.signals.work(OnWish(Box::new(move |count| {
+            on_stop(count);
+            if count == SECOND_WISH && !is_quiet {
+                say(format_args!(
+                    "glovebox: once more ends the program at once; `glovebox sessions resume {id}` goes on then"
+                ));
+            }
+        })));
+    }
+
+    fn unwatch_stop(&self) -> u32 {
+        self.signals.rest()
+    }
+
+    fn ask_for_more(&self) -> Option<String> {
+        if self.is_json || !self.has_user() {
+            return None;
+        }
+        question::words(
+            "stopped. What should it do instead? (empty: leave it at that)",
+            self.signals,
+        )
+    }
+}
