@@ -135,7 +135,7 @@ fn candidates(
         Some(host::find_project(&cx.host)?.dir)
     };
     let min_ms = args.older_than.and_then(|span| span.0).unwrap_or(0);
-    let now_ms = super::now_ms();
+    let now_ms = glovebox_session::host::now_unix_ms();
     let mut caches = registry.caches()?;
     caches.retain(|cache| {
         let is_old = now_ms.saturating_sub(cache.used_unix_ms) >= min_ms;

@@ -4,6 +4,7 @@ use super::Cx;
 use crate::exit::CommandError;
 use crate::render::{escape_text, say};
 use crate::sync::question;
+use glovebox_session::host::now_unix_ms;
 use glovebox_settings::trust::TrustStore;
 use glovebox_settings::{Consent, Demand, ProjectFile, Settings};
 
@@ -87,7 +88,7 @@ impl Cx {
 
 /// Writes down that a file is trusted as it was read.
 pub(super) fn trust(file: &mut ProjectFile, store: &TrustStore) -> Result<(), CommandError> {
-    let record = store.add(&file.dir, &file.digest, super::agent::now_unix_ms())?;
+    let record = store.add(&file.dir, &file.digest, now_unix_ms())?;
     file.consent = Consent::Trusted {
         since_unix_ms: record.since_unix_ms,
     };

@@ -4,7 +4,7 @@
 //! Everything shown is done and measured while you watch. The destructive command runs only in a
 //! native sandbox, and asks once more, from inside, whether it really is in there.
 
-use super::agent::{View, now_unix_ms};
+use super::agent::View;
 use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::DemoArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
@@ -19,6 +19,7 @@ use glovebox_agent::{
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{Name, Sandbox};
 use glovebox_session::agent::{ModelConfig, find_model};
+use glovebox_session::host::now_unix_ms;
 use glovebox_session::spec;
 use glovebox_session::work::take_down;
 use glovebox_settings::SandboxFlags;

@@ -62,7 +62,6 @@ use glovebox_session::work::unknown_toolset;
 use glovebox_settings::one_of;
 use glovebox_settings::{self as settings, Settings, Sources, Surroundings};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What every command gets.
 #[derive(Debug)]
@@ -329,15 +328,9 @@ fn exit_code(report: &ExitReport) -> u8 {
     }
 }
 
-fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
-}
-
 /// How long ago, for people.
 fn age(created_unix_ms: u64) -> String {
-    let seconds = now_ms().saturating_sub(created_unix_ms) / 1000;
+    let seconds = host::now_unix_ms().saturating_sub(created_unix_ms) / 1000;
     match seconds {
         0..120 => format!("{seconds}s"),
         120..7200 => format!("{}m", seconds / 60),

@@ -60,6 +60,7 @@ impl ContextFile {
 
 impl AgentWorkplace {
     /// Puts the file where the tools are. On the user's own machine it stays where it is.
+    ///
     /// # Errors
     /// When it cannot be written there.
     pub fn bring(&mut self, given: &ContextFile) -> Result<(), Error> {

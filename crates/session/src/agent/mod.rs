@@ -8,6 +8,7 @@ mod model_config;
 mod phase;
 mod run;
 mod servers;
+mod workflow;
 mod workplace;
 
 pub use context::ContextFile;
@@ -16,4 +17,5 @@ pub use model_config::{ModelConfig, find_model};
 pub use phase::ToolsetFilter;
 use phase::phase_instruction;
 pub use run::{AgentFrontend, AgentRun, AgentSession, AgentUser, OnStop, UNANSWERED};
+pub use workflow::{PhaseResult, check_phase};
 pub use workplace::AgentWorkplace;

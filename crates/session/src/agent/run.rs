@@ -3,6 +3,7 @@
 use super::{AgentWorkplace, ModelConfig, ToolsetFilter, phase_instruction};
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
+use crate::host::now_unix_ms;
 use glovebox_agent::{
     Approval, Approve, Conversation, Date, Ending, Event, Head, Instructions, Log, Message,
     NoApproval, Observe, Placement, Questions, Secrets, SessionInfo, SessionLock, SessionState,
@@ -17,7 +18,6 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How often the user asks to stop until the agent is not given another word.
 const LAST_STOP: u32 = 2;
@@ -337,9 +337,3 @@ impl Permit for AskedGate {
 
 /// What the model is told of a question that got no answer.
 pub const UNANSWERED: &str = "the user left the question unanswered";
-
-fn now_unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
-}

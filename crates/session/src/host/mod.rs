@@ -20,3 +20,12 @@ pub use project::{Project, below, find_project, project_dir, short_path};
 pub use retries::retries_without_network;
 pub use state::state_dir;
 pub use toolchains::{Toolchain, find as find_toolchains};
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The time, in milliseconds since 1970.
+pub fn now_unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}

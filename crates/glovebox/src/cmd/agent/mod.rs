@@ -34,12 +34,12 @@ use glovebox_proto::Class;
 use glovebox_session::agent::{
     AgentRun, AgentSession, AgentWorkplace, ContextFile, find_model, load_instructions,
 };
+use glovebox_session::host::now_unix_ms;
 use glovebox_settings::Settings;
 use glovebox_settings::WorkspaceMode;
 use serde_json::json;
 use settle::{load, refuse_unasked, settle};
 use std::io::Read;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// More than any task that is written by hand.
 const MAX_TASK_BYTES: u64 = 1 << 20;
@@ -128,12 +128,6 @@ fn task(given: &str) -> Result<String, CommandError> {
         ));
     }
     Ok(text)
-}
-
-pub(crate) fn now_unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }
 
 /// The sessions of this user.

@@ -17,36 +17,20 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::session::Signals;
 use glovebox_agent::{Conversation, Ending, Instructions, Placement, SessionState, Verdict};
-use glovebox_proto::{Code, Fault, WriteMode};
-use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_session::agent::{
-    AgentRun, AgentSession, AgentWorkplace, ContextFile, ModelConfig, find_model, load_instructions,
+    AgentRun, AgentSession, AgentWorkplace, ContextFile, ModelConfig, PhaseResult, check_phase,
+    find_model, load_instructions,
 };
-use glovebox_settings::{BackendKind, WorkspaceMode};
+use glovebox_settings::BackendKind;
 use glovebox_settings::{Phase, Settings};
 use serde_json::json;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-
-/// Of one file that is left.
-const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Of an answer, in the task of what follows.
-const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// Where files of earlier phases are, in a sandbox.
-const ARTEFACTS: &str = "/tmp/artefacts";
+use std::path::Path;
 
 /// A phase with all its settings.
 struct Planned<'a> {
     phase: &'a Phase,
     settings: Settings,
-}
-
-/// What a phase left.
-struct Left {
-    phase: String,
-    answer: String,
-    /// Path as it was written, and content.
-    files: Vec<(String, Vec<u8>)>,
 }
 
 /// Runs it.
@@ -62,7 +46,7 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
             origin: &found.origin,
         };
         let (settings, _) = settle(cx, args, Some(step), loaded.clone())?;
-        check(placement, phase, &settings)?;
+        check_phase(placement, phase, &settings)?;
         planned.push(Planned { phase, settings });
     }
     refuse_unasked(args, placement)?;
@@ -89,23 +73,6 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
     let first = planned.first().map_or(&base, |planned| &planned.settings);
     let place = workplace::open(cx, first, &project, placement, keep.as_ref(), &signals)?;
     chain.work(place, &task)
-}
-
-/// Between phases a sandbox is stopped and started again with its files.
-fn check(placement: Placement, phase: &Phase, settings: &Settings) -> Result<(), CommandError> {
-    let has_layers =
-        settings.has_layers_on_disk() && settings.workspace_mode() != WorkspaceMode::Copy;
-    if placement == Placement::Sandbox && !has_layers {
-        return Err(CommandError::usage(
-            format!(
-                "the phase `{}` is in a sandbox that does not outlive the one before it",
-                phase.name
-            ),
-            "a workflow needs the native backend, its layers on disk and a workspace that is no copy; or use \
-             --local",
-        ));
-    }
-    Ok(())
 }
 
 fn tell_plan(
@@ -158,7 +125,7 @@ struct Chain<'a> {
 impl Chain<'_> {
     fn work(&self, place: AgentWorkplace, task: &str) -> CommandResult {
         let mut place = place;
-        let mut left: Vec<Left> = Vec::new();
+        let mut left: Vec<PhaseResult> = Vec::new();
         let mut before = Conversation::default();
         for (at, one) in self.planned.iter().enumerate() {
             if at > 0 {
@@ -188,7 +155,7 @@ impl Chain<'_> {
             session.conversation.count(&before);
             let mut verdict = work.perform(&mut place, &mut session)?;
             if verdict.ending == Ending::Completed {
-                match self.take_what_is_left(&place, one.phase, &verdict) {
+                match PhaseResult::collect(&place, self.project, one.phase, &verdict) {
                     Ok(done) => left.push(done),
                     Err(fault) => {
                         verdict = Verdict {
@@ -250,26 +217,14 @@ impl Chain<'_> {
         work: &Work<'_>,
         place: &mut AgentWorkplace,
         task: &str,
-        left: &[Left],
+        left: &[PhaseResult],
     ) -> Result<AgentSession, CommandError> {
         let mut text = task.to_owned();
         if let Some(given) = &self.given {
             place.bring(given)?;
         }
         for done in left {
-            let _ = write!(
-                text,
-                "\n\n[The phase `{}` came before this one. It ended with:]\n{}",
-                done.phase, done.answer
-            );
-            for (path, content) in &done.files {
-                let path = put(place, &done.phase, path, content)?;
-                let _ = write!(
-                    text,
-                    "\n[It left the file {path} ({} bytes).]",
-                    content.len()
-                );
-            }
+            done.hand_over(place, &mut text)?;
         }
         self.signals.check()?;
         workplace::start_servers(
@@ -282,45 +237,6 @@ impl Chain<'_> {
         work.begin(place, text)
     }
 
-    /// The answer of a phase and the files it was to leave.
-    // TRUST: both come from the model and the sandbox; they are bounded, and go back to where they are from.
-    fn take_what_is_left(
-        &self,
-        place: &AgentWorkplace,
-        phase: &Phase,
-        verdict: &Verdict,
-    ) -> Result<Left, Fault> {
-        let mut files = Vec::new();
-        for path in &phase.leaves {
-            let inside = self.inside(place, path);
-            let content = place
-                .work
-                .sandbox()
-                .read_file(inside.as_os_str().as_encoded_bytes(), MAX_FILE_BYTES)
-                .map_err(|fault| match fault.code {
-                    Code::NotFound => Fault::failed(
-                        Code::NotFound,
-                        format!("the phase `{}` did not leave {path}", phase.name),
-                    ),
-                    _ => fault,
-                })?;
-            files.push((path.clone(), content));
-        }
-        let end = verdict.message.floor_char_boundary(MAX_ANSWER_BYTES);
-        Ok(Left {
-            phase: phase.name.clone(),
-            answer: verdict.message[..end].to_owned(),
-            files,
-        })
-    }
-
-    fn inside(&self, place: &AgentWorkplace, path: &str) -> PathBuf {
-        match place.work.placement() {
-            Placement::Local => self.project.join(path),
-            Placement::Sandbox => Path::new(WORKSPACE).join(path),
-        }
-    }
-
     fn tell_kept(&self, name: Option<&str>) {
         if let Some(name) = name {
             self.cx.talk.warning(format_args!(
@@ -328,23 +244,4 @@ impl Chain<'_> {
             ));
         }
     }
-}
-
-/// Brings a file of an earlier phase to where the next one finds it; gives its path there.
-fn put(
-    place: &AgentWorkplace,
-    phase: &str,
-    path: &str,
-    content: &[u8],
-) -> Result<String, CommandError> {
-    if place.work.placement() == Placement::Local {
-        return Ok(path.to_owned());
-    }
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let inside = format!("{ARTEFACTS}/{phase}/{name}");
-    place
-        .work
-        .sandbox()
-        .write_file(inside.as_bytes(), WriteMode::Replace, content)?;
-    Ok(inside)
 }
