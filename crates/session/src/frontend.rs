@@ -105,6 +105,18 @@ pub enum Notice<'a> {
     ServerToolLeftOut(&'a str),
     /// An MCP server works.
     ServerStarted(&'a ToolServer),
+    /// A sandbox was lost, and what was changed in it with it: its files were not in layers on this disk.
+    ChangesLost,
+    /// A sandbox was lost, and what was changed in it is kept under its name.
+    ChangesKept {
+        /// The sandbox.
+        name: &'a Name,
+    },
+    /// A sandbox stays, with what was changed in it.
+    SandboxKept {
+        /// The sandbox.
+        name: &'a Name,
+    },
     /// The run of an agent could not go on.
     RunFailed(&'a Error),
     /// What a sandbox added to the package caches is not kept.

@@ -89,6 +89,15 @@ impl Frontend for TerminalFrontend<'_> {
                 };
                 talk.note(format_args!("MCP server {} works {place}", server.name));
             }
+            Notice::ChangesLost => talk.warning(
+                "what it had changed cannot be reached any more: its files were not in layers on this disk",
+            ),
+            Notice::ChangesKept { name } => talk.note(format_args!(
+                "what it had changed is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
+            )),
+            Notice::SandboxKept { name } => talk.note(format_args!(
+                "the sandbox is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
+            )),
             Notice::RunFailed(error) => talk.error(&CommandError::from(error.clone())),
             Notice::CachesLost(fault) => talk.warning(escape_text(&fault.message)),
             Notice::TakeDownIncomplete(fault) => talk.warning(format_args!(

@@ -51,10 +51,11 @@ pub(crate) fn settle(
 }
 
 /// A user at a terminal.
-struct TerminalReviewer<'a> {
-    cx: &'a Cx,
-    signals: &'a Signals,
-    patch: Option<&'a Path>,
+pub(crate) struct TerminalReviewer<'a> {
+    pub cx: &'a Cx,
+    pub signals: &'a Signals,
+    /// Where a patch is written to.
+    pub patch: Option<&'a Path>,
 }
 
 impl Reviewer for TerminalReviewer<'_> {

@@ -3,6 +3,7 @@
 //! The loop itself, its events and its log are in `glovebox_agent`; what becomes of the changes is in [`crate::sync`].
 
 mod context;
+mod finish;
 mod instructions;
 mod model_config;
 mod phase;
@@ -12,6 +13,7 @@ mod workflow;
 mod workplace;
 
 pub use context::ContextFile;
+pub use finish::FinishOptions;
 pub use instructions::load_instructions;
 pub use model_config::{ModelConfig, find_model};
 pub use phase::ToolsetFilter;

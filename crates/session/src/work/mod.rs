@@ -259,6 +259,11 @@ impl WorkSession {
         &self.registry
     }
 
+    /// The program that supervises and commits.
+    pub const fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+
     /// The name of the sandbox, where there is one that outlives this process.
     pub fn name(&self) -> Option<&Name> {
         (self.kind != Kind::Local).then(|| &self.sandbox.info().name)

@@ -2,14 +2,13 @@
 
 use super::Work;
 use crate::args::Apply;
-use crate::cmd::TerminalFrontend;
 use crate::exit::CommandError;
 use crate::sync::question;
-use crate::sync::settle::{self, ApplyWhen, SettleOptions, SettleOutcome};
+use crate::sync::settle::{ApplyWhen, SettleOutcome, TerminalReviewer};
 use glovebox_agent::{Ending, SessionState, Verdict};
 use glovebox_proto::{Code, Fault};
-use glovebox_session::agent::{AgentSession, AgentWorkplace};
-use glovebox_settings::{Settings, WorkspaceMode};
+use glovebox_session::agent::{AgentSession, AgentWorkplace, FinishOptions};
+use glovebox_settings::Settings;
 
 /// When changes are taken over, given how the run ended.
 pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) -> ApplyWhen {
@@ -55,74 +54,26 @@ impl Work<'_> {
         ending: Ending,
         session: &AgentSession,
     ) -> Result<SettleOutcome, CommandError> {
-        let Some(name) = place.work.name().cloned() else {
-            place.end(&TerminalFrontend::new(self.cx));
-            return Ok(SettleOutcome::Done);
+        let name = place.work.name().cloned();
+        let options = FinishOptions {
+            when: when(self.apply, self.run.settings, ending),
+            is_shown: self.cx.talk.is_watched(),
         };
-        if ending == Ending::Lost {
-            if !self.run.settings.has_layers_on_disk() {
-                self.cx.talk.warning(
-                    "what it had changed cannot be reached any more: its files were not in layers on this disk",
-                );
-                return Ok(SettleOutcome::Done);
-            }
-            self.cx.talk.note(format_args!(
-                "what it had changed is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
-            ));
-            return Ok(SettleOutcome::Keep);
-        }
-        // What is read-only in this phase may have been written in one before.
-        let may_be_written_before = self.run.settings.workspace_mode() == WorkspaceMode::ReadOnly
-            && self.run.settings.has_layers_on_disk();
-        let can_collect = self.run.settings.can_collect() || may_be_written_before;
-        let settled = if can_collect {
-            let options = SettleOptions {
-                takes_ignored: false,
-                when: when(self.apply, self.run.settings, ending),
-                has_patch: false,
-                is_shown: self.cx.talk.is_watched(),
-                kept_as: self.run.is_kept.then_some(name.as_str()),
-                is_still: false,
-                can_stay: true,
-                is_success: ending == Ending::Completed,
-            };
-            settle::settle(
-                self.cx,
-                place.work.sandbox(),
-                self.run.settings,
-                options,
-                None,
-                self.signals,
-            )
-        } else if ending == Ending::Completed
-            || self.apply == Some(Apply::Never)
-            || self.run.settings.workspace_mode() == WorkspaceMode::ReadOnly
-        {
-            Ok(SettleOutcome::Done)
-        } else {
-            Ok(SettleOutcome::Keep)
+        let mut reviewer = TerminalReviewer {
+            cx: self.cx,
+            signals: self.signals,
+            patch: None,
         };
+        let (run, terminal) = (&self.run, &self.terminal);
+        let settled = run.settle_changes(place, terminal, session, ending, options, &mut reviewer);
         if let Err(error) = &settled {
             // Without these words the work would be lost without anybody noticing.
             self.cx.talk.error(error);
-        }
-        match &settled {
-            Ok(SettleOutcome::Done | SettleOutcome::Conflicts) if !self.run.is_kept => {
-                place.end(&TerminalFrontend::new(self.cx));
-                session.log.set_sandbox(&session.id, None)?;
-            }
-            Ok(_) => {
-                // A name of the user's own is of something that goes on.
-                if self.run.settings.has_layers_on_disk() && can_collect && !self.run.is_kept {
-                    place.work.sandbox().stop("its changes are kept for `glovebox pull`")?;
-                }
-                self.cx.talk.note(format_args!(
-                "the sandbox is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
+            if let Some(name) = name {
+                self.cx.talk.warning(format_args!(
+                    "the sandbox is kept, your files are as before: try again with `glovebox pull {name}`"
                 ));
             }
-            Err(_) => self.cx.talk.warning(format_args!(
-                "the sandbox is kept, your files are as before: try again with `glovebox pull {name}`"
-            )),
         }
         settled
     }

@@ -1,0 +1,91 @@
+//! After the loop: what becomes of the sandbox and of what was changed in it.
+
+use super::{AgentRun, AgentSession, AgentWorkplace};
+use crate::Error;
+use crate::frontend::{Frontend, Notice};
+use crate::sync::settle::{
+    ApplyWhen, Reviewer, SettleContext, SettleOptions, SettleOutcome, settle,
+};
+use glovebox_agent::Ending;
+use glovebox_settings::WorkspaceMode;
+
+/// What is asked for at the end of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct FinishOptions {
+    /// When changes are taken over.
+    pub when: ApplyWhen,
+    /// Whether the user sees changes that are not taken over.
+    pub is_shown: bool,
+}
+
+impl AgentRun<'_> {
+    /// Takes over what changed, or keeps it, or lets it go if the user said so.
+    ///
+    /// # Errors
+    /// Whatever keeps the changes from being taken over, after which the sandbox is as it was; those of `reviewer`.
+    pub fn settle_changes<R: Reviewer>(
+        &self,
+        place: AgentWorkplace,
+        frontend: &dyn Frontend,
+        session: &AgentSession,
+        ending: Ending,
+        options: FinishOptions,
+        reviewer: &mut R,
+    ) -> Result<SettleOutcome, R::Error> {
+        let Some(name) = place.work.name().cloned() else {
+            place.end(frontend);
+            return Ok(SettleOutcome::Done);
+        };
+        let has_layers = self.settings.has_layers_on_disk();
+        if ending == Ending::Lost {
+            if !has_layers {
+                frontend.notify(&Notice::ChangesLost);
+                return Ok(SettleOutcome::Done);
+            }
+            frontend.notify(&Notice::ChangesKept { name: &name });
+            return Ok(SettleOutcome::Keep);
+        }
+        let is_read_only = self.settings.workspace_mode() == WorkspaceMode::ReadOnly;
+        // What is read-only in this phase may have been written in one before.
+        let can_collect = self.settings.can_collect() || (is_read_only && has_layers);
+        let is_completed = ending == Ending::Completed;
+        let settled = if can_collect {
+            let context = SettleContext {
+                host: self.host,
+                settings: self.settings,
+                supervisor: place.work.supervisor(),
+                frontend,
+            };
+            let options = SettleOptions {
+                when: options.when,
+                has_patch: false,
+                is_shown: options.is_shown,
+                kept_as: self.is_kept.then_some(name.as_str()),
+                is_still: false,
+                can_stay: true,
+                takes_ignored: false,
+                is_success: is_completed,
+            };
+            settle(&context, place.work.sandbox(), options, reviewer)?
+        } else if is_completed || is_read_only || options.when == ApplyWhen::Never {
+            SettleOutcome::Done
+        } else {
+            SettleOutcome::Keep
+        };
+        let is_over = matches!(settled, SettleOutcome::Done | SettleOutcome::Conflicts);
+        if is_over && !self.is_kept {
+            place.end(frontend);
+            let forgotten = session.log.set_sandbox(&session.id, None);
+            forgotten.map_err(Error::from)?;
+            return Ok(settled);
+        }
+        // A name of the user's own is of something that goes on.
+        if has_layers && can_collect && !self.is_kept {
+            let sandbox = place.work.sandbox();
+            let stopped = sandbox.stop("its changes are kept for `glovebox pull`");
+            stopped.map_err(Error::from)?;
+        }
+        frontend.notify(&Notice::SandboxKept { name: &name });
+        Ok(settled)
+    }
+}
