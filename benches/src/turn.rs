@@ -157,7 +157,7 @@ fn prompt() -> String {
         today: Date::from_unix_ms(0),
         questions: Questions::Rules,
         workspace: "/workspace".to_owned(),
-        has_network: false,
+        network: glovebox_agent::Network::None,
         can_run_scripts: false,
         context: None,
         limits: Vec::new(),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 17] = [
+const EDGES: [(&str, &[&str]); 18] = [
     ("glovebox-proto", &[]),
     ("glovebox-jail", &[]),
     ("glovebox-js", &[]),
@@ -23,7 +23,11 @@ const EDGES: [(&str, &[&str]); 17] = [
         "glovebox-guest",
         &["glovebox-gitignore", "glovebox-jail", "glovebox-proto"],
     ),
-    ("glovebox-sandbox", &["glovebox-jail", "glovebox-proto"]),
+    ("glovebox-egress", &["glovebox-proto"]),
+    (
+        "glovebox-sandbox",
+        &["glovebox-egress", "glovebox-jail", "glovebox-proto"],
+    ),
     (
         "glovebox-workspace",
         &["glovebox-gitignore", "glovebox-proto", "glovebox-sandbox"],
@@ -97,8 +101,9 @@ const EDGES: [(&str, &[&str]); 17] = [
     ),
 ];
 
-/// Crates that may wait asynchronously. The guest and the host side of the wall are synchronous on purpose.
-const ASYNC: [&str; 2] = ["glovebox-agent", "glovebox-mcp"];
+/// Crates that may wait asynchronously: for a model, for another program, for many connections at once. The guest and
+/// the host side of the wall are synchronous on purpose.
+const ASYNC: [&str; 3] = ["glovebox-agent", "glovebox-egress", "glovebox-mcp"];
 
 /// Longest file that needs no stated reason.
 const MAX_LINES: usize = 800;

@@ -21,6 +21,7 @@ mod crowds;
 mod denials;
 mod depth;
 mod destruction;
+mod egress;
 mod endings;
 mod flood;
 mod forks;

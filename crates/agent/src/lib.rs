@@ -47,7 +47,7 @@ pub use model::{
     RetryPolicy, detect, http_client, window_of_server,
 };
 pub use price::{Known, Price, Tariff, known};
-pub use prompt::{Date, Facts, Placement, Program, Questions, changed, system_prompt};
+pub use prompt::{Date, Facts, Network, Placement, Program, Questions, changed, system_prompt};
 pub use replay::{Compared, Divergence, Recorded, compare, read_recording};
 pub use secret::{Secret, Secrets};
 pub use stop::Stop;

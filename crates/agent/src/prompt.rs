@@ -84,6 +84,17 @@ impl fmt::Display for Date {
     }
 }
 
+/// What commands reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Network {
+    /// Nothing.
+    None,
+    /// Hosts, as the user listed them.
+    Listed(Vec<String>),
+    /// Whatever the machine reaches.
+    All,
+}
+
 /// The surroundings of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
@@ -95,8 +106,8 @@ pub struct Facts {
     pub questions: Questions,
     /// The project's directory as the tools see it.
     pub workspace: String,
-    /// Whether commands reach a network.
-    pub has_network: bool,
+    /// What commands reach.
+    pub network: Network,
     /// Limits that hold, such as `("memory", "512MiB")`.
     pub limits: Vec<(String, String)>,
     /// Programs that were found.
@@ -174,11 +185,19 @@ pub fn system_prompt(facts: &Facts) -> String {
         } else {
             "- The sandbox goes away afterwards, with everything in it.\n"
         });
-        text.push_str(if facts.has_network {
-            "- Commands reach the network.\n"
-        } else {
-            "- There is no network: nothing can be downloaded or installed from outside.\n"
-        });
+        match &facts.network {
+            Network::All => text.push_str("- Commands reach the network.\n"),
+            Network::Listed(hosts) => {
+                let _ = writeln!(
+                    text,
+                    "- Commands reach these hosts and no others: {}.",
+                    hosts.join(", ")
+                );
+            }
+            Network::None => text.push_str(
+                "- There is no network: nothing can be downloaded or installed from outside.\n",
+            ),
+        }
     }
     if !facts.limits.is_empty() {
         let limits: Vec<String> = facts
@@ -295,7 +314,7 @@ mod tests {
             today: Date::from_unix_ms(1_795_000_000_000),
             questions: Questions::Rules,
             workspace: "/workspace".to_owned(),
-            has_network: false,
+            network: Network::None,
             limits: vec![("memory".to_owned(), "512MiB".to_owned())],
             programs: vec![Program {
                 name: "python3".to_owned(),
@@ -469,7 +488,7 @@ mod tests {
         let before = system_prompt(&facts());
         assert_eq!(changed(&before, &before), None);
         let now = system_prompt(&Facts {
-            has_network: true,
+            network: Network::All,
             ..facts()
         });
         let told = changed(&before, &now).unwrap();

@@ -77,6 +77,7 @@ fn dispatch(cx: &Cx, mut command: Command) -> CommandResult {
         Command::Stop(args) => cmd::stop::run(cx, &args),
         Command::Prune(args) => cmd::prune::run(cx, &args),
         Command::Cache(args) => cmd::cache::run(cx, &args),
+        Command::Net(args) => cmd::net::run(&args),
         Command::Rename(args) => cmd::rename::run(cx, &args),
         Command::Stats(args) => cmd::stats::run(cx, &args),
         Command::Cp(args) => cmd::cp::run(cx, &args),

@@ -7,7 +7,7 @@
 use crate::job::Job;
 use crate::network_use::NetworkUse;
 use glovebox_jail::stage0::unescape_mount;
-use glovebox_proto::{Denial, visible};
+use glovebox_proto::{Denial, EgressReason, visible};
 use std::os::unix::ffi::OsStringExt as _;
 
 /// How much of the end of the output is looked at.
@@ -33,6 +33,13 @@ pub(crate) fn find(job: &Job, network: Option<&mut NetworkUse>) -> Vec<Denial> {
             Some(names) => Denial::NameLookup {
                 names: names.count,
                 last: names.last,
+                is_shared,
+            },
+            None if network.resolver().is_none() => Denial::Egress {
+                host: String::new(),
+                port: None,
+                reason: EgressReason::Address,
+                attempts: news.connections,
                 is_shared,
             },
             None => Denial::Connection {

@@ -272,6 +272,8 @@ impl Job {
             killed: self.killed,
             left_running,
             denials,
+            ended_ns: end.ended_ns,
+            had_company: self.has_company,
         };
         self.report = Some(report.clone());
         report

@@ -108,7 +108,7 @@ fn serve_in_sandbox(inside: Inside) -> Result<(), String> {
         landlock: inside.landlock,
         separation: inside.separation,
         walls: Some(inside.walls),
-        resolver: inside.resolver,
+        names: inside.names,
         base_env: inside
             .env
             .into_iter()
@@ -143,7 +143,7 @@ fn serve_on_standard_streams() -> Result<(), String> {
         landlock: None,
         separation: Separation::None,
         walls: None,
-        resolver: None,
+        names: None,
         base_env,
         default_cwd: OsString::from(cwd).into_vec(),
         processors: None,

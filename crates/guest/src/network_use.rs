@@ -21,7 +21,7 @@ const TABLE_BYTES: usize = 4096;
 /// What had been tried at some moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NetworkMark {
-    asked: AskedCount,
+    asked: Option<AskedCount>,
     /// `None` where the kernel does not tell.
     unrouted: Option<u64>,
 }
@@ -35,10 +35,11 @@ pub(crate) struct NetworkNews {
     pub(crate) connections: u64,
 }
 
-/// Watches a sandbox without network.
+/// Watches a sandbox without network, or with one that reaches some names only.
 #[derive(Debug)]
 pub(crate) struct NetworkUse {
-    resolver: Resolver,
+    /// `None` where somebody else answers questions for names.
+    resolver: Option<Resolver>,
     counters: Counters,
     /// The counter as it was read while nothing ran.
     unrouted: Option<u64>,
@@ -47,23 +48,25 @@ pub(crate) struct NetworkUse {
 }
 
 impl NetworkUse {
-    /// For a bound socket of the sandbox's own network namespace.
-    pub(crate) fn new(socket: OwnedFd) -> Self {
+    /// For a bound socket, where questions for names arrive, of the sandbox's own network namespace.
+    pub(crate) fn new(socket: Option<OwnedFd>) -> Self {
         Self {
-            resolver: Resolver::new(socket),
+            resolver: socket.map(Resolver::new),
             counters: Counters::open(),
             unrouted: None,
             is_current: false,
         }
     }
 
-    pub(crate) const fn resolver(&self) -> &Resolver {
-        &self.resolver
+    pub(crate) const fn resolver(&self) -> Option<&Resolver> {
+        self.resolver.as_ref()
     }
 
     /// Answers the questions that have arrived.
     pub(crate) fn answer_questions(&mut self) {
-        self.resolver.answer_questions();
+        if let Some(resolver) = &mut self.resolver {
+            resolver.answer_questions();
+        }
     }
 
     /// Reads the counters while no command runs, so that the start of the next one need not wait for that.
@@ -79,7 +82,7 @@ impl NetworkUse {
             self.unrouted = self.counters.read();
         }
         NetworkMark {
-            asked: self.resolver.asked(),
+            asked: self.resolver.as_ref().map(Resolver::asked),
             unrouted: self.unrouted,
         }
     }
@@ -87,13 +90,17 @@ impl NetworkUse {
     /// What was tried since `then`; `None` for nothing.
     pub(crate) fn news_since(&mut self, then: NetworkMark) -> Option<NetworkNews> {
         // A question that nobody waited for may still be there.
-        self.resolver.answer_questions();
+        self.answer_questions();
         let connections = match (then.unrouted, self.counters.read()) {
             (Some(then), Some(now)) => now.saturating_sub(then),
             _ => 0,
         };
         let news = NetworkNews {
-            names: self.resolver.asked_since(then.asked),
+            names: self
+                .resolver
+                .as_ref()
+                .zip(then.asked)
+                .and_then(|(resolver, then)| resolver.asked_since(then)),
             connections,
         };
         (news.names.is_some() || news.connections > 0).then_some(news)

@@ -5,18 +5,13 @@
 //! Nothing is forwarded. It remembers how many names were asked for and which was the last, so that a command that
 //! fails can be told what it missed.
 
+use glovebox_proto::dns::{AnswerCode, MAX_PACKET_BYTES, Question, is_local};
 use glovebox_proto::visible;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::net::UdpSocket;
 
-/// Largest question that is looked at; larger ones are cut by the kernel and dropped.
-const MAX_PACKET_BYTES: usize = 512;
 /// Questions answered before the guest looks at its other work again.
 const MAX_TURN: usize = 32;
-const HEADER_BYTES: usize = 12;
-/// Largest label and name (RFC 1035, 2.3.4).
-const MAX_LABEL_BYTES: usize = 63;
-const MAX_NAME_BYTES: usize = 255;
 /// Most characters of a name that are kept, escaped.
 const MAX_SHOWN_CHARS: usize = 128;
 
@@ -66,10 +61,11 @@ impl Resolver {
                 return;
             };
             // TRUST: any command can send anything here; what is not a question is dropped.
-            let Some((answer, name)) = packet.get(..length).and_then(answer_question) else {
+            let Some(question) = packet.get(..length).and_then(Question::parse) else {
                 continue;
             };
-            self.note(&name);
+            self.note(question.name());
+            let answer = question.answer(AnswerCode::NoSuchName, None, 0);
             // An asker that has gone, or whose queue is full, asks again.
             let _ = self.socket.send_to(&answer, from);
         }
@@ -104,66 +100,9 @@ impl Resolver {
     }
 }
 
-/// Whether a name means the machine itself or is made from an address: no sign of a wish for the network.
-fn is_local(name: &[u8]) -> bool {
-    ["localhost", "arpa"].iter().any(|top| {
-        let start = name.len().saturating_sub(top.len());
-        let (before, end) = name.split_at(start);
-        end.eq_ignore_ascii_case(top.as_bytes()) && before.last().is_none_or(|byte| *byte == b'.')
-    })
-}
-
-/// NXDOMAIN to one question, and the name in it; `None` when this is no such packet.
-fn answer_question(packet: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    if packet.len() > MAX_PACKET_BYTES {
-        return None;
-    }
-    let header: &[u8; HEADER_BYTES] = packet.first_chunk()?;
-    let (flags, count) = (header[2], &header[4..6]);
-    let is_response = flags & 0x80 != 0;
-    let is_plain_query = flags & 0x78 == 0;
-    if is_response || !is_plain_query || count != [0, 1] {
-        return None;
-    }
-    let (name, end) = read_name(packet)?;
-    // The kind and the class of what is asked for follow the name.
-    let question = packet.get(HEADER_BYTES..end.checked_add(4)?)?;
-    let mut answer = Vec::with_capacity(HEADER_BYTES + question.len());
-    answer.extend_from_slice(&header[..2]);
-    // An authoritative response, recursion desired as asked and available; NXDOMAIN; one question and nothing else.
-    answer.extend_from_slice(&[0x84 | (flags & 1), 0x83, 0, 1, 0, 0, 0, 0, 0, 0]);
-    answer.extend_from_slice(question);
-    Some((answer, name))
-}
-
-/// The name of the first question with dots between its labels, and where it ends. Pointers have no place there.
-fn read_name(packet: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let mut name = Vec::new();
-    let mut at = HEADER_BYTES;
-    loop {
-        let length = usize::from(*packet.get(at)?);
-        at += 1;
-        if length == 0 {
-            return Some((name, at));
-        }
-        if length > MAX_LABEL_BYTES {
-            return None;
-        }
-        if !name.is_empty() {
-            name.push(b'.');
-        }
-        name.extend_from_slice(packet.get(at..at + length)?);
-        at += length;
-        if name.len() > MAX_NAME_BYTES {
-            return None;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use std::time::Duration;
 
     fn question(name: &str) -> Vec<u8> {
@@ -185,46 +124,6 @@ mod tests {
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();
         (Resolver::new(socket.into()), asker)
-    }
-
-    #[test]
-    fn a_question_is_answered_with_no_such_name() {
-        let (answer, name) = answer_question(&question("registry.example.org")).unwrap();
-        assert_eq!(name, b"registry.example.org");
-        assert_eq!(answer[..2], [7, 9], "the same id");
-        assert_eq!(answer[2] & 0x81, 0x81, "a response, recursion as desired");
-        assert_eq!(answer[3] & 0x0f, 3, "NXDOMAIN");
-        assert_eq!(answer[4..12], [0, 1, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(answer[12..], question("registry.example.org")[12..]);
-    }
-
-    #[test]
-    fn what_is_no_question_is_dropped() {
-        let good = question("a.b");
-        let changed = |at: usize, byte: u8| {
-            let mut packet = good.clone();
-            packet[at] = byte;
-            answer_question(&packet)
-        };
-        assert!(changed(0, 1).is_some(), "the id is the asker's");
-        assert!(changed(2, 0x80).is_none(), "a response");
-        assert!(changed(2, 0x28).is_none(), "an update");
-        assert!(changed(5, 0).is_none(), "no question");
-        assert!(changed(5, 2).is_none(), "two questions");
-        assert!(changed(12, 0xc0).is_none(), "a pointer");
-        assert!(changed(12, 60).is_none(), "a label beyond the end");
-        for end in 0..good.len() {
-            assert!(answer_question(&good[..end]).is_none(), "{end} bytes");
-        }
-        let label = "x".repeat(63);
-        let long = question(&[label.as_str(); 5].join("."));
-        assert!(answer_question(&long).is_none(), "a name beyond 255 bytes");
-        let mut large = good;
-        large.resize(MAX_PACKET_BYTES + 1, 0);
-        assert!(
-            answer_question(&large).is_none(),
-            "a packet beyond 512 bytes"
-        );
     }
 
     #[test]
@@ -261,25 +160,5 @@ mod tests {
         assert_eq!(resolver.asked_since(then), None);
         resolver.note(b"one.example");
         assert_eq!(resolver.asked_since(then).unwrap().count, 1);
-    }
-
-    #[test]
-    fn local_names_are_told_apart() {
-        for name in ["localhost", "LOCALHOST", "a.localhost", "x.ip6.arpa"] {
-            assert!(is_local(name.as_bytes()), "{name}");
-        }
-        for name in ["", "notlocalhost", "localhost.org", "arpa.example"] {
-            assert!(!is_local(name.as_bytes()), "{name}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_packet_is_answered_at_length(packet in proptest::collection::vec(any::<u8>(), 0..600)) {
-            if let Some((answer, name)) = answer_question(&packet) {
-                prop_assert!(answer.len() <= packet.len());
-                prop_assert!(name.len() <= MAX_NAME_BYTES);
-            }
-        }
     }
 }

@@ -19,7 +19,7 @@ use crate::transfers::{Buffers, Outcome};
 use crate::workers::Workers;
 use glovebox_jail::process::{self, Separation, Wardens};
 use glovebox_jail::processors::Processors;
-use glovebox_jail::stage0::Walls;
+use glovebox_jail::stage0::{Names, Walls};
 use glovebox_proto::{Capability, Facts, Hello, JobId, RequestId, Role, WireError};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -51,8 +51,8 @@ pub(crate) struct Cx {
     pub(crate) separation: Separation,
     /// What the ruleset is built from.
     pub(crate) walls: Option<Walls>,
-    /// Where questions for names arrive, in a sandbox without network.
-    pub(crate) resolver: Option<OwnedFd>,
+    /// Who answers questions for names, in a sandbox with a network of its own.
+    pub(crate) names: Option<Names>,
     /// Environment that commands start from.
     pub(crate) base_env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Absolute directory that relative paths and commands start from.
@@ -235,7 +235,10 @@ impl Server {
         .map_err(at("open /dev/null"))?;
         let share =
             |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(at("share the ruleset"));
-        let network = cx.resolver.take().map(NetworkUse::new);
+        let network = cx
+            .names
+            .take()
+            .map(|names| NetworkUse::new(names.into_socket()));
         let for_workers = cx.landlock.take();
         let for_commands = match &cx.walls {
             Some(walls) => walls
@@ -289,9 +292,8 @@ impl Server {
         watch(server.children.as_fd(), Token::Children).map_err(at("watch for children"))?;
         watch(server.wardens.ring(), Token::Ring).map_err(at("watch for commands"))?;
         watch(server.workers.wake(), Token::Workers).map_err(at("watch for results"))?;
-        if let Some(network) = &server.network {
-            let socket = network.resolver().socket();
-            watch(socket, Token::Resolver).map_err(at("watch for questions"))?;
+        if let Some(resolver) = server.network.as_ref().and_then(NetworkUse::resolver) {
+            watch(resolver.socket(), Token::Resolver).map_err(at("watch for questions"))?;
         }
         if let Some(supervisor) = &server.cx.supervisor {
             watch(supervisor.as_fd(), Token::Supervisor).map_err(at("watch the supervisor"))?;

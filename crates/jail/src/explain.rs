@@ -36,10 +36,10 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "{}",
-            if self.own_network {
-                ", network (loopback only)"
-            } else {
-                ""
+            match (self.own_network, self.has_egress) {
+                (true, true) => ", network (loopback, and a way out through the owner)",
+                (true, false) => ", network (loopback only)",
+                (false, _) => "",
             }
         )?;
         if !self.own_network {

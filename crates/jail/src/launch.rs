@@ -34,6 +34,9 @@ pub struct Launched {
     pub layers: Option<OwnedFd>,
     /// What counts its memory, if the plan asks for that.
     pub counters: Option<Counters>,
+    /// The sockets of its way out, if the plan has one: where questions for names arrive, then unbound stream
+    /// sockets.
+    pub egress: Vec<OwnedFd>,
 }
 
 /// What stage 0 has said until the sandbox was ready.
@@ -42,6 +45,7 @@ struct Said {
     degraded: Vec<String>,
     layers: Option<OwnedFd>,
     counters: Option<Counters>,
+    egress: Vec<OwnedFd>,
 }
 
 /// The first process of a sandbox, a child of this process. Its end is the end of everything in
@@ -258,6 +262,7 @@ impl Stage0 {
                 degraded,
                 layers,
                 counters,
+                egress,
             }) => {
                 let init = init.ok_or(LaunchError::Vanished)?;
                 let link = self.link.try_clone().map_err(LaunchError::Malformed)?;
@@ -268,6 +273,7 @@ impl Stage0 {
                     degraded,
                     layers,
                     counters,
+                    egress,
                 })
             }
             Err(error) => {
@@ -341,6 +347,7 @@ fn await_ready(
     let mut degraded = Vec::new();
     let mut layers = None;
     let mut counters = None;
+    let mut egress = Vec::new();
     let mut mounts = Vec::new();
     loop {
         wait_readable(link, started, deadline)?;
@@ -354,6 +361,7 @@ fn await_ready(
             }
             Ok(Some((Report::Degraded(note), _))) => degraded.push(note),
             Ok(Some((Report::Layers, fds))) => layers = fds.into_iter().next(),
+            Ok(Some((Report::Egress, fds))) => egress = fds,
             Ok(Some((Report::Counters, fds))) => counters = Counters::new(fds),
             // Nothing is mounted after this. What cannot be read leaves the list without what was planned.
             Ok(Some((Report::Mounts, fds))) => {
@@ -369,6 +377,7 @@ fn await_ready(
                     degraded,
                     layers,
                     counters,
+                    egress,
                 });
             }
             Ok(Some((Report::Broken(broken), _))) => return Err(LaunchError::Step(broken)),

@@ -97,6 +97,8 @@ pub struct Plan {
     pub hostname: String,
     /// Whether the sandbox has a network namespace of its own.
     pub own_network: bool,
+    /// Whether the owner gets sockets of that network, to be the way out.
+    pub has_egress: bool,
     /// Who is who inside and outside.
     pub identity: Identity,
     /// Size of the staging file system, which also holds the layers of [`Layers::Memory`].
@@ -366,7 +368,8 @@ impl Plan {
         }
         Ok(Self {
             hostname: spec.hostname.clone(),
-            own_network: spec.net == Net::None,
+            own_network: spec.net.is_own(),
+            has_egress: spec.net == Net::Egress,
             identity,
             staging_bytes: match spec.layers {
                 Layers::Disk => 1 << 20,

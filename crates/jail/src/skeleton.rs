@@ -486,6 +486,10 @@ fn accounts(spec: &Spec) -> BTreeMap<&'static str, String> {
                 crate::spec::Net::None => {
                     "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n".to_owned()
                 }
+                // The owner answers there, and may have to ask somebody first.
+                crate::spec::Net::Egress => {
+                    "nameserver 127.0.0.1\noptions timeout:12 attempts:1\n".to_owned()
+                }
                 crate::spec::Net::Host => {
                     fs::read_to_string("/etc/resolv.conf").unwrap_or_default()
                 }

@@ -222,6 +222,15 @@ pub enum Net {
     None,
     /// The host's network, with all it can reach. No wall.
     Host,
+    /// An own network namespace whose only way out are sockets that its first process hands to the owner.
+    Egress,
+}
+
+impl Net {
+    /// Whether the sandbox has a network namespace of its own.
+    pub const fn is_own(self) -> bool {
+        matches!(self, Self::None | Self::Egress)
+    }
 }
 
 /// How much of `/proc` is shown (isolation design 3.5).

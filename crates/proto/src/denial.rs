@@ -50,6 +50,53 @@ pub enum Denial {
     FileSize,
     /// The disk limit was reached.
     Disk,
+    /// A host was asked for that the sandbox may not reach.
+    Egress {
+        /// The host.
+        host: String,
+        /// The port, where a connection was made; `None` for a look-up of the name.
+        port: Option<u16>,
+        /// Why it was refused.
+        reason: EgressReason,
+        /// How often.
+        attempts: u64,
+        /// Another command ran at the same time, and may have been the one.
+        is_shared: bool,
+    },
+}
+
+/// Why a host may not be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EgressReason {
+    /// No rule names it.
+    Unlisted,
+    /// A rule names it, but not this port.
+    Port,
+    /// A rule closes it.
+    Denied,
+    /// Its name leads to private addresses.
+    Private,
+    /// The connection was made to one name, and asked for another there.
+    OtherName,
+    /// What was sent to port 443 was not TLS.
+    NoTls,
+    /// It was an address, and no name.
+    Address,
+}
+
+impl EgressReason {
+    /// A word for programs.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unlisted => "unlisted",
+            Self::Port => "port",
+            Self::Denied => "denied",
+            Self::Private => "private-address",
+            Self::OtherName => "other-name",
+            Self::NoTls => "no-tls",
+            Self::Address => "address",
+        }
+    }
 }
 
 impl Denial {
@@ -64,6 +111,7 @@ impl Denial {
             Self::Processes => "processes",
             Self::FileSize => "file-size",
             Self::Disk => "disk",
+            Self::Egress { .. } => "egress",
         }
     }
 
@@ -106,6 +154,13 @@ impl Denial {
             Self::Processes => "the limit of processes and threads was reached".to_owned(),
             Self::FileSize => "a file grew to the size limit".to_owned(),
             Self::Disk => "the disk limit was reached".to_owned(),
+            Self::Egress {
+                host,
+                port,
+                reason,
+                attempts: _,
+                is_shared,
+            } => egress_clause(host, *port, *reason, asker(*is_shared)),
         }
     }
 
@@ -136,6 +191,9 @@ impl Denial {
                 " raise it".into(),
             ]
             .into(),
+            Self::Egress {
+                host, port, reason, ..
+            } => egress_remedy(host, *port, *reason),
         }
     }
 
@@ -159,6 +217,19 @@ impl Denial {
             Self::Hidden { path } => Self::Hidden {
                 path: safe_text(&path),
             },
+            Self::Egress {
+                host,
+                port,
+                reason,
+                attempts,
+                is_shared,
+            } => Self::Egress {
+                host: safe_text(&host),
+                port,
+                reason,
+                attempts,
+                is_shared,
+            },
             other @ (Self::Connection { .. }
             | Self::Memory
             | Self::Processes
@@ -174,7 +245,10 @@ pub(crate) fn seen(denials: &[Denial]) -> Vec<Denial> {
     let is_the_guests = |denial: &&Denial| {
         matches!(
             denial,
-            Denial::NameLookup { .. } | Denial::Connection { .. } | Denial::ReadOnly { .. }
+            Denial::NameLookup { .. }
+                | Denial::Connection { .. }
+                | Denial::ReadOnly { .. }
+                | Denial::Egress { .. }
         )
     };
     denials
@@ -184,6 +258,59 @@ pub(crate) fn seen(denials: &[Denial]) -> Vec<Denial> {
         .cloned()
         .map(Denial::made_safe)
         .collect()
+}
+
+fn egress_clause(host: &str, port: Option<u16>, reason: EgressReason, asker: &str) -> String {
+    let place = match port {
+        Some(port) => format!("`{host}:{port}`"),
+        None => format!("`{host}`"),
+    };
+    match reason {
+        EgressReason::Unlisted | EgressReason::Port => {
+            format!("{asker} asked for {place}, which is not among what this sandbox may reach")
+        }
+        EgressReason::Denied => {
+            format!("{asker} asked for {place}, which this sandbox is denied by a rule")
+        }
+        EgressReason::Private => {
+            format!("{asker} asked for {place}, whose name leads to a private address")
+        }
+        EgressReason::OtherName => {
+            format!("{asker} asked for {place} on a connection that was made to another name")
+        }
+        EgressReason::NoTls => format!("{asker} sent something other than TLS to {place}"),
+        EgressReason::Address => {
+            format!("{asker} tried to reach an address, and this sandbox reaches listed names only")
+        }
+    }
+}
+
+fn egress_remedy(host: &str, port: Option<u16>, reason: EgressReason) -> Remedy {
+    let rule = match port {
+        None | Some(80 | 443) => host.to_owned(),
+        Some(port) => format!("{host}:{port}"),
+    };
+    match reason {
+        EgressReason::Unlisted | EgressReason::Port => {
+            [Setting::Allow.of(rule), " opens it".into()].into()
+        }
+        EgressReason::Private => [
+            Setting::Allow.of(format!("{rule}=private")),
+            " opens it".into(),
+        ]
+        .into(),
+        EgressReason::Denied => "whoever starts the sandbox can remove that rule".into(),
+        EgressReason::OtherName => {
+            "connect to each host by its own name, without a name for one and a request for another"
+                .into()
+        }
+        EgressReason::NoTls => "use TLS there, or another port".into(),
+        EgressReason::Address => [
+            "connect by name, and list it with ".into(),
+            Setting::Allow.into(),
+        ]
+        .into(),
+    }
 }
 
 const fn asker(is_shared: bool) -> &'static str {

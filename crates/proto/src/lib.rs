@@ -25,6 +25,7 @@
 mod credit;
 mod decoder;
 mod denial;
+pub mod dns;
 mod fault;
 mod file_kind;
 mod frame;
@@ -40,7 +41,7 @@ pub mod visible;
 
 pub use credit::{RecvWindow, SendWindow};
 pub use decoder::Decoder;
-pub use denial::{Denial, MAX_DENIALS};
+pub use denial::{Denial, EgressReason, MAX_DENIALS};
 pub use fault::{Class, Code, Fault};
 pub use file_kind::FileKind;
 pub use frame::{Channel, FrameKind, FrameRef, HEADER_BYTES, Header, encode_header};

@@ -116,6 +116,8 @@ settings! {
     MaxTime = "max-time",
     /// The file that holds a server's token.
     TokenFile = "token-file",
+    /// What a sandbox may reach.
+    Allow = "allow",
 }
 
 impl Setting {

@@ -141,6 +141,11 @@ pub struct ExitReport {
     /// Which walls a command that failed has met, as far as the guest has seen that; [`ExitReport::seen_denials`]
     /// reads them.
     pub denials: Vec<Denial>,
+    /// When the command ended: nanoseconds of CLOCK_MONOTONIC (clock_gettime(2)) of the machine that it ran on; 0
+    /// where that is not known.
+    pub ended_ns: u64,
+    /// Another job ran at the same time.
+    pub had_company: bool,
 }
 
 impl ExitReport {
@@ -166,7 +171,17 @@ impl ExitReport {
             killed: 0,
             left_running: 0,
             denials: Vec::new(),
+            ended_ns: 0,
+            had_company: false,
         }
+    }
+
+    /// The time in which the command ran, on the clock of [`Self::ended_ns`].
+    pub const fn span_ns(&self) -> std::ops::RangeInclusive<u64> {
+        let began = self
+            .ended_ns
+            .saturating_sub(self.wall_us.saturating_mul(1000).saturating_add(1000));
+        began..=self.ended_ns
     }
 }
 

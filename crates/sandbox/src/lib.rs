@@ -48,6 +48,7 @@ mod state;
 mod supervisor;
 mod watch;
 
+pub use glovebox_egress as egress;
 pub use glovebox_jail as jail;
 pub use glovebox_proto as proto;
 

@@ -2,14 +2,15 @@
 
 use crate::Error;
 use crate::host::{self, GitQuestion, Toolchain};
-use glovebox_proto::EnvVar;
+use glovebox_proto::{EnvVar, Setting};
+use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{
     CacheDir, Grant, Layers, Limits, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
 };
 use glovebox_sandbox::{Backend, SandboxSpec};
 use glovebox_settings::units::Span;
 use glovebox_settings::{BackendKind, EnvArg, GrantArg, WorkspaceMode};
-use glovebox_settings::{Origin, Settings, Sourced, Surroundings, texts};
+use glovebox_settings::{Origin, Settings, Sourced, Surroundings, net_word, texts};
 use glovebox_workspace::{
     Hidden, HideRules, OutsideRepository, find_hidden, find_outside, normalize_path,
 };
@@ -142,8 +143,8 @@ pub fn resolve_spec(
             );
             jail.env = host::base_environment(path, &jail.home);
             jail.env.extend(passed.env);
-            if jail.net == Net::None {
-                jail.env.extend(host::retries_without_network(host));
+            if jail.net.is_own() {
+                jail.env.extend(host::retry_limits(host));
             }
             jail.grants.extend(passed.grants);
             // A cache shows what a grant at its place would show, and can be written to.
@@ -177,6 +178,7 @@ pub fn resolve_spec(
         jail,
         cwd,
         cache_project,
+        egress: egress(settings)?,
         ..SandboxSpec::new(backend)
     };
     Ok(ResolvedSpec {
@@ -362,8 +364,36 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
         &settings.cache.origin,
     ]
     .into_iter()
+    .chain(settings.allow.iter().map(|word| &word.origin))
+    .chain(settings.deny.iter().map(|word| &word.origin))
     .chain(settings.grants.iter().map(|grant| &grant.origin))
     .find_map(flag)
+}
+
+/// What may be reached, where the network goes by that.
+fn egress(settings: &Settings) -> Result<Policy, Error> {
+    if settings.net.value != Net::Egress {
+        let is_flag = |word: &&Sourced<String>| matches!(word.origin, Origin::Flag(_));
+        if let Some(word) = settings.allow.iter().chain(&settings.deny).find(is_flag) {
+            return Err(Error::usage(
+                format!(
+                    "`{}` is about a network of listed hosts, and the network is `{}`",
+                    word.value,
+                    net_word(settings.net.value)
+                ),
+                [
+                    Setting::Net.of("egress"),
+                    " lets listed hosts through".into(),
+                ],
+            ));
+        }
+        return Ok(Policy::default());
+    }
+    let words = |list: &[Sourced<String>]| -> Vec<String> {
+        list.iter().map(|word| word.value.clone()).collect()
+    };
+    Policy::new(&words(&settings.allow), &words(&settings.deny))
+        .map_err(|error| Error::usage(error.to_string(), "name fewer hosts and ports"))
 }
 
 fn rootfs(settings: &Settings, host: &Surroundings) -> Result<RootFs, Error> {

@@ -17,6 +17,10 @@ pub struct SandboxFlags {
     pub rootfs: Option<RootFs>,
     /// Network reach.
     pub net: Option<Net>,
+    /// What may be reached.
+    pub allow: Vec<String>,
+    /// What of that stays closed.
+    pub deny: Vec<String>,
     /// Host paths shown read-only.
     pub grants: Vec<GrantArg>,
     /// Whether toolchains found in the home are left out.

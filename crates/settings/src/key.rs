@@ -126,6 +126,19 @@ impl Settings {
                 self.rootfs.set(rootfs, origin);
             }
             "net" => self.net.set(values::parse_net(raw.one()?)?, origin),
+            "allow" | "deny" => {
+                let list = if key == "allow" {
+                    &mut self.allow
+                } else {
+                    &mut self.deny
+                };
+                for text in raw.many() {
+                    list.push(Sourced {
+                        value: values::parse_reach(text)?,
+                        origin: origin.clone(),
+                    });
+                }
+            }
             "grants" => {
                 for text in raw.many() {
                     let grant: GrantArg = text.parse()?;
@@ -215,6 +228,8 @@ impl Settings {
                 values::net_word(self.net.value).to_owned(),
                 &self.net.origin,
             ),
+            "allow" => many(&self.allow, Clone::clone),
+            "deny" => many(&self.deny, Clone::clone),
             "grants" => many(&self.grants, ToString::to_string),
             "toolchains" => one(&self.toolchains),
             "cache" => one(&self.cache),
@@ -301,6 +316,8 @@ mod tests {
             ("carrier", "ssh box"),
             ("rootfs", "dir:root"),
             ("net", "host"),
+            ("allow", "npm"),
+            ("deny", "*.example.com:22"),
             ("grants", "~/data:/data"),
             ("toolchains", "false"),
             ("cache", "true"),

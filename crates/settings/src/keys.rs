@@ -54,6 +54,11 @@ pub const KEYS: &[Key] = &[
     ),
     key("rootfs", "GLOVEBOX_ROOTFS", TightensOnly(no_other_rootfs)),
     key("net", "GLOVEBOX_NET", TightensOnly(no_network)),
+    list(
+        "allow",
+        NeedsTrust("opens your network to hosts of its choice"),
+    ),
+    list("deny", Harmless),
     list("grants", NeedsTrust("shows further files of your machine")),
     key(
         "toolchains",

@@ -51,7 +51,7 @@ pub use sync::{Sync, texts};
 pub use values::{
     BackendKind, Carrier, EnvArg, GrantArg, WorkspaceMode, ids_word, layers_word, net_word, one_of,
     parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
-    parse_rootfs, parse_workspace, proc_word, split_words,
+    parse_reach, parse_rootfs, parse_workspace, proc_word, split_words,
 };
 pub use workflow::{Phase, Workflow};
 
@@ -122,6 +122,10 @@ pub struct Settings {
     pub rootfs: Sourced<RootFs>,
     /// Network reach.
     pub net: Sourced<Net>,
+    /// What may be reached where the network is `egress`: rules and presets.
+    pub allow: Vec<Sourced<String>>,
+    /// What of that stays closed.
+    pub deny: Vec<Sourced<String>>,
     /// Host paths shown read-only.
     pub grants: Vec<Sourced<GrantArg>>,
     /// Whether toolchains found in the home are granted.
@@ -179,6 +183,8 @@ impl Default for Settings {
             carrier: Sourced::default(Vec::new()),
             rootfs: Sourced::default(RootFs::Host),
             net: Sourced::default(Net::None),
+            allow: Vec::new(),
+            deny: Vec::new(),
             grants: Vec::new(),
             toolchains: Sourced::default(true),
             cache: Sourced::default(false),
@@ -261,6 +267,8 @@ impl Settings {
                 .as_ref(),
             "carrier",
         );
+        add(&mut self.allow, &flags.allow, "allow");
+        add(&mut self.deny, &flags.deny, "deny");
         add(&mut self.grants, &flags.grants, "grant");
         add(&mut self.env, &flags.env, "env");
         add(&mut self.require, &flags.require, "require");

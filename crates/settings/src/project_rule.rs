@@ -67,10 +67,12 @@ pub(super) fn no_other_rootfs(new: &Settings, user: &Settings) -> Option<String>
 }
 
 pub(super) fn no_network(new: &Settings, user: &Settings) -> Option<String> {
-    when(
-        new.net.value == Net::Host && user.net.value != Net::Host,
-        "opens your network",
-    )
+    let rank = |settings: &Settings| match settings.net.value {
+        Net::None => 0,
+        Net::Egress => 1,
+        Net::Host => 2,
+    };
+    when(rank(new) > rank(user), "opens your network")
 }
 
 pub(super) fn no_toolchains(new: &Settings, user: &Settings) -> Option<String> {

@@ -1,5 +1,6 @@
 //! The values of settings, and their words: what a flag, a variable and a key of a file accept.
 
+use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use glovebox_workspace::Filter;
 use std::ffi::{OsStr, OsString};
@@ -211,14 +212,27 @@ pub fn parse_net(text: &str) -> Result<Net, String> {
     word(
         text,
         "a network mode",
-        &[("none", Net::None), ("host", Net::Host)],
+        &[
+            ("none", Net::None),
+            ("egress", Net::Egress),
+            ("host", Net::Host),
+        ],
     )
+}
+
+/// Checks a word about what may be reached: a preset's name, or `HOST[:PORT][=private|=ADDRESS]`.
+pub fn parse_reach(text: &str) -> Result<String, String> {
+    let none: [&str; 0] = [];
+    Policy::new(&[text], &none)
+        .map(|_| text.to_owned())
+        .map_err(|error| error.to_string())
 }
 
 /// The word of a network mode.
 pub const fn net_word(net: Net) -> &'static str {
     match net {
         Net::None => "none",
+        Net::Egress => "egress",
         Net::Host => "host",
     }
 }
@@ -368,7 +382,7 @@ mod tests {
     fn unknown_words_name_the_known_ones() {
         assert_eq!(
             parse_net("wifi").unwrap_err(),
-            "`wifi` is not a network mode; use `none` or `host`"
+            "`wifi` is not a network mode; use `none`, `egress` or `host`"
         );
         assert!(parse_rootfs("dir:").is_err());
         assert_eq!(parse_rootfs("dir:/x").unwrap(), RootFs::Dir("/x".into()));

@@ -27,9 +27,11 @@ use glovebox_tools::nearest;
 /// The key.
 pub(super) const KEY: &str = "workflow";
 /// Keys of a phase that are settings of its sandbox.
-const SANDBOX_KEYS: [&str; 13] = [
+const SANDBOX_KEYS: [&str; 15] = [
     "rootfs",
     "net",
+    "allow",
+    "deny",
     "grants",
     "toolchains",
     "env",

@@ -10,6 +10,7 @@ mod command;
 mod config;
 mod help;
 mod mcp;
+mod net;
 mod sandbox;
 mod sync;
 mod tools;
@@ -31,6 +32,7 @@ pub(crate) use help::{CompleteArgs, HelpArgs};
 pub(crate) use sandbox::SandboxArgs;
 
 pub(crate) use mcp::McpArgs;
+pub(crate) use net::{NetAction, NetArgs, NetPresetsArgs};
 pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};
 pub(crate) use tools::{CallArgs, ToolsArgs, WhyArgs};
 pub(crate) use upkeep::{
@@ -182,6 +184,7 @@ pub(crate) enum Command {
     Kill(KillArgs),
     Prune(PruneArgs),
     Cache(CacheArgs),
+    Net(NetArgs),
     Rename(RenameArgs),
     Stats(StatsArgs),
     Cp(CpArgs),

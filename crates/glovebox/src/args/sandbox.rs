@@ -6,7 +6,8 @@ use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs
 use glovebox_settings::units::{Count, Cpus, Size, Span};
 use glovebox_settings::{
     BackendKind, Carrier, EnvArg, GrantArg, SandboxFlags, WorkspaceMode, parse_backend, parse_ids,
-    parse_layers, parse_limit, parse_net, parse_pattern, parse_proc, parse_rootfs, parse_workspace,
+    parse_layers, parse_limit, parse_net, parse_pattern, parse_proc, parse_reach, parse_rootfs,
+    parse_workspace,
 };
 use std::str::FromStr;
 
@@ -24,9 +25,16 @@ pub(crate) struct SandboxArgs {
     /// What / shows inside: host (programs only), host-all (weaker) or dir:PATH [default: host]
     #[arg(long, value_name = "ROOTFS", value_parser = parse_rootfs)]
     pub rootfs: Option<RootFs>,
-    /// Network: none or host (all of it, no wall) [default: none]
+    /// Network: none, egress (listed hosts only) or host (all of it, no wall) [default: none]
     #[arg(long, value_name = "NET", value_parser = parse_net)]
     pub net: Option<Net>,
+    /// With `--net egress`: let it reach a host, `*.` and a name for all below it, or a preset such as npm
+    /// (`glovebox net presets`). Ports 80 and 443 without one; public addresses only, unless =private or =ADDRESS
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_reach)]
+    pub allow: Vec<String>,
+    /// With `--net egress`: keep a host closed that `--allow` would open
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_reach)]
+    pub deny: Vec<String>,
     /// Show a host path inside, read-only
     #[arg(long = "grant", value_name = "PATH[:TARGET]", value_parser = GrantArg::from_str)]
     pub grants: Vec<GrantArg>,
@@ -94,6 +102,8 @@ impl SandboxArgs {
             carrier,
             rootfs,
             net,
+            allow,
+            deny,
             grants,
             no_toolchains,
             cache,
@@ -118,6 +128,8 @@ impl SandboxArgs {
             carrier,
             rootfs,
             net,
+            allow,
+            deny,
             grants,
             no_toolchains,
             cache,

@@ -13,8 +13,8 @@ use crate::session::{OnWish, Signals};
 use crate::sync::apply::{self, Answer, ApplyOutcome, Goal};
 use crate::sync::{collect_own, patch_error};
 use glovebox_agent::{
-    Budget, Conversation, Date, Ending, Facts, Head, Limits, NoApproval, Placement, Questions,
-    Recorded, Secrets, Stop, read_recording, system_prompt,
+    Budget, Conversation, Date, Ending, Facts, Head, Limits, Network, NoApproval, Placement,
+    Questions, Recorded, Secrets, Stop, read_recording, system_prompt,
 };
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{Name, Sandbox};
@@ -201,7 +201,7 @@ impl Story<'_> {
             today: Date::from_unix_ms(now_unix_ms()),
             questions: Questions::Nobody,
             workspace: "/workspace".to_owned(),
-            has_network: false,
+            network: Network::None,
             limits: Vec::new(),
             programs: Vec::new(),
             is_read_only: false,

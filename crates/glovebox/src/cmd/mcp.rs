@@ -243,10 +243,21 @@ impl SessionFactory for Lodge {
     }
 
     fn instructions(&self) -> String {
-        let network = if self.settings.net.value == Net::Host {
-            "Commands have the network of the machine."
-        } else {
-            "Commands have no network."
+        let network = match self.settings.net.value {
+            Net::Host => "Commands have the network of the machine.".to_owned(),
+            Net::Egress => {
+                let listed: Vec<_> = self
+                    .settings
+                    .allow
+                    .iter()
+                    .map(|word| word.value.as_str())
+                    .collect();
+                format!(
+                    "Commands reach these hosts and no others: {}.",
+                    listed.join(", ")
+                )
+            }
+            Net::None => "Commands have no network.".to_owned(),
         };
         let writing = if self.toolset.is_read_only {
             "The project cannot be written."

@@ -29,6 +29,7 @@ pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod mcp;
+pub(crate) mod net;
 mod park;
 pub(crate) mod prune;
 pub(crate) mod pull;

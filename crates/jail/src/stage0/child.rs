@@ -4,7 +4,8 @@ use super::examination::examine;
 use super::mounts::{self, Made, Mounts};
 use super::observation::{self, HostProc, LandlockTrial};
 use super::{
-    Admission, Broken, Context as _, Ended, Go, Inside, Report, SelfTest, Walls, settings, staging,
+    Admission, Broken, Context as _, Ended, Go, Inside, Names, Report, SelfTest, Walls,
+    own_network, settings, staging,
 };
 use crate::bounds::{BOUNDS, Mechanism, SOFT_OPEN_FILES};
 use crate::channel;
@@ -20,18 +21,14 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Where programs send their questions for names when `/etc/resolv.conf` gives an address without a port.
-const RESOLVER_PORT: u16 = 53;
 /// Stack of the thread beside this one.
 const STACK_BYTES: usize = 128 << 10;
 
@@ -53,7 +50,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
     match built {
         Ok(Built {
             landlock,
-            resolver,
+            names,
             separation,
             self_test,
         }) => {
@@ -67,7 +64,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
                 link: control,
                 supervisor,
                 landlock,
-                resolver,
+                names,
                 separation,
                 walls,
                 env: plan.env,
@@ -86,7 +83,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
 /// A sandbox that is complete.
 struct Built {
     landlock: Option<OwnedFd>,
-    resolver: Option<OwnedFd>,
+    names: Option<Names>,
     separation: Separation,
     self_test: SelfTest,
 }
@@ -260,7 +257,14 @@ fn assemble(
     // Before its maker loses sight of the host's /proc.
     enter_network(network, plan.own_network)?;
     // As long as this process may take a port that no command can have.
-    let resolver = plan.own_network.then(bind_resolver).transpose()?;
+    let names = match (plan.own_network, plan.has_egress) {
+        (false, _) => None,
+        (true, false) => Some(Names::Guest(own_network::bind_resolver()?)),
+        (true, true) => {
+            own_network::hand_over(control)?;
+            Some(Names::Owner)
+        }
+    };
     let host_proc = HostProc::open()?;
     mounts.pivot()?;
     // The owner reads what it shows while this process goes on.
@@ -295,7 +299,9 @@ fn assemble(
     self_test.max_user_namespaces = host_proc.max_user_namespaces();
     let mut ours = vec![control.as_raw_fd(), gate.as_raw_fd()];
     ours.extend(trial.iter().flat_map(Trial::descriptors));
-    ours.extend(resolver.iter().map(AsRawFd::as_raw_fd));
+    if let Some(Names::Guest(socket)) = &names {
+        ours.push(socket.as_raw_fd());
+    }
     self_test.open_fds = host_proc.open_fds(&ours)?;
     // The trial has been made beside all this, so its end comes last.
     self_test.observed.landlock = trial
@@ -309,7 +315,7 @@ fn assemble(
     self_test.unset_bounds = unset;
     Ok(Built {
         landlock: built.fd,
-        resolver,
+        names,
         separation,
         self_test,
     })
@@ -332,18 +338,6 @@ fn enter_network(network: Option<Result<Network, Errno>>, is_wanted: bool) -> Re
     let made = network.and_then(Network::finish).cannot(step)?;
     move_into_link_name_space(made.as_fd(), Some(LinkNameSpaceType::Network))
         .cannot("enter the sandbox's network namespace")
-}
-
-/// The socket for questions for names, of the sandbox's own network namespace: to its commands this is port 53 of
-/// the machine. The kernel lets nobody without capabilities have a port below 1024.
-fn bind_resolver() -> Result<OwnedFd, Broken> {
-    let step = "bind port 53 for questions for names";
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)
-        .cannot(step)?;
-    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, RESOLVER_PORT);
-    rustix::net::bind(&socket, &address).cannot(step)?;
-    Ok(socket)
 }
 
 fn gate_is_closed() -> Broken {

@@ -29,6 +29,7 @@ pub(crate) mod mountinfo;
 pub use crate::mount_path::unescape as unescape_mount;
 pub(crate) mod mounts;
 pub mod observation;
+pub mod own_network;
 pub(crate) mod parent;
 mod settings;
 pub(crate) mod staging;
@@ -79,6 +80,8 @@ pub(crate) enum Report {
     Layers,
     /// What shows everything that is mounted in it ([`mountinfo::read_table`]); comes along.
     Mounts,
+    /// The sockets of the way out come along: where questions for names arrive, then unbound stream sockets.
+    Egress,
     /// What tells how much memory the kernel keeps for the sandbox ([`crate::counters`]); comes along.
     Counters,
     /// The sandbox is complete and has checked itself.
@@ -181,6 +184,26 @@ pub struct SelfTest {
     pub timings_us: Vec<(String, u64)>,
 }
 
+/// Who answers the questions for names of a sandbox with a network of its own.
+#[derive(Debug)]
+pub enum Names {
+    /// The guest, on this socket; nothing answers there yet.
+    Guest(OwnedFd),
+    /// The owner, outside.
+    Owner,
+}
+
+impl Names {
+    /// The guest's socket, if it is the guest.
+    #[must_use]
+    pub fn into_socket(self) -> Option<OwnedFd> {
+        match self {
+            Self::Guest(socket) => Some(socket),
+            Self::Owner => None,
+        }
+    }
+}
+
 /// What the guest takes over when the sandbox is complete.
 #[derive(Debug)]
 pub struct Inside {
@@ -190,8 +213,8 @@ pub struct Inside {
     pub supervisor: Option<OwnedFd>,
     /// Ruleset to put on every command.
     pub landlock: Option<OwnedFd>,
-    /// Where questions for names arrive, in a sandbox without network; nothing in it answers them yet.
-    pub resolver: Option<OwnedFd>,
+    /// Who answers questions for names, in a sandbox with a network of its own.
+    pub names: Option<Names>,
     /// What keeps commands from steering the guest.
     pub separation: Separation,
     /// What the ruleset is built from, for when the mounts are exchanged.

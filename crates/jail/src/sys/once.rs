@@ -1,4 +1,4 @@
-//! Small calls that stage 0 makes once: loopback up, a keyring of its own.
+//! Small calls that stage 0 makes once: loopback up, further addresses of it, a keyring of its own.
 #![expect(
     unsafe_code,
     reason = "ioctl(2) on an interface request and keyctl(2) have no safe wrapper"
@@ -7,6 +7,7 @@
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
+use std::net::Ipv4Addr;
 
 fn last() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
@@ -36,6 +37,40 @@ pub(crate) fn loopback_up() -> Result<(), Errno> {
         )
     };
     if result == 0 { Ok(()) } else { Err(last()) }
+}
+
+/// Gives `lo` of the current network namespace a further address, with the mask that says how many addresses come
+/// with it (netdevice(7)).
+pub(crate) fn add_loopback_address(address: Ipv4Addr, netmask: Ipv4Addr) -> Result<(), Errno> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    for (order, address) in [
+        (libc::SIOCSIFADDR, address),
+        (libc::SIOCSIFNETMASK, netmask),
+    ] {
+        let mut request = LOOPBACK_UP;
+        // A second name of the interface, which the further address goes by.
+        for (to, from) in request.ifr_name.iter_mut().zip(b"lo:1\0") {
+            *to = *from as libc::c_char;
+        }
+        let address = libc::sockaddr_in {
+            sin_family: libc::AF_INET as libc::sa_family_t,
+            sin_port: 0,
+            sin_addr: libc::in_addr {
+                s_addr: u32::from(address).to_be(),
+            },
+            sin_zero: [0; 8],
+        };
+        // SAFETY: both are C structs of 16 bytes of integers; `sockaddr` is the general form of `sockaddr_in`.
+        request.ifr_ifru.ifru_addr =
+            unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) };
+        // SAFETY: SIOCSIFADDR and SIOCSIFNETMASK read one `ifreq` at this address; it is initialised, its name is
+        // NUL-terminated, and it outlives the call.
+        let result = unsafe { libc::ioctl(socket.as_raw_fd(), order as _, &raw mut request) };
+        if result != 0 {
+            return Err(last());
+        }
+    }
+    Ok(())
 }
 
 /// Joins a new, empty session keyring (keyctl(2)), so that no key of the caller is in possession.

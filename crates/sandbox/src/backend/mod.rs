@@ -18,8 +18,9 @@ use glovebox_jail::cgroup::GroupFreezer;
 use glovebox_jail::launch::Stage0;
 use glovebox_jail::plan::{Frozen, FrozenCache};
 use glovebox_jail::spec::{LimitKind, LimitState};
-use glovebox_proto::{Code, Fault, Setting};
+use glovebox_proto::{Code, Denial, Fault, Setting};
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
@@ -86,6 +87,16 @@ pub(crate) trait Owner: Send + Sync + Debug {
     /// How often a new process was refused because of the limit on them.
     fn forks_refused(&self) -> u64 {
         0
+    }
+
+    /// Whether it may reach some hosts and not others.
+    fn refuses_hosts(&self) -> bool {
+        false
+    }
+
+    /// What it wanted to reach in this time (CLOCK_MONOTONIC, in nanoseconds) and may not.
+    fn refused_hosts(&self, _during: RangeInclusive<u64>, _is_shared: bool) -> Vec<Denial> {
+        Vec::new()
     }
 
     /// The limit that was broken, if that is why the sandbox was ended.

@@ -6,12 +6,14 @@
 
 mod account;
 mod disk_quota;
+mod egress;
 mod layering;
 mod prepare;
 mod verification;
 mod walls;
 
 use disk_quota::DiskLimit;
+use egress::WayOut;
 use layering::Ground;
 pub(crate) use layering::Layering;
 use prepare::Skeletons;
@@ -24,6 +26,7 @@ use crate::state::layout::LAYERS;
 
 use crate::watch::{self, Instruments, Watched};
 use crate::{GuestImage, Report, SandboxSpec, fault};
+use glovebox_egress::Policy;
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::plan::{Place, Plan, PlanError};
@@ -32,9 +35,11 @@ use glovebox_jail::processors::Processors;
 use glovebox_jail::skeleton::{self, Recipe};
 use glovebox_jail::spec::{Layers, Net, RootFs, Spec};
 use glovebox_jail::stage0::StepKind;
-use glovebox_proto::{Code, Fault, Setting};
+use glovebox_proto::{Code, Denial, Fault, Setting};
 use rustix::process::Pid;
+use std::fmt::Write as _;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -110,14 +115,33 @@ pub(super) fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
         ),
         _ => String::new(),
     };
-    Ok(format!("{plan}{keeping}"))
+    let egress = match spec.net {
+        Net::Egress => reachable(&wanted.egress),
+        Net::None | Net::Host => String::new(),
+    };
+    Ok(format!("{plan}{egress}{keeping}"))
+}
+
+/// What may be reached, a line for each rule.
+fn reachable(policy: &Policy) -> String {
+    let mut text = "reachable through the owner\n".to_owned();
+    if policy.is_empty() {
+        text.push_str("  nothing\n");
+    }
+    for rule in policy.allowed() {
+        let _ = writeln!(text, "  {rule}");
+    }
+    for rule in policy.denied() {
+        let _ = writeln!(text, "  but not {rule}");
+    }
+    text
 }
 
 /// Starts what becomes a native sandbox: the process and its namespaces.
 pub(super) fn begin(spec: &Spec, image: &GuestImage, state_dir: &Path) -> Result<Stage0, Fault> {
     Stage0::spawn(
         &image.path(),
-        spec.net == Net::None,
+        spec.net.is_own(),
         controllers().limits_unified(),
     )
     .map_err(|error| launch_fault(&error, state_dir))
@@ -205,6 +229,10 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
     let wrong =
         verification::differences(&spec, &plan, &launched.self_test, own_namespaces.as_deref());
     let is_countable = launched.counters.is_some() || !is_memory_watched;
+    let way_out = match spec.net {
+        Net::Egress => WayOut::open(launched.egress, &cx.spec.egress)?,
+        Net::None | Net::Host => WayOut::default(),
+    };
     let layers = launched.layers.map(Arc::new);
     let instruments = Instruments {
         group: group.group.take(),
@@ -225,6 +253,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
             state_dir: cx.state_dir.to_owned(),
         },
         disk: Arc::new(disk),
+        way_out,
         report,
         watched: Arc::new(watched),
         layers: Mutex::new(layers),
@@ -343,6 +372,7 @@ impl Drop for NewGroup {
 #[derive(Debug)]
 struct Native {
     ground: Ground,
+    way_out: WayOut,
     disk: Arc<DiskLimit>,
     report: Report,
     watched: Arc<Watched>,
@@ -368,6 +398,14 @@ impl Owner for Native {
 
     fn forks_refused(&self) -> u64 {
         self.watched.forks_refused()
+    }
+
+    fn refuses_hosts(&self) -> bool {
+        self.way_out.is_open()
+    }
+
+    fn refused_hosts(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
+        self.way_out.refused(during, is_shared)
     }
 
     fn limit_breach(&self) -> Option<Breach> {
@@ -406,6 +444,7 @@ impl Owner for Native {
     }
 
     fn end(&self, leave: &mut dyn FnMut(OwnedFd)) -> Result<(), Fault> {
+        self.way_out.close();
         drop(self.layers().take());
         self.watched.release_memory();
         self.watched.end()?;

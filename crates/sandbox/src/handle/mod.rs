@@ -33,7 +33,7 @@ use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{SandboxDir, read_json};
 use crate::state::slot::Slot;
 use crate::{Backend, Name, Report, WorkspaceLayers};
-use glovebox_proto::{Class, Code, Facts, Fault, Reply, Request};
+use glovebox_proto::{Class, Code, Denial, EgressReason, ExitReport, Facts, Fault, Reply, Request};
 use serde_bytes::ByteBuf;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -124,7 +124,7 @@ impl Core {
     pub(crate) fn finish(&self, mut reply: Result<Reply, Fault>) -> Result<Reply, Fault> {
         if let (Ok(Reply::Exited(report)), Some(owner)) = (&mut reply, &self.owner) {
             let news = self.limits_seen.look(owner.as_ref());
-            (report.oom, report.fork_refused) = (news.oom, news.fork_refused);
+            complete(report, news, owner.as_ref());
         }
         reply.map_err(|fault| self.explain(fault))
     }
@@ -203,6 +203,17 @@ impl Core {
     pub(crate) fn into_parts(self) -> (Link, Option<Box<dyn Owner>>) {
         (self.link, self.owner)
     }
+}
+
+/// Adds to the end of a job what only its owner knows.
+pub(crate) fn complete(report: &mut ExitReport, news: LimitNews, owner: &dyn Owner) {
+    (report.oom, report.fork_refused) = (news.oom, news.fork_refused);
+    // TRUST: what was refused outside is for this side to tell.
+    let is_told_inside = |denial: &Denial| !matches!(denial, Denial::Egress { reason, .. } if *reason != EgressReason::Address);
+    report.denials.retain(is_told_inside);
+    report
+        .denials
+        .extend(owner.refused_hosts(report.span_ns(), report.had_company));
 }
 
 /// How often limits had acted when that was looked at last.

@@ -5,7 +5,8 @@ pub(crate) mod name;
 
 use crate::Name;
 use crate::spec::amount::size;
-use glovebox_jail::spec::{Layers, Spec, json_path};
+use glovebox_egress::Policy;
+use glovebox_jail::spec::{Layers, Net, Spec, json_path};
 use glovebox_proto::{Code, Fault, Setting, limits::MAX_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -73,6 +74,9 @@ pub struct SandboxSpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub cache_project: Option<PathBuf>,
+    /// What it may reach, where its network is [`Net::Egress`].
+    #[serde(default, skip_serializing_if = "Policy::is_empty")]
+    pub egress: Policy,
     /// Whether what it changed is parked when the process that owns it dies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parks_changes: bool,
@@ -107,6 +111,7 @@ impl SandboxSpec {
             lease_ms: None,
             parent: None,
             cache_project: None,
+            egress: Policy::default(),
             parks_changes: false,
         }
     }
@@ -133,6 +138,11 @@ impl SandboxSpec {
             && carrier.first().is_none_or(|word| word.is_empty())
         {
             return invalid("the carrier command is empty; give one such as `ssh box`");
+        }
+        if self.jail.net == Net::Egress && self.backend != Backend::Native {
+            return invalid(
+                "a network of listed names takes a native sandbox: elsewhere nothing sees to it",
+            );
         }
         if self.start_ms == 0 || self.start_ms > MAX_TIMEOUT_MS {
             return invalid("the start deadline is not between 1 ms and 30 days");

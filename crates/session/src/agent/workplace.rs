@@ -9,7 +9,7 @@ use crate::frontend::{Frontend, Notice};
 use crate::host::below;
 use crate::sync::copied;
 use crate::work::{Caller, NewName, NewSandbox, Target, WorkSession, take_down};
-use glovebox_agent::{Date, Facts, Placement, Program, Questions};
+use glovebox_agent::{Date, Facts, Network, Placement, Program, Questions};
 use glovebox_mcp::client::Servers;
 use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
@@ -214,9 +214,7 @@ impl AgentWorkplace {
             } else {
                 below(project, start_dir).display().to_string()
             },
-            has_network: !is_sandbox
-                || settings.net.value == Net::Host
-                || settings.backend.value != BackendKind::Native,
+            network: network(settings, is_sandbox),
             limits,
             programs: self.programs()?,
             is_read_only: settings.workspace_mode() == WorkspaceMode::ReadOnly,
@@ -267,6 +265,24 @@ fn version(told: &str) -> String {
         .take_while(|c| c.is_ascii_alphanumeric() || ".-+".contains(*c))
         .take(MAX_VERSION_CHARS)
         .collect()
+}
+
+/// What commands reach.
+fn network(settings: &Settings, is_sandbox: bool) -> Network {
+    if !is_sandbox || settings.backend.value != BackendKind::Native {
+        return Network::All;
+    }
+    match settings.net.value {
+        Net::Host => Network::All,
+        Net::Egress => Network::Listed(
+            settings
+                .allow
+                .iter()
+                .map(|word| word.value.clone())
+                .collect(),
+        ),
+        Net::None => Network::None,
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub use environment::{
 pub use git::GitQuestion;
 pub use passed::{Shown, passed_inside};
 pub use project::{Project, below, find_project, project_dir, short_path};
-pub use retries::retries_without_network;
+pub use retries::retry_limits;
 pub use state::state_dir;
 pub use toolchains::{Toolchain, find as find_toolchains};
 

@@ -111,7 +111,8 @@ pub fn passed_inside(host: &Surroundings, shown: &Shown<'_>) -> Passed {
         let value = if is_plain(name) {
             Ok(value.to_owned())
         } else if PROXIES.contains(&name) {
-            if shown.net == Net::None {
+            // Where hosts are listed, that of the machine is none that can be reached.
+            if shown.net.is_own() {
                 continue;
             }
             without_password(value)

@@ -1,12 +1,12 @@
-//! Variables that keep package managers from trying again where there is no network.
+//! Variables that keep package managers from trying again where the answer is no.
 //!
 //! Each of them waits between its attempts, longer each time: more than a minute of `npm install`. In a sandbox
-//! without network the second attempt meets what the first has met. What the user has set for such a program counts
+//! without network, or with listed hosts only, the second attempt meets what the first has met. What the user has set for such a program counts
 //! instead, also where it is not passed on otherwise: it is a number and no secret.
 
 use glovebox_settings::Surroundings;
 
-/// A variable and its value where the network is off.
+/// A variable and its value where the network is off or of listed hosts.
 const RETRIES: [(&str, &str); 7] = [
     ("npm_config_fetch_retries", "0"),
     ("YARN_HTTP_RETRY", "0"),
@@ -20,8 +20,8 @@ const RETRIES: [(&str, &str); 7] = [
 /// Longest value of the user's that is taken; a number has a few digits.
 const MAX_VALUE_BYTES: usize = 16;
 
-/// The variables for commands in a sandbox without network.
-pub fn retries_without_network(host: &Surroundings) -> Vec<(String, String)> {
+/// The variables for commands in a sandbox with a network of its own.
+pub fn retry_limits(host: &Surroundings) -> Vec<(String, String)> {
     let own = |name: &str| {
         let value = host.var(name)?.to_str()?;
         let is_word = value.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -43,7 +43,7 @@ mod tests {
 
     fn value(vars: &[(&str, &str)], name: &str) -> String {
         let host = Surroundings::fixed(Path::new("/h"), Path::new("/p"), vars);
-        let found = retries_without_network(&host);
+        let found = retry_limits(&host);
         found.into_iter().find(|(own, _)| own == name).unwrap().1
     }
 

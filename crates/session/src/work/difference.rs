@@ -7,6 +7,7 @@ use crate::Error;
 use crate::spec::ResolvedSpec;
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::egress::Rule;
 use glovebox_sandbox::jail::spec::{Grant, Limits};
 use glovebox_sandbox::{Backend, Name, SandboxSpec};
 use glovebox_settings::units::{Count, Cpus, Size, Span};
@@ -122,6 +123,16 @@ fn differences(has: &SandboxSpec, wanted: &ResolvedSpec, variables: &[String]) -
             net_word(asked.jail.net).to_owned(),
         ),
         (
+            "allow",
+            rule_words(has.egress.allowed()),
+            rule_words(asked.egress.allowed()),
+        ),
+        (
+            "deny",
+            rule_words(has.egress.denied()),
+            rule_words(asked.egress.denied()),
+        ),
+        (
             "proc",
             proc_word(has.jail.proc).to_owned(),
             proc_word(asked.jail.proc).to_owned(),
@@ -201,6 +212,14 @@ fn limit_words(limits: &Limits) -> [(&'static str, String); 6] {
         ("file-size", Size(limits.file_bytes).to_string()),
         ("timeout", Span(limits.wall_ms).to_string()),
     ]
+}
+
+fn rule_words(rules: &[Rule]) -> String {
+    if rules.is_empty() {
+        return "nothing".to_owned();
+    }
+    let words: Vec<_> = rules.iter().map(ToString::to_string).collect();
+    words.join(", ")
 }
 
 /// Grants that were asked for and are not there, or are there and were not asked for. Toolchains that were found

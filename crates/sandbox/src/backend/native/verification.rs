@@ -115,7 +115,7 @@ fn compare_namespaces(
     if seen.hostname != plan.hostname {
         wrong.push("the host name is not the sandbox's own".to_owned());
     }
-    if spec.net == Net::None {
+    if spec.net.is_own() {
         if seen.interfaces != ["lo"] {
             wrong.push(format!(
                 "there are network interfaces besides loopback: {}",

@@ -18,6 +18,14 @@ pub(super) fn network(report: &mut Report, spec: &Spec, found: &SelfTest) {
             LimitState::Enforced,
             format!("own namespace; interfaces inside: {interfaces}; no route beyond them"),
         ),
+        Net::Egress => report.wall(
+            "network",
+            LimitState::Enforced,
+            format!(
+                "own namespace; interfaces inside: {interfaces}; no route beyond them: connections go through the \
+                 owner, to listed names only"
+            ),
+        ),
         Net::Host => {
             report.wall(
                 "network",

@@ -1,11 +1,11 @@
-//! The end of a job says which limits have acted while it ran; only this side knows.
+//! The end of a job says which limits have acted and which hosts were refused while it ran; only this side knows.
 
 use crate::backend::Owner;
-use crate::handle::LimitCounts;
+use crate::handle::{LimitCounts, complete};
 use glovebox_proto::{Fault, Reply, decode};
 
-/// The reply with its flags for limits set, if it is the end of a job and a limit has acted since the last
-/// one. Other replies are passed on unread.
+/// The reply with what the owner knows, if it is the end of a job and there is something to know: a limit has acted
+/// since the last one, or hosts may be refused. Other replies are passed on unread.
 pub(super) fn with_limits(
     payload: &[u8],
     owner: &dyn Owner,
@@ -17,13 +17,12 @@ pub(super) fn with_limits(
         return None;
     }
     let news = seen.look(owner);
-    if !news.oom && !news.fork_refused {
+    if !news.oom && !news.fork_refused && !owner.refuses_hosts() {
         return None;
     }
     match decode::<Result<Reply, Fault>>(payload, "reply") {
         Ok(Ok(Reply::Exited(mut report))) => {
-            report.oom = news.oom;
-            report.fork_refused = news.fork_refused;
+            complete(&mut report, news, owner);
             Some(Ok(Reply::Exited(report)))
         }
         _ => None,

@@ -154,7 +154,7 @@ mod tests {
             processes: Option<u64>, disk_mib: Option<u64>, seconds: Option<u64>, has_network: bool,
         ) {
             let mut own = session();
-            own.jail.net = if has_network { Net::Host } else { Net::None };
+            own.jail.net = if has_network { Net::Egress } else { Net::None };
             let wish = Spawn {
                 workspace, network, memory_mib, cpu_millis, processes, disk_mib, seconds,
                 ..Spawn::default()
@@ -162,7 +162,7 @@ mod tests {
             let mut child = own.clone();
             if narrow(&mut child, &wish).is_ok() {
                 let (own, child) = (own.jail, child.jail);
-                prop_assert!(child.net == Net::None || own.net == Net::Host);
+                prop_assert!(child.net == Net::None || child.net == own.net);
                 prop_assert_eq!(&child.grants, &own.grants);
                 prop_assert!(child.workspace.is_none() || child.workspace == own.workspace);
                 prop_assert!(child.workspace.is_none() || child.hidden == own.hidden);

@@ -76,7 +76,7 @@ impl Tool for Spawn {
         let children = children(call)?;
         let mut spec = children.spec(call.sandbox())?;
         narrow(&mut spec, &self)?;
-        let (has_network, limits) = (spec.jail.net == Net::Host, spec.jail.limits.clone());
+        let (has_network, limits) = (spec.jail.net != Net::None, spec.jail.limits.clone());
         let label = self.name.as_deref().unwrap_or(USUAL_LABEL);
         let name = children.start(call.sandbox(), spec, label, self.keep)?;
         let end = if self.keep {

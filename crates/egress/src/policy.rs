@@ -1,0 +1,263 @@
+//! Which names and ports a sandbox may reach.
+//!
+//! Nothing is open that no rule opens; what a rule of the second list closes stays closed. The decision is pure: it
+//! asks nobody and changes nothing.
+
+use crate::name::Host;
+use crate::preset;
+use crate::rule::{Rule, RuleError};
+use glovebox_proto::EgressReason;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Most rules of a policy.
+pub const MAX_RULES: usize = 1000;
+/// Most different ports: each takes a listener inside.
+pub const MAX_PORTS: usize = 32;
+
+/// What may be reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    allow: Vec<Rule>,
+    deny: Vec<Rule>,
+}
+
+/// Why there is no such policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// A word is neither a rule nor a preset.
+    #[error("`{word}` is neither a host nor a preset ({known})")]
+    UnknownWord {
+        /// The word.
+        word: String,
+        /// The presets there are.
+        known: String,
+    },
+    /// A rule is none.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+    /// Too many rules.
+    #[error("there are more than {MAX_RULES} rules")]
+    TooManyRules,
+    /// Too many ports.
+    #[error("the rules name more than {MAX_PORTS} different ports")]
+    TooManyPorts,
+}
+
+impl Policy {
+    /// From words of users: rules and names of presets.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub fn new<S: AsRef<str>>(allow: &[S], deny: &[S]) -> Result<Self, PolicyError> {
+        let policy = Self {
+            allow: rules(allow)?,
+            deny: rules(deny)?,
+        };
+        if policy.allow.len() + policy.deny.len() > MAX_RULES {
+            return Err(PolicyError::TooManyRules);
+        }
+        if policy.ports().len() > MAX_PORTS {
+            return Err(PolicyError::TooManyPorts);
+        }
+        Ok(policy)
+    }
+
+    /// The rules that open something.
+    pub fn allowed(&self) -> &[Rule] {
+        &self.allow
+    }
+
+    /// The rules that close something.
+    pub fn denied(&self) -> &[Rule] {
+        &self.deny
+    }
+
+    /// Whether it opens nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.allow.is_empty()
+    }
+
+    /// Every port that some rule opens.
+    pub fn ports(&self) -> BTreeSet<u16> {
+        let ports = self.allow.iter().flat_map(Rule::opened_ports);
+        ports.copied().collect()
+    }
+
+    /// The rule by which this may be reached; of several the one that reaches farthest.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn decide(&self, host: &Host, port: u16) -> Result<&Rule, EgressReason> {
+        if self.deny.iter().any(|rule| rule.closes(host, port)) {
+            return Err(EgressReason::Denied);
+        }
+        let mut about = self
+            .allow
+            .iter()
+            .filter(|rule| rule.matches_host(host))
+            .peekable();
+        if about.peek().is_none() {
+            return Err(EgressReason::Unlisted);
+        }
+        about
+            .filter(|rule| rule.opened_ports().contains(&port))
+            .max_by_key(|rule| rule.reach().rank())
+            .ok_or(EgressReason::Port)
+    }
+
+    /// The rule that reaches farthest of those by which some port of this may be reached.
+    ///
+    /// # Errors
+    /// Why none may.
+    pub fn decide_host(&self, host: &Host) -> Result<&Rule, EgressReason> {
+        let about = self.allow.iter().filter(|rule| rule.matches_host(host));
+        let decisions = about
+            .flat_map(Rule::opened_ports)
+            .map(|port| self.decide(host, *port));
+        let mut reason = EgressReason::Unlisted;
+        let open = decisions.filter_map(|decision| decision.map_err(|why| reason = why).ok());
+        open.max_by_key(|rule| rule.reach().rank()).ok_or(reason)
+    }
+}
+
+fn rules<S: AsRef<str>>(words: &[S]) -> Result<Vec<Rule>, PolicyError> {
+    let mut rules = Vec::new();
+    for word in words {
+        let word = word.as_ref();
+        if let Some(preset) = preset::find(word) {
+            for rule in preset.rules {
+                rules.push(rule.parse()?);
+            }
+        } else if word
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        {
+            // A host of one label is written with its port: alone it is a mistyped preset.
+            let known: Vec<_> = preset::PRESETS.iter().map(|preset| preset.name).collect();
+            return Err(PolicyError::UnknownWord {
+                word: word.to_owned(),
+                known: known.join(", "),
+            });
+        } else {
+            rules.push(word.parse()?);
+        }
+    }
+    Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::Reach;
+
+    fn policy(allow: &[&str], deny: &[&str]) -> Policy {
+        Policy::new(allow, deny).unwrap()
+    }
+
+    fn host(text: &str) -> Host {
+        Host::parse(text).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_open_that_no_rule_opens() {
+        let none = policy(&[], &[]);
+        assert_eq!(
+            none.decide(&host("a.example"), 443),
+            Err(EgressReason::Unlisted)
+        );
+        let one = policy(&["example.com"], &[]);
+        for open in ["example.com", "EXAMPLE.com", "example.com."] {
+            assert!(
+                one.decide(&host(open), 443).is_ok() && one.decide(&host(open), 80).is_ok(),
+                "{open}"
+            );
+        }
+        for closed in [
+            "a.example.com",
+            "evilexample.com",
+            "example.com.evil.io",
+            "xn--exmple-cua.com",
+            "com",
+        ] {
+            assert_eq!(
+                one.decide(&host(closed), 443),
+                Err(EgressReason::Unlisted),
+                "{closed}"
+            );
+        }
+        for port in [22, 8080, 8443] {
+            assert_eq!(
+                one.decide(&host("example.com"), port),
+                Err(EgressReason::Port)
+            );
+        }
+    }
+
+    #[test]
+    fn of_several_rules_the_farthest_holds() {
+        let several = policy(
+            &[
+                "a.example",
+                "a.example:443=private",
+                "a.example:8080=10.0.0.1",
+            ],
+            &[],
+        );
+        let reach = |port| several.decide(&host("a.example"), port).unwrap().reach();
+        assert_eq!(reach(80), Reach::Public);
+        assert_eq!(reach(443), Reach::Private);
+        let any = several.decide_host(&host("a.example")).unwrap();
+        assert!(matches!(any.reach(), Reach::Pinned(_)));
+    }
+
+    #[test]
+    fn patterns_mean_what_is_below() {
+        let below = policy(&["*.example.com:8443"], &[]);
+        assert!(below.decide(&host("a.b.example.com"), 8443).is_ok());
+        assert_eq!(
+            below.decide(&host("example.com"), 8443),
+            Err(EgressReason::Unlisted)
+        );
+        assert_eq!(
+            below.decide(&host("a.example.com"), 443),
+            Err(EgressReason::Port)
+        );
+        assert!(below.decide_host(&host("a.example.com")).is_ok());
+    }
+
+    #[test]
+    fn what_is_denied_stays_closed() {
+        let mixed = policy(
+            &["*.example.com", "npm"],
+            &["bad.example.com", "*.example.com:80"],
+        );
+        assert_eq!(
+            mixed.decide(&host("bad.example.com"), 443),
+            Err(EgressReason::Denied)
+        );
+        assert_eq!(
+            mixed.decide_host(&host("bad.example.com")),
+            Err(EgressReason::Denied)
+        );
+        assert!(mixed.decide(&host("good.example.com"), 443).is_ok());
+        assert_eq!(
+            mixed.decide(&host("good.example.com"), 80),
+            Err(EgressReason::Denied)
+        );
+        assert!(mixed.decide(&host("registry.npmjs.org"), 443).is_ok());
+    }
+
+    #[test]
+    fn words_are_presets_or_rules() {
+        let error = Policy::new(&["nmp"], &[]).unwrap_err().to_string();
+        assert!(
+            error.contains("`nmp` is neither") && error.contains("npm"),
+            "{error}"
+        );
+        assert!(Policy::new(&["registry:4873=127.0.0.1"], &[]).is_ok());
+        let many: Vec<String> = (1..=33).map(|port| format!("a.example:{port}")).collect();
+        assert_eq!(Policy::new(&many, &[]), Err(PolicyError::TooManyPorts));
+    }
+}

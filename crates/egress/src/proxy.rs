@@ -1,0 +1,144 @@
+//! The proxy of one sandbox: a thread of its own that answers questions for names, accepts what programs inside
+//! connect to, and passes it on where the policy lets it.
+
+use crate::dns;
+use crate::policy::Policy;
+use crate::relay;
+use crate::resolve::Resolve;
+use crate::shared::Shared;
+use glovebox_proto::Denial;
+use rustix::fd::OwnedFd;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::{Semaphore, oneshot};
+
+/// Connections of one sandbox at once; more wait to be accepted.
+const MAX_CONNECTIONS: usize = 1024;
+/// Connections that may wait for that, per port.
+const BACKLOG: i32 = 1024;
+
+/// What the first process of the sandbox has made inside.
+#[derive(Debug)]
+pub struct Sockets {
+    /// Bound to the port where programs ask for names.
+    pub names: OwnedFd,
+    /// Stream sockets that are not bound yet; one is used for each port.
+    pub spare: Vec<OwnedFd>,
+    /// The first of the addresses that stand in for names; they are the sandbox's own.
+    pub first_address: Ipv4Addr,
+}
+
+/// A running proxy. Dropping it ends it, with every connection it carries.
+#[derive(Debug)]
+pub struct Proxy {
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// When a port cannot be listened on, or there is no thread.
+    pub fn start(sockets: Sockets, policy: Policy, resolve: Arc<dyn Resolve>) -> io::Result<Self> {
+        let ports = policy.ports();
+        let shared = Arc::new(Shared::new(policy, resolve, sockets.first_address));
+        let mut spare = sockets.spare.into_iter();
+        let mut listeners = BTreeMap::new();
+        for port in ports {
+            let socket = spare.next().ok_or_else(|| {
+                io::Error::other("the policy has more ports than there are sockets")
+            })?;
+            listeners.insert(port, listen(socket, port)?);
+        }
+        let (stop, stopped) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .thread_name("egress-look-up")
+            .max_blocking_threads(8)
+            .build()?;
+        let names = std::net::UdpSocket::from(sockets.names);
+        names.set_nonblocking(true)?;
+        let inner = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("egress".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    if let Ok(names) = UdpSocket::from_std(names) {
+                        tokio::spawn(dns::serve(names, Arc::clone(&inner)));
+                    }
+                    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+                    for (port, listener) in listeners {
+                        if let Ok(listener) = TcpListener::from_std(listener) {
+                            tokio::spawn(accept(
+                                listener,
+                                port,
+                                Arc::clone(&inner),
+                                Arc::clone(&places),
+                            ));
+                        }
+                    }
+                    // Its sender is dropped or used: either way it is over.
+                    let _ = stopped.await;
+                });
+                // A question that the host's resolver has not answered yet holds up nobody.
+                runtime.shutdown_background();
+            })?;
+        Ok(Self {
+            shared,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// What was refused between two moments of CLOCK_MONOTONIC, in nanoseconds. `is_shared` says that more than one command ran.
+    pub fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
+        self.shared.denials(during, is_shared)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It has no reason to panic; if it did, it has ended as well.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Every address of the sandbox, at this port. Those of commands are above 1023 and their own business; below, no
+/// command can have one (they lack the capability), so that nobody is in the way.
+fn listen(socket: OwnedFd, port: u16) -> io::Result<std::net::TcpListener> {
+    let address = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    let listener = std::net::TcpListener::from(socket);
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+async fn accept(listener: TcpListener, port: u16, shared: Arc<Shared>, places: Arc<Semaphore>) {
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        let Ok((stream, _)) = listener.accept().await else {
+            // Too many descriptors, or a connection that has gone: the next may fare better.
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            relay::carry(stream, port, &shared).await;
+            drop(place);
+        });
+    }
+}

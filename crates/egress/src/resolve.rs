@@ -1,0 +1,215 @@
+//! From a name to addresses that may be dialled: asked once, checked, and the checked ones are what is dialled.
+//!
+//! A name that is looked up a second time may lead elsewhere by then (rebinding). So the addresses that were checked
+//! are kept for a short while, and connections go to those.
+
+use crate::address::{AddressKind, kind};
+use crate::name::{Host, Name};
+use crate::rule::{Reach, Rule};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long what was found is used.
+const KEPT: Duration = Duration::from_secs(30);
+/// How long the host's own resolver may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Most addresses of one name that are tried.
+const MAX_ADDRESSES: usize = 16;
+/// Most names that are kept.
+const MAX_KEPT: usize = 1000;
+
+/// Looks names up.
+pub trait Resolve: Send + Sync + std::fmt::Debug {
+    /// The addresses of a name. May block.
+    ///
+    /// # Errors
+    /// Those of the system's resolver.
+    fn addresses(&self, name: &Name) -> io::Result<Vec<IpAddr>>;
+}
+
+/// The host's own resolver.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemResolver;
+
+impl Resolve for SystemResolver {
+    fn addresses(&self, name: &Name) -> io::Result<Vec<IpAddr>> {
+        // With the root's dot no search list of the host is tried.
+        let found = (format!("{name}."), 0).to_socket_addrs()?;
+        Ok(found.map(|found| found.ip()).collect())
+    }
+}
+
+/// Why a host has no address that may be dialled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unresolved {
+    /// It leads to private addresses, or to none that anybody may reach, and the rule opens no such.
+    Forbidden,
+    /// Nobody knows it, or the answer did not come.
+    Unknown,
+}
+
+/// Looks names up and remembers for a while what was found.
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    source: Arc<dyn Resolve>,
+    kept: Mutex<HashMap<Name, (Instant, Vec<IpAddr>)>>,
+}
+
+impl Resolver {
+    pub(crate) fn new(source: Arc<dyn Resolve>) -> Self {
+        Self {
+            source,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// The addresses that may be dialled for `host` under `rule`; at least one.
+    pub(crate) async fn targets(
+        &self,
+        host: &Host,
+        rule: &Rule,
+    ) -> Result<Vec<IpAddr>, Unresolved> {
+        if let Reach::Pinned(address) = rule.reach() {
+            return Ok(vec![address]);
+        }
+        let found = match host {
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => self.look_up(name).await.ok_or(Unresolved::Unknown)?,
+        };
+        // An address in a rule was written there by whoever may open it.
+        let is_listed = matches!(host, Host::Address(_)) && rule.matches_host(host);
+        let may_be_private = is_listed || rule.reach() == Reach::Private;
+        let is_fine = |address: &IpAddr| match kind(*address) {
+            AddressKind::Public => true,
+            AddressKind::Private => may_be_private,
+            AddressKind::Never => false,
+        };
+        if found.is_empty() {
+            return Err(Unresolved::Unknown);
+        }
+        let fine: Vec<_> = found
+            .into_iter()
+            .filter(is_fine)
+            .take(MAX_ADDRESSES)
+            .collect();
+        if fine.is_empty() {
+            return Err(Unresolved::Forbidden);
+        }
+        Ok(fine)
+    }
+
+    async fn look_up(&self, name: &Name) -> Option<Vec<IpAddr>> {
+        if let Some(addresses) = self.find_kept(name) {
+            return Some(addresses);
+        }
+        let (source, asked) = (Arc::clone(&self.source), name.clone());
+        let asking = tokio::task::spawn_blocking(move || source.addresses(&asked));
+        let found = tokio::time::timeout(PATIENCE, asking)
+            .await
+            .ok()?
+            .ok()?
+            .ok()?;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MAX_KEPT {
+            kept.clear();
+        }
+        // Whoever was faster has found what is used by now.
+        let (_, addresses) = kept.entry(name.clone()).or_insert((Instant::now(), found));
+        Some(addresses.clone())
+    }
+
+    fn find_kept(&self, name: &Name) -> Option<Vec<IpAddr>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (when, addresses) = kept.get(name)?;
+        if when.elapsed() < KEPT {
+            return Some(addresses.clone());
+        }
+        kept.remove(name);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Answers public at first and this machine from then on, as one does who wants to get in (rebinding).
+    #[derive(Debug, Default)]
+    struct Rebinding(AtomicUsize);
+
+    impl Resolve for Rebinding {
+        fn addresses(&self, name: &Name) -> io::Result<Vec<IpAddr>> {
+            let text = match (name.as_str(), self.0.fetch_add(1, Ordering::Relaxed)) {
+                ("mixed.example", _) => {
+                    return Ok(vec![
+                        "127.0.0.1".parse().unwrap(),
+                        "1.1.1.1".parse().unwrap(),
+                    ]);
+                }
+                ("none.example", _) => return Err(io::ErrorKind::NotFound.into()),
+                (_, 0) => "1.1.1.1",
+                _ => "127.0.0.1",
+            };
+            Ok(vec![text.parse().unwrap()])
+        }
+    }
+
+    fn targets(resolver: &Resolver, rule: &str, host: &str) -> Result<Vec<IpAddr>, Unresolved> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let host = Host::parse(host).unwrap();
+        runtime.block_on(resolver.targets(&host, &rule.parse().unwrap()))
+    }
+
+    #[test]
+    fn what_was_checked_is_what_is_dialled() {
+        let resolver = Resolver::new(Arc::new(Rebinding::default()));
+        let public: IpAddr = "1.1.1.1".parse().unwrap();
+        for _ in 0..3 {
+            assert_eq!(
+                targets(&resolver, "a.example", "a.example"),
+                Ok(vec![public])
+            );
+        }
+        assert_eq!(
+            targets(&resolver, "b.example", "b.example"),
+            Err(Unresolved::Forbidden)
+        );
+        assert_eq!(
+            targets(&resolver, "mixed.example", "mixed.example"),
+            Ok(vec![public])
+        );
+        assert_eq!(
+            targets(&resolver, "none.example", "none.example"),
+            Err(Unresolved::Unknown)
+        );
+    }
+
+    #[test]
+    fn private_addresses_take_a_rule_that_says_so() {
+        let resolver = Resolver::new(Arc::new(Rebinding(AtomicUsize::new(1))));
+        let own: IpAddr = "127.0.0.1".parse().unwrap();
+        assert_eq!(
+            targets(&resolver, "a.example", "a.example"),
+            Err(Unresolved::Forbidden)
+        );
+        assert_eq!(
+            targets(&resolver, "a.example=private", "a.example"),
+            Ok(vec![own])
+        );
+        assert_eq!(
+            targets(&resolver, "c.example=127.0.0.1", "c.example"),
+            Ok(vec![own])
+        );
+        assert_eq!(
+            targets(&resolver, "127.0.0.1:80", "127.0.0.1"),
+            Ok(vec![own])
+        );
+    }
+}

@@ -1,0 +1,255 @@
+//! One line of a policy: a name or an address, ports, and how far it reaches.
+//!
+//! Written `HOST[:PORT][=private|=ADDRESS]`. `HOST` is a name, `*.` with a name for everything below it, or an
+//! address. Without a port it means 80 and 443. A name leads to the public internet only; `=private` lets it lead to
+//! private addresses as well, and `=ADDRESS` says which address it is, without asking anybody.
+
+use crate::address::{AddressKind, kind};
+use crate::name::{Host, Name, NameError};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// The ports of a rule that names none.
+pub(crate) const USUAL_PORTS: [u16; 2] = [80, 443];
+
+/// Which hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pattern {
+    Exact(Host),
+    Below(Name),
+}
+
+/// To which addresses a name may lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// To those of the public internet.
+    Public,
+    /// To private ones as well.
+    Private,
+    /// To this one, which is not looked up.
+    Pinned(IpAddr),
+}
+
+impl Reach {
+    /// The farther the higher.
+    pub(crate) const fn rank(self) -> u8 {
+        match self {
+            Self::Public => 0,
+            Self::Private => 1,
+            Self::Pinned(_) => 2,
+        }
+    }
+}
+
+/// A rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Rule {
+    pattern: Pattern,
+    port: Option<u16>,
+    reach: Reach,
+}
+
+/// Why a text is no rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// The host.
+    #[error("`{0}` is no host: {1}")]
+    Host(String, NameError),
+    /// The port.
+    #[error("`{0}` is no port; ports are numbers from 1 to 65535")]
+    Port(String),
+    /// What stands behind `=`.
+    #[error("`{0}` is not how far a rule reaches; write `=private`, or `=` and an address")]
+    Reach(String),
+    /// An address that no rule opens.
+    #[error("{0} is never reached: it is no single machine, or hands out credentials")]
+    Never(IpAddr),
+    /// A pattern or an address with a fixed address.
+    #[error("`{0}` names no single host, so it has no fixed address")]
+    PinnedPattern(String),
+}
+
+impl Rule {
+    /// The port it names; `None` for the usual ones.
+    pub const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// How far it reaches.
+    pub const fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// Whether it is about this host.
+    pub fn matches_host(&self, host: &Host) -> bool {
+        match (&self.pattern, host) {
+            (Pattern::Exact(own), host) => own == host,
+            (Pattern::Below(parent), Host::Name(name)) => name.is_below(parent),
+            (Pattern::Below(_), Host::Address(_)) => false,
+        }
+    }
+
+    /// The ports that it opens.
+    pub fn opened_ports(&self) -> &[u16] {
+        self.port
+            .as_ref()
+            .map_or(&USUAL_PORTS, std::slice::from_ref)
+    }
+
+    /// The same rule as a refusal: without a port it closes all of them.
+    pub(crate) fn closes(&self, host: &Host, port: u16) -> bool {
+        self.matches_host(host) && self.port.is_none_or(|own| own == port)
+    }
+}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let (place, reach) = match text.split_once('=') {
+            None => (text, Reach::Public),
+            Some((place, "private")) => (place, Reach::Private),
+            Some((place, address)) => {
+                let parsed = Host::parse(address).or_else(|_| Host::parse(&format!("[{address}]")));
+                match parsed {
+                    Ok(Host::Address(address)) => (place, Reach::Pinned(address)),
+                    _ => return Err(RuleError::Reach(address.to_owned())),
+                }
+            }
+        };
+        // The colons of an address of version 6 stand within brackets.
+        let (host, port) = match place.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (place, None),
+        };
+        let port = port
+            .map(|text| {
+                let is_plain =
+                    text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+                text.parse::<u16>()
+                    .ok()
+                    .filter(|_| is_plain)
+                    .ok_or_else(|| RuleError::Port(text.to_owned()))
+            })
+            .transpose()?;
+        let not_a_host = |error| RuleError::Host(host.to_owned(), error);
+        let pattern = match host.strip_prefix("*.") {
+            Some(parent) => Pattern::Below(Name::parse(parent).map_err(not_a_host)?),
+            None => Pattern::Exact(Host::parse(host).map_err(not_a_host)?),
+        };
+        let addresses = [
+            match &pattern {
+                Pattern::Exact(Host::Address(address)) => Some(*address),
+                _ => None,
+            },
+            match reach {
+                Reach::Pinned(address) => Some(address),
+                Reach::Public | Reach::Private => None,
+            },
+        ];
+        for address in addresses.into_iter().flatten() {
+            if kind(address) == AddressKind::Never {
+                return Err(RuleError::Never(address));
+            }
+        }
+        if matches!(reach, Reach::Pinned(_)) && !matches!(pattern, Pattern::Exact(Host::Name(_))) {
+            return Err(RuleError::PinnedPattern(host.to_owned()));
+        }
+        Ok(Self {
+            pattern,
+            port,
+            reach,
+        })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.pattern {
+            Pattern::Exact(host) => host.fmt(f)?,
+            Pattern::Below(name) => write!(f, "*.{name}")?,
+        }
+        if let Some(port) = self.port {
+            write!(f, ":{port}")?;
+        }
+        match self.reach {
+            Reach::Public => Ok(()),
+            Reach::Private => f.write_str("=private"),
+            Reach::Pinned(address) => write!(f, "={address}"),
+        }
+    }
+}
+
+impl TryFrom<String> for Rule {
+    type Error = RuleError;
+
+    fn try_from(text: String) -> Result<Self, RuleError> {
+        text.parse()
+    }
+}
+
+impl From<Rule> for String {
+    fn from(rule: Rule) -> Self {
+        rule.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rules_are_written_as_they_are_read() {
+        for (text, want) in [
+            ("Example.com", "example.com"),
+            ("*.example.com:8443", "*.example.com:8443"),
+            ("intranet.example=private", "intranet.example=private"),
+            ("a.test:4873=127.0.0.1", "a.test:4873=127.0.0.1"),
+            ("a.test=::1", "a.test=::1"),
+            ("[2001:db8::1]:443", "[2001:db8::1]:443"),
+            ("192.0.2.1", "192.0.2.1"),
+            ("localhost:8080=private", "localhost:8080=private"),
+        ] {
+            assert_eq!(text.parse::<Rule>().unwrap().to_string(), want, "{text}");
+        }
+        for text in [
+            "",
+            "*",
+            "*.",
+            "a:0",
+            "a:080",
+            "a:65536",
+            "a:+1",
+            "a:b",
+            "a:",
+            "*.*.a",
+            "a.*.b",
+            "a=",
+            "a=b",
+            "*.a=10.0.0.1",
+            "10.0.0.1=10.0.0.2",
+            "169.254.169.254",
+            "a=169.254.169.254",
+            "a=0.0.0.0",
+            "[::]:80",
+            "http://a",
+            "a/b",
+            "2001:db8::1",
+        ] {
+            assert!(text.parse::<Rule>().is_err(), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_has_one_meaning(text in "[*a-c.:0-9=\\[\\]privte-]{0,30}") {
+            if let Ok(rule) = text.parse::<Rule>() {
+                prop_assert_eq!(rule.to_string().parse::<Rule>().unwrap(), rule);
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Sockets of a sandbox's own network that are there before any command: where programs ask for names, and what the
+//! owner of a sandbox gets so that it can be the way out.
+//!
+//! A socket belongs to the network namespace it was made in, whoever uses it. So nothing of the owner runs inside, and
+//! nothing inside can be asked to connect anywhere.
+
+use super::{Broken, Context as _, Report};
+use crate::channel;
+use crate::sys::once;
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Where programs send their questions for names when `/etc/resolv.conf` gives an address without a port.
+const RESOLVER_PORT: u16 = 53;
+/// An address that the sandbox's loopback interface has besides 127.0.0.1, of a range that is kept for measurements of
+/// networks (RFC 2544). Programs that look whether there is a network at all (getaddrinfo(3) with AI_ADDRCONFIG) do
+/// not count the loopback's own.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// Its mask. With it every address of 198.18.0.0/15 is one of the sandbox itself.
+const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 254, 0, 0);
+/// The first of the addresses that can stand in for names.
+pub const FIRST_STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// Stream sockets for the owner: one for each port that it listens on.
+pub const SPARE_SOCKETS: usize = 32;
+
+/// Makes the sockets in the network namespace of this thread, and hands them over.
+pub(super) fn hand_over(control: &OwnedFd) -> Result<(), Broken> {
+    once::add_loopback_address(ADDRESS, NETMASK)
+        .cannot("give the sandbox addresses that stand in for names")?;
+    let step = "make the sockets of the way out";
+    let mut sockets = vec![bind_resolver()?];
+    for _ in 0..SPARE_SOCKETS {
+        let socket = rustix::net::socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        );
+        sockets.push(socket.cannot(step)?);
+    }
+    let fds: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
+    channel::send(control, &Report::Egress, &fds)
+        .map_err(|_| Broken::new("hand over the way out", Errno::PIPE))
+}
+
+/// The socket for questions for names, of the sandbox's own network namespace: to its commands this is port 53 of
+/// the machine. The kernel lets nobody without capabilities have a port below 1024.
+pub(super) fn bind_resolver() -> Result<OwnedFd, Broken> {
+    let step = "bind port 53 for questions for names";
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)
+        .cannot(step)?;
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, RESOLVER_PORT);
+    rustix::net::bind(&socket, &address).cannot(step)?;
+    Ok(socket)
+}

@@ -1,0 +1,64 @@
+//! The way out of a sandbox that may reach listed names: its proxy, which lives as long as the sandbox.
+
+use crate::fault;
+use glovebox_egress::{Policy, Proxy, Sockets, SystemResolver};
+use glovebox_jail::stage0::own_network::FIRST_STAND_IN;
+use glovebox_proto::{Denial, Fault};
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The proxy of a sandbox, as long as it lives.
+#[derive(Debug, Default)]
+pub(super) struct WayOut(Mutex<Option<Proxy>>);
+
+impl WayOut {
+    /// Starts one on the sockets of a new sandbox: where questions for names arrive, then unbound stream sockets.
+    pub(super) fn open(sockets: Vec<OwnedFd>, policy: &Policy) -> Result<Self, Fault> {
+        let mut sockets = sockets.into_iter();
+        let names = sockets
+            .next()
+            .ok_or_else(|| fault::internal("the sandbox did not hand over its way out"))?;
+        let sockets = Sockets {
+            names,
+            spare: sockets.collect(),
+            first_address: FIRST_STAND_IN,
+        };
+        Proxy::start(sockets, policy.clone(), Arc::new(SystemResolver))
+            .map(|proxy| Self(Mutex::new(Some(proxy))))
+            .map_err(|error| fault::plain_io("cannot open the sandbox's way out", error))
+    }
+
+    /// Whether there is one.
+    pub(super) fn is_open(&self) -> bool {
+        self.proxy().is_some()
+    }
+
+    /// What was refused in this time (CLOCK_MONOTONIC, in nanoseconds).
+    pub(super) fn refused(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
+        self.proxy()
+            .as_ref()
+            .map_or_else(Vec::new, |proxy| proxy.denials(during, is_shared))
+    }
+
+    /// Ends it, with all it carries.
+    pub(super) fn close(&self) {
+        let proxy = self.proxy().take();
+        drop(proxy);
+    }
+
+    fn proxy(&self) -> std::sync::MutexGuard<'_, Option<Proxy>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glovebox_egress::MAX_PORTS;
+    use glovebox_jail::stage0::own_network::SPARE_SOCKETS;
+
+    #[test]
+    fn there_is_a_socket_for_every_port_of_a_policy() {
+        const { assert!(MAX_PORTS <= SPARE_SOCKETS) };
+    }
+}

@@ -1,0 +1,441 @@
+//! A network of listed hosts: they are reached, as programs do it; nothing else is, and the command is told what.
+//!
+//! The servers are the tests' own, on an address of this machine's loopback that a rule pins a name to. What they are
+//! asked for is written down, so that "was not reached" is something they say.
+
+use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use testkit::{Person, skip};
+
+/// Much less than programs take that try again.
+const AT_ONCE: Duration = Duration::from_secs(20);
+
+fn has(program: &str) -> bool {
+    ["/usr/bin", "/bin", "/usr/local/bin"]
+        .iter()
+        .any(|dir| std::path::Path::new(dir).join(program).exists())
+}
+
+/// A server on loopback; it keeps the first bytes that each connection brought.
+struct Server {
+    port: u16,
+    seen: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Server {
+    /// Answers each connection in a thread of its own.
+    fn start(answer: impl Fn(TcpStream, &mut Vec<u8>) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (log, answer) = (Arc::clone(&seen), Arc::new(answer));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (log, answer) = (Arc::clone(&log), Arc::clone(&answer));
+                std::thread::spawn(move || {
+                    let mut bytes = Vec::new();
+                    answer(stream, &mut bytes);
+                    log.lock().unwrap().push(bytes);
+                });
+            }
+        });
+        Self { port, seen }
+    }
+
+    /// One request, one answer, one end.
+    fn http() -> Self {
+        Self::start(|mut stream, bytes| {
+            let mut part = [0; 4096];
+            while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
+                match stream.read(&mut part) {
+                    Ok(length @ 1..) => bytes.extend_from_slice(&part[..length]),
+                    _ => return,
+                }
+            }
+            let _ = stream.write_all(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n",
+            );
+        })
+    }
+
+    /// The rule that lets `name` lead here.
+    fn rule(&self, name: &str) -> String {
+        format!("{name}:{}=127.0.0.1", self.port)
+    }
+
+    /// Waits until so many connections that brought something are over, and gives what they brought. To a host that
+    /// is listed the proxy may connect before it knows whether anything will be passed on.
+    fn brought(&self, connections: usize) -> Vec<String> {
+        let begun = Instant::now();
+        loop {
+            let seen = self.seen.lock().unwrap();
+            let full = seen.iter().filter(|bytes| !bytes.is_empty());
+            if full.clone().count() >= connections || begun.elapsed() > AT_ONCE {
+                return full
+                    .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+                    .collect();
+            }
+            drop(seen);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn a_listed_host_is_reached_and_no_other() {
+    if !has("curl") {
+        skip!("curl is not installed");
+    }
+    Person::each(|person| {
+        let server = Server::http();
+        let rule = server.rule("web.test");
+        let url = format!("http://web.test:{}/path?q=1", server.port);
+        let ran = person
+            .script(
+                &format!("run -q --net egress --allow {rule}"),
+                &format!("curl -sS {url}"),
+            )
+            .run()
+            .expect_code(0);
+        assert_eq!(ran.out(), "hello\n", "as {}: {ran}", person.name());
+        let brought = server.brought(1);
+        assert!(
+            brought[0].starts_with("GET /path?q=1 HTTP/1.1\r\n"),
+            "{brought:?}"
+        );
+        assert!(
+            brought[0]
+                .to_lowercase()
+                .contains(&format!("host: web.test:{}", server.port)),
+            "{brought:?}"
+        );
+
+        // Its neighbours, by name, port and address; nothing hangs, and nothing arrives.
+        let begun = Instant::now();
+        for (url, told) in [
+            (
+                format!("http://web.test.evil.test:{}/", server.port),
+                "`--allow web.test.evil.test`",
+            ),
+            (
+                format!("http://evilweb.test:{}/", server.port),
+                "`--allow evilweb.test`",
+            ),
+            (
+                format!("http://sub.web.test:{}/", server.port),
+                "`--allow sub.web.test`",
+            ),
+            (
+                "http://secret.data.example/".to_owned(),
+                "`--allow secret.data.example`",
+            ),
+            ("http://192.0.2.1/".to_owned(), "connect by name"),
+        ] {
+            let ran = person
+                .script(
+                    &format!("run -q --net egress --allow {rule}"),
+                    &format!("curl -sS {url}"),
+                )
+                .run();
+            assert!(ran.code != 0 && ran.err().contains(told), "{url}: {ran}");
+        }
+        for closed in [
+            "curl -sS http://web.test:1/".to_owned(),
+            // The host's own loopback is not the sandbox's.
+            format!("curl -sS http://127.0.0.1:{}/", server.port),
+            format!("curl -sS -6 http://[::1]:{}/", server.port),
+        ] {
+            let ran = person
+                .script(&format!("run -q --net egress --allow {rule}"), &closed)
+                .run();
+            assert!(ran.code != 0 && ran.out().is_empty(), "{closed}: {ran}");
+        }
+        assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+        assert_eq!(server.brought(1).len(), 1);
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_request_or_greeting_for_another_name_is_refused() {
+    if !has("curl") {
+        skip!("curl is not installed");
+    }
+    Person::each(|person| {
+        let server = Server::http();
+        let at = format!("web.test:{}", server.port);
+        let run = |script: &str| {
+            person
+                .script(
+                    &format!("run -q --net egress --allow {}", server.rule("web.test")),
+                    script,
+                )
+                .run()
+        };
+        for request in [
+            "GET / HTTP/1.1\\r\\nHost: other.test\\r\\n\\r\\n".to_owned(),
+            format!("GET / HTTP/1.1\\r\\nHost: {at}\\r\\nHost: other.test\\r\\n\\r\\n"),
+            format!("GET http://other.test/ HTTP/1.1\\r\\nHost: {at}\\r\\n\\r\\n"),
+            format!("GET / HTTP/1.1\\r\\nHost: {at}@other.test\\r\\n\\r\\n"),
+            format!("GET / HTTP/1.1\\r\\nHost : other.test\\r\\nHost: {at}\\r\\n\\r\\n"),
+            "GET / HTTP/1.1\\r\\n\\r\\n".to_owned(),
+        ] {
+            let script = format!(
+                "exec 3<>/dev/tcp/web.test/{}; printf '{request}' >&3; timeout 10 head -c 12 <&3; echo; exit 1",
+                server.port
+            );
+            let ran = run(&format!("bash -c \"{}\"", script.replace('"', "\\\"")));
+            assert!(
+                ["HTTP/1.1 403", "HTTP/1.1 400"].contains(&ran.out().trim()),
+                "{request}: {ran}"
+            );
+        }
+        // The second request of a connection is judged like the first.
+        let script = format!(
+            "bash -c \"exec 3<>/dev/tcp/web.test/{}; \
+             printf 'GET /one HTTP/1.1\\r\\nHost: {at}\\r\\n\\r\\nGET /two HTTP/1.1\\r\\nHost: other.test\\r\\nConnection: close\\r\\n\\r\\n' >&3; \
+             timeout 10 cat <&3; exit 1\"",
+            server.port
+        );
+        let ran = run(&script);
+        assert!(
+            ran.out().contains("hello") && ran.out().contains("403"),
+            "{ran}"
+        );
+        assert!(ran.err().contains("other.test"), "{ran}");
+        let brought = server.brought(1);
+        assert!(
+            brought.len() == 1 && brought[0].starts_with("GET /one"),
+            "{brought:?}"
+        );
+
+        // What is no HTTP is passed on as it is, on a port that is neither 80 nor 443.
+        let tls = Server::start(|mut stream, bytes| {
+            let mut part = [0; 4096];
+            if let Ok(length) = stream.read(&mut part) {
+                bytes.extend_from_slice(&part[..length]);
+            }
+            let _ = stream.shutdown(Shutdown::Both);
+        });
+        let run = |script: String| {
+            person
+                .script(
+                    &format!("run -q --net egress --allow {}", tls.rule("tls.test")),
+                    &script,
+                )
+                .run()
+        };
+        let ran = run(format!("curl -skS https://tls.test:{}/", tls.port));
+        assert!(ran.code != 0, "{ran}");
+        assert!(
+            tls.brought(1)[0].contains("tls.test"),
+            "{:?}",
+            tls.brought(1)
+        );
+        // The same address, and another name in the greeting; or none.
+        for url in ["https://other.test", "https://198.18.0.2"] {
+            let ran = run(format!(
+                "getent hosts tls.test > /dev/null; curl -skS --resolve other.test:{port}:198.18.0.2 {url}:{port}/",
+                port = tls.port
+            ));
+            assert!(
+                ran.code == 35 && ran.err().contains("made to another name"),
+                "{url}: {ran}"
+            );
+        }
+        assert_eq!(tls.brought(1).len(), 1);
+    });
+}
+
+#[test]
+fn who_speaks_first_does_not_matter_and_ends_are_passed_on() {
+    if !has("python3") {
+        skip!("python3 is not installed");
+    }
+    let greeting = Server::start(|mut stream, bytes| {
+        let _ = stream.write_all(b"220 ready\r\n");
+        let _ = stream.read_to_end(bytes);
+        // What the program has half closed it still reads from.
+        let _ = stream.write_all(format!("{} bytes\n", bytes.len()).as_bytes());
+    });
+    let script = "import socket, sys\ns = socket.create_connection(('mail.test', int(sys.argv[1])))\n\
+                  print(s.recv(100))\nfor n in range(100): s.sendall(b'x' * 65536)\n\
+                  s.shutdown(socket.SHUT_WR)\nprint(s.recv(100))\n";
+    Person::each(|person| {
+        let ran = person
+            .glovebox([
+                "run",
+                "-q",
+                "--net",
+                "egress",
+                "--allow",
+                &greeting.rule("mail.test"),
+                "--",
+            ])
+            .args(["python3", "-c", script, &greeting.port.to_string()])
+            .run()
+            .expect_code(0);
+        assert_eq!(
+            ran.out(),
+            "b'220 ready\\r\\n'\nb'6553600 bytes\\n'\n",
+            "{ran}"
+        );
+    });
+}
+
+#[test]
+fn a_thousand_connections_at_once() {
+    if !has("python3") {
+        skip!("python3 is not installed");
+    }
+    let echo = Server::start(|mut stream, bytes| {
+        let mut part = [0; 16];
+        let length = stream.read(&mut part).unwrap_or(0);
+        bytes.extend_from_slice(&part[..length]);
+        let _ = stream.write_all(&part[..length]);
+    });
+    let script = "import asyncio, sys\nasync def one(n):\n r, w = await asyncio.open_connection('echo.test', int(sys.argv[1]))\n \
+                  w.write(b'%08d' % n)\n got = await r.read(8)\n w.close()\n return got == b'%08d' % n\n\
+                  async def main():\n print(sum(await asyncio.gather(*[one(n) for n in range(1000)])))\n\
+                  asyncio.run(main())\n";
+    let me = Person::myself();
+    let ran = me
+        .glovebox([
+            "run",
+            "-q",
+            "--net",
+            "egress",
+            "--allow",
+            &echo.rule("echo.test"),
+            "--",
+        ])
+        .args(["python3", "-c", script, &echo.port.to_string()])
+        .run()
+        .expect_code(0);
+    assert_eq!(ran.out(), "1000\n", "{ran}");
+}
+
+#[test]
+fn datagrams_are_refused_at_once_and_names_carry_nothing_out() {
+    if !has("python3") {
+        skip!("python3 is not installed");
+    }
+    let server = Server::http();
+    let script = "import socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+                  for at in (('web.test', 443), ('192.0.2.1', 53), ('198.18.7.7', 53)):\n s.settimeout(5)\n \
+                  try:\n  s.connect(at); s.send(b'x'); s.recv(1)\n except OSError as e: print(e.errno)\n\
+                  for name in ('aGVsbG8.web.test', 'x' * 63 + '.example', 'a.b.c.d.e.example.com'):\n \
+                  try: socket.getaddrinfo(name, 80)\n except socket.gaierror as e: print(e.errno == socket.EAI_NONAME)\n\
+                  sys.exit(1)\n";
+    Person::each(|person| {
+        let ran = person
+            .glovebox([
+                "run",
+                "-q",
+                "--net",
+                "egress",
+                "--allow",
+                &server.rule("web.test"),
+                "--",
+            ])
+            .args(["python3", "-c", script])
+            .run()
+            .expect_code(1);
+        assert_eq!(ran.out(), "111\n101\n111\nTrue\nTrue\nTrue\n", "{ran}");
+        assert!(ran.err().contains("a.b.c.d.e.example.com"), "{ran}");
+    });
+}
+
+#[test]
+fn a_named_sandbox_reaches_what_it_was_started_with() {
+    if !has("curl") {
+        skip!("curl is not installed");
+    }
+    Person::each(|person| {
+        let server = Server::http();
+        let url = format!("http://web.test:{}/", server.port);
+        let start = format!(
+            "start -q --net egress --allow {} --deny *.bad.test box",
+            server.rule("web.test")
+        );
+        let _ = person.line(&start).run().expect_code(0);
+        let fetch = |url: &str| {
+            person
+                .glovebox(["exec", "box", "--", "curl", "-sS", url])
+                .run()
+        };
+        assert_eq!(fetch(&url).expect_code(0).out(), "hello\n");
+        let ran = fetch("http://other.test/");
+        assert!(
+            ran.code != 0 && ran.err().contains("`--allow other.test`"),
+            "{ran}"
+        );
+        // A command that asks for nothing is not told of what another one was refused.
+        let ran = person.line("exec box -- false").run();
+        assert!(ran.code == 1 && !ran.err().contains("other.test"), "{ran}");
+        let report = person.line("info box --json").run().expect_code(0);
+        assert!(report.out().contains("to listed names only"), "{report}");
+        // Another wish is told apart, and after a stop it is as it was.
+        let other = person.line("start --net egress --allow npm box").run();
+        assert!(
+            other.code != 0 && other.err().contains("allow is web.test"),
+            "{other}"
+        );
+        let _ = person.line("stop -q box").run().expect_code(0);
+        let _ = person.line(&start).run().expect_code(0);
+        assert_eq!(fetch(&url).expect_code(0).out(), "hello\n");
+        let _ = person.line("checkpoint box").run().expect_code(0);
+        let _ = person.line("restore box v1").run().expect_code(0);
+        assert_eq!(fetch(&url).expect_code(0).out(), "hello\n");
+        let _ = person.line("kill -q box").run().expect_code(0);
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn wrong_words_are_told() {
+    Person::each(|person| {
+        for (flags, told) in [
+            ("--net egress --allow nmp", "neither a host nor a preset"),
+            ("--net egress --allow 127.1", "reads like an address"),
+            ("--net egress --allow a.example:0", "no port"),
+            ("--net egress --allow 169.254.169.254", "never reached"),
+            ("--allow npm", "--net egress"),
+            ("--net host --allow npm", "--net egress"),
+            ("--net wifi", "`egress`"),
+        ] {
+            let ran = person.line(&format!("run {flags} -- true")).run();
+            assert!(
+                ran.code == 125 && ran.err().contains(told),
+                "{flags}: {ran}"
+            );
+        }
+        let ran = person.line("run --backend host --net egress -- true").run();
+        assert!(ran.code != 0 && !ran.err().is_empty(), "{ran}");
+        let listed = person.line("net presets --json").run().expect_code(0);
+        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        assert!(
+            listed["data"]["presets"].as_array().unwrap().len() > 5,
+            "{listed}"
+        );
+        // Nothing listed is nothing reached, and allowed to be wanted.
+        let ran = person
+            .line("run -q --net egress -- getent hosts deb.debian.org")
+            .run();
+        assert!(
+            ran.code != 0 && ran.err().contains("`--allow deb.debian.org`"),
+            "{ran}"
+        );
+        let plan = person
+            .line("run --net egress --allow a.example --deny b.example --explain -- true")
+            .run()
+            .expect_code(0);
+        assert!(
+            plan.out().contains("  a.example\n  but not b.example\n"),
+            "{plan}"
+        );
+    });
+}
