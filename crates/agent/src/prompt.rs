@@ -494,5 +494,14 @@ mod tests {
         let told = changed(&before, &now).unwrap();
         assert!(told.contains("no longer: There is no network"), "{told}");
         assert!(told.contains("now: Commands reach the network."), "{told}");
+        let listed = system_prompt(&Facts {
+            network: Network::Listed(vec!["npm".to_owned(), "a.example".to_owned()]),
+            ..facts()
+        });
+        let told = changed(&before, &listed).unwrap();
+        assert!(
+            told.contains("now: Commands reach these hosts and no others: npm, a.example."),
+            "{told}"
+        );
     }
 }

@@ -22,8 +22,8 @@ use tokio::time::timeout;
 const GREETING_WAIT: Duration = Duration::from_secs(30);
 /// Largest greeting: a ClientHello may be spread over several records.
 const MAX_GREETING_BYTES: usize = 64 << 10;
-/// Buffer of one direction.
-const BUFFER_BYTES: usize = 128 << 10;
+/// Buffer of one direction. With as many connections as there may be they take 128 MiB.
+const BUFFER_BYTES: usize = 64 << 10;
 /// A fatal alert "access_denied" (RFC 8446, 6.2) in a record of its own.
 const TLS_REFUSED: [u8; 7] = [21, 3, 1, 0, 2, 2, 49];
 const HTTP: u16 = 80;
