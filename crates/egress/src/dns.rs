@@ -3,9 +3,8 @@
 //! No question leaves the host for a name that is not listed, so that names cannot carry anything out. A listed one is
 //! looked up before it is answered: whoever asks for what nobody knows is told so.
 
-use crate::name::{Host, Name};
-use crate::resolve::Unresolved;
-use crate::shared::Shared;
+use crate::name::Name;
+use crate::state::ProxyState;
 use glovebox_proto::EgressReason;
 use glovebox_proto::dns::{AnswerCode, MAX_PACKET_BYTES, Question, is_local};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ const TTL_SECS: u32 = 5;
 const MAX_AT_ONCE: usize = 64;
 
 /// Answers questions until the runtime ends.
-pub(crate) async fn serve(socket: UdpSocket, shared: Arc<Shared>) {
+pub(crate) async fn serve(socket: UdpSocket, state: Arc<ProxyState>) {
     let socket = Arc::new(socket);
     let places = Arc::new(Semaphore::new(MAX_AT_ONCE));
     let mut packet = [0_u8; MAX_PACKET_BYTES + 1];
@@ -35,45 +34,31 @@ pub(crate) async fn serve(socket: UdpSocket, shared: Arc<Shared>) {
         let Some(question) = packet.get(..length).and_then(Question::parse) else {
             continue;
         };
-        let (socket, shared) = (Arc::clone(&socket), Arc::clone(&shared));
+        let (socket, state) = (Arc::clone(&socket), Arc::clone(&state));
         tokio::spawn(async move {
-            let answer = answer(&shared, &question).await;
+            let answer = answer(&state, &question).await;
             let _ = socket.send_to(&answer, from).await;
             drop(place);
         });
     }
 }
 
-async fn answer(shared: &Shared, question: &Question) -> Vec<u8> {
+async fn answer(state: &ProxyState, question: &Question) -> Vec<u8> {
     if is_local(question.name()) {
         return question.answer(AnswerCode::NoSuchName, None, TTL_SECS);
     }
-    let shown = String::from_utf8_lossy(question.name()).into_owned();
     let name = std::str::from_utf8(question.name())
         .ok()
         .and_then(|text| Name::parse(text).ok());
     let Some(name) = name else {
-        shared.refuse(&shown, None, EgressReason::Unlisted);
+        let shown = String::from_utf8_lossy(question.name());
+        state.refuse(&shown, None, EgressReason::Unlisted);
         return question.answer(AnswerCode::NoSuchName, None, TTL_SECS);
     };
-    let host = Host::Name(name.clone());
-    let policy = shared.policy();
-    let rule = match policy.decide_host(&host) {
-        Ok(rule) => rule,
-        Err(reason) => {
-            shared.refuse(&shown, None, reason);
-            return question.answer(AnswerCode::NoSuchName, None, TTL_SECS);
-        }
-    };
-    match shared.resolver.targets(&host, rule).await {
-        Ok(_) => {}
-        Err(Unresolved::Unknown) => return question.answer(AnswerCode::NoSuchName, None, TTL_SECS),
-        Err(Unresolved::Forbidden) => {
-            shared.refuse(&shown, None, EgressReason::Private);
-            return question.answer(AnswerCode::NoSuchName, None, TTL_SECS);
-        }
+    if state.reach(&name, None).await.is_none() {
+        return question.answer(AnswerCode::NoSuchName, None, TTL_SECS);
     }
-    match shared.stand_in(&name) {
+    match state.stand_in(&name) {
         Some(address) => question.answer(AnswerCode::Found, Some(address), TTL_SECS),
         None => question.answer(AnswerCode::ServerFailed, None, TTL_SECS),
     }

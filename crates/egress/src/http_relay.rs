@@ -1,8 +1,8 @@
 //! HTTP/1.1 without TLS: every request is read and written anew, so that both sides have one idea of where it ends,
 //! and each must name the host that the connection is for.
 
-use crate::name::{Host, Name};
-use crate::shared::Shared;
+use crate::name::Name;
+use crate::state::ProxyState;
 use crate::target::Target;
 use bytes::Bytes;
 use glovebox_proto::EgressReason;
@@ -13,6 +13,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::io;
@@ -27,24 +28,35 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
+/// The other side of one connection.
+struct Link {
+    /// The connection to the host, when it waits for a request.
+    server: Option<SendRequest<Incoming>>,
+    /// Both ends of a connection that speaks something else from now on.
+    upgrade: Option<(OnUpgrade, OnUpgrade)>,
+}
+
 /// Serves the requests of one connection. `server` is a connection to the host, if there is one already.
 pub(crate) async fn carry(
     stream: TcpStream,
     server: Option<TcpStream>,
     target: &Target,
-    shared: &Shared,
+    state: &ProxyState,
 ) -> io::Result<()> {
     let server = match server {
         Some(server) => Some(greet(server).await?),
         None => None,
     };
     // Requests of one connection come one after the other, and so does what is sent on.
-    let server = Mutex::new(server);
+    let link = Mutex::new(Link {
+        server,
+        upgrade: None,
+    });
     let serve = service_fn(|request| async {
         let answer = match check(&request, target) {
-            Ok(()) => pass_on(request, target, &server).await,
+            Ok(()) => pass_on(request, target, &link).await,
             Err(host) => {
-                shared.refuse(&host, Some(target.port), EgressReason::OtherName);
+                state.refuse(&host, Some(target.port), EgressReason::OtherName);
                 let text = format!(
                     "this connection is for {}, and the request names another host",
                     target.name
@@ -69,7 +81,16 @@ pub(crate) async fn carry(
         .serve_connection(TokioIo::new(stream), serve)
         .with_upgrades()
         .await
-        .map_err(io::Error::other)
+        .map_err(io::Error::other)?;
+    let Some((inside, outside)) = link.into_inner().upgrade else {
+        return Ok(());
+    };
+    let inside = inside.await.map_err(io::Error::other)?;
+    let outside = outside.await.map_err(io::Error::other)?;
+    let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
+    tokio::io::copy_bidirectional(&mut inside, &mut outside)
+        .await
+        .map(drop)
 }
 
 /// Whether a request is for the host of its connection; what it names otherwise.
@@ -100,19 +121,18 @@ fn check(request: &Request<Incoming>, target: &Target) -> Result<(), String> {
 
 /// Whether `HOST[:PORT]` is this one.
 fn names(authority: &str, name: &Name, port: u16) -> bool {
-    let (host, named_port) = match authority.rsplit_once(':') {
-        Some((host, port)) => (host, port.parse().ok()),
-        None => (authority, Some(80)),
-    };
     // A client may leave out the port of another scheme as well; the connection says which it is.
-    let is_port = named_port == Some(port) || !authority.contains(':');
-    is_port && Host::parse(host).is_ok_and(|host| host == Host::Name(name.clone()))
+    let (host, is_port) = match authority.rsplit_once(':') {
+        Some((host, named)) => (host, named.parse() == Ok(port)),
+        None => (authority, true),
+    };
+    is_port && Name::parse(host).is_ok_and(|host| host == *name)
 }
 
 async fn pass_on(
     mut request: Request<Incoming>,
     target: &Target,
-    server: &Mutex<Option<SendRequest<Incoming>>>,
+    link: &Mutex<Link>,
 ) -> io::Result<Response<Body>> {
     let path = request
         .uri()
@@ -131,8 +151,8 @@ async fn pass_on(
         request.headers_mut().insert(HOST, host);
     }
     let inside = wants_upgrade.then(|| hyper::upgrade::on(&mut request));
-    let mut server = server.lock().await;
-    let mut sender = match server.take() {
+    let mut link = link.lock().await;
+    let mut sender = match link.server.take() {
         Some(sender) => sender,
         None => connect(target).await?,
     };
@@ -148,18 +168,11 @@ async fn pass_on(
     }
     let mut answer = sent.map_err(|error| io::Error::other(error.into_error()))?;
     if let Some(inside) = inside.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS) {
-        let outside = hyper::upgrade::on(&mut answer);
-        tokio::spawn(async move {
-            if let (Ok(inside), Ok(outside)) = (inside.await, outside.await) {
-                let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
-                // Whoever breaks off is seen by the other end.
-                let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
-            }
-        });
+        link.upgrade = Some((inside, hyper::upgrade::on(&mut answer)));
     } else {
         answer.headers_mut().remove(CONNECTION);
         answer.headers_mut().remove("keep-alive");
-        *server = Some(sender);
+        link.server = Some(sender);
     }
     Ok(answer.map(http_body_util::BodyExt::boxed))
 }

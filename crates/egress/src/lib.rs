@@ -19,8 +19,8 @@ mod refusals;
 mod relay;
 mod resolve;
 mod rule;
-mod shared;
 mod stand_in;
+mod state;
 mod target;
 
 pub use address::{AddressKind, kind};

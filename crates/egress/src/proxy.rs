@@ -5,10 +5,9 @@ use crate::dns;
 use crate::policy::Policy;
 use crate::relay;
 use crate::resolve::Resolve;
-use crate::shared::Shared;
+use crate::state::ProxyState;
 use glovebox_proto::Denial;
 use rustix::fd::OwnedFd;
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
@@ -36,7 +35,7 @@ pub struct Sockets {
 /// A running proxy. Dropping it ends it, with every connection it carries.
 #[derive(Debug)]
 pub struct Proxy {
-    shared: Arc<Shared>,
+    state: Arc<ProxyState>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -48,59 +47,54 @@ impl Proxy {
     /// When a port cannot be listened on, or there is no thread.
     pub fn start(sockets: Sockets, policy: Policy, resolve: Arc<dyn Resolve>) -> io::Result<Self> {
         let ports = policy.ports();
-        let shared = Arc::new(Shared::new(policy, resolve, sockets.first_address));
-        let mut spare = sockets.spare.into_iter();
-        let mut listeners = BTreeMap::new();
-        for port in ports {
-            let socket = spare.next().ok_or_else(|| {
-                io::Error::other("the policy has more ports than there are sockets")
-            })?;
-            listeners.insert(port, listen(socket, port)?);
-        }
-        let (stop, stopped) = oneshot::channel();
+        let state = Arc::new(ProxyState::new(policy, resolve, sockets.first_address));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .thread_name("egress-look-up")
             .max_blocking_threads(8)
             .build()?;
-        let names = std::net::UdpSocket::from(sockets.names);
-        names.set_nonblocking(true)?;
-        let inner = Arc::clone(&shared);
+        {
+            // Sockets and tasks belong to the runtime from here on; they begin to work when its thread does.
+            let _runtime = runtime.enter();
+            let names = std::net::UdpSocket::from(sockets.names);
+            names.set_nonblocking(true)?;
+            tokio::spawn(dns::serve(UdpSocket::from_std(names)?, Arc::clone(&state)));
+            let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+            let mut spare = sockets.spare.into_iter();
+            for port in ports {
+                let socket = spare.next().ok_or_else(|| {
+                    io::Error::other("the policy has more ports than there are sockets")
+                })?;
+                let listener = TcpListener::from_std(listen(socket, port)?)?;
+                tokio::spawn(accept(
+                    listener,
+                    port,
+                    Arc::clone(&state),
+                    Arc::clone(&places),
+                ));
+            }
+        }
+        let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("egress".to_owned())
             .spawn(move || {
-                runtime.block_on(async {
-                    if let Ok(names) = UdpSocket::from_std(names) {
-                        tokio::spawn(dns::serve(names, Arc::clone(&inner)));
-                    }
-                    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-                    for (port, listener) in listeners {
-                        if let Ok(listener) = TcpListener::from_std(listener) {
-                            tokio::spawn(accept(
-                                listener,
-                                port,
-                                Arc::clone(&inner),
-                                Arc::clone(&places),
-                            ));
-                        }
-                    }
-                    // Its sender is dropped or used: either way it is over.
-                    let _ = stopped.await;
-                });
+                // Its sender is dropped or used: either way it is over.
+                let _ = runtime.block_on(stopped);
                 // A question that the host's resolver has not answered yet holds up nobody.
                 runtime.shutdown_background();
             })?;
         Ok(Self {
-            shared,
+            state,
             stop: Some(stop),
             thread: Some(thread),
         })
     }
 
-    /// What was refused between two moments of CLOCK_MONOTONIC, in nanoseconds. `is_shared` says that more than one command ran.
+    /// What was refused between two moments of CLOCK_MONOTONIC, in nanoseconds. `is_shared` says that more than one
+    /// command ran.
     pub fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
-        self.shared.denials(during, is_shared)
+        self.state.denials(during, is_shared)
     }
 }
 
@@ -125,7 +119,7 @@ fn listen(socket: OwnedFd, port: u16) -> io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
-async fn accept(listener: TcpListener, port: u16, shared: Arc<Shared>, places: Arc<Semaphore>) {
+async fn accept(listener: TcpListener, port: u16, state: Arc<ProxyState>, places: Arc<Semaphore>) {
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
@@ -135,9 +129,9 @@ async fn accept(listener: TcpListener, port: u16, shared: Arc<Shared>, places: A
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             continue;
         };
-        let shared = Arc::clone(&shared);
+        let state = Arc::clone(&state);
         tokio::spawn(async move {
-            relay::carry(stream, port, &shared).await;
+            relay::carry(stream, port, &state).await;
             drop(place);
         });
     }

@@ -5,9 +5,8 @@
 //! carries HTTP; on other ports either is recognised, and the rest is passed on as it is.
 
 use crate::http_relay;
-use crate::name::{Host, Name};
-use crate::resolve::Unresolved;
-use crate::shared::Shared;
+use crate::name::Name;
+use crate::state::ProxyState;
 use crate::target::Target;
 use glovebox_proto::EgressReason;
 use rustls::server::Acceptor;
@@ -38,56 +37,37 @@ enum Kind {
 }
 
 /// Carries one connection to its end.
-pub(crate) async fn carry(stream: TcpStream, port: u16, shared: &Shared) {
+pub(crate) async fn carry(stream: TcpStream, port: u16, state: &ProxyState) {
     let _ = stream.set_nodelay(true);
-    match target(&stream, port, shared).await {
+    match target(&stream, port, state).await {
         // Whoever breaks off is seen by the other end.
-        Some(target) => drop(carry_to(stream, &target, shared).await),
+        Some(target) => drop(carry_to(stream, &target, state).await),
         None => reset(&stream),
     }
 }
 
 /// Where it wants to go, if it may.
-async fn target(stream: &TcpStream, port: u16, shared: &Shared) -> Option<Target> {
+async fn target(stream: &TcpStream, port: u16, state: &ProxyState) -> Option<Target> {
     let SocketAddr::V4(local) = stream.local_addr().ok()? else {
         return None;
     };
     // Another address of the sandbox has nobody at this port.
-    let name = shared.name_of(*local.ip())?;
-    let host = Host::Name(name.clone());
-    let policy = shared.policy();
-    let refuse = |reason| {
-        shared.refuse(name.as_str(), Some(port), reason);
-        None
-    };
-    let rule = match policy.decide(&host, port) {
-        Ok(rule) => rule,
-        Err(reason) => return refuse(reason),
-    };
-    match shared.resolver.targets(&host, rule).await {
-        Ok(addresses) => Some(Target {
-            name,
-            port,
-            addresses,
-        }),
-        Err(Unresolved::Forbidden) => refuse(EgressReason::Private),
-        Err(Unresolved::Unknown) => None,
-    }
+    let name = state.name_of(*local.ip())?;
+    let addresses = state.reach(&name, Some(port)).await?;
+    Some(Target {
+        name,
+        port,
+        addresses,
+    })
 }
 
-async fn carry_to(stream: TcpStream, target: &Target, shared: &Shared) -> io::Result<()> {
+async fn carry_to(stream: TcpStream, target: &Target, state: &ProxyState) -> io::Result<()> {
     match target.port {
-        HTTP => http_relay::carry(stream, None, target, shared).await,
-        HTTPS => carry_tls(stream, None, target, shared).await,
+        HTTP => http_relay::carry(stream, None, target, state).await,
+        HTTPS => carry_tls(stream, None, target, state).await,
         _ => {
             // The server may be the one who speaks first.
-            let mut server = match target.dial().await {
-                Ok(server) => server,
-                Err(error) => {
-                    reset(&stream);
-                    return Err(error);
-                }
-            };
+            let mut server = dial_for(&stream, target).await?;
             let (mut ours, mut theirs) = ([0; 1], [0; 1]);
             let program_speaks = tokio::select! {
                 seen = stream.peek(&mut ours) => seen? > 0,
@@ -99,8 +79,8 @@ async fn carry_to(stream: TcpStream, target: &Target, shared: &Shared) -> io::Re
                 Kind::Other
             };
             match kind {
-                Kind::Tls => carry_tls(stream, Some(server), target, shared).await,
-                Kind::Http => http_relay::carry(stream, Some(server), target, shared).await,
+                Kind::Tls => carry_tls(stream, Some(server), target, state).await,
+                Kind::Http => http_relay::carry(stream, Some(server), target, state).await,
                 Kind::Other => {
                     let mut stream = stream;
                     pump(&mut stream, &mut server).await
@@ -153,39 +133,28 @@ async fn carry_tls(
     mut stream: TcpStream,
     server: Option<TcpStream>,
     target: &Target,
-    shared: &Shared,
+    state: &ProxyState,
 ) -> io::Result<()> {
     let (greeting, named) = match timeout(GREETING_WAIT, read_greeting(&mut stream)).await {
         Ok(Ok(read)) => read,
         Ok(Err(error)) => return Err(error),
         Err(_) => return Err(io::ErrorKind::TimedOut.into()),
     };
-    let is_right = match &named {
-        Greeting::For(name) => Name::parse(name).is_ok_and(|name| name == target.name),
-        Greeting::Nameless | Greeting::NoTls => false,
+    let own_name = target.name.as_str();
+    let refusal = match &named {
+        Greeting::For(name) if Name::parse(name).is_ok_and(|name| name == target.name) => None,
+        Greeting::For(name) => Some((name.as_str(), EgressReason::OtherName)),
+        Greeting::Nameless => Some((own_name, EgressReason::OtherName)),
+        Greeting::NoTls => Some((own_name, EgressReason::NoTls)),
     };
-    if !is_right {
-        let reason = match named {
-            Greeting::For(_) | Greeting::Nameless => EgressReason::OtherName,
-            Greeting::NoTls => EgressReason::NoTls,
-        };
-        let host = match &named {
-            Greeting::For(name) => name.as_str(),
-            Greeting::Nameless | Greeting::NoTls => target.name.as_str(),
-        };
-        shared.refuse(host, Some(target.port), reason);
+    if let Some((host, reason)) = refusal {
+        state.refuse(host, Some(target.port), reason);
         stream.write_all(&TLS_REFUSED).await?;
         return stream.shutdown().await;
     }
     let mut server = match server {
         Some(server) => server,
-        None => match target.dial().await {
-            Ok(server) => server,
-            Err(error) => {
-                reset(&stream);
-                return Err(error);
-            }
-        },
+        None => dial_for(&stream, target).await?,
     };
     server.write_all(&greeting).await?;
     pump(&mut stream, &mut server).await
@@ -235,6 +204,11 @@ async fn pump(program: &mut TcpStream, server: &mut TcpStream) -> io::Result<()>
     copy_bidirectional_with_sizes(program, server, BUFFER_BYTES, BUFFER_BYTES)
         .await
         .map(drop)
+}
+
+/// Connects to the host for a program, which learns of a failure as if it had tried itself.
+async fn dial_for(stream: &TcpStream, target: &Target) -> io::Result<TcpStream> {
+    target.dial().await.inspect_err(|_| reset(stream))
 }
 
 /// Ends a connection as a closed port does.

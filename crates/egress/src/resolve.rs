@@ -44,7 +44,7 @@ impl Resolve for SystemResolver {
 
 /// Why a host has no address that may be dialled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unresolved {
+pub(crate) enum ResolveError {
     /// It leads to private addresses, or to none that anybody may reach, and the rule opens no such.
     Forbidden,
     /// Nobody knows it, or the answer did not come.
@@ -71,13 +71,13 @@ impl Resolver {
         &self,
         host: &Host,
         rule: &Rule,
-    ) -> Result<Vec<IpAddr>, Unresolved> {
+    ) -> Result<Vec<IpAddr>, ResolveError> {
         if let Reach::Pinned(address) = rule.reach() {
             return Ok(vec![address]);
         }
         let found = match host {
             Host::Address(address) => vec![*address],
-            Host::Name(name) => self.look_up(name).await.ok_or(Unresolved::Unknown)?,
+            Host::Name(name) => self.look_up(name).await.ok_or(ResolveError::Unknown)?,
         };
         // An address in a rule was written there by whoever may open it.
         let is_listed = matches!(host, Host::Address(_)) && rule.matches_host(host);
@@ -88,7 +88,7 @@ impl Resolver {
             AddressKind::Never => false,
         };
         if found.is_empty() {
-            return Err(Unresolved::Unknown);
+            return Err(ResolveError::Unknown);
         }
         let fine: Vec<_> = found
             .into_iter()
@@ -96,7 +96,7 @@ impl Resolver {
             .take(MAX_ADDRESSES)
             .collect();
         if fine.is_empty() {
-            return Err(Unresolved::Forbidden);
+            return Err(ResolveError::Forbidden);
         }
         Ok(fine)
     }
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    fn targets(resolver: &Resolver, rule: &str, host: &str) -> Result<Vec<IpAddr>, Unresolved> {
+    fn targets(resolver: &Resolver, rule: &str, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
@@ -179,7 +179,7 @@ mod tests {
         }
         assert_eq!(
             targets(&resolver, "b.example", "b.example"),
-            Err(Unresolved::Forbidden)
+            Err(ResolveError::Forbidden)
         );
         assert_eq!(
             targets(&resolver, "mixed.example", "mixed.example"),
@@ -187,7 +187,7 @@ mod tests {
         );
         assert_eq!(
             targets(&resolver, "none.example", "none.example"),
-            Err(Unresolved::Unknown)
+            Err(ResolveError::Unknown)
         );
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let own: IpAddr = "127.0.0.1".parse().unwrap();
         assert_eq!(
             targets(&resolver, "a.example", "a.example"),
-            Err(Unresolved::Forbidden)
+            Err(ResolveError::Forbidden)
         );
         assert_eq!(
             targets(&resolver, "a.example=private", "a.example"),

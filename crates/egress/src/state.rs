@@ -1,25 +1,25 @@
 //! What all parts of a proxy share: the policy, what stands for what, what was looked up, what was refused.
 
-use crate::name::Name;
+use crate::name::{Host, Name};
 use crate::policy::Policy;
 use crate::refusals::Refusals;
-use crate::resolve::{Resolve, Resolver};
+use crate::resolve::{Resolve, ResolveError, Resolver};
 use crate::stand_in::StandIns;
 use glovebox_proto::{Denial, EgressReason};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What all parts of a proxy share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ProxyState {
     policy: Policy,
-    pub(crate) resolver: Resolver,
+    resolver: Resolver,
     stand_ins: Mutex<StandIns>,
     refusals: Refusals,
 }
 
-impl Shared {
+impl ProxyState {
     pub(crate) fn new(policy: Policy, resolve: Arc<dyn Resolve>, first_address: Ipv4Addr) -> Self {
         Self {
             policy,
@@ -29,9 +29,24 @@ impl Shared {
         }
     }
 
-    /// The policy.
-    pub(crate) const fn policy(&self) -> &Policy {
-        &self.policy
+    /// The addresses that may be dialled for a name, on this port or on any that is listed for it. What may not be
+    /// reached is remembered as refused.
+    pub(crate) async fn reach(&self, name: &Name, port: Option<u16>) -> Option<Vec<IpAddr>> {
+        let host = Host::Name(name.clone());
+        let decision = match port {
+            Some(port) => self.policy.decide(&host, port),
+            None => self.policy.decide_host(&host),
+        };
+        let reason = match decision {
+            Err(reason) => reason,
+            Ok(rule) => match self.resolver.targets(&host, rule).await {
+                Ok(addresses) => return Some(addresses),
+                Err(ResolveError::Unknown) => return None,
+                Err(ResolveError::Forbidden) => EgressReason::Private,
+            },
+        };
+        self.refuse(name.as_str(), port, reason);
+        None
     }
 
     /// What was refused in this time (CLOCK_MONOTONIC, in nanoseconds).
