@@ -1,10 +1,10 @@
 //! Build output in the project: kept with `--cache`, never a change, and never taken for that of other sources.
 
+use crate::caches::{kept, run};
 use crate::projects::{Tools, rust_tools};
-use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
-use testkit::{Person, Ran, SkipReason, skip, skip_because};
+use testkit::{Person, SkipReason, skip, skip_because};
 
 /// A project of two packages and a build script, without any from elsewhere.
 fn prepare(person: &Person) {
@@ -73,16 +73,6 @@ const BUILD: &str = "cargo build -v --offline";
 fn assert_fresh(said: &str) {
     let is_fresh = said.contains("Fresh two") && said.contains("Fresh shapes");
     assert!(is_fresh && !said.contains("Compiling"), "{said}");
-}
-
-fn kept(person: &Person) -> Vec<Value> {
-    let ran = person.line("cache --json").run().expect_code(0);
-    let answer: Value = serde_json::from_slice(&ran.stdout).unwrap();
-    answer["data"]["caches"].as_array().unwrap().clone()
-}
-
-fn run(person: &Person, args: &str, script: &str) -> Ran {
-    person.script(args, script).run().expect_code(0)
 }
 
 #[test]

@@ -19,13 +19,14 @@ fn cache_file(person: &Person, name: &str) -> std::path::PathBuf {
 }
 
 /// What `glovebox cache --json` lists.
-fn kept(person: &Person) -> Vec<Value> {
+pub(crate) fn kept(person: &Person) -> Vec<Value> {
     let ran = person.line("cache --json").run().expect_code(0);
     let answer: Value = serde_json::from_slice(&ran.stdout).unwrap();
     answer["data"]["caches"].as_array().unwrap().clone()
 }
 
-fn run(person: &Person, args: &str, script: &str) -> Ran {
+/// Runs a script that must succeed.
+pub(crate) fn run(person: &Person, args: &str, script: &str) -> Ran {
     person.script(args, script).run().expect_code(0)
 }
 

@@ -3,21 +3,13 @@
 //! The servers are the tests' own, on an address of this machine's loopback that a rule pins a name to. What they are
 //! asked for is written down, so that "was not reached" is something they say.
 
+use crate::without_network::{AT_ONCE, has};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use testkit::{Person, skip};
-
-/// Much less than programs take that try again.
-const AT_ONCE: Duration = Duration::from_secs(20);
-
-fn has(program: &str) -> bool {
-    ["/usr/bin", "/bin", "/usr/local/bin"]
-        .iter()
-        .any(|dir| std::path::Path::new(dir).join(program).exists())
-}
+use testkit::{Glovebox, Person, skip};
 
 /// A server on loopback; it keeps the first bytes that each connection brought.
 struct Server {
@@ -82,6 +74,14 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// A program in Python in a sandbox that reaches the server by this name; it is given the port.
+fn python(person: &Person, server: &Server, name: &str, script: &str) -> Glovebox {
+    let rule = server.rule(name);
+    person
+        .glovebox(["run", "-q", "--net", "egress", "--allow", &rule, "--"])
+        .args(["python3", "-c", script, &server.port.to_string()])
 }
 
 #[test]
@@ -265,17 +265,7 @@ fn who_speaks_first_does_not_matter_and_ends_are_passed_on() {
                   print(s.recv(100))\nfor n in range(100): s.sendall(b'x' * 65536)\n\
                   s.shutdown(socket.SHUT_WR)\nprint(s.recv(100))\n";
     Person::each(|person| {
-        let ran = person
-            .glovebox([
-                "run",
-                "-q",
-                "--net",
-                "egress",
-                "--allow",
-                &greeting.rule("mail.test"),
-                "--",
-            ])
-            .args(["python3", "-c", script, &greeting.port.to_string()])
+        let ran = python(person, &greeting, "mail.test", script)
             .run()
             .expect_code(0);
         assert_eq!(
@@ -283,6 +273,38 @@ fn who_speaks_first_does_not_matter_and_ends_are_passed_on() {
             "b'220 ready\\r\\n'\nb'6553600 bytes\\n'\n",
             "{ran}"
         );
+    });
+}
+
+#[test]
+fn an_upgraded_connection_carries_what_it_likes() {
+    if !has("python3") {
+        skip!("python3 is not installed");
+    }
+    let socket = Server::start(|mut stream, bytes| {
+        let mut part = [0; 4096];
+        while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
+            match stream.read(&mut part) {
+                Ok(length @ 1..) => bytes.extend_from_slice(&part[..length]),
+                _ => return,
+            }
+        }
+        let _ = stream.write_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n",
+        );
+        let length = stream.read(&mut part).unwrap_or(0);
+        let _ = stream.write_all(&part[..length]);
+    });
+    let script = "import socket, sys\ns = socket.create_connection(('ws.test', int(sys.argv[1])))\n\
+                  s.sendall(b'GET / HTTP/1.1\\r\\nHost: ws.test:%d\\r\\nConnection: Upgrade\\r\\nUpgrade: echo\\r\\n\\r\\n' % int(sys.argv[1]))\n\
+                  head = b''\nwhile not head.endswith(b'\\r\\n\\r\\n'): head += s.recv(1)\n\
+                  print(head.split(b'\\r\\n')[0])\ns.sendall(b'\\x00not http\\xff')\nprint(s.recv(100))\n";
+    Person::each(|person| {
+        let ran = python(person, &socket, "ws.test", script)
+            .run()
+            .expect_code(0);
+        let said = "b'HTTP/1.1 101 Switching Protocols'\nb'\\x00not http\\xff'\n";
+        assert_eq!(ran.out(), said, "{ran}");
     });
 }
 
@@ -302,19 +324,7 @@ fn a_thousand_connections_at_once() {
                   async def main():\n print(sum(await asyncio.gather(*[one(n) for n in range(1000)])))\n\
                   asyncio.run(main())\n";
     let me = Person::myself();
-    let ran = me
-        .glovebox([
-            "run",
-            "-q",
-            "--net",
-            "egress",
-            "--allow",
-            &echo.rule("echo.test"),
-            "--",
-        ])
-        .args(["python3", "-c", script, &echo.port.to_string()])
-        .run()
-        .expect_code(0);
+    let ran = python(&me, &echo, "echo.test", script).run().expect_code(0);
     assert_eq!(ran.out(), "1000\n", "{ran}");
 }
 
@@ -331,17 +341,7 @@ fn datagrams_are_refused_at_once_and_names_carry_nothing_out() {
                   try: socket.getaddrinfo(name, 80)\n except socket.gaierror as e: print(e.errno == socket.EAI_NONAME)\n\
                   sys.exit(1)\n";
     Person::each(|person| {
-        let ran = person
-            .glovebox([
-                "run",
-                "-q",
-                "--net",
-                "egress",
-                "--allow",
-                &server.rule("web.test"),
-                "--",
-            ])
-            .args(["python3", "-c", script])
+        let ran = python(person, &server, "web.test", script)
             .run()
             .expect_code(1);
         assert_eq!(ran.out(), "111\n101\n111\nTrue\nTrue\nTrue\n", "{ran}");

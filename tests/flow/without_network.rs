@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 use testkit::{Person, skip};
 
 /// Much less than programs take that try again (71 s and 8 s), and more than a busy machine needs for one attempt.
-const AT_ONCE: Duration = Duration::from_secs(20);
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(20);
 
 /// A program of the machine that commands can use.
-fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     ["/usr/bin", "/bin", "/usr/local/bin"]
         .iter()
         .any(|dir| std::path::Path::new(dir).join(program).exists())
