@@ -6,21 +6,30 @@
 use crate::without_network::{AT_ONCE, has};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use testkit::{Glovebox, Person, skip};
 
 /// A server on loopback; it keeps the first bytes that each connection brought.
-struct Server {
-    port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    address: IpAddr,
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Server {
     /// Answers each connection in a thread of its own.
-    fn start(answer: impl Fn(TcpStream, &mut Vec<u8>) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    pub(crate) fn start(answer: impl Fn(TcpStream, &mut Vec<u8>) + Send + Sync + 'static) -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), answer)
+    }
+
+    /// As [`Self::start`], at another address of this machine.
+    pub(crate) fn start_at(
+        address: IpAddr,
+        answer: impl Fn(TcpStream, &mut Vec<u8>) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((address, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (log, answer) = (Arc::clone(&seen), Arc::new(answer));
@@ -34,33 +43,26 @@ impl Server {
                 });
             }
         });
-        Self { port, seen }
+        Self {
+            port,
+            address,
+            seen,
+        }
     }
 
     /// One request, one answer, one end.
-    fn http() -> Self {
-        Self::start(|mut stream, bytes| {
-            let mut part = [0; 4096];
-            while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
-                match stream.read(&mut part) {
-                    Ok(length @ 1..) => bytes.extend_from_slice(&part[..length]),
-                    _ => return,
-                }
-            }
-            let _ = stream.write_all(
-                b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n",
-            );
-        })
+    pub(crate) fn http() -> Self {
+        Self::start(answer_hello)
     }
 
     /// The rule that lets `name` lead here.
-    fn rule(&self, name: &str) -> String {
-        format!("{name}:{}=127.0.0.1", self.port)
+    pub(crate) fn rule(&self, name: &str) -> String {
+        format!("{name}:{}={}", self.port, self.address)
     }
 
     /// Waits until so many connections that brought something are over, and gives what they brought. To a host that
     /// is listed the proxy may connect before it knows whether anything will be passed on.
-    fn brought(&self, connections: usize) -> Vec<String> {
+    pub(crate) fn brought(&self, connections: usize) -> Vec<String> {
         let begun = Instant::now();
         loop {
             let seen = self.seen.lock().unwrap();
@@ -76,8 +78,21 @@ impl Server {
     }
 }
 
+/// Answers one request.
+pub(crate) fn answer_hello(mut stream: TcpStream, bytes: &mut Vec<u8>) {
+    let mut part = [0; 4096];
+    while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
+        match stream.read(&mut part) {
+            Ok(length @ 1..) => bytes.extend_from_slice(&part[..length]),
+            _ => return,
+        }
+    }
+    let _ = stream
+        .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
+}
+
 /// A program in Python in a sandbox that reaches the server by this name; it is given the port.
-fn python(person: &Person, server: &Server, name: &str, script: &str) -> Glovebox {
+pub(crate) fn python(person: &Person, server: &Server, name: &str, script: &str) -> Glovebox {
     let rule = server.rule(name);
     person
         .glovebox(["run", "-q", "--net", "egress", "--allow", &rule, "--"])
@@ -132,7 +147,7 @@ fn a_listed_host_is_reached_and_no_other() {
                 "http://secret.data.example/".to_owned(),
                 "`--allow secret.data.example`",
             ),
-            ("http://192.0.2.1/".to_owned(), "connect by name"),
+            ("http://198.51.100.1/".to_owned(), "connect by name"),
         ] {
             let ran = person
                 .script(
@@ -238,7 +253,7 @@ fn a_request_or_greeting_for_another_name_is_refused() {
         // The same address, and another name in the greeting; or none.
         for url in ["https://other.test", "https://198.18.0.2"] {
             let ran = run(format!(
-                "getent hosts tls.test > /dev/null; curl -skS --resolve other.test:{port}:198.18.0.2 {url}:{port}/",
+                "getent hosts tls.test > /dev/null; curl -skS --noproxy '*' --resolve other.test:{port}:198.18.0.2 {url}:{port}/",
                 port = tls.port
             ));
             assert!(
@@ -377,7 +392,7 @@ fn a_named_sandbox_reaches_what_it_was_started_with() {
         let ran = person.line("exec box -- false").run();
         assert!(ran.code == 1 && !ran.err().contains("other.test"), "{ran}");
         let report = person.line("info box --json").run().expect_code(0);
-        assert!(report.out().contains("to listed names only"), "{report}");
+        assert!(report.out().contains("to listed hosts only"), "{report}");
         // Another wish is told apart, and after a stop it is as it was.
         let other = person.line("start --net egress --allow npm box").run();
         assert!(

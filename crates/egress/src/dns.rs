@@ -3,7 +3,7 @@
 //! No question leaves the host for a name that is not listed, so that names cannot carry anything out. A listed one is
 //! looked up before it is answered: whoever asks for what nobody knows is told so.
 
-use crate::name::Name;
+use crate::name::{Host, Name};
 use crate::state::ProxyState;
 use glovebox_proto::EgressReason;
 use glovebox_proto::dns::{AnswerCode, MAX_PACKET_BYTES, Question, is_local};
@@ -52,10 +52,10 @@ async fn answer(state: &ProxyState, question: &Question) -> Vec<u8> {
         .and_then(|text| Name::parse(text).ok());
     let Some(name) = name else {
         let shown = String::from_utf8_lossy(question.name());
-        state.refuse(&shown, None, EgressReason::Unlisted);
+        state.refuse(&shown, None, EgressReason::Never);
         return question.answer(AnswerCode::NoSuchName, None, TTL_SECS);
     };
-    if state.reach(&name, None).await.is_none() {
+    if state.reach(&Host::Name(name.clone()), None).await.is_none() {
         return question.answer(AnswerCode::NoSuchName, None, TTL_SECS);
     }
     match state.stand_in(&name) {

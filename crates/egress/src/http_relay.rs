@@ -1,7 +1,6 @@
 //! HTTP/1.1 without TLS: every request is read and written anew, so that both sides have one idea of where it ends,
 //! and each must name the host that the connection is for.
 
-use crate::name::Name;
 use crate::state::ProxyState;
 use crate::target::Target;
 use bytes::Bytes;
@@ -28,6 +27,15 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
+/// How many requests a connection may bring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Requests {
+    /// All that fit: it goes to one host.
+    Many,
+    /// One: the next may be for another host, and makes a connection of its own.
+    One,
+}
+
 /// The other side of one connection.
 struct Link {
     /// The connection to the host, when it waits for a request.
@@ -41,6 +49,7 @@ pub(crate) async fn carry(
     stream: TcpStream,
     server: Option<TcpStream>,
     target: &Target,
+    requests: Requests,
     state: &ProxyState,
 ) -> io::Result<()> {
     let server = match server {
@@ -59,7 +68,7 @@ pub(crate) async fn carry(
                 state.refuse(&host, Some(target.port), EgressReason::OtherName);
                 let text = format!(
                     "this connection is for {}, and the request names another host",
-                    target.name
+                    target.host
                 );
                 Ok(plain(StatusCode::FORBIDDEN, &text))
             }
@@ -67,7 +76,7 @@ pub(crate) async fn carry(
         Ok::<_, Infallible>(answer.unwrap_or_else(|error| {
             plain(
                 StatusCode::BAD_GATEWAY,
-                &format!("{} cannot be reached: {error}", target.name),
+                &format!("{} cannot be reached: {error}", target.host),
             )
         }))
     });
@@ -78,6 +87,7 @@ pub(crate) async fn carry(
         .preserve_header_case(true)
         .auto_date_header(false)
         .half_close(true)
+        .keep_alive(requests == Requests::Many)
         .serve_connection(TokioIo::new(stream), serve)
         .with_upgrades()
         .await
@@ -102,7 +112,7 @@ fn check(request: &Request<Incoming>, target: &Target) -> Result<(), String> {
     });
     let named = header.and_then(|value| value.to_str().ok());
     let is_one = hosts.next().is_none();
-    let is_right = |authority: &str| names(authority, &target.name, target.port);
+    let is_right = |authority: &str| target.is_named(authority);
     let has_right_header = match named {
         Some(authority) => is_one && is_right(authority),
         // Before version 1.1 there was no such header.
@@ -117,16 +127,6 @@ fn check(request: &Request<Incoming>, target: &Target) -> Result<(), String> {
     } else {
         shown
     })
-}
-
-/// Whether `HOST[:PORT]` is this one.
-fn names(authority: &str, name: &Name, port: u16) -> bool {
-    // A client may leave out the port of another scheme as well; the connection says which it is.
-    let (host, is_port) = match authority.rsplit_once(':') {
-        Some((host, named)) => (host, named.parse() == Ok(port)),
-        None => (authority, true),
-    };
-    is_port && Name::parse(host).is_ok_and(|host| host == *name)
 }
 
 async fn pass_on(
@@ -147,7 +147,8 @@ async fn pass_on(
     }
     request.headers_mut().remove("proxy-connection");
     if !request.headers().contains_key(HOST) {
-        let host = http::HeaderValue::from_str(target.name.as_str()).map_err(io::Error::other)?;
+        let host =
+            http::HeaderValue::from_str(&target.host.to_string()).map_err(io::Error::other)?;
         request.headers_mut().insert(HOST, host);
     }
     let inside = wants_upgrade.then(|| hyper::upgrade::on(&mut request));

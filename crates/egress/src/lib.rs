@@ -9,23 +9,28 @@
 //! everything that was refused ([`Proxy::denials`]).
 
 mod address;
+mod arrival;
 mod dns;
+mod http_proxy;
 mod http_relay;
 mod name;
+mod peek;
 mod policy;
 mod preset;
 mod proxy;
+mod pump;
 mod refusals;
 mod relay;
 mod resolve;
 mod rule;
+mod socks;
 mod stand_in;
 mod state;
 mod target;
 
 pub use address::{AddressKind, kind};
 pub use name::{Host, Name, NameError};
-pub use policy::{MAX_PORTS, MAX_RULES, Policy, PolicyError};
+pub use policy::{MAX_ADDRESSES, MAX_PORTS, MAX_RULES, Policy, PolicyError};
 pub use preset::{PRESETS, Preset};
 pub use proxy::{Proxy, Sockets};
 pub use resolve::{Resolve, SystemResolver};

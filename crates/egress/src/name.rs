@@ -151,6 +151,12 @@ impl Host {
     }
 }
 
+impl From<IpAddr> for Host {
+    fn from(address: IpAddr) -> Self {
+        Self::Address(plain(address))
+    }
+}
+
 /// An address of version 4 that is written as one of version 6 is the former.
 fn plain(address: IpAddr) -> IpAddr {
     match address {

@@ -6,14 +6,19 @@
 use crate::name::Host;
 use crate::preset;
 use crate::rule::{Rule, RuleError};
+use crate::stand_in::is_own;
 use glovebox_proto::EgressReason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Most rules of a policy.
 pub const MAX_RULES: usize = 1000;
 /// Most different ports: each takes a listener inside.
 pub const MAX_PORTS: usize = 32;
+
+/// Most addresses of version 4 that the rules open: each becomes one of the sandbox's own.
+pub const MAX_ADDRESSES: usize = 64;
 
 /// What may be reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +48,14 @@ pub enum PolicyError {
     /// Too many ports.
     #[error("the rules name more than {MAX_PORTS} different ports")]
     TooManyPorts,
+    /// Too many addresses.
+    #[error(
+        "the rules name more than {MAX_ADDRESSES} different addresses; give them names (`NAME=ADDRESS`)"
+    )]
+    TooManyAddresses,
+    /// An address that is the sandbox's own.
+    #[error("{0} is an address of the sandbox itself; give what is meant a name: `NAME:PORT={0}`")]
+    OwnAddress(IpAddr),
 }
 
 impl Policy {
@@ -60,6 +73,18 @@ impl Policy {
         }
         if policy.ports().len() > MAX_PORTS {
             return Err(PolicyError::TooManyPorts);
+        }
+        for address in policy.allow.iter().filter_map(Rule::address) {
+            let is_own = match address {
+                IpAddr::V4(address) => is_own(address),
+                IpAddr::V6(address) => address.is_loopback(),
+            };
+            if is_own {
+                return Err(PolicyError::OwnAddress(address));
+            }
+        }
+        if policy.addresses().len() > MAX_ADDRESSES {
+            return Err(PolicyError::TooManyAddresses);
         }
         Ok(policy)
     }
@@ -83,6 +108,17 @@ impl Policy {
     pub fn ports(&self) -> BTreeSet<u16> {
         let ports = self.allow.iter().flat_map(Rule::opened_ports);
         ports.copied().collect()
+    }
+
+    /// Every address of version 4 that a rule opens without a name.
+    pub fn addresses(&self) -> BTreeSet<Ipv4Addr> {
+        let addresses = self.allow.iter().filter_map(Rule::address);
+        addresses
+            .filter_map(|address| match address {
+                IpAddr::V4(address) => Some(address),
+                IpAddr::V6(_) => None,
+            })
+            .collect()
     }
 
     /// The rule by which this may be reached; of several the one that reaches farthest.
@@ -257,6 +293,21 @@ mod tests {
             "{error}"
         );
         assert!(Policy::new(&["registry:4873=127.0.0.1"], &[]).is_ok());
+        for own in [
+            "127.0.0.1:80",
+            "198.18.0.1",
+            "[::1]:80",
+            "[::ffff:127.0.0.1]",
+        ] {
+            assert!(
+                matches!(Policy::new(&[own], &[]), Err(PolicyError::OwnAddress(_))),
+                "{own}"
+            );
+        }
+        let plain = policy(&["192.0.2.1:5432", "[2001:db8::1]", "192.0.2.1"], &[]);
+        assert_eq!(plain.addresses().len(), 1);
+        let many: Vec<String> = (1..=65).map(|last| format!("192.0.2.{last}")).collect();
+        assert_eq!(Policy::new(&many, &[]), Err(PolicyError::TooManyAddresses));
         let many: Vec<String> = (1..=33).map(|port| format!("a.example:{port}")).collect();
         assert_eq!(Policy::new(&many, &[]), Err(PolicyError::TooManyPorts));
     }

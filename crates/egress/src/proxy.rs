@@ -1,9 +1,9 @@
 //! The proxy of one sandbox: a thread of its own that answers questions for names, accepts what programs inside
 //! connect to, and passes it on where the policy lets it.
 
+use crate::arrival;
 use crate::dns;
 use crate::policy::Policy;
-use crate::relay;
 use crate::resolve::Resolve;
 use crate::state::ProxyState;
 use glovebox_proto::Denial;
@@ -30,6 +30,8 @@ pub struct Sockets {
     pub spare: Vec<OwnedFd>,
     /// The first of the addresses that stand in for names; they are the sandbox's own.
     pub first_address: Ipv4Addr,
+    /// Where programs that know of proxies ask; the address is the sandbox's own and stands for no name.
+    pub proxy: SocketAddrV4,
 }
 
 /// A running proxy. Dropping it ends it, with every connection it carries.
@@ -47,7 +49,8 @@ impl Proxy {
     /// When a port cannot be listened on, or there is no thread.
     pub fn start(sockets: Sockets, policy: Policy, resolve: Arc<dyn Resolve>) -> io::Result<Self> {
         let ports = policy.ports();
-        let state = Arc::new(ProxyState::new(policy, resolve, sockets.first_address));
+        let (first_address, proxy) = (sockets.first_address, sockets.proxy);
+        let state = Arc::new(ProxyState::new(policy, resolve, first_address, proxy));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -62,17 +65,18 @@ impl Proxy {
             tokio::spawn(dns::serve(UdpSocket::from_std(names)?, Arc::clone(&state)));
             let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
             let mut spare = sockets.spare.into_iter();
-            for port in ports {
+            // Every address of the sandbox, at these ports. Those of commands are above 1023 and their own business;
+            // below, no command can have one (they lack the capability), so that nobody is in the way.
+            let hosts = ports
+                .iter()
+                .map(|port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, *port));
+            let asked = (!ports.contains(&proxy.port())).then_some(proxy);
+            for address in hosts.chain(asked) {
                 let socket = spare.next().ok_or_else(|| {
                     io::Error::other("the policy has more ports than there are sockets")
                 })?;
-                let listener = TcpListener::from_std(listen(socket, port)?)?;
-                tokio::spawn(accept(
-                    listener,
-                    port,
-                    Arc::clone(&state),
-                    Arc::clone(&places),
-                ));
+                let listener = TcpListener::from_std(listen(socket, address)?)?;
+                tokio::spawn(accept(listener, Arc::clone(&state), Arc::clone(&places)));
             }
         }
         let (stop, stopped) = oneshot::channel();
@@ -108,18 +112,15 @@ impl Drop for Proxy {
     }
 }
 
-/// Every address of the sandbox, at this port. Those of commands are above 1023 and their own business; below, no
-/// command can have one (they lack the capability), so that nobody is in the way.
-fn listen(socket: OwnedFd, port: u16) -> io::Result<std::net::TcpListener> {
-    let address = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port));
-    rustix::net::bind(&socket, &address)?;
+fn listen(socket: OwnedFd, address: SocketAddrV4) -> io::Result<std::net::TcpListener> {
+    rustix::net::bind(&socket, &SocketAddr::V4(address))?;
     rustix::net::listen(&socket, BACKLOG)?;
     let listener = std::net::TcpListener::from(socket);
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-async fn accept(listener: TcpListener, port: u16, state: Arc<ProxyState>, places: Arc<Semaphore>) {
+async fn accept(listener: TcpListener, state: Arc<ProxyState>, places: Arc<Semaphore>) {
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
@@ -131,7 +132,7 @@ async fn accept(listener: TcpListener, port: u16, state: Arc<ProxyState>, places
         };
         let state = Arc::clone(&state);
         tokio::spawn(async move {
-            relay::carry(stream, port, &state).await;
+            arrival::carry(stream, &state).await;
             drop(place);
         });
     }

@@ -83,6 +83,14 @@ impl Rule {
         self.reach
     }
 
+    /// The address, where it is about that and no name.
+    pub(crate) const fn address(&self) -> Option<IpAddr> {
+        match self.pattern {
+            Pattern::Exact(Host::Address(address)) => Some(address),
+            _ => None,
+        }
+    }
+
     /// Whether it is about this host.
     pub fn matches_host(&self, host: &Host) -> bool {
         match (&self.pattern, host) {

@@ -9,6 +9,13 @@ use std::net::Ipv4Addr;
 /// Most names of one sandbox; a wildcard rule would have them without end.
 const MAX_NAMES: usize = 10_000;
 
+/// Whether an address belongs to every sandbox itself: its loopback, and the range of what stands in for names
+/// (198.18.0.0/15, RFC 2544).
+pub(crate) const fn is_own(address: Ipv4Addr) -> bool {
+    let [first, second, ..] = address.octets();
+    first == 127 || (first == 198 && matches!(second, 18 | 19))
+}
+
 /// Which address stands for which name.
 #[derive(Debug)]
 pub(crate) struct StandIns {

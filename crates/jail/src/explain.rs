@@ -3,6 +3,7 @@
 use crate::bounds::BOUNDS;
 use crate::cgroup::GROUPS;
 use crate::plan::{BytePath, Extent, Idmap, MapWriter, Plan, Step, WHOLE_PROC};
+use crate::spec::Net;
 use std::fmt;
 
 fn show(path: &BytePath) -> String {
@@ -36,13 +37,13 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "{}",
-            match (self.own_network, self.has_egress) {
-                (true, true) => ", network (loopback, and a way out through the owner)",
-                (true, false) => ", network (loopback only)",
-                (false, _) => "",
+            match self.net {
+                Net::Egress => ", network (loopback, and a way out through the owner)",
+                Net::None => ", network (loopback only)",
+                Net::Host => "",
             }
         )?;
-        if !self.own_network {
+        if self.net == Net::Host {
             writeln!(f, "  NETWORK SHARED WITH THE HOST")?;
         }
         writeln!(f, "identity")?;

@@ -17,6 +17,7 @@ use builder::Builder;
 pub use caches::{FrozenCache, cache_layer};
 pub use nested::NestedNamespaces;
 use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 /// Ids in a range: enough for every account of a distribution.
@@ -95,10 +96,11 @@ pub enum PlanError {
 pub struct Plan {
     /// Host name inside.
     pub hostname: String,
-    /// Whether the sandbox has a network namespace of its own.
-    pub own_network: bool,
-    /// Whether the owner gets sockets of that network, to be the way out.
-    pub has_egress: bool,
+    /// What network it has.
+    pub net: Net,
+    /// With [`Net::Egress`]: addresses of other machines that are the sandbox's own, so that its owner sees who
+    /// connects to them. At most [`MAX_CAPTURED`](crate::stage0::own_network::MAX_CAPTURED).
+    pub captured: Vec<Ipv4Addr>,
     /// Who is who inside and outside.
     pub identity: Identity,
     /// Size of the staging file system, which also holds the layers of [`Layers::Memory`].
@@ -368,8 +370,8 @@ impl Plan {
         }
         Ok(Self {
             hostname: spec.hostname.clone(),
-            own_network: spec.net.is_own(),
-            has_egress: spec.net == Net::Egress,
+            net: spec.net,
+            captured: Vec::new(),
             identity,
             staging_bytes: match spec.layers {
                 Layers::Disk => 1 << 20,

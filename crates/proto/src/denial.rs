@@ -82,6 +82,8 @@ pub enum EgressReason {
     NoTls,
     /// It was an address, and no name.
     Address,
+    /// No rule opens such a host: it has no clear reading, is the sandbox itself, or hands out credentials.
+    Never,
 }
 
 impl EgressReason {
@@ -95,6 +97,7 @@ impl EgressReason {
             Self::OtherName => "other-name",
             Self::NoTls => "no-tls",
             Self::Address => "address",
+            Self::Never => "never",
         }
     }
 }
@@ -280,7 +283,10 @@ fn egress_clause(host: &str, port: Option<u16>, reason: EgressReason, asker: &st
         }
         EgressReason::NoTls => format!("{asker} sent something other than TLS to {place}"),
         EgressReason::Address => {
-            format!("{asker} tried to reach an address, and this sandbox reaches listed names only")
+            format!("{asker} tried to reach an address, and this sandbox reaches listed hosts only")
+        }
+        EgressReason::Never => {
+            format!("{asker} asked for {place}, which no sandbox reaches this way")
         }
     }
 }
@@ -310,6 +316,9 @@ fn egress_remedy(host: &str, port: Option<u16>, reason: EgressReason) -> Remedy 
             Setting::Allow.into(),
         ]
         .into(),
+        EgressReason::Never => {
+            "ask for a host by its name; servers of the sandbox itself need no proxy".into()
+        }
     }
 }
 

@@ -145,6 +145,9 @@ pub fn resolve_spec(
             jail.env.extend(passed.env);
             if jail.net.is_own() {
                 jail.env.extend(host::retry_limits(host));
+                if jail.net == Net::Egress {
+                    jail.env.extend(host::proxy_variables(&jail.hostname));
+                }
             }
             jail.grants.extend(passed.grants);
             // A cache shows what a grant at its place would show, and can be written to.

@@ -13,6 +13,7 @@ use crate::identity::{self, Separation};
 use crate::landlock;
 use crate::plan::{MapWriter, Plan};
 use crate::seccomp;
+use crate::spec::Net;
 use crate::sys::holder::Network;
 use crate::sys::landlock_trial::Trial;
 use crate::sys::once;
@@ -255,13 +256,13 @@ fn assemble(
         mounts.hand_over_counters(control)?;
     }
     // Before its maker loses sight of the host's /proc.
-    enter_network(network, plan.own_network)?;
+    enter_network(network, plan.net.is_own())?;
     // As long as this process may take a port that no command can have.
-    let names = match (plan.own_network, plan.has_egress) {
-        (false, _) => None,
-        (true, false) => Some(Names::Guest(own_network::bind_resolver()?)),
-        (true, true) => {
-            own_network::hand_over(control)?;
+    let names = match plan.net {
+        Net::Host => None,
+        Net::None => Some(Names::Guest(own_network::bind_resolver()?)),
+        Net::Egress => {
+            own_network::hand_over(control, &plan.captured)?;
             Some(Names::Owner)
         }
     };

@@ -250,7 +250,7 @@ impl Walls {
         });
         Self {
             writable: writable.collect(),
-            own_network: plan.own_network,
+            own_network: plan.net.is_own(),
             is_nested: plan.seal.nested.is_some(),
         }
     }

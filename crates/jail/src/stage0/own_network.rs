@@ -22,13 +22,24 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 254, 0, 0);
 /// The first of the addresses that can stand in for names.
 pub const FIRST_STAND_IN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// Stream sockets for the owner: one for each port that it listens on.
-pub const SPARE_SOCKETS: usize = 32;
+/// Where programs that know of proxies find the one of the sandbox. No rule of a policy leads to a port of this address,
+/// and commands cannot have one below 1024.
+pub const PROXY: SocketAddrV4 = SocketAddrV4::new(ADDRESS, 808);
+/// Stream sockets for the owner: one for each port that it listens on, and one for [`PROXY`].
+pub const SPARE_SOCKETS: usize = 33;
+/// Most addresses of other machines that can be the sandbox's own.
+pub const MAX_CAPTURED: usize = 64;
+/// What such an address covers: itself.
+const SINGLE: Ipv4Addr = Ipv4Addr::BROADCAST;
 
 /// Makes the sockets in the network namespace of this thread, and hands them over.
-pub(super) fn hand_over(control: &OwnedFd) -> Result<(), Broken> {
-    once::add_loopback_address(ADDRESS, NETMASK)
+pub(super) fn hand_over(control: &OwnedFd, captured: &[Ipv4Addr]) -> Result<(), Broken> {
+    once::add_loopback_address(1, ADDRESS, NETMASK)
         .cannot("give the sandbox addresses that stand in for names")?;
+    for (number, address) in (2..).zip(captured.iter().take(MAX_CAPTURED)) {
+        once::add_loopback_address(number, *address, SINGLE)
+            .cannot("give the sandbox the addresses that are listed")?;
+    }
     let step = "make the sockets of the way out";
     let mut sockets = vec![bind_resolver()?];
     for _ in 0..SPARE_SOCKETS {

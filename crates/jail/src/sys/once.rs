@@ -40,8 +40,13 @@ pub(crate) fn loopback_up() -> Result<(), Errno> {
 }
 
 /// Gives `lo` of the current network namespace a further address, with the mask that says how many addresses come
-/// with it (netdevice(7)).
-pub(crate) fn add_loopback_address(address: Ipv4Addr, netmask: Ipv4Addr) -> Result<(), Errno> {
+/// with it (netdevice(7)). `number` tells apart the addresses that are given so.
+pub(crate) fn add_loopback_address(
+    number: u8,
+    address: Ipv4Addr,
+    netmask: Ipv4Addr,
+) -> Result<(), Errno> {
+    let name = format!("lo:{number}");
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     for (order, address) in [
         (libc::SIOCSIFADDR, address),
@@ -49,8 +54,8 @@ pub(crate) fn add_loopback_address(address: Ipv4Addr, netmask: Ipv4Addr) -> Resu
     ] {
         let mut request = LOOPBACK_UP;
         // A second name of the interface, which the further address goes by.
-        for (to, from) in request.ifr_name.iter_mut().zip(b"lo:1\0") {
-            *to = *from as libc::c_char;
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
         }
         let address = libc::sockaddr_in {
             sin_family: libc::AF_INET as libc::sa_family_t,
@@ -64,7 +69,7 @@ pub(crate) fn add_loopback_address(address: Ipv4Addr, netmask: Ipv4Addr) -> Resu
         request.ifr_ifru.ifru_addr =
             unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) };
         // SAFETY: SIOCSIFADDR and SIOCSIFNETMASK read one `ifreq` at this address; it is initialised, its name is
-        // NUL-terminated, and it outlives the call.
+        // NUL-terminated (six bytes of sixteen at most), and it outlives the call.
         let result = unsafe { libc::ioctl(socket.as_raw_fd(), order as _, &raw mut request) };
         if result != 0 {
             return Err(last());

@@ -107,6 +107,7 @@ pub(super) fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
         caches: Vec::new(),
     };
     let mut plan = Plan::new(&spec, &facts, &place).map_err(|error| plan_fault(&error))?;
+    plan.captured = wanted.egress.addresses().into_iter().collect();
     complete(&mut plan, &spec, &state_dir.join("sandboxes/NAME"));
     let keeping = match &wanted.cache_project {
         Some(project) if !spec.caches.is_empty() => format!(
@@ -182,6 +183,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         caches: cx.caches.clone(),
     };
     let mut plan = Plan::new(&spec, &facts, &place).map_err(|error| plan_fault(&error))?;
+    plan.captured = cx.spec.egress.addresses().into_iter().collect();
     complete(&mut plan, &spec, cx.dir);
     let disk = DiskLimit::prepare(&spec, &place.layers)?;
     skeleton::make_layers(&plan, &place.layers, workspace_mode(&spec, &place))

@@ -68,7 +68,7 @@ fn summarise(spec: &SandboxSpec) -> String {
             let net = match spec.jail.net {
                 glovebox_jail::spec::Net::None => "no network",
                 glovebox_jail::spec::Net::Host => "host network",
-                glovebox_jail::spec::Net::Egress => "listed names only",
+                glovebox_jail::spec::Net::Egress => "listed hosts only",
             };
             words.push(net.to_owned());
             if spec.jail.is_nested {

@@ -141,7 +141,7 @@ impl SandboxSpec {
         }
         if self.jail.net == Net::Egress && self.backend != Backend::Native {
             return invalid(
-                "a network of listed names takes a native sandbox: elsewhere nothing sees to it",
+                "a network of listed hosts takes a native sandbox: elsewhere nothing sees to it",
             );
         }
         if self.start_ms == 0 || self.start_ms > MAX_TIMEOUT_MS {

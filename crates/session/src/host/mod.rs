@@ -6,6 +6,7 @@ mod environment;
 mod git;
 mod passed;
 mod project;
+mod proxy;
 mod retries;
 mod state;
 mod toolchains;
@@ -17,6 +18,7 @@ pub use environment::{
 pub use git::GitQuestion;
 pub use passed::{Shown, passed_inside};
 pub use project::{Project, below, find_project, project_dir, short_path};
+pub use proxy::proxy_variables;
 pub use retries::retry_limits;
 pub use state::state_dir;
 pub use toolchains::{Toolchain, find as find_toolchains};

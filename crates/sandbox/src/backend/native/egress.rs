@@ -1,8 +1,8 @@
-//! The way out of a sandbox that may reach listed names: its proxy, which lives as long as the sandbox.
+//! The way out of a sandbox that may reach listed hosts: its proxy, which lives as long as the sandbox.
 
 use crate::fault;
 use glovebox_egress::{Policy, Proxy, Sockets, SystemResolver};
-use glovebox_jail::stage0::own_network::FIRST_STAND_IN;
+use glovebox_jail::stage0::own_network::{FIRST_STAND_IN, PROXY};
 use glovebox_proto::{Denial, Fault};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
@@ -23,6 +23,7 @@ impl WayOut {
             names,
             spare: sockets.collect(),
             first_address: FIRST_STAND_IN,
+            proxy: PROXY,
         };
         Proxy::start(sockets, policy.clone(), Arc::new(SystemResolver))
             .map(|proxy| Self(Mutex::new(Some(proxy))))
@@ -54,11 +55,11 @@ impl WayOut {
 
 #[cfg(test)]
 mod tests {
-    use glovebox_egress::MAX_PORTS;
-    use glovebox_jail::stage0::own_network::SPARE_SOCKETS;
+    use glovebox_egress::{MAX_ADDRESSES, MAX_PORTS};
+    use glovebox_jail::stage0::own_network::{MAX_CAPTURED, SPARE_SOCKETS};
 
     #[test]
-    fn there_is_a_socket_for_every_port_of_a_policy() {
-        const { assert!(MAX_PORTS <= SPARE_SOCKETS) };
+    fn every_policy_has_the_sockets_and_addresses_it_takes() {
+        const { assert!(MAX_PORTS < SPARE_SOCKETS && MAX_ADDRESSES <= MAX_CAPTURED) };
     }
 }

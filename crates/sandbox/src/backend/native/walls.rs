@@ -23,7 +23,7 @@ pub(super) fn network(report: &mut Report, spec: &Spec, found: &SelfTest) {
             LimitState::Enforced,
             format!(
                 "own namespace; interfaces inside: {interfaces}; no route beyond them: connections go through the \
-                 owner, to listed names only"
+                 owner, to listed hosts only"
             ),
         ),
         Net::Host => {

@@ -1,0 +1,64 @@
+//! How a connection has come, and so where it wants to go: to an address that stands for a host, or to the proxy, which
+//! is told.
+
+use crate::http_proxy::{self, Asked};
+use crate::http_relay::{self, Requests};
+use crate::name::Host;
+use crate::peek::peek;
+use crate::pump::reset;
+use crate::relay;
+use crate::socks;
+use crate::state::ProxyState;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long a program may take to say to the proxy where it wants to go.
+const ASKING_WAIT: Duration = Duration::from_secs(30);
+
+/// Carries one connection to its end.
+pub(crate) async fn carry(stream: TcpStream, state: &ProxyState) {
+    let _ = stream.set_nodelay(true);
+    // Whoever breaks off is seen by the other end.
+    let _ = match stream.local_addr() {
+        Ok(SocketAddr::V4(local)) if local == state.proxy() => carry_asked(stream, state).await,
+        Ok(SocketAddr::V4(local)) => {
+            let host = state.host_at(*local.ip());
+            let shown = host.as_ref().map_or_else(String::new, Host::to_string);
+            if let Some(target) = state.target(host, &shown, local.port()).await {
+                relay::carry_to(stream, None, &target, state).await
+            } else {
+                reset(&stream);
+                Ok(())
+            }
+        }
+        _ => Ok(()),
+    };
+}
+
+/// One that has come to the proxy.
+async fn carry_asked(mut stream: TcpStream, state: &ProxyState) -> io::Result<()> {
+    let asking = async {
+        let mut first = [0; 1];
+        if peek(&stream, &mut first, 0).await? == 0 {
+            return Ok(None);
+        }
+        if first == [socks::VERSION] {
+            let connected = socks::serve(&mut stream, state).await?;
+            return Ok(connected.map(|(target, server)| Asked::Tunnel(target, server)));
+        }
+        http_proxy::serve(&mut stream, state).await
+    };
+    let asked = timeout(ASKING_WAIT, asking).await;
+    match asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
+        Some(Asked::Tunnel(target, server)) => {
+            relay::carry_to(stream, Some(server), &target, state).await
+        }
+        Some(Asked::Request(target)) => {
+            http_relay::carry(stream, None, &target, Requests::One, state).await
+        }
+        None => Ok(()),
+    }
+}

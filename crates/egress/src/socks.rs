@@ -1,0 +1,114 @@
+//! SOCKS version 5 (RFC 1928), as far as programs use it: connecting by name or address, without authentication.
+
+use crate::name::Host;
+use crate::state::ProxyState;
+use crate::target::Target;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// The version that this is, and the first byte that such a program sends.
+pub(crate) const VERSION: u8 = 5;
+const NO_AUTHENTICATION: u8 = 0;
+const NO_ACCEPTABLE_METHOD: u8 = 0xff;
+const CONNECT: u8 = 1;
+const ADDRESS_V4: u8 = 1;
+const NAME: u8 = 3;
+const ADDRESS_V6: u8 = 4;
+
+/// The answers of section 6.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+enum Reply {
+    Succeeded = 0,
+    NotAllowed = 2,
+    HostUnreachable = 4,
+    Refused = 5,
+    CommandNotSupported = 7,
+    AddressTypeNotSupported = 8,
+}
+
+/// Answers what a program asks for: where it may go, with a connection to there. `None` when it was told no.
+pub(crate) async fn serve(
+    stream: &mut TcpStream,
+    state: &ProxyState,
+) -> io::Result<Option<(Target, TcpStream)>> {
+    let [version, count] = read(stream).await?;
+    if version != VERSION {
+        return Ok(None);
+    }
+    let mut methods = vec![0; count.into()];
+    stream.read_exact(&mut methods).await?;
+    if !methods.contains(&NO_AUTHENTICATION) {
+        stream.write_all(&[VERSION, NO_ACCEPTABLE_METHOD]).await?;
+        return Ok(None);
+    }
+    stream.write_all(&[VERSION, NO_AUTHENTICATION]).await?;
+    match connect(stream, state).await? {
+        Ok(connected) => {
+            reply(stream, Reply::Succeeded).await?;
+            Ok(Some(connected))
+        }
+        Err(refusal) => {
+            reply(stream, refusal).await?;
+            stream.shutdown().await?;
+            Ok(None)
+        }
+    }
+}
+
+async fn connect(
+    stream: &mut TcpStream,
+    state: &ProxyState,
+) -> io::Result<Result<(Target, TcpStream), Reply>> {
+    let [version, command, _, address_type] = read(stream).await?;
+    if version != VERSION {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let (host, shown) = match address_type {
+        ADDRESS_V4 => address(Ipv4Addr::from(read::<4>(stream).await?).into()),
+        ADDRESS_V6 => address(Ipv6Addr::from(read::<16>(stream).await?).into()),
+        NAME => {
+            let [length] = read(stream).await?;
+            let mut bytes = vec![0; length.into()];
+            stream.read_exact(&mut bytes).await?;
+            // TRUST: any command can send anything here; what has no clear reading is refused.
+            let host = std::str::from_utf8(&bytes)
+                .ok()
+                .and_then(|text| Host::parse(text).ok());
+            (host, String::from_utf8_lossy(&bytes).into_owned())
+        }
+        _ => return Ok(Err(Reply::AddressTypeNotSupported)),
+    };
+    let port = u16::from_be_bytes(read(stream).await?);
+    if command != CONNECT {
+        return Ok(Err(Reply::CommandNotSupported));
+    }
+    let Some(target) = state.target(host, &shown, port).await else {
+        return Ok(Err(Reply::NotAllowed));
+    };
+    Ok(match target.dial().await {
+        Ok(server) => Ok((target, server)),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Err(Reply::Refused),
+        Err(_) => Err(Reply::HostUnreachable),
+    })
+}
+
+fn address(address: IpAddr) -> (Option<Host>, String) {
+    let host = Host::from(address);
+    let shown = host.to_string();
+    (Some(host), shown)
+}
+
+/// The address that was connected from is nobody's business inside: it is left empty.
+async fn reply(stream: &mut TcpStream, reply: Reply) -> io::Result<()> {
+    let answer = [VERSION, reply as u8, 0, ADDRESS_V4, 0, 0, 0, 0, 0, 0];
+    stream.write_all(&answer).await
+}
+
+async fn read<const COUNT: usize>(stream: &mut TcpStream) -> io::Result<[u8; COUNT]> {
+    let mut bytes = [0; COUNT];
+    stream.read_exact(&mut bytes).await?;
+    Ok(bytes)
+}
