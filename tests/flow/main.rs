@@ -22,6 +22,7 @@ mod denials;
 mod depth;
 mod destruction;
 mod egress;
+mod egress_control;
 mod egress_proxy;
 mod endings;
 mod flood;

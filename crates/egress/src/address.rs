@@ -4,10 +4,12 @@
 //! internet; everything else takes a rule that says so. The ranges are those of the registries of special-purpose
 //! addresses (RFC 6890) with what has been added since.
 
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Where an address leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AddressKind {
     /// The public internet.
     Public,

@@ -1,6 +1,7 @@
 //! HTTP/1.1 without TLS: every request is read and written anew, so that both sides have one idea of where it ends,
 //! and each must name the host that the connection is for.
 
+use crate::meter::Metered;
 use crate::state::ProxyState;
 use crate::target::Target;
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
@@ -80,6 +82,7 @@ pub(crate) async fn carry(
             )
         }))
     });
+    let program = Metered::new(stream, Arc::clone(&target.meter));
     hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WAIT)
@@ -88,7 +91,7 @@ pub(crate) async fn carry(
         .auto_date_header(false)
         .half_close(true)
         .keep_alive(requests == Requests::Many)
-        .serve_connection(TokioIo::new(stream), serve)
+        .serve_connection(TokioIo::new(program), serve)
         .with_upgrades()
         .await
         .map_err(io::Error::other)?;

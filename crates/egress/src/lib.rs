@@ -5,21 +5,30 @@
 //! The sockets on that side are made inside, by the sandbox's first process, and handed out: nothing here runs
 //! inside, and nothing inside decides anything.
 //!
-//! In: the sockets, the policy. Out: connections to addresses that were resolved and checked here, and a record of
-//! everything that was refused ([`Proxy::denials`]).
+//! In: the sockets, the policy. Out: connections to addresses that were resolved and checked here, and what a
+//! [`Control`] knows of them: a log of what was allowed and refused, and sums of what was carried. Rules can be added
+//! while a proxy runs ([`ProxyHandle::allow`]).
 
+mod accounts;
 mod address;
+mod allow;
 mod arrival;
+mod control;
 mod dns;
+mod endpoint;
 mod http_proxy;
 mod http_relay;
+mod listeners;
+mod live_policy;
+mod log;
+mod meter;
 mod name;
 mod peek;
 mod policy;
 mod preset;
+mod probe;
 mod proxy;
 mod pump;
-mod refusals;
 mod relay;
 mod resolve;
 mod rule;
@@ -27,11 +36,19 @@ mod socks;
 mod stand_in;
 mod state;
 mod target;
+mod traffic;
 
+pub use accounts::{TrafficLimits, TrafficStats, TrafficSum};
 pub use address::{AddressKind, kind};
+pub use allow::AllowError;
+pub use control::Control;
+pub use endpoint::{Endpoint, EndpointError};
+pub use live_policy::RuleInForce;
+pub use log::LogEntry;
 pub use name::{Host, Name, NameError};
 pub use policy::{MAX_ADDRESSES, MAX_PORTS, MAX_RULES, Policy, PolicyError};
 pub use preset::{PRESETS, Preset};
-pub use proxy::{Proxy, Sockets};
+pub use probe::{Probe, ProbeConnection};
+pub use proxy::{Proxy, ProxyHandle, Sockets};
 pub use resolve::{Resolve, SystemResolver};
 pub use rule::{Reach, Rule, RuleError};

@@ -68,13 +68,27 @@ impl Policy {
             allow: rules(allow)?,
             deny: rules(deny)?,
         };
-        if policy.allow.len() + policy.deny.len() > MAX_RULES {
+        policy.within_bounds()
+    }
+
+    /// The same with further rules that open something.
+    ///
+    /// # Errors
+    /// When there are too many rules or ports then.
+    pub(crate) fn with(&self, allow: Vec<Rule>) -> Result<Self, PolicyError> {
+        let mut policy = self.clone();
+        policy.allow.extend(allow);
+        policy.within_bounds()
+    }
+
+    fn within_bounds(self) -> Result<Self, PolicyError> {
+        if self.allow.len() + self.deny.len() > MAX_RULES {
             return Err(PolicyError::TooManyRules);
         }
-        if policy.ports().len() > MAX_PORTS {
+        if self.ports().len() > MAX_PORTS {
             return Err(PolicyError::TooManyPorts);
         }
-        for address in policy.allow.iter().filter_map(Rule::address) {
+        for address in self.allow.iter().filter_map(Rule::address) {
             let is_own = match address {
                 IpAddr::V4(address) => is_own(address),
                 IpAddr::V6(address) => address.is_loopback(),
@@ -83,10 +97,10 @@ impl Policy {
                 return Err(PolicyError::OwnAddress(address));
             }
         }
-        if policy.addresses().len() > MAX_ADDRESSES {
+        if self.addresses().len() > MAX_ADDRESSES {
             return Err(PolicyError::TooManyAddresses);
         }
-        Ok(policy)
+        Ok(self)
     }
 
     /// The rules that open something.
@@ -99,9 +113,9 @@ impl Policy {
         &self.deny
     }
 
-    /// Whether it opens nothing at all.
+    /// Whether it has no rule at all.
     pub fn is_empty(&self) -> bool {
-        self.allow.is_empty()
+        self.allow.is_empty() && self.deny.is_empty()
     }
 
     /// Every port that some rule opens.
@@ -141,6 +155,15 @@ impl Policy {
             .filter(|rule| rule.opened_ports().contains(&port))
             .max_by_key(|rule| rule.reach().rank())
             .ok_or(EgressReason::Port)
+    }
+
+    /// The rule that closes this; `None` as a port stands for any.
+    pub(crate) fn closing_rule(&self, host: &Host, port: Option<u16>) -> Option<&Rule> {
+        let closes = |rule: &&Rule| match port {
+            Some(port) => rule.closes(host, port),
+            None => rule.matches_host(host),
+        };
+        self.deny.iter().find(closes)
     }
 
     /// The rule that reaches farthest of those by which some port of this may be reached.

@@ -1,25 +1,29 @@
 //! The proxy of one sandbox: a thread of its own that answers questions for names, accepts what programs inside
 //! connect to, and passes it on where the policy lets it.
 
+use crate::allow::{AllowError, new_rules};
 use crate::arrival;
+use crate::control::Control;
 use crate::dns;
-use crate::policy::Policy;
+use crate::listeners::Listeners;
+use crate::live_policy::{RuleInForce, end_of};
+use crate::name::Host;
+use crate::probe::{Probe, probe};
 use crate::resolve::Resolve;
 use crate::state::ProxyState;
-use glovebox_proto::Denial;
 use rustix::fd::OwnedFd;
+use std::collections::BTreeSet;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::net::{TcpListener, UdpSocket};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
 /// Connections of one sandbox at once; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 1024;
-/// Connections that may wait for that, per port.
-const BACKLOG: i32 = 1024;
 
 /// What the first process of the sandbox has made inside.
 #[derive(Debug)]
@@ -37,20 +41,37 @@ pub struct Sockets {
 /// A running proxy. Dropping it ends it, with every connection it carries.
 #[derive(Debug)]
 pub struct Proxy {
-    state: Arc<ProxyState>,
+    handle: ProxyHandle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// What a running proxy can be asked, from any thread. It keeps no proxy running.
+#[derive(Debug, Clone)]
+pub struct ProxyHandle(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Arc<ProxyState>,
+    listeners: Mutex<Listeners>,
+    /// One for each connection there may be.
+    places: Arc<Semaphore>,
+    runtime: Handle,
+}
+
 impl Proxy {
-    /// Starts one.
+    /// Starts one, which decides by the rules of `control` and writes down there what it does.
     ///
     /// # Errors
     /// When a port cannot be listened on, or there is no thread.
-    pub fn start(sockets: Sockets, policy: Policy, resolve: Arc<dyn Resolve>) -> io::Result<Self> {
-        let ports = policy.ports();
+    pub fn start(
+        sockets: Sockets,
+        control: Arc<Control>,
+        resolve: Arc<dyn Resolve>,
+    ) -> io::Result<Self> {
+        let ports = control.policy.in_force().ports();
         let (first_address, proxy) = (sockets.first_address, sockets.proxy);
-        let state = Arc::new(ProxyState::new(policy, resolve, first_address, proxy));
+        let state = Arc::new(ProxyState::new(control, resolve, first_address, proxy));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -63,21 +84,17 @@ impl Proxy {
             let names = std::net::UdpSocket::from(sockets.names);
             names.set_nonblocking(true)?;
             tokio::spawn(dns::serve(UdpSocket::from_std(names)?, Arc::clone(&state)));
-            let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-            let mut spare = sockets.spare.into_iter();
-            // Every address of the sandbox, at these ports. Those of commands are above 1023 and their own business;
-            // below, no command can have one (they lack the capability), so that nobody is in the way.
-            let hosts = ports
-                .iter()
-                .map(|port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, *port));
-            let asked = (!ports.contains(&proxy.port())).then_some(proxy);
-            for address in hosts.chain(asked) {
-                let socket = spare.next().ok_or_else(|| {
-                    io::Error::other("the policy has more ports than there are sockets")
-                })?;
-                let listener = TcpListener::from_std(listen(socket, address)?)?;
-                tokio::spawn(accept(listener, Arc::clone(&state), Arc::clone(&places)));
-            }
+        }
+        let handle = ProxyHandle(Arc::new(Shared {
+            state,
+            listeners: Mutex::new(Listeners::new(sockets.spare)),
+            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            runtime: runtime.handle().clone(),
+        }));
+        let hosts = ports.iter().copied().map(everywhere);
+        let asked = (!ports.contains(&proxy.port())).then_some(proxy);
+        for address in hosts.chain(asked) {
+            handle.listen(address)?;
         }
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
@@ -89,16 +106,92 @@ impl Proxy {
                 runtime.shutdown_background();
             })?;
         Ok(Self {
-            state,
+            handle,
             stop: Some(stop),
             thread: Some(thread),
         })
     }
 
-    /// What was refused between two moments of CLOCK_MONOTONIC, in nanoseconds. `is_shared` says that more than one
-    /// command ran.
-    pub fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
-        self.state.denials(during, is_shared)
+    /// What can be asked of it.
+    pub fn handle(&self) -> ProxyHandle {
+        self.handle.clone()
+    }
+}
+
+impl ProxyHandle {
+    /// The rules, the log and the accounts.
+    pub fn control(&self) -> &Arc<Control> {
+        self.0.state.control()
+    }
+
+    /// Opens what these words stand for (rules and names of presets), for so long or as long as the sandbox runs. Gives
+    /// back the rules in force that came of it.
+    ///
+    /// # Errors
+    /// [`AllowError`], and then nothing is opened.
+    pub fn allow<S: AsRef<str>>(
+        &self,
+        words: &[S],
+        lifetime: Option<Duration>,
+    ) -> Result<Vec<RuleInForce>, AllowError> {
+        let policy = &self.control().policy;
+        let in_force = policy.in_force();
+        let rules = new_rules(words, &in_force)?;
+        let ports = in_force.with(rules.clone())?.ports();
+        self.listen_all(&ports)?;
+        policy.add(&rules, end_of(lifetime))?;
+        let mut list = policy.list();
+        list.retain(|one| !one.is_denial && rules.contains(&one.rule));
+        Ok(list)
+    }
+
+    /// What becomes of a connection to this host; `None` when the proxy has ended.
+    pub fn probe(&self, host: Host, port: u16) -> Option<Probe> {
+        let (done, answer) = mpsc::channel();
+        let state = Arc::clone(&self.0.state);
+        self.0.runtime.spawn(async move {
+            // Who asked may be gone.
+            let _ = done.send(probe(&state, &host, port).await);
+        });
+        answer.recv().ok()
+    }
+
+    fn listen_all(&self, ports: &BTreeSet<u16>) -> Result<(), AllowError> {
+        let missing = {
+            let listeners = self.listeners();
+            let missing = listeners.missing(ports);
+            if let Some(port) = missing.get(listeners.spare()) {
+                return Err(AllowError::TooManyPorts { port: *port });
+            }
+            missing
+        };
+        // Two that open ports at once have sockets for both, or the second is told that there is none.
+        for port in missing {
+            self.listen(everywhere(port))
+                .map_err(|error| AllowError::Port { port, error })?;
+        }
+        Ok(())
+    }
+
+    fn listen(&self, address: SocketAddrV4) -> io::Result<()> {
+        let shared = &self.0;
+        let mut listeners = self.listeners();
+        if listeners.is_open(address.port()) {
+            return Ok(());
+        }
+        let _runtime = shared.runtime.enter();
+        let listener = TcpListener::from_std(listeners.listen(address)?)?;
+        tokio::spawn(accept(
+            listener,
+            Arc::clone(&shared.state),
+            Arc::clone(&shared.places),
+        ));
+        Ok(())
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        let listeners = self.0.listeners.lock();
+        listeners.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -112,12 +205,9 @@ impl Drop for Proxy {
     }
 }
 
-fn listen(socket: OwnedFd, address: SocketAddrV4) -> io::Result<std::net::TcpListener> {
-    rustix::net::bind(&socket, &SocketAddr::V4(address))?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    let listener = std::net::TcpListener::from(socket);
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+/// Every address of the sandbox, at this port.
+const fn everywhere(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)
 }
 
 async fn accept(listener: TcpListener, state: Arc<ProxyState>, places: Arc<Semaphore>) {

@@ -3,6 +3,9 @@
 //! A direction begins with a buffer of this process. One that carries much goes on through a pipe (splice(2)): the
 //! kernel then moves pages from one socket to the other, and none is copied here.
 
+use crate::accounts::Flow;
+use crate::meter::Meter;
+use crate::traffic::Direction;
 use rustix::fd::OwnedFd;
 use rustix::net::Shutdown;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
@@ -17,12 +20,17 @@ const BUFFER_BYTES: usize = 64 << 10;
 const SPLICE_AFTER_BYTES: u64 = 1 << 20;
 /// Size of that pipe, as far as the kernel allows it (fcntl(2), F_SETPIPE_SZ).
 const PIPE_BYTES: usize = 1 << 20;
+/// Pages are moved where that can be, and only the socket is waited for.
+const SPLICE_FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 /// Rounds after which others get their turn: the connections of a sandbox share a thread.
 const ROUNDS: u32 = 16;
 
-/// Passes everything on. A connection that breaks off breaks the other off, so that nobody takes a part for the whole.
-pub(crate) async fn pump(program: &TcpStream, server: &TcpStream) -> io::Result<()> {
-    let ended = tokio::try_join!(one_way(program, server), one_way(server, program));
+/// Passes everything on, as far as the meter lets it. A connection that breaks off breaks the other off, so that nobody takes a part for the whole.
+pub(crate) async fn pump(program: &TcpStream, server: &TcpStream, meter: &Meter) -> io::Result<()> {
+    let ended = tokio::try_join!(
+        one_way(program, server, meter, Direction::Sent),
+        one_way(server, program, meter, Direction::Received)
+    );
     if ended.is_err() {
         reset(program);
         reset(server);
@@ -35,15 +43,28 @@ pub(crate) fn reset(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
 
-async fn one_way(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
+async fn one_way(
+    from: &TcpStream,
+    to: &TcpStream,
+    meter: &Meter,
+    direction: Direction,
+) -> io::Result<()> {
     let mut way = Way::Buffer(vec![0; BUFFER_BYTES]);
     let mut carried = 0_u64;
     let mut rounds = 0;
     loop {
-        let length = way.carry(from, to).await?;
+        let length = way.take(from, meter.most_at_once()).await?;
         if length == 0 {
             // The other end may still answer.
             return rustix::net::shutdown(to, Shutdown::Write).map_err(Into::into);
+        }
+        let flow = meter.count(direction, length);
+        if flow == Flow::Stop {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        way.give(to, length).await?;
+        if let Flow::Wait(wait) = flow {
+            tokio::time::sleep(wait).await;
         }
         carried = carried.saturating_add(length as u64);
         // With too many descriptors or pipes it takes longer, and works.
@@ -74,15 +95,31 @@ impl Way {
         Ok(Self::Pipe { reader, writer })
     }
 
-    /// Carries what has come; how much that was, and nothing at the end.
-    async fn carry(&mut self, from: &TcpStream, to: &TcpStream) -> io::Result<usize> {
-        const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
-        let length = when(from, Interest::READABLE, || match self {
-            Self::Buffer(bytes) => Ok(rustix::io::read(from, bytes)?),
+    /// Takes at most so much of what has come; how much that was, and nothing at the end.
+    async fn take(&mut self, from: &TcpStream, most: usize) -> io::Result<usize> {
+        when(from, Interest::READABLE, || match self {
+            Self::Buffer(bytes) => {
+                let length = most.min(bytes.len());
+                Ok(rustix::io::read(
+                    from,
+                    bytes.get_mut(..length).unwrap_or_default(),
+                )?)
+            }
             // The pipe is empty, so that only the socket can have nothing to give.
-            Self::Pipe { writer, .. } => Ok(splice(from, None, writer, None, PIPE_BYTES, FLAGS)?),
+            Self::Pipe { writer, .. } => Ok(splice(
+                from,
+                None,
+                writer,
+                None,
+                most.min(PIPE_BYTES),
+                SPLICE_FLAGS,
+            )?),
         })
-        .await?;
+        .await
+    }
+
+    /// Passes on what was taken.
+    async fn give(&mut self, to: &TcpStream, length: usize) -> io::Result<()> {
         let mut sent = 0;
         while sent < length {
             sent += when(to, Interest::WRITABLE, || match self {
@@ -91,12 +128,12 @@ impl Way {
                     bytes.get(sent..length).unwrap_or_default(),
                 )?),
                 Self::Pipe { reader, .. } => {
-                    Ok(splice(reader, None, to, None, length - sent, FLAGS)?)
+                    Ok(splice(reader, None, to, None, length - sent, SPLICE_FLAGS)?)
                 }
             })
             .await?;
         }
-        Ok(length)
+        Ok(())
     }
 }
 

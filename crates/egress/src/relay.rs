@@ -4,12 +4,14 @@
 //! of its requests) must be the same: behind one address there may be many hosts. Port 443 carries TLS and port 80
 //! carries HTTP; on other ports either is recognised, and the rest is passed on as it is.
 
+use crate::accounts::Flow;
 use crate::http_relay::{self, Requests};
 use crate::name::{Host, Name};
 use crate::peek::peek;
 use crate::pump::{pump, reset};
 use crate::state::ProxyState;
 use crate::target::Target;
+use crate::traffic::Direction;
 use glovebox_proto::EgressReason;
 use rustls::server::Acceptor;
 use std::io;
@@ -66,7 +68,7 @@ pub(crate) async fn carry_to(
                 Kind::Http => {
                     http_relay::carry(stream, Some(server), target, Requests::Many, state).await
                 }
-                Kind::Other => pump(&stream, &server).await,
+                Kind::Other => pump(&stream, &server, &target.meter).await,
             }
         }
     }
@@ -143,8 +145,12 @@ async fn carry_tls(
         Some(server) => server,
         None => dial_for(&stream, target).await?,
     };
+    if target.meter.count(Direction::Sent, greeting.len()) == Flow::Stop {
+        reset(&stream);
+        return Err(io::ErrorKind::QuotaExceeded.into());
+    }
     server.write_all(&greeting).await?;
-    pump(&stream, &server).await
+    pump(&stream, &server, &target.meter).await
 }
 
 /// Whom a greeting is for.

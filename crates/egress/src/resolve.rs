@@ -101,6 +101,16 @@ impl Resolver {
         Ok(fine)
     }
 
+    /// Everything that a host leads to, whether it may be dialled or not.
+    pub(crate) async fn all(&self, host: &Host) -> Vec<IpAddr> {
+        let mut found = match host {
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => self.look_up(name).await.unwrap_or_default(),
+        };
+        found.truncate(MAX_ADDRESSES);
+        found
+    }
+
     async fn look_up(&self, name: &Name) -> Option<Vec<IpAddr>> {
         if let Some(addresses) = self.find_kept(name) {
             return Some(addresses);

@@ -91,6 +91,14 @@ impl Rule {
         }
     }
 
+    /// The one host it is about; `None` for all below a name.
+    pub(crate) const fn host(&self) -> Option<&Host> {
+        match &self.pattern {
+            Pattern::Exact(host) => Some(host),
+            Pattern::Below(_) => None,
+        }
+    }
+
     /// Whether it is about this host.
     pub fn matches_host(&self, host: &Host) -> bool {
         match (&self.pattern, host) {

@@ -1,42 +1,47 @@
-//! What all parts of a proxy share: the policy, what stands for what, what was looked up, what was refused.
+//! What all parts of a proxy share: the rules, what stands for what, what was looked up.
 
 use crate::address::{AddressKind, kind};
+use crate::control::Control;
 use crate::name::{Host, Name};
-use crate::policy::Policy;
-use crate::refusals::Refusals;
 use crate::resolve::{Resolve, ResolveError, Resolver};
 use crate::stand_in::{StandIns, is_own};
 use crate::target::Target;
-use glovebox_proto::{Denial, EgressReason};
+use glovebox_proto::EgressReason;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What all parts of a proxy share.
 #[derive(Debug)]
 pub(crate) struct ProxyState {
-    policy: Policy,
+    control: Arc<Control>,
     resolver: Resolver,
     stand_ins: Mutex<StandIns>,
     /// Where programs that know of proxies ask.
     proxy: SocketAddrV4,
-    refusals: Refusals,
 }
 
 impl ProxyState {
     pub(crate) fn new(
-        policy: Policy,
+        control: Arc<Control>,
         resolve: Arc<dyn Resolve>,
         first_address: Ipv4Addr,
         proxy: SocketAddrV4,
     ) -> Self {
         Self {
-            policy,
+            control,
             resolver: Resolver::new(resolve),
             stand_ins: Mutex::new(StandIns::new(first_address)),
             proxy,
-            refusals: Refusals::default(),
         }
+    }
+
+    /// The rules, the log and the accounts.
+    pub(crate) const fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
+    pub(crate) const fn resolver(&self) -> &Resolver {
+        &self.resolver
     }
 
     /// Where programs that know of proxies ask.
@@ -62,39 +67,38 @@ impl ProxyState {
             return None;
         };
         let addresses = self.reach(&host, Some(port)).await?;
+        let meter = self.control.begin_connection(&host, port)?;
         Some(Target {
             host,
             port,
             addresses,
+            meter,
         })
     }
 
     /// The addresses that may be dialled for a host, on this port or on any that is listed for it. What may not be
     /// reached is remembered as refused.
     pub(crate) async fn reach(&self, host: &Host, port: Option<u16>) -> Option<Vec<IpAddr>> {
+        let policy = self.control.policy.in_force();
         let decision = match port {
-            Some(port) => self.policy.decide(host, port),
-            None => self.policy.decide_host(host),
+            Some(port) => policy.decide(host, port),
+            None => policy.decide_host(host),
         };
-        let reason = match decision {
-            Err(reason) => reason,
+        let (reason, rule) = match decision {
+            Err(reason) => (reason, policy.closing_rule(host, port)),
             Ok(rule) => match self.resolver.targets(host, rule).await {
                 Ok(addresses) => return Some(addresses),
                 Err(ResolveError::Unknown) => return None,
-                Err(ResolveError::Forbidden) => EgressReason::Private,
+                Err(ResolveError::Forbidden) => (EgressReason::Private, Some(rule)),
             },
         };
-        self.refuse(&host.to_string(), port, reason);
+        let rule = rule.map(ToString::to_string);
+        self.control.refuse(&host.to_string(), port, reason, rule);
         None
     }
 
-    /// What was refused in this time (CLOCK_MONOTONIC, in nanoseconds).
-    pub(crate) fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
-        self.refusals.denials(during, is_shared)
-    }
-
     pub(crate) fn refuse(&self, host: &str, port: Option<u16>, reason: EgressReason) {
-        self.refusals.add(host, port, reason);
+        self.control.refuse(host, port, reason, None);
     }
 
     pub(crate) fn stand_in(&self, name: &Name) -> Option<Ipv4Addr> {

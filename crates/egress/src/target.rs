@@ -1,8 +1,10 @@
 //! A host that a connection may go to, with the addresses that were checked.
 
+use crate::meter::Meter;
 use crate::name::Host;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -16,27 +18,14 @@ pub(crate) struct Target {
     pub(crate) host: Host,
     pub(crate) port: u16,
     pub(crate) addresses: Vec<IpAddr>,
+    /// Counts what is carried there.
+    pub(crate) meter: Arc<Meter>,
 }
 
 impl Target {
     /// Connects to the first of its addresses that answers.
     pub(crate) async fn dial(&self) -> io::Result<TcpStream> {
-        let all = async {
-            let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
-            for address in &self.addresses {
-                match TcpStream::connect(SocketAddr::new(*address, self.port)).await {
-                    Ok(stream) => {
-                        let _ = stream.set_nodelay(true);
-                        return Ok(stream);
-                    }
-                    Err(error) => failure = error,
-                }
-            }
-            Err(failure)
-        };
-        timeout(DIAL_WAIT, all)
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        dial(&self.addresses, self.port).await
     }
 
     /// Whether `HOST[:PORT]`, as it stands in a request, is this one.
@@ -46,6 +35,26 @@ impl Target {
             host == self.host && port.is_none_or(|port| port == self.port)
         })
     }
+}
+
+/// Connects to the first of these addresses that answers.
+pub(crate) async fn dial(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
+    let all = async {
+        let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in addresses {
+            match TcpStream::connect(SocketAddr::new(*address, port)).await {
+                Ok(stream) => {
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    };
+    timeout(DIAL_WAIT, all)
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// The host and the port of `HOST[:PORT]` (RFC 3986, 3.2, without user information).

@@ -84,6 +84,10 @@ pub enum EgressReason {
     Address,
     /// No rule opens such a host: it has no clear reading, is the sandbox itself, or hands out credentials.
     Never,
+    /// The sandbox has carried as many bytes as it may.
+    ByteLimit,
+    /// The sandbox has as many connections as it may.
+    ConnectionLimit,
 }
 
 impl EgressReason {
@@ -98,6 +102,8 @@ impl EgressReason {
             Self::NoTls => "no-tls",
             Self::Address => "address",
             Self::Never => "never",
+            Self::ByteLimit => "byte-limit",
+            Self::ConnectionLimit => "connection-limit",
         }
     }
 }
@@ -288,6 +294,12 @@ fn egress_clause(host: &str, port: Option<u16>, reason: EgressReason, asker: &st
         EgressReason::Never => {
             format!("{asker} asked for {place}, which no sandbox reaches this way")
         }
+        EgressReason::ByteLimit => format!(
+            "{asker} used {place} when the limit on bytes to and from the network was reached"
+        ),
+        EgressReason::ConnectionLimit => {
+            format!("{asker} asked for {place} when the limit on connections at once was reached")
+        }
     }
 }
 
@@ -318,6 +330,9 @@ fn egress_remedy(host: &str, port: Option<u16>, reason: EgressReason) -> Remedy 
         .into(),
         EgressReason::Never => {
             "ask for a host by its name; servers of the sandbox itself need no proxy".into()
+        }
+        EgressReason::ByteLimit | EgressReason::ConnectionLimit => {
+            "whoever starts the sandbox can raise it".into()
         }
     }
 }

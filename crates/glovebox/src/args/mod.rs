@@ -32,7 +32,9 @@ pub(crate) use help::{CompleteArgs, HelpArgs};
 pub(crate) use sandbox::SandboxArgs;
 
 pub(crate) use mcp::McpArgs;
-pub(crate) use net::{NetAction, NetArgs, NetPresetsArgs};
+pub(crate) use net::{
+    NetAction, NetAllowArgs, NetArgs, NetLogArgs, NetPresetsArgs, NetShowArgs, NetTestArgs,
+};
 pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};
 pub(crate) use tools::{CallArgs, ToolsArgs, WhyArgs};
 pub(crate) use upkeep::{

@@ -1,18 +1,22 @@
 //! `glovebox net`.
 
 use clap::{Args, Subcommand};
+use glovebox_settings::units::Span;
 
-/// See what sandboxes can be allowed to reach
+/// See and change what sandboxes can reach
 #[derive(Debug, Args)]
 #[command(
-    long_about = "What sandboxes can be allowed to reach.\n\n\
+    long_about = "See and change what sandboxes can reach.\n\n\
         A sandbox has no network. With --net egress it reaches the hosts that are listed with --allow, and no others: \
         their names have addresses inside, and connections to those are made outside, by glovebox, which looks the name \
         up, checks the address and that the program asks for no other name there.",
     after_help = "Examples:\n  \
         glovebox net presets\n  \
         glovebox run --net egress --allow npm -- npm install\n  \
-        glovebox run --net egress --allow '*.example.com' --allow intranet.example:8443=private -- ./fetch"
+        glovebox start --net egress --allow npm work\n  \
+        glovebox net log work\n  \
+        glovebox net allow work api.example.com --for 10m\n  \
+        glovebox net test work https://api.example.com/"
 )]
 pub(crate) struct NetArgs {
     /// What to do.
@@ -24,6 +28,23 @@ pub(crate) struct NetArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetAction {
     Presets(NetPresetsArgs),
+    Show(NetShowArgs),
+    Log(NetLogArgs),
+    Allow(NetAllowArgs),
+    Test(NetTestArgs),
+}
+
+impl NetAction {
+    /// The sandbox it is about, and whether the answer is JSON.
+    pub(crate) const fn sandbox(&mut self) -> Option<(&mut String, bool)> {
+        match self {
+            Self::Presets(_) => None,
+            Self::Show(args) => Some((&mut args.name, args.json)),
+            Self::Log(args) => Some((&mut args.name, args.json)),
+            Self::Allow(args) => Some((&mut args.name, args.json)),
+            Self::Test(args) => Some((&mut args.name, args.json)),
+        }
+    }
 }
 
 /// List the presets of --allow, with the hosts each stands for
@@ -32,4 +53,79 @@ pub(crate) struct NetPresetsArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// List the rules of a running sandbox, and how long each holds
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  glovebox net show work\n  glovebox net show work --json")]
+pub(crate) struct NetShowArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
+    pub name: String,
+}
+
+/// Show what a running sandbox asked for, and what was decided
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Show what a running sandbox asked for: which host, whether it was allowed or refused, by which rule, \
+        and what the connection carried. The newest is last; the latest 2000 are kept, as long as the sandbox runs.",
+    after_help = "Examples:\n  glovebox net log work\n  glovebox net log work --json"
+)]
+pub(crate) struct NetLogArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
+    pub name: String,
+}
+
+/// Let a running sandbox reach further hosts
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Let a running sandbox of --net egress reach further hosts, at once. They stay open until the sandbox \
+        stops, or for as long as --for says; connections that are open then stay open. What --deny closes stays closed.",
+    after_help = "Examples:\n  \
+        glovebox net allow work api.example.com\n  \
+        glovebox net allow work npm '*.example.com' --for 10m\n  \
+        glovebox net allow work db.test:5432=192.0.2.1"
+)]
+pub(crate) struct NetAllowArgs {
+    /// How long, such as 10m [default: until the sandbox stops]
+    #[arg(long = "for", value_name = "TIME")]
+    pub lifetime: Option<Span>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The sandbox; `.` is the one of the project you are in
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Hosts and presets, as --allow takes them
+    #[arg(value_name = "HOST", required = true)]
+    pub hosts: Vec<String>,
+}
+
+/// Try whether a running sandbox would reach a host, and whether this machine does
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Say what would become of a connection of a running sandbox, by which rule, and where the name leads; \
+        if it is allowed, connect there from this machine. Nothing is sent. The exit code is 0 when the host was reached, \
+        and 1 when it was not.",
+    after_help = "Examples:\n  \
+        glovebox net test work https://registry.npmjs.org/left-pad\n  \
+        glovebox net test work db.test:5432"
+)]
+pub(crate) struct NetTestArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The sandbox; `.` is the one of the project you are in
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// A URL, or a host with or without a port (443 without)
+    #[arg(value_name = "URL")]
+    pub url: String,
 }

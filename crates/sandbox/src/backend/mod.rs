@@ -14,6 +14,7 @@ use crate::link::{Link, greet};
 use crate::process::ProcessRef;
 use crate::report::wanted;
 use crate::{Backend, CacheKeeping, GuestImage, LimitFact, Name, Report, SandboxSpec};
+use glovebox_egress::{Control, ProxyHandle};
 use glovebox_jail::cgroup::GroupFreezer;
 use glovebox_jail::launch::Stage0;
 use glovebox_jail::plan::{Frozen, FrozenCache};
@@ -23,6 +24,7 @@ use std::fmt::Debug;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What a backend is given.
@@ -46,6 +48,8 @@ pub(crate) struct CreateCx<'a> {
     pub(crate) slot: u32,
     /// The guest.
     pub(crate) image: &'a GuestImage,
+    /// The rules, the log and the accounts of the network, where an earlier guest of this life had them.
+    pub(crate) egress: Option<Arc<Control>>,
     /// When coming up must be done.
     pub(crate) deadline: Instant,
 }
@@ -89,9 +93,9 @@ pub(crate) trait Owner: Send + Sync + Debug {
         0
     }
 
-    /// Whether it may reach some hosts and not others.
-    fn refuses_hosts(&self) -> bool {
-        false
+    /// The proxy that is its way out, where it may reach some hosts and not others.
+    fn egress(&self) -> Option<ProxyHandle> {
+        None
     }
 
     /// What it wanted to reach in this time (CLOCK_MONOTONIC, in nanoseconds) and may not.

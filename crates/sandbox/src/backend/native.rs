@@ -26,7 +26,7 @@ use crate::state::layout::LAYERS;
 
 use crate::watch::{self, Instruments, Watched};
 use crate::{GuestImage, Report, SandboxSpec, fault};
-use glovebox_egress::Policy;
+use glovebox_egress::{Control, Policy, ProxyHandle, TrafficLimits};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::plan::{Place, Plan, PlanError};
@@ -126,7 +126,7 @@ pub(super) fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
 /// What may be reached, a line for each rule.
 fn reachable(policy: &Policy) -> String {
     let mut text = "reachable through the owner\n".to_owned();
-    if policy.is_empty() {
+    if policy.allowed().is_empty() {
         text.push_str("  nothing\n");
     }
     for rule in policy.allowed() {
@@ -232,7 +232,11 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         verification::differences(&spec, &plan, &launched.self_test, own_namespaces.as_deref());
     let is_countable = launched.counters.is_some() || !is_memory_watched;
     let way_out = match spec.net {
-        Net::Egress => WayOut::open(launched.egress, &cx.spec.egress)?,
+        Net::Egress => {
+            let new = || Control::new(cx.spec.egress.clone(), TrafficLimits::default());
+            let control = cx.egress.clone().unwrap_or_else(|| Arc::new(new()));
+            WayOut::open(launched.egress, control)?
+        }
         Net::None | Net::Host => WayOut::default(),
     };
     let layers = launched.layers.map(Arc::new);
@@ -402,8 +406,8 @@ impl Owner for Native {
         self.watched.forks_refused()
     }
 
-    fn refuses_hosts(&self) -> bool {
-        self.way_out.is_open()
+    fn egress(&self) -> Option<ProxyHandle> {
+        self.way_out.handle()
     }
 
     fn refused_hosts(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {

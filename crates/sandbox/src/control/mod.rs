@@ -4,6 +4,7 @@
 //! over a connection is let go when the connection ends, so a client cannot leave it frozen by dying.
 
 pub(crate) mod handover;
+pub(crate) mod network;
 pub(crate) mod socket;
 
 use crate::checkpoint::workspace;
@@ -13,7 +14,9 @@ use crate::link::set_nonblocking;
 use crate::process::freeze::{Changing, Freezer};
 use crate::state::layout::{Layout, open_dir};
 use crate::state::trash;
+use glovebox_egress::ProxyHandle;
 use glovebox_proto::{Code, Fault, decode, encode};
+use network::NetworkOrder;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -64,9 +67,11 @@ pub(crate) enum Order {
     Delete { id: String },
     /// End the guest and keep the files.
     Stop { reason: String },
+    /// About the network.
+    Network(NetworkOrder),
 }
 
-/// Its answer: the id of the checkpoint it was about, or nothing.
+/// Its answer: the id of the checkpoint it was about, what was asked for as JSON, or nothing.
 pub(crate) type Answer = Result<String, Fault>;
 
 /// A change that takes the guest away for a moment, for the thread that owns it.
@@ -91,6 +96,8 @@ pub(crate) struct ControlServer {
     pub(crate) layout: Layout,
     pub(crate) dir: PathBuf,
     pub(crate) freezer: Arc<Freezer>,
+    /// The way out, where the sandbox has one. Another one when its guest is started anew.
+    egress: Mutex<Option<ProxyHandle>>,
     /// The directory of layers that are in memory.
     layers: Option<OwnedFd>,
     commands: Mutex<VecDeque<ControlCommand>>,
@@ -117,10 +124,26 @@ impl ControlServer {
             layout,
             dir,
             freezer,
+            egress: Mutex::default(),
             layers,
             commands: Mutex::default(),
             wake,
         })
+    }
+
+    /// Sets the way out that is asked from now on.
+    pub(crate) fn set_egress(&self, proxy: Option<ProxyHandle>) {
+        *self.egress.lock().unwrap_or_else(PoisonError::into_inner) = proxy;
+    }
+
+    fn answer_about_network(&self, order: NetworkOrder) -> Answer {
+        // An order may take long, and must not hold up a change of the guest.
+        let proxy = self
+            .egress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        network::answer(proxy.as_ref(), order)
     }
 
     /// The directory of layers that are in memory.
@@ -314,6 +337,7 @@ fn attend(socket: &OwnedFd, control: &ControlServer) {
             is_live: true,
         })) => control.copy(comment.as_deref()),
         Ok(Some(Order::Delete { id })) => control.delete(id),
+        Ok(Some(Order::Network(order))) => control.answer_about_network(order),
         Ok(Some(order)) => control.post(order),
         Ok(None) => return,
         Err(fault) => Err(fault),

@@ -20,6 +20,7 @@ use crate::backend::Owner;
 use crate::breach::Breach;
 use crate::cache::KeptCaches;
 use crate::checkpoint::workspace;
+use crate::control::network::{self, NetworkOrder};
 use crate::control::{self, Order};
 use crate::handle::frozen::{Frozen, FrozenKind};
 use crate::handle::stream::Stream;
@@ -33,6 +34,7 @@ use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{SandboxDir, read_json};
 use crate::state::slot::Slot;
 use crate::{Backend, Name, Report, WorkspaceLayers};
+use glovebox_egress::RuleInForce;
 use glovebox_proto::{Class, Code, Denial, EgressReason, ExitReport, Facts, Fault, Reply, Request};
 use serde_bytes::ByteBuf;
 use std::path::{Path, PathBuf};
@@ -389,6 +391,22 @@ impl Sandbox {
                 .ok_or_else(workspace::gone_with_memory),
             None => control::layers(&self.dir),
         })
+    }
+
+    /// Opens hosts (rules and names of presets) in a sandbox that reaches listed hosts only, for as long as it runs.
+    /// Gives back the rules in force that came of it.
+    ///
+    /// # Errors
+    /// `unsupported` for a sandbox with another network; `invalid-argument` for what is no rule or cannot be opened
+    /// while a sandbox runs.
+    pub fn allow_hosts(&self, words: &[String]) -> Result<Vec<RuleInForce>, Fault> {
+        if let Some(owner) = &self.core.owner {
+            let proxy = owner.egress().ok_or_else(network::no_filtered_network)?;
+            return network::allow(&proxy, words, None);
+        }
+        let order = Order::Network(NetworkOrder::allow(words, None)?);
+        let (answer, _) = control::order(&self.dir, &order, REPLY_SLACK)?;
+        network::read(&answer)
     }
 
     /// Holds every process of a native sandbox still until the result is dropped or this process

@@ -254,7 +254,7 @@ fn settle(layout: &Layout, dir: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-fn ask(name: &Name, dir: &Path, order: &Order) -> Result<String, Fault> {
+pub(super) fn ask(name: &Name, dir: &Path, order: &Order) -> Result<String, Fault> {
     if !fs::exists(dir.join(control::CONTROL)).unwrap_or(false) {
         return Err(Fault::failed(
             Code::SandboxNotRunning,

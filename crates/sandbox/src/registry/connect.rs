@@ -64,7 +64,7 @@ pub(crate) fn connect(layout: &Layout, name: &Name, deadline: Instant) -> Result
     }
 }
 
-fn not_running(name: &Name, dir: &Path) -> Fault {
+pub(super) fn not_running(name: &Name, dir: &Path) -> Fault {
     let status = read_status(dir).ok();
     // What ended in order says why; a fork that nobody has started has nothing to say.
     let is_new = status

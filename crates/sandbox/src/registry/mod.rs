@@ -9,6 +9,7 @@ mod checkpoints;
 pub(crate) mod connect;
 mod describe;
 mod entry;
+mod network;
 mod upkeep;
 
 use crate::backend::{self, CreateCx};
@@ -153,6 +154,7 @@ impl Registry {
             caches: caches.as_ref().map(CacheLease::frozen).unwrap_or_default(),
             cache_keeping: CacheLease::keeping(caches.as_ref()),
             image,
+            egress: None,
             deadline,
         };
         let core = match backend::bring_up(&cx, begun) {

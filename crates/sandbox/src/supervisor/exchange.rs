@@ -18,6 +18,7 @@ use glovebox_jail::exchange::Exchange;
 use glovebox_jail::plan::Frozen;
 use glovebox_proto::{Code, Fault, Setting};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the guest may take to look up its mounts.
@@ -103,6 +104,8 @@ impl Life {
         held: Option<FrozenProcesses>,
     ) -> Result<Vec<PathBuf>, Fault> {
         let reason = format!("the sandbox's files were changed to `{id}`, and its guest with them");
+        // What was opened while the sandbox runs outlasts the guest.
+        let egress = self.owner.egress();
         self.owner.kill()?;
         drop(held);
         let raised = raise(
@@ -111,10 +114,12 @@ impl Life {
             &self.spec,
             self.slot,
             self.caches.as_ref(),
+            egress.map(|proxy| Arc::clone(proxy.control())),
         )?;
         self.owner = raised.owner;
         let (init, group) = (self.owner.process(), self.owner.group_freezer());
         self.control.freezer.set_init(init, group);
+        self.control.set_egress(self.owner.egress());
         self.status.process = self.owner.process();
         sandbox_dir.write_status(&self.status)?;
         let lost = Fault::lost(Code::LinkLost, reason);
@@ -263,6 +268,7 @@ fn plan(
         | Order::Verify
         | Order::Layers
         | Order::Delete { .. }
-        | Order::Stop { .. } => Err(fault::internal("an order that needs no command")),
+        | Order::Stop { .. }
+        | Order::Network(_) => Err(fault::internal("an order that needs no command")),
     }
 }

@@ -23,6 +23,7 @@ use crate::state::sandbox_dir::{SandboxDir, read_spec, write_json};
 use crate::state::status::{State, Status};
 use crate::supervisor::router::{End, Router};
 use crate::{GuestImage, Name, SandboxSpec, WorkspaceLayers, fault};
+use glovebox_egress::Control;
 use glovebox_proto::{Code, Fault};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
@@ -164,13 +165,14 @@ struct Raised {
     thrown: Vec<PathBuf>,
 }
 
-/// Starts a guest on what the sandbox stands on.
+/// Starts a guest on what the sandbox stands on. `egress` is what holds for its network since an earlier guest.
 fn raise(
     layout: &Layout,
     sandbox_dir: &SandboxDir,
     spec: &SandboxSpec,
     slot: u32,
     caches: Option<&CacheLease>,
+    egress: Option<Arc<Control>>,
 ) -> Result<Raised, Fault> {
     let begin = Instant::now();
     // Closed again as soon as the guest runs from it.
@@ -189,6 +191,7 @@ fn raise(
         caches: caches.map(CacheLease::frozen).unwrap_or_default(),
         cache_keeping: CacheLease::keeping(caches),
         image: &image,
+        egress,
         deadline: begin + Duration::from_millis(spec.start_ms),
     };
     let (link, owner) = backend::bring_up(&cx, begun)?;
@@ -220,7 +223,7 @@ fn come_up(layout: &Layout, sandbox_dir: &SandboxDir, starter: &OwnedFd) -> Resu
         greeted,
         owner,
         thrown,
-    } = raise(layout, sandbox_dir, &spec, slot, caches.as_ref())?;
+    } = raise(layout, sandbox_dir, &spec, slot, caches.as_ref(), None)?;
     let listener = open_socket(&sandbox_dir.path)?;
     let freezer = Freezer::new(owner.process(), owner.group_freezer());
     let control = Arc::new(ControlServer::new(
@@ -229,6 +232,7 @@ fn come_up(layout: &Layout, sandbox_dir: &SandboxDir, starter: &OwnedFd) -> Resu
         freezer,
         owner.memory_layers(),
     )?);
+    control.set_egress(owner.egress());
     watch_parent::watch_parent(layout, &spec, &control)?;
     let router = Router::new(greeted, listener)?;
     if !handover::is_awaited(starter) {

@@ -17,7 +17,7 @@ pub(super) fn with_limits(
         return None;
     }
     let news = seen.look(owner);
-    if !news.oom && !news.fork_refused && !owner.refuses_hosts() {
+    if !news.oom && !news.fork_refused && owner.egress().is_none() {
         return None;
     }
     match decode::<Result<Reply, Fault>>(payload, "reply") {

@@ -1,0 +1,294 @@
+//! What a sandbox has sent, received and connected to, in sum and for each host, and the limits on that.
+
+use crate::log::shown_host;
+use crate::traffic::{ByteCounts, Direction};
+use glovebox_proto::EgressReason;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Most hosts that are counted one by one; the rest is counted together.
+const MAX_HOSTS: usize = 100;
+/// Waits that are shorter are left out: a timer would make them longer than they are.
+const SHORTEST_WAIT: Duration = Duration::from_millis(5);
+
+/// How much a sandbox may carry; `None` means no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrafficLimits {
+    /// Bytes, both ways together.
+    pub bytes: Option<u64>,
+    /// Connections at once.
+    pub connections: Option<u32>,
+    /// Bytes per second, both ways together and over all connections.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// What one host, or all of them, came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrafficSum {
+    /// Bytes out of the sandbox.
+    pub sent_bytes: u64,
+    /// Bytes into it.
+    pub received_bytes: u64,
+    /// Connections that were let through.
+    pub connections: u64,
+}
+
+/// What a sandbox came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrafficStats {
+    /// All of it.
+    pub total: TrafficSum,
+    /// Connections that are open now.
+    pub open_connections: u64,
+    /// What was refused, look-ups included.
+    pub refusals: u64,
+    /// For each host, by name.
+    pub hosts: Vec<(String, TrafficSum)>,
+    /// For hosts that there were too many of.
+    pub others: TrafficSum,
+    /// The limits.
+    pub limits: TrafficLimits,
+}
+
+/// Bytes and connections of one host.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) bytes: ByteCounts,
+    connections: AtomicU64,
+}
+
+impl Account {
+    fn sum(&self) -> TrafficSum {
+        TrafficSum {
+            sent_bytes: self.bytes.sent(),
+            received_bytes: self.bytes.received(),
+            connections: self.connections.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What becomes of bytes that were counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// They go on.
+    Go,
+    /// They go on, and the next ones not before this has passed.
+    Wait(Duration),
+    /// The limit is used up: the connection ends.
+    Stop,
+}
+
+/// Everything that is counted for one sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts {
+    limits: TrafficLimits,
+    total: Account,
+    open: AtomicU64,
+    refusals: AtomicU64,
+    hosts: Mutex<Hosts>,
+    /// When the bytes so far have passed at the rate there is.
+    due: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug, Default)]
+struct Hosts {
+    named: BTreeMap<String, Arc<Account>>,
+    others: Arc<Account>,
+}
+
+impl Accounts {
+    pub(crate) fn new(limits: TrafficLimits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn count_refusal(&self) {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a connection, which [`Self::close`] ends.
+    ///
+    /// # Errors
+    /// The limit that does not let it through.
+    pub(crate) fn open(&self, host: &str) -> Result<Arc<Account>, EgressReason> {
+        if self.is_used_up() {
+            return Err(EgressReason::ByteLimit);
+        }
+        let open = self.open.fetch_add(1, Ordering::Relaxed);
+        if self
+            .limits
+            .connections
+            .is_some_and(|most| open >= u64::from(most))
+        {
+            self.close();
+            return Err(EgressReason::ConnectionLimit);
+        }
+        let mut hosts = self.hosts();
+        let shown = shown_host(host);
+        let account = if hosts.named.len() < MAX_HOSTS || hosts.named.contains_key(&shown) {
+            Arc::clone(hosts.named.entry(shown).or_default())
+        } else {
+            Arc::clone(&hosts.others)
+        };
+        for account in [&account, &self.total] {
+            account.connections.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(account)
+    }
+
+    pub(crate) fn close(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that a connection has taken in.
+    pub(crate) fn count(&self, direction: Direction, bytes: u64) -> Flow {
+        self.total.bytes.add(direction, bytes);
+        if self
+            .limits
+            .bytes
+            .is_some_and(|most| self.total.bytes.total() > most)
+        {
+            return Flow::Stop;
+        }
+        match self.limits.bytes_per_second {
+            Some(rate) => self.pace(rate, bytes),
+            None => Flow::Go,
+        }
+    }
+
+    /// Most bytes that are taken at once, so that a slow connection is slow and does not stand still in between.
+    pub(crate) fn most_at_once(&self) -> usize {
+        let rate = self.limits.bytes_per_second;
+        let most = rate.map_or(usize::MAX, |rate| {
+            usize::try_from(rate / 10).unwrap_or(usize::MAX)
+        });
+        most.max(1)
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.limits
+            .bytes
+            .is_some_and(|most| self.total.bytes.total() >= most)
+    }
+
+    fn pace(&self, rate: u64, bytes: u64) -> Flow {
+        let now = Instant::now();
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+        let span = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let from = due.filter(|due| *due > now).unwrap_or(now);
+        let next = from.checked_add(span).unwrap_or(from);
+        *due = Some(next);
+        let wait = next.saturating_duration_since(now);
+        if wait < SHORTEST_WAIT {
+            Flow::Go
+        } else {
+            Flow::Wait(wait)
+        }
+    }
+
+    pub(crate) fn stats(&self) -> TrafficStats {
+        let hosts = self.hosts();
+        TrafficStats {
+            total: self.total.sum(),
+            open_connections: self.open.load(Ordering::Relaxed),
+            refusals: self.refusals.load(Ordering::Relaxed),
+            hosts: hosts
+                .named
+                .iter()
+                .map(|(host, account)| (host.clone(), account.sum()))
+                .collect(),
+            others: hosts.others.sum(),
+            limits: self.limits,
+        }
+    }
+
+    fn hosts(&self) -> MutexGuard<'_, Hosts> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_counted_one_by_one_up_to_a_bound() {
+        let accounts = Accounts::default();
+        for number in 0..MAX_HOSTS + 5 {
+            let account = accounts.open(&format!("n{number}.example")).unwrap();
+            account.bytes.add(Direction::Sent, 1);
+            accounts.count(Direction::Sent, 1);
+        }
+        accounts.open("n1.example").unwrap();
+        accounts.close();
+        let stats = accounts.stats();
+        assert_eq!(stats.hosts.len(), MAX_HOSTS);
+        assert_eq!((stats.others.connections, stats.others.sent_bytes), (5, 5));
+        let total = MAX_HOSTS as u64 + 5;
+        assert_eq!(
+            (stats.total.sent_bytes, stats.total.connections),
+            (total, total + 1)
+        );
+        assert_eq!(stats.open_connections, total);
+        let second = stats.hosts.iter().find(|(host, _)| host == "n1.example");
+        assert_eq!(second.unwrap().1.connections, 2);
+    }
+
+    #[test]
+    fn a_limit_lets_through_what_it_says_and_no_more() {
+        let accounts = Accounts::new(TrafficLimits {
+            bytes: Some(100),
+            connections: Some(2),
+            bytes_per_second: None,
+        });
+        accounts.open("a.example").unwrap();
+        accounts.open("b.example").unwrap();
+        assert_eq!(
+            accounts.open("a.example").unwrap_err(),
+            EgressReason::ConnectionLimit
+        );
+        accounts.close();
+        accounts.open("a.example").unwrap();
+        assert_eq!(accounts.count(Direction::Sent, 60), Flow::Go);
+        assert_eq!(accounts.count(Direction::Received, 40), Flow::Go);
+        accounts.close();
+        assert_eq!(
+            accounts.open("a.example").unwrap_err(),
+            EgressReason::ByteLimit
+        );
+        assert_eq!(accounts.count(Direction::Received, 1), Flow::Stop);
+        assert_eq!(accounts.stats().open_connections, 1);
+    }
+
+    #[test]
+    fn a_rate_makes_the_next_bytes_wait() {
+        let accounts = Accounts::new(TrafficLimits {
+            bytes_per_second: Some(1000),
+            ..TrafficLimits::default()
+        });
+        assert_eq!(accounts.most_at_once(), 100);
+        assert_eq!(accounts.count(Direction::Sent, 1), Flow::Go);
+        let Flow::Wait(first) = accounts.count(Direction::Sent, 500) else {
+            panic!("no wait");
+        };
+        let Flow::Wait(second) = accounts.count(Direction::Received, 500) else {
+            panic!("no wait");
+        };
+        let near = |wait: Duration, ms: u64| {
+            wait.abs_diff(Duration::from_millis(ms)) < Duration::from_millis(50)
+        };
+        assert!(
+            near(first, 500) && near(second, 1000),
+            "{first:?} {second:?}"
+        );
+    }
+}

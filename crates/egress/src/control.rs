@@ -1,0 +1,82 @@
+//! What holds for a sandbox's network for as long as the sandbox runs, over every proxy it has in that time: the rules
+//! in force, what was decided by them, what was carried.
+
+use crate::accounts::{Accounts, TrafficLimits, TrafficStats};
+use crate::live_policy::{LivePolicy, RuleInForce};
+use crate::log::{Log, LogEntry};
+use crate::meter::Meter;
+use crate::name::Host;
+use crate::policy::Policy;
+use crate::traffic::Traffic;
+use glovebox_proto::{Denial, EgressReason};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// The rules, the log and the accounts of one sandbox.
+#[derive(Debug)]
+pub struct Control {
+    pub(crate) policy: LivePolicy,
+    pub(crate) accounts: Accounts,
+    log: Log,
+}
+
+impl Control {
+    /// Nothing decided and nothing carried yet.
+    pub fn new(policy: Policy, limits: TrafficLimits) -> Self {
+        Self {
+            policy: LivePolicy::new(policy),
+            accounts: Accounts::new(limits),
+            log: Log::default(),
+        }
+    }
+
+    /// The rules that hold now.
+    pub fn rules(&self) -> Vec<RuleInForce> {
+        self.policy.list()
+    }
+
+    /// At most `most` decisions after the one with this number, oldest first; 0 stands before all.
+    pub fn log(&self, after: u64, most: usize) -> Vec<LogEntry> {
+        self.log.page(after, most)
+    }
+
+    /// What was carried so far.
+    pub fn stats(&self) -> TrafficStats {
+        self.accounts.stats()
+    }
+
+    /// What was refused between two moments of CLOCK_MONOTONIC, in nanoseconds. `is_shared` says that more than one
+    /// command ran.
+    pub fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
+        self.log.denials(during, is_shared)
+    }
+
+    pub(crate) fn refuse(
+        &self,
+        host: &str,
+        port: Option<u16>,
+        reason: EgressReason,
+        rule: Option<String>,
+    ) {
+        self.accounts.count_refusal();
+        self.log.refused(host, port, reason, rule);
+    }
+
+    /// Begins the records of a connection that the policy has let through; `None` when a limit does not.
+    pub(crate) fn begin_connection(self: &Arc<Self>, host: &Host, port: u16) -> Option<Arc<Meter>> {
+        let shown = host.to_string();
+        let account = match self.accounts.open(&shown) {
+            Ok(account) => account,
+            Err(reason) => {
+                self.refuse(&shown, Some(port), reason, None);
+                return None;
+            }
+        };
+        let policy = self.policy.in_force();
+        let rule = policy.decide(host, port).ok().map(ToString::to_string);
+        let traffic = Arc::new(Traffic::begin());
+        self.log.allowed(&shown, port, rule, Arc::clone(&traffic));
+        let meter = Meter::new(Arc::clone(self), traffic, account, shown, port);
+        Some(Arc::new(meter))
+    }
+}

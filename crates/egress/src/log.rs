@@ -1,0 +1,283 @@
+//! What a sandbox asked for and what was decided: a bounded list, oldest first.
+//!
+//! Two kinds of questions are answered from it: why did this command fail ([`Log::denials`]), and what has this
+//! sandbox been doing ([`Log::page`]). Names that were looked up and found are not in it; the connections to them are.
+
+use crate::traffic::Traffic;
+use glovebox_proto::{Denial, EgressReason, MAX_DENIALS};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+/// Most records that are kept; older ones go.
+const MAX_RECORDS: usize = 2000;
+/// Most characters of a host. A name that can be listed is shorter.
+const MAX_HOST_CHARS: usize = 256;
+
+/// One decision, as it is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogEntry {
+    /// Its place in the order of all decisions, from 1 on.
+    pub number: u64,
+    /// When it was made, in milliseconds since the epoch.
+    pub when_unix_ms: u64,
+    /// The host that was asked for, printable.
+    pub host: String,
+    /// The port; `None` for a look-up of the name.
+    pub port: Option<u16>,
+    /// Why it was refused; `None` when it was allowed.
+    pub refused: Option<EgressReason>,
+    /// The rule that decided; `None` when none did.
+    pub rule: Option<String>,
+    /// Bytes that a connection has carried out of the sandbox.
+    pub sent_bytes: u64,
+    /// Bytes that it has carried into it.
+    pub received_bytes: u64,
+    /// How long the connection lasted, in milliseconds; `None` while it is open, and where there was none.
+    pub duration_ms: Option<u64>,
+}
+
+/// One decision.
+#[derive(Debug)]
+struct Record {
+    number: u64,
+    /// Nanoseconds on the clock of [`now_ns`].
+    when_ns: u64,
+    when_unix_ms: u64,
+    host: String,
+    port: Option<u16>,
+    rule: Option<String>,
+    decision: Decision,
+}
+
+#[derive(Debug)]
+enum Decision {
+    Refused(EgressReason),
+    Allowed(Arc<Traffic>),
+}
+
+impl Record {
+    const fn refusal(&self) -> Option<EgressReason> {
+        match self.decision {
+            Decision::Refused(reason) => Some(reason),
+            Decision::Allowed(_) => None,
+        }
+    }
+
+    fn entry(&self) -> LogEntry {
+        let traffic = match &self.decision {
+            Decision::Refused(_) => None,
+            Decision::Allowed(traffic) => Some(traffic),
+        };
+        LogEntry {
+            number: self.number,
+            when_unix_ms: self.when_unix_ms,
+            host: self.host.clone(),
+            port: self.port,
+            refused: self.refusal(),
+            rule: self.rule.clone(),
+            sent_bytes: traffic.map_or(0, |traffic| traffic.bytes.sent()),
+            received_bytes: traffic.map_or(0, |traffic| traffic.bytes.received()),
+            duration_ms: traffic
+                .and_then(|traffic| traffic.duration())
+                .map(|duration| duration.as_millis() as u64),
+        }
+    }
+}
+
+/// The clock of records: nanoseconds of CLOCK_MONOTONIC (clock_gettime(2)), which the guest's reports use too.
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64
+}
+
+/// Milliseconds since the epoch.
+pub(crate) fn now_unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_millis() as u64)
+}
+
+/// A host as it is shown and counted.
+pub(crate) fn shown_host(host: &str) -> String {
+    let shown = glovebox_proto::visible::line_of_text(host);
+    match shown.char_indices().nth(MAX_HOST_CHARS) {
+        Some((end, _)) => shown.get(..end).unwrap_or_default().to_owned(),
+        None => shown,
+    }
+}
+
+/// The latest decisions.
+#[derive(Debug, Default)]
+pub(crate) struct Log(Mutex<Records>);
+
+#[derive(Debug, Default)]
+struct Records {
+    list: VecDeque<Record>,
+    /// The number of the newest.
+    last: u64,
+}
+
+impl Log {
+    pub(crate) fn refused(
+        &self,
+        host: &str,
+        port: Option<u16>,
+        reason: EgressReason,
+        rule: Option<String>,
+    ) {
+        self.add(host, port, rule, Decision::Refused(reason));
+    }
+
+    pub(crate) fn allowed(
+        &self,
+        host: &str,
+        port: u16,
+        rule: Option<String>,
+        traffic: Arc<Traffic>,
+    ) {
+        self.add(host, Some(port), rule, Decision::Allowed(traffic));
+    }
+
+    fn add(&self, host: &str, port: Option<u16>, rule: Option<String>, decision: Decision) {
+        let mut records = self.records();
+        if records.list.len() == MAX_RECORDS {
+            records.list.pop_front();
+        }
+        records.last += 1;
+        let record = Record {
+            number: records.last,
+            when_ns: now_ns(),
+            when_unix_ms: now_unix_ms(),
+            host: shown_host(host),
+            port,
+            rule,
+            decision,
+        };
+        records.list.push_back(record);
+    }
+
+    /// At most `most` of the entries with a higher number than `after`, oldest first.
+    pub(crate) fn page(&self, after: u64, most: usize) -> Vec<LogEntry> {
+        let records = self.records();
+        let first = records
+            .list
+            .partition_point(|record| record.number <= after);
+        let entries = records.list.iter().skip(first).take(most);
+        entries.map(Record::entry).collect()
+    }
+
+    /// One record for each host, port and reason that was refused in this time, those that came last at the end.
+    pub(crate) fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
+        let records = self.records();
+        let mut found: Vec<(&str, Option<u16>, EgressReason, u64)> = Vec::new();
+        for record in &records.list {
+            let Some(reason) = record
+                .refusal()
+                .filter(|_| during.contains(&record.when_ns))
+            else {
+                continue;
+            };
+            let one = (record.host.as_str(), record.port, reason);
+            match found
+                .iter_mut()
+                .find(|(host, port, reason, _)| (*host, *port, *reason) == one)
+            {
+                Some((.., attempts)) => *attempts += 1,
+                None => found.push((one.0, one.1, one.2, 1)),
+            }
+        }
+        let first = found.len().saturating_sub(MAX_DENIALS);
+        let latest = found.into_iter().skip(first);
+        latest
+            .map(|(host, port, reason, attempts)| Denial::Egress {
+                host: host.to_owned(),
+                port,
+                reason,
+                attempts,
+                is_shared,
+            })
+            .collect()
+    }
+
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::Direction;
+
+    fn refuse(log: &Log, host: &str, port: Option<u16>, reason: EgressReason) {
+        log.refused(host, port, reason, None);
+    }
+
+    #[test]
+    fn equal_refusals_are_one_denial() {
+        let log = Log::default();
+        refuse(&log, "old.example", None, EgressReason::Unlisted);
+        let since = now_ns();
+        for _ in 0..3 {
+            refuse(&log, "a.example", None, EgressReason::Unlisted);
+        }
+        log.allowed("fine.example", 443, None, Arc::new(Traffic::begin()));
+        refuse(&log, "a.example", Some(22), EgressReason::Port);
+        let found = log.denials(since..=u64::MAX, false);
+        assert_eq!(found.len(), 2);
+        assert!(matches!(
+            &found[0],
+            Denial::Egress {
+                attempts: 3,
+                port: None,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn it_is_bounded_and_printable() {
+        let log = Log::default();
+        for number in 0..2 * MAX_RECORDS {
+            let host = format!("n{number}\u{1b}.{}", "x".repeat(1000));
+            refuse(&log, &host, None, EgressReason::Unlisted);
+        }
+        assert_eq!(log.denials(0..=u64::MAX, true).len(), MAX_DENIALS);
+        let all = log.page(0, usize::MAX);
+        assert_eq!(all.len(), MAX_RECORDS);
+        assert_eq!(all.last().unwrap().number, 2 * MAX_RECORDS as u64);
+        for entry in all {
+            assert!(!entry.host.contains('\u{1b}') && entry.host.chars().count() <= MAX_HOST_CHARS);
+        }
+    }
+
+    #[test]
+    fn pages_follow_each_other_and_tell_what_an_open_connection_carries() {
+        let log = Log::default();
+        let traffic = Arc::new(Traffic::begin());
+        log.allowed(
+            "a.example",
+            443,
+            Some("*.example".to_owned()),
+            Arc::clone(&traffic),
+        );
+        refuse(&log, "b.example", None, EgressReason::Unlisted);
+        traffic.bytes.add(Direction::Sent, 7);
+        traffic.bytes.add(Direction::Received, 11);
+        let first = log.page(0, 1).remove(0);
+        assert_eq!(
+            (first.sent_bytes, first.received_bytes, first.duration_ms),
+            (7, 11, None)
+        );
+        assert_eq!(first.rule.as_deref(), Some("*.example"));
+        traffic.end();
+        assert!(log.page(0, 1)[0].duration_ms.is_some());
+        let second = log.page(first.number, 10);
+        assert_eq!(second.len(), 1);
+        assert_eq!(second[0].refused, Some(EgressReason::Unlisted));
+        assert_eq!(log.page(second[0].number, 10), []);
+    }
+}

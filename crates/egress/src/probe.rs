@@ -1,0 +1,94 @@
+//! What would become of a connection to a host, and what becomes of one from this machine.
+
+use crate::address::{AddressKind, kind};
+use crate::name::Host;
+use crate::resolve::ResolveError;
+use crate::state::ProxyState;
+use crate::target::dial;
+use glovebox_proto::EgressReason;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use std::time::Instant;
+
+/// What a host and a port come to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// The host, in its one spelling.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Why it is refused; `None` when it is allowed.
+    pub refused: Option<EgressReason>,
+    /// The rule that decides, if one does.
+    pub rule: Option<String>,
+    /// What the name leads to, with what kind of address that is; empty when it was not looked up.
+    pub addresses: Vec<(IpAddr, AddressKind)>,
+    /// What came of connecting; `None` where nothing was connected to.
+    pub connection: Option<ProbeConnection>,
+}
+
+/// What came of connecting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProbeConnection {
+    /// It was made, and took so many microseconds.
+    Made {
+        /// How long it took.
+        took_us: u64,
+    },
+    /// The name was looked up, and nobody knows it.
+    UnknownName,
+    /// It was not made.
+    Failed {
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// Decides, looks up and connects as for a program inside. Nothing is sent, and nothing is written into the log: nobody
+/// inside has asked.
+pub(crate) async fn probe(state: &ProxyState, host: &Host, port: u16) -> Probe {
+    let policy = state.control().policy.in_force();
+    let mut probe = Probe {
+        host: host.to_string(),
+        port,
+        refused: None,
+        rule: None,
+        addresses: Vec::new(),
+        connection: None,
+    };
+    let rule = match policy.decide(host, port) {
+        Ok(rule) => rule,
+        Err(reason) => {
+            probe.refused = Some(reason);
+            probe.rule = policy
+                .closing_rule(host, Some(port))
+                .map(ToString::to_string);
+            return probe;
+        }
+    };
+    probe.rule = Some(rule.to_string());
+    let with_kind = |address: &IpAddr| (*address, kind(*address));
+    match state.resolver().targets(host, rule).await {
+        Ok(addresses) => {
+            probe.addresses = addresses.iter().map(with_kind).collect();
+            let begun = Instant::now();
+            probe.connection = Some(match dial(&addresses, port).await {
+                Ok(_) => ProbeConnection::Made {
+                    took_us: begun.elapsed().as_micros() as u64,
+                },
+                Err(error) => ProbeConnection::Failed {
+                    reason: error.to_string(),
+                },
+            });
+        }
+        Err(ResolveError::Unknown) => probe.connection = Some(ProbeConnection::UnknownName),
+        Err(ResolveError::Forbidden) => {
+            probe.refused = Some(EgressReason::Private);
+            let addresses = state.resolver().all(host).await;
+            probe.addresses = addresses.iter().map(with_kind).collect();
+        }
+    }
+    probe
+}

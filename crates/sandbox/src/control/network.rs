@@ -1,0 +1,196 @@
+//! What is asked of a supervisor about its sandbox's network of listed hosts, and the answers: JSON, cut to pages that
+//! fit into one packet.
+
+use crate::fault;
+use glovebox_egress::{AllowError, Host, ProxyHandle, RuleInForce};
+use glovebox_proto::{Code, Fault, Setting};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Most words that are opened at once; all rules that they stand for fit into an answer.
+const MAX_WORDS: usize = 100;
+/// Longest word: a name, a port and an address are shorter.
+const MAX_WORD_BYTES: usize = 512;
+/// Size at which a page ends. An item is smaller than what is left of a packet then.
+const PAGE_BYTES: usize = 48 << 10;
+/// Most items of a page.
+const PAGE_ITEMS: usize = 1000;
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum NetworkOrder {
+    /// The decisions that come after this number.
+    Log { after: u64 },
+    /// The rules in force, without the first so many.
+    Rules { skip: usize },
+    /// What was carried.
+    Stats,
+    /// Open hosts, for so many milliseconds or as long as the sandbox runs.
+    Allow {
+        words: Vec<String>,
+        lifetime_ms: Option<u64>,
+    },
+    /// Say what becomes of a connection.
+    Probe { host: String, port: u16 },
+}
+
+impl NetworkOrder {
+    /// The order to open hosts.
+    ///
+    /// # Errors
+    /// When there are too many words, or one is too long.
+    pub(crate) fn allow(words: &[String], lifetime: Option<Duration>) -> Result<Self, Fault> {
+        if words.len() > MAX_WORDS {
+            return Err(Fault::refused(
+                Code::TooLarge,
+                format!(
+                    "{} hosts are more than can be opened at once ({MAX_WORDS})",
+                    words.len()
+                ),
+            ));
+        }
+        if words.iter().any(|word| word.len() > MAX_WORD_BYTES) {
+            return Err(Fault::refused(
+                Code::TooLarge,
+                format!("a host is longer than {MAX_WORD_BYTES} bytes"),
+            ));
+        }
+        Ok(Self::Allow {
+            words: words.to_vec(),
+            lifetime_ms: lifetime.map(|lifetime| lifetime.as_millis() as u64),
+        })
+    }
+}
+
+/// Does what is asked of the proxy of a sandbox.
+pub(super) fn answer(proxy: Option<&ProxyHandle>, order: NetworkOrder) -> Result<String, Fault> {
+    let proxy = proxy.ok_or_else(no_filtered_network)?;
+    match order {
+        NetworkOrder::Log { after } => page(proxy.control().log(after, PAGE_ITEMS)),
+        NetworkOrder::Rules { skip } => page(proxy.control().rules().into_iter().skip(skip)),
+        NetworkOrder::Stats => to_json(&proxy.control().stats()),
+        NetworkOrder::Allow { words, lifetime_ms } => to_json(&allow(
+            proxy,
+            &words,
+            lifetime_ms.map(Duration::from_millis),
+        )?),
+        NetworkOrder::Probe { host, port } => {
+            let host = Host::parse(&host).map_err(|error| {
+                Fault::refused(
+                    Code::InvalidArgument,
+                    format!("`{host}` is no host: {error}"),
+                )
+            })?;
+            let ended = || Fault::lost(Code::LinkLost, "the sandbox has ended");
+            to_json(&proxy.probe(host, port).ok_or_else(ended)?)
+        }
+    }
+}
+
+/// Opens hosts.
+pub(crate) fn allow(
+    proxy: &ProxyHandle,
+    words: &[String],
+    lifetime: Option<Duration>,
+) -> Result<Vec<RuleInForce>, Fault> {
+    proxy.allow(words, lifetime).map_err(|error| {
+        let code = match error {
+            AllowError::Policy(_) | AllowError::Address(_) | AllowError::OwnName(_) => {
+                Code::InvalidArgument
+            }
+            AllowError::Denied { .. } => Code::PermissionDenied,
+            AllowError::TooManyPorts { .. } | AllowError::Port { .. } => Code::Busy,
+        };
+        Fault::refused(code, error.to_string())
+    })
+}
+
+/// There are no listed hosts.
+pub(crate) fn no_filtered_network() -> Fault {
+    Fault::failed(
+        Code::Unsupported,
+        "this sandbox has no network of listed hosts",
+    )
+    .remedy(["start one with ".into(), Setting::Net.of("egress")])
+}
+
+/// As many of the items as fit, one at least.
+fn page<T: Serialize>(items: impl IntoIterator<Item = T>) -> Result<String, Fault> {
+    let mut text = String::from("[");
+    for item in items {
+        let item = to_json(&item)?;
+        if text.len() > 1 {
+            if text.len() + item.len() > PAGE_BYTES {
+                break;
+            }
+            text.push(',');
+        }
+        text.push_str(&item);
+    }
+    text.push(']');
+    Ok(text)
+}
+
+fn to_json<T: Serialize>(value: &T) -> Result<String, Fault> {
+    serde_json::to_string(value).map_err(|error| fault::internal(error.to_string()))
+}
+
+/// Reads an answer.
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
+    serde_json::from_str(text).map_err(|error| {
+        Fault::lost(
+            Code::Protocol,
+            format!("the supervisor answered something else: {error}"),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glovebox_egress::{Control, Policy, TrafficLimits};
+    use glovebox_proto::{EgressReason, encode};
+
+    #[test]
+    fn pages_fit_into_a_packet_and_lose_nothing() {
+        let hosts: Vec<String> = (0..1000)
+            .map(|number| format!("n{number}.{}.example", ["x"; 60].concat()))
+            .collect();
+        let control = Control::new(Policy::new(&hosts, &[]).unwrap(), TrafficLimits::default());
+        let mut found = Vec::new();
+        loop {
+            let text = page(control.rules().into_iter().skip(found.len())).unwrap();
+            let rules: Vec<RuleInForce> = read(&text).unwrap();
+            let answer: super::super::Answer = Ok(text);
+            assert!(encode(&answer).unwrap().len() < super::super::PACKET_BYTES);
+            if rules.is_empty() {
+                break;
+            }
+            found.extend(rules);
+        }
+        assert_eq!(found, control.rules());
+    }
+
+    #[test]
+    fn the_largest_order_and_entry_fit_into_a_packet() {
+        let words = vec!["x".repeat(MAX_WORD_BYTES); MAX_WORDS];
+        let order = super::super::Order::Network(NetworkOrder::allow(&words, None).unwrap());
+        assert!(encode(&order).unwrap().len() < super::super::PACKET_BYTES);
+        assert!(NetworkOrder::allow(&vec![String::new(); MAX_WORDS + 1], None).is_err());
+        assert!(NetworkOrder::allow(&["x".repeat(MAX_WORD_BYTES + 1)], None).is_err());
+        let entry = glovebox_egress::LogEntry {
+            number: u64::MAX,
+            when_unix_ms: u64::MAX,
+            host: "\u{10ffff}".repeat(256),
+            port: Some(u16::MAX),
+            refused: Some(EgressReason::ConnectionLimit),
+            rule: Some("x".repeat(MAX_WORD_BYTES)),
+            sent_bytes: u64::MAX,
+            received_bytes: u64::MAX,
+            duration_ms: Some(u64::MAX),
+        };
+        let text = to_json(&entry).unwrap();
+        assert!(PAGE_BYTES + text.len() < super::super::PACKET_BYTES);
+    }
+}

@@ -1,0 +1,113 @@
+//! What callers learn about the network of a running sandbox that reaches listed hosts only, and how they open more.
+
+use super::checkpoints::ask;
+use super::connect::not_running;
+use crate::control::Order;
+use crate::control::network::{NetworkOrder, no_filtered_network, read};
+use crate::state::sandbox_dir::{Found, SandboxDir, read_spec, read_status};
+use crate::{Name, Registry, fault};
+use glovebox_egress::{Host, LogEntry, Probe, RuleInForce, TrafficStats};
+use glovebox_jail::spec::Net;
+use glovebox_proto::Fault;
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
+use std::time::Duration;
+
+impl Registry {
+    /// Decisions about connections and look-ups that came after the one with this number, oldest first; 0 stands
+    /// before all. Older ones than the latest 2000 are forgotten.
+    ///
+    /// # Errors
+    /// `unsupported` for a sandbox with another network; `sandbox-not-running`; `sandbox-not-found`.
+    pub fn network_log(&self, name: &Name, after: u64) -> Result<Vec<LogEntry>, Fault> {
+        let mut entries: Vec<LogEntry> = Vec::new();
+        loop {
+            let after = entries.last().map_or(after, |last| last.number);
+            let page: Vec<LogEntry> = self.ask_network(name, NetworkOrder::Log { after })?;
+            if page.is_empty() {
+                return Ok(entries);
+            }
+            entries.extend(page);
+        }
+    }
+
+    /// The rules in force.
+    ///
+    /// # Errors
+    /// As [`Self::network_log`].
+    pub fn network_rules(&self, name: &Name) -> Result<Vec<RuleInForce>, Fault> {
+        let mut rules: Vec<RuleInForce> = Vec::new();
+        loop {
+            let skip = rules.len();
+            let page: Vec<RuleInForce> = self.ask_network(name, NetworkOrder::Rules { skip })?;
+            if page.is_empty() {
+                return Ok(rules);
+            }
+            rules.extend(page);
+        }
+    }
+
+    /// What was carried to and from listed hosts; `None` for a sandbox with another network, for one that is not
+    /// running, and for one that belongs to a command.
+    ///
+    /// # Errors
+    /// `sandbox-not-found`; whatever keeps its supervisor from answering.
+    pub fn network_stats(&self, name: &Name) -> Result<Option<TrafficStats>, Fault> {
+        let dir = self.layout().sandbox(name.as_str());
+        let is_supervised = read_status(&dir).is_ok_and(|status| status.is_supervised);
+        if !is_supervised
+            || read_spec(&dir)?.jail.net != Net::Egress
+            || !matches!(SandboxDir::find(self.layout(), name)?, Found::Held)
+        {
+            return Ok(None);
+        }
+        self.ask_network(name, NetworkOrder::Stats).map(Some)
+    }
+
+    /// Opens hosts (rules and names of presets) of a running sandbox, for so long or as long as it runs. Gives back
+    /// the rules in force that came of it.
+    ///
+    /// # Errors
+    /// `invalid-argument` for what is no rule or cannot be opened while a sandbox runs; otherwise as
+    /// [`Self::network_log`].
+    pub fn allow_hosts(
+        &self,
+        name: &Name,
+        words: &[String],
+        lifetime: Option<Duration>,
+    ) -> Result<Vec<RuleInForce>, Fault> {
+        self.ask_network(name, NetworkOrder::allow(words, lifetime)?)
+    }
+
+    /// Says what becomes of a connection to a host, and makes one from this machine if it is allowed.
+    ///
+    /// # Errors
+    /// As [`Self::network_log`].
+    pub fn probe_host(&self, name: &Name, host: &Host, port: u16) -> Result<Probe, Fault> {
+        let host = host.to_string();
+        self.ask_network(name, NetworkOrder::Probe { host, port })
+    }
+
+    fn ask_network<T: DeserializeOwned>(
+        &self,
+        name: &Name,
+        order: NetworkOrder,
+    ) -> Result<T, Fault> {
+        let dir = self.filtered(name)?;
+        read(&ask(name, &dir, &Order::Network(order))?)
+    }
+
+    /// The directory of a running sandbox that reaches listed hosts only.
+    fn filtered(&self, name: &Name) -> Result<PathBuf, Fault> {
+        let dir = self.layout().sandbox(name.as_str());
+        match SandboxDir::find(self.layout(), name)? {
+            Found::Absent => return Err(fault::not_found(name)),
+            Found::Free(_) => return Err(not_running(name, &dir)),
+            Found::Held => {}
+        }
+        match read_spec(&dir)?.jail.net {
+            Net::Egress => Ok(dir),
+            Net::None | Net::Host => Err(no_filtered_network()),
+        }
+    }
+}
