@@ -4,20 +4,16 @@
 use crate::accounts::{Accounts, TrafficLimits, TrafficStats};
 use crate::live_policy::{LivePolicy, RuleInForce};
 use crate::log::{Log, LogEntry};
-use crate::meter::Meter;
-use crate::name::Host;
 use crate::policy::Policy;
-use crate::traffic::Traffic;
 use glovebox_proto::{Denial, EgressReason};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 /// The rules, the log and the accounts of one sandbox.
 #[derive(Debug)]
 pub struct Control {
     pub(crate) policy: LivePolicy,
     pub(crate) accounts: Accounts,
-    log: Log,
+    pub(crate) log: Log,
 }
 
 impl Control {
@@ -60,23 +56,5 @@ impl Control {
     ) {
         self.accounts.count_refusal();
         self.log.refused(host, port, reason, rule);
-    }
-
-    /// Begins the records of a connection that the policy has let through; `None` when a limit does not.
-    pub(crate) fn begin_connection(self: &Arc<Self>, host: &Host, port: u16) -> Option<Arc<Meter>> {
-        let shown = host.to_string();
-        let account = match self.accounts.open(&shown) {
-            Ok(account) => account,
-            Err(reason) => {
-                self.refuse(&shown, Some(port), reason, None);
-                return None;
-            }
-        };
-        let policy = self.policy.in_force();
-        let rule = policy.decide(host, port).ok().map(ToString::to_string);
-        let traffic = Arc::new(Traffic::begin());
-        self.log.allowed(&shown, port, rule, Arc::clone(&traffic));
-        let meter = Meter::new(Arc::clone(self), traffic, account, shown, port);
-        Some(Arc::new(meter))
     }
 }

@@ -1,7 +1,7 @@
 //! HTTP/1.1 without TLS: every request is read and written anew, so that both sides have one idea of where it ends,
 //! and each must name the host that the connection is for.
 
-use crate::meter::Metered;
+use crate::metered::Metered;
 use crate::state::ProxyState;
 use crate::target::Target;
 use bytes::Bytes;

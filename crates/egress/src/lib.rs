@@ -22,6 +22,7 @@ mod listeners;
 mod live_policy;
 mod log;
 mod meter;
+mod metered;
 mod name;
 mod peek;
 mod policy;

@@ -2,18 +2,11 @@
 
 use crate::accounts::{Account, Flow};
 use crate::control::Control;
-use crate::pump::reset;
+use crate::name::Host;
 use crate::traffic::{Direction, Traffic};
 use glovebox_proto::EgressReason;
-use std::future::Future as _;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::time::Sleep;
 
 /// Counts one connection. Dropping it ends the connection's records.
 #[derive(Debug)]
@@ -27,21 +20,30 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new(
-        control: Arc<Control>,
-        traffic: Arc<Traffic>,
-        account: Arc<Account>,
-        host: String,
-        port: u16,
-    ) -> Self {
-        Self {
-            control,
+    /// Begins the records of a connection that the policy has let through; `None` when a limit does not.
+    pub(crate) fn begin(control: &Arc<Control>, host: &Host, port: u16) -> Option<Arc<Self>> {
+        let shown = host.to_string();
+        let account = match control.accounts.open(&shown) {
+            Ok(account) => account,
+            Err(reason) => {
+                control.refuse(&shown, Some(port), reason, None);
+                return None;
+            }
+        };
+        let policy = control.policy.in_force();
+        let rule = policy.decide(host, port).ok().map(ToString::to_string);
+        let traffic = Arc::new(Traffic::begin());
+        control
+            .log
+            .allowed(&shown, port, rule, Arc::clone(&traffic));
+        Some(Arc::new(Self {
+            control: Arc::clone(control),
             traffic,
             account,
-            host,
+            host: shown,
             port,
             is_stopped: AtomicBool::new(false),
-        }
+        }))
     }
 
     /// Counts bytes of the program's end of the connection: those it sent when they have been read, those it
@@ -69,86 +71,5 @@ impl Drop for Meter {
     fn drop(&mut self) {
         self.traffic.end();
         self.control.accounts.close();
-    }
-}
-
-/// The program's end of a connection, metered.
-#[derive(Debug)]
-pub(crate) struct Metered {
-    stream: TcpStream,
-    meter: Arc<Meter>,
-    /// Until when nothing more is taken.
-    pause: Option<Pin<Box<Sleep>>>,
-}
-
-impl Metered {
-    pub(crate) const fn new(stream: TcpStream, meter: Arc<Meter>) -> Self {
-        Self {
-            stream,
-            meter,
-            pause: None,
-        }
-    }
-
-    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(pause) = &mut self.pause {
-            ready!(pause.as_mut().poll(cx));
-            self.pause = None;
-        }
-        Poll::Ready(())
-    }
-
-    fn count(&mut self, direction: Direction, bytes: usize) -> io::Result<()> {
-        match self.meter.count(direction, bytes) {
-            Flow::Go => Ok(()),
-            Flow::Wait(wait) => {
-                self.pause = Some(Box::pin(tokio::time::sleep(wait)));
-                Ok(())
-            }
-            Flow::Stop => {
-                // An orderly end could be taken for the whole answer.
-                reset(&self.stream);
-                Err(io::ErrorKind::QuotaExceeded.into())
-            }
-        }
-    }
-}
-
-impl AsyncRead for Metered {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        ready!(this.poll_pause(cx));
-        let most = this.meter.most_at_once().min(buf.remaining());
-        let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
-        ready!(Pin::new(&mut this.stream).poll_read(cx, &mut part))?;
-        let length = part.filled().len();
-        buf.advance(length);
-        Poll::Ready(this.count(Direction::Sent, length))
-    }
-}
-
-impl AsyncWrite for Metered {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        ready!(this.poll_pause(cx));
-        let part = buf.get(..this.meter.most_at_once()).unwrap_or(buf);
-        let length = ready!(Pin::new(&mut this.stream).poll_write(cx, part))?;
-        Poll::Ready(this.count(Direction::Received, length).map(|()| length))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::address::{AddressKind, kind};
 use crate::control::Control;
+use crate::meter::Meter;
 use crate::name::{Host, Name};
 use crate::resolve::{Resolve, ResolveError, Resolver};
 use crate::stand_in::{StandIns, is_own};
@@ -67,7 +68,7 @@ impl ProxyState {
             return None;
         };
         let addresses = self.reach(&host, Some(port)).await?;
-        let meter = self.control.begin_connection(&host, port)?;
+        let meter = Meter::begin(&self.control, &host, port)?;
         Some(Target {
             host,
             port,

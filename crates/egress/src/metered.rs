@@ -1,0 +1,95 @@
+//! The program's end of a connection whose bytes a meter counts, for what reads and writes streams.
+
+use crate::accounts::Flow;
+use crate::meter::Meter;
+use crate::pump::reset;
+use crate::traffic::Direction;
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+/// The program's end of a connection, metered.
+#[derive(Debug)]
+pub(crate) struct Metered {
+    stream: TcpStream,
+    meter: Arc<Meter>,
+    /// Until when nothing more is taken.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Metered {
+    pub(crate) const fn new(stream: TcpStream, meter: Arc<Meter>) -> Self {
+        Self {
+            stream,
+            meter,
+            pause: None,
+        }
+    }
+
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        Poll::Ready(())
+    }
+
+    fn count(&mut self, direction: Direction, bytes: usize) -> io::Result<()> {
+        match self.meter.count(direction, bytes) {
+            Flow::Go => Ok(()),
+            Flow::Wait(wait) => {
+                self.pause = Some(Box::pin(tokio::time::sleep(wait)));
+                Ok(())
+            }
+            Flow::Stop => {
+                // An orderly end could be taken for the whole answer.
+                reset(&self.stream);
+                Err(io::ErrorKind::QuotaExceeded.into())
+            }
+        }
+    }
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_pause(cx));
+        let most = this.meter.most_at_once().min(buf.remaining());
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
+        ready!(Pin::new(&mut this.stream).poll_read(cx, &mut part))?;
+        let length = part.filled().len();
+        buf.advance(length);
+        Poll::Ready(this.count(Direction::Sent, length))
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(this.poll_pause(cx));
+        let part = buf.get(..this.meter.most_at_once()).unwrap_or(buf);
+        let length = ready!(Pin::new(&mut this.stream).poll_write(cx, part))?;
+        Poll::Ready(this.count(Direction::Received, length).map(|()| length))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
