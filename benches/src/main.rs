@@ -11,6 +11,7 @@
 #![expect(clippy::print_stdout, reason = "a table is what this program is for")]
 
 mod checkpoint;
+mod egress;
 mod exec;
 mod files;
 mod filter;
@@ -47,7 +48,7 @@ struct Options {
     /// Fewer rounds: about half a minute in all
     #[arg(long)]
     quick: bool,
-    /// Only these benches: start, whole, exec, files, push, pull, tools, turn, mcp, output, idle, parallel, filter, checkpoint
+    /// Only these benches: start, whole, exec, files, push, pull, tools, turn, mcp, output, idle, parallel, filter, checkpoint, egress
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// The `glovebox` program (default: $GLOVEBOX_TEST_BIN, or the one beside this program)
@@ -63,7 +64,7 @@ struct Options {
 
 type Bench = fn(&World, &mut Table) -> Result<()>;
 
-const BENCHES: [(&str, Bench); 14] = [
+const BENCHES: [(&str, Bench); 15] = [
     ("start", start::run),
     ("whole", whole::run),
     ("exec", exec::run),
@@ -77,6 +78,7 @@ const BENCHES: [(&str, Bench); 14] = [
     ("parallel", parallel::run),
     ("filter", filter::run),
     ("checkpoint", checkpoint::run),
+    ("egress", egress::run),
     // Last: a thousand sandboxes leave the kernel with caches that would be in the others' way.
     ("idle", idle::run),
 ];

@@ -5,7 +5,9 @@
 
 use crate::table::Table;
 use crate::verdict::{Standing, Verdict};
-use crate::{checkpoint, exec, files, idle, mcp, output, pull, push, start, tools, turn, whole};
+use crate::{
+    checkpoint, egress, exec, files, idle, mcp, output, pull, push, start, tools, turn, whole,
+};
 
 /// A number that a bench stores.
 #[derive(Debug, Clone)]
@@ -290,6 +292,20 @@ pub(crate) fn promises() -> Vec<Promise> {
             Number(64.0),
         );
     }
+    list.promise(
+        "egress",
+        "a connection to a listed host, beside a direct one",
+        "p50 <= 1 ms more",
+        median(egress::CONNECT, egress::GLOVEBOX),
+        Plus(1000.0, median(egress::CONNECT, egress::DIRECT)),
+    );
+    list.goal(
+        "egress",
+        "1 GiB from a listed host, beside a direct connection",
+        "speed >= 0.8x",
+        median(egress::TRANSFER, egress::GLOVEBOX),
+        Times(1.0 / 0.8, median(egress::TRANSFER, egress::DIRECT)),
+    );
     list.0
 }
 

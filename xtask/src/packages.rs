@@ -54,9 +54,13 @@ const NEEDED: &[(&str, &str, &str)] = &[
         "a machine with another kernel",
     ),
     ("busybox", "busybox-static", "a machine with another kernel"),
+    ("rclone", "rclone", "a client in Go"),
+    ("javac", "default-jdk-headless", "a client in Java"),
+    ("wget", "wget", "a client of the filtered network"),
     ("bwrap", "bubblewrap", "the measurements beside it"),
     ("crun", "crun", "the measurements beside it"),
     ("rsync", "rsync", "the measurements beside it"),
+    ("tinyproxy", "tinyproxy-bin", "the measurements beside it"),
 ];
 
 /// Installs what is missing where that is possible (root on Debian or Ubuntu), and says what is
