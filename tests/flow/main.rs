@@ -24,6 +24,7 @@ mod destruction;
 mod egress;
 mod egress_clients;
 mod egress_control;
+mod egress_limits;
 mod egress_proxy;
 mod egress_streams;
 mod endings;

@@ -283,6 +283,12 @@ pub struct Limits {
     pub file_bytes: Option<u64>,
     /// Life of the sandbox in milliseconds.
     pub wall_ms: Option<u64>,
+    /// Bytes to and from the network together, where that is [`Net::Egress`].
+    pub net_bytes: Option<u64>,
+    /// Connections to the network at once.
+    pub net_connections: Option<u32>,
+    /// Bytes to and from the network per second.
+    pub net_rate: Option<u64>,
 }
 
 /// Names one limit.
@@ -301,17 +307,26 @@ pub enum LimitKind {
     FileSize,
     /// [`Limits::wall_ms`].
     Wall,
+    /// [`Limits::net_bytes`].
+    NetBytes,
+    /// [`Limits::net_connections`].
+    NetConnections,
+    /// [`Limits::net_rate`].
+    NetRate,
 }
 
 impl LimitKind {
     /// Every limit, in report order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::Memory,
         Self::Cpu,
         Self::Pids,
         Self::Disk,
         Self::FileSize,
         Self::Wall,
+        Self::NetBytes,
+        Self::NetConnections,
+        Self::NetRate,
     ];
 
     /// The word used in flags, configuration and reports.
@@ -323,6 +338,9 @@ impl LimitKind {
             Self::Disk => "disk",
             Self::FileSize => "file-size",
             Self::Wall => "wall",
+            Self::NetBytes => "net-bytes",
+            Self::NetConnections => "net-connections",
+            Self::NetRate => "net-rate",
         }
     }
 }

@@ -331,8 +331,9 @@ fn egress_remedy(host: &str, port: Option<u16>, reason: EgressReason) -> Remedy 
         EgressReason::Never => {
             "ask for a host by its name; servers of the sandbox itself need no proxy".into()
         }
-        EgressReason::ByteLimit | EgressReason::ConnectionLimit => {
-            "whoever starts the sandbox can raise it".into()
+        EgressReason::ByteLimit => [Setting::NetBytes.into(), " raises it".into()].into(),
+        EgressReason::ConnectionLimit => {
+            [Setting::NetConnections.into(), " raises it".into()].into()
         }
     }
 }

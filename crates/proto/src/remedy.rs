@@ -118,6 +118,10 @@ settings! {
     TokenFile = "token-file",
     /// What a sandbox may reach.
     Allow = "allow",
+    /// The limit on bytes to and from the network.
+    NetBytes = "net-bytes",
+    /// The limit on connections at once.
+    NetConnections = "net-connections",
 }
 
 impl Setting {

@@ -171,6 +171,9 @@ pub(crate) fn wanted(limits: &Limits) -> Vec<(LimitKind, u64)> {
         LimitKind::Disk => limits.disk_bytes,
         LimitKind::FileSize => limits.file_bytes,
         LimitKind::Wall => limits.wall_ms,
+        LimitKind::NetBytes => limits.net_bytes,
+        LimitKind::NetConnections => limits.net_connections.map(u64::from),
+        LimitKind::NetRate => limits.net_rate,
     };
     LimitKind::ALL
         .into_iter()

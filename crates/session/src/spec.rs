@@ -44,6 +44,8 @@ pub fn resolve_spec(
     // TRUST: whatever came before, nothing of an untrusted project goes into a spec.
     settings.check_project(settings.is_outside_native())?;
     let backend = backend(settings)?;
+    // Without listed hosts there is nothing to count: flags say so in [`egress`].
+    let has_egress = settings.net.value == Net::Egress;
     let limits = Limits {
         memory_bytes: settings.memory.value.0,
         cpu_millis: settings.cpus.value.0,
@@ -51,6 +53,9 @@ pub fn resolve_spec(
         disk_bytes: settings.disk.value.0,
         file_bytes: settings.file_size.value.0,
         wall_ms,
+        net_bytes: settings.net_bytes.value.0.filter(|_| has_egress),
+        net_connections: settings.net_connections.value.0.filter(|_| has_egress),
+        net_rate: settings.net_rate.value.0.filter(|_| has_egress),
     };
     let mut require: Vec<_> = settings.require.iter().map(|limit| limit.value).collect();
     require.sort_unstable();
@@ -376,12 +381,28 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
 /// What may be reached, where the network goes by that.
 fn egress(settings: &Settings) -> Result<Policy, Error> {
     if settings.net.value != Net::Egress {
-        let is_flag = |word: &&Sourced<String>| matches!(word.origin, Origin::Flag(_));
-        if let Some(word) = settings.allow.iter().chain(&settings.deny).find(is_flag) {
+        let hosts = settings.allow.iter().chain(&settings.deny);
+        let limits = [
+            (
+                &settings.net_bytes.origin,
+                settings.net_bytes.value.to_string(),
+            ),
+            (
+                &settings.net_connections.origin,
+                settings.net_connections.value.to_string(),
+            ),
+            (
+                &settings.net_rate.origin,
+                settings.net_rate.value.to_string(),
+            ),
+        ];
+        let mut words = hosts
+            .map(|word| (&word.origin, word.value.clone()))
+            .chain(limits);
+        if let Some((_, word)) = words.find(|(origin, _)| matches!(origin, Origin::Flag(_))) {
             return Err(Error::usage(
                 format!(
-                    "`{}` is about a network of listed hosts, and the network is `{}`",
-                    word.value,
+                    "`{word}` is about a network of listed hosts, and the network is `{}`",
                     net_word(settings.net.value)
                 ),
                 [

@@ -45,6 +45,12 @@ pub struct SandboxFlags {
     pub disk: Option<Size>,
     /// File size limit.
     pub file_size: Option<Size>,
+    /// Limit on bytes to and from the network.
+    pub net_bytes: Option<Size>,
+    /// Limit on connections at once.
+    pub net_connections: Option<Count>,
+    /// Limit on bytes per second to and from the network.
+    pub net_rate: Option<Size>,
     /// Deadline.
     pub timeout: Option<Span>,
     /// Limits that must hold.

@@ -188,6 +188,9 @@ impl Settings {
             "pids" => self.pids.set(raw.one()?.parse()?, origin),
             "disk" => self.disk.set(raw.one()?.parse()?, origin),
             "file_size" => self.file_size.set(raw.one()?.parse()?, origin),
+            "net_bytes" => self.net_bytes.set(raw.one()?.parse()?, origin),
+            "net_connections" => self.net_connections.set(raw.one()?.parse()?, origin),
+            "net_rate" => self.net_rate.set(raw.one()?.parse()?, origin),
             "timeout" => self.timeout.set(Some(raw.one()?.parse()?), origin),
             "require" => {
                 for text in raw.many() {
@@ -264,6 +267,9 @@ impl Settings {
             "pids" => one(&self.pids),
             "disk" => one(&self.disk),
             "file_size" => one(&self.file_size),
+            "net_bytes" => one(&self.net_bytes),
+            "net_connections" => one(&self.net_connections),
+            "net_rate" => one(&self.net_rate),
             "timeout" => match self.timeout.value {
                 Some(span) => word(span.to_string(), &self.timeout.origin),
                 None => word("none".to_owned(), &self.timeout.origin),
@@ -350,6 +356,9 @@ mod tests {
             ("pids", "64"),
             ("disk", "none"),
             ("file_size", "1MiB"),
+            ("net_bytes", "1GiB"),
+            ("net_connections", "16"),
+            ("net_rate", "64KiB"),
             ("timeout", "1h"),
             ("require", "memory"),
             ("layers", "memory"),

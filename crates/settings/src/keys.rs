@@ -3,12 +3,12 @@
 //! [`Key::project`] has no default: a key cannot be added without a decision about projects.
 
 use super::project_rule::{
-    ProjectRule, fewer_agent_tokens, fewer_agent_turns, fewer_pids, less_agent_time, less_cpu,
-    less_disk, less_memory, less_of_one_file, less_proc, less_spending, less_time, no_kept_caches,
-    no_more_ids, no_nested_namespaces, no_network, no_new_env_from_host, no_other_layers,
-    no_other_rootfs, no_reinclusion, no_toolchains, not_applied_by_itself,
-    same_or_narrower_toolset, same_or_narrower_toolsets, same_or_narrower_workspace,
-    same_or_native_backend, sandboxed_mode,
+    ProjectRule, fewer_agent_tokens, fewer_agent_turns, fewer_connections, fewer_pids,
+    less_agent_time, less_cpu, less_disk, less_memory, less_of_one_file, less_proc, less_spending,
+    less_time, less_traffic, no_kept_caches, no_more_ids, no_nested_namespaces, no_network,
+    no_new_env_from_host, no_other_layers, no_other_rootfs, no_reinclusion, no_toolchains,
+    not_applied_by_itself, same_or_narrower_toolset, same_or_narrower_toolsets,
+    same_or_narrower_workspace, same_or_native_backend, sandboxed_mode, slower_traffic,
 };
 
 /// One key of the configuration.
@@ -172,6 +172,21 @@ pub const KEYS: &[Key] = &[
         "file_size",
         "GLOVEBOX_FILE_SIZE",
         TightensOnly(less_of_one_file),
+    ),
+    key(
+        "net_bytes",
+        "GLOVEBOX_NET_BYTES",
+        TightensOnly(less_traffic),
+    ),
+    key(
+        "net_connections",
+        "GLOVEBOX_NET_CONNECTIONS",
+        TightensOnly(fewer_connections),
+    ),
+    key(
+        "net_rate",
+        "GLOVEBOX_NET_RATE",
+        TightensOnly(slower_traffic),
     ),
     key("timeout", "GLOVEBOX_TIMEOUT", TightensOnly(less_time)),
     // A sandbox is refused where the limit does not hold; nothing is given.

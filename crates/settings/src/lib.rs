@@ -150,6 +150,12 @@ pub struct Settings {
     pub disk: Sourced<Size>,
     /// File size limit.
     pub file_size: Sourced<Size>,
+    /// Limit on bytes to and from the network.
+    pub net_bytes: Sourced<Size>,
+    /// Limit on connections at once.
+    pub net_connections: Sourced<Count>,
+    /// Limit on bytes per second to and from the network.
+    pub net_rate: Sourced<Size>,
     /// Deadline; `None` when nobody said, and the command's own default holds.
     pub timeout: Sourced<Option<Span>>,
     /// Limits that must hold.
@@ -197,6 +203,9 @@ impl Default for Settings {
             pids: Sourced::default(Count(Some(defaults::PIDS))),
             disk: Sourced::default(Size(Some(defaults::DISK_BYTES))),
             file_size: Sourced::default(Size(None)),
+            net_bytes: Sourced::default(Size(None)),
+            net_connections: Sourced::default(Count(None)),
+            net_rate: Sourced::default(Size(None)),
             timeout: Sourced::default(None),
             require: Vec::new(),
             layers: Sourced::default(Layers::Disk),
@@ -235,6 +244,13 @@ impl Settings {
         lay(&mut self.pids, flags.pids.as_ref(), "pids");
         lay(&mut self.disk, flags.disk.as_ref(), "disk");
         lay(&mut self.file_size, flags.file_size.as_ref(), "file-size");
+        lay(&mut self.net_bytes, flags.net_bytes.as_ref(), "net-bytes");
+        lay(
+            &mut self.net_connections,
+            flags.net_connections.as_ref(),
+            "net-connections",
+        );
+        lay(&mut self.net_rate, flags.net_rate.as_ref(), "net-rate");
         lay(
             &mut self.timeout,
             flags.timeout.map(Some).as_ref(),

@@ -206,6 +206,18 @@ pub(super) fn less_of_one_file(new: &Settings, user: &Settings) -> Option<String
     raised(&new.file_size, &user.file_size, |size| size.0)
 }
 
+pub(super) fn less_traffic(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.net_bytes, &user.net_bytes, |size| size.0)
+}
+
+pub(super) fn fewer_connections(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.net_connections, &user.net_connections, |count| count.0)
+}
+
+pub(super) fn slower_traffic(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.net_rate, &user.net_rate, |size| size.0)
+}
+
 /// Where the user set no time there is no limit.
 pub(super) fn less_time(new: &Settings, user: &Settings) -> Option<String> {
     let ms = |settings: &Settings| settings.timeout.value.and_then(|span| span.0);

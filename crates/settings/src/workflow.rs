@@ -27,7 +27,7 @@ use glovebox_tools::nearest;
 /// The key.
 pub(super) const KEY: &str = "workflow";
 /// Keys of a phase that are settings of its sandbox.
-const SANDBOX_KEYS: [&str; 15] = [
+const SANDBOX_KEYS: [&str; 18] = [
     "rootfs",
     "net",
     "allow",
@@ -41,6 +41,9 @@ const SANDBOX_KEYS: [&str; 15] = [
     "pids",
     "disk",
     "file_size",
+    "net_bytes",
+    "net_connections",
+    "net_rate",
     "require",
     "proc",
 ];

@@ -76,7 +76,17 @@ pub(crate) struct SandboxArgs {
     /// Time until it is ended [default: none]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub timeout: Option<Span>,
-    /// Fail when this limit cannot be enforced here: memory, cpu, pids, disk, file-size or wall
+    /// With `--net egress`: bytes to and from the network, both together [default: none]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub net_bytes: Option<Size>,
+    /// With `--net egress`: connections at once [default: none, but more than 1024 wait]
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub net_connections: Option<Count>,
+    /// With `--net egress`: bytes per second to and from the network, such as 1MiB [default: none]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub net_rate: Option<Size>,
+    /// Fail when this limit cannot be enforced here: memory, cpu, pids, disk, file-size, wall, net-bytes,
+    /// net-connections or net-rate
     #[arg(long, value_name = "LIMIT", value_delimiter = ',', value_parser = parse_limit, help_heading = "Limits")]
     pub require: Vec<LimitKind>,
     /// Let commands make namespaces of their own, for programs that bring a sandbox along, such as
@@ -116,6 +126,9 @@ impl SandboxArgs {
             pids,
             disk,
             file_size,
+            net_bytes,
+            net_connections,
+            net_rate,
             timeout,
             require,
             nested,
@@ -142,6 +155,9 @@ impl SandboxArgs {
             pids,
             disk,
             file_size,
+            net_bytes,
+            net_connections,
+            net_rate,
             timeout,
             require,
             nested,

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 const FLAG_WORDS: &[(&str, &[&str])] = &[
     ("backend", &["native", "host", "command"]),
     ("rootfs", &["host", "host-all", "dir:"]),
-    ("net", &["none", "host"]),
+    ("net", &["none", "egress", "host"]),
     (
         "workspace",
         &["overlay", "read-only", "copy", "live", "none"],
@@ -27,7 +27,17 @@ const FLAG_WORDS: &[(&str, &[&str])] = &[
     ("proc", &["masked", "pids", "none"]),
     (
         "require",
-        &["memory", "cpu", "pids", "disk", "file-size", "wall"],
+        &[
+            "memory",
+            "cpu",
+            "pids",
+            "disk",
+            "file-size",
+            "wall",
+            "net-bytes",
+            "net-connections",
+            "net-rate",
+        ],
     ),
     ("apply", &["ask", "auto", "never"]),
 ];
@@ -330,7 +340,11 @@ mod tests {
                 &["checkpoint", "checkpoints"][..],
             ),
             ("-C /tmp attac", ShellPart::Nothing, &["attach"]),
-            ("run --net ", ShellPart::Nothing, &["none", "host"]),
+            (
+                "run --net ",
+                ShellPart::Nothing,
+                &["none", "egress", "host"],
+            ),
             ("run --net=h", ShellPart::Nothing, &["--net=host"]),
             ("run --net = h", ShellPart::Nothing, &["host"]),
             ("run --no-too", ShellPart::Nothing, &["--no-toolchains"]),

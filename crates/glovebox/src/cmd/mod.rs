@@ -298,6 +298,9 @@ fn limit_setting(
         Kind::Disk => ("disk", &settings.disk.origin),
         Kind::FileSize => ("file size", &settings.file_size.origin),
         Kind::Wall => ("time", &settings.timeout.origin),
+        Kind::NetBytes => ("network traffic", &settings.net_bytes.origin),
+        Kind::NetConnections => ("connection", &settings.net_connections.origin),
+        Kind::NetRate => ("network rate", &settings.net_rate.origin),
     }
 }
 

@@ -4,6 +4,7 @@ use super::Cx;
 use crate::args::StatsArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, limit_value, plural, table};
+use glovebox_sandbox::egress::{TrafficStats, TrafficSum};
 use glovebox_sandbox::jail::spec::LimitKind;
 use glovebox_sandbox::{Name, Registry, State, Work};
 use glovebox_settings::units::human_bytes;
@@ -28,6 +29,8 @@ struct Row {
     cpu_millis: Option<u64>,
     memory_limit: Option<u64>,
     disk_bytes: Option<u64>,
+    /// What was carried to and from listed hosts.
+    traffic: Option<TrafficStats>,
 }
 
 /// Shows it.
@@ -57,8 +60,7 @@ fn show(cx: &Cx, args: &StatsArgs) -> CommandResult {
             } else {
                 ""
             };
-            let cells: Vec<Vec<String>> = rows.iter().map(to_cells).collect();
-            let heading = [
+            let mut heading = vec![
                 "NAME",
                 "STATE",
                 "CPU",
@@ -67,6 +69,13 @@ fn show(cx: &Cx, args: &StatsArgs) -> CommandResult {
                 "PROCESSES",
                 "DISK",
             ];
+            let mut cells: Vec<Vec<String>> = rows.iter().map(to_cells).collect();
+            if rows.iter().any(|row| row.traffic.is_some()) {
+                heading.extend(["SENT", "RECEIVED", "CONNECTIONS"]);
+                for (cells, row) in cells.iter_mut().zip(&rows) {
+                    cells.extend(traffic_cells(row.traffic.as_ref()));
+                }
+            }
             render::print(format_args!("{clear}{}", table(&heading, &cells)))?;
         }
         if !args.watch {
@@ -99,6 +108,7 @@ fn measure(registry: &Registry, names: &[Name]) -> Result<Vec<Row>, CommandError
                 .ok()
                 .and_then(|spec| spec.jail.limits.memory_bytes),
             disk_bytes: registry.disk_bytes(&entry.name).ok().flatten(),
+            traffic: registry.network_stats(&entry.name).ok().flatten(),
             name: entry.name,
             state: entry.state,
         })
@@ -152,5 +162,53 @@ fn to_json(row: &Row) -> Value {
         "processes": row.work.map(|work| work.processes),
         "threads": row.work.map(|work| work.threads),
         "disk_bytes": row.disk_bytes,
+        "network": row.traffic.as_ref().map(traffic_json),
+    })
+}
+
+fn traffic_cells(traffic: Option<&TrafficStats>) -> [String; 3] {
+    traffic.map_or_else(
+        || ["-"; 3].map(str::to_owned),
+        |traffic| {
+            [
+                human_bytes(traffic.total.sent_bytes),
+                human_bytes(traffic.total.received_bytes),
+                format!(
+                    "{} ({} open)",
+                    traffic.total.connections, traffic.open_connections
+                ),
+            ]
+        },
+    )
+}
+
+fn traffic_json(traffic: &TrafficStats) -> Value {
+    let hosts: Vec<Value> = traffic
+        .hosts
+        .iter()
+        .map(|(host, sum)| {
+            let mut object = sum_json(sum);
+            object["host"] = host.as_str().into();
+            object
+        })
+        .collect();
+    let mut object = sum_json(&traffic.total);
+    object["open_connections"] = traffic.open_connections.into();
+    object["refusals"] = traffic.refusals.into();
+    object["hosts"] = hosts.into();
+    object["others"] = sum_json(&traffic.others);
+    object["limits"] = json!({
+        "bytes": traffic.limits.bytes,
+        "connections": traffic.limits.connections,
+        "bytes_per_second": traffic.limits.bytes_per_second,
+    });
+    object
+}
+
+fn sum_json(sum: &TrafficSum) -> Value {
+    json!({
+        "sent_bytes": sum.sent_bytes,
+        "received_bytes": sum.received_bytes,
+        "connections": sum.connections,
     })
 }

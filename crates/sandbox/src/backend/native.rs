@@ -233,7 +233,12 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
     let is_countable = launched.counters.is_some() || !is_memory_watched;
     let way_out = match spec.net {
         Net::Egress => {
-            let new = || Control::new(cx.spec.egress.clone(), TrafficLimits::default());
+            let limits = TrafficLimits {
+                bytes: spec.limits.net_bytes,
+                connections: spec.limits.net_connections,
+                bytes_per_second: spec.limits.net_rate,
+            };
+            let new = || Control::new(cx.spec.egress.clone(), limits);
             let control = cx.egress.clone().unwrap_or_else(|| Arc::new(new()));
             WayOut::open(launched.egress, control)?
         }

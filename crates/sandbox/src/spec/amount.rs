@@ -14,12 +14,15 @@ const UNITS: [(&str, u64); 4] = [
 /// Value of a limit with its unit, exact where that is short.
 pub fn limit_in_words(kind: LimitKind, value: u64) -> String {
     match kind {
-        LimitKind::Memory | LimitKind::Disk | LimitKind::FileSize => size(value),
+        LimitKind::Memory | LimitKind::Disk | LimitKind::FileSize | LimitKind::NetBytes => {
+            size(value)
+        }
+        LimitKind::NetRate => format!("{} per second", size(value)),
         LimitKind::Cpu => match value {
             1000 => "1 cpu".to_owned(),
             millis => format!("{} cpus", millis as f64 / 1000.0),
         },
-        LimitKind::Pids => value.to_string(),
+        LimitKind::Pids | LimitKind::NetConnections => value.to_string(),
         LimitKind::Wall => format!("{} s", value as f64 / 1000.0),
     }
 }
@@ -52,6 +55,7 @@ mod tests {
             (LimitKind::Cpu, 1500, "1.5 cpus"),
             (LimitKind::Pids, 1024, "1024"),
             (LimitKind::Wall, 1500, "1.5 s"),
+            (LimitKind::NetRate, 1 << 20, "1 MiB per second"),
         ] {
             assert_eq!(limit_in_words(kind, value), words);
         }

@@ -203,7 +203,7 @@ fn require_words(spec: &SandboxSpec) -> String {
     words.join(", ")
 }
 
-fn limit_words(limits: &Limits) -> [(&'static str, String); 6] {
+fn limit_words(limits: &Limits) -> [(&'static str, String); 9] {
     [
         ("memory", Size(limits.memory_bytes).to_string()),
         ("cpus", Cpus(limits.cpu_millis).to_string()),
@@ -211,6 +211,9 @@ fn limit_words(limits: &Limits) -> [(&'static str, String); 6] {
         ("disk", Size(limits.disk_bytes).to_string()),
         ("file-size", Size(limits.file_bytes).to_string()),
         ("timeout", Span(limits.wall_ms).to_string()),
+        ("net-bytes", Size(limits.net_bytes).to_string()),
+        ("net-connections", Count(limits.net_connections).to_string()),
+        ("net-rate", Size(limits.net_rate).to_string()),
     ]
 }
 

@@ -101,6 +101,9 @@ pub(super) fn limits(
                 },
                 LimitKind::FileSize => (Enforced, "RLIMIT_FSIZE".to_owned()),
                 LimitKind::Wall => (Enforced, "timer of the owner".to_owned()),
+                LimitKind::NetBytes | LimitKind::NetConnections | LimitKind::NetRate => {
+                    (Enforced, "proxy of the owner, the only way out".to_owned())
+                }
             };
             LimitFact {
                 kind,

@@ -1,0 +1,193 @@
+//! Limits on what a network of listed hosts carries: what is met ends or waits, the command is told, and sums say how
+//! much it was.
+
+use crate::egress::Server;
+use crate::without_network::has;
+use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use testkit::{Person, Ran, skip};
+
+const MIB: usize = 1 << 20;
+
+/// Answers a request with so many bytes.
+fn large(bytes: usize) -> Server {
+    Server::start(move |mut stream: TcpStream, seen| {
+        let mut part = [0; 4096];
+        while !seen.windows(4).any(|end| end == b"\r\n\r\n") {
+            match stream.read(&mut part) {
+                Ok(length @ 1..) => seen.extend_from_slice(&part[..length]),
+                _ => return,
+            }
+        }
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
+        let _ = stream.write_all(head.as_bytes());
+        let _ = stream.write_all(&vec![b'x'; bytes]);
+    })
+}
+
+/// Sends what it likes to whoever connects, and nothing that could be taken for HTTP.
+fn flood(bytes: usize) -> Server {
+    Server::start(move |mut stream: TcpStream, _| {
+        let _ = stream.write_all(&vec![0; bytes]);
+        let _ = stream.read(&mut [0; 1]);
+    })
+}
+
+fn network(person: &Person, sandbox: &str) -> Value {
+    let ran = person
+        .line(&format!("stats {sandbox} --json"))
+        .run()
+        .expect_code(0);
+    let answer: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    answer["data"]["sandboxes"][0]["network"].clone()
+}
+
+fn exec(person: &Person, words: &[&str]) -> Ran {
+    person
+        .glovebox(["exec", "box", "--"].iter().chain(words).copied())
+        .run()
+}
+
+#[test]
+fn bytes_end_when_they_are_used_up_and_the_command_is_told() {
+    if !has("curl") || !has("python3") {
+        skip!("curl or python3 is not installed");
+    }
+    Person::each(|person| {
+        let (web, raw) = (large(4 * MIB), flood(4 * MIB));
+        let start = |limit: &str| {
+            let line = format!(
+                "start -q --net egress --allow {} --allow {} {limit} box",
+                web.rule("web.test"),
+                raw.rule("raw.test")
+            );
+            let _ = person.line(&line).run().expect_code(0);
+        };
+        let url = format!("http://web.test:{}/", web.port);
+        let fetch = || exec(person, &["curl", "-sS", "-o", "/dev/null", &url]);
+
+        // Below the limit nothing is noticed.
+        start("--net-bytes 6MiB");
+        fetch().expect_code(0);
+        let sums = network(person, "box");
+        let received = sums["received_bytes"].as_u64().unwrap();
+        assert!(
+            (4 * MIB as u64..5 * MIB as u64).contains(&received),
+            "{sums}"
+        );
+        assert!(sums["sent_bytes"].as_u64().unwrap() > 50, "{sums}");
+        assert_eq!(sums["hosts"][0]["host"], "web.test", "{sums}");
+        assert_eq!(sums["limits"]["bytes"], 6 * MIB, "{sums}");
+        // The rest is not enough, whichever way it is carried.
+        let ran = fetch();
+        assert!(
+            ran.code != 0 && ran.err().contains("`--net-bytes` raises it"),
+            "{ran}"
+        );
+        let sums = network(person, "box");
+        let carried = sums["received_bytes"].as_u64().unwrap();
+        assert!(
+            carried < 6 * MIB as u64 + (256 << 10) && carried > 5 * MIB as u64,
+            "{sums}"
+        );
+        // Nothing more begins.
+        let begun = Instant::now();
+        let ran = fetch();
+        assert!(
+            ran.code != 0 && ran.err().contains("`--net-bytes` raises it"),
+            "{ran}"
+        );
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        assert_eq!(network(person, "box")["open_connections"], 0);
+        let report = person.line("info box --json").run().expect_code(0);
+        let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+        let limits = report["data"]["report"]["limits"].as_array().unwrap();
+        let limit = limits.iter().find(|limit| limit["kind"] == "net-bytes");
+        assert_eq!(limit.unwrap()["state"], "enforced");
+        let _ = person.line("kill -q box").run().expect_code(0);
+
+        start("--net-bytes 1MiB");
+        let script = format!(
+            "import socket, sys\ns = socket.create_connection(('raw.test', {}))\ngot = 0\n\
+             try:\n while True:\n  part = s.recv(65536)\n  if not part: sys.exit('a whole end')\n  got += len(part)\n\
+             except ConnectionResetError:\n print(got)\n sys.exit(1)\n",
+            raw.port
+        );
+        let ran = exec(person, &["python3", "-c", &script]).expect_code(1);
+        let got: usize = ran.out().trim().parse().unwrap();
+        assert!(got <= MIB && got > MIB / 4, "{ran}");
+        assert!(ran.err().contains("`--net-bytes` raises it"), "{ran}");
+        let _ = person.line("kill -q box").run().expect_code(0);
+    });
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused_until_others_end() {
+    if !has("python3") {
+        skip!("python3 is not installed");
+    }
+    Person::each(|person| {
+        let server = flood(1);
+        let script = "import socket, sys\nat = ('raw.test', int(sys.argv[1]))\ndef get():\n \
+                      s = socket.create_connection(at)\n try: return (s, s.recv(1))\n \
+                      except ConnectionResetError: return (s, None)\n\
+                      first, second, third = get(), get(), get()\nprint(first[1], second[1], third[1])\n\
+                      first[0].close()\nfor n in range(100):\n again = get()\n if again[1]: break\n\
+                      print(again[1])\nsys.exit(1)\n";
+        let ran = person
+            .glovebox(["run", "-q", "--net", "egress", "--net-connections", "2"])
+            .args(["--allow", &server.rule("raw.test"), "--"])
+            .args(["python3", "-c", script, &server.port.to_string()])
+            .run()
+            .expect_code(1);
+        assert_eq!(ran.out(), "b'\\x00' b'\\x00' None\nb'\\x00'\n", "{ran}");
+        assert!(ran.err().contains("`--net-connections` raises it"), "{ran}");
+    });
+}
+
+#[test]
+fn a_rate_slows_every_way_and_refuses_nothing() {
+    if !has("curl") || !has("python3") {
+        skip!("curl or python3 is not installed");
+    }
+    let person = Person::myself();
+    let (web, raw) = (large(MIB), flood(MIB));
+    let script = format!(
+        "import socket\ns = socket.create_connection(('raw.test', {}))\ngot = 0\n\
+         while got < 1048576: got += len(s.recv(65536))\n",
+        raw.port
+    );
+    let url = format!("http://web.test:{}/", web.port);
+    for command in [
+        &["curl", "-sS", "-o", "/dev/null", &url][..],
+        &["python3", "-c", &script],
+    ] {
+        let begun = Instant::now();
+        person
+            .glovebox(["run", "-q", "--net", "egress", "--net-rate", "512KiB"])
+            .args(["--allow", &web.rule("web.test")])
+            .args(["--allow", &raw.rule("raw.test"), "--"])
+            .args(command.iter().copied())
+            .run()
+            .expect_code(0);
+        let took = begun.elapsed();
+        assert!(
+            took > Duration::from_millis(1700) && took < Duration::from_secs(20),
+            "{command:?}: {took:?}"
+        );
+    }
+}
+
+#[test]
+fn limits_without_such_a_network_are_told() {
+    let person = Person::myself();
+    for flag in ["--net-bytes 1MiB", "--net-connections 1", "--net-rate 1MiB"] {
+        let ran = person.line(&format!("run {flag} -- true")).run();
+        assert!(
+            ran.code == 125 && ran.err().contains("--net egress"),
+            "{flag}: {ran}"
+        );
+    }
+}
