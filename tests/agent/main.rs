@@ -12,6 +12,7 @@
 mod costs;
 mod endings;
 mod honesty;
+mod hosts;
 mod interrupts;
 mod room;
 mod scripts;
@@ -54,11 +55,22 @@ fn agent<'a>(
     with(person, server, args)
 }
 
-/// `glovebox agent --local TASK` with a person at a terminal, who types an answer when its question has been
-/// shown. What was shown in the end; `None` where there is no terminal to be had.
+/// `glovebox agent --local TASK` with a person at a terminal.
 fn at_terminal(
     person: &Person,
     server: &ModelServer,
+    task: &str,
+    answers: &[(&str, &str)],
+) -> Option<String> {
+    at_terminal_with(person, server, "--local", task, answers)
+}
+
+/// `glovebox agent FLAGS TASK` with a person at a terminal, who types an answer when its question has been
+/// shown. What was shown in the end; `None` where there is no terminal to be had.
+fn at_terminal_with(
+    person: &Person,
+    server: &ModelServer,
+    flags: &str,
     task: &str,
     answers: &[(&str, &str)],
 ) -> Option<String> {
@@ -70,7 +82,7 @@ fn at_terminal(
         return None;
     }
     let command = format!(
-        "{} agent --model openai/scripted --local '{task}'",
+        "{} agent --model openai/scripted {flags} '{task}'",
         person.binary().display()
     );
     let mut child = person

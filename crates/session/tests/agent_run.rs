@@ -17,7 +17,7 @@ use glovebox_session::agent::{
 use glovebox_session::work::Caller;
 use glovebox_session::{Frontend, Notice};
 use glovebox_settings::{Settings, Surroundings};
-use glovebox_tools::policy::{Answer, Ask, Question};
+use glovebox_tools::policy::{Answer, Ask, AskHost, Question};
 use glovebox_workspace::Watch;
 use serde_json::Value;
 use std::fs;
@@ -51,6 +51,12 @@ impl Approve for SteadyUser {
 impl Ask for SteadyUser {
     fn ask(&self, _question: &Question<'_>) -> Answer {
         Answer::Deny("no rule asks".to_owned())
+    }
+}
+
+impl AskHost for SteadyUser {
+    fn ask_host(&self, _rule: &str) -> Option<bool> {
+        None
     }
 }
 

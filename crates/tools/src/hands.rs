@@ -6,7 +6,7 @@ use crate::commands::Commands;
 use crate::hint::tool_names;
 use crate::ledger::Ledger;
 use crate::live::{self, Live};
-use crate::policy::{Ask, Asked, CallId, Permit};
+use crate::policy::{Ask, Asked, CallId, HostConsent, Permit};
 use crate::schedule::Schedule;
 use crate::tools::job;
 use crate::waits::Waits;
@@ -25,6 +25,7 @@ pub struct Hands {
     permit: Option<Arc<dyn Permit>>,
     children: Option<Arc<Children>>,
     context: Option<Arc<Context>>,
+    hosts: Option<Arc<HostConsent>>,
     waits: Waits,
     pub(crate) ledger: Ledger,
     pub(crate) commands: Commands,
@@ -41,6 +42,7 @@ impl Hands {
             permit: None,
             children: None,
             context: None,
+            hosts: None,
             waits: Waits::PATIENT,
             ledger: Ledger::default(),
             commands: Commands::default(),
@@ -57,6 +59,7 @@ impl Hands {
             permit: self.permit.clone(),
             children: self.children.clone(),
             context: self.context.clone(),
+            hosts: self.hosts.clone(),
             waits: self.waits,
             ledger: Ledger::default(),
             commands: Commands::default(),
@@ -82,6 +85,13 @@ impl Hands {
     #[must_use]
     pub fn with_context(mut self, context: Context) -> Self {
         self.context = Some(Arc::new(context));
+        self
+    }
+
+    /// From now on the user is asked about hosts that a command was refused.
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: Arc<HostConsent>) -> Self {
+        self.hosts = Some(hosts);
         self
     }
 
@@ -113,6 +123,10 @@ impl Hands {
 
     pub(crate) fn context(&self) -> Option<&Context> {
         self.context.as_deref()
+    }
+
+    pub(crate) fn hosts(&self) -> Option<&HostConsent> {
+        self.hosts.as_deref()
     }
 
     pub(crate) fn children(&self) -> Option<&Children> {

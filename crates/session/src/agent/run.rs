@@ -13,7 +13,7 @@ use glovebox_mcp::client::Servers;
 use glovebox_proto::Fault;
 use glovebox_sandbox::Name;
 use glovebox_settings::{Settings, Surroundings};
-use glovebox_tools::policy::{Ask, Asked, Gate, Permit, Policy, Served};
+use glovebox_tools::policy::{Ask, AskHost, Asked, Gate, HostConsent, Permit, Policy, Served};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,8 +47,9 @@ pub trait AgentFrontend: Frontend {
     fn ask_for_more(&self) -> Option<String>;
 }
 
-/// The user's word on calls: what a rule asks about, what the model calls, what a script calls.
-pub trait AgentUser: Ask + Approve {
+/// The user's word on calls: what a rule asks about, what the model calls, what a script calls; and on hosts that a
+/// command was refused.
+pub trait AgentUser: Ask + Approve + AskHost {
     /// Asked before each call that a script makes of a tool that is not read-only.
     fn approve_nested(&self, tool: &str, arguments: &Value) -> Approval;
 }
@@ -254,7 +255,12 @@ impl AgentRun<'_> {
                 ));
             }
         };
-        let mut toolbox = Toolbox::default().with(Arc::new(place.tools().with_permit(permit)));
+        let mut tools = place.tools().with_permit(permit);
+        if let Some(user) = &user {
+            let user = Arc::<dyn AgentUser>::clone(user);
+            tools = tools.with_hosts(Arc::new(HostConsent::new(user)));
+        }
+        let mut toolbox = Toolbox::default().with(Arc::new(tools));
         if let Some(servers) = place.servers() {
             toolbox = toolbox.with(Arc::new(servers.with_permit(gate)));
         }

@@ -16,6 +16,7 @@
 mod ask;
 mod command;
 mod gate;
+mod host;
 mod journal;
 mod name;
 mod pattern;
@@ -25,6 +26,8 @@ mod toolset;
 
 pub use ask::{Answer, Ask, Question};
 pub use gate::{CallId, Gate};
+pub(crate) use host::HostAnswer;
+pub use host::{AskHost, HostConsent};
 pub use journal::{Entry, Journal};
 pub use name::{check_server_name, parts as served_parts, served_name};
 pub use rule::{Effect, Rule, Subject};

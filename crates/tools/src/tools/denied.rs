@@ -1,9 +1,11 @@
 //! Which walls of the sandbox a failed command met, told to the model and to programs.
 //!
-//! The model can lift none of them, so what would is worded as the user's to do.
+//! The model can lift none of them, so what would is worded as the user's to do. About a refused host the user is asked,
+//! where somebody is there.
 
 use crate::Outcome;
 use crate::call::Call;
+use crate::policy::HostAnswer;
 use glovebox_proto::{Denial, ExitReport};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -14,18 +16,43 @@ pub(super) fn tell(call: &Call<'_>, report: &ExitReport, outcome: &mut Outcome) 
     if denials.is_empty() {
         return;
     }
+    let mut records: Vec<Value> = Vec::new();
     for denial in &denials {
-        let _ = write!(outcome.text, "\n[{}]", line(denial));
+        let hosts = call.hands.hosts().filter(|_| !call.is_given_up());
+        let answer = hosts.and_then(|hosts| hosts.settle(call.sandbox(), denial));
+        let _ = write!(outcome.text, "\n[{}]", line(denial, answer.as_ref()));
+        let mut record = json!({ "kind": denial.kind(), "what": denial.what(), "remedy": denial.remedy().to_string() });
+        if let Some(answer) = &answer {
+            record["answer"] = word(answer).into();
+        }
+        records.push(record);
     }
-    let records: Vec<Value> = denials
-        .iter()
-        .map(|denial| json!({ "kind": denial.kind(), "what": denial.what(), "remedy": denial.remedy().to_string() }))
-        .collect();
     outcome.facts.insert("denials".to_owned(), records.into());
 }
 
-fn line(denial: &Denial) -> String {
+/// A word for programs.
+const fn word(answer: &HostAnswer) -> &'static str {
+    match answer {
+        HostAnswer::Opened => "opened",
+        HostAnswer::Closed => "closed",
+        HostAnswer::Failed(_) => "failed",
+    }
+}
+
+fn line(denial: &Denial, answer: Option<&HostAnswer>) -> String {
     let (what, remedy) = (denial.what(), denial.remedy());
+    match answer {
+        Some(HostAnswer::Opened) => {
+            return format!("{what}; the user has opened it now: run the command again");
+        }
+        Some(HostAnswer::Closed) => {
+            return format!("{what}; the user was asked and keeps it closed: do without it");
+        }
+        Some(HostAnswer::Failed(why)) => {
+            return format!("{what}; the user wants it open, and that failed: {why}");
+        }
+        None => {}
+    }
     if matches!(denial, Denial::ReadOnly { mount, .. } if mount != "/workspace") {
         return format!("{what}; {remedy}");
     }
@@ -43,7 +70,7 @@ mod tests {
             is_shared: false,
         };
         assert_eq!(
-            line(&denial),
+            line(&denial, None),
             "the command tried to reach an address outside, and this sandbox has no network; only the user can \
              change that: `net = \"host\"` gives it the network of this machine"
         );
@@ -51,6 +78,10 @@ mod tests {
             path: "/usr/x".to_owned(),
             mount: "/usr".to_owned(),
         };
-        assert!(!line(&denial).contains("user"), "{}", line(&denial));
+        assert!(
+            !line(&denial, None).contains("user"),
+            "{}",
+            line(&denial, None)
+        );
     }
 }

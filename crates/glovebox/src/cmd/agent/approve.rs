@@ -1,5 +1,5 @@
-//! The user's word: on each change, where the tools work on the user's own files, and on what a rule asks
-//! about. One question at a time, however many calls wait for an answer.
+//! The user's word: on each change, where the tools work on the user's own files, on what a rule asks
+//! about, and on hosts that a command was refused. One question at a time, however many calls wait for an answer.
 
 use super::view::placed;
 use crate::render::{escape_text, say};
@@ -7,7 +7,7 @@ use crate::session::Signals;
 use crate::sync::question;
 use glovebox_agent::{Approval, Approve, Call, Secrets, ToolServer};
 use glovebox_session::agent::{AgentUser, UNANSWERED};
-use glovebox_tools::policy::{Answer, Ask, Question, served_parts};
+use glovebox_tools::policy::{Answer, Ask, AskHost, Question, served_parts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -124,6 +124,18 @@ impl Approve for AtTerminal {
 impl AgentUser for AtTerminal {
     fn approve_nested(&self, tool: &str, arguments: &Value) -> Approval {
         self.approve_call(tool, arguments, ", called by the script,")
+    }
+}
+
+impl AskHost for AtTerminal {
+    fn ask_host(&self, rule: &str) -> Option<bool> {
+        let _turn = self.turn();
+        let rule = escape_text(rule);
+        say(format_args!(
+            "glovebox: a command asked for {rule}, which this sandbox may not reach"
+        ));
+        let text = format!("open {rule} until the sandbox ends? [y]es, [n]o");
+        question::ask(&text, &['y', 'n'], &self.signals).map(|answer| answer == 'y')
     }
 }
 

@@ -1,0 +1,82 @@
+//! A host that a command was refused: whoever sits at the terminal is asked once, and the answer holds.
+
+use super::{agent, at_terminal_with, last_results};
+use testkit::{ModelServer, Person, Step, skip};
+
+fn look_up(name: &str) -> Step {
+    let arguments = format!(r#"{{"command":"getent hosts {name} || exit 3"}}"#);
+    Step::call("Bash", &arguments)
+}
+
+fn steps() -> ModelServer {
+    ModelServer::start([
+        look_up("yes.test"),
+        look_up("yes.test"),
+        look_up("no.test"),
+        look_up("no.test"),
+        Step::text("Done."),
+    ])
+}
+
+#[test]
+fn a_person_opens_a_host_or_keeps_it_closed_and_is_asked_once() {
+    Person::each(|person| {
+        let answers = [("open yes.test", "y\n"), ("open no.test", "n\n")];
+        for placement in [
+            "--sandbox --net egress",
+            "--sandbox --net egress --keep box",
+        ] {
+            let server = steps();
+            let shown = at_terminal_with(person, &server, placement, "look them up", &answers);
+            let Some(shown) = shown else {
+                skip!("there is no terminal to ask at");
+            };
+            for question in ["open yes.test", "open no.test"] {
+                assert_eq!(shown.matches(question).count(), 1, "{placement}: {shown}");
+            }
+            let results = last_results(&server);
+            assert!(
+                results[0].contains("the user has opened it now: run the command again"),
+                "{placement}: {results:?}"
+            );
+            // It is listed now; that nobody knows such a name is no refusal.
+            assert!(
+                !results[1].contains("may reach"),
+                "{placement}: {results:?}"
+            );
+            for result in &results[2..4] {
+                assert!(
+                    result.contains("the user was asked and keeps it closed"),
+                    "{placement}: {results:?}"
+                );
+            }
+        }
+        let rules = person.line("net show box").run().expect_code(0);
+        assert!(
+            rules.out().contains("yes.test") && !rules.out().contains("no.test"),
+            "{rules}"
+        );
+        let _ = person.line("kill -q box").run().expect_code(0);
+    });
+}
+
+#[test]
+fn where_nobody_sits_nothing_is_asked_or_opened() {
+    let person = Person::myself();
+    let server = steps();
+    let ran = agent(
+        &person,
+        &server,
+        ["--sandbox", "--net", "egress"],
+        "look them up",
+    )
+    .run()
+    .expect_code(0);
+    assert!(!ran.err().contains("open yes.test"), "{ran}");
+    for result in last_results(&server) {
+        assert!(
+            result.contains("only the user can change that") && result.contains("may reach"),
+            "{result}"
+        );
+    }
+}
