@@ -4,6 +4,7 @@
 use crate::egress::Server;
 use crate::without_network::has;
 use serde_json::Value;
+use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 use testkit::{Person, Ran, skip};
 
@@ -105,6 +106,14 @@ fn what_is_opened_while_it_runs_is_open_at_once_and_for_as_long_as_was_said() {
 
         // A change of its files keeps what was opened; its end does not.
         let _ = person.line("checkpoint box").run().expect_code(0);
+        let _ = person.line("restore box v1").run().expect_code(0);
+        assert_eq!(fetch(person, "box", &url).expect_code(0).out(), "hello\n");
+        // With something that runs its guest is started anew, and its network with it.
+        let _ = person
+            .glovebox(["exec", "--keep-background", "box", "--"])
+            .args(["sh", "-c", "sleep 1000 > /dev/null 2>&1 &"])
+            .run()
+            .expect_code(0);
         let _ = person.line("restore box v1").run().expect_code(0);
         assert_eq!(fetch(person, "box", &url).expect_code(0).out(), "hello\n");
         let _ = person.line("stop -q box").run().expect_code(0);
@@ -244,6 +253,41 @@ fn what_cannot_be_opened_or_asked_is_told() {
         assert_eq!(answer["error"]["code"], "sandbox-not-running", "{ran}");
         let _ = person.line("kill -q box plain").run().expect_code(0);
     });
+}
+
+#[test]
+fn a_connection_outlasts_the_rule_that_let_it_through() {
+    if !has("python3") {
+        skip!("python3 is not installed");
+    }
+    let person = Person::myself();
+    let echo = Server::start(|mut stream, bytes| {
+        let mut part = [0; 16];
+        while let Ok(length @ 1..) = stream.read(&mut part) {
+            bytes.extend_from_slice(&part[..length]);
+            let _ = stream.write_all(&part[..length]);
+        }
+    });
+    let _ = person
+        .line("start -q --net egress box")
+        .run()
+        .expect_code(0);
+    let rule = echo.rule("echo.test");
+    let _ = person
+        .line(&format!("net allow box {rule} --for 3s"))
+        .run()
+        .expect_code(0);
+    let script = "import socket, sys, time\nat = ('echo.test', int(sys.argv[1]))\n\
+                  s = socket.create_connection(at)\ndef say(): s.sendall(b'x'); return s.recv(1)\n\
+                  print(say())\ntime.sleep(3.5)\nprint(say())\n\
+                  try: socket.create_connection(at)\nexcept OSError: print('closed')\n";
+    let ran = person
+        .glovebox(["exec", "box", "--", "python3", "-c", script])
+        .args([&echo.port.to_string()])
+        .run()
+        .expect_code(0);
+    assert_eq!(ran.out(), "b'x'\nb'x'\nclosed\n", "{ran}");
+    let _ = person.line("kill -q box").run().expect_code(0);
 }
 
 #[test]

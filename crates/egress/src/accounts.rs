@@ -164,13 +164,15 @@ impl Accounts {
         }
     }
 
-    /// Most bytes that are taken at once, so that a slow connection is slow and does not stand still in between.
+    /// Most bytes that are taken at once, so that a slow connection is slow and does not stand still in between, and
+    /// that no more than one passes beyond the limit.
     pub(crate) fn most_at_once(&self) -> usize {
-        let rate = self.limits.bytes_per_second;
-        let most = rate.map_or(usize::MAX, |rate| {
-            usize::try_from(rate / 10).unwrap_or(usize::MAX)
+        let limits = &self.limits;
+        let pace = limits.bytes_per_second.map_or(u64::MAX, |rate| rate / 10);
+        let room = limits.bytes.map_or(u64::MAX, |most| {
+            most.saturating_sub(self.total.bytes.total())
         });
-        most.max(1)
+        usize::try_from(pace.min(room).max(1)).unwrap_or(usize::MAX)
     }
 
     fn is_used_up(&self) -> bool {
@@ -259,7 +261,9 @@ mod tests {
         accounts.close();
         accounts.open("a.example").unwrap();
         assert_eq!(accounts.count(Direction::Sent, 60), Flow::Go);
+        assert_eq!(accounts.most_at_once(), 40);
         assert_eq!(accounts.count(Direction::Received, 40), Flow::Go);
+        assert_eq!(accounts.most_at_once(), 1);
         accounts.close();
         assert_eq!(
             accounts.open("a.example").unwrap_err(),
