@@ -48,6 +48,7 @@ mod questions;
 mod repositories;
 mod screen;
 mod scripts;
+mod secrets;
 mod sentences;
 mod shown_output;
 mod signals;

@@ -11,6 +11,7 @@ use crate::socks;
 use crate::state::ProxyState;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -19,7 +20,7 @@ use tokio::time::timeout;
 const ASKING_WAIT: Duration = Duration::from_secs(30);
 
 /// Carries one connection to its end.
-pub(crate) async fn carry(stream: TcpStream, state: &ProxyState) {
+pub(crate) async fn carry(stream: TcpStream, state: &Arc<ProxyState>) {
     let _ = stream.set_nodelay(true);
     // Whoever breaks off is seen by the other end.
     let _ = match stream.local_addr() {
@@ -39,7 +40,7 @@ pub(crate) async fn carry(stream: TcpStream, state: &ProxyState) {
 }
 
 /// One that has come to the proxy.
-async fn carry_asked(mut stream: TcpStream, state: &ProxyState) -> io::Result<()> {
+async fn carry_asked(mut stream: TcpStream, state: &Arc<ProxyState>) -> io::Result<()> {
     let asking = async {
         let mut first = [0; 1];
         if peek(&stream, &mut first, 0).await? == 0 {

@@ -5,7 +5,7 @@ use crate::accounts::{Accounts, TrafficLimits, TrafficStats};
 use crate::live_policy::{LivePolicy, RuleInForce};
 use crate::log::{Log, LogEntry};
 use crate::policy::Policy;
-use glovebox_proto::{Denial, EgressReason};
+use glovebox_proto::{Denial, EgressReason, SecretReason};
 use std::ops::RangeInclusive;
 
 /// The rules, the log and the accounts of one sandbox.
@@ -45,6 +45,19 @@ impl Control {
     /// command ran.
     pub fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
         self.log.denials(during, is_shared)
+    }
+
+    /// Writes down that a secret was not filled in.
+    pub(crate) fn withhold(
+        &self,
+        secret: &str,
+        host: &str,
+        port: u16,
+        reason: SecretReason,
+        when_ns: u64,
+    ) {
+        self.accounts.count_refusal();
+        self.log.withheld(secret, host, port, reason, when_ns);
     }
 
     pub(crate) fn refuse(

@@ -1,31 +1,48 @@
-//! HTTP/1.1 without TLS: every request is read and written anew, so that both sides have one idea of where it ends,
-//! and each must name the host that the connection is for.
+//! HTTP in the open, and within TLS that ends here: every request is read and written anew, so that both sides have
+//! one idea of where it ends, and each must name the host that the connection is for.
+//!
+//! Where the host has secrets and TLS protects what is sent, placeholders become values on the way out, and values
+//! become placeholders on the way back. Anywhere else a request with a placeholder is refused.
 
+use crate::http_link::{Link, Way};
+use crate::interceptor::Interceptor;
+use crate::log::now_ns;
 use crate::metered::Metered;
+use crate::scrub::Scrubber;
+use crate::scrubbed_body::{ScrubbedBody, scrub_headers};
 use crate::state::ProxyState;
+use crate::swap::Filled;
 use crate::target::Target;
 use bytes::Bytes;
-use glovebox_proto::EgressReason;
-use http::header::{CONNECTION, HOST, UPGRADE};
-use http::{Request, Response, StatusCode, Uri, Version};
+use glovebox_proto::{EgressReason, SecretReason};
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, HeaderValue, UPGRADE,
+};
+use http::uri::Scheme;
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::SendRequest;
+use hyper::ext::ReasonPhrase;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
 
 /// How long the head of a request may take.
 const HEAD_WAIT: Duration = Duration::from_mins(1);
 /// Largest head.
 const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Requests of one connection of HTTP/2 at once.
+const MAX_STREAMS: u32 = 100;
+/// Buffer of one direction of an upgraded connection.
+const BUFFER_BYTES: usize = 16 << 10;
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
@@ -38,72 +55,309 @@ pub(crate) enum Requests {
     One,
 }
 
-/// The other side of one connection.
-struct Link {
-    /// The connection to the host, when it waits for a request.
-    server: Option<SendRequest<Incoming>>,
+/// What one connection of a program is about.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    target: Target,
+    state: Arc<ProxyState>,
+    link: Link,
+    /// What fills secrets in, where TLS ends here.
+    interceptor: Option<Arc<Interceptor>>,
     /// Both ends of a connection that speaks something else from now on.
-    upgrade: Option<(OnUpgrade, OnUpgrade)>,
+    upgrade: Mutex<Option<(OnUpgrade, OnUpgrade)>>,
 }
 
-/// Serves the requests of one connection. `server` is a connection to the host, if there is one already.
+/// Serves the requests of one connection in the open. `server` is a connection to the host, if there is one already.
 pub(crate) async fn carry(
     stream: TcpStream,
     server: Option<TcpStream>,
     target: &Target,
     requests: Requests,
-    state: &ProxyState,
+    state: &Arc<ProxyState>,
 ) -> io::Result<()> {
-    let server = match server {
-        Some(server) => Some(greet(server).await?),
-        None => None,
+    let link = match server {
+        Some(server) => Link::connected(Way::Plain, server, false).await?,
+        None => Link::new(Way::Plain),
     };
-    // Requests of one connection come one after the other, and so does what is sent on.
-    let link = Mutex::new(Link {
-        server,
-        upgrade: None,
-    });
-    let serve = service_fn(|request| async {
-        let answer = match check(&request, target) {
-            Ok(()) => pass_on(request, target, &link).await,
-            Err(host) => {
-                state.refuse(&host, Some(target.port), EgressReason::OtherName);
-                let text = format!(
-                    "this connection is for {}, and the request names another host",
-                    target.host
-                );
-                Ok(plain(StatusCode::FORBIDDEN, &text))
-            }
-        };
-        Ok::<_, Infallible>(answer.unwrap_or_else(|error| {
-            plain(
-                StatusCode::BAD_GATEWAY,
-                &format!("{} cannot be reached: {error}", target.host),
-            )
-        }))
-    });
     let program = Metered::new(stream, Arc::clone(&target.meter));
-    hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WAIT)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .preserve_header_case(true)
-        .auto_date_header(false)
-        .half_close(true)
-        .keep_alive(requests == Requests::Many)
-        .serve_connection(TokioIo::new(program), serve)
-        .with_upgrades()
+    Relay::new(target, state, link, None)
+        .serve(program, requests)
         .await
-        .map_err(io::Error::other)?;
-    let Some((inside, outside)) = link.into_inner().upgrade else {
-        return Ok(());
-    };
-    let inside = inside.await.map_err(io::Error::other)?;
-    let outside = outside.await.map_err(io::Error::other)?;
-    let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
-    tokio::io::copy_bidirectional(&mut inside, &mut outside)
-        .await
-        .map(drop)
+}
+
+impl Relay {
+    pub(crate) fn new(
+        target: &Target,
+        state: &Arc<ProxyState>,
+        link: Link,
+        interceptor: Option<Arc<Interceptor>>,
+    ) -> Self {
+        Self {
+            target: target.clone(),
+            state: Arc::clone(state),
+            link,
+            interceptor,
+            upgrade: Mutex::default(),
+        }
+    }
+
+    /// Serves requests of HTTP/1.
+    pub(crate) async fn serve<S>(self, stream: S, requests: Requests) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let serve =
+            service_fn(|request| async { Ok::<_, Infallible>(self.answer(request, false).await) });
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_WAIT)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .preserve_header_case(true)
+            .auto_date_header(false)
+            .half_close(true)
+            .keep_alive(requests == Requests::Many)
+            .serve_connection(TokioIo::new(stream), serve)
+            .with_upgrades()
+            .await
+            .map_err(io::Error::other)?;
+        let upgrade = self
+            .upgrade
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some((inside, outside)) = upgrade else {
+            return Ok(());
+        };
+        let inside = inside.await.map_err(io::Error::other)?;
+        let outside = outside.await.map_err(io::Error::other)?;
+        let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
+        let Some(interceptor) = &self.interceptor else {
+            return tokio::io::copy_bidirectional(&mut inside, &mut outside)
+                .await
+                .map(drop);
+        };
+        let (from_inside, mut to_inside) = tokio::io::split(inside);
+        let (from_outside, mut to_outside) = tokio::io::split(outside);
+        let mut from_inside = from_inside;
+        let out = async {
+            tokio::io::copy(&mut from_inside, &mut to_outside).await?;
+            to_outside.shutdown().await
+        };
+        let back = copy_scrubbed(from_outside, &mut to_inside, interceptor.vault().mask());
+        tokio::try_join!(out, back).map(drop)
+    }
+
+    /// Serves requests of HTTP/2.
+    pub(crate) async fn serve_http2<S>(self, stream: S) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let relay = Arc::new(self);
+        let serve = service_fn(move |request| {
+            let relay = Arc::clone(&relay);
+            async move { Ok::<_, Infallible>(relay.answer(request, true).await) }
+        });
+        http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEAD_BYTES as u32)
+            .auto_date_header(false)
+            .serve_connection(TokioIo::new(stream), serve)
+            .await
+            .map_err(io::Error::other)
+    }
+
+    async fn answer(&self, request: Request<Incoming>, is_http2: bool) -> Response<Body> {
+        let target = &self.target;
+        if let Err(host) = check(&request, target) {
+            self.state
+                .refuse(&host, Some(target.port), EgressReason::OtherName);
+            let text = format!(
+                "this connection is for {}, and the request names another host",
+                target.host
+            );
+            return plain(StatusCode::FORBIDDEN, &text);
+        }
+        let answer = match (&self.interceptor, self.state.interceptor()) {
+            (Some(interceptor), _) => self.intercept(request, is_http2, interceptor).await,
+            (None, Some(interceptor)) => match interceptor.vault().find(request.headers()) {
+                Some(secret) => Ok(self.misplaced(secret.as_str(), SecretReason::Plain)),
+                None => self.pass_on(request, is_http2).await.map(as_it_is),
+            },
+            (None, None) => self.pass_on(request, is_http2).await.map(as_it_is),
+        };
+        answer.unwrap_or_else(|error| {
+            let text = format!("{} cannot be reached: {error}", target.host);
+            plain(StatusCode::BAD_GATEWAY, &text)
+        })
+    }
+
+    /// Passes a request on with secrets filled in, and its answer without them.
+    async fn intercept(
+        &self,
+        mut request: Request<Incoming>,
+        is_http2: bool,
+        interceptor: &Interceptor,
+    ) -> io::Result<Response<Body>> {
+        let (target, vault) = (&self.target, interceptor.vault());
+        let filled = match vault.fill_in(request.headers_mut(), &target.host, target.port) {
+            Ok(filled) => filled,
+            Err(secret) => return Ok(self.misplaced(secret.as_str(), SecretReason::OtherHost)),
+        };
+        // What is compressed cannot be looked through.
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.remove("sec-websocket-extensions");
+        let is_head = request.method() == Method::HEAD;
+        let answer = self.pass_on(request, is_http2).await?;
+        let is_encoded = answer
+            .headers()
+            .get_all(CONTENT_ENCODING)
+            .iter()
+            .any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"));
+        if is_encoded && filled.has_value {
+            let secret = vault.secret_for(&target.host, target.port);
+            let secret = secret.map_or("", |name| name.as_str());
+            self.state
+                .refuse_secret(secret, target, SecretReason::Encoded, now_ns());
+            let text = format!(
+                "{} has answered in a compressed form that was not asked for; it cannot be looked through for \
+                 the secret {secret}, so it is held back",
+                target.host
+            );
+            return Ok(plain(StatusCode::BAD_GATEWAY, &text));
+        }
+        Ok(scrub_answer(
+            answer,
+            is_head,
+            is_encoded,
+            filled,
+            interceptor,
+        ))
+    }
+
+    /// Refuses a request that carries a placeholder to where the secret does not go.
+    fn misplaced(&self, secret: &str, reason: SecretReason) -> Response<Body> {
+        let target = &self.target;
+        self.state.refuse_secret(secret, target, reason, now_ns());
+        let text = match reason {
+            SecretReason::Plain => format!(
+                "this request carries the placeholder of the secret {secret} without TLS; secrets go through TLS only"
+            ),
+            _ => format!(
+                "this request carries the placeholder of the secret {secret}, which is not for {}:{}",
+                target.host, target.port
+            ),
+        };
+        plain(StatusCode::FORBIDDEN, &text)
+    }
+
+    async fn pass_on(
+        &self,
+        mut request: Request<Incoming>,
+        is_http2: bool,
+    ) -> io::Result<Response<Incoming>> {
+        *request.uri_mut() = self.place_of(&request, is_http2)?;
+        if is_http2 {
+            request.headers_mut().remove(HOST);
+            return self.link.send(&self.target, request).await;
+        }
+        *request.version_mut() = Version::HTTP_11;
+        let wants_upgrade = request.headers().contains_key(UPGRADE);
+        if !wants_upgrade {
+            // It is about the connection to here. The one to the server is kept as long as this one.
+            request.headers_mut().remove(CONNECTION);
+        }
+        request.headers_mut().remove("proxy-connection");
+        if !request.headers().contains_key(HOST) {
+            let host =
+                HeaderValue::from_str(&self.target.host.to_string()).map_err(io::Error::other)?;
+            request.headers_mut().insert(HOST, host);
+        }
+        let inside = wants_upgrade.then(|| hyper::upgrade::on(&mut request));
+        let mut answer = self.link.send(&self.target, request).await?;
+        if let Some(inside) = inside.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS)
+        {
+            let both = (inside, hyper::upgrade::on(&mut answer));
+            *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(both);
+        } else {
+            answer.headers_mut().remove(CONNECTION);
+            answer.headers_mut().remove("keep-alive");
+        }
+        Ok(answer)
+    }
+
+    /// What a request asks for, as the server is to read it.
+    fn place_of(&self, request: &Request<Incoming>, is_http2: bool) -> io::Result<Uri> {
+        let path = request
+            .uri()
+            .path_and_query()
+            .map_or("/", |path| path.as_str());
+        if !is_http2 {
+            return path.parse().map_err(io::Error::other);
+        }
+        let named = request.uri().authority().map(ToString::to_string);
+        let named = named.unwrap_or_else(|| format!("{}:{}", self.target.host, self.target.port));
+        Uri::builder()
+            .scheme(Scheme::HTTPS)
+            .authority(named)
+            .path_and_query(path)
+            .build()
+            .map_err(io::Error::other)
+    }
+}
+
+fn as_it_is(answer: Response<Incoming>) -> Response<Body> {
+    answer.map(http_body_util::BodyExt::boxed)
+}
+
+/// An answer without values of secrets. One that is compressed, to a request that carried none, is passed on.
+fn scrub_answer(
+    mut answer: Response<Incoming>,
+    is_head: bool,
+    is_encoded: bool,
+    filled: Filled,
+    interceptor: &Interceptor,
+) -> Response<Body> {
+    let scrubber = interceptor.vault().scrubber(filled);
+    scrub_headers(answer.headers_mut(), &scrubber);
+    answer.extensions_mut().remove::<ReasonPhrase>();
+    let is_bare = is_head
+        || answer.status().is_informational()
+        || matches!(
+            answer.status(),
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+        );
+    if is_bare || is_encoded {
+        return as_it_is(answer);
+    }
+    if answer
+        .headers()
+        .get(CONTENT_LENGTH)
+        .is_some_and(|length| length != "0")
+    {
+        // What takes the place of a value has another length.
+        answer.headers_mut().remove(CONTENT_LENGTH);
+    }
+    answer.map(|body| ScrubbedBody::new(body, scrubber).boxed())
+}
+
+/// Copies to the end, without values of secrets.
+async fn copy_scrubbed(
+    mut from: impl AsyncRead + Unpin,
+    to: &mut (impl AsyncWrite + Unpin),
+    mut scrubber: Scrubber,
+) -> io::Result<()> {
+    let mut part = vec![0; BUFFER_BYTES];
+    loop {
+        let length = from.read(&mut part).await?;
+        let Some(news) = part.get(..length).filter(|news| !news.is_empty()) else {
+            to.write_all(&scrubber.finish()).await?;
+            return to.shutdown().await;
+        };
+        to.write_all(&scrubber.push(&Bytes::copy_from_slice(news)))
+            .await?;
+        to.flush().await?;
+    }
 }
 
 /// Whether a request is for the host of its connection; what it names otherwise.
@@ -116,12 +370,19 @@ fn check(request: &Request<Incoming>, target: &Target) -> Result<(), String> {
     let named = header.and_then(|value| value.to_str().ok());
     let is_one = hosts.next().is_none();
     let is_right = |authority: &str| target.is_named(authority);
+    let in_line = request.uri().authority();
     let has_right_header = match named {
         Some(authority) => is_one && is_right(authority),
-        // Before version 1.1 there was no such header.
-        None => header.is_none() && request.version() == Version::HTTP_10,
+        // Before version 1.1 there was no such header, and in version 2 it stands with the address.
+        None => {
+            header.is_none()
+                && match request.version() {
+                    Version::HTTP_10 => true,
+                    Version::HTTP_2 => in_line.is_some(),
+                    _ => false,
+                }
+        }
     };
-    let in_line = request.uri().authority();
     if has_right_header && in_line.is_none_or(|authority| is_right(authority.as_str())) {
         return Ok(());
     }
@@ -132,77 +393,13 @@ fn check(request: &Request<Incoming>, target: &Target) -> Result<(), String> {
     })
 }
 
-async fn pass_on(
-    mut request: Request<Incoming>,
-    target: &Target,
-    link: &Mutex<Link>,
-) -> io::Result<Response<Body>> {
-    let path = request
-        .uri()
-        .path_and_query()
-        .map_or("/", |path| path.as_str());
-    *request.uri_mut() = path.parse::<Uri>().map_err(io::Error::other)?;
-    *request.version_mut() = Version::HTTP_11;
-    let wants_upgrade = request.headers().contains_key(UPGRADE);
-    if !wants_upgrade {
-        // It is about the connection to here. The one to the server is kept as long as this one.
-        request.headers_mut().remove(CONNECTION);
-    }
-    request.headers_mut().remove("proxy-connection");
-    if !request.headers().contains_key(HOST) {
-        let host =
-            http::HeaderValue::from_str(&target.host.to_string()).map_err(io::Error::other)?;
-        request.headers_mut().insert(HOST, host);
-    }
-    let inside = wants_upgrade.then(|| hyper::upgrade::on(&mut request));
-    let mut link = link.lock().await;
-    let mut sender = match link.server.take() {
-        Some(sender) => sender,
-        None => connect(target).await?,
-    };
-    let mut sent = sender.try_send_request(request).await;
-    // The server may have closed a connection that it had no request on. Nothing of this one has been sent then.
-    if let Some(request) = sent
-        .as_mut()
-        .err()
-        .and_then(hyper::client::conn::TrySendError::take_message)
-    {
-        sender = connect(target).await?;
-        sent = sender.try_send_request(request).await;
-    }
-    let mut answer = sent.map_err(|error| io::Error::other(error.into_error()))?;
-    if let Some(inside) = inside.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS) {
-        link.upgrade = Some((inside, hyper::upgrade::on(&mut answer)));
-    } else {
-        answer.headers_mut().remove(CONNECTION);
-        answer.headers_mut().remove("keep-alive");
-        link.server = Some(sender);
-    }
-    Ok(answer.map(http_body_util::BodyExt::boxed))
-}
-
-async fn connect(target: &Target) -> io::Result<SendRequest<Incoming>> {
-    greet(target.dial().await?).await
-}
-
-async fn greet(stream: TcpStream) -> io::Result<SendRequest<Incoming>> {
-    let (sender, connection) = hyper::client::conn::http1::Builder::new()
-        .preserve_header_case(true)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(io::Error::other)?;
-    // It ends with the sender, or when the server closes; whoever sends learns of that.
-    tokio::spawn(async move { drop(connection.with_upgrades().await) });
-    Ok(sender)
-}
-
 fn plain(status: StatusCode, text: &str) -> Response<Body> {
     let body = Full::new(Bytes::from(format!("glovebox: {text}\n")));
     let mut response = Response::new(body.map_err(|never| match never {}).boxed());
     *response.status_mut() = status;
     response.headers_mut().insert(
         http::header::CONTENT_TYPE,
-        http::HeaderValue::from_static("text/plain"),
+        HeaderValue::from_static("text/plain"),
     );
     response
 }

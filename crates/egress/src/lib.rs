@@ -5,7 +5,10 @@
 //! The sockets on that side are made inside, by the sandbox's first process, and handed out: nothing here runs
 //! inside, and nothing inside decides anything.
 //!
-//! In: the sockets, the policy. Out: connections to addresses that were resolved and checked here, and what a
+//! Hosts may have a secret: then TLS to them ends here, and an [`Interceptor`] puts the value in the place of the
+//! placeholder that programs have, and takes it out of what comes back.
+//!
+//! In: the sockets, the policy, secrets. Out: connections to addresses that were resolved and checked here, and what a
 //! [`Control`] knows of them: a log of what was allowed and refused, and sums of what was carried. Rules can be added
 //! while a proxy runs ([`ProxyHandle::allow`]).
 
@@ -13,11 +16,15 @@ mod accounts;
 mod address;
 mod allow;
 mod arrival;
+mod authority;
 mod control;
 mod dns;
 mod endpoint;
+mod http_link;
 mod http_proxy;
 mod http_relay;
+mod intercept;
+mod interceptor;
 mod listeners;
 mod live_policy;
 mod log;
@@ -33,10 +40,15 @@ mod pump;
 mod relay;
 mod resolve;
 mod rule;
+mod scrub;
+mod scrubbed_body;
+mod secret;
 mod socks;
 mod stand_in;
 mod state;
+mod swap;
 mod target;
+mod tls_client;
 mod traffic;
 
 pub use accounts::{TrafficLimits, TrafficStats, TrafficSum};
@@ -44,8 +56,9 @@ pub use address::{AddressKind, kind};
 pub use allow::AllowError;
 pub use control::Control;
 pub use endpoint::{Endpoint, EndpointError};
+pub use interceptor::{Interceptor, InterceptorError};
 pub use live_policy::RuleInForce;
-pub use log::LogEntry;
+pub use log::{LogEntry, WithheldSecret};
 pub use name::{Host, Name, NameError};
 pub use policy::{MAX_ADDRESSES, MAX_PORTS, MAX_RULES, Policy, PolicyError};
 pub use preset::{PRESETS, Preset};
@@ -53,3 +66,7 @@ pub use probe::{Probe, ProbeConnection};
 pub use proxy::{Proxy, ProxyHandle, Sockets};
 pub use resolve::{Resolve, SystemResolver};
 pub use rule::{Reach, Rule, RuleError};
+pub use secret::{
+    MAX_SECRETS, MAX_VALUE_BYTES, MIN_VALUE_BYTES, Secret, SecretError, SecretName, SecretSource,
+    SecretValue, ValueError,
+};

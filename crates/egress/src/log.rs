@@ -4,7 +4,7 @@
 //! sandbox been doing ([`Log::page`]). Names that were looked up and found are not in it; the connections to them are.
 
 use crate::traffic::Traffic;
-use glovebox_proto::{Denial, EgressReason, MAX_DENIALS};
+use glovebox_proto::{Denial, EgressReason, MAX_DENIALS, SecretReason};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -30,6 +30,9 @@ pub struct LogEntry {
     pub port: Option<u16>,
     /// Why it was refused; `None` when it was allowed.
     pub refused: Option<EgressReason>,
+    /// The secret that was not filled in, if that is why it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<WithheldSecret>,
     /// The rule that decided; `None` when none did.
     pub rule: Option<String>,
     /// Bytes that a connection has carried out of the sandbox.
@@ -38,6 +41,23 @@ pub struct LogEntry {
     pub received_bytes: u64,
     /// How long the connection lasted, in milliseconds; `None` while it is open, and where there was none.
     pub duration_ms: Option<u64>,
+}
+
+impl LogEntry {
+    /// Whether it was refused, for whatever reason.
+    pub const fn is_refused(&self) -> bool {
+        self.refused.is_some() || self.withheld.is_some()
+    }
+}
+
+/// A secret that was not filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WithheldSecret {
+    /// Its name.
+    pub secret: String,
+    /// Why it was not.
+    pub reason: SecretReason,
 }
 
 /// One decision.
@@ -56,28 +76,55 @@ struct Record {
 #[derive(Debug)]
 enum Decision {
     Refused(EgressReason),
+    Withheld(WithheldSecret),
     Allowed(Arc<Traffic>),
 }
 
 impl Record {
-    const fn refusal(&self) -> Option<EgressReason> {
-        match self.decision {
-            Decision::Refused(reason) => Some(reason),
+    /// Whether both refuse the same for the same reason.
+    fn is_like(&self, other: &Self) -> bool {
+        let is_same_decision = match (&self.decision, &other.decision) {
+            (Decision::Refused(one), Decision::Refused(other)) => one == other,
+            (Decision::Withheld(one), Decision::Withheld(other)) => one == other,
+            _ => false,
+        };
+        is_same_decision && (&self.host, self.port) == (&other.host, other.port)
+    }
+
+    fn denial(&self, attempts: u64, is_shared: bool) -> Option<Denial> {
+        match &self.decision {
+            Decision::Refused(reason) => Some(Denial::Egress {
+                host: self.host.clone(),
+                port: self.port,
+                reason: *reason,
+                attempts,
+                is_shared,
+            }),
+            Decision::Withheld(withheld) => Some(Denial::Secret {
+                secret: withheld.secret.clone(),
+                host: self.host.clone(),
+                port: self.port.unwrap_or_default(),
+                reason: withheld.reason,
+                attempts,
+                is_shared,
+            }),
             Decision::Allowed(_) => None,
         }
     }
 
     fn entry(&self) -> LogEntry {
-        let traffic = match &self.decision {
-            Decision::Refused(_) => None,
-            Decision::Allowed(traffic) => Some(traffic),
+        let (refused, withheld, traffic) = match &self.decision {
+            Decision::Refused(reason) => (Some(*reason), None, None),
+            Decision::Withheld(secret) => (None, Some(secret.clone()), None),
+            Decision::Allowed(traffic) => (None, None, Some(traffic)),
         };
         LogEntry {
             number: self.number,
             when_unix_ms: self.when_unix_ms,
             host: self.host.clone(),
             port: self.port,
-            refused: self.refusal(),
+            refused,
+            withheld,
             rule: self.rule.clone(),
             sent_bytes: traffic.map_or(0, |traffic| traffic.bytes.sent()),
             received_bytes: traffic.map_or(0, |traffic| traffic.bytes.received()),
@@ -89,7 +136,7 @@ impl Record {
 }
 
 /// The clock of records: nanoseconds of CLOCK_MONOTONIC (clock_gettime(2)), which the guest's reports use too.
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64
 }
@@ -128,7 +175,7 @@ impl Log {
         reason: EgressReason,
         rule: Option<String>,
     ) {
-        self.add(host, port, rule, Decision::Refused(reason));
+        self.add(host, port, rule, Decision::Refused(reason), now_ns());
     }
 
     pub(crate) fn allowed(
@@ -138,10 +185,34 @@ impl Log {
         rule: Option<String>,
         traffic: Arc<Traffic>,
     ) {
-        self.add(host, Some(port), rule, Decision::Allowed(traffic));
+        self.add(host, Some(port), rule, Decision::Allowed(traffic), now_ns());
     }
 
-    fn add(&self, host: &str, port: Option<u16>, rule: Option<String>, decision: Decision) {
+    /// `when_ns` is on the clock of [`now_ns`].
+    pub(crate) fn withheld(
+        &self,
+        secret: &str,
+        host: &str,
+        port: u16,
+        reason: SecretReason,
+        when_ns: u64,
+    ) {
+        let secret = WithheldSecret {
+            secret: secret.to_owned(),
+            reason,
+        };
+        let decision = Decision::Withheld(secret);
+        self.add(host, Some(port), None, decision, when_ns);
+    }
+
+    fn add(
+        &self,
+        host: &str,
+        port: Option<u16>,
+        rule: Option<String>,
+        decision: Decision,
+        when_ns: u64,
+    ) {
         let mut records = self.records();
         if records.list.len() == MAX_RECORDS {
             records.list.pop_front();
@@ -149,7 +220,7 @@ impl Log {
         records.last += 1;
         let record = Record {
             number: records.last,
-            when_ns: now_ns(),
+            when_ns,
             when_unix_ms: now_unix_ms(),
             host: shown_host(host),
             port,
@@ -172,33 +243,22 @@ impl Log {
     /// One record for each host, port and reason that was refused in this time, those that came last at the end.
     pub(crate) fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
         let records = self.records();
-        let mut found: Vec<(&str, Option<u16>, EgressReason, u64)> = Vec::new();
-        for record in &records.list {
-            let Some(reason) = record
-                .refusal()
-                .filter(|_| during.contains(&record.when_ns))
-            else {
-                continue;
-            };
-            let one = (record.host.as_str(), record.port, reason);
-            match found
-                .iter_mut()
-                .find(|(host, port, reason, _)| (*host, *port, *reason) == one)
-            {
-                Some((.., attempts)) => *attempts += 1,
-                None => found.push((one.0, one.1, one.2, 1)),
+        let mut found: Vec<(&Record, u64)> = Vec::new();
+        let during = records
+            .list
+            .iter()
+            .filter(|record| during.contains(&record.when_ns));
+        for record in during.filter(|record| !matches!(record.decision, Decision::Allowed(_))) {
+            let same = found.iter_mut().find(|(other, _)| record.is_like(other));
+            match same {
+                Some((_, attempts)) => *attempts += 1,
+                None => found.push((record, 1)),
             }
         }
         let first = found.len().saturating_sub(MAX_DENIALS);
         let latest = found.into_iter().skip(first);
         latest
-            .map(|(host, port, reason, attempts)| Denial::Egress {
-                host: host.to_owned(),
-                port,
-                reason,
-                attempts,
-                is_shared,
-            })
+            .filter_map(|(record, attempts)| record.denial(attempts, is_shared))
             .collect()
     }
 
@@ -226,8 +286,12 @@ mod tests {
         }
         log.allowed("fine.example", 443, None, Arc::new(Traffic::begin()));
         refuse(&log, "a.example", Some(22), EgressReason::Port);
+        for when_ns in [since - 1, since, since + 1] {
+            log.withheld("T", "b.example", 443, SecretReason::OtherHost, when_ns);
+        }
         let found = log.denials(since..=u64::MAX, false);
-        assert_eq!(found.len(), 2);
+        assert_eq!(found.len(), 3);
+        assert!(matches!(&found[2], Denial::Secret { attempts: 2, .. }));
         assert!(matches!(
             &found[0],
             Denial::Egress {

@@ -157,6 +157,14 @@ impl Policy {
             .ok_or(EgressReason::Port)
     }
 
+    /// Whether every host that `wanted` is about may be reached at this port.
+    pub fn opens(&self, wanted: &Rule, port: u16) -> bool {
+        let is_closed =
+            |rule: &Rule| rule.covers(wanted) && rule.port().is_none_or(|own| own == port);
+        let is_open = |rule: &Rule| rule.covers(wanted) && rule.opened_ports().contains(&port);
+        !self.deny.iter().any(is_closed) && self.allow.iter().any(is_open)
+    }
+
     /// The rule that closes this; `None` as a port stands for any.
     pub(crate) fn closing_rule(&self, host: &Host, port: Option<u16>) -> Option<&Rule> {
         let closes = |rule: &&Rule| match port {
@@ -306,6 +314,23 @@ mod tests {
             Err(EgressReason::Denied)
         );
         assert!(mixed.decide(&host("registry.npmjs.org"), 443).is_ok());
+    }
+
+    #[test]
+    fn a_pattern_is_open_where_all_it_is_about_is() {
+        let some = policy(&["a.test", "*.b.test:8443"], &["bad.b.test"]);
+        let opens = |rule: &str, port| some.opens(&rule.parse().unwrap(), port);
+        assert!(opens("a.test", 443) && opens("x.b.test", 8443) && opens("*.b.test", 8443));
+        assert!(opens("*.c.b.test", 8443));
+        for (rule, port) in [
+            ("a.test", 8443),
+            ("*.a.test", 443),
+            ("b.test", 8443),
+            ("*.test", 8443),
+            ("bad.b.test", 8443),
+        ] {
+            assert!(!opens(rule, port), "{rule}:{port}");
+        }
     }
 
     #[test]

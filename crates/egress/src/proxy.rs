@@ -5,16 +5,19 @@ use crate::allow::{AllowError, new_rules};
 use crate::arrival;
 use crate::control::Control;
 use crate::dns;
+use crate::interceptor::Interceptor;
 use crate::listeners::Listeners;
 use crate::live_policy::{RuleInForce, end_of};
 use crate::name::Host;
 use crate::probe::{Probe, probe};
 use crate::resolve::Resolve;
 use crate::state::ProxyState;
+use glovebox_proto::Denial;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,6 +27,11 @@ use tokio::sync::{Semaphore, oneshot};
 
 /// Connections of one sandbox at once; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 1024;
+
+/// Turns after which every connection has seen what had arrived before the first: one to hear of it, and some to act.
+const SETTLING_TURNS: usize = 4;
+/// How long that may take.
+const SETTLING_WAIT: Duration = Duration::from_millis(500);
 
 /// What the first process of the sandbox has made inside.
 #[derive(Debug)]
@@ -60,7 +68,8 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Starts one, which decides by the rules of `control` and writes down there what it does.
+    /// Starts one, which decides by the rules of `control` and writes down there what it does. `interceptor` fills
+    /// secrets in, where there are any.
     ///
     /// # Errors
     /// When a port cannot be listened on, or there is no thread.
@@ -68,10 +77,12 @@ impl Proxy {
         sockets: Sockets,
         control: Arc<Control>,
         resolve: Arc<dyn Resolve>,
+        interceptor: Option<Interceptor>,
     ) -> io::Result<Self> {
         let ports = control.policy.in_force().ports();
         let (first_address, proxy) = (sockets.first_address, sockets.proxy);
-        let state = Arc::new(ProxyState::new(control, resolve, first_address, proxy));
+        let state = ProxyState::new(control, resolve, first_address, proxy, interceptor);
+        let state = Arc::new(state);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -122,6 +133,30 @@ impl ProxyHandle {
     /// The rules, the log and the accounts.
     pub fn control(&self) -> &Arc<Control> {
         self.0.state.control()
+    }
+
+    /// What was refused between two moments of CLOCK_MONOTONIC, in nanoseconds. `is_shared` says that more than one
+    /// command ran.
+    pub fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
+        if self.0.state.interceptor().is_some() {
+            self.settle();
+        }
+        self.control().denials(during, is_shared)
+    }
+
+    /// Waits until the proxy has looked at what had arrived before: the last that a program says to a host it does not
+    /// trust is why, and then it ends.
+    fn settle(&self) {
+        let (done, settled) = mpsc::channel();
+        self.0.runtime.spawn(async move {
+            for _ in 0..SETTLING_TURNS {
+                tokio::task::yield_now().await;
+            }
+            // Who asked may have given up.
+            let _ = done.send(());
+        });
+        // One that is that busy tells less.
+        let _ = settled.recv_timeout(SETTLING_WAIT);
     }
 
     /// Opens what these words stand for (rules and names of presets), for so long or as long as the sandbox runs. Gives

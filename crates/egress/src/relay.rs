@@ -2,10 +2,12 @@
 //!
 //! The host is known before the first byte that is for it. What the program says it wants (the name in its TLS greeting, the `Host`
 //! of its requests) must be the same: behind one address there may be many hosts. Port 443 carries TLS and port 80
-//! carries HTTP; on other ports either is recognised, and the rest is passed on as it is.
+//! carries HTTP; on other ports either is recognised, and the rest is passed on as it is. TLS ends here for hosts that
+//! have a secret, and for no others.
 
 use crate::accounts::Flow;
 use crate::http_relay::{self, Requests};
+use crate::intercept;
 use crate::name::{Host, Name};
 use crate::peek::peek;
 use crate::pump::{pump, reset};
@@ -15,6 +17,7 @@ use crate::traffic::Direction;
 use glovebox_proto::EgressReason;
 use rustls::server::Acceptor;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -42,7 +45,7 @@ pub(crate) async fn carry_to(
     stream: TcpStream,
     server: Option<TcpStream>,
     target: &Target,
-    state: &ProxyState,
+    state: &Arc<ProxyState>,
 ) -> io::Result<()> {
     match target.port {
         HTTP => http_relay::carry(stream, server, target, Requests::Many, state).await,
@@ -117,7 +120,7 @@ async fn carry_tls(
     mut stream: TcpStream,
     server: Option<TcpStream>,
     target: &Target,
-    state: &ProxyState,
+    state: &Arc<ProxyState>,
 ) -> io::Result<()> {
     let (greeting, named) = match timeout(GREETING_WAIT, read_greeting(&mut stream)).await {
         Ok(Ok(read)) => read,
@@ -148,6 +151,9 @@ async fn carry_tls(
     if target.meter.count(Direction::Sent, greeting.len()) == Flow::Stop {
         reset(&stream);
         return Err(io::ErrorKind::QuotaExceeded.into());
+    }
+    if let Some(interceptor) = state.interceptor_for(&target.host, target.port) {
+        return intercept::carry(stream, greeting, server, target, state, interceptor).await;
     }
     server.write_all(&greeting).await?;
     pump(&stream, &server, &target.meter).await

@@ -108,6 +108,28 @@ impl Rule {
         }
     }
 
+    /// Whether it is about names, and not about an address.
+    pub(crate) const fn is_by_name(&self) -> bool {
+        !matches!(self.pattern, Pattern::Exact(Host::Address(_)))
+    }
+
+    /// The name it is about, or the one below which all are.
+    pub(crate) fn name(&self) -> Option<&Name> {
+        match &self.pattern {
+            Pattern::Exact(Host::Name(name)) | Pattern::Below(name) => Some(name),
+            Pattern::Exact(Host::Address(_)) => None,
+        }
+    }
+
+    /// Whether every host that `other` is about is one that this is about.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        match (&self.pattern, &other.pattern) {
+            (_, Pattern::Exact(host)) => self.matches_host(host),
+            (Pattern::Below(own), Pattern::Below(name)) => name == own || name.is_below(own),
+            (Pattern::Exact(_), Pattern::Below(_)) => false,
+        }
+    }
+
     /// The ports that it opens.
     pub fn opened_ports(&self) -> &[u16] {
         self.port

@@ -2,12 +2,13 @@
 
 use crate::address::{AddressKind, kind};
 use crate::control::Control;
+use crate::interceptor::Interceptor;
 use crate::meter::Meter;
 use crate::name::{Host, Name};
 use crate::resolve::{Resolve, ResolveError, Resolver};
 use crate::stand_in::{StandIns, is_own};
 use crate::target::Target;
-use glovebox_proto::EgressReason;
+use glovebox_proto::{EgressReason, SecretReason};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +20,7 @@ pub(crate) struct ProxyState {
     stand_ins: Mutex<StandIns>,
     /// Where programs that know of proxies ask.
     proxy: SocketAddrV4,
+    interceptor: Option<Arc<Interceptor>>,
 }
 
 impl ProxyState {
@@ -27,12 +29,14 @@ impl ProxyState {
         resolve: Arc<dyn Resolve>,
         first_address: Ipv4Addr,
         proxy: SocketAddrV4,
+        interceptor: Option<Interceptor>,
     ) -> Self {
         Self {
             control,
             resolver: Resolver::new(resolve),
             stand_ins: Mutex::new(StandIns::new(first_address)),
             proxy,
+            interceptor: interceptor.map(Arc::new),
         }
     }
 
@@ -100,6 +104,30 @@ impl ProxyState {
 
     pub(crate) fn refuse(&self, host: &str, port: Option<u16>, reason: EgressReason) {
         self.control.refuse(host, port, reason, None);
+    }
+
+    /// Remembers that a secret was not filled in. `when_ns` is on the clock of the log.
+    pub(crate) fn refuse_secret(
+        &self,
+        secret: &str,
+        target: &Target,
+        reason: SecretReason,
+        when_ns: u64,
+    ) {
+        let host = target.host.to_string();
+        self.control
+            .withhold(secret, &host, target.port, reason, when_ns);
+    }
+
+    /// What fills secrets in, if the sandbox has any.
+    pub(crate) fn interceptor(&self) -> Option<&Arc<Interceptor>> {
+        self.interceptor.as_ref()
+    }
+
+    /// The same, if this host has one.
+    pub(crate) fn interceptor_for(&self, host: &Host, port: u16) -> Option<&Arc<Interceptor>> {
+        self.interceptor()
+            .filter(|interceptor| interceptor.secret_for(host, port).is_some())
     }
 
     pub(crate) fn stand_in(&self, name: &Name) -> Option<Ipv4Addr> {

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 const DIAL_WAIT: Duration = Duration::from_secs(15);
 
 /// Where a connection goes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) host: Host,
     pub(crate) port: u16,

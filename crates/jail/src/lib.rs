@@ -20,6 +20,7 @@ pub mod memory_program;
 mod mount;
 mod mount_path;
 pub mod plan;
+pub mod private_memory;
 pub mod probe;
 pub mod process;
 pub mod processors;

@@ -63,6 +63,49 @@ pub enum Denial {
         /// Another command ran at the same time, and may have been the one.
         is_shared: bool,
     },
+    /// A secret was not filled in.
+    Secret {
+        /// Its name.
+        secret: String,
+        /// The host that was asked.
+        host: String,
+        /// The port.
+        port: u16,
+        /// Why it was not.
+        reason: SecretReason,
+        /// How often.
+        attempts: u64,
+        /// Another command ran at the same time, and may have been the one.
+        is_shared: bool,
+    },
+}
+
+/// Why a secret is not filled in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SecretReason {
+    /// It is not for this host.
+    OtherHost,
+    /// The request came without TLS.
+    Plain,
+    /// The program does not believe the certificate that stands in for that of the host.
+    Distrusted,
+    /// This machine does not trust the certificate of the host.
+    Untrusted,
+    /// The answer was compressed, so nothing could be taken out of it.
+    Encoded,
+}
+
+impl SecretReason {
+    /// A word for programs.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::OtherHost => "other-host",
+            Self::Plain => "no-tls",
+            Self::Distrusted => "distrusted-inside",
+            Self::Untrusted => "untrusted-host",
+            Self::Encoded => "compressed-answer",
+        }
+    }
 }
 
 /// Why a host may not be reached.
@@ -121,6 +164,7 @@ impl Denial {
             Self::FileSize => "file-size",
             Self::Disk => "disk",
             Self::Egress { .. } => "egress",
+            Self::Secret { .. } => "secret",
         }
     }
 
@@ -170,6 +214,14 @@ impl Denial {
                 attempts: _,
                 is_shared,
             } => egress_clause(host, *port, *reason, asker(*is_shared)),
+            Self::Secret {
+                secret,
+                host,
+                port,
+                reason,
+                attempts: _,
+                is_shared,
+            } => secret_clause(secret, host, *port, *reason, asker(*is_shared)),
         }
     }
 
@@ -203,6 +255,7 @@ impl Denial {
             Self::Egress {
                 host, port, reason, ..
             } => egress_remedy(host, *port, *reason),
+            Self::Secret { host, reason, .. } => secret_remedy(host, *reason),
         }
     }
 
@@ -239,6 +292,21 @@ impl Denial {
                 attempts,
                 is_shared,
             },
+            Self::Secret {
+                secret,
+                host,
+                port,
+                reason,
+                attempts,
+                is_shared,
+            } => Self::Secret {
+                secret: safe_text(&secret),
+                host: safe_text(&host),
+                port,
+                reason,
+                attempts,
+                is_shared,
+            },
             other @ (Self::Connection { .. }
             | Self::Memory
             | Self::Processes
@@ -258,6 +326,7 @@ pub(crate) fn seen(denials: &[Denial]) -> Vec<Denial> {
                 | Denial::Connection { .. }
                 | Denial::ReadOnly { .. }
                 | Denial::Egress { .. }
+                | Denial::Secret { .. }
         )
     };
     denials
@@ -335,6 +404,49 @@ fn egress_remedy(host: &str, port: Option<u16>, reason: EgressReason) -> Remedy 
         EgressReason::ConnectionLimit => {
             [Setting::NetConnections.into(), " raises it".into()].into()
         }
+    }
+}
+
+fn secret_clause(secret: &str, host: &str, port: u16, reason: SecretReason, asker: &str) -> String {
+    let place = format!("`{host}:{port}`");
+    match reason {
+        SecretReason::OtherHost => {
+            format!("{asker} sent the secret `{secret}` to {place}, which it is not for")
+        }
+        SecretReason::Plain => {
+            format!("{asker} sent the secret `{secret}` to {place} without TLS")
+        }
+        SecretReason::Distrusted => format!(
+            "{asker} did not trust the certificate that stands in for that of {place}, where the secret `{secret}` \
+             is filled in"
+        ),
+        SecretReason::Untrusted => format!(
+            "{asker} asked for {place}, whose certificate this machine does not trust, so the secret `{secret}` was \
+             not sent there"
+        ),
+        SecretReason::Encoded => format!(
+            "{place} answered in a compressed form that was not asked for, and it could not be looked through for \
+             the secret `{secret}`"
+        ),
+    }
+}
+
+fn secret_remedy(host: &str, reason: SecretReason) -> Remedy {
+    match reason {
+        SecretReason::OtherHost => [
+            format!("whoever starts the sandbox can add `{host}` to the hosts of ").into(),
+            Setting::Secret.into(),
+        ]
+        .into(),
+        SecretReason::Plain => "use https: secrets go through TLS only".into(),
+        SecretReason::Distrusted => {
+            "let the program trust the certificates in the file that SSL_CERT_FILE names".into()
+        }
+        SecretReason::Untrusted => {
+            "whoever starts the sandbox can name a file with the right authorities in SSL_CERT_FILE"
+                .into()
+        }
+        SecretReason::Encoded => "ask the host for an answer that is not compressed".into(),
     }
 }
 

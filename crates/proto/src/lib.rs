@@ -41,7 +41,7 @@ pub mod visible;
 
 pub use credit::{RecvWindow, SendWindow};
 pub use decoder::Decoder;
-pub use denial::{Denial, EgressReason, MAX_DENIALS};
+pub use denial::{Denial, EgressReason, MAX_DENIALS, SecretReason};
 pub use fault::{Class, Code, Fault};
 pub use file_kind::FileKind;
 pub use frame::{Channel, FrameKind, FrameRef, HEADER_BYTES, Header, encode_header};

@@ -80,6 +80,8 @@ settings! {
     Proc = "proc",
     /// Whether commands may make namespaces of their own.
     Nested = "nested",
+    /// A secret that is filled in outside.
+    Secret = "secret",
     /// Which network the sandbox has.
     Net = "net",
     /// How the project is shown.

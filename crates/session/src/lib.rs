@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! host      what of this machine and this user reaches a sandbox: project, variables, toolchains, git
+//! secrets   what is filled in outside: read from where the user keeps it
 //! spec      settings and surroundings -> ResolvedSpec
 //! work      a sandbox for tools: started or attached to, with the project in it; ended or left
 //! agent     the run of an agent: model, MCP servers, instructions, session
@@ -16,6 +17,7 @@ pub mod agent;
 mod error;
 pub mod frontend;
 pub mod host;
+pub mod secrets;
 pub mod spec;
 pub mod sync;
 pub mod work;

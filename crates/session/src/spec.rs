@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::host::{self, GitQuestion, Toolchain};
+use crate::secrets;
 use glovebox_proto::{EnvVar, Setting};
 use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{
@@ -182,11 +183,19 @@ pub fn resolve_spec(
         }
         Backend::Command { .. } => jail.env = host::carrier_environment(host),
     }
+    let egress = egress(settings)?;
+    let secrets = secrets::resolve(settings, host, &egress)?;
     let spec = SandboxSpec {
         jail,
         cwd,
         cache_project,
-        egress: egress(settings)?,
+        certificates: if secrets.is_empty() {
+            Vec::new()
+        } else {
+            host::trusted_certificates(host)
+        },
+        secrets,
+        egress,
         ..SandboxSpec::new(backend)
     };
     Ok(ResolvedSpec {
@@ -374,6 +383,7 @@ fn meaningless_flag(settings: &Settings) -> Option<&'static str> {
     .into_iter()
     .chain(settings.allow.iter().map(|word| &word.origin))
     .chain(settings.deny.iter().map(|word| &word.origin))
+    .chain(settings.secrets.iter().map(|secret| &secret.origin))
     .chain(settings.grants.iter().map(|grant| &grant.origin))
     .find_map(flag)
 }

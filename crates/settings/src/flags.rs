@@ -4,6 +4,7 @@
 use crate::units::{Count, Cpus, Size, Span};
 use crate::{BackendKind, Carrier, Dollars, EnvArg, GrantArg, WorkspaceMode};
 use glovebox_agent::Price;
+use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 
 /// What is said about a sandbox. What is absent is left to the other places.
@@ -21,6 +22,8 @@ pub struct SandboxFlags {
     pub allow: Vec<String>,
     /// What of that stays closed.
     pub deny: Vec<String>,
+    /// What is filled in on the way out.
+    pub secrets: Vec<Secret>,
     /// Host paths shown read-only.
     pub grants: Vec<GrantArg>,
     /// Whether toolchains found in the home are left out.

@@ -2,6 +2,7 @@
 
 use super::{Origin, Settings, Sourced};
 use crate::values::{self, EnvArg, GrantArg};
+use glovebox_sandbox::egress::{Secret, SecretError, SecretSource};
 use glovebox_tools::policy::Effect;
 use std::ffi::OsStr;
 use std::fmt;
@@ -139,6 +140,20 @@ impl Settings {
                     });
                 }
             }
+            "secrets" => {
+                for text in raw.patterns() {
+                    let mut secret: Secret = text
+                        .parse()
+                        .map_err(|error: SecretError| error.to_string())?;
+                    if let SecretSource::File(path) = &mut secret.source {
+                        *path = place.path(&path.to_string_lossy())?;
+                    }
+                    self.secrets.push(Sourced {
+                        value: secret,
+                        origin: origin.clone(),
+                    });
+                }
+            }
             "grants" => {
                 for text in raw.many() {
                     let grant: GrantArg = text.parse()?;
@@ -233,6 +248,7 @@ impl Settings {
             ),
             "allow" => many(&self.allow, Clone::clone),
             "deny" => many(&self.deny, Clone::clone),
+            "secrets" => many(&self.secrets, ToString::to_string),
             "grants" => many(&self.grants, ToString::to_string),
             "toolchains" => one(&self.toolchains),
             "cache" => one(&self.cache),
@@ -324,6 +340,10 @@ mod tests {
             ("net", "host"),
             ("allow", "npm"),
             ("deny", "*.example.com:22"),
+            (
+                "secrets",
+                "TOKEN=env:GH_TOKEN@api.example.com,*.example.com:8443",
+            ),
             ("grants", "~/data:/data"),
             ("toolchains", "false"),
             ("cache", "true"),

@@ -59,6 +59,10 @@ pub const KEYS: &[Key] = &[
         NeedsTrust("opens your network to hosts of its choice"),
     ),
     list("deny", Harmless),
+    list(
+        "secrets",
+        NeedsTrust("reads a secret of yours and sends it to hosts of its choice"),
+    ),
     list("grants", NeedsTrust("shows further files of your machine")),
     key(
         "toolchains",

@@ -56,6 +56,7 @@ pub use values::{
 pub use workflow::{Phase, Workflow};
 
 use crate::units::{Count, Cpus, Size, Span};
+use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use std::fmt;
 use std::path::PathBuf;
@@ -126,6 +127,8 @@ pub struct Settings {
     pub allow: Vec<Sourced<String>>,
     /// What of that stays closed.
     pub deny: Vec<Sourced<String>>,
+    /// What is filled in on the way out; declared, without values.
+    pub secrets: Vec<Sourced<Secret>>,
     /// Host paths shown read-only.
     pub grants: Vec<Sourced<GrantArg>>,
     /// Whether toolchains found in the home are granted.
@@ -191,6 +194,7 @@ impl Default for Settings {
             net: Sourced::default(Net::None),
             allow: Vec::new(),
             deny: Vec::new(),
+            secrets: Vec::new(),
             grants: Vec::new(),
             toolchains: Sourced::default(true),
             cache: Sourced::default(false),
@@ -285,6 +289,7 @@ impl Settings {
         );
         add(&mut self.allow, &flags.allow, "allow");
         add(&mut self.deny, &flags.deny, "deny");
+        add(&mut self.secrets, &flags.secrets, "secret");
         add(&mut self.grants, &flags.grants, "grant");
         add(&mut self.env, &flags.env, "env");
         add(&mut self.require, &flags.require, "require");

@@ -27,6 +27,7 @@ const SAMPLES: &[(&str, &[&str], &[&str])] = &[
     ("net", &["'none'"], &["'egress'", "'host'"]),
     ("allow", &[], &["['npm']", "['*.example.com']"]),
     ("deny", &["['example.com']"], &[]),
+    ("secrets", &[], &["['T=env:HOME@example.com']"]),
     ("grants", &[], &["['/etc']"]),
     ("toolchains", &["false", "true"], &[]),
     ("cache", &["false"], &["true"]),

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use glovebox_settings::units::{Count, Cpus, Size, Span};
 use glovebox_settings::{
@@ -35,6 +36,10 @@ pub(crate) struct SandboxArgs {
     /// With `--net egress`: keep a host closed that `--allow` would open
     #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_reach)]
     pub deny: Vec<String>,
+    /// With `--net egress`: give commands a placeholder of a secret of yours. Its value is filled in outside, in headers
+    /// of requests to these hosts (HOST,HOST) over TLS; FROM is env:VARIABLE or file:PATH
+    #[arg(long = "secret", value_name = "NAME=FROM@HOST", value_parser = Secret::from_str)]
+    pub secrets: Vec<Secret>,
     /// Show a host path inside, read-only
     #[arg(long = "grant", value_name = "PATH[:TARGET]", value_parser = GrantArg::from_str)]
     pub grants: Vec<GrantArg>,
@@ -114,6 +119,7 @@ impl SandboxArgs {
             net,
             allow,
             deny,
+            secrets,
             grants,
             no_toolchains,
             cache,
@@ -143,6 +149,7 @@ impl SandboxArgs {
             net,
             allow,
             deny,
+            secrets,
             grants,
             no_toolchains,
             cache,

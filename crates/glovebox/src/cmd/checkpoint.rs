@@ -106,10 +106,18 @@ pub(crate) fn restore(cx: &Cx, args: &RestoreArgs) -> CommandResult {
 pub(crate) fn fork(cx: &Cx, args: &ForkArgs) -> CommandResult {
     let (name, new) = (super::name(&args.name)?, super::name(&args.new)?);
     let registry = cx.user_registry()?;
-    let forked = registry.fork(&name, &new, args.from.as_deref())?;
+    // Read before anything is made: without them the fork could not start.
+    let mut secrets = registry
+        .spec(&name)
+        .map_or_else(|_| Vec::new(), |spec| spec.secrets);
+    if !args.no_start {
+        glovebox_session::secrets::read(&mut secrets, &cx.host)?;
+    }
+    let mut forked = registry.fork(&name, &new, args.from.as_deref())?;
     let state = if args.no_start {
         "is made"
     } else {
+        forked.spec.secrets = secrets;
         registry.start(&forked.spec, &new, &supervisor()?)?;
         "is ready"
     };

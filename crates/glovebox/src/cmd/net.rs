@@ -130,8 +130,9 @@ fn entry_json(entry: &LogEntry) -> Value {
         "when_unix_ms": entry.when_unix_ms,
         "host": entry.host,
         "port": entry.port,
-        "decision": decision(entry.refused),
-        "reason": entry.refused.map(EgressReason::word),
+        "decision": decision(entry.is_refused()),
+        "reason": reason_word(entry),
+        "secret": entry.withheld.as_ref().map(|withheld| &withheld.secret),
         "rule": entry.rule,
         "sent_bytes": entry.sent_bytes,
         "received_bytes": entry.received_bytes,
@@ -139,11 +140,14 @@ fn entry_json(entry: &LogEntry) -> Value {
     })
 }
 
-const fn decision(refused: Option<EgressReason>) -> &'static str {
-    match refused {
-        None => "allowed",
-        Some(_) => "refused",
-    }
+fn reason_word(entry: &LogEntry) -> Option<&'static str> {
+    let withheld = entry.withheld.as_ref();
+    let word = withheld.map(|withheld| withheld.reason.word());
+    word.or_else(|| entry.refused.map(EgressReason::word))
+}
+
+const fn decision(is_refused: bool) -> &'static str {
+    if is_refused { "refused" } else { "allowed" }
 }
 
 fn entry_cells(entry: &LogEntry) -> Vec<String> {
@@ -151,7 +155,7 @@ fn entry_cells(entry: &LogEntry) -> Vec<String> {
         Some(port) => format!("{}:{port}", entry.host),
         None => entry.host.clone(),
     };
-    let is_connection = entry.refused.is_none();
+    let is_connection = !entry.is_refused();
     let bytes = |bytes| {
         if is_connection {
             human_bytes(bytes)
@@ -166,12 +170,15 @@ fn entry_cells(entry: &LogEntry) -> Vec<String> {
     };
     vec![
         age(entry.when_unix_ms),
-        decision(entry.refused).to_owned(),
+        decision(entry.is_refused()).to_owned(),
         place,
         bytes(entry.sent_bytes),
         bytes(entry.received_bytes),
         lasted,
-        because(entry.refused, entry.rule.as_deref()),
+        match &entry.withheld {
+            Some(withheld) => format!("the secret {}: {}", withheld.secret, withheld.reason.word()),
+            None => because(entry.refused, entry.rule.as_deref()),
+        },
     ]
 }
 
@@ -252,7 +259,7 @@ fn test(cx: &Cx, args: &NetTestArgs) -> CommandResult {
 }
 
 fn first_line(probe: &Probe) -> String {
-    let decision = decision(probe.refused);
+    let decision = decision(probe.refused.is_some());
     let because = because(probe.refused, probe.rule.as_deref());
     match probe.refused {
         None => format!("{}:{} is {decision} by {because}", probe.host, probe.port),
@@ -314,7 +321,7 @@ fn probe_json(probe: &Probe) -> Value {
     json!({
         "host": probe.host,
         "port": probe.port,
-        "decision": decision(probe.refused),
+        "decision": decision(probe.refused.is_some()),
         "reason": probe.refused.map(EgressReason::word),
         "rule": probe.rule,
         "addresses": addresses,

@@ -8,6 +8,7 @@ pub(crate) mod holder;
 pub(crate) mod ids;
 pub(crate) mod landlock;
 pub(crate) mod landlock_trial;
+pub(crate) mod memory_lock;
 pub(crate) mod mount_attr;
 pub(crate) mod once;
 pub(crate) mod quota;

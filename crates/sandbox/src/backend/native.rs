@@ -9,6 +9,7 @@ mod disk_quota;
 mod egress;
 mod layering;
 mod prepare;
+mod secrets;
 mod verification;
 mod walls;
 
@@ -120,7 +121,8 @@ pub(super) fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
         Net::Egress => reachable(&wanted.egress),
         Net::None | Net::Host => String::new(),
     };
-    Ok(format!("{plan}{egress}{keeping}"))
+    let secrets = secrets::explain(wanted);
+    Ok(format!("{plan}{egress}{secrets}{keeping}"))
 }
 
 /// What may be reached, a line for each rule.
@@ -156,7 +158,8 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         None => begin(&cx.spec.jail, cx.image, cx.state_dir)?,
     };
     let state = fs::canonicalize(cx.state_dir).unwrap_or_else(|_| cx.state_dir.to_owned());
-    let spec = prepare::resolve(&cx.spec.jail, &state)?;
+    let mut spec = prepare::resolve(&cx.spec.jail, &state)?;
+    let secrets = secrets::prepare(cx.spec, &mut spec, cx.dir)?;
     let to_fault = match spec.layers {
         Layers::Disk => launch_fault,
         Layers::Memory => memory_fault,
@@ -226,6 +229,9 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         .map_err(|error| to_fault(&error, cx.state_dir))?;
     let mut report = account::report(cx.name, &spec, &plan, &launched, prepared_us);
     let disk = disk.confirm();
+    if let Some(prepared) = &secrets {
+        prepared.tell(cx.spec, &mut report);
+    }
     report.caches = account::caches(&spec, cx.cache_keeping);
     report.limits = account::limits(&spec, group.get(), &disk);
     let wrong =
@@ -240,7 +246,8 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
             };
             let new = || Control::new(cx.spec.egress.clone(), limits);
             let control = cx.egress.clone().unwrap_or_else(|| Arc::new(new()));
-            WayOut::open(launched.egress, control)?
+            let interceptor = secrets.map(|prepared| prepared.interceptor);
+            WayOut::open(launched.egress, control, interceptor)?
         }
         Net::None | Net::Host => WayOut::default(),
     };

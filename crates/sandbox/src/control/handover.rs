@@ -1,7 +1,8 @@
 //! Starting a supervisor and handing the sandbox over to it.
 //!
 //! The supervisor's standard input is a socket. The first message on it carries the locks of the
-//! sandbox and of its slot: not a moment passes in which nobody holds them, whoever dies. The only
+//! sandbox and of its slot: not a moment passes in which nobody holds them, whoever dies. One message
+//! for each value of a secret follows, in the order of the spec; they are written nowhere else. The only
 //! answer says whether the sandbox is ready.
 
 use crate::fault;
@@ -9,6 +10,7 @@ use crate::link::until;
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::SandboxDir;
 use crate::state::slot::Slot;
+use glovebox_egress::{MAX_VALUE_BYTES, Secret, SecretValue};
 use glovebox_proto::{Code, Fault, decode, encode};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -24,6 +26,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
 
 /// Room for an answer; longer fault messages are cut before they are sent.
 const ANSWER_BYTES: usize = 16 << 10;
@@ -52,6 +55,7 @@ pub(crate) fn supervisor(
     supervisor: &Supervisor,
     sandbox_dir: &SandboxDir,
     slot: Slot,
+    secrets: &[Secret],
     deadline: Instant,
 ) -> Result<Ready, Fault> {
     let (ours, theirs) = socketpair(
@@ -90,7 +94,9 @@ pub(crate) fn supervisor(
     // With it goes our copy of the other end, so that the end of the supervisor is noticed.
     drop(command);
 
-    let handed = match hand_over(&ours, &[sandbox_dir.lock.as_fd(), slot.lock.as_fd()]) {
+    let handed = hand_over(&ours, &[sandbox_dir.lock.as_fd(), slot.lock.as_fd()])
+        .and_then(|()| send_values(&ours, secrets, deadline));
+    let handed = match handed {
         // It has ended already; what it said is found while waiting for its answer.
         Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
         handed => handed,
@@ -107,6 +113,45 @@ pub(crate) fn supervisor(
             Err(fault)
         }
     }
+}
+
+/// Sends the values of secrets.
+fn send_values(socket: &OwnedFd, secrets: &[Secret], deadline: Instant) -> Result<(), Errno> {
+    let wait = deadline.saturating_duration_since(Instant::now());
+    // No time at all would mean without end.
+    let wait = wait.max(Duration::from_millis(1));
+    rustix::net::sockopt::set_socket_timeout(
+        socket,
+        rustix::net::sockopt::Timeout::Send,
+        Some(wait),
+    )?;
+    for value in secrets.iter().filter_map(Secret::value) {
+        rustix::net::send(socket, value.as_bytes(), SendFlags::NOSIGNAL)?;
+    }
+    Ok(())
+}
+
+/// Takes the values of these secrets over.
+pub(crate) fn take_values(
+    socket: &OwnedFd,
+    secrets: &mut [Secret],
+    deadline: Instant,
+) -> Result<(), Fault> {
+    for secret in secrets {
+        wait_readable(socket, deadline)?;
+        let mut bytes = Zeroizing::new(vec![0; MAX_VALUE_BYTES + 1]);
+        let length = rustix::io::read(socket, bytes.as_mut_slice())
+            .map_err(|errno| fault::plain_io("cannot take over the value of a secret", errno))?;
+        bytes.truncate(length);
+        let value = SecretValue::new(&bytes).map_err(|error| {
+            let name = &secret.name;
+            fault::internal(format!(
+                "the value of the secret `{name}` did not arrive: {error}"
+            ))
+        })?;
+        secret.set_value(value);
+    }
+    Ok(())
 }
 
 /// Sends at most two descriptors.

@@ -185,6 +185,10 @@ mod tests {
             host: "\u{10ffff}".repeat(256),
             port: Some(u16::MAX),
             refused: Some(EgressReason::ConnectionLimit),
+            withheld: Some(glovebox_egress::WithheldSecret {
+                secret: "x".repeat(64),
+                reason: glovebox_proto::SecretReason::OtherHost,
+            }),
             rule: Some("x".repeat(MAX_WORD_BYTES)),
             sent_bytes: u64::MAX,
             received_bytes: u64::MAX,

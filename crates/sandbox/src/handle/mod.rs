@@ -211,7 +211,11 @@ impl Core {
 pub(crate) fn complete(report: &mut ExitReport, news: LimitNews, owner: &dyn Owner) {
     (report.oom, report.fork_refused) = (news.oom, news.fork_refused);
     // TRUST: what was refused outside is for this side to tell.
-    let is_told_inside = |denial: &Denial| !matches!(denial, Denial::Egress { reason, .. } if *reason != EgressReason::Address);
+    let is_told_inside = |denial: &Denial| match denial {
+        Denial::Egress { reason, .. } => *reason == EgressReason::Address,
+        Denial::Secret { .. } => false,
+        _ => true,
+    };
     report.denials.retain(is_told_inside);
     report
         .denials

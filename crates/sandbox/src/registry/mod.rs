@@ -242,7 +242,15 @@ impl Registry {
             let ready = self
                 .furnish(&sandbox_dir, started, spec, &mut status)
                 .and_then(|slot| {
-                    handover::supervisor(&self.layout, supervisor, &sandbox_dir, slot, deadline)
+                    let secrets = &spec.secrets;
+                    handover::supervisor(
+                        &self.layout,
+                        supervisor,
+                        &sandbox_dir,
+                        slot,
+                        secrets,
+                        deadline,
+                    )
                 });
             match ready {
                 Ok(Ready { child }) => {

@@ -5,7 +5,7 @@ pub(crate) mod name;
 
 use crate::Name;
 use crate::spec::amount::size;
-use glovebox_egress::Policy;
+use glovebox_egress::{MAX_SECRETS, Policy, Secret};
 use glovebox_jail::spec::{Layers, Net, Spec, json_path};
 use glovebox_proto::{Code, Fault, Setting, limits::MAX_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,18 @@ pub struct SandboxSpec {
     /// What it may reach, where its network is [`Net::Egress`].
     #[serde(default, skip_serializing_if = "Policy::is_empty")]
     pub egress: Policy,
+    /// What is filled in on the way out. Their values are in memory alone: a spec that was read from disk has none, and
+    /// whoever starts a sandbox with it reads them again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<Secret>,
+    /// Files with certificates of authorities, where there are secrets. The first is what their hosts are checked
+    /// with; programs inside trust those of all.
+    #[serde(
+        default,
+        with = "json_path::list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub certificates: Vec<PathBuf>,
     /// Whether what it changed is parked when the process that owns it dies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parks_changes: bool,
@@ -112,6 +124,8 @@ impl SandboxSpec {
             parent: None,
             cache_project: None,
             egress: Policy::default(),
+            secrets: Vec::new(),
+            certificates: Vec::new(),
             parks_changes: false,
         }
     }
@@ -144,6 +158,7 @@ impl SandboxSpec {
                 "a network of listed hosts takes a native sandbox: elsewhere nothing sees to it",
             );
         }
+        self.validate_secrets()?;
         if self.start_ms == 0 || self.start_ms > MAX_TIMEOUT_MS {
             return invalid("the start deadline is not between 1 ms and 30 days");
         }
@@ -176,6 +191,39 @@ impl SandboxSpec {
             .is_some_and(|ms| ms == 0 || ms > MAX_TIMEOUT_MS)
         {
             return invalid("the wall-clock limit is not between 1 ms and 30 days");
+        }
+        Ok(())
+    }
+
+    fn validate_secrets(&self) -> Result<(), Fault> {
+        let invalid = |message: String| Fault::failed(Code::InvalidArgument, message);
+        if !self.secrets.is_empty() && self.jail.net != Net::Egress {
+            return Err(
+                invalid("secrets are filled in on the way to listed hosts".to_owned())
+                    .remedy([Setting::Net.of("egress"), " is that way".into()]),
+            );
+        }
+        if self.secrets.len() > MAX_SECRETS {
+            return Err(invalid(format!(
+                "there are more than {MAX_SECRETS} secrets"
+            )));
+        }
+        for (number, secret) in self.secrets.iter().enumerate() {
+            let before = &self.secrets[..number];
+            if before.iter().any(|other| other.name == secret.name) {
+                return Err(invalid(format!(
+                    "the secret `{}` is given twice",
+                    secret.name
+                )));
+            }
+            if secret.value().is_none() {
+                return Err(invalid(format!(
+                    "the value of the secret `{}` is not at hand: it is kept nowhere, and read from {} by who starts \
+                     the sandbox",
+                    secret.name, secret.source
+                ))
+                .remedy("start it with `glovebox start`, where that can be read"));
+            }
         }
         Ok(())
     }

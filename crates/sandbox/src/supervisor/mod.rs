@@ -211,7 +211,8 @@ fn raise(
 }
 
 fn come_up(layout: &Layout, sandbox_dir: &SandboxDir, starter: &OwnedFd) -> Result<Life, Fault> {
-    let spec = read_spec(&sandbox_dir.path)?;
+    let mut spec = read_spec(&sandbox_dir.path)?;
+    handover::take_values(starter, &mut spec.secrets, Instant::now() + HANDOVER_WAIT)?;
     let mut status: Status = crate::state::sandbox_dir::read_status(&sandbox_dir.path)?;
     status.pid = std::process::id();
     sandbox_dir.write_status(&status)?;

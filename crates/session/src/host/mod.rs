@@ -2,6 +2,7 @@
 //! where sandboxes are kept. The user's environment comes in as a value ([`glovebox_settings::Surroundings`]).
 
 mod caches;
+mod certificates;
 mod environment;
 mod git;
 mod passed;
@@ -12,6 +13,7 @@ mod state;
 mod toolchains;
 
 pub use caches::{CacheWish, find as find_caches, find_build_output};
+pub use certificates::trusted_certificates;
 pub use environment::{
     base_environment, carrier_environment, host_environment, is_shown, visible_path,
 };

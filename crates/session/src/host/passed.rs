@@ -38,7 +38,7 @@ const PROXIES: [&str; 8] = [
 ];
 
 /// Files with the certificates that connections trust, by the program that reads them.
-const CERTIFICATES: [&str; 10] = [
+pub(super) const CERTIFICATES: [&str; 10] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "PIP_CERT",

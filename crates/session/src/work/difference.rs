@@ -7,7 +7,7 @@ use crate::Error;
 use crate::spec::ResolvedSpec;
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::egress::Rule;
+use glovebox_sandbox::egress::{Rule, Secret};
 use glovebox_sandbox::jail::spec::{Grant, Limits};
 use glovebox_sandbox::{Backend, Name, SandboxSpec};
 use glovebox_settings::units::{Count, Cpus, Size, Span};
@@ -133,6 +133,11 @@ fn differences(has: &SandboxSpec, wanted: &ResolvedSpec, variables: &[String]) -
             rule_words(asked.egress.denied()),
         ),
         (
+            "secrets",
+            secret_words(&has.secrets),
+            secret_words(&asked.secrets),
+        ),
+        (
             "proc",
             proc_word(has.jail.proc).to_owned(),
             proc_word(asked.jail.proc).to_owned(),
@@ -215,6 +220,14 @@ fn limit_words(limits: &Limits) -> [(&'static str, String); 9] {
         ("net-connections", Count(limits.net_connections).to_string()),
         ("net-rate", Size(limits.net_rate).to_string()),
     ]
+}
+
+fn secret_words(secrets: &[Secret]) -> String {
+    if secrets.is_empty() {
+        return "none".to_owned();
+    }
+    let words: Vec<_> = secrets.iter().map(ToString::to_string).collect();
+    words.join(" ")
 }
 
 fn rule_words(rules: &[Rule]) -> String {

@@ -16,6 +16,7 @@ pub use start::{notify_started, push_project, start_named, start_new};
 
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
+use crate::secrets;
 use crate::spec::{self, ResolvedSpec};
 use glovebox_agent::Placement;
 use glovebox_proto::Fault;
@@ -183,8 +184,9 @@ impl WorkSession {
         let Some(entry) = caller.registry.entry(name)? else {
             return Ok(None);
         };
-        let spec = caller.registry.spec(name)?;
+        let mut spec = caller.registry.spec(name)?;
         if entry.state != State::Ready {
+            secrets::read(&mut spec.secrets, caller.host)?;
             caller.registry.start(&spec, name, caller.supervisor)?;
         }
         let has_layers = spec.has_layers_on_disk();

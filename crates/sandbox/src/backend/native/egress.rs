@@ -1,7 +1,7 @@
 //! The way out of a sandbox that may reach listed hosts: its proxy, which lives as long as the sandbox.
 
 use crate::fault;
-use glovebox_egress::{Control, Proxy, ProxyHandle, Sockets, SystemResolver};
+use glovebox_egress::{Control, Interceptor, Proxy, ProxyHandle, Sockets, SystemResolver};
 use glovebox_jail::stage0::own_network::{FIRST_STAND_IN, PROXY};
 use glovebox_proto::{Denial, Fault};
 use std::ops::RangeInclusive;
@@ -14,7 +14,12 @@ pub(super) struct WayOut(Mutex<Option<Proxy>>);
 
 impl WayOut {
     /// Starts one on the sockets of a new sandbox: where questions for names arrive, then unbound stream sockets.
-    pub(super) fn open(sockets: Vec<OwnedFd>, control: Arc<Control>) -> Result<Self, Fault> {
+    /// `interceptor` fills secrets in, where there are any.
+    pub(super) fn open(
+        sockets: Vec<OwnedFd>,
+        control: Arc<Control>,
+        interceptor: Option<Interceptor>,
+    ) -> Result<Self, Fault> {
         let mut sockets = sockets.into_iter();
         let names = sockets
             .next()
@@ -25,7 +30,7 @@ impl WayOut {
             first_address: FIRST_STAND_IN,
             proxy: PROXY,
         };
-        Proxy::start(sockets, control, Arc::new(SystemResolver))
+        Proxy::start(sockets, control, Arc::new(SystemResolver), interceptor)
             .map(|proxy| Self(Mutex::new(Some(proxy))))
             .map_err(|error| fault::plain_io("cannot open the sandbox's way out", error))
     }
@@ -38,7 +43,7 @@ impl WayOut {
     /// What was refused in this time (CLOCK_MONOTONIC, in nanoseconds).
     pub(super) fn refused(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
         self.handle()
-            .map_or_else(Vec::new, |proxy| proxy.control().denials(during, is_shared))
+            .map_or_else(Vec::new, |proxy| proxy.denials(during, is_shared))
     }
 
     /// Ends it, with all it carries.

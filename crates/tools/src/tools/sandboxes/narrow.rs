@@ -51,6 +51,9 @@ pub(super) fn narrow(spec: &mut SandboxSpec, wish: &Spawn) -> Result<(), Fault> 
         Some(false) => jail.net = Net::None,
         Some(true) | None => {}
     }
+    // Their values are with the one who started the session, and stay there.
+    spec.secrets.clear();
+    spec.certificates.clear();
     let limits = &mut jail.limits;
     limits.memory_bytes = lower("memory_mib", limits.memory_bytes, wish.memory_mib, 1 << 20)?;
     limits.disk_bytes = lower("disk_mib", limits.disk_bytes, wish.disk_mib, 1 << 20)?;
@@ -98,6 +101,7 @@ mod tests {
 
     fn session() -> SandboxSpec {
         let mut spec = SandboxSpec::new(Backend::Native);
+        spec.secrets = vec!["T=env:T@a.test".parse().unwrap()];
         spec.jail.workspace = Some("/project".into());
         spec.jail.hidden = vec![".env".into()];
         spec.jail.start_dir = "crates/a".into();
@@ -161,6 +165,7 @@ mod tests {
             };
             let mut child = own.clone();
             if narrow(&mut child, &wish).is_ok() {
+                prop_assert!(child.secrets.is_empty());
                 let (own, child) = (own.jail, child.jail);
                 prop_assert!(child.net == Net::None || child.net == own.net);
                 prop_assert_eq!(&child.grants, &own.grants);

@@ -1,0 +1,152 @@
+//! The connection to a server over which the requests of one connection of a program are passed on.
+//!
+//! It is kept from one request to the next, and made again when the server has closed it in between.
+
+use crate::target::Target;
+use crate::tls_client::TlsClient;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::io;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Mutex;
+
+/// Bytes of one answer of HTTP/2 that may be on their way before they are read.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// The same of all answers of a connection.
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+
+/// How the server is reached.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// As it is.
+    Plain,
+    /// Through TLS.
+    Tls(TlsClient),
+    /// Not at all, for this reason.
+    Closed(String),
+}
+
+#[derive(Debug)]
+enum Sender {
+    /// One request after the other.
+    Http1(http1::SendRequest<Incoming>),
+    /// Many at once.
+    Http2(http2::SendRequest<Incoming>),
+}
+
+/// The connection to a server, when there is one.
+#[derive(Debug)]
+pub(crate) struct Link {
+    way: Way,
+    sender: Mutex<Option<Sender>>,
+}
+
+impl Link {
+    /// One that connects when it is needed.
+    pub(crate) fn new(way: Way) -> Self {
+        Self {
+            way,
+            sender: Mutex::default(),
+        }
+    }
+
+    /// One that has a connection already.
+    pub(crate) async fn connected<S>(way: Way, stream: S, is_http2: bool) -> io::Result<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        Ok(Self {
+            way,
+            sender: Mutex::new(Some(greet(stream, is_http2).await?)),
+        })
+    }
+
+    /// Passes a request on and gives the answer, whose body may still be on its way.
+    pub(crate) async fn send(
+        &self,
+        target: &Target,
+        request: Request<Incoming>,
+    ) -> io::Result<Response<Incoming>> {
+        let mut place = self.sender.lock().await;
+        let kept = match place.take() {
+            Some(mut sender) => sender.is_ready().await.then_some(sender),
+            None => None,
+        };
+        let is_kept = kept.is_some();
+        let sender = match kept {
+            Some(sender) => sender,
+            None => self.connect(target).await?,
+        };
+        match sender {
+            Sender::Http1(mut sender) => {
+                let mut sent = sender.try_send_request(request).await;
+                // The server may have closed a connection that it had no request on. Nothing of this one has been
+                // sent then.
+                if is_kept
+                    && let Some(request) = sent.as_mut().err().and_then(TrySendError::take_message)
+                    && let Sender::Http1(new) = self.connect(target).await?
+                {
+                    sender = new;
+                    sent = sender.try_send_request(request).await;
+                }
+                let answer = sent.map_err(|error| io::Error::other(error.into_error()))?;
+                *place = Some(Sender::Http1(sender));
+                Ok(answer)
+            }
+            Sender::Http2(mut sender) => {
+                *place = Some(Sender::Http2(sender.clone()));
+                drop(place);
+                sender.send_request(request).await.map_err(io::Error::other)
+            }
+        }
+    }
+
+    async fn connect(&self, target: &Target) -> io::Result<Sender> {
+        match &self.way {
+            Way::Plain => greet(target.dial().await?, false).await,
+            Way::Tls(client) => {
+                let stream = client.connect(target.dial().await?).await?;
+                greet(stream, client.is_http2()).await
+            }
+            Way::Closed(why) => Err(io::Error::other(why.clone())),
+        }
+    }
+}
+
+impl Sender {
+    /// Whether it can take a request, once what came before is done.
+    async fn is_ready(&mut self) -> bool {
+        match self {
+            Self::Http1(sender) => sender.ready().await.is_ok(),
+            Self::Http2(sender) => sender.ready().await.is_ok(),
+        }
+    }
+}
+
+async fn greet<S>(stream: S, is_http2: bool) -> io::Result<Sender>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let stream = TokioIo::new(stream);
+    // A connection ends with its sender, or when the server closes; whoever sends learns of that.
+    if is_http2 {
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .handshake(stream)
+            .await
+            .map_err(io::Error::other)?;
+        tokio::spawn(async move { drop(connection.await) });
+        return Ok(Sender::Http2(sender));
+    }
+    let (sender, connection) = http1::Builder::new()
+        .preserve_header_case(true)
+        .handshake(stream)
+        .await
+        .map_err(io::Error::other)?;
+    tokio::spawn(async move { drop(connection.with_upgrades().await) });
+    Ok(Sender::Http1(sender))
+}

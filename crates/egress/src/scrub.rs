@@ -1,0 +1,378 @@
+//! Takes values out of what servers answer, as it streams by.
+//!
+//! A value may come back as it was sent, or as programs write it: in base64, percent-encoded, within JSON. Each of
+//! these forms is a [`Pattern`] with what stands in its place. A form that is cut by the end of a chunk is found all
+//! the same: bytes that may be the beginning of one are held until the next chunk decides. How the input is cut has no
+//! influence on the output.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use bytes::Bytes;
+use memchr::memmem::Finder;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use zeroize::{Zeroize as _, Zeroizing};
+
+/// Something to find, and what is put in its place.
+pub(crate) struct Pattern {
+    find: Zeroizing<Vec<u8>>,
+    put: Vec<u8>,
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pattern(..)")
+    }
+}
+
+impl Pattern {
+    /// `find` is not empty.
+    pub(crate) fn new(find: Zeroizing<Vec<u8>>, put: &[u8]) -> Self {
+        Self {
+            find,
+            put: put.to_owned(),
+        }
+    }
+
+    /// The same with something as long as what is found, for places where lengths have been told before.
+    fn masking(&self) -> Self {
+        Self {
+            find: self.find.clone(),
+            put: vec![b'*'; self.find.len()],
+        }
+    }
+}
+
+/// The patterns of a value: each of its forms becomes `put`.
+pub(crate) fn patterns_of(value: &[u8], put: &str) -> Vec<Arc<Pattern>> {
+    forms(value)
+        .iter()
+        .map(|form| Arc::new(Pattern::new(Zeroizing::new(form.clone()), put.as_bytes())))
+        .collect()
+}
+
+/// A set that overwrites what it held.
+struct Forms(BTreeSet<Vec<u8>>);
+
+impl Forms {
+    fn iter(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.0.iter()
+    }
+}
+
+impl Drop for Forms {
+    fn drop(&mut self) {
+        while let Some(mut form) = self.0.pop_first() {
+            form.zeroize();
+        }
+    }
+}
+
+/// How programs write a value.
+fn forms(value: &[u8]) -> Forms {
+    let mut forms = BTreeSet::from([value.to_vec()]);
+    for is_upper in [true, false] {
+        for space in ["%20", "+"] {
+            forms.insert(percent_encoded(value, is_upper, space));
+        }
+        forms.insert(hexadecimal(value, is_upper));
+    }
+    for escapes_slash in [true, false] {
+        forms.insert(json_escaped(value, escapes_slash));
+    }
+    for offset in 0..3 {
+        for engine in [&STANDARD, &URL_SAFE] {
+            forms.insert(base64_within(value, offset, engine));
+        }
+    }
+    Forms(forms)
+}
+
+fn percent_encoded(value: &[u8], is_upper: bool, space: &str) -> Vec<u8> {
+    let mut text = Vec::with_capacity(value.len());
+    for &byte in value {
+        match byte {
+            b' ' => text.extend_from_slice(space.as_bytes()),
+            b'-' | b'.' | b'_' | b'~' => text.push(byte),
+            _ if byte.is_ascii_alphanumeric() => text.push(byte),
+            _ => {
+                text.push(b'%');
+                text.extend_from_slice(&hexadecimal(&[byte], is_upper));
+            }
+        }
+    }
+    text
+}
+
+fn hexadecimal(value: &[u8], is_upper: bool) -> Vec<u8> {
+    let digits = if is_upper {
+        b"0123456789ABCDEF"
+    } else {
+        b"0123456789abcdef"
+    };
+    value
+        .iter()
+        .flat_map(|byte| {
+            [
+                digits[usize::from(byte >> 4)],
+                digits[usize::from(byte & 15)],
+            ]
+        })
+        .collect()
+}
+
+fn json_escaped(value: &[u8], escapes_slash: bool) -> Vec<u8> {
+    let mut text = Vec::with_capacity(value.len());
+    for &byte in value {
+        if matches!(byte, b'"' | b'\\') || byte == b'/' && escapes_slash {
+            text.push(b'\\');
+        }
+        text.push(byte);
+    }
+    text
+}
+
+/// The characters of a base64 text that depend on `value` alone, where it begins `offset` bytes after a whole group.
+fn base64_within(value: &[u8], offset: usize, engine: &base64::engine::GeneralPurpose) -> Vec<u8> {
+    let mut padded = Zeroizing::new(vec![0; offset]);
+    padded.extend_from_slice(value);
+    let text = Zeroizing::new(engine.encode(&*padded).into_bytes());
+    let first = (offset * 8).div_ceil(6);
+    let last = padded.len() * 8 / 6;
+    text.get(first..last).unwrap_or_default().to_vec()
+}
+
+/// Takes patterns out of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct Scrubber {
+    patterns: Vec<Arc<Pattern>>,
+    /// Bytes that may be the beginning of a pattern.
+    held: Zeroizing<Vec<u8>>,
+}
+
+impl Scrubber {
+    pub(crate) fn new(patterns: Vec<Arc<Pattern>>) -> Self {
+        Self {
+            patterns,
+            held: Zeroizing::default(),
+        }
+    }
+
+    /// One that keeps the length of everything.
+    pub(crate) fn masking(patterns: &[Arc<Pattern>]) -> Self {
+        Self::new(
+            patterns
+                .iter()
+                .map(|pattern| Arc::new(pattern.masking()))
+                .collect(),
+        )
+    }
+
+    /// A text that is there as a whole; `None` if it stays as it is.
+    pub(crate) fn whole(&self, text: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        self.scan(text, true, &mut out);
+        (out != text).then_some(out)
+    }
+
+    /// What can be passed on once this chunk has come.
+    pub(crate) fn push(&mut self, chunk: &Bytes) -> Bytes {
+        let mut out = Vec::new();
+        if self.held.is_empty() {
+            let done = self.scan(chunk, false, &mut out);
+            self.held.extend_from_slice(&chunk[done..]);
+            // Most chunks have nothing in them: those are passed on as they are.
+            if out == chunk[..done] {
+                return chunk.slice(..done);
+            }
+        } else {
+            let mut input = std::mem::take(&mut self.held);
+            input.extend_from_slice(chunk);
+            let done = self.scan(&input, false, &mut out);
+            self.held.extend_from_slice(&input[done..]);
+        }
+        out.into()
+    }
+
+    /// The rest, once the stream has ended.
+    pub(crate) fn finish(&mut self) -> Bytes {
+        let rest = std::mem::take(&mut self.held);
+        let mut out = Vec::new();
+        self.scan(&rest, true, &mut out);
+        out.into()
+    }
+
+    /// Whether nothing is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Replaces from left to right, of several patterns that begin at one place the longest; gives how many bytes of
+    /// the input that has decided.
+    fn scan(&self, input: &[u8], is_end: bool, out: &mut Vec<u8>) -> usize {
+        let mut searches: Vec<_> = self
+            .patterns
+            .iter()
+            .map(|pattern| {
+                let finder = Finder::new(&*pattern.find);
+                let found = finder.find(input);
+                (pattern, finder, found)
+            })
+            .collect();
+        let hold = |from| {
+            if is_end {
+                input.len()
+            } else {
+                self.hold_from(input, from)
+            }
+        };
+        let (mut at, mut end) = (0, hold(0));
+        loop {
+            for (_, finder, found) in &mut searches {
+                if found.is_some_and(|found| found < at) {
+                    *found = finder.find(&input[at..]).map(|found| at + found);
+                }
+            }
+            if end < at {
+                end = hold(at);
+            }
+            let next = searches
+                .iter()
+                .filter_map(|(pattern, _, found)| found.map(|found| (found, *pattern)))
+                .min_by_key(|(found, pattern)| (*found, Reverse(pattern.find.len())));
+            match next {
+                // Behind `end` a longer pattern may begin, whose rest has not come yet.
+                Some((found, pattern)) if found < end => {
+                    out.extend_from_slice(&input[at..found]);
+                    out.extend_from_slice(&pattern.put);
+                    at = found + pattern.find.len();
+                }
+                _ => {
+                    out.extend_from_slice(&input[at..end]);
+                    return end;
+                }
+            }
+        }
+    }
+
+    /// The first place, not before `from`, from which on the input is the beginning of a pattern.
+    fn hold_from(&self, input: &[u8], from: usize) -> usize {
+        let longest = self.patterns.iter().map(|pattern| pattern.find.len()).max();
+        let first = (input.len() + 1).saturating_sub(longest.unwrap_or(1));
+        let begins = |place: &usize| {
+            let rest = &input[*place..];
+            let is_beginning = |pattern: &Arc<Pattern>| {
+                pattern.find.len() > rest.len() && pattern.find.starts_with(rest)
+            };
+            self.patterns.iter().any(is_beginning)
+        };
+        (first.max(from)..input.len())
+            .find(begins)
+            .unwrap_or(input.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PUT: &str = "glovebox-secret-T-0123";
+
+    fn scrub(patterns: &[Arc<Pattern>], chunks: &[&[u8]]) -> Vec<u8> {
+        let mut scrubber = Scrubber::new(patterns.to_vec());
+        let mut out = Vec::new();
+        for chunk in chunks {
+            out.extend_from_slice(&scrubber.push(&Bytes::copy_from_slice(chunk)));
+        }
+        out.extend_from_slice(&scrubber.finish());
+        assert!(scrubber.is_empty());
+        out
+    }
+
+    #[test]
+    fn every_form_is_found_wherever_it_stands() {
+        let value = b"s3cret/\"va lue\"+x";
+        let patterns = patterns_of(value, PUT);
+        let text = String::from_utf8_lossy(value).into_owned();
+        let written = [
+            text.clone(),
+            serde_json::to_string(&text).unwrap(),
+            "s3cret\\/\\\"va lue\\\"+x".to_owned(),
+            "s3cret%2F%22va%20lue%22%2Bx".to_owned(),
+            "s3cret%2f%22va%20lue%22%2bx".to_owned(),
+            "s3cret%2F%22va+lue%22%2Bx".to_owned(),
+            "7333637265742f227661206c7565222b78".to_owned(),
+            STANDARD.encode(format!("me:{text}")),
+            STANDARD.encode(format!("you:{text}:more")),
+            URL_SAFE.encode(format!("them:{text}")),
+            STANDARD.encode(value),
+        ];
+        for form in written {
+            let answer = format!("before {form} after {form}");
+            let clean = scrub(&patterns, &[answer.as_bytes()]);
+            let clean = String::from_utf8(clean).unwrap();
+            assert_eq!(clean.matches(PUT).count(), 2, "{form}: {clean}");
+            assert!(
+                clean.starts_with("before ") && clean.contains(" after "),
+                "{clean}"
+            );
+            for number in 0..=answer.len() {
+                let (one, two) = answer.as_bytes().split_at(number);
+                assert_eq!(
+                    scrub(&patterns, &[one, two]),
+                    clean.as_bytes(),
+                    "{form} at {number}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_the_beginning_of_a_value_is_not_held() {
+        let mut scrubber = Scrubber::new(patterns_of(b"abcdefgh", PUT));
+        let event = Bytes::from_static(b"data: 1\n\n");
+        assert_eq!(scrubber.push(&event), event);
+        assert_eq!(scrubber.push(&Bytes::from_static(b"x abc")), "x ");
+        assert_eq!(scrubber.push(&Bytes::from_static(b"d!")), "abcd!");
+        assert_eq!(scrubber.push(&Bytes::from_static(b"abcdefg")), "");
+        assert_eq!(scrubber.finish(), "abcdefg");
+    }
+
+    #[test]
+    fn a_masked_stream_keeps_its_length() {
+        let mut scrubber = Scrubber::masking(&patterns_of(b"abcdefgh", PUT));
+        let mut out = scrubber.push(&Bytes::from_static(b"1abcd")).to_vec();
+        out.extend_from_slice(&scrubber.push(&Bytes::from_static(b"efgh2")));
+        assert_eq!(out, b"1********2");
+    }
+
+    proptest! {
+        /// Values of few letters, so that they overlap with themselves and each other.
+        #[test]
+        fn any_cut_gives_the_same_and_leaves_nothing(
+            values in proptest::collection::vec("[ab]{8,12}", 1..3),
+            text in "[abc]{0,80}", at in 0_usize..12,
+            cuts in proptest::collection::vec(0_usize..100, 0..6),
+        ) {
+            let mut input = text.into_bytes();
+            for value in &values {
+                let place = at.min(input.len());
+                input.splice(place..place, value.bytes());
+            }
+            let patterns: Vec<_> =
+                values.iter().flat_map(|value| patterns_of(value.as_bytes(), "[-]")).collect();
+            let whole = scrub(&patterns, &[&input]);
+            let mut places: Vec<_> = cuts.iter().map(|cut| cut % (input.len() + 1)).collect();
+            places.extend([0, input.len()]);
+            places.sort_unstable();
+            let chunks: Vec<_> = places.windows(2).map(|pair| &input[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(&scrub(&patterns, &chunks), &whole);
+            for value in &values {
+                prop_assert!(memchr::memmem::find(&whole, value.as_bytes()).is_none());
+            }
+        }
+    }
+}

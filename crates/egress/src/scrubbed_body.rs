@@ -1,0 +1,89 @@
+//! The body of an answer, with values taken out while it streams by.
+
+use crate::scrub::Scrubber;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ScrubbedBody {
+    inner: Incoming,
+    scrubber: Scrubber,
+    /// What comes after the data, until that has been passed on.
+    trailers: Option<HeaderMap>,
+    has_ended: bool,
+}
+
+impl ScrubbedBody {
+    pub(crate) fn new(inner: Incoming, scrubber: Scrubber) -> Self {
+        Self {
+            inner,
+            scrubber,
+            trailers: None,
+            has_ended: false,
+        }
+    }
+}
+
+/// Takes values out of those of headers.
+pub(crate) fn scrub_headers(headers: &mut HeaderMap, scrubber: &Scrubber) {
+    for value in headers.values_mut() {
+        if let Some(clean) = scrubber.whole(value.as_bytes()) {
+            // Placeholders are made of letters and digits, so this is always one.
+            *value =
+                HeaderValue::from_bytes(&clean).unwrap_or_else(|_| HeaderValue::from_static(""));
+        }
+    }
+}
+
+impl Body for ScrubbedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = &mut *self;
+        while !this.has_ended {
+            let frame = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => {
+                    this.has_ended = true;
+                    break;
+                }
+            };
+            match frame.into_data() {
+                Ok(data) => {
+                    let clean = this.scrubber.push(&data);
+                    if !clean.is_empty() {
+                        return Poll::Ready(Some(Ok(Frame::data(clean))));
+                    }
+                }
+                Err(frame) => {
+                    if let Ok(mut trailers) = frame.into_trailers() {
+                        scrub_headers(&mut trailers, &this.scrubber);
+                        this.trailers = Some(trailers);
+                    }
+                    this.has_ended = true;
+                }
+            }
+        }
+        let rest = this.scrubber.finish();
+        if !rest.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(rest))));
+        }
+        let trailers = this.trailers.take();
+        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let has_data = !self.has_ended && !self.inner.is_end_stream();
+        !has_data && self.scrubber.is_empty() && self.trailers.is_none()
+    }
+}

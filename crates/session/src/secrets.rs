@@ -1,0 +1,198 @@
+//! Secrets of the user that a sandbox uses and does not have: which ones, and their values, read from where the user
+//! keeps them. No message holds any of a value.
+
+use crate::Error;
+use glovebox_proto::Setting;
+use glovebox_sandbox::egress::{Policy, Secret, SecretSource, SecretValue};
+use glovebox_sandbox::jail::spec::Net;
+use glovebox_settings::{Origin, Settings, Surroundings, net_word};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// Most bytes of a file that are read; a value has fewer.
+const MAX_FILE_BYTES: u64 = 64 << 10;
+
+/// The secrets that the settings ask for, with their values.
+///
+/// # Errors
+/// Secrets without the network for them, for hosts that are not open, or of a name that is taken; sources that cannot
+/// be read.
+pub(crate) fn resolve(
+    settings: &Settings,
+    host: &Surroundings,
+    policy: &Policy,
+) -> Result<Vec<Secret>, Error> {
+    if settings.net.value != Net::Egress {
+        let mut flags = settings.secrets.iter();
+        if let Some(secret) = flags.find(|secret| matches!(secret.origin, Origin::Flag(_))) {
+            return Err(Error::usage(
+                format!(
+                    "the secret `{}` is filled in on the way to a listed host, and the network is `{}`",
+                    secret.value.name,
+                    net_word(settings.net.value)
+                ),
+                [
+                    Setting::Net.of("egress"),
+                    " lets listed hosts through".into(),
+                ],
+            ));
+        }
+        return Ok(Vec::new());
+    }
+    let mut secrets: Vec<Secret> = Vec::new();
+    for found in &settings.secrets {
+        let mut secret = found.value.clone();
+        let name = &secret.name;
+        if secrets.iter().any(|other| other.name == *name) {
+            return Err(Error::usage(
+                format!(
+                    "the secret `{name}` is given twice, the second time by {}",
+                    found.origin
+                ),
+                "name all its hosts in one place",
+            ));
+        }
+        if let Some(var) = settings
+            .env
+            .iter()
+            .find(|var| var.value.name == OsStr::new(name.as_str()))
+        {
+            return Err(Error::usage(
+                format!(
+                    "`{name}` is a secret ({}) and a variable ({})",
+                    found.origin, var.origin
+                ),
+                "leave the variable out: commands get a placeholder in it",
+            ));
+        }
+        for (rule, port) in secret.hosts() {
+            if !policy.opens(rule, port) {
+                return Err(Error::usage(
+                    format!(
+                        "the secret `{name}` is for {rule}, which the sandbox may not reach at port {port}"
+                    ),
+                    [Setting::Allow.of(rule.to_string()), " opens it".into()],
+                ));
+            }
+        }
+        if let SecretSource::File(path) = &mut secret.source {
+            *path = host.absolute(path);
+        }
+        secrets.push(secret);
+    }
+    read(&mut secrets, host)?;
+    Ok(secrets)
+}
+
+/// Reads the values of secrets.
+///
+/// # Errors
+/// The first that cannot be read, or whose value cannot be used.
+pub fn read(secrets: &mut [Secret], host: &Surroundings) -> Result<(), Error> {
+    for secret in secrets {
+        let name = &secret.name;
+        let bytes = match &secret.source {
+            SecretSource::Env(variable) => {
+                let value = host.exact_var(OsStr::new(variable)).ok_or_else(|| {
+                    Error::usage(
+                        format!(
+                            "the secret `{name}` comes from the variable `{variable}`, which is not set"
+                        ),
+                        "set it where glovebox is called, or leave the secret out",
+                    )
+                })?;
+                Zeroizing::new(value.as_bytes().to_vec())
+            }
+            SecretSource::File(path) => read_file(path).map_err(|error| {
+                Error::io(
+                    format!("read the secret `{name}` from {}", path.display()),
+                    &error,
+                )
+                .with_remedy("correct the path, or leave the secret out")
+            })?,
+        };
+        let value = SecretValue::new(&bytes).map_err(|error| {
+            Error::usage(
+                format!(
+                    "the secret `{name}` from {} cannot be used: {error}",
+                    secret.source
+                ),
+                "check what is there",
+            )
+        })?;
+        secret.set_value(value);
+    }
+    Ok(())
+}
+
+fn read_file(path: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
+    // Made as large as it can become, so that no copy of a part is left behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES as usize + 1));
+    File::open(path)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glovebox_settings::SandboxFlags;
+
+    fn resolved(secret: &str, vars: &[(&str, &str)]) -> Result<Vec<Secret>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("key"), "from-the-file\n").unwrap();
+        std::fs::write(dir.path().join("huge"), vec![b'x'; 100_000]).unwrap();
+        let host = Surroundings::fixed(dir.path(), dir.path(), vars);
+        let mut settings = Settings::default();
+        settings.lay_flags(&SandboxFlags {
+            net: Some(Net::Egress),
+            secrets: vec![secret.parse().unwrap()],
+            ..SandboxFlags::default()
+        });
+        let policy = Policy::new(&["a.test", "*.b.test"], &["bad.b.test"]).unwrap();
+        resolve(&settings, &host, &policy).map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn values_are_read_from_where_they_are() {
+        let read = |secret: &str| {
+            let secrets = resolved(secret, &[("VAR", "from-the-variable")]).unwrap();
+            String::from_utf8(secrets[0].value().unwrap().as_bytes().to_vec()).unwrap()
+        };
+        assert_eq!(read("T=env:VAR@a.test"), "from-the-variable");
+        assert_eq!(read("T=file:key@a.test,*.b.test,x.b.test"), "from-the-file");
+    }
+
+    #[test]
+    fn what_cannot_be_is_said_without_the_value() {
+        for (secret, told) in [
+            ("T=env:NONE@a.test", "`NONE`, which is not set"),
+            ("T=env:SHORT@a.test", "shorter than"),
+            ("T=env:LINES@a.test", "a line break"),
+            ("T=file:none@a.test", "from "),
+            ("T=file:huge@a.test", "longer than"),
+            (
+                "T=env:VAR@c.test",
+                "c.test, which the sandbox may not reach",
+            ),
+            ("T=env:VAR@bad.b.test", "may not reach"),
+            ("T=env:VAR@a.test:8443", "at port 8443"),
+        ] {
+            let vars = [
+                ("VAR", "hush-hush-hush"),
+                ("SHORT", "hush"),
+                ("LINES", "hush\nhush-hush"),
+            ];
+            let error = resolved(secret, &vars).unwrap_err();
+            assert!(
+                error.contains(told) && !error.contains("hush"),
+                "{secret}: {error}"
+            );
+        }
+    }
+}
