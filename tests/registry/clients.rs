@@ -89,7 +89,8 @@ fn output_flows_through_a_supervisor_without_piling_up() {
     }
     assert_eq!(taken, TOTAL);
     let peak = status_kib(entry.pid.unwrap(), "VmHWM:");
-    assert!(peak < 16 << 10, "the supervisor grew to {peak} KiB");
+    // The pages of its program count as well, and in a debug build they are most of it.
+    assert!(peak < 24 << 10, "the supervisor grew to {peak} KiB");
 }
 
 #[test]
