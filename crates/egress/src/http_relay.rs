@@ -16,7 +16,8 @@ use crate::target::Target;
 use bytes::Bytes;
 use glovebox_proto::{EgressReason, SecretReason};
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, HeaderValue, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue,
+    TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::Scheme;
 use http::{Method, Request, Response, StatusCode, Uri, Version};
@@ -207,13 +208,12 @@ impl Relay {
         let headers = request.headers_mut();
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.remove("sec-websocket-extensions");
+        if !is_http2 {
+            headers.remove(TE);
+        }
         let is_head = request.method() == Method::HEAD;
         let answer = self.pass_on(request, is_http2).await?;
-        let is_encoded = answer
-            .headers()
-            .get_all(CONTENT_ENCODING)
-            .iter()
-            .any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"));
+        let is_encoded = is_encoded(answer.headers());
         if is_encoded && filled.has_value {
             let secret = vault.secret_for(&target.host, target.port);
             let secret = secret.map_or("", |name| name.as_str());
@@ -308,6 +308,15 @@ impl Relay {
 
 fn as_it_is(answer: Response<Incoming>) -> Response<Body> {
     answer.map(http_body_util::BodyExt::boxed)
+}
+
+/// Whether the body of an answer is not what it says, but a compressed form of it.
+fn is_encoded(headers: &HeaderMap) -> bool {
+    let is_there = |name, plain: &[u8]| {
+        let mut values = headers.get_all(name).iter();
+        values.any(|value| !value.as_bytes().eq_ignore_ascii_case(plain))
+    };
+    is_there(CONTENT_ENCODING, b"identity") || is_there(TRANSFER_ENCODING, b"chunked")
 }
 
 /// An answer without values of secrets. One that is compressed, to a request that carried none, is passed on.
