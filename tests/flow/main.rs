@@ -41,6 +41,7 @@ mod mistakes;
 mod nested;
 mod parked;
 mod policy;
+mod ports;
 mod proc_files;
 mod projects;
 mod published;

@@ -78,6 +78,8 @@ fn dispatch(cx: &Cx, mut command: Command) -> CommandResult {
         Command::Prune(args) => cmd::prune::run(cx, &args),
         Command::Cache(args) => cmd::cache::run(cx, &args),
         Command::Net(args) => cmd::net::run(cx, &args),
+        Command::Ports(args) => cmd::ports::run(cx, &args),
+        Command::Expose(args) => cmd::expose::run(cx, &args),
         Command::Rename(args) => cmd::rename::run(cx, &args),
         Command::Stats(args) => cmd::stats::run(cx, &args),
         Command::Cp(args) => cmd::cp::run(cx, &args),
@@ -128,6 +130,8 @@ fn settle_name(cx: &Cx, command: &mut Command) -> Result<Option<u8>, CommandErro
         Command::Pull(args) => (&mut args.name, args.json),
         Command::Logs(args) => (&mut args.name, args.json),
         Command::Info(args) => (&mut args.name, args.json),
+        Command::Ports(args) => (&mut args.name, args.json),
+        Command::Expose(args) => (&mut args.name, args.json),
         Command::Net(args) => match args.action.sandbox() {
             Some(found) => found,
             None => return Ok(None),

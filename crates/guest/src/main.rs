@@ -27,6 +27,7 @@ mod job;
 mod link;
 mod log;
 mod network_use;
+mod ports;
 mod programs;
 mod requests;
 mod resolver;
@@ -37,6 +38,7 @@ mod terminal;
 mod timers;
 mod transfers;
 mod tree;
+mod tunnels;
 mod workers;
 
 use glovebox_jail::process::Separation;

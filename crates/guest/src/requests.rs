@@ -4,11 +4,13 @@ use crate::fault;
 use crate::files::{self, TopLayer};
 use crate::hold;
 use crate::job::{Feeder, Follower, STDERR, STDOUT, Waiter};
+use crate::ports;
 use crate::serve::Server;
 use crate::terminal;
 use crate::timers::{Set, Timer};
 use crate::transfers::{self, Reading, Writing};
 use crate::tree::{Get, Put, Scan, Tree, Work};
+use crate::tunnels::Tunnel;
 use crate::workers::Later;
 use glovebox_jail::process;
 use glovebox_proto::{
@@ -44,6 +46,8 @@ pub(crate) enum PendingRequest {
     Tree(Box<Tree>),
     /// Everything is to be still as long as this is open.
     Hold,
+    /// `Connect`.
+    Tunnel(Box<Tunnel>),
 }
 
 impl PendingRequest {
@@ -293,6 +297,8 @@ impl Server {
                 self.answer(id, &Ok(Reply::Done));
             }
             Request::Hold => self.begin_hold(id),
+            Request::Connect { port } => self.connect(id, port)?,
+            Request::Ports => self.task(id, changes, |_| ports::listening())?,
             Request::Shutdown => {
                 self.answer(id, &Ok(Reply::Done));
                 self.is_shutting_down = true;
@@ -513,6 +519,11 @@ impl Server {
                 self.ready_transfers.push(id);
                 Ok(())
             }
+            Some(PendingRequest::Tunnel(tunnel)) => {
+                tunnel.arrived(bytes, is_last)?;
+                self.ready_transfers.push(id);
+                Ok(())
+            }
             // Answered a moment ago, or takes no input: the host could not know or does not care.
             _ => Ok(()),
         }
@@ -548,6 +559,13 @@ impl Server {
             Some(PendingRequest::Tree(tree)) => {
                 if channel == Channel::Content {
                     tree.credit(bytes)?;
+                    self.ready_transfers.push(id);
+                }
+                Ok(())
+            }
+            Some(PendingRequest::Tunnel(tunnel)) => {
+                if channel == Channel::Content {
+                    tunnel.credit(bytes)?;
                     self.ready_transfers.push(id);
                 }
                 Ok(())
@@ -590,6 +608,7 @@ impl Server {
             }
             Some(PendingRequest::Task { cancel, .. }) => cancel.store(true, Ordering::Relaxed),
             Some(PendingRequest::Hold) => self.end_hold(id),
+            Some(PendingRequest::Tunnel(_)) => self.answer(id, &Err(fault::cancelled())),
             Some(PendingRequest::Read(reading)) => {
                 let is_idle = reading.cancel();
                 self.give_up_transfer(id, is_idle);

@@ -97,6 +97,7 @@ pub(crate) enum Token {
     Resolver,
     Output(JobId, usize),
     Input(JobId),
+    Tunnel(RequestId),
 }
 
 impl Token {
@@ -111,6 +112,7 @@ impl Token {
             Self::Input(job) => (6, job.0),
             Self::Output(job, stream) => (7 + stream as u64, job.0),
             Self::Resolver => (9, 0),
+            Self::Tunnel(request) => (10, request.0),
         };
         EventData::new_u64(kind << 32 | u64::from(id))
     }
@@ -128,6 +130,7 @@ impl Token {
             6 => Self::Input(job),
             stream @ 7..=8 => Self::Output(job, (stream - 7) as usize),
             9 => Self::Resolver,
+            10 => Self::Tunnel(RequestId(word as u32)),
             _ => return None,
         })
     }
@@ -301,10 +304,11 @@ impl Server {
         Ok(server)
     }
 
-    /// Registers a stream of a job; it reports once per change.
+    /// Registers a stream of a job or a tunnel; it reports once per change.
     pub(crate) fn watch(&self, fd: &OwnedFd, token: Token) -> Result<(), Errno> {
         let interest = match token {
             Token::Input(_) => EventFlags::OUT,
+            Token::Tunnel(_) => EventFlags::IN | EventFlags::OUT,
             _ => EventFlags::IN,
         };
         epoll::add(&self.epoll, fd, token.word(), interest | EventFlags::ET)
@@ -374,6 +378,7 @@ impl Server {
                     Some(Token::Resolver) => self.answer_questions(),
                     Some(Token::Output(job, stream)) => self.output_ready(job, stream),
                     Some(Token::Input(job)) => self.write_input(job),
+                    Some(Token::Tunnel(request)) => self.tunnel_ready(request),
                     // Sending happens on every turn.
                     Some(Token::LinkOut) | None => {}
                 }

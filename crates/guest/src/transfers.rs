@@ -9,10 +9,12 @@ use crate::files::{self, Sink, Source, WriteSpec};
 use crate::frame_writer::{FrameWriter, Sent};
 use crate::link;
 use crate::requests::PendingRequest;
-use crate::serve::Server;
+use crate::serve::{Server, Token};
 use crate::tree::Stepped;
+use crate::tunnels::{Tunnel, Turn};
 use crate::workers::Later;
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError};
+use rustix::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Buffers kept for the next transfer.
@@ -205,10 +207,69 @@ impl Server {
                 self.workers.submit(id, Box::new(step))
             }
             Some(PendingRequest::Tree(_)) => return self.advance_tree(id),
+            Some(PendingRequest::Tunnel(_)) => return self.advance_tunnel(id),
             _ => return,
         };
         if let Err(fault) = result {
             self.answer(id, &Err(fault));
+        }
+    }
+
+    /// Begins a connection to a server of the sandbox.
+    ///
+    /// # Errors
+    /// As [`Tunnel::connect`].
+    pub(crate) fn connect(&mut self, id: RequestId, port: u16) -> Result<(), Fault> {
+        let tunnel = Tunnel::connect(port)?;
+        self.watch_tunnel(id, tunnel.socket())?;
+        self.requests
+            .insert(id, PendingRequest::Tunnel(Box::new(tunnel)));
+        Ok(())
+    }
+
+    fn watch_tunnel(&self, id: RequestId, socket: &OwnedFd) -> Result<(), Fault> {
+        self.watch(socket, Token::Tunnel(id))
+            .map_err(|errno| fault::system(errno, "cannot watch a connection"))
+    }
+
+    /// Something is new about a tunnel's socket.
+    pub(crate) fn tunnel_ready(&mut self, id: RequestId) {
+        let Some(PendingRequest::Tunnel(tunnel)) = self.requests.get_mut(&id) else {
+            return;
+        };
+        let is_new = match tunnel.socket_changed() {
+            Ok(is_new) => is_new,
+            Err(fault) => return self.answer(id, &Err(fault)),
+        };
+        if is_new
+            && let Some(PendingRequest::Tunnel(tunnel)) = self.requests.get(&id)
+            && let Err(fault) = self.watch_tunnel(id, tunnel.socket())
+        {
+            return self.answer(id, &Err(fault));
+        }
+        self.advance_tunnel(id);
+    }
+
+    /// Goes on with a tunnel that may have been waiting for credit, room or data.
+    fn advance_tunnel(&mut self, id: RequestId) {
+        let Self {
+            requests,
+            link,
+            scratch,
+            ..
+        } = self;
+        let Some(PendingRequest::Tunnel(tunnel)) = requests.get_mut(&id) else {
+            return;
+        };
+        match tunnel.advance(id, link, scratch) {
+            Turn::Waits => {}
+            Turn::More => self.ready_transfers.push(id),
+            Turn::Over(ended) => {
+                let answer = ended
+                    .map(|()| Reply::Done)
+                    .map_err(|errno| fault::system(errno, "the connection broke off"));
+                self.answer(id, &answer);
+            }
         }
     }
 

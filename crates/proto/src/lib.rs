@@ -49,7 +49,8 @@ pub use hello::{Capability, Hello, Role, WIRE_VERSION};
 pub use id::{JobId, RequestId};
 pub use remedy::{AdvicePart, Limit, Remedy, Setting, Wording};
 pub use reply::{
-    DirEntry, Exit, ExitReport, Facts, JobInfo, JobState, LogChunk, Old, Reply, Stat, log_gap,
+    DirEntry, Exit, ExitReport, Facts, JobInfo, JobState, ListeningPort, LogChunk,
+    MAX_PORTS_LISTED, Old, Reply, Stat, log_gap,
 };
 pub use request::{
     Background, EnvVar, Exec, Known, LogCaps, Request, Stdin, WindowSize, WriteMode,

@@ -5,6 +5,7 @@ use crate::tree::TreeTotals;
 use crate::{Denial, Edited, FileKind, Globbed, Grepped, JobId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
+use std::net::IpAddr;
 
 /// The successful answer to a request. Variants are only ever appended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +76,20 @@ pub enum Reply {
         /// What it took the place of.
         old: Old,
     },
+    /// The ports that are listened on, by number; at most [`MAX_PORTS_LISTED`].
+    Ports(Vec<ListeningPort>),
+}
+
+/// Most ports that are listed.
+pub const MAX_PORTS_LISTED: usize = 256;
+
+/// A port that a server listens on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListeningPort {
+    /// Its number.
+    pub port: u16,
+    /// The address it listens at; the unspecified one for all of the sandbox.
+    pub address: IpAddr,
 }
 
 /// What a written file took the place of.

@@ -185,6 +185,14 @@ pub enum Request {
     /// what would change files or start commands waiting. Sends a byte on
     /// [`crate::Channel::Content`] once nothing moves; ends when it is cancelled.
     Hold,
+    /// Connects to a server of the sandbox, on its loopback: `Data` on [`crate::Channel::Input`] goes to it, and what it
+    /// sends comes on [`crate::Channel::Content`]. Answers [`crate::Reply::Done`] when the server has closed its side.
+    Connect {
+        /// The port, not 0.
+        port: u16,
+    },
+    /// Which ports servers of the sandbox listen on. Answers [`crate::Reply::Ports`].
+    Ports,
 }
 
 /// A command to run.
@@ -364,6 +372,7 @@ impl Request {
                 }
                 grep.validate()
             }
+            Self::Connect { port: 0 } => Err(invalid("0 is no port; ports are 1 to 65535")),
             Self::Rename { from, to, .. } => {
                 check_path(from, "source path")?;
                 check_path(to, "target path")

@@ -11,6 +11,7 @@ mod config;
 mod help;
 mod mcp;
 mod net;
+mod ports;
 mod sandbox;
 mod sync;
 mod tools;
@@ -35,6 +36,7 @@ pub(crate) use mcp::McpArgs;
 pub(crate) use net::{
     NetAction, NetAllowArgs, NetArgs, NetLogArgs, NetPresetsArgs, NetShowArgs, NetTestArgs,
 };
+pub(crate) use ports::{ExposeArgs, Listen, PortsArgs};
 pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};
 pub(crate) use tools::{CallArgs, ToolsArgs, WhyArgs};
 pub(crate) use upkeep::{
@@ -188,6 +190,8 @@ pub(crate) enum Command {
     Cache(CacheArgs),
     Net(NetArgs),
     Rename(RenameArgs),
+    Ports(PortsArgs),
+    Expose(ExposeArgs),
     Stats(StatsArgs),
     Cp(CpArgs),
     Checkpoint(CheckpointArgs),

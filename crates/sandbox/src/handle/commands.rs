@@ -5,7 +5,8 @@ use crate::fault;
 use crate::handle::stream::Stream;
 use crate::link::Incoming;
 use glovebox_proto::{
-    Channel, Code, Exec, ExitReport, Fault, JobId, JobInfo, Reply, Request, Stdin,
+    Channel, Code, Exec, ExitReport, Fault, JobId, JobInfo, ListeningPort, MAX_PORTS_LISTED, Reply,
+    Request, Stdin,
 };
 
 /// A command's captured output.
@@ -25,6 +26,18 @@ pub struct Output {
 const CAPTURED_BYTES: usize = 16 << 20;
 
 impl Sandbox {
+    /// Which ports servers of the sandbox listen on.
+    pub fn ports(&self) -> Result<Vec<ListeningPort>, Fault> {
+        match self.call(Request::Ports)? {
+            // TRUST: a guest may send more than there can be.
+            Reply::Ports(mut ports) => {
+                ports.truncate(MAX_PORTS_LISTED);
+                Ok(ports)
+            }
+            _ => Err(unexpected("a list of ports")),
+        }
+    }
+
     /// Runs a command and captures its output, at most 16 MiB per stream; what is beyond is read
     /// and thrown away.
     pub fn exec(&self, exec: Exec) -> Result<Output, Fault> {

@@ -270,8 +270,10 @@ fn patience(request: &Request) -> Option<Duration> {
         | Request::TreeScan { .. }
         | Request::TreePut { .. }
         | Request::TreeGet { .. }
+        | Request::Connect { .. }
         | Request::Hold => None,
-        Request::Stat { .. }
+        Request::Ports
+        | Request::Stat { .. }
         | Request::List { .. }
         | Request::Mkdir { .. }
         | Request::Remove { .. }

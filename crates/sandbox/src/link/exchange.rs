@@ -49,7 +49,7 @@ impl Flow {
                 has_input: true,
                 ..none
             },
-            Request::TreePut { .. } | Request::TreeGet { .. } => Self {
+            Request::TreePut { .. } | Request::TreeGet { .. } | Request::Connect { .. } => Self {
                 has_input: true,
                 has_content: true,
                 ..none

@@ -1,0 +1,226 @@
+//! `glovebox expose`: a port of this machine that leads to a server of a sandbox.
+//!
+//! Every connection is a request of its own to the guest, which connects to the server inside; so it works through
+//! whatever carries a sandbox, and the sandbox's network stays as it is.
+
+use super::Cx;
+use crate::args::{ExposeArgs, Listen};
+use crate::exit::{CommandError, CommandResult};
+use crate::render::{self, Talk};
+use glovebox_proto::{Code, Fault, Reply, Request};
+use glovebox_sandbox::{Incoming, Input, Sandbox};
+use serde_json::json;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Connections at once; more wait to be accepted.
+const MAX_CONNECTIONS: usize = 128;
+/// How often the sandbox is asked whether it is still there.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// Bytes read in one go.
+const CHUNK_BYTES: usize = 64 << 10;
+const STACK_BYTES: usize = 256 << 10;
+
+/// Leads there until the sandbox ends or somebody interrupts.
+pub(crate) fn run(cx: &Cx, args: &ExposeArgs) -> CommandResult {
+    render::answer_failure(
+        expose(cx, args),
+        args.json,
+        || json!({ "sandbox": args.name, "port": args.port }),
+    )
+}
+
+fn expose(cx: &Cx, args: &ExposeArgs) -> CommandResult {
+    let name = super::name(&args.name)?;
+    let sandbox = Arc::new(cx.user_registry()?.connect(&name)?);
+    let (listener, address) = listen(args.listen, args.port)?;
+    if !address.ip().is_loopback() {
+        cx.talk.warning(format_args!(
+            "whoever reaches {address} can use the server in sandbox `{name}`; nothing asks for a password"
+        ));
+    }
+    let shown = shown_address(address);
+    if args.json {
+        let message = format!("port {} of sandbox `{name}` is at {shown}", args.port);
+        let data = json!({ "sandbox": name, "port": args.port, "address": shown });
+        render::print(render::envelope(true, &message, &data))?;
+    } else {
+        render::print(format_args!(
+            "http://{shown} leads to port {} of sandbox `{name}`; Ctrl-C ends it\n",
+            args.port
+        ))?;
+    }
+    let (serving, port, talk) = (Arc::clone(&sandbox), args.port, cx.talk);
+    thread::Builder::new()
+        .name("accept".to_owned())
+        .spawn(move || accept(&listener, &serving, port, talk))
+        .map_err(|error| CommandError::io("start a thread", &error))?;
+    loop {
+        thread::sleep(ALIVE_INTERVAL);
+        if let Err(fault) = sandbox.call(Request::Ping(Vec::new().into())) {
+            return Err(match fault.code {
+                Code::LinkLost => Fault::lost(
+                    Code::LinkLost,
+                    format!("sandbox `{name}` has ended, and with it the way to its port"),
+                ),
+                _ => fault,
+            }
+            .into());
+        }
+    }
+}
+
+/// Listens at the port that was asked for, at the one of the server's number, or at a free one.
+fn listen(wish: Listen, port: u16) -> Result<(TcpListener, SocketAddr), CommandError> {
+    let bind = |port: u16| -> std::io::Result<(TcpListener, SocketAddr)> {
+        let listener = TcpListener::bind((wish.address, port))?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    let is_taken = |error: &std::io::Error| {
+        matches!(
+            error.kind(),
+            ErrorKind::AddrInUse | ErrorKind::PermissionDenied
+        )
+    };
+    let bound = match (wish.port, bind(wish.port.unwrap_or(port))) {
+        (None, Err(error)) if is_taken(&error) => bind(0),
+        (_, bound) => bound,
+    };
+    bound.map_err(|error| {
+        let asked = SocketAddr::new(wish.address, wish.port.unwrap_or(0));
+        CommandError::io(format!("listen at {asked}"), &error)
+    })
+}
+
+/// Where a browser on this machine finds it.
+fn shown_address(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => std::net::Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+fn accept(listener: &TcpListener, sandbox: &Arc<Sandbox>, port: u16, talk: Talk) {
+    let places = Arc::new(Places::default());
+    let told = Arc::new(AtomicBool::new(false));
+    for client in listener.incoming() {
+        let Ok(client) = client else {
+            // Too many descriptors, or a connection that has gone: the next may fare better.
+            thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        places.take();
+        let (sandbox, freed, talk) = (Arc::clone(sandbox), Arc::clone(&places), talk);
+        let is_told = Arc::clone(&told);
+        let served = thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                match forward(&sandbox, &client, port) {
+                    Ok(()) => is_told.store(false, Ordering::Relaxed),
+                    Err(fault) => {
+                        // To the client it is a closed port, or a connection that broke off.
+                        let _ =
+                            rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
+                        // Once, and not for each attempt of somebody who waits for the server to come up.
+                        if fault.code == Code::NotFound && !is_told.swap(true, Ordering::Relaxed) {
+                            talk.note(fault.message);
+                        }
+                    }
+                }
+                freed.give_back();
+            });
+        if served.is_err() {
+            places.give_back();
+        }
+    }
+}
+
+/// Carries one connection to its end.
+fn forward(sandbox: &Sandbox, client: &TcpStream, port: u16) -> Result<(), Fault> {
+    let _ = client.set_nodelay(true);
+    let mut stream = sandbox.open(Request::Connect { port })?;
+    let input = stream.input();
+    thread::scope(|scope| {
+        let sending = thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, || send(client, &input));
+        let ended = match sending {
+            Ok(_) => receive(&mut stream, client),
+            Err(error) => Err(Fault::failed(
+                Code::Unavailable,
+                format!("cannot start a thread: {error}"),
+            )),
+        };
+        // Ends the other thread; what has been written still arrives.
+        let how = if ended.is_ok() {
+            Shutdown::Both
+        } else {
+            Shutdown::Read
+        };
+        let _ = client.shutdown(how);
+        ended
+    })
+}
+
+fn send(mut client: &TcpStream, input: &Input) {
+    let mut bytes = vec![0; CHUNK_BYTES];
+    loop {
+        let sent = match client.read(&mut bytes) {
+            Ok(0) => break drop(input.finish()),
+            Ok(count) => input.send(bytes.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(_) => break drop(input.cancel()),
+        };
+        if sent.is_err() {
+            break;
+        }
+    }
+}
+
+fn receive(stream: &mut glovebox_sandbox::Stream, mut client: &TcpStream) -> Result<(), Fault> {
+    loop {
+        match stream.recv() {
+            Incoming::Data { bytes, .. } => {
+                if client.write_all(&bytes).is_err() {
+                    // The client has gone; the server learns of it.
+                    return stream.cancel();
+                }
+            }
+            Incoming::Reply(Ok(Reply::Done)) => return Ok(()),
+            Incoming::Reply(Ok(_)) => {
+                return Err(Fault::lost(Code::Protocol, "an unexpected answer"));
+            }
+            Incoming::Reply(Err(fault)) => return Err(fault),
+        }
+    }
+}
+
+/// How many connections there are.
+#[derive(Debug, Default)]
+struct Places {
+    taken: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Places {
+    fn take(&self) {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self
+            .freed
+            .wait_while(taken, |taken| *taken >= MAX_CONNECTIONS)
+            .unwrap_or_else(PoisonError::into_inner);
+        *taken += 1;
+    }
+
+    fn give_back(&self) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.freed.notify_one();
+    }
+}

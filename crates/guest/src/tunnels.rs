@@ -1,0 +1,210 @@
+//! Connections of the host to servers of the sandbox: what comes over the link goes to a socket, and back.
+//!
+//! The socket is made here, inside, so that it is of the sandbox's own network whatever that is. It is connected to
+//! this side's loopback and to nothing else. A tunnel does as much as credit, the link and the kernel allow now, and is
+//! called again when one of them allows more.
+
+use crate::fault;
+use crate::link::Link;
+use glovebox_proto::{Channel, Code, Fault, RecvWindow, RequestId, SendWindow, WireError, limits};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Most bytes moved in one go.
+const CHUNK_BYTES: usize = limits::MAX_DATA_BYTES as usize;
+/// Turns of one tunnel before others get theirs.
+const READS_PER_TURN: usize = 4;
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    socket: OwnedFd,
+    port: u16,
+    /// Whether the address of version 6 is what it is being connected to.
+    is_second: bool,
+    /// The kernel still connects.
+    is_connecting: bool,
+    is_readable: bool,
+    is_writable: bool,
+    output: SendWindow,
+    input: RecvWindow,
+    queue: VecDeque<u8>,
+    /// The host sends no more.
+    is_closing: bool,
+}
+
+/// How it goes on with a tunnel.
+pub(crate) enum Turn {
+    /// It waits for somebody.
+    Waits,
+    /// There may be more to read.
+    More,
+    /// It is over.
+    Over(Result<(), Errno>),
+}
+
+impl Tunnel {
+    /// Begins a connection to a port of this side's loopback.
+    ///
+    /// # Errors
+    /// `not-found` when nothing listens there.
+    pub(crate) fn connect(port: u16) -> Result<Self, Fault> {
+        Self::open(port, false)
+            .or_else(|_| Self::open(port, true))
+            .map_err(|errno| refused(port, errno))
+    }
+
+    fn open(port: u16, is_second: bool) -> Result<Self, Errno> {
+        let (family, address) = if is_second {
+            (
+                AddressFamily::INET6,
+                SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
+            )
+        } else {
+            (
+                AddressFamily::INET,
+                SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            )
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(errno) => return Err(errno),
+        }
+        Ok(Self {
+            socket,
+            port,
+            is_second,
+            is_connecting: true,
+            is_readable: false,
+            is_writable: false,
+            output: SendWindow::new(),
+            input: RecvWindow::new(),
+            queue: VecDeque::new(),
+            is_closing: false,
+        })
+    }
+
+    pub(crate) const fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Something is new about the socket. Gives whether it is another one now.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub(crate) fn socket_changed(&mut self) -> Result<bool, Fault> {
+        if self.is_connecting {
+            let errno = match rustix::net::sockopt::socket_error(&self.socket) {
+                Ok(Ok(())) if rustix::net::getpeername(&self.socket).is_err() => return Ok(false),
+                Ok(Ok(())) => None,
+                Ok(Err(errno)) | Err(errno) => Some(errno),
+            };
+            if let Some(errno) = errno {
+                if self.is_second {
+                    return Err(refused(self.port, errno));
+                }
+                // What the host has sent meanwhile is for this one.
+                let second = Self::open(self.port, true).map_err(|_| refused(self.port, errno))?;
+                self.socket = second.socket;
+                self.is_second = true;
+                return Ok(true);
+            }
+            self.is_connecting = false;
+        }
+        self.is_readable = true;
+        self.is_writable = true;
+        Ok(false)
+    }
+
+    /// Takes bytes from the host; the window bounds how many can pile up.
+    pub(crate) fn arrived(&mut self, bytes: &[u8], is_last: bool) -> Result<(), WireError> {
+        self.input.arrived(bytes.len() as u32)?;
+        if self.is_closing {
+            return Err(WireError::BadHeader("data after the end mark"));
+        }
+        self.queue.extend(bytes);
+        self.is_closing = is_last;
+        Ok(())
+    }
+
+    pub(crate) fn credit(&mut self, bytes: u32) -> Result<(), WireError> {
+        self.output.credit(bytes)
+    }
+
+    /// Moves what can be moved.
+    pub(crate) fn advance(
+        &mut self,
+        id: RequestId,
+        link: &mut Link,
+        scratch: &mut Vec<u8>,
+    ) -> Turn {
+        if self.is_connecting {
+            return Turn::Waits;
+        }
+        if let Err(errno) = self.write(id, link) {
+            return Turn::Over(Err(errno));
+        }
+        scratch.resize(CHUNK_BYTES, 0);
+        for _ in 0..READS_PER_TURN {
+            let room = (self.output.room() as usize).min(CHUNK_BYTES);
+            if !self.is_readable || room == 0 || link.is_congested() {
+                return Turn::Waits;
+            }
+            let buffer = scratch.get_mut(..room).unwrap_or_default();
+            match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
+                Ok((0, _)) => return Turn::Over(Ok(())),
+                Ok((count, _)) => {
+                    link.data(
+                        id,
+                        Channel::Content,
+                        buffer.get(..count).unwrap_or_default(),
+                    );
+                    self.output.spend(count as u32);
+                }
+                Err(Errno::AGAIN) => self.is_readable = false,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Turn::Over(Err(errno)),
+            }
+        }
+        Turn::More
+    }
+
+    fn write(&mut self, id: RequestId, link: &mut Link) -> Result<(), Errno> {
+        while self.is_writable && !self.queue.is_empty() {
+            let (bytes, _) = self.queue.as_slices();
+            match rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL) {
+                Ok(count) => {
+                    self.queue.drain(..count);
+                    if let Some(credit) = self.input.consumed(count as u32) {
+                        link.credit(id, Channel::Input, credit);
+                    }
+                }
+                Err(Errno::AGAIN) => self.is_writable = false,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        if self.is_writable && self.is_closing && self.queue.is_empty() {
+            self.is_writable = false;
+            // A server that has closed its side meanwhile needs no end from here.
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+        }
+        Ok(())
+    }
+}
+
+fn refused(port: u16, errno: Errno) -> Fault {
+    match errno {
+        Errno::CONNREFUSED => Fault::failed(
+            Code::NotFound,
+            format!("nothing listens on port {port} of the sandbox"),
+        )
+        .remedy("`glovebox ports NAME` lists what listens there"),
+        errno => fault::system(errno, &format!("cannot connect to port {port}")),
+    }
+}

@@ -1,0 +1,221 @@
+//! Servers of a sandbox, reached from this machine by a port of it, and listed.
+
+use crate::without_network::{AT_ONCE, has};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use testkit::{Person, skip};
+
+/// Echoes what a connection brings until its end, then says how much that was; at an address and a port.
+const ECHO: &str = "import socketserver, socket, sys\nclass H(socketserver.BaseRequestHandler):\n def handle(self):\n  n = 0\n  while True:\n   \
+    got = self.request.recv(65536)\n   if not got: break\n   n += len(got); self.request.sendall(got)\n  self.request.sendall(b'%d bytes' % n)\n\
+class S(socketserver.ThreadingTCPServer):\n address_family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET\n allow_reuse_address = True\n request_queue_size = 200\n daemon_threads = True\n\
+S((sys.argv[1], int(sys.argv[2])), H).serve_forever()\n";
+
+/// `glovebox expose` of a port, running; it ends with this.
+struct Exposed {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Exposed {
+    fn start(person: &Person, flags: &str) -> Self {
+        let mut command = person.line(&format!("expose --json {flags}")).command;
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut said = BufReader::new(process.stdout.take().unwrap());
+        let _ = said.read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).unwrap();
+        let address = said["data"]["address"].as_str().unwrap().parse().unwrap();
+        Self { process, address }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(AT_ONCE)).unwrap();
+        stream
+    }
+
+    /// What the echo server answers to this, as soon as it listens.
+    fn echo(&self, bytes: &[u8]) -> Vec<u8> {
+        let begun = Instant::now();
+        loop {
+            let mut stream = self.connect();
+            let mut got = Vec::new();
+            let sent = stream
+                .write_all(bytes)
+                .and_then(|()| stream.shutdown(Shutdown::Write));
+            if sent.is_ok() && stream.read_to_end(&mut got).is_ok() {
+                return got;
+            }
+            assert!(begun.elapsed() < AT_ONCE, "no answer");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Exposed {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn serve(person: &Person, address: &str, port: u16) {
+    let script = format!("python3 -c \"{ECHO}\" {address} {port} > /dev/null 2>&1 &");
+    let _ = person
+        .glovebox(["exec", "--keep-background", "box", "--", "sh", "-c"])
+        .args([&script])
+        .run()
+        .expect_code(0);
+}
+
+#[test]
+fn a_server_of_a_sandbox_is_reached_and_listed() {
+    if !has("python3") {
+        skip!("python3 is not installed");
+    }
+    Person::each(|person| {
+        for (net, address) in [
+            ("none", "127.0.0.1"),
+            ("egress", "0.0.0.0"),
+            ("none", "::1"),
+        ] {
+            let _ = person
+                .line(
+                    &format!("start -q --net {net} --allow a.example:4321 box")
+                        .replace("--net none --allow a.example:4321", "--net none"),
+                )
+                .run()
+                .expect_code(0);
+            let listed = |person: &Person| {
+                let listed = person.line("ports box --json").run().expect_code(0);
+                let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+                listed["data"]["ports"].as_array().unwrap().clone()
+            };
+            assert_eq!(listed(person), Vec::<Value>::new());
+            serve(person, address, 3000);
+            let exposed = Exposed::start(person, "box 3000");
+            assert!(exposed.address.ip().is_loopback());
+            assert_eq!(exposed.echo(b"hello"), b"hello5 bytes", "{net} {address}");
+            let ports = listed(person);
+            assert_eq!(ports.len(), 1, "{ports:?}");
+            assert_eq!(
+                (&ports[0]["port"], ports[0]["address"].as_str()),
+                (&Value::from(3000), Some(address)),
+                "{ports:?}"
+            );
+            // Much, both ways at once.
+            let mut stream = exposed.connect();
+            let mut writer = stream.try_clone().unwrap();
+            let part: Vec<u8> = (0..1 << 20).map(|at| (at % 251) as u8).collect();
+            let (sent, count) = (part.clone(), 20);
+            let writing = std::thread::spawn(move || {
+                for _ in 0..count {
+                    writer.write_all(&sent).unwrap();
+                }
+                writer.shutdown(Shutdown::Write).unwrap();
+            });
+            let mut got = Vec::new();
+            let _ = stream.read_to_end(&mut got).unwrap();
+            writing.join().unwrap();
+            let end = format!("{} bytes", count * part.len());
+            assert!(
+                got.ends_with(end.as_bytes()) && got[..count * part.len()] == part.repeat(count)
+            );
+            drop(exposed);
+            let _ = person.line("kill -q box").run().expect_code(0);
+        }
+        person.assert_nothing_left();
+    });
+}
+
+#[test]
+fn many_connections_at_once_and_a_client_that_never_reads() {
+    if !has("python3") {
+        skip!("python3 is not installed");
+    }
+    let me = Person::myself();
+    let _ = me.line("start -q box").run().expect_code(0);
+    serve(&me, "127.0.0.1", 3000);
+    let exposed = Exposed::start(&me, "box 3000 --listen 127.0.0.1");
+    assert_eq!(exposed.echo(b"x"), b"x1 bytes");
+    // This one sends and takes nothing: what it holds up is itself.
+    let stuck = exposed.connect();
+    let mut writer = stuck.try_clone().unwrap();
+    let stuffing = std::thread::spawn(move || {
+        let part = vec![b'z'; 1 << 20];
+        for _ in 0..64 {
+            if writer.write_all(&part).is_err() {
+                return;
+            }
+        }
+    });
+    let mut open: Vec<TcpStream> = (0..100).map(|_| exposed.connect()).collect();
+    for (number, stream) in open.iter_mut().enumerate() {
+        stream.write_all(format!("{number:04}").as_bytes()).unwrap();
+    }
+    for (number, stream) in open.iter_mut().enumerate() {
+        let mut got = [0; 4];
+        stream.read_exact(&mut got).unwrap();
+        assert_eq!(got, format!("{number:04}").as_bytes());
+    }
+    let ran = me.line("exec box -- echo alive").run().expect_code(0);
+    assert_eq!(ran.out(), "alive\n");
+    let _ = stuck.shutdown(Shutdown::Both);
+    stuffing.join().unwrap();
+    drop((open, exposed));
+    let _ = me.line("kill -q box").run().expect_code(0);
+    me.assert_nothing_left();
+}
+
+#[test]
+fn what_cannot_be_exposed_is_told() {
+    Person::each(|person| {
+        let _ = person.line("start -q box").run().expect_code(0);
+        let mut exposed = Exposed::start(person, "box 3000");
+        // Nothing listens there: to a client the port is closed.
+        let mut stream = exposed.connect();
+        let mut got = Vec::new();
+        let read = stream.read_to_end(&mut got);
+        assert!(read.is_err() && got.is_empty(), "{read:?}");
+        // The port is taken: another one is found, unless it was asked for.
+        let other = Exposed::start(person, "box 3000");
+        assert_ne!(other.address, exposed.address);
+        let taken = format!("expose box 3000 --listen {}", exposed.address);
+        for (line, told) in [
+            (taken.as_str(), "in use"),
+            ("expose box 0", "0 is not in 1"),
+            (
+                "expose box 3000 --listen localhost",
+                "no address of this machine",
+            ),
+            ("expose nobox 3000", "no sandbox `nobox`"),
+            ("ports nobox", "no sandbox `nobox`"),
+            ("expose box", "PORT"),
+        ] {
+            let ran = person.line(line).run();
+            assert!(ran.code != 0 && ran.err().contains(told), "{line}: {ran}");
+        }
+        // It ends with its sandbox.
+        let _ = person.line("kill -q box").run().expect_code(0);
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = exposed.process.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begun.elapsed() < AT_ONCE, "it goes on without its sandbox");
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        assert!(!status.success());
+        drop(other);
+        person.assert_nothing_left();
+    });
+}
