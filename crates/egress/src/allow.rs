@@ -1,8 +1,8 @@
 //! Adding rules to a running proxy: from words to rules, with the checks that only matter while it runs.
 
-use crate::name::Host;
+use crate::policy::name::Host;
+use crate::policy::rule::Rule;
 use crate::policy::{Policy, PolicyError};
-use crate::rule::Rule;
 use glovebox_proto::dns::is_local;
 use std::io;
 

@@ -12,61 +12,33 @@
 //! [`Control`] knows of them: a log of what was allowed and refused, and sums of what was carried. Rules can be added
 //! while a proxy runs ([`ProxyHandle::allow`]).
 
-mod accounts;
-mod address;
 mod allow;
-mod arrival;
-mod authority;
-mod control;
-mod dns;
-mod endpoint;
-mod http_link;
-mod http_proxy;
-mod http_relay;
-mod intercept;
-mod interceptor;
-mod listeners;
-mod live_policy;
-mod log;
-mod meter;
-mod metered;
-mod name;
-mod peek;
+mod inward;
+mod outward;
 mod policy;
-mod preset;
 mod probe;
 mod proxy;
-mod pump;
+mod record;
 mod relay;
-mod resolve;
-mod rule;
-mod scrub;
-mod scrubbed_body;
-mod secret;
-mod socks;
-mod stand_in;
+mod secrets;
 mod state;
-mod swap;
-mod target;
-mod tls_client;
-mod traffic;
 
-pub use accounts::{TrafficLimits, TrafficStats, TrafficSum};
-pub use address::{AddressKind, kind};
 pub use allow::AllowError;
-pub use control::Control;
-pub use endpoint::{Endpoint, EndpointError};
-pub use interceptor::{Interceptor, InterceptorError};
-pub use live_policy::RuleInForce;
-pub use log::{LogEntry, WithheldSecret};
-pub use name::{Host, Name, NameError};
+pub use outward::resolve::{Resolve, SystemResolver};
+pub use policy::address::{AddressKind, kind};
+pub use policy::endpoint::{Endpoint, EndpointError};
+pub use policy::live_policy::RuleInForce;
+pub use policy::name::{Host, Name, NameError};
+pub use policy::preset::{PRESETS, Preset};
+pub use policy::rule::{Reach, Rule, RuleError};
 pub use policy::{MAX_ADDRESSES, MAX_PORTS, MAX_RULES, Policy, PolicyError};
-pub use preset::{PRESETS, Preset};
 pub use probe::{Probe, ProbeConnection};
 pub use proxy::{Proxy, ProxyHandle, Sockets};
-pub use resolve::{Resolve, SystemResolver};
-pub use rule::{Reach, Rule, RuleError};
-pub use secret::{
+pub use record::accounts::{TrafficLimits, TrafficStats, TrafficSum};
+pub use record::control::Control;
+pub use record::log::{LogEntry, WithheldSecret};
+pub use secrets::interceptor::{Interceptor, InterceptorError};
+pub use secrets::secret::{
     MAX_SECRETS, MAX_VALUE_BYTES, MIN_VALUE_BYTES, Secret, SecretError, SecretName, SecretSource,
     SecretValue, ValueError,
 };

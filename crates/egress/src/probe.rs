@@ -1,10 +1,10 @@
 //! What would become of a connection to a host, and what becomes of one from this machine.
 
-use crate::address::{AddressKind, kind};
-use crate::name::Host;
-use crate::resolve::ResolveError;
+use crate::outward::resolve::ResolveError;
+use crate::outward::target::dial;
+use crate::policy::address::{AddressKind, kind};
+use crate::policy::name::Host;
 use crate::state::ProxyState;
-use crate::target::dial;
 use glovebox_proto::EgressReason;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;

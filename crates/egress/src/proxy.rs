@@ -2,15 +2,15 @@
 //! connect to, and passes it on where the policy lets it.
 
 use crate::allow::{AllowError, new_rules};
-use crate::arrival;
-use crate::control::Control;
-use crate::dns;
-use crate::interceptor::Interceptor;
-use crate::listeners::Listeners;
-use crate::live_policy::{RuleInForce, end_of};
-use crate::name::Host;
+use crate::inward::arrival;
+use crate::inward::dns;
+use crate::inward::listeners::Listeners;
+use crate::outward::resolve::Resolve;
+use crate::policy::live_policy::{RuleInForce, end_of};
+use crate::policy::name::Host;
 use crate::probe::{Probe, probe};
-use crate::resolve::Resolve;
+use crate::record::control::Control;
+use crate::secrets::interceptor::Interceptor;
 use crate::state::ProxyState;
 use glovebox_proto::Denial;
 use rustix::fd::OwnedFd;

@@ -1,13 +1,13 @@
 //! What all parts of a proxy share: the rules, what stands for what, what was looked up.
 
-use crate::address::{AddressKind, kind};
-use crate::control::Control;
-use crate::interceptor::Interceptor;
-use crate::meter::Meter;
-use crate::name::{Host, Name};
-use crate::resolve::{Resolve, ResolveError, Resolver};
-use crate::stand_in::{StandIns, is_own};
-use crate::target::Target;
+use crate::outward::resolve::{Resolve, ResolveError, Resolver};
+use crate::outward::target::Target;
+use crate::policy::address::{AddressKind, kind};
+use crate::policy::name::{Host, Name};
+use crate::policy::stand_in::{StandIns, is_own};
+use crate::record::control::Control;
+use crate::record::meter::Meter;
+use crate::secrets::interceptor::Interceptor;
 use glovebox_proto::{EgressReason, SecretReason};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

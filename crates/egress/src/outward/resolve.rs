@@ -3,9 +3,9 @@
 //! A name that is looked up a second time may lead elsewhere by then (rebinding). So the addresses that were checked
 //! are kept for a short while, and connections go to those.
 
-use crate::address::{AddressKind, kind};
-use crate::name::{Host, Name};
-use crate::rule::{Reach, Rule};
+use crate::policy::address::{AddressKind, kind};
+use crate::policy::name::{Host, Name};
+use crate::policy::rule::{Reach, Rule};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs as _};

@@ -3,7 +3,7 @@
 //! Two kinds of questions are answered from it: why did this command fail ([`Log::denials`]), and what has this
 //! sandbox been doing ([`Log::page`]). Names that were looked up and found are not in it; the connections to them are.
 
-use crate::traffic::Traffic;
+use crate::record::traffic::Traffic;
 use glovebox_proto::{Denial, EgressReason, MAX_DENIALS, SecretReason};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -270,7 +270,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::traffic::Direction;
+    use crate::record::traffic::Direction;
 
     fn refuse(log: &Log, host: &str, port: Option<u16>, reason: EgressReason) {
         log.refused(host, port, reason, None);

@@ -4,8 +4,8 @@
 //! address. Without a port it means 80 and 443. A name leads to the public internet only; `=private` lets it lead to
 //! private addresses as well, and `=ADDRESS` says which address it is, without asking anybody.
 
-use crate::address::{AddressKind, kind};
-use crate::name::{Host, Name, NameError};
+use crate::policy::address::{AddressKind, kind};
+use crate::policy::name::{Host, Name, NameError};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;

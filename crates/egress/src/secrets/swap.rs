@@ -3,9 +3,9 @@
 //!
 //! A request that carries a placeholder to a host which the secret is not for goes nowhere.
 
-use crate::name::Host;
-use crate::scrub::{Pattern, Scrubber, patterns_of};
-use crate::secret::{MAX_SECRETS, Secret, SecretName, SecretValue};
+use crate::policy::name::Host;
+use crate::secrets::scrub::{Pattern, Scrubber, patterns_of};
+use crate::secrets::secret::{MAX_SECRETS, Secret, SecretName, SecretValue};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};

@@ -2,8 +2,8 @@
 //!
 //! An expired rule is as if it had never been there. Connections that it let through stay open.
 
+use crate::policy::rule::Rule;
 use crate::policy::{Policy, PolicyError};
-use crate::rule::Rule;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -129,7 +129,7 @@ pub(crate) fn end_of(lifetime: Option<Duration>) -> Option<Instant> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::Host;
+    use crate::policy::name::Host;
     use glovebox_proto::EgressReason;
 
     fn rules(texts: &[&str]) -> Vec<Rule> {

@@ -1,10 +1,10 @@
 //! What holds for a sandbox's network for as long as the sandbox runs, over every proxy it has in that time: the rules
 //! in force, what was decided by them, what was carried.
 
-use crate::accounts::{Accounts, TrafficLimits, TrafficStats};
-use crate::live_policy::{LivePolicy, RuleInForce};
-use crate::log::{Log, LogEntry};
 use crate::policy::Policy;
+use crate::policy::live_policy::{LivePolicy, RuleInForce};
+use crate::record::accounts::{Accounts, TrafficLimits, TrafficStats};
+use crate::record::log::{Log, LogEntry};
 use glovebox_proto::{Denial, EgressReason, SecretReason};
 use std::ops::RangeInclusive;
 

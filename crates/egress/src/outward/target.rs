@@ -1,7 +1,7 @@
 //! A host that a connection may go to, with the addresses that were checked.
 
-use crate::meter::Meter;
-use crate::name::Host;
+use crate::policy::name::Host;
+use crate::record::meter::Meter;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

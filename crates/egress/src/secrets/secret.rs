@@ -3,8 +3,8 @@
 //! In: the text of a flag or of a key, `NAME=env:VARIABLE@HOST[,HOST]`. The declaration can be written to disk and
 //! shown. The value is a part of it in memory alone: it is never serialised, printed or compared.
 
-use crate::name::Host;
-use crate::rule::{Reach, Rule, RuleError};
+use crate::policy::name::Host;
+use crate::policy::rule::{Reach, Rule, RuleError};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! SOCKS version 5 (RFC 1928), as far as programs use it: connecting by name or address, without authentication.
 
-use crate::name::Host;
+use crate::outward::target::Target;
+use crate::policy::name::Host;
 use crate::state::ProxyState;
-use crate::target::Target;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,9 +1,9 @@
 //! What a program asks of an HTTP proxy: a tunnel (CONNECT, RFC 9110, 9.3.6), or one request by its whole address.
 
-use crate::name::Host;
-use crate::peek::peek;
+use crate::outward::target::{Target, split_authority};
+use crate::policy::name::Host;
+use crate::relay::peek::peek;
 use crate::state::ProxyState;
-use crate::target::{Target, split_authority};
 use http::uri::{Scheme, Uri};
 use std::io;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

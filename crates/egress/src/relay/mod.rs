@@ -5,15 +5,21 @@
 //! carries HTTP; on other ports either is recognised, and the rest is passed on as it is. TLS ends here for hosts that
 //! have a secret, and for no others.
 
-use crate::accounts::Flow;
-use crate::http_relay::{self, Requests};
-use crate::intercept;
-use crate::name::{Host, Name};
-use crate::peek::peek;
-use crate::pump::{pump, reset};
+pub(crate) mod http_link;
+pub(crate) mod http_relay;
+pub(crate) mod intercept;
+pub(crate) mod metered;
+pub(crate) mod peek;
+pub(crate) mod pump;
+
+use crate::outward::target::Target;
+use crate::policy::name::{Host, Name};
+use crate::record::accounts::Flow;
+use crate::record::traffic::Direction;
+use crate::relay::http_relay::Requests;
+use crate::relay::peek::peek;
+use crate::relay::pump::{pump, reset};
 use crate::state::ProxyState;
-use crate::target::Target;
-use crate::traffic::Direction;
 use glovebox_proto::EgressReason;
 use rustls::server::Acceptor;
 use std::io;

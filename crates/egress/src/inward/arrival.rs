@@ -1,13 +1,13 @@
 //! How a connection has come, and so where it wants to go: to an address that stands for a host, or to the proxy, which
 //! is told.
 
-use crate::http_proxy::{self, Asked};
-use crate::http_relay::{self, Requests};
-use crate::name::Host;
-use crate::peek::peek;
-use crate::pump::reset;
+use crate::inward::http_proxy::{self, Asked};
+use crate::inward::socks;
+use crate::policy::name::Host;
 use crate::relay;
-use crate::socks;
+use crate::relay::http_relay::{self, Requests};
+use crate::relay::peek::peek;
+use crate::relay::pump::reset;
 use crate::state::ProxyState;
 use std::io;
 use std::net::SocketAddr;

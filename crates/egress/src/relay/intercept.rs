@@ -3,15 +3,15 @@
 //! The server is met first. What protocol it chooses is what the program is offered, so that both sides speak the same
 //! one. A server that cannot be trusted gets nothing, and the program an answer that says so.
 
-use crate::http_link::{Link, Way};
-use crate::http_relay::{Relay, Requests};
-use crate::interceptor::Interceptor;
-use crate::log::now_ns;
-use crate::metered::Metered;
-use crate::name::Host;
+use crate::outward::target::Target;
+use crate::outward::tls_client::{HTTP1, HTTP2, TlsClient};
+use crate::policy::name::Host;
+use crate::record::log::now_ns;
+use crate::relay::http_link::{Link, Way};
+use crate::relay::http_relay::{Relay, Requests};
+use crate::relay::metered::Metered;
+use crate::secrets::interceptor::Interceptor;
 use crate::state::ProxyState;
-use crate::target::Target;
-use crate::tls_client::{HTTP1, HTTP2, TlsClient};
 use glovebox_proto::SecretReason;
 use rustls::server::{Acceptor, ClientHello, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;

@@ -1,7 +1,7 @@
 //! What a sandbox has sent, received and connected to, in sum and for each host, and the limits on that.
 
-use crate::log::shown_host;
-use crate::traffic::{ByteCounts, Direction};
+use crate::record::log::shown_host;
+use crate::record::traffic::{ByteCounts, Direction};
 use glovebox_proto::EgressReason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

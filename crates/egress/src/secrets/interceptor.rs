@@ -1,11 +1,11 @@
 //! What a proxy needs to stand between programs and hosts that have a secret: the values, the authority that programs
 //! believe, and the certificates that this machine trusts.
 
-use crate::authority::Authority;
-use crate::name::Host;
-use crate::secret::{Secret, SecretName};
-use crate::swap::Vault;
-use crate::tls_client;
+use crate::outward::tls_client;
+use crate::policy::name::Host;
+use crate::secrets::authority::Authority;
+use crate::secrets::secret::{Secret, SecretName};
+use crate::secrets::swap::Vault;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};

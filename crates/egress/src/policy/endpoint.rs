@@ -1,6 +1,6 @@
 //! A host and a port as people write them: a URL, or `HOST[:PORT]`.
 
-use crate::name::{Host, NameError};
+use crate::policy::name::{Host, NameError};
 use http::Uri;
 use std::str::FromStr;
 

@@ -3,9 +3,9 @@
 //! A direction begins with a buffer of this process. One that carries much goes on through a pipe (splice(2)): the
 //! kernel then moves pages from one socket to the other, and none is copied here.
 
-use crate::accounts::Flow;
-use crate::meter::Meter;
-use crate::traffic::Direction;
+use crate::record::accounts::Flow;
+use crate::record::meter::Meter;
+use crate::record::traffic::Direction;
 use rustix::fd::OwnedFd;
 use rustix::net::Shutdown;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};

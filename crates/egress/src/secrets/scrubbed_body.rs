@@ -1,6 +1,6 @@
 //! The body of an answer, with values taken out while it streams by.
 
-use crate::scrub::Scrubber;
+use crate::secrets::scrub::Scrubber;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame};

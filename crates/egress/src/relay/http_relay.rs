@@ -4,15 +4,15 @@
 //! Where the host has secrets and TLS protects what is sent, placeholders become values on the way out, and values
 //! become placeholders on the way back. Anywhere else a request with a placeholder is refused.
 
-use crate::http_link::{Link, Way};
-use crate::interceptor::Interceptor;
-use crate::log::now_ns;
-use crate::metered::Metered;
-use crate::scrub::Scrubber;
-use crate::scrubbed_body::{ScrubbedBody, scrub_headers};
+use crate::outward::target::Target;
+use crate::record::log::now_ns;
+use crate::relay::http_link::{Link, Way};
+use crate::relay::metered::Metered;
+use crate::secrets::interceptor::Interceptor;
+use crate::secrets::scrub::Scrubber;
+use crate::secrets::scrubbed_body::{ScrubbedBody, scrub_headers};
+use crate::secrets::swap::Filled;
 use crate::state::ProxyState;
-use crate::swap::Filled;
-use crate::target::Target;
 use bytes::Bytes;
 use glovebox_proto::{EgressReason, SecretReason};
 use http::header::{

@@ -1,9 +1,9 @@
 //! The program's end of a connection whose bytes a meter counts, for what reads and writes streams.
 
-use crate::accounts::Flow;
-use crate::meter::Meter;
-use crate::pump::reset;
-use crate::traffic::Direction;
+use crate::record::accounts::Flow;
+use crate::record::meter::Meter;
+use crate::record::traffic::Direction;
+use crate::relay::pump::reset;
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;

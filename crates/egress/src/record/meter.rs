@@ -1,9 +1,9 @@
 //! Counts what a connection carries, and stops or slows it where a limit says so.
 
-use crate::accounts::{Account, Flow};
-use crate::control::Control;
-use crate::name::Host;
-use crate::traffic::{Direction, Traffic};
+use crate::policy::name::Host;
+use crate::record::accounts::{Account, Flow};
+use crate::record::control::Control;
+use crate::record::traffic::{Direction, Traffic};
 use glovebox_proto::EgressReason;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,10 +3,17 @@
 //! Nothing is open that no rule opens; what a rule of the second list closes stays closed. The decision is pure: it
 //! asks nobody and changes nothing.
 
-use crate::name::Host;
-use crate::preset;
-use crate::rule::{Rule, RuleError};
-use crate::stand_in::is_own;
+pub(crate) mod address;
+pub(crate) mod endpoint;
+pub(crate) mod live_policy;
+pub(crate) mod name;
+pub(crate) mod preset;
+pub(crate) mod rule;
+pub(crate) mod stand_in;
+
+use crate::policy::name::Host;
+use crate::policy::rule::{Rule, RuleError};
+use crate::policy::stand_in::is_own;
 use glovebox_proto::EgressReason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -217,7 +224,7 @@ fn rules<S: AsRef<str>>(words: &[S]) -> Result<Vec<Rule>, PolicyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::Reach;
+    use crate::policy::rule::Reach;
 
     fn policy(allow: &[&str], deny: &[&str]) -> Policy {
         Policy::new(allow, deny).unwrap()

@@ -1,7 +1,7 @@
 //! TLS to a host that has a secret: its certificate is checked against what this machine trusts, before anything is
 //! said to it.
 
-use crate::target::Target;
+use crate::outward::target::Target;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use std::fmt;

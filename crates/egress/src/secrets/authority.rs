@@ -3,8 +3,8 @@
 //! Its key is made when the sandbox starts and never leaves this process. Its certificate says for which names it may
 //! be believed, so that even its key would be of use for no others.
 
-use crate::name::Name;
-use crate::secret::Secret;
+use crate::policy::name::Name;
+use crate::secrets::secret::Secret;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, KeyPair, KeyUsagePurpose, NameConstraints,

@@ -2,8 +2,8 @@
 //!
 //! It is kept from one request to the next, and made again when the server has closed it in between.
 
-use crate::target::Target;
-use crate::tls_client::TlsClient;
+use crate::outward::target::Target;
+use crate::outward::tls_client::TlsClient;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};

@@ -2,7 +2,7 @@
 //!
 //! A name has its address for as long as the sandbox lives, so that what a program remembers stays true.
 
-use crate::name::Name;
+use crate::policy::name::Name;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
