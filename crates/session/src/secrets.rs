@@ -2,6 +2,7 @@
 //! keeps them. No message holds any of a value.
 
 use crate::Error;
+use crate::host::{Shown, place_inside};
 use glovebox_proto::Setting;
 use glovebox_sandbox::egress::{Policy, Secret, SecretSource, SecretValue};
 use glovebox_sandbox::jail::spec::Net;
@@ -85,7 +86,55 @@ pub(crate) fn resolve(
         secrets.push(secret);
     }
     read(&mut secrets, host)?;
+    for var in &settings.env {
+        let held = var.value.value.as_deref();
+        let held = held.or_else(|| host.exact_var(&var.value.name));
+        let is_in = |secret: &&Secret| {
+            let value = secret.value().map(SecretValue::as_bytes);
+            held.zip(value).is_some_and(|(held, value)| {
+                let mut parts = held.as_bytes().windows(value.len().max(1));
+                parts.any(|part| part == value)
+            })
+        };
+        if let Some(secret) = secrets.iter().find(is_in) {
+            return Err(Error::usage(
+                format!(
+                    "the variable `{}` ({}) holds the value of the secret `{}`, and commands would have it",
+                    var.value.name.display(),
+                    var.origin,
+                    secret.name
+                ),
+                "leave the variable out: commands get a placeholder",
+            ));
+        }
+    }
     Ok(secrets)
+}
+
+/// Refuses secrets whose files commands can read.
+///
+/// # Errors
+/// A usage error for the first.
+pub(crate) fn check_files(secrets: &[Secret], shown: &Shown<'_>) -> Result<(), Error> {
+    for secret in secrets {
+        let SecretSource::File(path) = &secret.source else {
+            continue;
+        };
+        // A link to somewhere else shows nothing of it.
+        let real = path.canonicalize();
+        if let Some(place) = place_inside(shown, real.as_ref().unwrap_or(path)) {
+            return Err(Error::usage(
+                format!(
+                    "the secret `{}` comes from {}, which commands can read at {}",
+                    secret.name,
+                    path.display(),
+                    place.display()
+                ),
+                "keep the file where the sandbox does not show it",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the values of secrets.

@@ -137,16 +137,7 @@ pub fn resolve_spec(
                 }
             }
             let path = host::visible_path(host, &jail.rootfs, &jail.grants, Some(project));
-            let passed = host::passed_inside(
-                host,
-                &host::Shown {
-                    rootfs: &jail.rootfs,
-                    net: jail.net,
-                    grants: &jail.grants,
-                    project: jail.workspace.as_deref(),
-                    hidden: jail.hidden.iter().map(PathBuf::as_path).collect(),
-                },
-            );
+            let passed = host::passed_inside(host, &shown(&jail));
             jail.env = host::base_environment(path, &jail.home);
             jail.env.extend(passed.env);
             if jail.net.is_own() {
@@ -185,6 +176,7 @@ pub fn resolve_spec(
     }
     let egress = egress(settings)?;
     let secrets = secrets::resolve(settings, host, &egress)?;
+    secrets::check_files(&secrets, &shown(&jail))?;
     let spec = SandboxSpec {
         jail,
         cwd,
@@ -204,6 +196,16 @@ pub fn resolve_spec(
         hidden,
         notes,
     })
+}
+
+fn shown(jail: &Spec) -> host::Shown<'_> {
+    host::Shown {
+        rootfs: &jail.rootfs,
+        net: jail.net,
+        grants: &jail.grants,
+        project: jail.workspace.as_deref(),
+        hidden: jail.hidden.iter().map(PathBuf::as_path).collect(),
+    }
 }
 
 /// Puts the spec of a sandbox together that has a supervisor, or whose commands come one by one: the variables that

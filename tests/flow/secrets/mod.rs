@@ -638,6 +638,13 @@ fn wrong_words_are_told_without_the_value() {
     Person::each(|person| {
         let file = person.write("home/token", "hush-hush-hush\nmore\n");
         let path = file.to_str().unwrap();
+        let seen = person.write("project/seen", "hush-hush-hush");
+        let link = file.with_file_name("link");
+        std::os::unix::fs::symlink(&seen, &link).unwrap();
+        let linked = format!(
+            "--net egress --allow a.test --secret T=file:{}@a.test",
+            link.display()
+        );
         for (flags, told) in [
             (
                 "--net egress --allow a.test --secret T",
@@ -686,6 +693,19 @@ fn wrong_words_are_told_without_the_value() {
                 "--net egress --allow a.test --env T=1 --secret T=env:MY@a.test",
                 "and a variable",
             ),
+            (
+                "--net egress --allow a.test --env MY --secret T=env:MY@a.test",
+                "`MY` (--env) holds the value",
+            ),
+            (
+                "--net egress --allow a.test --env U=http://me:hush-hush-hush@b.test --secret T=env:MY@a.test",
+                "`U` (--env) holds the value",
+            ),
+            (
+                "--net egress --allow a.test --secret T=file:seen@a.test",
+                "commands can read at /workspace/seen",
+            ),
+            (&linked, "commands can read at /workspace/seen"),
         ] {
             let ran = person
                 .line(&format!("run {flags} -- true"))

@@ -15,6 +15,46 @@ use std::fmt;
 use std::sync::Arc;
 use zeroize::{Zeroize as _, Zeroizing};
 
+/// What is left as it is beside letters, digits and `-._~`: by most, by Python's `quote`, by JavaScript's
+/// `encodeURIComponent`, by its `encodeURI`.
+const KEPT_BY_PERCENT_ENCODING: [&[u8]; 4] = [b"", b"/", b"!*'()", b"!*'();,/?:@&=+$#"];
+/// As most write it, as PHP does, as Go does.
+const JSON_ESCAPES: [&[(u8, &str)]; 3] = [
+    &[(b'"', "\\\""), (b'\\', "\\\\")],
+    &[(b'"', "\\\""), (b'\\', "\\\\"), (b'/', "\\/")],
+    &[
+        (b'"', "\\\""),
+        (b'\\', "\\\\"),
+        (b'<', "\\u003c"),
+        (b'>', "\\u003e"),
+        (b'&', "\\u0026"),
+    ],
+];
+/// As most write it, as Python does, as Go does.
+const HTML_ESCAPES: [&[(u8, &str)]; 3] = [
+    &[
+        (b'&', "&amp;"),
+        (b'<', "&lt;"),
+        (b'>', "&gt;"),
+        (b'"', "&quot;"),
+        (b'\'', "&#39;"),
+    ],
+    &[
+        (b'&', "&amp;"),
+        (b'<', "&lt;"),
+        (b'>', "&gt;"),
+        (b'"', "&quot;"),
+        (b'\'', "&#x27;"),
+    ],
+    &[
+        (b'&', "&amp;"),
+        (b'<', "&lt;"),
+        (b'>', "&gt;"),
+        (b'"', "&#34;"),
+        (b'\'', "&#39;"),
+    ],
+];
+
 /// Something to find, and what is put in its place.
 pub(crate) struct Pattern {
     find: Zeroizing<Vec<u8>>,
@@ -57,6 +97,14 @@ pub(crate) fn patterns_of(value: &[u8], put: &str) -> Vec<Arc<Pattern>> {
 struct Forms(BTreeSet<Vec<u8>>);
 
 impl Forms {
+    fn add(&mut self, mut form: Vec<u8>) {
+        if self.0.contains(&form) {
+            form.zeroize();
+        } else {
+            self.0.insert(form);
+        }
+    }
+
     fn iter(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.0.iter()
     }
@@ -72,31 +120,39 @@ impl Drop for Forms {
 
 /// How programs write a value.
 fn forms(value: &[u8]) -> Forms {
-    let mut forms = BTreeSet::from([value.to_vec()]);
+    let mut forms = Forms(BTreeSet::from([value.to_vec()]));
     for is_upper in [true, false] {
         for space in ["%20", "+"] {
-            forms.insert(percent_encoded(value, is_upper, space));
+            for kept in KEPT_BY_PERCENT_ENCODING {
+                forms.add(percent_encoded(value, is_upper, space, kept));
+            }
         }
-        forms.insert(hexadecimal(value, is_upper));
+        forms.add(hexadecimal(value, is_upper));
     }
-    for escapes_slash in [true, false] {
-        forms.insert(json_escaped(value, escapes_slash));
+    for escapes in JSON_ESCAPES {
+        forms.add(replaced(value, escapes));
     }
+    for escapes in HTML_ESCAPES {
+        forms.add(replaced(value, escapes));
+    }
+    // Names of headers come back so.
+    forms.add(value.to_ascii_lowercase());
+    forms.add(value.to_ascii_uppercase());
     for offset in 0..3 {
         for engine in [&STANDARD, &URL_SAFE] {
-            forms.insert(base64_within(value, offset, engine));
+            forms.add(base64_within(value, offset, engine));
         }
     }
-    Forms(forms)
+    forms
 }
 
-fn percent_encoded(value: &[u8], is_upper: bool, space: &str) -> Vec<u8> {
+fn percent_encoded(value: &[u8], is_upper: bool, space: &str, kept: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(value.len());
     for &byte in value {
         match byte {
             b' ' => text.extend_from_slice(space.as_bytes()),
             b'-' | b'.' | b'_' | b'~' => text.push(byte),
-            _ if byte.is_ascii_alphanumeric() => text.push(byte),
+            _ if byte.is_ascii_alphanumeric() || kept.contains(&byte) => text.push(byte),
             _ => {
                 text.push(b'%');
                 text.extend_from_slice(&hexadecimal(&[byte], is_upper));
@@ -123,13 +179,13 @@ fn hexadecimal(value: &[u8], is_upper: bool) -> Vec<u8> {
         .collect()
 }
 
-fn json_escaped(value: &[u8], escapes_slash: bool) -> Vec<u8> {
+fn replaced(value: &[u8], escapes: &[(u8, &str)]) -> Vec<u8> {
     let mut text = Vec::with_capacity(value.len());
-    for &byte in value {
-        if matches!(byte, b'"' | b'\\') || byte == b'/' && escapes_slash {
-            text.push(b'\\');
+    for byte in value {
+        match escapes.iter().find(|(escaped, _)| escaped == byte) {
+            Some((_, escape)) => text.extend_from_slice(escape.as_bytes()),
+            None => text.push(*byte),
         }
-        text.push(byte);
     }
     text
 }
@@ -304,6 +360,11 @@ mod tests {
             "s3cret%2F%22va%20lue%22%2Bx".to_owned(),
             "s3cret%2f%22va%20lue%22%2bx".to_owned(),
             "s3cret%2F%22va+lue%22%2Bx".to_owned(),
+            "s3cret/%22va%20lue%22%2Bx".to_owned(),
+            "s3cret/%22va%20lue%22+x".to_owned(),
+            "s3cret/&quot;va lue&quot;+x".to_owned(),
+            "s3cret/&#34;va lue&#34;+x".to_owned(),
+            "S3CRET/\"VA LUE\"+X".to_owned(),
             "7333637265742f227661206c7565222b78".to_owned(),
             STANDARD.encode(format!("me:{text}")),
             STANDARD.encode(format!("you:{text}:more")),

@@ -18,6 +18,7 @@ pub use environment::{
     base_environment, carrier_environment, host_environment, is_shown, visible_path,
 };
 pub use git::GitQuestion;
+pub(crate) use passed::place_inside;
 pub use passed::{Shown, passed_inside};
 pub use project::{Project, below, find_project, project_dir, short_path};
 pub use proxy::proxy_variables;

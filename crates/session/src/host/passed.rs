@@ -192,7 +192,7 @@ fn certificates(
 }
 
 /// Where a path of the host is seen inside, if it is.
-fn place_inside(shown: &Shown<'_>, path: &Path) -> Option<PathBuf> {
+pub(crate) fn place_inside(shown: &Shown<'_>, path: &Path) -> Option<PathBuf> {
     if let Some(project) = shown.project
         && let Ok(rest) = path.strip_prefix(project)
     {
