@@ -324,6 +324,34 @@ fn an_upgraded_connection_carries_what_it_likes() {
 }
 
 #[test]
+fn no_upgrade_hides_which_host_is_meant() {
+    if !has("curl") {
+        skip!("curl is not installed");
+    }
+    Person::each(|person| {
+        let server = Server::http();
+        let rule = server.rule("web.test");
+        let url = format!("http://web.test:{}/", server.port);
+        let ran = person
+            .script(
+                &format!("run -q --net egress --allow {rule}"),
+                &format!(
+                    "curl -sS {url} -H 'Connection: Upgrade, HTTP2-Settings' -H 'Upgrade: h2c' \
+                     -H 'HTTP2-Settings: AAMAAABkAAQAAP__'"
+                ),
+            )
+            .run()
+            .expect_code(0);
+        assert_eq!(ran.out(), "hello\n", "{ran}");
+        let brought = server.brought(1)[0].to_lowercase();
+        assert!(
+            !brought.contains("upgrade") && !brought.contains("http2-settings"),
+            "{brought}"
+        );
+    });
+}
+
+#[test]
 fn a_thousand_connections_at_once() {
     if !has("python3") {
         skip!("python3 is not installed");

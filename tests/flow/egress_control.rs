@@ -291,6 +291,36 @@ fn a_connection_outlasts_the_rule_that_let_it_through() {
 }
 
 #[test]
+fn no_connection_is_made_anew_for_a_rule_that_has_ended() {
+    if !has("python3") {
+        skip!("python3 is not installed");
+    }
+    let person = Person::myself();
+    // It answers one request of a connection, so that the proxy needs another for the next.
+    let server = Server::http();
+    let _ = person
+        .line("start -q --net egress box")
+        .run()
+        .expect_code(0);
+    let rule = server.rule("web.test");
+    let _ = person
+        .line(&format!("net allow box {rule} --for 3s"))
+        .run()
+        .expect_code(0);
+    let script = "import http.client, sys, time\nc = http.client.HTTPConnection('web.test', int(sys.argv[1]))\n\
+                  def get(): c.request('GET', '/'); a = c.getresponse(); a.read(); return a.status\n\
+                  print(get(), get())\ntime.sleep(3.5)\nprint(get())\nsys.exit(1)\n";
+    let ran = person
+        .glovebox(["exec", "box", "--", "python3", "-c", script])
+        .args([&server.port.to_string()])
+        .run();
+    assert_eq!(ran.out(), "200 200\n502\n", "{ran}");
+    assert!(ran.err().contains("`web.test:"), "{ran}");
+    assert_eq!(server.brought(2).len(), 2);
+    let _ = person.line("kill -q box").run().expect_code(0);
+}
+
+#[test]
 fn two_at_once_are_counted_apart_and_open_apart() {
     if !has("curl") {
         skip!("curl is not installed");

@@ -1,8 +1,8 @@
 //! What would become of a connection to a host, and what becomes of one from this machine.
 
-use crate::outward::resolve::ResolveError;
+use crate::outward::resolve::{ResolveError, kind_from_here};
 use crate::outward::target::dial;
-use crate::policy::address::{AddressKind, kind};
+use crate::policy::address::AddressKind;
 use crate::policy::name::Host;
 use crate::state::ProxyState;
 use glovebox_proto::EgressReason;
@@ -69,7 +69,7 @@ pub(crate) async fn probe(state: &ProxyState, host: &Host, port: u16) -> Probe {
         }
     };
     probe.rule = Some(rule.to_string());
-    let with_kind = |address: &IpAddr| (*address, kind(*address));
+    let with_kind = |address: &IpAddr| (*address, kind_from_here(*address));
     match state.resolver().targets(host, rule).await {
         Ok(addresses) => {
             probe.addresses = addresses.iter().map(with_kind).collect();

@@ -8,7 +8,7 @@ use crate::policy::name::{Host, Name};
 use crate::policy::rule::{Reach, Rule};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs as _, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ impl Resolver {
         // An address in a rule was written there by whoever may open it.
         let is_listed = matches!(host, Host::Address(_)) && rule.matches_host(host);
         let may_be_private = is_listed || rule.reach() == Reach::Private;
-        let is_fine = |address: &IpAddr| match kind(*address) {
+        let is_fine = |address: &IpAddr| match kind_from_here(*address) {
             AddressKind::Public => true,
             AddressKind::Private => may_be_private,
             AddressKind::Never => false,
@@ -140,6 +140,29 @@ impl Resolver {
         kept.remove(name);
         None
     }
+}
+
+/// The kind of an address, seen from this machine: what it has itself, a public address included, is private. From here
+/// its services are reached as those of loopback are, past whatever keeps others out.
+pub(crate) fn kind_from_here(address: IpAddr) -> AddressKind {
+    match kind(address) {
+        AddressKind::Public if is_of_this_machine(address) => AddressKind::Private,
+        kind => kind,
+    }
+}
+
+/// Whether this machine has an address: only such a one is reached from itself. Nothing is sent.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let reached_from = || {
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    };
+    reached_from().is_ok_and(|local| local.ip() == address)
 }
 
 #[cfg(test)]
@@ -220,6 +243,22 @@ mod tests {
         assert_eq!(
             targets(&resolver, "127.0.0.1:80", "127.0.0.1"),
             Ok(vec![own])
+        );
+    }
+
+    #[test]
+    fn this_machine_knows_its_own_addresses() {
+        for (text, is_own) in [
+            ("127.0.0.1", true),
+            ("1.1.1.1", false),
+            ("192.0.2.1", false),
+            ("2606:4700::1111", false),
+        ] {
+            assert_eq!(is_of_this_machine(text.parse().unwrap()), is_own, "{text}");
+        }
+        assert_eq!(
+            kind_from_here("1.1.1.1".parse().unwrap()),
+            AddressKind::Public
         );
     }
 }

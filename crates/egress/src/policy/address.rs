@@ -53,12 +53,16 @@ fn kind_of_v4(address: Ipv4Addr) -> AddressKind {
 }
 
 fn kind_of_v6(address: Ipv6Addr) -> AddressKind {
+    let segments = address.segments();
     if let Some(inner) = embedded(address) {
         // Who translates it, and to where, is not known here: the inner address decides, and is never more than it
         // would be by itself.
-        return kind_of_v4(inner);
+        return match kind_of_v4(inner) {
+            // These are of one network, and where in them the inner address stands is that network's choice.
+            AddressKind::Public if segments[..3] == [0x0064, 0xff9b, 1] => AddressKind::Private,
+            kind => kind,
+        };
     }
-    let segments = address.segments();
     if address.is_unspecified() || address.is_multicast() {
         return AddressKind::Never;
     }
@@ -146,6 +150,7 @@ mod tests {
                     "::127.0.0.1",
                     "64:ff9b::10.0.0.1",
                     "64:ff9b:1::10.0.0.1",
+                    "64:ff9b:1:a00:0:100:808:808",
                     "2002:7f00:1::",
                     "2002:a00:1::",
                     "2001:0:1:2:3:4:80ff:fffe",

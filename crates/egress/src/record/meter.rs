@@ -5,6 +5,7 @@ use crate::record::accounts::{Account, Flow};
 use crate::record::control::Control;
 use crate::record::traffic::{Direction, Traffic};
 use glovebox_proto::EgressReason;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,6 +45,17 @@ impl Meter {
             port,
             is_stopped: AtomicBool::new(false),
         }))
+    }
+
+    /// Decides once more about a host whose connection is made anew: its rule may have ended.
+    pub(crate) fn decide_again(&self, host: &Host) -> io::Result<()> {
+        let policy = self.control.policy.in_force();
+        let decision = policy.decide(host, self.port);
+        decision.map(drop).map_err(|reason| {
+            self.control
+                .refuse(&self.host, Some(self.port), reason, None);
+            io::Error::other("the rule that opened it has ended")
+        })
     }
 
     /// Counts bytes of the program's end of the connection: those it sent when they have been read, those it

@@ -104,6 +104,7 @@ impl Link {
     }
 
     async fn connect(&self, target: &Target) -> io::Result<Sender> {
+        target.meter.decide_again(&target.host)?;
         match &self.way {
             Way::Plain => greet(target.dial().await?, false).await,
             Way::Tls(client) => {

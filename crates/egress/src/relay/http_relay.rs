@@ -8,6 +8,7 @@ use crate::outward::target::Target;
 use crate::record::log::now_ns;
 use crate::relay::http_link::{Link, Way};
 use crate::relay::metered::Metered;
+use crate::relay::negotiation::{ask_for_plain_answer, is_encoded, refuse_hidden_hosts};
 use crate::secrets::interceptor::Interceptor;
 use crate::secrets::scrub::Scrubber;
 use crate::secrets::scrubbed_body::{ScrubbedBody, scrub_headers};
@@ -15,10 +16,7 @@ use crate::secrets::swap::Filled;
 use crate::state::ProxyState;
 use bytes::Bytes;
 use glovebox_proto::{EgressReason, SecretReason};
-use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue,
-    TE, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, UPGRADE};
 use http::uri::Scheme;
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::combinators::BoxBody;
@@ -204,13 +202,7 @@ impl Relay {
             Ok(filled) => filled,
             Err(secret) => return Ok(self.misplaced(secret.as_str(), SecretReason::OtherHost)),
         };
-        // What is compressed cannot be looked through.
-        let headers = request.headers_mut();
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        headers.remove("sec-websocket-extensions");
-        if !is_http2 {
-            headers.remove(TE);
-        }
+        ask_for_plain_answer(request.headers_mut());
         let is_head = request.method() == Method::HEAD;
         let answer = self.pass_on(request, is_http2).await?;
         let is_encoded = is_encoded(answer.headers());
@@ -262,6 +254,7 @@ impl Relay {
             return self.link.send(&self.target, request).await;
         }
         *request.version_mut() = Version::HTTP_11;
+        refuse_hidden_hosts(request.headers_mut());
         let wants_upgrade = request.headers().contains_key(UPGRADE);
         if !wants_upgrade {
             // It is about the connection to here. The one to the server is kept as long as this one.
@@ -308,15 +301,6 @@ impl Relay {
 
 fn as_it_is(answer: Response<Incoming>) -> Response<Body> {
     answer.map(http_body_util::BodyExt::boxed)
-}
-
-/// Whether the body of an answer is not what it says, but a compressed form of it.
-fn is_encoded(headers: &HeaderMap) -> bool {
-    let is_there = |name, plain: &[u8]| {
-        let mut values = headers.get_all(name).iter();
-        values.any(|value| !value.as_bytes().eq_ignore_ascii_case(plain))
-    };
-    is_there(CONTENT_ENCODING, b"identity") || is_there(TRANSFER_ENCODING, b"chunked")
 }
 
 /// An answer without values of secrets. One that is compressed, to a request that carried none, is passed on.
