@@ -33,8 +33,9 @@ fn much_arrives_as_it_was_sent_both_ways() {
                 return;
             }
         }
-        let _ = stream.shutdown(std::net::Shutdown::Write);
+        // The program ends with this, and the sandbox with it: what it sent is here by then.
         bytes.extend_from_slice(received.join().unwrap().as_bytes());
+        let _ = stream.shutdown(std::net::Shutdown::Write);
     });
     let script = "import hashlib, socket, sys, threading\n\
         s = socket.create_connection(('big.test', int(sys.argv[1])))\npart = bytes(at % 241 for at in range(1 << 20))\n\
