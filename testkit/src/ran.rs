@@ -17,7 +17,8 @@ pub struct Ran {
 }
 
 impl Ran {
-    pub(crate) fn new(output: Output) -> Self {
+    /// What a program that has ended has said.
+    pub fn new(output: Output) -> Self {
         let status = output.status;
         let code = status
             .code()

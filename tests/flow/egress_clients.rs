@@ -2,8 +2,10 @@
 //! of the host at once when it is not listed.
 
 use crate::egress::Server;
+use crate::projects::rust_tools;
 use crate::without_network::{AT_ONCE, has};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::Command;
@@ -57,12 +59,22 @@ fn files_server(files: Files) -> Server {
 
 /// Runs `script` in a sandbox that reaches the server as `name`, then in one that does not. `$AT` is `NAME:PORT`.
 fn with_and_without(person: &Person, server: &Server, name: &str, script: &str) -> Ran {
-    let at = format!("{name}:{}", server.port);
+    with_and_without_by(server, name, script, |words| person.glovebox(words).run())
+}
+
+/// As [`with_and_without`], where `glovebox` runs it with these words.
+fn with_and_without_by(
+    server: &Server,
+    name: &str,
+    script: &str,
+    glovebox: impl Fn(&[String]) -> Ran,
+) -> Ran {
+    let at = format!("AT={name}:{}", server.port);
     let run = |rules: &str| {
-        person
-            .glovebox(format!("run -q --net egress {rules}").split_whitespace())
-            .args(["--env", &format!("AT={at}"), "--", "sh", "-c", script])
-            .run()
+        let flags = format!("run -q --net egress {rules}");
+        let flags = flags.split_whitespace().chain(["--env", &at]);
+        let words = flags.chain(["--", "sh", "-c", script]);
+        glovebox(&words.map(str::to_owned).collect::<Vec<_>>())
     };
     let begun = Instant::now();
     let refused = run("");
@@ -218,10 +230,6 @@ fn pip_installs() {
 
 #[test]
 fn cargo_fetches() {
-    let me = Person::myself();
-    if me.script("run -q", "cargo --version").run().code != 0 {
-        skip!("there is no cargo that a sandbox shows");
-    }
     let dir = tempfile::tempdir().unwrap();
     let package = dir.path().join("pad-1.0.0");
     std::fs::create_dir_all(package.join("src")).unwrap();
@@ -249,8 +257,18 @@ fn cargo_fetches() {
     let script = "mkdir -p /tmp/p/src /tmp/p/.cargo && cd /tmp/p && touch src/lib.rs && export CARGO_HOME=/tmp/h && \
         printf '[package]\\nname = \"p\"\\nversion = \"0.1.0\"\\n[dependencies]\\npad = { version = \"1\", registry = \"own\" }\\n' > Cargo.toml && \
         printf '[registries.own]\\nindex = \"sparse+http://%s/\"\\n' $AT > .cargo/config.toml && cargo fetch >&2 && ls /tmp/h/registry/src/*";
-    let ran = with_and_without(&me, &server, "crates.test", script);
-    assert!(ran.out().contains("pad-1.0.0"), "{ran}");
+    Person::each(|person| {
+        let Some(tools) = rust_tools(person) else {
+            skip!("needs cargo and rustup in a home")
+        };
+        let ran = with_and_without_by(&server, "crates.test", script, |words| {
+            let mut all: Vec<OsString> = vec![person.binary().into()];
+            all.extend(words.iter().map(OsString::from));
+            let project = person.project();
+            Ran::new(tools.command(person, &all, &project).output().unwrap())
+        });
+        assert!(ran.out().contains("pad-1.0.0"), "{ran}");
+    });
 }
 
 #[test]

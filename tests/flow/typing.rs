@@ -62,7 +62,7 @@ fn bash_completes_what_there_is_and_nothing_hidden() {
             ("glovebox -q kill alpha b", &["beta"]),
             ("glovebox start ", &["beta"]),
             ("glovebox restore alpha v", &["v1"]),
-            ("glovebox run --net ", &["none", "host"]),
+            ("glovebox run --net ", &["none", "egress", "host"]),
             ("glovebox run --require me", &["memory"]),
             ("glovebox logs --foll", &["--follow"]),
             ("glovebox help config e", &["explain"]),
