@@ -15,7 +15,7 @@ use testkit::{Glovebox, Person, skip};
 pub(crate) struct Server {
     pub(crate) port: u16,
     address: IpAddr,
-    seen: Arc<Mutex<Vec<Vec<u8>>>>,
+    pub(crate) seen: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Server {

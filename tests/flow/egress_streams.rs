@@ -108,6 +108,34 @@ fn what_breaks_off_is_not_taken_for_the_end() {
 }
 
 #[test]
+fn what_a_program_sent_before_it_ended_arrives() {
+    if !has("python3") {
+        skip!("python3 is not installed");
+    }
+    let server = Server::start(|mut stream, bytes| {
+        // The program and its sandbox have ended by then.
+        std::thread::sleep(Duration::from_millis(500));
+        let (mut count, mut part) = (0, [0; 4096]);
+        while let Ok(length @ 1..) = stream.read(&mut part) {
+            count += length;
+        }
+        bytes.extend_from_slice(count.to_string().as_bytes());
+    });
+    // As much as all buffers on the way take, or what is more than that if somebody reads.
+    let script = "import socket, sys\ns = socket.create_connection(('up.test', int(sys.argv[1]))); s.settimeout(0.05); n = 0\n\
+        try:\n while n < 64 << 20: n += s.send(b'\\x00' * 65536)\nexcept TimeoutError: pass\nprint(n)\n";
+    Person::each(|person| {
+        let ran = python(person, &server, "up.test", script)
+            .run()
+            .expect_code(0);
+        let sent = ran.out().trim_end().to_owned();
+        server.brought(1);
+        let arrived = std::mem::take(&mut *server.seen.lock().unwrap());
+        assert_eq!(arrived, [sent.into_bytes()], "{ran}");
+    });
+}
+
+#[test]
 fn slow_streams_arrive_piece_by_piece() {
     if !has("python3") {
         skip!("python3 is not installed");

@@ -20,7 +20,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
@@ -32,6 +32,10 @@ const MAX_CONNECTIONS: usize = 1024;
 const SETTLING_TURNS: usize = 4;
 /// How long that may take.
 const SETTLING_WAIT: Duration = Duration::from_millis(500);
+/// How long what programs have sent last may take to be passed on: a host may read as slowly as it likes.
+const DRAIN_WAIT: Duration = Duration::from_secs(1);
+/// How often it is looked whether it has been.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What the first process of the sandbox has made inside.
 #[derive(Debug)]
@@ -46,7 +50,8 @@ pub struct Sockets {
     pub proxy: SocketAddrV4,
 }
 
-/// A running proxy. Dropping it ends it, with every connection it carries.
+/// A running proxy. Dropping it ends it, with every connection it carries, once what programs have sent before they
+/// ended has been passed on, if that does not take long.
 #[derive(Debug)]
 pub struct Proxy {
     handle: ProxyHandle,
@@ -230,8 +235,21 @@ impl ProxyHandle {
     }
 }
 
+impl Proxy {
+    /// Waits, and not for long, until what programs have sent before they ended has been passed on.
+    fn drain(&self) {
+        let control = self.handle.control();
+        self.handle.settle();
+        let begun = Instant::now();
+        while control.is_sending() && begun.elapsed() < DRAIN_WAIT {
+            std::thread::sleep(DRAIN_INTERVAL);
+        }
+    }
+}
+
 impl Drop for Proxy {
     fn drop(&mut self) {
+        self.drain();
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             // It has no reason to panic; if it did, it has ended as well.

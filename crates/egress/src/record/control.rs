@@ -7,6 +7,7 @@ use crate::record::accounts::{Accounts, TrafficLimits, TrafficStats};
 use crate::record::log::{Log, LogEntry};
 use glovebox_proto::{Denial, EgressReason, SecretReason};
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The rules, the log and the accounts of one sandbox.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub struct Control {
     pub(crate) policy: LivePolicy,
     pub(crate) accounts: Accounts,
     pub(crate) log: Log,
+    /// Connections whose programs may have sent what has not been passed on.
+    sending: AtomicUsize,
 }
 
 impl Control {
@@ -23,6 +26,7 @@ impl Control {
             policy: LivePolicy::new(policy),
             accounts: Accounts::new(limits),
             log: Log::default(),
+            sending: AtomicUsize::new(0),
         }
     }
 
@@ -45,6 +49,19 @@ impl Control {
     /// command ran.
     pub fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
         self.log.denials(during, is_shared)
+    }
+
+    /// Whether some program may have sent what has not been passed on.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.sending.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn begin_sending(&self) {
+        self.sending.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_sending(&self) {
+        self.sending.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Writes down that a secret was not filled in.

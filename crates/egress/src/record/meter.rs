@@ -18,6 +18,7 @@ pub(crate) struct Meter {
     host: String,
     port: u16,
     is_stopped: AtomicBool,
+    has_sent_all: AtomicBool,
 }
 
 impl Meter {
@@ -34,6 +35,7 @@ impl Meter {
         let policy = control.policy.in_force();
         let rule = policy.decide(host, port).ok().map(ToString::to_string);
         let traffic = Arc::new(Traffic::begin());
+        control.begin_sending();
         control
             .log
             .allowed(&shown, port, rule, Arc::clone(&traffic));
@@ -44,6 +46,7 @@ impl Meter {
             host: shown,
             port,
             is_stopped: AtomicBool::new(false),
+            has_sent_all: AtomicBool::new(false),
         }))
     }
 
@@ -73,6 +76,13 @@ impl Meter {
         flow
     }
 
+    /// All that the program has sent has been passed on, and it sends no more.
+    pub(crate) fn sent_all(&self) {
+        if !self.has_sent_all.swap(true, Ordering::Relaxed) {
+            self.control.end_sending();
+        }
+    }
+
     /// Most bytes that are to be taken at once.
     pub(crate) fn most_at_once(&self) -> usize {
         self.control.accounts.most_at_once()
@@ -81,6 +91,7 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
+        self.sent_all();
         self.traffic.end();
         self.control.accounts.close();
     }

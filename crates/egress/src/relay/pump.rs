@@ -25,7 +25,8 @@ const SPLICE_FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK)
 /// Rounds after which others get their turn: the connections of a sandbox share a thread.
 const ROUNDS: u32 = 16;
 
-/// Passes everything on, as far as the meter lets it. A connection that breaks off breaks the other off, so that nobody takes a part for the whole.
+/// Passes everything on, as far as the meter lets it. A connection that breaks off breaks the other off, so that nobody
+/// takes a part for the whole.
 pub(crate) async fn pump(program: &TcpStream, server: &TcpStream, meter: &Meter) -> io::Result<()> {
     let ended = tokio::try_join!(
         one_way(program, server, meter, Direction::Sent),
@@ -55,6 +56,9 @@ async fn one_way(
     loop {
         let length = way.take(from, meter.most_at_once()).await?;
         if length == 0 {
+            if direction == Direction::Sent {
+                meter.sent_all();
+            }
             // The other end may still answer.
             return rustix::net::shutdown(to, Shutdown::Write).map_err(Into::into);
         }

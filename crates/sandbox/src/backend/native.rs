@@ -462,7 +462,6 @@ impl Owner for Native {
     }
 
     fn end(&self, leave: &mut dyn FnMut(OwnedFd)) -> Result<(), Fault> {
-        self.way_out.close();
         drop(self.layers().take());
         self.watched.release_memory();
         self.watched.end()?;
@@ -474,6 +473,8 @@ impl Owner for Native {
         if let Some(mounts) = mounts {
             leave(mounts);
         }
+        // Nobody is there any more to send anything; what has been sent still leaves.
+        self.way_out.close();
         match self.watched.take_cgroup() {
             Some(group) => remove_cgroup(group),
             None => Ok(()),
