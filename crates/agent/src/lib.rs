@@ -41,7 +41,7 @@ pub use event::{Conversation, EVENT_VERSION, Event, Logged};
 pub use head::{Approval, Approve, Head, NoApproval, Observe, Verdict};
 pub use instructions::{InstructionSource, Instructions};
 pub use limits::Limits;
-pub use log::{Log, SessionInfo, SessionLock, SessionState};
+pub use log::{Appended, Log, SessionInfo, SessionLock, SessionState};
 pub use model::{
     Access, Answering, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, Remote,
     RetryPolicy, detect, http_client, window_of_server,

@@ -22,6 +22,8 @@ const TABLES: i64 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
+    /// It waits for its turn, and nobody works on it yet.
+    Queued,
     /// Somebody works on it.
     Running,
     /// Whoever worked on it is gone without a word.
@@ -42,6 +44,7 @@ impl SessionState {
     /// The word in lists and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Queued => "queued",
             Self::Running => "running",
             Self::Interrupted => "interrupted",
             Self::Completed => "completed",
@@ -54,6 +57,7 @@ impl SessionState {
 
     fn parse(word: &str) -> Self {
         [
+            Self::Queued,
             Self::Running,
             Self::Completed,
             Self::StoppedByLimit,
@@ -98,6 +102,15 @@ pub struct Log {
     db: Connection,
     dir: PathBuf,
     clock: fn() -> u64,
+}
+
+/// The place of an event in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// From 1, without gaps.
+    pub seq: u64,
+    /// When, in milliseconds since 1970.
+    pub at_unix_ms: u64,
 }
 
 /// Held while somebody works on a session.
@@ -163,7 +176,7 @@ impl Log {
         self.db.execute_batch(sql).map_err(|error| broken(&error))
     }
 
-    /// Writes down a new session. Times, state and number of events of `info` are not looked at.
+    /// Writes down a new session. Times and number of events of `info` are not looked at.
     ///
     /// # Errors
     /// `already-exists`, and when it cannot be written.
@@ -173,7 +186,7 @@ impl Log {
         let made = self
             .db
             .execute(
-                "INSERT INTO session VALUES (?1, 'running', ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT DO NOTHING",
+                "INSERT INTO session VALUES (?1, ?8, ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT DO NOTHING",
                 params![
                     info.id,
                     info.task,
@@ -181,7 +194,8 @@ impl Log {
                     info.placement,
                     info.sandbox,
                     info.project.as_os_str().as_bytes(),
-                    now
+                    now,
+                    info.state.as_str()
                 ],
             )
             .map_err(|error| broken(&error))?;
@@ -194,13 +208,13 @@ impl Log {
         Ok(())
     }
 
-    /// Appends an event, if it is one that is kept.
+    /// Appends an event, if it is one that is kept, and says which place it has.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn append(&self, id: &str, event: &Event) -> Result<(), Fault> {
+    pub fn append(&self, id: &str, event: &Event) -> Result<Option<Appended>, Fault> {
         if !event.is_kept() {
-            return Ok(());
+            return Ok(None);
         }
         let body = serde_json::to_string(event).map_err(|error| {
             Fault::failed(
@@ -209,17 +223,24 @@ impl Log {
             )
         })?;
         let now = (self.clock)() as i64;
-        self.db
-            .execute(
-                "INSERT INTO event SELECT ?1, 1 + coalesce(max(seq), 0), ?2, ?3, ?4, ?5 FROM event WHERE session = ?1",
+        let seq: i64 = self
+            .db
+            .query_row(
+                "INSERT INTO event SELECT ?1, 1 + coalesce(max(seq), 0), ?2, ?3, ?4, ?5 FROM event WHERE session = ?1
+                 RETURNING seq",
                 params![id, now, EVENT_VERSION, event.kind(), body],
+                |row| row.get(0),
             )
-            .and_then(|_| {
+            .and_then(|seq| {
                 self.db
                     .execute("UPDATE session SET updated = ?2 WHERE id = ?1", params![id, now])
+                    .map(|_| seq)
             })
             .map_err(|error| broken(&error))?;
-        Ok(())
+        Ok(Some(Appended {
+            seq: seq as u64,
+            at_unix_ms: now as u64,
+        }))
     }
 
     /// Notes how a session stands.
@@ -299,11 +320,20 @@ impl Log {
     /// # Errors
     /// When they cannot be read.
     pub fn events(&self, id: &str) -> Result<Vec<Logged>, Fault> {
+        self.events_after(id, 0, u32::MAX)
+    }
+
+    /// The events of a session after `seq`, in order, at most `limit` of them.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn events_after(&self, id: &str, seq: u64, limit: u32) -> Result<Vec<Logged>, Fault> {
+        let after = i64::try_from(seq).unwrap_or(i64::MAX);
         let rows: Vec<(i64, i64, i64, String)> = (|| {
-            let mut statement = self.db.prepare(
-                "SELECT seq, at, version, body FROM event WHERE session = ?1 ORDER BY seq",
+            let mut statement = self.db.prepare_cached(
+                "SELECT seq, at, version, body FROM event WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
             )?;
-            let rows = statement.query_map([id], |row| {
+            let rows = statement.query_map(params![id, after, limit], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
             })?;
             rows.collect::<Result<Vec<_>, _>>()
@@ -388,7 +418,7 @@ impl Log {
     }
 
     fn look_whether_alive(&self, session: &mut SessionInfo) {
-        if session.state != SessionState::Running {
+        if !matches!(session.state, SessionState::Queued | SessionState::Running) {
             return;
         }
         let is_held = File::open(self.lock_path(&session.id))

@@ -7,12 +7,12 @@
 
 use glovebox_agent::{
     Approval, Approve, Budget, Call, Ending, Event, Log, Observe, Placement, Recorded, Secrets,
-    ToolServer, read_recording,
+    SessionState, ToolServer, read_recording,
 };
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::{Registry, RegistryConfig, Supervisor};
 use glovebox_session::agent::{
-    AgentFrontend, AgentRun, AgentUser, AgentWorkplace, ModelConfig, OnStop,
+    AgentFrontend, AgentRun, AgentUser, AgentWorkplace, ModelConfig, NewSession, OnStop,
 };
 use glovebox_session::work::Caller;
 use glovebox_session::{Frontend, Notice};
@@ -169,9 +169,9 @@ fn run(dir: &Path, user: Option<bool>) -> (Ending, Option<Code>, TestFrontend) {
     let placement = Placement::Local;
     let mut place = AgentWorkplace::open(&caller, &settings, &project, placement, None).unwrap();
     let log = Log::open(&dir.join("sessions"), || 0).unwrap();
-    let mut session = run
-        .begin(&place, &frontend, log, "write a".to_owned())
-        .unwrap();
+    let (state, task) = (SessionState::Running, "write a".to_owned());
+    let new = NewSession::create(log, state, task, &model, placement, &project).unwrap();
+    let mut session = run.begin(&place, &frontend, new).unwrap();
     let verdict = run.perform(&mut place, &frontend, &mut session).unwrap();
     place.end(&frontend);
     assert!(caller.registry.list().unwrap().is_empty());

@@ -1,6 +1,6 @@
 //! `glovebox sessions`: what agents did, and going on with it.
 
-use super::agent::{AgentTerminal, View, Work, lay_phase, open_log, summary, workplace};
+use super::agent::{AgentTerminal, Work, lay_phase, open_log, summary, workplace};
 use super::{Cx, TerminalFrontend, age};
 use crate::args::{
     ResumeArgs, SessionArgs, SessionDeleteArgs, SessionExportArgs, SessionForkArgs, SessionsAction,
@@ -10,13 +10,11 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, table};
 use crate::session::Signals;
 use crate::sync::question;
-use glovebox_agent::{
-    Conversation, Event, Log, Logged, Message, Observe, Part, Placement, SessionInfo, changed,
-};
+use glovebox_agent::{Event, Log, Logged, Part, Placement, SessionInfo};
 use glovebox_proto::Code;
 use glovebox_sandbox::Name;
 use glovebox_session::agent::{
-    AgentRun, AgentSession, AgentWorkplace, find_model, load_instructions,
+    AgentRun, EarlierSession, find_model, has_own_sandbox, load_instructions,
 };
 use glovebox_session::work::lay_local;
 use glovebox_settings::Settings;
@@ -222,7 +220,7 @@ fn delete(cx: &Cx, args: &SessionDeleteArgs) -> CommandResult {
     for name in &args.sessions {
         let session = log.find(name)?;
         let events = log.events(&session.id)?;
-        let is_own = is_own(&session, events.iter().map(|logged| &logged.event));
+        let is_own = has_own_sandbox(&session, events.iter().map(|logged| &logged.event));
         log.delete(&session.id)?;
         if let Some(sandbox) = session.sandbox
             && let Ok(sandbox) = Name::parse(&sandbox)
@@ -240,141 +238,59 @@ fn delete(cx: &Cx, args: &SessionDeleteArgs) -> CommandResult {
     Ok(0)
 }
 
-/// Whether the sandbox was made for the session alone. One that the user gave a name to is the user's,
-/// whatever the name looks like.
-fn is_own<'a>(session: &SessionInfo, events: impl IntoIterator<Item = &'a Event>) -> bool {
-    session.sandbox.is_some()
-        && events
-            .into_iter()
-            .any(|event| event.own_sandbox() == session.sandbox.as_deref())
-}
-
-/// What the model is told when its sandbox could not be found again.
-const NEW_PLACE: &str = "[The sandbox you worked in is gone, with everything you had changed in it. You are in \
-    a new one, on the project as it is now: look before you go on.]";
-
 fn resume(cx: &Cx, args: &ResumeArgs) -> CommandResult {
     let log = log(cx)?;
-    let info = log.find(&args.session)?;
-    let lock = log.lock(&info.id)?;
-    let events: Vec<Event> = log
-        .events(&info.id)?
-        .into_iter()
-        .map(|logged| logged.event)
-        .collect();
-    let mut conversation = Conversation::from_events(&events);
-    let is_done = matches!(
-        conversation.messages.last(),
-        Some(Message::Assistant { .. }) | None
-    );
-    if is_done && args.task.is_none() {
+    let earlier = EarlierSession::open(&log, &args.session)?;
+    let id = &earlier.info.id;
+    if earlier.is_done() && args.task.is_none() {
         return Err(CommandError::usage(
-            format!(
-                "session {} was done: there is nothing to go on with",
-                info.id
-            ),
-            format!(
-                "say what is to be done further: glovebox sessions resume {} TASK",
-                info.id
-            ),
+            format!("session {id} was done: there is nothing to go on with"),
+            format!("say what is to be done further: glovebox sessions resume {id} TASK"),
         ));
     }
-    let phase = events.iter().find_map(|event| match event {
-        Event::Started { phase, .. } => phase.clone(),
-        _ => None,
-    });
-    let addition = events.iter().find_map(|event| match event {
-        Event::Started { addition, .. } => addition.clone(),
-        _ => None,
-    });
-    let mut settings = settings(cx, args, &info)?;
+    let (phase, project) = (earlier.phase(), earlier.info.project.clone());
+    let mut settings = settings(cx, args, &earlier.info)?;
     lay_phase(&mut settings, phase.as_deref())?;
     let settings = settings;
-    let is_local = info.placement == Placement::Local.as_str();
+    let is_local = earlier.is_local();
     if is_local && !args.yes && !question::is_possible() {
         return Err(CommandError::usage(
             "there is no terminal to ask on before each change",
             "pass --yes",
         ));
     }
-    let mut model = find_model(&cx.host, &settings, Some(&info.model))?;
+    let mut model = find_model(&cx.host, &settings, Some(&earlier.info.model))?;
     model.learn_window();
-    model.model.skip(conversation.turns as usize);
-    let instructions = load_instructions(
-        &cx.host,
-        &TerminalFrontend::new(cx),
-        &settings,
-        &info.project,
-    )?;
+    model.model.skip(earlier.conversation.turns as usize);
+    let frontend = TerminalFrontend::new(cx);
+    let instructions = load_instructions(&cx.host, &frontend, &settings, &project)?;
     let signals = Signals::take_over()?;
-    let (mut place, is_new) = place(cx, &settings, &info, &signals)?;
-    place.find_again(events.iter().find_map(|event| match event {
-        Event::Started { context, .. } => context.as_ref(),
-        _ => None,
-    }));
+    let (mut place, is_new) = workplace::reopen(cx, &settings, &earlier, &signals)?;
+    place.find_again(earlier.context());
     let work = Work {
         cx,
         run: AgentRun {
             host: &cx.host,
             settings: &settings,
-            project: &info.project,
+            project: &project,
             model: &model,
             phase: phase.as_deref(),
-            addition,
+            addition: earlier.addition(),
             instructions,
             is_asked: is_local && !args.yes,
             is_yes: args.yes,
-            is_kept: !is_new && info.sandbox.is_some() && !is_own(&info, &events),
+            is_kept: !is_new && earlier.info.sandbox.is_some() && !earlier.has_own_sandbox(),
         },
         terminal: AgentTerminal::new(cx, &signals, args.json),
         apply: args.apply,
         is_json: args.json,
         signals: &signals,
     };
-    workplace::start_servers(cx, &mut place, &settings, &info.project, &signals)?;
-    let system = work.run.system(&place, &work.terminal)?;
-    log.set_sandbox(&info.id, place.work.name().map(Name::as_str))?;
-    {
-        let mut view = View::new(cx, Some((&log, &info.id)), args.json);
-        view.observe(&Event::Resumed {
-            model: model.model.label(),
-            system: system.clone(),
-            own_sandbox: place
-                .work
-                .name()
-                .filter(|_| is_new)
-                .map(ToString::to_string),
-        })?;
-        let mut say = |text: String| {
-            view.observe(&Event::Said { text: text.clone() })?;
-            conversation.messages.push(Message::User { text });
-            Ok::<(), CommandError>(())
-        };
-        if is_new {
-            say(NEW_PLACE.to_owned())?;
-        }
-        let before = events.iter().rev().find_map(|event| match event {
-            Event::Started { system, .. } | Event::Resumed { system, .. } => Some(system),
-            _ => None,
-        });
-        if let Some(words) = before.and_then(|before| changed(before, &system)) {
-            say(words)?;
-        }
-        if let Some(task) = &args.task {
-            say(model.secrets.clean(task.clone()))?;
-        }
-    }
-    work.banner(&place, &info.id);
-    work.carry_out(
-        place,
-        AgentSession {
-            id: info.id,
-            log,
-            lock,
-            system,
-            conversation,
-        },
-    )
+    workplace::start_servers(cx, &mut place, &settings, &project, &signals)?;
+    let (run, terminal, words) = (&work.run, &work.terminal, args.task.as_deref());
+    let session = run.take_up(&place, terminal, log, earlier, is_new, words)?;
+    work.banner(&place, &session.id);
+    work.carry_out(place, session)
 }
 
 /// Settings of the session's project, with the flags of now.
@@ -397,23 +313,4 @@ fn settings(cx: &Cx, args: &ResumeArgs, info: &SessionInfo) -> Result<Settings, 
     let is_outside_native = settings.is_outside_native();
     cx.require_consent(&mut settings, is_outside_native)?;
     Ok(settings)
-}
-
-/// The place the session had, or a new one.
-fn place(
-    cx: &Cx,
-    settings: &Settings,
-    info: &SessionInfo,
-    signals: &Signals,
-) -> Result<(AgentWorkplace, bool), CommandError> {
-    let start = |placement| workplace::open(cx, settings, &info.project, placement, None, signals);
-    if info.placement == Placement::Local.as_str() {
-        return Ok((start(Placement::Local)?, false));
-    }
-    if let Some(name) = &info.sandbox
-        && let Some(place) = workplace::resume(cx, settings, &super::name(name)?)?
-    {
-        return Ok((place, false));
-    }
-    Ok((start(Placement::Sandbox)?, true))
 }

@@ -94,8 +94,56 @@ pub struct AgentSession {
     pub conversation: Conversation,
 }
 
+/// A session that is written down, and has no place yet.
+#[derive(Debug)]
+pub struct NewSession {
+    /// Its log, among others.
+    pub log: Log,
+    /// Its name there.
+    pub id: String,
+    lock: SessionLock,
+    task: String,
+}
+
+impl NewSession {
+    /// Writes down a session that is to work on `task`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn create(
+        log: Log,
+        state: SessionState,
+        task: String,
+        model: &ModelConfig,
+        placement: Placement,
+        project: &Path,
+    ) -> Result<Self, Error> {
+        let id = Name::random("s").to_string();
+        let task = model.secrets.clean(task);
+        let lock = log.lock(&id)?;
+        log.create(&SessionInfo {
+            id: id.clone(),
+            state,
+            task: task.clone(),
+            model: model.model.label(),
+            placement: placement.to_string(),
+            sandbox: None,
+            project: project.to_owned(),
+            created_unix_ms: 0,
+            updated_unix_ms: 0,
+            events: 0,
+        })?;
+        Ok(Self {
+            log,
+            id,
+            lock,
+            task,
+        })
+    }
+}
+
 impl AgentRun<'_> {
-    /// Writes down a new session.
+    /// Begins a session that is written down, in its place.
     ///
     /// # Errors
     /// When it cannot be written; when the sandbox is lost.
@@ -103,26 +151,17 @@ impl AgentRun<'_> {
         &self,
         place: &AgentWorkplace,
         frontend: &dyn AgentFrontend,
-        log: Log,
-        task: String,
+        new: NewSession,
     ) -> Result<AgentSession, Error> {
+        let NewSession {
+            log,
+            id,
+            lock,
+            task,
+        } = new;
         let system = self.system(place, frontend)?;
-        let id = Name::random("s").to_string();
-        let task = self.model.secrets.clean(task);
-        let lock = log.lock(&id)?;
         let sandbox = place.work.name().map(ToString::to_string);
-        log.create(&SessionInfo {
-            id: id.clone(),
-            state: SessionState::Running,
-            task: task.clone(),
-            model: self.model.model.label(),
-            placement: place.work.placement().to_string(),
-            sandbox: sandbox.clone(),
-            project: self.project.to_owned(),
-            created_unix_ms: 0,
-            updated_unix_ms: 0,
-            events: 0,
-        })?;
+        log.set_sandbox(&id, sandbox.as_deref())?;
         let started = Event::Started {
             task: task.clone(),
             model: self.model.model.label(),

@@ -29,10 +29,10 @@ use crate::session::Signals;
 use crate::sync::settle::SettleOutcome;
 use dry_run::dry_run;
 use ending::state_of;
-use glovebox_agent::{Ending, Log, Placement, Verdict};
+use glovebox_agent::{Ending, Log, Placement, SessionState, Verdict};
 use glovebox_proto::Class;
 use glovebox_session::agent::{
-    AgentRun, AgentSession, AgentWorkplace, ContextFile, find_model, load_instructions,
+    AgentRun, AgentSession, AgentWorkplace, ContextFile, NewSession, find_model, load_instructions,
 };
 use glovebox_session::host::now_unix_ms;
 use glovebox_settings::Settings;
@@ -153,7 +153,10 @@ impl Work<'_> {
     /// Writes down a new session.
     fn begin(&self, place: &AgentWorkplace, task: String) -> Result<AgentSession, CommandError> {
         let log = open_log(self.cx, self.run.settings)?;
-        let session = self.run.begin(place, &self.terminal, log, task)?;
+        let (model, project) = (self.run.model, self.run.project);
+        let placement = place.work.placement();
+        let new = NewSession::create(log, SessionState::Running, task, model, placement, project)?;
+        let session = self.run.begin(place, &self.terminal, new)?;
         self.banner(place, &session.id);
         Ok(session)
     }

@@ -6,7 +6,7 @@ use crate::exit::CommandError;
 use crate::session::{OnWish, Signals};
 use glovebox_agent::Placement;
 use glovebox_sandbox::Name;
-use glovebox_session::agent::AgentWorkplace;
+use glovebox_session::agent::{AgentWorkplace, EarlierSession};
 use glovebox_session::work::Caller;
 use glovebox_settings::Settings;
 use std::path::Path;
@@ -32,19 +32,20 @@ pub(crate) fn open(
     Ok(place)
 }
 
-/// Goes back to a sandbox that is still there, in whatever state; `None` when it is gone.
-pub(crate) fn resume(
+/// The place that an earlier session had, or a new one; and whether it is new.
+pub(crate) fn reopen(
     cx: &Cx,
     settings: &Settings,
-    name: &Name,
-) -> Result<Option<AgentWorkplace>, CommandError> {
+    earlier: &EarlierSession,
+    signals: &Signals,
+) -> Result<(AgentWorkplace, bool), CommandError> {
     let caller = Caller {
         host: &cx.host,
         registry: &Arc::new(cx.registry(settings)?),
         supervisor: &supervisor()?,
-        frontend: &TerminalFrontend::new(cx),
+        frontend: &TerminalFrontend::stoppable(cx, signals, false),
     };
-    Ok(AgentWorkplace::resume(&caller, name)?)
+    Ok(earlier.reopen_place(&caller, settings)?)
 }
 
 /// The same with its sandbox as `settings` want it, with the files as they are.
