@@ -5,7 +5,7 @@ use crate::race::{Contestant, race};
 use crate::table::Table;
 use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
-use glovebox_tools::Hands;
+use glovebox_tools::ToolSession;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -26,9 +26,9 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
     let lines = "a line of the file\n".repeat(215);
     fs::write(world.workspace.join("small"), lines)?;
-    let hands = Hands::new(Arc::new(world.sandbox(&world.unlimited())?));
+    let tools = ToolSession::new(Arc::new(world.sandbox(&world.unlimited())?));
     let mut contestants = vec![Contestant::whole(LIBRARY, || {
-        let outcome = hands.call("Read", json!({ "path": "small" }), &NEVER)?;
+        let outcome = tools.call("Read", json!({ "path": "small" }), &NEVER)?;
         ensure!(!outcome.is_error, "{}", outcome.text);
         Ok(())
     })];

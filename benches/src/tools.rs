@@ -9,7 +9,7 @@ use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
 use glovebox_proto::Exec;
 use glovebox_sandbox::jail::spec::Layers;
-use glovebox_tools::Hands;
+use glovebox_tools::ToolSession;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -67,8 +67,8 @@ fn arguments(tool: &str) -> (Value, &'static str) {
     }
 }
 
-fn call(hands: &Hands, tool: &str, arguments: &Value) -> Result<()> {
-    let outcome = hands.call(tool, arguments.clone(), &NEVER)?;
+fn call(tools: &ToolSession, tool: &str, arguments: &Value) -> Result<()> {
+    let outcome = tools.call(tool, arguments.clone(), &NEVER)?;
     ensure!(!outcome.is_error, "{}", outcome.text);
     Ok(())
 }
@@ -80,10 +80,10 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
     for name in ["small", "edit"] {
         fs::write(dir.join(name), &small)?;
     }
-    let native = Hands::new(Arc::new(world.sandbox(&world.unlimited())?));
+    let native = ToolSession::new(Arc::new(world.sandbox(&world.unlimited())?));
     let in_memory = World::with_layers(world.unlimited(), Layers::Memory);
-    let memory = Hands::new(Arc::new(world.sandbox(&in_memory)?));
-    let local = Hands::new(Arc::new(world.sandbox(&world.local())?));
+    let memory = ToolSession::new(Arc::new(world.sandbox(&in_memory)?));
+    let local = ToolSession::new(Arc::new(world.sandbox(&world.local())?));
     let other = world.sandbox(&world.unlimited())?;
     for tool in FILE_TOOLS {
         let (arguments, line) = arguments(tool);
@@ -161,8 +161,8 @@ fn search(world: &World, table: &mut Table) -> Result<()> {
         let content = format!("{}{needle}", "some words on a line of text\n".repeat(20));
         fs::write(dir.join(format!("f{index:06}.{kind}")), content)?;
     }
-    let native = Hands::new(Arc::new(world.sandbox(&world.unlimited())?));
-    let local = Hands::new(Arc::new(world.sandbox(&world.local())?));
+    let native = ToolSession::new(Arc::new(world.sandbox(&world.unlimited())?));
+    let local = ToolSession::new(Arc::new(world.sandbox(&world.local())?));
     let rg = rival::find("rg");
     if let Err(error) = &rg {
         table.skip(GREP, RG, format!("{error:#}"));

@@ -7,12 +7,12 @@ use crate::table::Table;
 use crate::world::World;
 use anyhow::{Result, ensure};
 use glovebox_agent::{
-    Budget, Call, Conversation, Date, Ending, Event, Facts, Head, Limits, Log, NoApproval, Observe,
-    Part, Placement, Questions, Recorded, Secrets, SessionInfo, SessionState, Stop, StopReason,
-    Tools, Usage, system_prompt,
+    AgentLoop, ContextBudget, Conversation, Date, Ending, Event, Log, MessagePart, NoApproval,
+    Observe, Placement, PromptFacts, Questions, RecordedModel, RunLimits, Secrets, SessionInfo,
+    SessionState, StopReason, StopSignal, ToolCall, Tools, Usage, system_prompt,
 };
 use glovebox_proto::Fault;
-use glovebox_tools::Hands;
+use glovebox_tools::ToolSession;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -39,7 +39,7 @@ pub(crate) fn group(turns: usize) -> String {
 pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
     let lines = "a line of the file\n".repeat(215);
     fs::write(world.workspace.join("small"), lines)?;
-    let hands = Hands::new(Arc::new(world.sandbox(&world.unlimited())?));
+    let tools = ToolSession::new(Arc::new(world.sandbox(&world.unlimited())?));
     let log = Log::open(&world.scratch("sessions")?, || 0)?;
     let sessions = AtomicUsize::new(0);
     for turns in TURNS {
@@ -47,11 +47,11 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
         let contestants = vec![
             Contestant::whole(LOOP, || {
                 let number = sessions.fetch_add(1, Ordering::Relaxed);
-                turn(&hands, &log, &format!("s-{number}"), &events)
+                turn(&tools, &log, &format!("s-{number}"), &events)
             }),
             Contestant::whole(BARE, || {
                 for at in 0..turns {
-                    let outcome = hands.call("Read", arguments(at), &NEVER)?;
+                    let outcome = tools.call("Read", arguments(at), &NEVER)?;
                     ensure!(!outcome.is_error, "{}", outcome.text);
                 }
                 Ok(())
@@ -65,7 +65,7 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
             &[BARE],
         );
     }
-    let definitions: usize = Tools::definitions(&hands)
+    let definitions: usize = Tools::definitions(&tools)
         .iter()
         .map(|tool| tool.name.len() + tool.description.len() + tool.schema.to_string().len())
         .sum();
@@ -84,7 +84,7 @@ fn arguments(at: usize) -> Value {
 }
 
 fn recording(turns: usize) -> Vec<Event> {
-    let answered = |turn: usize, part: Part| Event::Answered {
+    let answered = |turn: usize, part: MessagePart| Event::Answered {
         turn: turn as u32,
         parts: vec![part],
         stop: StopReason::Done,
@@ -94,15 +94,15 @@ fn recording(turns: usize) -> Vec<Event> {
     let text = "Done.".to_owned();
     (0..turns)
         .map(|at| {
-            let call = Call {
+            let call = ToolCall {
                 id: format!("c{at}"),
                 name: "Read".to_owned(),
                 arguments: arguments(at),
                 signatures: Vec::new(),
             };
-            answered(at + 1, Part::Call(call))
+            answered(at + 1, MessagePart::Call(call))
         })
-        .chain([answered(turns + 1, Part::Text { text })])
+        .chain([answered(turns + 1, MessagePart::Text { text })])
         .collect()
 }
 
@@ -114,7 +114,7 @@ impl Observe for Kept<'_> {
     }
 }
 
-fn turn(hands: &Hands, log: &Log, id: &str, events: &[Event]) -> Result<()> {
+fn turn(tools: &ToolSession, log: &Log, id: &str, events: &[Event]) -> Result<()> {
     log.create(&SessionInfo {
         id: id.to_owned(),
         state: SessionState::Running,
@@ -128,23 +128,23 @@ fn turn(hands: &Hands, log: &Log, id: &str, events: &[Event]) -> Result<()> {
         events: 0,
     })?;
     let (model, secrets, system) = (
-        Recorded::new(events, "recorded"),
+        RecordedModel::new(events, "recorded"),
         Secrets::default(),
         prompt(),
     );
-    let head = Head {
+    let head = AgentLoop {
         model: &model,
-        tools: hands,
+        tools,
         approve: &NoApproval,
         system: &system,
-        limits: Limits {
+        limits: RunLimits {
             max_turns: None,
-            ..Limits::default()
+            ..RunLimits::default()
         },
         price: None,
-        budget: Budget::default(),
+        budget: ContextBudget::default(),
         secrets: &secrets,
-        stop: Stop::default(),
+        stop: StopSignal::default(),
     };
     let verdict = head.run(&mut Conversation::new("measure"), &mut Kept(log, id));
     ensure!(verdict.ending == Ending::Completed, "{verdict:?}");
@@ -152,12 +152,12 @@ fn turn(hands: &Hands, log: &Log, id: &str, events: &[Event]) -> Result<()> {
 }
 
 fn prompt() -> String {
-    system_prompt(&Facts {
+    system_prompt(&PromptFacts {
         placement: Placement::Sandbox,
         today: Date::from_unix_ms(0),
         questions: Questions::Rules,
         workspace: "/workspace".to_owned(),
-        network: glovebox_agent::Network::None,
+        network: glovebox_agent::NetworkReach::None,
         can_run_scripts: false,
         context: None,
         limits: Vec::new(),

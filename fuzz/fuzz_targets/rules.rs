@@ -2,7 +2,7 @@
 //! that a rule denies is never let through by another.
 #![no_main]
 
-use glovebox_tools::policy::{Effect, Policy, Rule, Subject, Toolset};
+use glovebox_tools::policy::{CallSubject, Effect, Policy, Rule, Toolset};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
@@ -22,10 +22,10 @@ fuzz_target!(|input: Input<'_>| {
         return;
     };
     let subjects = [
-        ("Bash", Subject::Command(input.subject)),
-        ("Read", Subject::Path(input.subject)),
-        ("Job", Subject::Word(input.subject)),
-        ("List", Subject::None),
+        ("Bash", CallSubject::Command(input.subject)),
+        ("Read", CallSubject::Path(input.subject)),
+        ("Job", CallSubject::Word(input.subject)),
+        ("List", CallSubject::None),
     ];
     let alone = Policy::new(full.clone(), vec![deny.clone()]);
     let rules = [Some(deny), rule(Effect::Allow, input.allowed)];

@@ -65,14 +65,14 @@ const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
     (
         "tools",
         "call",
-        "hands",
+        "tool_session",
         "a call would carry a trait instead of the session",
     ),
-    ("tools", "call", "policy", "as `hands`"),
+    ("tools", "call", "policy", "as `tool_session`"),
     (
         "tools",
         "tools",
-        "hands",
+        "tool_session",
         "a tool that runs another one would be given a way to",
     ),
     // Whether a repository's files hold secrets is found out by reading them as `hide` reads all others.

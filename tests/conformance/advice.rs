@@ -1,9 +1,9 @@
 //! What a model is advised to use it has: whatever its toolset leaves out, no message names it.
 
 use crate::Fixture;
-use crate::tools::{call, hands, text};
-use glovebox_tools::policy::{Gate, Policy, Toolset};
-use glovebox_tools::{CATALOG, Hands};
+use crate::tools::{call, text, tools};
+use glovebox_tools::policy::{Policy, PolicyGate, Toolset};
+use glovebox_tools::{CATALOG, ToolSession};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -50,11 +50,11 @@ fn provocations() -> Vec<(&'static str, Value)> {
 }
 
 /// What is said of each call that this toolset has, and of one that nobody has.
-fn said(hands: &Hands, set: &[&str]) -> Vec<String> {
+fn said(tools: &ToolSession, set: &[&str]) -> Vec<String> {
     let is_made = |tool: &str| set.contains(&tool) || tool == "NoSuchTool";
     let calls = provocations().into_iter().filter(|(tool, _)| is_made(tool));
     calls
-        .map(|(tool, arguments)| match call(hands, tool, arguments) {
+        .map(|(tool, arguments)| match call(tools, tool, arguments) {
             Ok(outcome) => outcome.text,
             Err(fault) => format!("{}: {:?}", fault.message, fault.remedy),
         })
@@ -62,14 +62,14 @@ fn said(hands: &Hands, set: &[&str]) -> Vec<String> {
 }
 
 pub(crate) fn only_tools_that_are_there_are_advised(fixture: &Fixture) {
-    let all = hands(fixture);
+    let all = tools(fixture);
     let make = "printf '%%PDF-1.4\\n\\0\\0' > a.pdf; touch b c; sleep 300 >/dev/null 2>&1 &";
     let _ = text(&all, "Bash", json!({ "command": make }));
     for set in SETS {
         let toolset = Toolset::parse("subset", set, "the test").unwrap();
-        let gate = Gate::new(Policy::new(toolset, Vec::new()));
-        let hands = all.beside().with_permit(Arc::new(gate));
-        let said = said(&hands, set);
+        let gate = PolicyGate::new(Policy::new(toolset, Vec::new()));
+        let tools = all.new_conversation().with_permit(Arc::new(gate));
+        let said = said(&tools, set);
         for tool in CATALOG.iter().filter(|tool| !set.contains(&tool.name)) {
             let is_named = |text: &&String| {
                 let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());

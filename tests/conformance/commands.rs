@@ -5,7 +5,7 @@ use crate::fixture::{eventually, marker, processes};
 use glovebox_proto::{
     Background, Channel, Class, Code, EnvVar, Exec, Exit, Fault, Reply, Request, Stdin, WindowSize,
 };
-use glovebox_sandbox::{Incoming, Output, Sandbox};
+use glovebox_sandbox::{CommandOutput, Incoming, Sandbox};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_bytes::ByteBuf;
@@ -15,7 +15,7 @@ pub(crate) fn sh(script: &str) -> Exec {
     Exec::new(["sh", "-c", script])
 }
 
-fn run(sandbox: &Sandbox, script: &str) -> Output {
+fn run(sandbox: &Sandbox, script: &str) -> CommandOutput {
     sandbox.exec(sh(script)).unwrap()
 }
 

@@ -4,7 +4,7 @@ use crate::Fixture;
 use crate::endings::process;
 use crate::fixture::{eventually, marker, processes};
 use glovebox_proto::{Class, Code, Fault, Request};
-use glovebox_tools::{Hands, Outcome, View};
+use glovebox_tools::{OutcomeView, ToolOutcome, ToolSession};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -17,24 +17,28 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 /// Steps of the long session.
 const STEPS: u64 = 200;
 
-pub(crate) fn hands(fixture: &Fixture) -> Hands {
-    Hands::new(Arc::new(fixture.sandbox()))
+pub(crate) fn tools(fixture: &Fixture) -> ToolSession {
+    ToolSession::new(Arc::new(fixture.sandbox()))
 }
 
-pub(crate) fn call(hands: &Hands, tool: &str, arguments: Value) -> Result<Outcome, Fault> {
-    hands.call(tool, arguments, &NEVER)
+pub(crate) fn call(
+    tools: &ToolSession,
+    tool: &str,
+    arguments: Value,
+) -> Result<ToolOutcome, Fault> {
+    tools.call(tool, arguments, &NEVER)
 }
 
-pub(crate) fn text(hands: &Hands, tool: &str, arguments: Value) -> String {
+pub(crate) fn text(tools: &ToolSession, tool: &str, arguments: Value) -> String {
     let told = arguments.to_string();
-    call(hands, tool, arguments)
+    call(tools, tool, arguments)
         .unwrap_or_else(|fault| panic!("{tool} {told}: {fault}"))
         .text
 }
 
-fn diff(outcome: &Outcome) -> String {
+fn diff(outcome: &ToolOutcome) -> String {
     match &outcome.view {
-        View::Change(change) => change.diff(),
+        OutcomeView::Change(change) => change.diff(),
         other => panic!("{other:?}"),
     }
 }
@@ -44,9 +48,9 @@ pub(crate) fn sleep(marker: &str) -> Value {
 }
 
 pub(crate) fn files_are_written_read_edited_and_found(fixture: &Fixture) {
-    let hands = hands(fixture);
+    let tools = tools(fixture);
     let wrote = call(
-        &hands,
+        &tools,
         "Write",
         json!({ "path": "src/a.rs", "content": "one\ntwo\n" }),
     )
@@ -54,11 +58,11 @@ pub(crate) fn files_are_written_read_edited_and_found(fixture: &Fixture) {
     assert_eq!(wrote.text, "[src/a.rs written anew: 2 lines, 8 bytes]");
     assert_eq!(diff(&wrote), "@@ -0,0 +1,2 @@\n+one\n+two\n");
     assert_eq!(
-        text(&hands, "Read", json!({ "path": "src/a.rs" })),
+        text(&tools, "Read", json!({ "path": "src/a.rs" })),
         "     1\tone\n     2\ttwo\n"
     );
     let edited = call(
-        &hands,
+        &tools,
         "Edit",
         json!({ "path": "src/a.rs", "old": "two", "new": "2" }),
     )
@@ -66,7 +70,7 @@ pub(crate) fn files_are_written_read_edited_and_found(fixture: &Fixture) {
     assert_eq!(diff(&edited), "@@ -1,2 +1,2 @@\n one\n-two\n+2\n");
     // Who wrote it and edited it knows it; another conversation does not, nor anybody after a change by a
     // command. An edit only needs its own place to be as it was.
-    let other = hands.beside();
+    let other = tools.new_conversation();
     let again = json!({ "path": "src/a.rs", "content": "new\n" });
     assert_eq!(
         call(&other, "Write", again.clone()).unwrap_err().code,
@@ -74,116 +78,116 @@ pub(crate) fn files_are_written_read_edited_and_found(fixture: &Fixture) {
     );
     let fault = call(&other, "Write", again.clone()).unwrap_err();
     assert_eq!(fault.class, Class::Refused);
-    let _ = text(&hands, "Write", again.clone());
+    let _ = text(&tools, "Write", again.clone());
     let _ = text(
-        &hands,
+        &tools,
         "Bash",
         json!({ "command": "echo more >> src/a.rs" }),
     );
     assert_eq!(
-        call(&hands, "Write", again.clone()).unwrap_err().code,
+        call(&tools, "Write", again.clone()).unwrap_err().code,
         Code::UnseenContent
     );
     let _ = text(
-        &hands,
+        &tools,
         "Edit",
         json!({ "path": "src/a.rs", "old": "new", "new": "newer" }),
     );
-    let _ = text(&hands, "Read", json!({ "path": "src/a.rs" }));
-    let _ = text(&hands, "Write", again);
+    let _ = text(&tools, "Read", json!({ "path": "src/a.rs" }));
+    let _ = text(&tools, "Write", again);
 
     let _ = text(
-        &hands,
+        &tools,
         "Write",
         json!({ "path": "b.txt", "content": "new\n" }),
     );
-    assert_eq!(text(&hands, "List", json!({})), "b.txt  4 bytes\nsrc/\n");
+    assert_eq!(text(&tools, "List", json!({})), "b.txt  4 bytes\nsrc/\n");
     assert_eq!(
-        text(&hands, "Glob", json!({ "pattern": "*.rs" })),
+        text(&tools, "Glob", json!({ "pattern": "*.rs" })),
         "src/a.rs\n"
     );
     // A pattern may say itself where to begin; what it finds can be read by that name.
     assert_eq!(
-        text(&hands, "Glob", json!({ "pattern": "./*.txt" })),
+        text(&tools, "Glob", json!({ "pattern": "./*.txt" })),
         "b.txt\n"
     );
     let cwd = String::from_utf8(fixture.sandbox().facts().unwrap().cwd.into_vec()).unwrap();
     let absolute = format!("{cwd}/src/*.rs");
-    let hit = text(&hands, "Glob", json!({ "pattern": absolute }));
+    let hit = text(&tools, "Glob", json!({ "pattern": absolute }));
     assert_eq!(hit, format!("{cwd}/src/a.rs\n"));
-    assert!(text(&hands, "Read", json!({ "path": hit.trim_end() })).contains("new"));
+    assert!(text(&tools, "Read", json!({ "path": hit.trim_end() })).contains("new"));
     let found = text(
-        &hands,
+        &tools,
         "Grep",
         json!({ "pattern": "n.w", "glob": absolute }),
     );
     assert_eq!(found, format!("{cwd}/src/a.rs\n     1: new\n"));
     for pattern in ["src/", "~/x", ""] {
-        let fault = call(&hands, "Glob", json!({ "pattern": pattern })).unwrap_err();
+        let fault = call(&tools, "Glob", json!({ "pattern": pattern })).unwrap_err();
         assert_eq!(fault.code, Code::InvalidArgument, "{pattern}");
     }
-    let first = text(&hands, "Glob", json!({ "pattern": "*", "limit": 1 }));
+    let first = text(&tools, "Glob", json!({ "pattern": "*", "limit": 1 }));
     assert_eq!(
         first,
         "b.txt\n[1 of 2 files, newest first; the next ones with offset 1]\n"
     );
     assert_eq!(
-        text(&hands, "Glob", json!({ "pattern": "*", "offset": 1 })),
+        text(&tools, "Glob", json!({ "pattern": "*", "offset": 1 })),
         "src/a.rs\n"
     );
-    let found = text(&hands, "Grep", json!({ "pattern": "n.w", "limit": 1 }));
+    let found = text(&tools, "Grep", json!({ "pattern": "n.w", "limit": 1 }));
     assert_eq!(
         found,
         "b.txt\n     1: new\n[1 of 2 hits; the next ones with offset 1]\n"
     );
-    let found = text(&hands, "Grep", json!({ "pattern": "n.w", "offset": 1 }));
+    let found = text(&tools, "Grep", json!({ "pattern": "n.w", "offset": 1 }));
     assert_eq!(found, "src/a.rs\n     1: new\n");
 }
 
 pub(crate) fn commands_are_jobs_with_sessions(fixture: &Fixture) {
-    let hands = hands(fixture);
+    let tools = tools(fixture);
     let ran = call(
-        &hands,
+        &tools,
         "Bash",
         json!({ "command": "echo a; echo b >&2; exit 3" }),
     )
     .unwrap();
     assert!(ran.is_error && ran.facts["exit_code"] == 3 && ran.facts["stderr_bytes"] == 2);
     let id = ran.facts["job"].clone();
-    let log = text(&hands, "Read", json!({ "path": format!("job:{id}") }));
+    let log = text(&tools, "Read", json!({ "path": format!("job:{id}") }));
     assert!(log.contains("\ta\n") && log.contains("\tb\n"), "{log}");
     // The command is one word, whatever is in it.
     let odd = text(
-        &hands,
+        &tools,
         "Bash",
         json!({ "command": "printf '%s\\n' \"$0\" '; $(x) \"'" }),
     );
     assert!(odd.starts_with("bash\n; $(x) \"\n["), "{odd}");
 
     let _ = text(
-        &hands,
+        &tools,
         "Bash",
         json!({ "command": "mkdir -p d; cd d; export K=v", "session": "s" }),
     );
     let kept = text(
-        &hands,
+        &tools,
         "Bash",
         json!({ "command": "echo ${PWD##*/} $K", "session": "s" }),
     );
     assert!(kept.starts_with("d v\n["), "{kept}");
-    let fresh = text(&hands, "Bash", json!({ "command": "echo ${K-none}" }));
+    let fresh = text(&tools, "Bash", json!({ "command": "echo ${K-none}" }));
     assert!(fresh.starts_with("none\n["), "{fresh}");
 
     // Input of any size, for commands that read it and for those that do not.
     let large = "x".repeat(3 << 20);
     let counted = text(
-        &hands,
+        &tools,
         "Bash",
         json!({ "command": "wc -c", "stdin": large }),
     );
     assert!(counted.starts_with("3145728\n["), "{counted}");
     let ignored = text(
-        &hands,
+        &tools,
         "Bash",
         json!({ "command": "echo ok", "stdin": large }),
     );
@@ -192,29 +196,29 @@ pub(crate) fn commands_are_jobs_with_sessions(fixture: &Fixture) {
     let marker = marker();
     let line = format!("echo begun; sleep {marker}");
     let started = call(
-        &hands,
+        &tools,
         "Bash",
         json!({ "command": line, "background": true }),
     )
     .unwrap();
     let id = started.facts["job"].clone();
     let read = text(
-        &hands,
+        &tools,
         "Job",
         json!({ "action": "read", "id": id, "wait_ms": 5000 }),
     );
     assert!(read.starts_with("begun\n"), "{read}");
-    assert!(text(&hands, "Job", json!({ "action": "list" })).contains("running"));
-    let _ = text(&hands, "Job", json!({ "action": "kill", "id": id }));
+    assert!(text(&tools, "Job", json!({ "action": "list" })).contains("running"));
+    let _ = text(&tools, "Job", json!({ "action": "kill", "id": id }));
     assert!(eventually(|| processes(&marker).is_empty()));
 }
 
 /// Every byte of a long output is there, in whatever pieces it is read.
 pub(crate) fn what_is_left_out_can_be_read(fixture: &Fixture) {
-    let hands = hands(fixture);
+    let tools = tools(fixture);
     let line =
         "for n in $(seq 1 20000); do echo \"line $n\"; done; printf '\\033[31mred\\n'; false";
-    let ran = call(&hands, "Bash", json!({ "command": line })).unwrap();
+    let ran = call(&tools, "Bash", json!({ "command": line })).unwrap();
     let (total, id) = (
         ran.facts["output_bytes"].as_u64().unwrap(),
         &ran.facts["job"],
@@ -224,7 +228,7 @@ pub(crate) fn what_is_left_out_can_be_read(fixture: &Fixture) {
     let mut offset = 0;
     while offset < total {
         let part = call(
-            &hands,
+            &tools,
             "Job",
             json!({ "action": "read", "id": id, "offset": offset }),
         )
@@ -242,10 +246,10 @@ pub(crate) fn what_is_left_out_can_be_read(fixture: &Fixture) {
 }
 
 pub(crate) fn whatever_comes_has_a_bounded_clear_outcome(fixture: &Fixture) {
-    let hands = hands(fixture);
+    let tools = tools(fixture);
     let make = "mkfifo fifo; ln -s loop loop; head -c 300000 /dev/urandom > random; printf '\\377\\376ab\\033]0;x\\007' > bad; \
                 mkdir dir; truncate -s 20G sparse; ln -s /dev/zero zero";
-    let _ = text(&hands, "Bash", json!({ "command": make }));
+    let _ = text(&tools, "Bash", json!({ "command": make }));
     for (path, codes) in [
         ("fifo", &[Code::SpecialFile][..]),
         ("/dev/zero", &[Code::SpecialFile]),
@@ -258,15 +262,15 @@ pub(crate) fn whatever_comes_has_a_bounded_clear_outcome(fixture: &Fixture) {
             ("Edit", json!({ "path": path, "old": "a", "new": "b" })),
             ("Write", json!({ "path": path, "content": "x" })),
         ] {
-            let fault = call(&hands, tool, arguments).unwrap_err();
+            let fault = call(&tools, tool, arguments).unwrap_err();
             assert!(codes.contains(&fault.code), "{tool} {path}: {fault:?}");
         }
     }
-    assert!(text(&hands, "Read", json!({ "path": "bad" })).contains("\\xff\\xfeab\\x1b]0;x\\x07"));
-    assert!(text(&hands, "Read", json!({ "path": "random" })).contains("is not text"));
-    assert!(text(&hands, "Read", json!({ "path": "sparse" })).contains("21474836480 bytes"));
+    assert!(text(&tools, "Read", json!({ "path": "bad" })).contains("\\xff\\xfeab\\x1b]0;x\\x07"));
+    assert!(text(&tools, "Read", json!({ "path": "random" })).contains("is not text"));
+    assert!(text(&tools, "Read", json!({ "path": "sparse" })).contains("21474836480 bytes"));
     let shown = text(
-        &hands,
+        &tools,
         "Bash",
         json!({ "command": "head -c 200000 /dev/urandom" }),
     );
@@ -277,7 +281,7 @@ pub(crate) fn whatever_comes_has_a_bounded_clear_outcome(fixture: &Fixture) {
                 .any(|c| c.is_control() && c != '\n' && c != '\t')
     );
     let flood = call(
-        &hands,
+        &tools,
         "Bash",
         json!({ "command": "head -c 200000000 /dev/zero | tr '\\0' x" }),
     )
@@ -330,7 +334,7 @@ pub(crate) fn whatever_comes_has_a_bounded_clear_outcome(fixture: &Fixture) {
         ),
         ("Nothing", json!({}), Code::NotFound),
     ] {
-        let fault = call(&hands, tool, arguments).unwrap_err();
+        let fault = call(&tools, tool, arguments).unwrap_err();
         assert_eq!(fault.code, code, "{tool}: {fault}");
         assert!(
             fault.message.len() < 1000,
@@ -340,40 +344,40 @@ pub(crate) fn whatever_comes_has_a_bounded_clear_outcome(fixture: &Fixture) {
     }
     assert!(
         text(
-            &hands,
+            &tools,
             "Write",
             json!({ "path": "large", "content": large })
         )
         .contains("5242880 bytes")
     );
-    assert!(hands.sandbox().ping().is_ok());
+    assert!(tools.sandbox().ping().is_ok());
 }
 
 pub(crate) fn calls_wait_for_each_other_only_where_they_must(fixture: &Fixture) {
-    let hands = hands(fixture);
-    let _ = text(&hands, "Write", json!({ "path": "f", "content": "x\n" }));
+    let tools = tools(fixture);
+    let _ = text(&tools, "Write", json!({ "path": "f", "content": "x\n" }));
     let (slow, next) = (marker(), marker());
     let (gone, give_up) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let running = scope.spawn(|| hands.call("Bash", sleep(&slow), &gone));
+        let running = scope.spawn(|| tools.call("Bash", sleep(&slow), &gone));
         assert!(eventually(|| !processes(&slow).is_empty()));
         // Reading and looking after jobs go on; another command waits, and can give up.
         let begin = Instant::now();
         let readers: Vec<_> = (0..20)
-            .map(|_| scope.spawn(|| text(&hands, "Read", json!({ "path": "f" }))))
+            .map(|_| scope.spawn(|| text(&tools, "Read", json!({ "path": "f" }))))
             .collect();
         for reader in readers {
             assert_eq!(reader.join().unwrap(), "     1\tx\n");
         }
-        assert!(text(&hands, "Job", json!({ "action": "list" })).contains("running"));
+        assert!(text(&tools, "Job", json!({ "action": "list" })).contains("running"));
         assert!(begin.elapsed() < Duration::from_secs(5));
         // So do other commands; what changes files waits, and can give up.
-        let beside = scope.spawn(|| hands.call("Bash", sleep(&next), &gone));
+        let beside = scope.spawn(|| tools.call("Bash", sleep(&next), &gone));
         assert!(eventually(|| !processes(&next).is_empty()));
         let write = json!({ "path": "g", "content": "x" });
-        let waiting = scope.spawn(|| hands.call("Write", write, &give_up));
+        let waiting = scope.spawn(|| tools.call("Write", write, &give_up));
         std::thread::sleep(Duration::from_millis(100));
-        assert!(hands.sandbox().read_file(b"g", 1).is_err());
+        assert!(tools.sandbox().read_file(b"g", 1).is_err());
         give_up.store(true, Ordering::Relaxed);
         assert_eq!(waiting.join().unwrap().unwrap_err().code, Code::Cancelled);
         // Giving up the calls that run ends what they started, and tells what that has written.
@@ -387,29 +391,29 @@ pub(crate) fn calls_wait_for_each_other_only_where_they_must(fixture: &Fixture) 
     assert!(eventually(
         || processes(&slow).is_empty() && processes(&next).is_empty()
     ));
-    assert!(hands.sandbox().read_file(b"g", 1).is_err());
-    assert!(text(&hands, "Bash", json!({ "command": "echo free" })).starts_with("free\n"));
+    assert!(tools.sandbox().read_file(b"g", 1).is_err());
+    assert!(text(&tools, "Bash", json!({ "command": "echo free" })).starts_with("free\n"));
 }
 
 pub(crate) fn a_lost_call_is_never_made_twice(fixture: &Fixture) {
-    let hands = Arc::new(hands(fixture));
+    let tools = Arc::new(tools(fixture));
     let marker = marker();
     let line = format!("echo once >> count; cat count; sleep {marker}");
     let running = std::thread::spawn({
-        let hands = Arc::clone(&hands);
-        move || call(&hands, "Bash", json!({ "command": line }))
+        let tools = Arc::clone(&tools);
+        move || call(&tools, "Bash", json!({ "command": line }))
     });
     assert!(eventually(|| !processes(&marker).is_empty()));
-    let log = text(&hands, "Read", json!({ "path": "job:1" }));
+    let log = text(&tools, "Read", json!({ "path": "job:1" }));
     assert_eq!(log, "     1\tonce\n");
     let status = Command::new("kill")
-        .args(["-9", &process(hands.sandbox()).to_string()])
+        .args(["-9", &process(tools.sandbox()).to_string()])
         .status()
         .unwrap();
     assert!(status.success());
     let fault = running.join().unwrap().unwrap_err();
     assert_eq!(fault.class, Class::Lost, "{fault}");
-    let fault = call(&hands, "Read", json!({ "path": "count" })).unwrap_err();
+    let fault = call(&tools, "Read", json!({ "path": "count" })).unwrap_err();
     assert_eq!(fault.class, Class::Lost, "{fault}");
     // Where the sandbox works on a directory of this machine, it can be seen that it ran once.
     if let Ok(count) = std::fs::read_to_string(fixture.path("project/count")) {
@@ -430,7 +434,7 @@ impl Dice {
 }
 
 pub(crate) fn a_long_session_loses_nothing_and_leaves_nothing(fixture: &Fixture) {
-    let hands = hands(fixture);
+    let tools = tools(fixture);
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     let marker = marker();
@@ -444,7 +448,7 @@ pub(crate) fn a_long_session_loses_nothing_and_leaves_nothing(fixture: &Fixture)
                     "z".repeat(dice.below(9000) as usize)
                 );
                 let _ = text(
-                    &hands,
+                    &tools,
                     "Write",
                     json!({ "path": name, "content": content, "overwrite": true }),
                 );
@@ -453,7 +457,7 @@ pub(crate) fn a_long_session_loses_nothing_and_leaves_nothing(fixture: &Fixture)
             2 => {
                 let new = format!("line of {step}");
                 let edit = call(
-                    &hands,
+                    &tools,
                     "Edit",
                     json!({ "path": name, "old": "old line", "new": new }),
                 );
@@ -468,14 +472,14 @@ pub(crate) fn a_long_session_loses_nothing_and_leaves_nothing(fixture: &Fixture)
             }
             3 => {
                 let shown =
-                    call(&hands, "Bash", json!({ "command": format!("cat {name}") })).unwrap();
+                    call(&tools, "Bash", json!({ "command": format!("cat {name}") })).unwrap();
                 let wanted = files.get(&name).map_or(0, String::len);
                 assert_eq!(shown.facts["stdout_bytes"], wanted);
             }
             4 => {
                 let line = format!("sleep {marker} & sleep {marker} & wait");
                 let job = call(
-                    &hands,
+                    &tools,
                     "Bash",
                     json!({ "command": line, "background": true }),
                 )
@@ -487,7 +491,7 @@ pub(crate) fn a_long_session_loses_nothing_and_leaves_nothing(fixture: &Fixture)
                 let id = jobs[dice.below(jobs.len() as u64) as usize];
                 let action = if dice.below(2) == 0 { "kill" } else { "signal" };
                 let done = call(
-                    &hands,
+                    &tools,
                     "Job",
                     json!({ "action": action, "id": id, "signal": 9 }),
                 );
@@ -498,7 +502,7 @@ pub(crate) fn a_long_session_loses_nothing_and_leaves_nothing(fixture: &Fixture)
                 // A call that is given up before it has begun, or in the middle.
                 let cancel = AtomicBool::new(dice.below(2) == 0);
                 std::thread::scope(|scope| {
-                    let given = scope.spawn(|| hands.call("Bash", sleep(&marker), &cancel));
+                    let given = scope.spawn(|| tools.call("Bash", sleep(&marker), &cancel));
                     std::thread::sleep(Duration::from_millis(dice.below(20)));
                     cancel.store(true, Ordering::Relaxed);
                     // One that had begun has an outcome.
@@ -510,7 +514,7 @@ pub(crate) fn a_long_session_loses_nothing_and_leaves_nothing(fixture: &Fixture)
             }
             7 => {
                 let found = call(
-                    &hands,
+                    &tools,
                     "Grep",
                     json!({ "pattern": "^step", "mode": "files" }),
                 )
@@ -518,7 +522,7 @@ pub(crate) fn a_long_session_loses_nothing_and_leaves_nothing(fixture: &Fixture)
                 assert_eq!(found.facts["files"], files.len());
             }
             _ => match (
-                call(&hands, "Read", json!({ "path": name })),
+                call(&tools, "Read", json!({ "path": name })),
                 files.get(&name),
             ) {
                 (Ok(read), Some(content)) => assert_eq!(read.facts["bytes"], content.len()),
@@ -528,13 +532,13 @@ pub(crate) fn a_long_session_loses_nothing_and_leaves_nothing(fixture: &Fixture)
         }
     }
     for (name, content) in &files {
-        let there = hands.sandbox().read_file(name.as_bytes(), 1 << 20).unwrap();
+        let there = tools.sandbox().read_file(name.as_bytes(), 1 << 20).unwrap();
         assert!(there == content.as_bytes(), "{name}");
     }
     for id in jobs {
-        let _ = text(&hands, "Job", json!({ "action": "kill", "id": id }));
+        let _ = text(&tools, "Job", json!({ "action": "kill", "id": id }));
     }
     assert!(eventually(|| processes(&marker).is_empty()));
-    let listed = hands.sandbox().call(Request::JobList);
+    let listed = tools.sandbox().call(Request::JobList);
     assert!(listed.is_ok(), "{listed:?}");
 }

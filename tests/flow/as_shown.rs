@@ -1,7 +1,7 @@
 //! What Read shows can be worked with as it is shown: a job's output is searched by the same name and
 //! with the same line numbers, and the text of a notebook's cell is edited as text.
 
-use crate::hands::call;
+use crate::tool_calls::call;
 use serde_json::{Value, json};
 use std::fs;
 use testkit::Person;

@@ -1,6 +1,6 @@
 //! A command that fails says which wall it met and what the user can do, from facts; one that met none says nothing.
 
-use crate::hands::call;
+use crate::tool_calls::call;
 use serde_json::{Value, json};
 use testkit::Person;
 

@@ -1,6 +1,6 @@
 //! The program that runs scripts, among commands that want to take its place.
 
-use crate::hands;
+use crate::tool_calls;
 use serde_json::{Value, json};
 use testkit::{Person, has_program, skip};
 
@@ -46,7 +46,7 @@ while (1) {
 "##;
 
 fn call(person: &Person, tool: &str, arguments: &Value) -> Value {
-    hands::call(person, tool, arguments).0["data"].clone()
+    tool_calls::call(person, tool, arguments).0["data"].clone()
 }
 
 #[test]

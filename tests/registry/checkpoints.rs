@@ -2,7 +2,7 @@
 
 use crate::{Place, name, signal, supervisor};
 use glovebox_proto::{Code, Exec, Exit};
-use glovebox_sandbox::{Backend, SandboxSpec, Started, State};
+use glovebox_sandbox::{Backend, SandboxSpec, SandboxState, StartOutcome};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -34,7 +34,7 @@ impl Ground {
         spec
     }
 
-    pub(crate) fn start(&self, text: &str) -> Started {
+    pub(crate) fn start(&self, text: &str) -> StartOutcome {
         let started = self
             .place
             .registry
@@ -79,7 +79,7 @@ impl Ground {
             .registry
             .start(&forked.spec, &name(new), &supervisor())
             .unwrap();
-        assert_eq!(started, Started::Resumed);
+        assert_eq!(started, StartOutcome::Resumed);
     }
 
     pub(crate) fn layers(&self) -> Vec<PathBuf> {
@@ -96,7 +96,7 @@ impl Ground {
         let pid = self.place.entry(text).unwrap().pid.unwrap();
         signal(pid, "-KILL");
         let until = Instant::now() + Duration::from_secs(5);
-        while self.place.entry(text).unwrap().state != State::Lost {
+        while self.place.entry(text).unwrap().state != SandboxState::Lost {
             assert!(Instant::now() < until, "it still lives");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -344,7 +344,7 @@ fn checkpoints_outlive_their_owner() {
     ground.restore("a", "v1");
     ground.fork("a", "b", Some("v2"));
     assert_eq!(ground.sh("b", "ls"), "base\ntwo\n");
-    assert_eq!(ground.start("a"), Started::Resumed);
+    assert_eq!(ground.start("a"), StartOutcome::Resumed);
     assert_eq!(ground.sh("a", "ls"), "base\none\n");
     let layers = ground.place.registry.workspace_layers(&name("b")).unwrap();
     assert_eq!(layers.layers.len(), 3, "{layers:?}");

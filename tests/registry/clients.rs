@@ -3,7 +3,7 @@
 use crate::fixture::{eventually, marker, processes};
 use crate::{Place, job, name};
 use glovebox_proto::{Exec, JobState, Reply, Request};
-use glovebox_sandbox::{Incoming, State};
+use glovebox_sandbox::{Incoming, SandboxState};
 use std::fs;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn a_hundred_clients_share_one_sandbox() {
             });
         }
     });
-    assert_eq!(place.entry("dev").unwrap().state, State::Ready);
+    assert_eq!(place.entry("dev").unwrap().state, SandboxState::Ready);
 }
 
 #[test]

@@ -21,7 +21,8 @@ mod sshd;
 use fixture::{eventually, marker, processes};
 use glovebox_proto::{Class, Code, Exec, Exit};
 use glovebox_sandbox::{
-    Backend, Entry, Name, Registry, RegistryConfig, SandboxSpec, Started, State, Supervisor,
+    Backend, Name, Registry, RegistryConfig, RegistryEntry, SandboxSpec, SandboxState,
+    StartOutcome, Supervisor,
 };
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -51,13 +52,13 @@ impl Place {
         self.temp.path().join("state")
     }
 
-    fn start(&self, text: &str) -> (Entry, Started) {
+    fn start(&self, text: &str) -> (RegistryEntry, StartOutcome) {
         self.registry
             .start(&spec(), &name(text), &supervisor())
             .unwrap()
     }
 
-    fn entry(&self, text: &str) -> Option<Entry> {
+    fn entry(&self, text: &str) -> Option<RegistryEntry> {
         self.registry.entry(&name(text)).unwrap()
     }
 
@@ -143,10 +144,13 @@ fn job(sandbox: &glovebox_sandbox::Sandbox, marker: &str) {
 fn a_named_sandbox_is_made_once_and_serves() {
     let place = Place::new();
     let (entry, started) = place.start("dev");
-    assert_eq!((entry.state, started), (State::Ready, Started::Created));
+    assert_eq!(
+        (entry.state, started),
+        (SandboxState::Ready, StartOutcome::Created)
+    );
     assert!(entry.is_supervised && entry.pid.is_some() && entry.problem.is_none());
     assert_eq!(entry.backend, "host");
-    assert_eq!(place.start("dev").1, Started::Existing);
+    assert_eq!(place.start("dev").1, StartOutcome::Existing);
 
     let sandbox = place.registry.connect(&name("dev")).unwrap();
     let output = sandbox
@@ -159,9 +163,12 @@ fn a_named_sandbox_is_made_once_and_serves() {
     drop(sandbox);
 
     let killed = place.registry.kill(&name("dev")).unwrap();
-    assert_eq!((killed.was, killed.forced), (State::Ready, false));
+    assert_eq!((killed.was, killed.forced), (SandboxState::Ready, false));
     place.assert_clean();
-    assert_eq!(place.registry.kill(&name("dev")).unwrap().was, State::Gone);
+    assert_eq!(
+        place.registry.kill(&name("dev")).unwrap().was,
+        SandboxState::Gone
+    );
     let fault = place.registry.connect(&name("dev")).unwrap_err();
     assert_eq!(fault.code, Code::SandboxNotFound);
 }
@@ -294,7 +301,7 @@ fn the_death_of_a_supervisor_ends_its_sandbox_within_a_second() {
     let other = registry(&place.state(), 16);
     assert_eq!(other.list().unwrap(), []);
     place.assert_clean();
-    assert_eq!(place.start("dev").1, Started::Created);
+    assert_eq!(place.start("dev").1, StartOutcome::Created);
 }
 
 #[test]
@@ -305,7 +312,7 @@ fn the_death_of_an_owner_ends_its_sandbox_too() {
     let entry = place.entry("own").unwrap();
     assert_eq!(
         (entry.state, entry.is_supervised, entry.pid),
-        (State::Ready, false, Some(owner.id()))
+        (SandboxState::Ready, false, Some(owner.id()))
     );
     let fault = place.registry.connect(&name("own")).unwrap_err();
     assert_eq!(fault.code, Code::SandboxNotRunning);
@@ -345,7 +352,7 @@ fn a_sandbox_of_another_process_can_be_killed_without_that_process() {
     let mut owner = actor(&["own", place.state().to_str().unwrap(), "own", "16"]);
     assert_eq!(said(&mut owner), "ready");
     let killed = place.registry.kill(&name("own")).unwrap();
-    assert_eq!(killed.was, State::Ready);
+    assert_eq!(killed.was, SandboxState::Ready);
     assert_eq!(place.entry("own"), None);
     assert!(owner.try_wait().unwrap().is_none(), "the owner was killed");
     drop(owner.stdin.take());
@@ -389,9 +396,12 @@ fn broken_files_stand_in_nobodys_way() {
     let dead = place.state().join("sandboxes/dead");
     fs::create_dir(&dead).unwrap();
     fs::write(dead.join("status.json"), [0xff, 0x00]).unwrap();
-    assert_eq!(place.entry("dead").unwrap().state, State::Lost);
+    assert_eq!(place.entry("dead").unwrap().state, SandboxState::Lost);
     assert_eq!(place.registry.list().unwrap().len(), 1);
-    assert_eq!(place.registry.kill(&name("dead")).unwrap().was, State::Lost);
+    assert_eq!(
+        place.registry.kill(&name("dead")).unwrap().was,
+        SandboxState::Lost
+    );
     place.assert_clean();
     // A file where a directory should be is somebody's mistake, and named as such.
     fs::write(place.state().join("sandboxes/file"), "").unwrap();
@@ -508,12 +518,12 @@ fn a_lost_native_sandbox_keeps_its_work_until_it_is_resumed_or_killed() {
     drop(sandbox);
     signal(entry.pid.unwrap(), "-9");
     assert!(eventually(
-        || place.entry("dev").unwrap().state == State::Lost
+        || place.entry("dev").unwrap().state == SandboxState::Lost
     ));
     let other = registry(&place.state(), 16);
     assert_eq!(
         other.entry(&name("dev")).unwrap().unwrap().state,
-        State::Lost
+        SandboxState::Lost
     );
     assert_eq!(
         other.connect(&name("dev")).unwrap_err().code,
@@ -521,10 +531,13 @@ fn a_lost_native_sandbox_keeps_its_work_until_it_is_resumed_or_killed() {
     );
 
     let (entry, started) = other.start(&native, &name("dev"), &supervisor()).unwrap();
-    assert_eq!((entry.state, started), (State::Ready, Started::Resumed));
+    assert_eq!(
+        (entry.state, started),
+        (SandboxState::Ready, StartOutcome::Resumed)
+    );
     let sandbox = other.connect(&name("dev")).unwrap();
     assert_eq!(sandbox.read_file(b"/workspace/work", 100).unwrap(), b"done");
     drop(sandbox);
-    assert_eq!(other.kill(&name("dev")).unwrap().was, State::Ready);
+    assert_eq!(other.kill(&name("dev")).unwrap().was, SandboxState::Ready);
     place.assert_clean();
 }

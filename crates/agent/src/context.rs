@@ -7,11 +7,11 @@
 //! provider's cache keeps its worth.
 
 use crate::event::Conversation;
-use crate::{CallResult, Message, Part, ToolDefinition};
+use crate::{CallResult, Message, MessagePart, ToolDefinition};
 
 /// Tokens, estimated at four bytes each where no provider has counted them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Budget {
+pub struct ContextBudget {
     /// What the model can be told at once.
     pub window_tokens: u64,
     /// Newest tool outputs that always stay.
@@ -20,7 +20,7 @@ pub struct Budget {
     pub min_gain_tokens: u64,
 }
 
-impl Budget {
+impl ContextBudget {
     /// For a model that can be told so much at once.
     pub const fn of_window(window_tokens: u64) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Budget {
     }
 }
 
-impl Default for Budget {
+impl Default for ContextBudget {
     fn default() -> Self {
         Self::of_window(200_000)
     }
@@ -63,7 +63,7 @@ pub(crate) struct Cut {
 }
 
 /// Which old outputs go, when `now` tokens are told; `None` when that is not called for.
-pub(crate) fn cut(conversation: &Conversation, now: u64, budget: Budget) -> Option<Cut> {
+pub(crate) fn cut(conversation: &Conversation, now: u64, budget: ContextBudget) -> Option<Cut> {
     if !budget.is_half_full(now) {
         return None;
     }
@@ -211,10 +211,10 @@ fn bytes(conversation: &Conversation, message: &Message) -> usize {
         Message::Assistant { parts } => parts
             .iter()
             .map(|part| match part {
-                Part::Text { text } | Part::Reasoning { text } => text.len(),
-                Part::Signature { value } => value.len(),
-                Part::Opaque { data } => data.to_string().len(),
-                Part::Call(call) => call.name.len() + call.arguments.to_string().len(),
+                MessagePart::Text { text } | MessagePart::Reasoning { text } => text.len(),
+                MessagePart::Signature { value } => value.len(),
+                MessagePart::Opaque { data } => data.to_string().len(),
+                MessagePart::Call(call) => call.name.len() + call.arguments.to_string().len(),
             })
             .sum(),
     }
@@ -223,7 +223,7 @@ fn bytes(conversation: &Conversation, message: &Message) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Call, Event};
+    use crate::{Event, ToolCall};
     use serde_json::json;
 
     /// `turns` calls, each with an output of `bytes`.
@@ -232,7 +232,7 @@ mod tests {
         for turn in 0..turns {
             let id = format!("c{turn}");
             conversation.messages.push(Message::Assistant {
-                parts: vec![Part::Call(Call {
+                parts: vec![MessagePart::Call(ToolCall {
                     id: id.clone(),
                     name: "Bash".to_owned(),
                     arguments: json!({}),
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn old_outputs_go_and_new_ones_stay() {
-        let budget = Budget::default();
+        let budget = ContextBudget::default();
         let gauge = Gauge::new("", &[]);
         let few = conversation(5, 40_000);
         assert_eq!(cut(&few, gauge.tokens(&few), budget), None);

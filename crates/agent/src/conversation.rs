@@ -18,7 +18,7 @@ pub enum Message {
     /// From the model.
     Assistant {
         /// In the order they came.
-        parts: Vec<Part>,
+        parts: Vec<MessagePart>,
     },
     /// From the tools, for all calls of the answer before.
     Results {
@@ -30,7 +30,7 @@ pub enum Message {
 /// A piece of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Part {
+pub enum MessagePart {
     /// For the user.
     Text {
         /// The words.
@@ -52,12 +52,12 @@ pub enum Part {
         data: Value,
     },
     /// The wish to use a tool.
-    Call(Call),
+    Call(ToolCall),
 }
 
 /// The wish to use a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Call {
+pub struct ToolCall {
     /// Ours to pass back; unique within one answer at least.
     pub id: String,
     /// Name as the model wrote it.
@@ -96,18 +96,18 @@ pub struct Image {
 
 /// One whole answer.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Answer {
+pub struct ModelAnswer {
     /// In the order they came.
-    pub parts: Vec<Part>,
+    pub parts: Vec<MessagePart>,
     /// Why the model stopped.
     pub stop: StopReason,
     /// What it cost; `None` when the server does not say.
     pub usage: Option<Usage>,
 }
 
-impl Answer {
+impl ModelAnswer {
     /// The calls, in order.
-    pub fn calls(&self) -> Vec<&Call> {
+    pub fn calls(&self) -> Vec<&ToolCall> {
         calls(&self.parts)
     }
 
@@ -117,21 +117,21 @@ impl Answer {
     }
 }
 
-pub(crate) fn calls(parts: &[Part]) -> Vec<&Call> {
+pub(crate) fn calls(parts: &[MessagePart]) -> Vec<&ToolCall> {
     parts
         .iter()
         .filter_map(|part| match part {
-            Part::Call(call) => Some(call),
+            MessagePart::Call(call) => Some(call),
             _ => None,
         })
         .collect()
 }
 
-pub(crate) fn text(parts: &[Part]) -> String {
+pub(crate) fn text(parts: &[MessagePart]) -> String {
     parts
         .iter()
         .filter_map(|part| match part {
-            Part::Text { text } => Some(text.as_str()),
+            MessagePart::Text { text } => Some(text.as_str()),
             _ => None,
         })
         .collect()

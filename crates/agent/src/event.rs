@@ -4,8 +4,10 @@
 //! else. Kinds and fields are only ever added; anything else changes [`EVENT_VERSION`].
 
 use crate::conversation::calls;
-use crate::{CallResult, Ending, Image, Message, Part, Spending, StopReason, ToolServer, Usage};
-use glovebox_tools::Context;
+use crate::{
+    CallResult, Ending, Image, Message, MessagePart, Spending, StopReason, ToolServer, Usage,
+};
+use glovebox_tools::ContextData;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -43,7 +45,7 @@ pub enum Event {
         addition: Option<String>,
         /// The file that came along with the task, as the tools see it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        context: Option<Context>,
+        context: Option<ContextData>,
     },
     /// It goes on in another process.
     Resumed {
@@ -96,7 +98,7 @@ pub enum Event {
         /// From 1.
         turn: u32,
         /// All of it.
-        parts: Vec<Part>,
+        parts: Vec<MessagePart>,
         /// Why it stopped.
         #[serde(default)]
         stop: StopReason,
@@ -253,7 +255,7 @@ impl Event {
 
 /// An event with its place in the log: one line of an export.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Logged {
+pub struct LoggedEvent {
     /// [`EVENT_VERSION`] of whoever wrote it.
     #[serde(default = "version")]
     pub version: u32,
@@ -478,7 +480,7 @@ pub(crate) fn counted(usage: Option<Usage>) -> Option<Usage> {
     usage.filter(|usage| usage.total() > 0)
 }
 
-fn named(parts: &[Part]) -> Vec<(String, String)> {
+fn named(parts: &[MessagePart]) -> Vec<(String, String)> {
     calls(parts)
         .into_iter()
         .map(|call| (call.id.clone(), call.name.clone()))
@@ -488,7 +490,7 @@ fn named(parts: &[Part]) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Call;
+    use crate::ToolCall;
     use serde_json::json;
 
     fn answered(turn: u32, ids: &[&str]) -> Event {
@@ -497,7 +499,7 @@ mod tests {
             parts: ids
                 .iter()
                 .map(|id| {
-                    Part::Call(Call {
+                    MessagePart::Call(ToolCall {
                         id: (*id).to_owned(),
                         name: "Bash".to_owned(),
                         arguments: json!({}),
@@ -557,7 +559,7 @@ mod tests {
     #[test]
     fn zeros_of_an_earlier_version_are_unknown() {
         let line = r#"{"type":"answered","turn":1,"parts":[],"usage":{"input":0,"output":0}}"#;
-        let logged: Logged = serde_json::from_str(line).unwrap();
+        let logged: LoggedEvent = serde_json::from_str(line).unwrap();
         let conversation = Conversation::from_events([&logged.event]);
         assert_eq!(conversation.spent.usage(), None);
         assert_eq!(conversation.spent.uncounted_answers(), 1);
@@ -565,7 +567,7 @@ mod tests {
 
     #[test]
     fn events_are_read_as_they_were_written() {
-        let logged = Logged {
+        let logged = LoggedEvent {
             version: EVENT_VERSION,
             seq: 3,
             at_unix_ms: 5,
@@ -573,10 +575,10 @@ mod tests {
         };
         let line = serde_json::to_string(&logged).unwrap();
         assert!(line.contains("\"type\":\"answered\""), "{line}");
-        assert_eq!(serde_json::from_str::<Logged>(&line).unwrap(), logged);
+        assert_eq!(serde_json::from_str::<LoggedEvent>(&line).unwrap(), logged);
         let bare = r#"{"type":"said","text":"hi"}"#;
         assert_eq!(
-            serde_json::from_str::<Logged>(bare).unwrap().event,
+            serde_json::from_str::<LoggedEvent>(bare).unwrap().event,
             Event::Said {
                 text: "hi".to_owned()
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// How far one run may go. What an earlier process of the same session used is counted, except time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
+pub struct RunLimits {
     /// Times the model is asked.
     pub max_turns: Option<u32>,
     /// Wall time.
@@ -20,7 +20,7 @@ pub struct Limits {
     pub max_cost_usd: Option<f64>,
 }
 
-impl Default for Limits {
+impl Default for RunLimits {
     fn default() -> Self {
         Self {
             max_turns: Some(100),
@@ -32,7 +32,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl RunLimits {
     /// The limit that is reached, if one is: a sentence about it, and what to do.
     pub(crate) fn reached(
         &self,
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::Usage;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: RunLimits = RunLimits {
         max_turns: Some(3),
         max_time: Some(Duration::from_secs(5)),
         max_tokens: Some(1000),
@@ -157,17 +157,17 @@ mod tests {
 
     #[test]
     fn a_limit_of_what_nobody_counts_is_named() {
-        let unheld = |limits: Limits, spent| limits.unheld(spent).map(|(setting, _)| setting);
+        let unheld = |limits: RunLimits, spent| limits.unheld(spent).map(|(setting, _)| setting);
         let mut unknown = spent(10, 0.1);
         assert_eq!(unheld(LIMITS, unknown), None);
         unknown.add(None, None);
         assert_eq!(unheld(LIMITS, unknown), Some(Setting::MaxCost));
-        let tokens = Limits {
+        let tokens = RunLimits {
             max_cost_usd: None,
             ..LIMITS
         };
         assert_eq!(unheld(tokens, unknown), Some(Setting::MaxTokens));
         // The usual limit of tokens ends no run on a server that does not count.
-        assert_eq!(unheld(Limits::default(), unknown), None);
+        assert_eq!(unheld(RunLimits::default(), unknown), None);
     }
 }

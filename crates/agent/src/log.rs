@@ -4,7 +4,7 @@
 //! ends at most one step short. Who has a session open holds the lock on its file in `locks/`; a lock
 //! cannot be left behind by the dead.
 
-use crate::event::{EVENT_VERSION, Event, Logged};
+use crate::event::{EVENT_VERSION, Event, LoggedEvent};
 use glovebox_proto::{Code, Fault};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
@@ -319,7 +319,7 @@ impl Log {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn events(&self, id: &str) -> Result<Vec<Logged>, Fault> {
+    pub fn events(&self, id: &str) -> Result<Vec<LoggedEvent>, Fault> {
         self.events_after(id, 0, u32::MAX)
     }
 
@@ -327,7 +327,7 @@ impl Log {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn events_after(&self, id: &str, seq: u64, limit: u32) -> Result<Vec<Logged>, Fault> {
+    pub fn events_after(&self, id: &str, seq: u64, limit: u32) -> Result<Vec<LoggedEvent>, Fault> {
         let after = i64::try_from(seq).unwrap_or(i64::MAX);
         let rows: Vec<(i64, i64, i64, String)> = (|| {
             let mut statement = self.db.prepare_cached(
@@ -347,7 +347,7 @@ impl Log {
                         format!("event {seq} of session `{id}` cannot be read: {error}"),
                     )
                 })?;
-                Ok(Logged {
+                Ok(LoggedEvent {
                     version: version as u32,
                     seq: seq as u64,
                     at_unix_ms: at as u64,

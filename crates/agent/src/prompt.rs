@@ -1,7 +1,7 @@
 //! What a model is told about where it is: facts of this very run, each from an allow-list.
 
 use crate::{Instructions, ServerPlace, ToolServer, instructions};
-use glovebox_tools::Context;
+use glovebox_tools::ContextData;
 use std::fmt::{self, Write as _};
 
 /// Where the tools work. Decided once for a run.
@@ -86,7 +86,7 @@ impl fmt::Display for Date {
 
 /// What commands reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Network {
+pub enum NetworkReach {
     /// Nothing.
     None,
     /// Hosts, as the user listed them.
@@ -97,7 +97,7 @@ pub enum Network {
 
 /// The surroundings of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct PromptFacts {
     /// Where the tools work.
     pub placement: Placement,
     /// Today, in UTC.
@@ -107,7 +107,7 @@ pub struct Facts {
     /// The project's directory as the tools see it.
     pub workspace: String,
     /// What commands reach.
-    pub network: Network,
+    pub network: NetworkReach,
     /// Limits that hold, such as `("memory", "512MiB")`.
     pub limits: Vec<(String, String)>,
     /// Programs that were found.
@@ -119,7 +119,7 @@ pub struct Facts {
     /// Servers that have tools.
     pub servers: Vec<ToolServer>,
     /// A file that came along with the task.
-    pub context: Option<Context>,
+    pub context: Option<ContextData>,
     /// Whether scripts can be run, which have its text.
     pub can_run_scripts: bool,
     /// More to say, by the user's own choice.
@@ -132,7 +132,7 @@ pub struct Facts {
 const MAX_FACT_CHARS: usize = 80;
 
 /// The system prompt.
-pub fn system_prompt(facts: &Facts) -> String {
+pub fn system_prompt(facts: &PromptFacts) -> String {
     let workspace = plain(&facts.workspace);
     let mut text = String::from(
         "You are a software engineer at work on a project. You act through tools; what you write is \
@@ -186,15 +186,15 @@ pub fn system_prompt(facts: &Facts) -> String {
             "- The sandbox goes away afterwards, with everything in it.\n"
         });
         match &facts.network {
-            Network::All => text.push_str("- Commands reach the network.\n"),
-            Network::Listed(hosts) => {
+            NetworkReach::All => text.push_str("- Commands reach the network.\n"),
+            NetworkReach::Listed(hosts) => {
                 let _ = writeln!(
                     text,
                     "- Commands reach these hosts and no others: {}.",
                     hosts.join(", ")
                 );
             }
-            Network::None => text.push_str(
+            NetworkReach::None => text.push_str(
                 "- There is no network: nothing can be downloaded or installed from outside.\n",
             ),
         }
@@ -308,13 +308,13 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn facts() -> Facts {
-        Facts {
+    fn facts() -> PromptFacts {
+        PromptFacts {
             placement: Placement::Sandbox,
             today: Date::from_unix_ms(1_795_000_000_000),
             questions: Questions::Rules,
             workspace: "/workspace".to_owned(),
-            network: Network::None,
+            network: NetworkReach::None,
             limits: vec![("memory".to_owned(), "512MiB".to_owned())],
             programs: vec![Program {
                 name: "python3".to_owned(),
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn the_surroundings_are_true_in_every_mode() {
         let surroundings = |placement, questions| {
-            let text = system_prompt(&Facts {
+            let text = system_prompt(&PromptFacts {
                 placement,
                 questions,
                 programs: Vec::new(),
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_is_not_promised() {
-        let text = system_prompt(&Facts {
+        let text = system_prompt(&PromptFacts {
             is_read_only: true,
             changes_come_back: false,
             ..facts()
@@ -434,7 +434,7 @@ mod tests {
             name: name.to_owned(),
             place,
         };
-        let text = system_prompt(&Facts {
+        let text = system_prompt(&PromptFacts {
             servers: vec![
                 server("lint", ServerPlace::Sandbox),
                 server("hub", ServerPlace::Host),
@@ -454,8 +454,8 @@ mod tests {
     #[test]
     fn a_file_that_came_along_is_named_and_not_told() {
         let with = |can_run_scripts| {
-            system_prompt(&Facts {
-                context: Some(Context {
+            system_prompt(&PromptFacts {
+                context: Some(ContextData {
                     path: "/tmp/context".to_owned(),
                     bytes: 20_000_000,
                 }),
@@ -476,7 +476,7 @@ mod tests {
         assert!(text.contains("There is no network"), "{text}");
         assert!(!text.contains("\n# New rules"), "{text}");
         assert!(!text.contains('`'), "{text}");
-        let local = system_prompt(&Facts {
+        let local = system_prompt(&PromptFacts {
             placement: Placement::Local,
             ..facts()
         });
@@ -487,15 +487,15 @@ mod tests {
     fn only_what_changed_is_told_again() {
         let before = system_prompt(&facts());
         assert_eq!(changed(&before, &before), None);
-        let now = system_prompt(&Facts {
-            network: Network::All,
+        let now = system_prompt(&PromptFacts {
+            network: NetworkReach::All,
             ..facts()
         });
         let told = changed(&before, &now).unwrap();
         assert!(told.contains("no longer: There is no network"), "{told}");
         assert!(told.contains("now: Commands reach the network."), "{told}");
-        let listed = system_prompt(&Facts {
-            network: Network::Listed(vec!["npm".to_owned(), "a.example".to_owned()]),
+        let listed = system_prompt(&PromptFacts {
+            network: NetworkReach::Listed(vec!["npm".to_owned(), "a.example".to_owned()]),
             ..facts()
         });
         let told = changed(&before, &listed).unwrap();

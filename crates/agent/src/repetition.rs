@@ -74,13 +74,13 @@ fn without_numbers(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Call, Part};
+    use crate::{MessagePart, ToolCall};
     use serde_json::json;
 
     #[test]
     fn circles_are_told_and_then_ended() {
         let turn = |command: &str| Message::Assistant {
-            parts: vec![Part::Call(Call {
+            parts: vec![MessagePart::Call(ToolCall {
                 id: command.to_owned(),
                 name: "Bash".to_owned(),
                 arguments: json!({ "command": command }),

@@ -1,8 +1,8 @@
 //! Answers that were given before: for replays, demonstrations and tests without any server.
 
 use crate::event::counted;
-use crate::model::{Answering, OnDelta};
-use crate::{Answer, Delta, Event, Logged, Model, ModelError, Part, Prompt};
+use crate::model::{AnswerFuture, OnDelta};
+use crate::{Delta, Event, LoggedEvent, MessagePart, Model, ModelAnswer, ModelError, Prompt};
 use glovebox_proto::{Code, Fault};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +22,7 @@ pub fn read_recording(text: &str) -> Result<Vec<Event>, Fault> {
             continue;
         }
         // TRUST: a recording comes from anywhere; it is data for these types and nothing else.
-        let logged: Logged = serde_json::from_str(line).map_err(|error| {
+        let logged: LoggedEvent = serde_json::from_str(line).map_err(|error| {
             Fault::failed(
                 Code::InvalidArgument,
                 format!("line {} of the recording is no event: {error}", index + 1),
@@ -43,15 +43,15 @@ pub fn read_recording(text: &str) -> Result<Vec<Event>, Fault> {
 /// Gives recorded answers in their order, whatever it is asked. What was left out of the prompts then is
 /// left out again.
 #[derive(Debug)]
-pub struct Recorded {
-    answers: Vec<Answer>,
+pub struct RecordedModel {
+    answers: Vec<ModelAnswer>,
     /// What was done to make room, before each answer.
     room_made: Vec<Vec<Event>>,
     next: AtomicUsize,
     label: String,
 }
 
-impl Recorded {
+impl RecordedModel {
     /// Plays the answers among `events`. `label` is what it is called in events.
     pub fn new(events: &[Event], label: impl Into<String>) -> Self {
         let (mut answers, mut room_made) = (Vec::new(), vec![Vec::new()]);
@@ -60,7 +60,7 @@ impl Recorded {
                 Event::Answered {
                     parts, stop, usage, ..
                 } => {
-                    answers.push(Answer {
+                    answers.push(ModelAnswer {
                         parts: parts.clone(),
                         stop: stop.clone(),
                         usage: counted(*usage),
@@ -84,7 +84,7 @@ impl Recorded {
     }
 }
 
-impl Recorded {
+impl RecordedModel {
     /// How many answers were not given yet.
     pub fn left(&self) -> usize {
         self.answers
@@ -93,12 +93,12 @@ impl Recorded {
     }
 }
 
-impl Model for Recorded {
+impl Model for RecordedModel {
     fn label(&self) -> String {
         self.label.clone()
     }
 
-    fn answer<'a>(&'a self, _prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> Answering<'a> {
+    fn answer<'a>(&'a self, _prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> AnswerFuture<'a> {
         Box::pin(async move {
             let next = self.next.fetch_add(1, Ordering::SeqCst);
             let answer = self.answers.get(next).cloned().ok_or_else(|| {
@@ -108,7 +108,7 @@ impl Model for Recorded {
                 ))
             })?;
             for part in &answer.parts {
-                if let Part::Text { text } = part {
+                if let MessagePart::Text { text } = part {
                     on_delta(Delta::Text(text.clone()));
                 }
             }
@@ -141,7 +141,7 @@ pub struct Divergence {
 
 /// What a comparison of two runs came to, when they do not differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Compared {
+pub struct ReplayComparison {
     /// Calls that came to the same.
     pub same: usize,
     /// Calls whose end was not recorded, because the run broke off or was stopped while they ran: nothing
@@ -209,7 +209,7 @@ impl<'a> Calls<'a> {
 ///
 /// # Errors
 /// The first difference.
-pub fn compare(before: &[Event], now: &[Event]) -> Result<Compared, Divergence> {
+pub fn compare(before: &[Event], now: &[Event]) -> Result<ReplayComparison, Divergence> {
     let (before, now) = (Calls::of(before), Calls::of(now));
     let mut left: BTreeMap<&str, VecDeque<&Outcome<'_>>> = BTreeMap::new();
     for (id, outcome) in &now.ended {
@@ -244,7 +244,7 @@ pub fn compare(before: &[Event], now: &[Event]) -> Result<Compared, Divergence> 
         });
     }
     let asked: usize = before.asked.values().sum();
-    Ok(Compared {
+    Ok(ReplayComparison {
         same: before.ended.len(),
         interrupted: asked.saturating_sub(before.ended.len()),
     })
@@ -280,7 +280,7 @@ mod tests {
 
     fn asked(ids: &[&str]) -> Event {
         let call = |id: &&str| {
-            Part::Call(crate::Call {
+            MessagePart::Call(crate::ToolCall {
                 id: (*id).to_owned(),
                 name: "Bash".to_owned(),
                 arguments: serde_json::json!({}),
@@ -309,8 +309,8 @@ mod tests {
         }
     }
 
-    const fn same(same: usize, interrupted: usize) -> Compared {
-        Compared { same, interrupted }
+    const fn same(same: usize, interrupted: usize) -> ReplayComparison {
+        ReplayComparison { same, interrupted }
     }
 
     #[test]

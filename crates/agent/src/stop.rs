@@ -6,12 +6,12 @@ use tokio::sync::Notify;
 
 /// Can be asked for from any thread, also from one that handles signals.
 #[derive(Debug, Clone, Default)]
-pub struct Stop {
+pub struct StopSignal {
     flag: Arc<AtomicBool>,
     notify: Arc<Notify>,
 }
 
-impl Stop {
+impl StopSignal {
     /// Asks for the end of what goes on.
     pub fn ask(&self) {
         self.flag.store(true, Ordering::SeqCst);

@@ -5,7 +5,7 @@ use crate::Image;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_proto::{Code, Fault, visible};
-use glovebox_tools::{CATALOG, Hands, View};
+use glovebox_tools::{CATALOG, OutcomeView, ToolSession};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -192,7 +192,7 @@ impl Tools for Toolbox {
     }
 }
 
-impl Tools for Hands {
+impl Tools for ToolSession {
     fn live_output(&self) -> Option<String> {
         Self::live_output(self).map(|bytes| visible::lines(&bytes))
     }
@@ -235,8 +235,8 @@ impl Tools for Hands {
                 })
                 .collect(),
             diff: match outcome.view {
-                View::Change(change) => Some(change.diff()),
-                View::Text | View::Table { .. } | View::Image => None,
+                OutcomeView::Change(change) => Some(change.diff()),
+                OutcomeView::Text | OutcomeView::Table { .. } | OutcomeView::Image => None,
             },
         })
     }

@@ -8,9 +8,9 @@
 mod scene;
 
 use glovebox_agent::{
-    Answer, Answering, Budget, Call, Conversation, Ending, Event, Head, Limits, Message, Model,
-    ModelError, NoApproval, OnDelta, Part, Prompt, Secrets, Stop, ToolDefinition, ToolOutput,
-    Tools, Verdict,
+    AgentLoop, AnswerFuture, ContextBudget, Conversation, Ending, Event, Message, MessagePart,
+    Model, ModelAnswer, ModelError, NoApproval, OnDelta, Prompt, RunLimits, RunOutcome, Secrets,
+    StopSignal, ToolCall, ToolDefinition, ToolOutput, Tools,
 };
 use glovebox_proto::{Code, Fault};
 use proptest::prelude::*;
@@ -55,13 +55,13 @@ impl Model for Script {
         "test/script".to_owned()
     }
 
-    fn answer<'a>(&'a self, prompt: Prompt<'a>, _on_delta: OnDelta<'a>) -> Answering<'a> {
+    fn answer<'a>(&'a self, prompt: Prompt<'a>, _on_delta: OnDelta<'a>) -> AnswerFuture<'a> {
         self.prompts.lock().unwrap().push(prompt.messages.to_vec());
         let turn = self.next.fetch_add(1, Ordering::SeqCst);
         let say = self.says.get(turn).cloned().unwrap_or(Say::Words);
         Box::pin(async move {
             let parts = match say {
-                Say::Words => vec![Part::Text {
+                Say::Words => vec![MessagePart::Text {
                     text: "done".to_owned(),
                 }],
                 Say::Nothing => Vec::new(),
@@ -69,7 +69,7 @@ impl Model for Script {
                     .iter()
                     .enumerate()
                     .map(|(index, act)| {
-                        Part::Call(Call {
+                        MessagePart::Call(ToolCall {
                             // The same ids in every answer, as some servers do it.
                             id: format!("call_{index}"),
                             name: if index % 2 == 0 { "Look" } else { "Change" }.to_owned(),
@@ -91,9 +91,9 @@ impl Model for Script {
                 }
                 Say::Silence => std::future::pending().await,
             };
-            Ok(Answer {
+            Ok(ModelAnswer {
                 parts,
-                ..Answer::default()
+                ..ModelAnswer::default()
             })
         })
     }
@@ -144,13 +144,17 @@ impl Tools for Scene {
 }
 
 /// Runs a script, stopped after `stop_ms`.
-fn play(says: Vec<Say>, stop_ms: u64, budget: Budget) -> (Verdict, Conversation, Kept, Script) {
+fn play(
+    says: Vec<Say>,
+    stop_ms: u64,
+    budget: ContextBudget,
+) -> (RunOutcome, Conversation, Kept, Script) {
     let model = Script {
         says,
         next: AtomicUsize::new(0),
         prompts: Mutex::new(Vec::new()),
     };
-    let stop = Stop::default();
+    let stop = StopSignal::default();
     let later = stop.clone();
     let stopper = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(stop_ms));
@@ -158,12 +162,12 @@ fn play(says: Vec<Say>, stop_ms: u64, budget: Budget) -> (Verdict, Conversation,
     });
     let tools = Scene::default();
     let secrets = Secrets::default();
-    let head = Head {
+    let head = AgentLoop {
         model: &model,
         tools: &tools,
         approve: &NoApproval,
         system: "",
-        limits: Limits::default(),
+        limits: RunLimits::default(),
         price: None,
         budget,
         secrets: &secrets,
@@ -203,7 +207,7 @@ proptest! {
     fn every_run_ends_in_a_documented_way(says in prop::collection::vec(say(), 0..6), stop_ms in 0_u64..30,
         window in prop_oneof![Just(200_000), Just(100), Just(200)]) {
         let begin = Instant::now();
-        let (verdict, conversation, kept, model) = play(says, stop_ms, Budget::of_window(window));
+        let (verdict, conversation, kept, model) = play(says, stop_ms, ContextBudget::of_window(window));
         prop_assert!(begin.elapsed() < Duration::from_secs(10));
         assert_whole(&conversation.messages);
         for prompt in model.prompts.lock().unwrap().iter() {
@@ -238,19 +242,19 @@ fn five_hundred_turns_need_little_memory() {
         prompts: Mutex::new(Vec::new()),
     };
     let (tools, secrets) = (Scene::default(), Secrets::default());
-    let head = Head {
+    let head = AgentLoop {
         model: &Forgetful(&model),
         tools: &tools,
         approve: &NoApproval,
         system: "",
-        limits: Limits {
+        limits: RunLimits {
             max_turns: None,
-            ..Limits::default()
+            ..RunLimits::default()
         },
         price: None,
-        budget: Budget::default(),
+        budget: ContextBudget::default(),
         secrets: &secrets,
-        stop: Stop::default(),
+        stop: StopSignal::default(),
     };
     let mut conversation = Conversation::new("task");
     let before = resident_kib();
@@ -270,7 +274,7 @@ impl Model for Forgetful<'_> {
         self.0.label()
     }
 
-    fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> Answering<'a> {
+    fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> AnswerFuture<'a> {
         let answer = self.0.answer(prompt, on_delta);
         self.0.prompts.lock().unwrap().clear();
         answer

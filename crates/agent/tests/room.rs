@@ -9,9 +9,9 @@
 mod scene;
 
 use glovebox_agent::{
-    Answer, Answering, Budget, Call, Conversation, Ending, Event, Head, Limits, Model, ModelError,
-    NoApproval, OnDelta, Part, Price, Prompt, Recorded, Secrets, Stop, ToolDefinition, ToolOutput,
-    Tools, Usage, Verdict,
+    AgentLoop, AnswerFuture, ContextBudget, Conversation, Ending, Event, MessagePart, Model,
+    ModelAnswer, ModelError, NoApproval, OnDelta, Price, Prompt, RecordedModel, RunLimits,
+    RunOutcome, Secrets, StopSignal, ToolCall, ToolDefinition, ToolOutput, Tools, Usage,
 };
 use glovebox_proto::Fault;
 use scene::{Kept, assert_whole};
@@ -51,16 +51,16 @@ impl Talker {
         }
     }
 
-    fn say(&self, prompt: &Prompt<'_>) -> Result<Answer, ModelError> {
+    fn say(&self, prompt: &Prompt<'_>) -> Result<ModelAnswer, ModelError> {
         let usage = Usage {
             input: 100,
             output: 10,
             ..Usage::default()
         };
-        let text = |text: String| Answer {
-            parts: vec![Part::Text { text }],
+        let text = |text: String| ModelAnswer {
+            parts: vec![MessagePart::Text { text }],
             usage: Some(usage),
-            ..Answer::default()
+            ..ModelAnswer::default()
         };
         assert_whole(prompt.messages);
         let told = format!("{:?}", prompt.messages);
@@ -82,12 +82,12 @@ impl Talker {
         if turn > self.turns {
             return Ok(text("done".to_owned()));
         }
-        Ok(Answer {
+        Ok(ModelAnswer {
             parts: vec![
-                Part::Text {
+                MessagePart::Text {
                     text: format!("thought {turn} {}", "t".repeat(self.bytes)),
                 },
-                Part::Call(Call {
+                MessagePart::Call(ToolCall {
                     id: format!("c{turn}"),
                     name: "Look".to_owned(),
                     arguments: json!({ "turn": turn }),
@@ -96,7 +96,7 @@ impl Talker {
             ],
             // Not counted: what is estimated counts.
             usage: None,
-            ..Answer::default()
+            ..ModelAnswer::default()
         })
     }
 }
@@ -118,20 +118,20 @@ impl Model for Talker {
         "test/talker".to_owned()
     }
 
-    fn answer<'a>(&'a self, prompt: Prompt<'a>, _on_delta: OnDelta<'a>) -> Answering<'a> {
+    fn answer<'a>(&'a self, prompt: Prompt<'a>, _on_delta: OnDelta<'a>) -> AnswerFuture<'a> {
         Box::pin(async move { self.say(&prompt) })
     }
 }
 
 /// Plays a recording, and notes what it is told.
-struct Noted(Recorded, Mutex<Vec<String>>);
+struct Noted(RecordedModel, Mutex<Vec<String>>);
 
 impl Model for Noted {
     fn label(&self) -> String {
         self.0.label()
     }
 
-    fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> Answering<'a> {
+    fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> AnswerFuture<'a> {
         let told = format!("{:?}", prompt.messages);
         self.1.lock().unwrap().push(told);
         self.0.answer(prompt, on_delta)
@@ -166,27 +166,27 @@ impl Tools for Look {
 fn run(
     model: &dyn Model,
     window: u64,
-    limits: Limits,
+    limits: RunLimits,
     conversation: &mut Conversation,
     kept: &mut Kept,
-) -> Verdict {
+) -> RunOutcome {
     let secrets = Secrets::default();
-    let head = Head {
+    let head = AgentLoop {
         model,
         tools: &Look,
         approve: &NoApproval,
         system: "",
         limits,
         price: Some(Price::parse("1000/1000").unwrap().into()),
-        budget: Budget::of_window(window),
+        budget: ContextBudget::of_window(window),
         secrets: &secrets,
-        stop: Stop::default(),
+        stop: StopSignal::default(),
     };
     head.run(conversation, kept)
 }
 
 /// A session from its beginning.
-fn talk(model: &Talker, window: u64, limits: Limits) -> (Verdict, Conversation, Kept) {
+fn talk(model: &Talker, window: u64, limits: RunLimits) -> (RunOutcome, Conversation, Kept) {
     let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
     let verdict = run(model, window, limits, &mut conversation, &mut kept);
     (verdict, conversation, kept)
@@ -204,7 +204,7 @@ fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
     let verdict = run(
         &model,
         10_000,
-        Limits::default(),
+        RunLimits::default(),
         &mut conversation,
         &mut kept,
     );
@@ -255,13 +255,13 @@ fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
     }
 
     // A recording makes the same prompts, with any window, and asks for no summary.
-    let recorded = Noted(Recorded::new(&kept.0, "recorded"), Mutex::default());
+    let recorded = Noted(RecordedModel::new(&kept.0, "recorded"), Mutex::default());
     let mut again = Conversation::new("the task itself");
     let mut kept_again = Kept::begun("the task itself");
     let verdict = run(
         &recorded,
         1_000,
-        Limits::default(),
+        RunLimits::default(),
         &mut again,
         &mut kept_again,
     );
@@ -276,13 +276,13 @@ fn a_summary_that_fails_ends_no_run() {
     for summary in [Summary::Empty, Summary::Broken] {
         // Thoughts are short, so that leaving out outputs is enough.
         let model = Talker::new(60, 20, summary);
-        let (verdict, conversation, kept) = talk(&model, 6_000, Limits::default());
+        let (verdict, conversation, kept) = talk(&model, 6_000, RunLimits::default());
         assert_eq!(verdict.ending, Ending::Completed, "{summary:?} {verdict:?}");
         assert_eq!(kept.conversation(), conversation);
 
         // They are long, so that nothing is enough.
         let model = Talker::new(60, 2000, summary);
-        let (verdict, conversation, kept) = talk(&model, 10_000, Limits::default());
+        let (verdict, conversation, kept) = talk(&model, 10_000, RunLimits::default());
         assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
         assert!(verdict.message.contains("agent.window"), "{verdict:?}");
         assert_eq!(count(&kept, "not_compacted"), 2, "it is not tried for ever");
@@ -295,7 +295,7 @@ fn a_server_that_says_it_was_told_too_much_is_believed_once() {
     // Its window is smaller than what is known of it.
     let mut model = Talker::new(12, 2000, Summary::Good);
     model.window_bytes = 20_000;
-    let (verdict, conversation, kept) = talk(&model, 200_000, Limits::default());
+    let (verdict, conversation, kept) = talk(&model, 200_000, RunLimits::default());
     assert_eq!(verdict.ending, Ending::Completed, "{verdict:?}");
     assert!(count(&kept, "compacted") > 0);
     assert_eq!(conversation.turns, 13);
@@ -304,7 +304,7 @@ fn a_server_that_says_it_was_told_too_much_is_believed_once() {
     // It refuses whatever it is told.
     let mut model = Talker::new(12, 2000, Summary::Good);
     model.window_bytes = 1;
-    let (verdict, ..) = talk(&model, 200_000, Limits::default());
+    let (verdict, ..) = talk(&model, 200_000, RunLimits::default());
     assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
     assert!(verdict.message.contains("agent.window"), "{verdict:?}");
 }
@@ -312,10 +312,10 @@ fn a_server_that_says_it_was_told_too_much_is_believed_once() {
 #[test]
 fn what_a_summary_costs_counts_against_the_limits() {
     let model = Talker::new(40, 2000, Summary::Good);
-    let limits = Limits {
+    let limits = RunLimits {
         // Answers are not counted, a summary comes to 110.
         max_tokens: Some(110),
-        ..Limits::default()
+        ..RunLimits::default()
     };
     let (verdict, conversation, kept) = talk(&model, 10_000, limits);
     assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");

@@ -6,8 +6,9 @@
 )]
 
 use glovebox_agent::{
-    Access, Answer, Call, CallResult, Delta, Message, Model, ModelError, ModelName, Part, Prompt,
-    Provider, Remote, RetryPolicy, Secret, Secrets, StopReason, ToolDefinition,
+    CallResult, Delta, Message, MessagePart, Model, ModelAnswer, ModelError, ModelName, Prompt,
+    Provider, ProviderAccess, RemoteModel, RetryPolicy, Secret, Secrets, StopReason, ToolCall,
+    ToolDefinition,
 };
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -21,9 +22,9 @@ const FORMATS: [Provider; 4] = [
     Provider::Gemini,
 ];
 
-fn remote(server: &ModelServer, provider: Provider) -> Remote {
+fn remote(server: &ModelServer, provider: Provider) -> RemoteModel {
     let url = server.url();
-    let access = Access::find(provider, |name| {
+    let access = ProviderAccess::find(provider, |name| {
         if name == provider.base_variable() {
             Some(url.clone())
         } else if name == provider.key_variables()[0] {
@@ -40,7 +41,7 @@ fn remote(server: &ModelServer, provider: Provider) -> Remote {
         cap: Duration::from_millis(50),
         max_retry_after: Duration::from_secs(2),
     };
-    Remote::new(name, &access, Secrets::new([Secret::new(KEY)]), retry).unwrap()
+    RemoteModel::new(name, &access, Secrets::new([Secret::new(KEY)]), retry).unwrap()
 }
 
 fn tools() -> Vec<ToolDefinition> {
@@ -53,7 +54,7 @@ fn tools() -> Vec<ToolDefinition> {
     }]
 }
 
-fn ask(model: &Remote, messages: &[Message]) -> (Result<Answer, ModelError>, Vec<Delta>) {
+fn ask(model: &RemoteModel, messages: &[Message]) -> (Result<ModelAnswer, ModelError>, Vec<Delta>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -105,7 +106,7 @@ fn every_format_carries_text_calls_and_usage() {
         let answer = answer.unwrap_or_else(|error| panic!("{provider:?}: {error:?}"));
         assert_eq!(said(&deltas), "Looking.", "{provider:?}");
         assert_eq!(answer.text(), "Looking.", "{provider:?}");
-        let calls: Vec<Call> = answer.calls().into_iter().cloned().collect();
+        let calls: Vec<ToolCall> = answer.calls().into_iter().cloned().collect();
         let arguments: Vec<&Value> = calls.iter().map(|call| &call.arguments).collect();
         assert_eq!(
             arguments,
@@ -164,7 +165,7 @@ fn anthropic_is_told_how_far_its_cache_is_to_reach() {
         let model = remote(&server, provider);
         let mut messages = task();
         ask(&model, &messages).0.unwrap();
-        let call = Call {
+        let call = ToolCall {
             id: "call_1".to_owned(),
             name: "Read".to_owned(),
             arguments: json!({ "path": "a" }),
@@ -179,7 +180,7 @@ fn anthropic_is_told_how_far_its_cache_is_to_reach() {
         };
         for _ in 0..3 {
             messages.push(Message::Assistant {
-                parts: vec![Part::Call(call.clone())],
+                parts: vec![MessagePart::Call(call.clone())],
             });
             messages.push(Message::Results {
                 results: vec![result.clone(), result.clone()],
@@ -358,17 +359,17 @@ fn whoever_gives_up_closes_the_connection() {
 
 #[test]
 fn thoughts_are_kept_apart_from_words() {
-    let part = Part::Reasoning {
+    let part = MessagePart::Reasoning {
         text: "hm".to_owned(),
     };
-    let answer = Answer {
+    let answer = ModelAnswer {
         parts: vec![
             part,
-            Part::Text {
+            MessagePart::Text {
                 text: "yes".to_owned(),
             },
         ],
-        ..Answer::default()
+        ..ModelAnswer::default()
     };
     assert_eq!(answer.text(), "yes");
 }

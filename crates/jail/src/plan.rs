@@ -48,14 +48,14 @@ pub struct Place {
     pub slot: u32,
     /// What earlier checkpoints froze, newest first: read-only layers between the writable one and
     /// the bottom one.
-    pub frozen: Vec<Frozen>,
+    pub frozen: Vec<CheckpointLayer>,
     /// What earlier sandboxes left in caches, newest first.
     pub caches: Vec<FrozenCache>,
 }
 
 /// One frozen layer of both overlays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Frozen {
+pub struct CheckpointLayer {
     /// What was written to the root, if anything was.
     pub root: Option<PathBuf>,
     /// What was written to the workspace, if anything was.

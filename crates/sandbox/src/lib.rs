@@ -56,23 +56,24 @@ pub use backend::explain;
 pub use checkpoint::Checkpoint;
 pub use checkpoint::workspace::WorkspaceLayers;
 pub use control::handover::Supervisor;
-pub use handle::frozen::Frozen;
-pub use handle::hold::Held;
+pub use handle::frozen::FrozenSandbox;
+pub use handle::hold::FrozenCommands;
 pub use handle::stream::{Input, Stream};
-pub use handle::{Finished, Info, Output, Sandbox};
+pub use handle::{CommandOutput, Sandbox, SandboxInfo, ShutdownReport};
 pub use image::{GUEST_HASH, GUEST_SHA256, GuestImage, SCRIPTS_BYTES, SCRIPTS_HASH};
 pub use lifecycle::parking::ParkingNews;
 pub use lifecycle::sweep::Orphan;
-pub use lifecycle::termination::Killed;
+pub use lifecycle::termination::KillOutcome;
 pub use link::Incoming;
 pub use registry::{
-    Checkpoints, Entry, Forked, ProjectCache, Registry, RegistryConfig, Room, Started,
+    Checkpoints, DiskUsage, Fork, ProjectCache, Registry, RegistryConfig, RegistryEntry,
+    StartOutcome,
 };
 pub use report::{CacheFact, CacheKeeping, Identity, LimitFact, REPORT_VERSION, Report, WallFact};
 pub use spec::amount::limit_in_words;
 pub use spec::name::{Name, NameError};
 pub use spec::{Backend, Parent, SandboxSpec};
 pub use state::ancestors::check_ancestors;
-pub use state::status::{Parked, State};
+pub use state::status::{ParkedChanges, SandboxState};
 pub use supervisor::supervise;
-pub use watch::Work;
+pub use watch::ResourceUsage;

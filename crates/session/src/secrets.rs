@@ -2,7 +2,7 @@
 //! keeps them. No message holds any of a value.
 
 use crate::Error;
-use crate::host::{Shown, place_inside};
+use crate::host::{SandboxView, place_inside};
 use glovebox_proto::Setting;
 use glovebox_sandbox::egress::{Policy, Secret, SecretSource, SecretValue};
 use glovebox_sandbox::jail::spec::Net;
@@ -115,7 +115,7 @@ pub(crate) fn resolve(
 ///
 /// # Errors
 /// A usage error for the first.
-pub(crate) fn check_files(secrets: &[Secret], shown: &Shown<'_>) -> Result<(), Error> {
+pub(crate) fn check_files(secrets: &[Secret], shown: &SandboxView<'_>) -> Result<(), Error> {
     for secret in secrets {
         let SecretSource::File(path) = &secret.source else {
             continue;

@@ -124,7 +124,7 @@ pub fn resolve_spec(
             let keeps_caches =
                 settings.cache.value && jail.workspace.is_some() && jail.layers == Layers::Disk;
             if jail.rootfs == RootFs::Host {
-                let wish = host::CacheWish {
+                let wish = host::CacheOptions {
                     shows_host: settings.toolchains.value,
                     is_kept: keeps_caches,
                     project,
@@ -198,8 +198,8 @@ pub fn resolve_spec(
     })
 }
 
-fn shown(jail: &Spec) -> host::Shown<'_> {
-    host::Shown {
+fn shown(jail: &Spec) -> host::SandboxView<'_> {
+    host::SandboxView {
         rootfs: &jail.rootfs,
         net: jail.net,
         grants: &jail.grants,

@@ -6,18 +6,18 @@
 )]
 
 use glovebox_agent::{
-    Approval, Approve, Budget, Call, Ending, Event, Log, Observe, Placement, Recorded, Secrets,
-    SessionState, ToolServer, read_recording,
+    Approval, Approve, ContextBudget, Ending, Event, Log, Observe, Placement, RecordedModel,
+    Secrets, SessionState, ToolCall, ToolServer, read_recording,
 };
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::{Registry, RegistryConfig, Supervisor};
 use glovebox_session::agent::{
     AgentFrontend, AgentRun, AgentUser, AgentWorkplace, ModelConfig, NewSession, OnStop,
 };
-use glovebox_session::work::Caller;
+use glovebox_session::work::WorkContext;
 use glovebox_session::{Frontend, Notice};
 use glovebox_settings::{Settings, Surroundings};
-use glovebox_tools::policy::{Answer, Ask, AskHost, Question};
+use glovebox_tools::policy::{Ask, AskHost, PermitAnswer, PermitQuestion};
 use glovebox_workspace::Watch;
 use serde_json::Value;
 use std::fs;
@@ -38,7 +38,7 @@ struct SteadyUser {
 }
 
 impl Approve for SteadyUser {
-    fn approve(&self, call: &Call) -> Approval {
+    fn approve(&self, call: &ToolCall) -> Approval {
         self.asked.lock().unwrap().push(call.name.clone());
         if self.says_yes {
             Approval::Yes
@@ -49,8 +49,8 @@ impl Approve for SteadyUser {
 }
 
 impl Ask for SteadyUser {
-    fn ask(&self, _question: &Question<'_>) -> Answer {
-        Answer::Deny("no rule asks".to_owned())
+    fn ask(&self, _question: &PermitQuestion<'_>) -> PermitAnswer {
+        PermitAnswer::Deny("no rule asks".to_owned())
     }
 }
 
@@ -138,7 +138,7 @@ fn run(dir: &Path, user: Option<bool>) -> (Ending, Option<Code>, TestFrontend) {
         events: Mutex::default(),
         failures: Mutex::default(),
     };
-    let caller = Caller {
+    let caller = WorkContext {
         host: &host,
         registry: &Arc::new(registry.unwrap()),
         supervisor: &Supervisor {
@@ -148,10 +148,13 @@ fn run(dir: &Path, user: Option<bool>) -> (Ending, Option<Code>, TestFrontend) {
     };
     let settings = Settings::default();
     let model = ModelConfig {
-        model: Box::new(Recorded::new(&read_recording(RECORDING).unwrap(), "test")),
+        model: Box::new(RecordedModel::new(
+            &read_recording(RECORDING).unwrap(),
+            "test",
+        )),
         secrets: Secrets::default(),
         price: None,
-        budget: Budget::default(),
+        budget: ContextBudget::default(),
         asked: None,
     };
     let run = AgentRun {

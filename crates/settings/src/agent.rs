@@ -232,9 +232,9 @@ impl Settings {
     }
 
     /// How far the agent may go.
-    pub fn agent_limits(&self) -> glovebox_agent::Limits {
+    pub fn agent_limits(&self) -> glovebox_agent::RunLimits {
         let agent = &self.agent;
-        glovebox_agent::Limits {
+        glovebox_agent::RunLimits {
             max_turns: agent.max_turns.value.0,
             max_time: agent.max_time.value.0.map(std::time::Duration::from_millis),
             max_tokens: agent.max_tokens.value.0.map(u64::from),

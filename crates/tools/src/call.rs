@@ -1,7 +1,7 @@
 //! One call under way: its way to the sandbox. Whatever a tool waits for, it waits for here, so that
 //! giving up a call gives up what it asked for, and nothing is waited for without end.
 
-use crate::Hands;
+use crate::ToolSession;
 use crate::policy::Ask;
 use glovebox_proto::{Code, Fault, Reply, Request, WriteMode};
 use glovebox_sandbox::{Incoming, Sandbox, Stream};
@@ -17,16 +17,16 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// A call of one tool.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
-    pub(crate) hands: &'a Hands,
+    pub(crate) session: &'a ToolSession,
     /// Who can be asked about what it calls in turn.
     pub(crate) asker: Option<&'a dyn Ask>,
     cancel: &'a AtomicBool,
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(hands: &'a Hands, cancel: &'a AtomicBool) -> Self {
+    pub(crate) fn new(session: &'a ToolSession, cancel: &'a AtomicBool) -> Self {
         Self {
-            hands,
+            session,
             asker: None,
             cancel,
         }
@@ -38,11 +38,11 @@ impl<'a> Call<'a> {
     }
 
     /// The same call's business elsewhere: it is given up with this one.
-    pub(crate) fn on<'b>(&self, hands: &'b Hands) -> Call<'b>
+    pub(crate) fn on<'b>(&self, session: &'b ToolSession) -> Call<'b>
     where
         'a: 'b,
     {
-        Call::new(hands, self.cancel).asking(self.asker)
+        Call::new(session, self.cancel).asking(self.asker)
     }
 
     /// What has to be found out even when the call is given up.
@@ -55,7 +55,7 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn sandbox(&self) -> &Sandbox {
-        self.hands.sandbox()
+        self.session.sandbox()
     }
 
     pub(crate) fn is_given_up(&self) -> bool {

@@ -3,7 +3,7 @@
 mod coerce;
 mod schema;
 
-use crate::Outcome;
+use crate::ToolOutcome;
 use crate::call::Call;
 use crate::schedule::Lane;
 use crate::tools::sandboxes::{exec, kill, list as children, spawn};
@@ -114,7 +114,7 @@ pub(crate) trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
         Ok(())
     }
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault>;
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault>;
 }
 
 /// A call whose arguments fit.
@@ -122,7 +122,7 @@ pub(crate) trait Ready {
     /// The arguments under their own names.
     fn arguments(&self) -> Result<Value, Fault>;
     fn lane(&self) -> Lane;
-    fn run(self: Box<Self>, call: &Call<'_>) -> Result<Outcome, Fault>;
+    fn run(self: Box<Self>, call: &Call<'_>) -> Result<ToolOutcome, Fault>;
 }
 
 impl<T: Tool> Ready for T {
@@ -140,7 +140,7 @@ impl<T: Tool> Ready for T {
         Tool::lane(self)
     }
 
-    fn run(self: Box<Self>, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self: Box<Self>, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         Tool::run(*self, call)
     }
 }

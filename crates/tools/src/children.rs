@@ -5,7 +5,9 @@
 //! for any other name the answer is that there is none.
 
 use glovebox_proto::{Code, Fault, visible};
-use glovebox_sandbox::{Entry, Name, Parent, Registry, Sandbox, SandboxSpec, State, Supervisor};
+use glovebox_sandbox::{
+    Name, Parent, Registry, RegistryEntry, Sandbox, SandboxSpec, SandboxState, Supervisor,
+};
 use std::sync::Arc;
 
 /// Sandboxes of one session at a time.
@@ -13,7 +15,7 @@ pub(crate) const MAX_CHILDREN: usize = 4;
 
 /// What is needed to make sandboxes. Sessions without it have none of these tools.
 #[derive(Debug)]
-pub struct Children {
+pub struct ChildSandboxes {
     registry: Arc<Registry>,
     supervisor: Supervisor,
 }
@@ -21,7 +23,7 @@ pub struct Children {
 /// One of them.
 #[derive(Debug)]
 pub(crate) struct Child {
-    pub(crate) entry: Entry,
+    pub(crate) entry: RegistryEntry,
     pub(crate) spec: SandboxSpec,
 }
 
@@ -34,7 +36,7 @@ impl Child {
     }
 }
 
-impl Children {
+impl ChildSandboxes {
     /// Sandboxes of this registry, each under a supervisor of its own.
     pub const fn new(registry: Arc<Registry>, supervisor: Supervisor) -> Self {
         Self {
@@ -51,7 +53,12 @@ impl Children {
         let children = self.list(of)?;
         Ok(children
             .iter()
-            .filter(|child| matches!(child.entry.state, State::Starting | State::Ready))
+            .filter(|child| {
+                matches!(
+                    child.entry.state,
+                    SandboxState::Starting | SandboxState::Ready
+                )
+            })
             .count())
     }
 

@@ -18,7 +18,7 @@ const LINE_TAIL_BYTES: usize = 500;
 
 /// Output of which a part between its beginning and its end may not be at hand.
 #[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
+pub struct CutSource<'a> {
     /// From the first byte on.
     pub head: &'a [u8],
     /// Bytes that are not at hand.
@@ -29,7 +29,7 @@ pub struct Source<'a> {
 
 /// Where the room goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lean {
+pub enum CutBias {
     /// As much to the beginning as to the end.
     Even,
     /// Mostly to the end.
@@ -38,7 +38,7 @@ pub enum Lean {
 
 /// Text of which parts may be missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct CutText {
     /// The text.
     pub text: String,
     /// Bytes that are not in the text.
@@ -117,7 +117,7 @@ enum Piece<'a> {
 }
 
 /// What is shown of `source` in `room` bytes of text, marks not counted.
-pub fn cut(source: Source<'_>, room: usize, lean: Lean) -> Cut {
+pub fn cut(source: CutSource<'_>, room: usize, lean: CutBias) -> CutText {
     let mut text = String::new();
     let (mut left_out, mut first_left_out, mut offset) = (0, None, 0);
     for piece in pieces(source, room, lean) {
@@ -148,14 +148,14 @@ pub fn cut(source: Source<'_>, room: usize, lean: Lean) -> Cut {
             }
         }
     }
-    Cut {
+    CutText {
         text,
         left_out,
         first_left_out,
     }
 }
 
-fn pieces(source: Source<'_>, room: usize, lean: Lean) -> Vec<Piece<'_>> {
+fn pieces(source: CutSource<'_>, room: usize, lean: CutBias) -> Vec<Piece<'_>> {
     let lines = lines(source);
     let (from, to) = split(&lines, room, lean);
     let mut pieces = Vec::new();
@@ -185,14 +185,14 @@ fn pieces(source: Source<'_>, room: usize, lean: Lean) -> Vec<Piece<'_>> {
 }
 
 /// The lines before the first of the two and those from the second on fit into `room`.
-fn split(lines: &[Line<'_>], room: usize, lean: Lean) -> (usize, usize) {
+fn split(lines: &[Line<'_>], room: usize, lean: CutBias) -> (usize, usize) {
     let costs: Vec<usize> = lines.iter().map(Line::shown_bytes).collect();
     if costs.iter().sum::<usize>() <= room {
         return (lines.len(), lines.len());
     }
     let head_room = match lean {
-        Lean::Even => room / 2,
-        Lean::End => room / 5,
+        CutBias::Even => room / 2,
+        CutBias::End => room / 5,
     };
     let (mut used, mut from, mut to) = (0, 0, lines.len());
     while from < to && used + costs[from] <= head_room {
@@ -206,7 +206,7 @@ fn split(lines: &[Line<'_>], room: usize, lean: Lean) -> (usize, usize) {
     (from, to)
 }
 
-fn lines(source: Source<'_>) -> Vec<Line<'_>> {
+fn lines(source: CutSource<'_>) -> Vec<Line<'_>> {
     let split = |bytes| <[u8]>::split_inclusive(bytes, |byte: &u8| *byte == b'\n').map(Line::new);
     if source.gap == 0 && source.tail.is_empty() {
         return split(source.head).collect();
@@ -247,16 +247,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn whole(bytes: &[u8]) -> Source<'_> {
-        Source {
+    fn whole(bytes: &[u8]) -> CutSource<'_> {
+        CutSource {
             head: bytes,
             gap: 0,
             tail: &[],
         }
     }
 
-    fn even(bytes: &[u8], room: usize) -> Cut {
-        cut(whole(bytes), room, Lean::Even)
+    fn even(bytes: &[u8], room: usize) -> CutText {
+        cut(whole(bytes), room, CutBias::Even)
     }
 
     #[test]
@@ -272,8 +272,8 @@ mod tests {
         let text = lines.concat();
         let calm = even(text.as_bytes(), 1000);
         assert!(calm.text.starts_with("line 0\n") && calm.text.ends_with("line 999\n"));
-        let failed = cut(whole(text.as_bytes()), 1000, Lean::End);
-        let mark = |cut: &Cut| cut.text.find("[...").unwrap();
+        let failed = cut(whole(text.as_bytes()), 1000, CutBias::End);
+        let mark = |cut: &CutText| cut.text.find("[...").unwrap();
         assert!(mark(&failed) < mark(&calm));
         assert_eq!(failed.first_left_out, Some(mark(&failed) as u64));
         let marks: usize = failed
@@ -304,12 +304,12 @@ mod tests {
 
     #[test]
     fn what_is_not_at_hand_is_counted_too() {
-        let source = Source {
+        let source = CutSource {
             head: b"a\nb\nbegin",
             gap: 1_000_000,
             tail: b"finish\ny\nz\n",
         };
-        let cut = cut(source, 1000, Lean::Even);
+        let cut = cut(source, 1000, CutBias::Even);
         assert_eq!(
             cut.text,
             "a\nb\nbegin[... 1000000 bytes left out ...]finish\ny\nz\n"
@@ -331,8 +331,8 @@ mod tests {
             head in any_bytes(), gap in 0_u64..5000, tail in any_bytes(), room in 0_usize..20_000,
             is_end: bool,
         ) {
-            let source = Source { head: &head, gap, tail: &tail };
-            let lean = if is_end { Lean::End } else { Lean::Even };
+            let source = CutSource { head: &head, gap, tail: &tail };
+            let lean = if is_end { CutBias::End } else { CutBias::Even };
             let total = (head.len() + tail.len()) as u64 + gap;
             // What is shown is what stands at that place.
             let mut offset = 0_u64;

@@ -29,7 +29,7 @@ impl Hint {
 impl Call<'_> {
     /// The first hint all of whose tools this session has.
     pub(crate) fn hint(&self, hints: impl IntoIterator<Item = Hint>) -> Option<String> {
-        let is_usable = |hint: &Hint| hint.tools.iter().all(|tool| self.hands.has(tool));
+        let is_usable = |hint: &Hint| hint.tools.iter().all(|tool| self.session.has(tool));
         hints.into_iter().find(is_usable).map(|hint| hint.text)
     }
 }

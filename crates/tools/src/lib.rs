@@ -1,4 +1,4 @@
-//! The agent's hands: tools over one sandbox.
+//! The tools of a model: what an agent or any other caller can do in one sandbox.
 //!
 //! ```text
 //! call     name + JSON arguments -> catalog: the tool, its arguments checked by its own type
@@ -19,7 +19,6 @@ mod children;
 mod commands;
 mod context;
 pub mod cut;
-mod hands;
 mod hint;
 mod ledger;
 mod live;
@@ -27,17 +26,18 @@ mod nearest;
 mod outcome;
 pub mod policy;
 mod schedule;
+mod tool_session;
 mod tools;
 mod waits;
 
 pub use catalog::{CATALOG, Definition, definitions, find};
-pub use children::Children;
-pub use context::Context;
-pub use hands::Hands;
+pub use children::ChildSandboxes;
+pub use context::ContextData;
 pub use nearest::nearest;
-pub use outcome::{Change, Image, Outcome, View};
-pub use policy::{Asked, Permit};
+pub use outcome::{FileChange, Image, OutcomeView, ToolOutcome};
+pub use policy::{Permit, PermitRequest};
+pub use tool_session::ToolSession;
 pub use tools::PROBE;
 pub use tools::read::picture;
 pub use tools::run_js::is_script_session;
-pub use waits::Waits;
+pub use waits::WaitPolicy;

@@ -40,7 +40,7 @@ impl Live {
 /// The whole lines that were written since the last look; `None` when there are none.
 // TRUST: a command wrote them: whoever shows them makes them harmless.
 pub(crate) fn look(call: &Call<'_>) -> Option<Vec<u8>> {
-    let Watched { job, seen } = (*call.hands.live.watched())?;
+    let Watched { job, seen } = (*call.session.live.watched())?;
     let mut part = log::part(call, job, seen, MAX_BYTES, 0).ok()?;
     if part.total > part.next() {
         // Who watches a flood sees its newest lines.
@@ -61,7 +61,7 @@ pub(crate) fn look(call: &Call<'_>) -> Option<Vec<u8>> {
         None => return None,
     };
     bytes.truncate(whole);
-    let mut watched = call.hands.live.watched();
+    let mut watched = call.session.live.watched();
     if let Some(watched) = watched.as_mut().filter(|watched| watched.job == job) {
         watched.seen = part.start + whole as u64;
     }

@@ -10,13 +10,13 @@ const DIFF_TIME: Duration = Duration::from_millis(200);
 
 /// The result of a call that ran.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct ToolOutcome {
     /// For the model: bounded, control characters made visible.
     pub text: String,
     /// For models that see: what `text` speaks of.
     pub images: Vec<Image>,
     /// For people.
-    pub view: View,
+    pub view: OutcomeView,
     /// For programs: exit, times, counts, paths.
     pub facts: Map<String, Value>,
     /// Whether what was asked for did not succeed, such as a command that exits with 1.
@@ -34,12 +34,12 @@ pub struct Image {
 
 /// What a person is shown of a result. Nothing in it acts on a terminal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum View {
+pub enum OutcomeView {
     /// The text says it all.
     #[default]
     Text,
     /// A change of a file.
-    Change(Change),
+    Change(FileChange),
     /// Rows under named columns.
     Table {
         /// Their names.
@@ -54,7 +54,7 @@ pub enum View {
 /// A change of a file, for people. What differs is looked for when somebody wants to see it: most calls are
 /// made by models, which know what they wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change(What);
+pub struct FileChange(What);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
@@ -62,7 +62,7 @@ enum What {
     Between { old: String, new: String },
 }
 
-impl Change {
+impl FileChange {
     /// A change that is known already, as a unified diff that can be shown.
     pub(crate) const fn found(diff: String) -> Self {
         Self(What::Found(diff))
@@ -90,7 +90,7 @@ impl Change {
     }
 }
 
-impl Outcome {
+impl ToolOutcome {
     /// Something that went well.
     pub(crate) fn ok(text: impl Into<String>, facts: Value) -> Self {
         let facts = match facts {
@@ -100,7 +100,7 @@ impl Outcome {
         Self {
             text: text.into(),
             images: Vec::new(),
-            view: View::Text,
+            view: OutcomeView::Text,
             facts,
             is_error: false,
         }
@@ -108,7 +108,7 @@ impl Outcome {
 
     /// The same with something else for people.
     #[must_use]
-    pub(crate) fn with_view(mut self, view: View) -> Self {
+    pub(crate) fn with_view(mut self, view: OutcomeView) -> Self {
         self.view = view;
         self
     }

@@ -27,7 +27,7 @@ const MAX_WAIT: Duration = Duration::from_mins(15);
 /// How often a waiting call looks whether it was given up.
 const LOOK: Duration = Duration::from_millis(50);
 
-static PROCESS: Gate = Gate::new(MAX_PER_PROCESS);
+static PROCESS: PolicyGate = PolicyGate::new(MAX_PER_PROCESS);
 
 /// What a call does to the order of things.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +48,8 @@ pub(crate) enum Lane {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     order: Order,
-    script: Gate,
-    room: Gate,
+    script: PolicyGate,
+    room: PolicyGate,
 }
 
 /// The right to be at work; dropping it lets the next one in.
@@ -64,8 +64,8 @@ impl Schedule {
     pub(crate) const fn new() -> Self {
         Self {
             order: Order::new(),
-            script: Gate::new(1),
-            room: Gate::new(MAX_PER_SANDBOX),
+            script: PolicyGate::new(1),
+            room: PolicyGate::new(MAX_PER_SANDBOX),
         }
     }
 
@@ -228,7 +228,7 @@ fn over(cancel: &AtomicBool, until: Instant) -> Option<Fault> {
 
 /// Lets a number of callers in at a time, in the order in which they came.
 #[derive(Debug)]
-struct Gate {
+struct PolicyGate {
     capacity: usize,
     state: Mutex<State>,
     changed: Condvar,
@@ -242,9 +242,9 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Pass<'a>(&'a Gate);
+struct Pass<'a>(&'a PolicyGate);
 
-impl Gate {
+impl PolicyGate {
     const fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn no_more_than_the_limit_are_inside() {
-        let gate = Gate::new(3);
+        let gate = PolicyGate::new(3);
         let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..20 {

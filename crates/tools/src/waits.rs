@@ -9,13 +9,13 @@ pub(crate) const MAX_WAIT_MS: u64 = 600_000;
 
 /// The patience of whoever calls the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waits {
+pub struct WaitPolicy {
     usual_ms: u64,
     longest_ms: u64,
     keeps_commands: bool,
 }
 
-impl Waits {
+impl WaitPolicy {
     /// Of a caller that waits for as long as a call takes; when it gives a call up, it wants the command ended.
     pub const PATIENT: Self = Self {
         usual_ms: USUAL_WAIT_MS,
@@ -61,14 +61,14 @@ mod tests {
 
     #[test]
     fn no_wait_is_longer_than_the_caller_stays() {
-        let short = Waits::at_most(Duration::from_secs(45));
+        let short = WaitPolicy::at_most(Duration::from_secs(45));
         assert_eq!(short.wait_ms(None), 45_000);
         assert_eq!(short.wait_ms(Some(300_000)), 45_000);
         assert_eq!(short.wait_ms(Some(1000)), 1000);
         assert_eq!(short.limit_ms(Some(300_000)), 300_000);
-        assert_eq!(Waits::PATIENT.wait_ms(None), 120_000);
-        assert_eq!(Waits::PATIENT.wait_ms(Some(u64::MAX)), MAX_WAIT_MS);
-        let long = Waits::at_most(Duration::MAX);
+        assert_eq!(WaitPolicy::PATIENT.wait_ms(None), 120_000);
+        assert_eq!(WaitPolicy::PATIENT.wait_ms(Some(u64::MAX)), MAX_WAIT_MS);
+        let long = WaitPolicy::at_most(Duration::MAX);
         assert_eq!(
             (long.wait_ms(None), long.wait_ms(Some(u64::MAX))),
             (120_000, MAX_WAIT_MS)

@@ -1,6 +1,6 @@
 //! Whatever answers: a provider's server, or a recording.
 //!
-//! In: a [`Prompt`]. Out: one whole [`Answer`], and [`Delta`]s while it comes. An answer that breaks off
+//! In: a [`Prompt`]. Out: one whole [`ModelAnswer`], and [`Delta`]s while it comes. An answer that breaks off
 //! is a failure, never a short answer. Dropping the future closes the connection.
 
 mod name;
@@ -10,12 +10,12 @@ mod retry;
 mod window;
 mod wire;
 
-pub use name::{Access, ModelName, Provider, detect};
-pub use remote::{Remote, http_client};
+pub use name::{ModelName, Provider, ProviderAccess, detect};
+pub use remote::{RemoteModel, http_client};
 pub use retry::RetryPolicy;
 pub use window::window_of_server;
 
-use crate::{Answer, Event, Message, ToolDefinition};
+use crate::{Event, Message, ModelAnswer, ToolDefinition};
 use glovebox_proto::{Code, Fault, Remedy};
 use std::future::Future;
 use std::pin::Pin;
@@ -58,7 +58,8 @@ pub enum Delta {
 }
 
 /// An answer in the making.
-pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, ModelError>> + Send + 'a>>;
+pub type AnswerFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<ModelAnswer, ModelError>> + Send + 'a>>;
 
 /// Receives the pieces of an answer.
 pub type OnDelta<'a> = &'a mut (dyn FnMut(Delta) + Send);
@@ -69,7 +70,7 @@ pub trait Model: Send + Sync {
     fn label(&self) -> String;
 
     /// Asks for an answer. Dropping the future gives it up.
-    fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> Answering<'a>;
+    fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> AnswerFuture<'a>;
 
     /// Tells it how many answers of an earlier run it has given already.
     fn skip(&self, _answers: usize) {}

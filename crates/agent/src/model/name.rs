@@ -137,7 +137,7 @@ impl fmt::Display for ModelName {
 
 /// How to get at a provider.
 #[derive(Debug, Clone)]
-pub struct Access {
+pub struct ProviderAccess {
     /// Where it is; ends in a slash.
     pub base_url: String,
     /// Whether that is somewhere else than where the provider itself is.
@@ -146,7 +146,7 @@ pub struct Access {
     pub key: Option<Secret>,
 }
 
-impl Access {
+impl ProviderAccess {
     /// What the environment says about `provider`.
     ///
     /// # Errors
@@ -284,8 +284,8 @@ mod tests {
             Provider::OpenAi
         );
         assert!(detect(with(&[])).is_none());
-        let access = Access::find(Provider::OpenAi, with(&["OPENAI_BASE_URL"])).unwrap();
+        let access = ProviderAccess::find(Provider::OpenAi, with(&["OPENAI_BASE_URL"])).unwrap();
         assert!(access.key.is_none() && access.is_custom);
-        assert!(Access::find(Provider::Anthropic, with(&[])).is_ok());
+        assert!(ProviderAccess::find(Provider::Anthropic, with(&[])).is_ok());
     }
 }

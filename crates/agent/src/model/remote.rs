@@ -1,8 +1,10 @@
 //! A provider's server, asked over HTTP.
 
-use super::{Access, Answering, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider};
+use super::{
+    AnswerFuture, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, ProviderAccess,
+};
 use super::{RetryPolicy, wire};
-use crate::{Answer, Secrets};
+use crate::{ModelAnswer, Secrets};
 use futures_util::StreamExt;
 use genai::adapter::AdapterKind;
 use genai::chat::{ChatOptions, ChatStreamEvent};
@@ -24,7 +26,7 @@ const NO_KEY: &str = "none";
 
 /// A model behind a server.
 #[derive(Debug)]
-pub struct Remote {
+pub struct RemoteModel {
     name: ModelName,
     target: ServiceTarget,
     client: Client,
@@ -33,14 +35,14 @@ pub struct Remote {
     retry: RetryPolicy,
 }
 
-impl Remote {
+impl RemoteModel {
     /// Prepares to ask `name` through `access`. `secrets` are taken out of every failure.
     ///
     /// # Errors
     /// Without a key for a provider's own server, and when no connection can be prepared.
     pub fn new(
         name: ModelName,
-        access: &Access,
+        access: &ProviderAccess,
         secrets: Secrets,
         retry: RetryPolicy,
     ) -> Result<Self, ModelError> {
@@ -90,7 +92,7 @@ impl Remote {
         &self,
         prompt: &Prompt<'_>,
         on_delta: &mut (dyn FnMut(Delta) + Send),
-    ) -> Result<Answer, ModelError> {
+    ) -> Result<ModelAnswer, ModelError> {
         let request = wire::request(prompt, &self.target.model);
         let response = self
             .client
@@ -148,7 +150,7 @@ impl Remote {
         &self,
         prompt: Prompt<'_>,
         on_delta: &mut (dyn FnMut(Delta) + Send),
-    ) -> Result<Answer, ModelError> {
+    ) -> Result<ModelAnswer, ModelError> {
         let mut attempt = 1;
         loop {
             let mut error = match self.attempt(&prompt, on_delta).await {
@@ -174,12 +176,12 @@ impl Remote {
     }
 }
 
-impl Model for Remote {
+impl Model for RemoteModel {
     fn label(&self) -> String {
         self.name.to_string()
     }
 
-    fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> Answering<'a> {
+    fn answer<'a>(&'a self, prompt: Prompt<'a>, on_delta: OnDelta<'a>) -> AnswerFuture<'a> {
         Box::pin(self.persist(prompt, on_delta))
     }
 }

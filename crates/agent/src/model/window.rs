@@ -4,7 +4,7 @@
 //! in time: llama.cpp (`/props`), vLLM, LM Studio and others (`/v1/models`), Ollama (`/api/show`). Whatever
 //! goes wrong here is no failure: then the table or the usual size counts.
 
-use super::{Access, ModelName, Provider, http_client};
+use super::{ModelName, Provider, ProviderAccess, http_client};
 use reqwest::{Client, RequestBuilder};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -27,7 +27,7 @@ const FIELDS: [&str; 7] = [
 ];
 
 /// Asks the server at `access` how much `name` can be told at once, in tokens. Blocks for up to 2 s.
-pub fn window_of_server(name: &ModelName, access: &Access) -> Option<u64> {
+pub fn window_of_server(name: &ModelName, access: &ProviderAccess) -> Option<u64> {
     let speaks_chat = matches!(
         name.provider,
         Provider::OpenAi | Provider::OpenAiResponses | Provider::Ollama
@@ -46,7 +46,7 @@ pub fn window_of_server(name: &ModelName, access: &Access) -> Option<u64> {
     })
 }
 
-async fn ask(client: &Client, name: &ModelName, access: &Access) -> Option<u64> {
+async fn ask(client: &Client, name: &ModelName, access: &ProviderAccess) -> Option<u64> {
     let root = root(&access.base_url);
     let keyed = |request: RequestBuilder| match &access.key {
         Some(key) => request.bearer_auth(key.expose()),

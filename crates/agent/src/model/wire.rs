@@ -1,12 +1,12 @@
 //! Our words in the words of the adapter library, and back.
 
 use super::{ModelError, Prompt, quota};
-use crate::{Answer, Call, Message, Part, StopReason, Usage};
+use crate::{Message, MessagePart, ModelAnswer, StopReason, ToolCall, Usage};
 use genai::adapter::AdapterKind;
 use genai::chat::{
     Binary, BinarySource, CacheControl, ChatMessage, ChatRequest, ChatRole, ContentPart,
-    CustomPart, MessageContent, StopReason as WireStop, StreamEnd, Tool, ToolCall, ToolResponse,
-    Usage as WireUsage,
+    CustomPart, MessageContent, StopReason as WireStop, StreamEnd, Tool, ToolCall as WireCall,
+    ToolResponse, Usage as WireUsage,
 };
 use genai::{Error, ModelIden};
 use glovebox_proto::{Remedy, Setting};
@@ -84,16 +84,16 @@ fn mark(messages: &mut [ChatMessage]) {
     }
 }
 
-fn content(part: &Part, model: &ModelIden) -> ContentPart {
+fn content(part: &MessagePart, model: &ModelIden) -> ContentPart {
     match part {
-        Part::Text { text } => ContentPart::Text(text.clone()),
-        Part::Reasoning { text } => ContentPart::ReasoningContent(text.clone()),
-        Part::Signature { value } => ContentPart::ThoughtSignature(value.clone()),
-        Part::Opaque { data } => ContentPart::Custom(CustomPart {
+        MessagePart::Text { text } => ContentPart::Text(text.clone()),
+        MessagePart::Reasoning { text } => ContentPart::ReasoningContent(text.clone()),
+        MessagePart::Signature { value } => ContentPart::ThoughtSignature(value.clone()),
+        MessagePart::Opaque { data } => ContentPart::Custom(CustomPart {
             model_iden: Some(model.clone()),
             data: data.clone(),
         }),
-        Part::Call(call) => ContentPart::ToolCall(ToolCall {
+        MessagePart::Call(call) => ContentPart::ToolCall(WireCall {
             call_id: call.id.clone(),
             fn_name: call.name.clone(),
             // Providers refuse a conversation whose calls are no objects, so that one answer that was
@@ -110,7 +110,7 @@ fn content(part: &Part, model: &ModelIden) -> ContentPart {
 
 /// The end of a stream as one answer.
 // TRUST: a model server chose all of this; sizes were bounded while it came.
-pub(super) fn answer(end: StreamEnd) -> Answer {
+pub(super) fn answer(end: StreamEnd) -> ModelAnswer {
     let mut parts = Vec::new();
     let reasoning = end.captured_reasoning_content;
     for part in end
@@ -120,11 +120,11 @@ pub(super) fn answer(end: StreamEnd) -> Answer {
     {
         match part {
             ContentPart::Text(text) if text.is_empty() => {}
-            ContentPart::Text(text) => parts.push(Part::Text { text }),
-            ContentPart::ReasoningContent(text) => parts.push(Part::Reasoning { text }),
-            ContentPart::ThoughtSignature(value) => parts.push(Part::Signature { value }),
-            ContentPart::Custom(custom) => parts.push(Part::Opaque { data: custom.data }),
-            ContentPart::ToolCall(call) => parts.push(Part::Call(Call {
+            ContentPart::Text(text) => parts.push(MessagePart::Text { text }),
+            ContentPart::ReasoningContent(text) => parts.push(MessagePart::Reasoning { text }),
+            ContentPart::ThoughtSignature(value) => parts.push(MessagePart::Signature { value }),
+            ContentPart::Custom(custom) => parts.push(MessagePart::Opaque { data: custom.data }),
+            ContentPart::ToolCall(call) => parts.push(MessagePart::Call(ToolCall {
                 id: call.call_id,
                 name: call.fn_name,
                 arguments: call.fn_arguments,
@@ -135,14 +135,14 @@ pub(super) fn answer(end: StreamEnd) -> Answer {
     }
     let has_reasoning = parts
         .iter()
-        .any(|part| matches!(part, Part::Reasoning { .. }));
+        .any(|part| matches!(part, MessagePart::Reasoning { .. }));
     if let Some(text) = reasoning
         && !has_reasoning
         && !text.is_empty()
     {
-        parts.insert(0, Part::Reasoning { text });
+        parts.insert(0, MessagePart::Reasoning { text });
     }
-    Answer {
+    ModelAnswer {
         parts,
         stop: end.captured_stop_reason.map_or(StopReason::Done, stop),
         usage: end.captured_usage.as_ref().and_then(usage),

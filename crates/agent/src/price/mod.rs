@@ -111,7 +111,7 @@ impl From<Price> for Tariff {
 
 /// What is known about a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Known {
+pub struct KnownModel {
     /// What its own provider takes.
     pub tariff: Tariff,
     /// What it can be told at once, in tokens.
@@ -120,7 +120,7 @@ pub struct Known {
 
 /// What is known about the model of this name; one with a date at its end is the one without, unless it
 /// is there itself.
-pub fn known(name: &ModelName) -> Option<Known> {
+pub fn known(name: &ModelName) -> Option<KnownModel> {
     let provider = match name.provider {
         Provider::Anthropic => "anthropic",
         Provider::OpenAi | Provider::OpenAiResponses => "openai",
@@ -129,7 +129,7 @@ pub fn known(name: &ModelName) -> Option<Known> {
     };
     let find = |name: &str| TABLE.models.get(&format!("{provider}/{name}"));
     let entry = find(&name.name).or_else(|| find(undated(&name.name)))?;
-    Some(Known {
+    Some(KnownModel {
         tariff: Tariff {
             usual: entry.price,
             long: entry.long.map(|long| (long.above, long.price)),
@@ -182,7 +182,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| serde_json::from_str(MODELS).un
 mod tests {
     use super::*;
 
-    fn known(name: &str) -> Option<Known> {
+    fn known(name: &str) -> Option<KnownModel> {
         super::known(&ModelName::parse(name).unwrap())
     }
 

@@ -1,7 +1,7 @@
 //! What tests of the loop share: an observer that keeps what a log would keep, and what must hold for
 //! every conversation.
 
-use glovebox_agent::{Conversation, Event, Message, Observe, Part};
+use glovebox_agent::{Conversation, Event, Message, MessagePart, Observe};
 use glovebox_proto::Fault;
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ pub(crate) fn assert_whole(messages: &[Message]) {
         let calls: Vec<&str> = parts
             .iter()
             .filter_map(|part| match part {
-                Part::Call(call) => Some(call.id.as_str()),
+                MessagePart::Call(call) => Some(call.id.as_str()),
                 _ => None,
             })
             .collect();

@@ -9,7 +9,7 @@ use crate::exit::CommandError;
 use crate::render;
 use crate::sync::{self, copied};
 use glovebox_proto::{Code, Exec, Exit, Fault};
-use glovebox_sandbox::{Output, Sandbox};
+use glovebox_sandbox::{CommandOutput, Sandbox};
 use glovebox_workspace::branch::{self, Offer};
 use glovebox_workspace::{Stage, SyncError};
 use serde_bytes::ByteBuf;
@@ -147,11 +147,11 @@ impl Inside<'_> {
         })
     }
 
-    fn git(&self, args: &[&str], input: &str) -> Result<Output, Fault> {
+    fn git(&self, args: &[&str], input: &str) -> Result<CommandOutput, Fault> {
         self.run(args, input, MAX_ANSWER_BYTES)
     }
 
-    fn run(&self, args: &[&str], input: &str, max_bytes: usize) -> Result<Output, Fault> {
+    fn run(&self, args: &[&str], input: &str, max_bytes: usize) -> Result<CommandOutput, Fault> {
         let words = ["git"].iter().chain(args);
         let exec = Exec {
             cwd: Some(ByteBuf::from(self.root.clone())),

@@ -10,7 +10,7 @@ use crate::args::{Cli, CompleteArgs};
 use crate::exit::CommandResult;
 use crate::render;
 use clap::{Arg, ArgAction, Command, CommandFactory, ValueHint};
-use glovebox_sandbox::{Registry, State};
+use glovebox_sandbox::{Registry, SandboxState};
 use std::fmt::Write as _;
 
 /// Words that flags take, where their parsers are functions that cannot list them.
@@ -101,7 +101,7 @@ fn existing_registry(cx: &Cx) -> Option<Registry> {
 
 /// Names of things that exist, by the kind of value that is wanted.
 fn names(kind: &str, typed: &[String], registry: &dyn Fn() -> Option<Registry>) -> Vec<Candidate> {
-    let sandboxes = |suffix: &str, is_wanted: fn(State) -> bool| {
+    let sandboxes = |suffix: &str, is_wanted: fn(SandboxState) -> bool| {
         let entries = registry().and_then(|registry| registry.list().ok());
         entries
             .unwrap_or_default()
@@ -112,8 +112,10 @@ fn names(kind: &str, typed: &[String], registry: &dyn Fn() -> Option<Registry>) 
     };
     match kind {
         "NAME" => sandboxes("", |_| true),
-        "STOPPED" => sandboxes("", |state| matches!(state, State::Stopped | State::Lost)),
-        "SRC" | "DST" => sandboxes(":", |state| state == State::Ready),
+        "STOPPED" => sandboxes("", |state| {
+            matches!(state, SandboxState::Stopped | SandboxState::Lost)
+        }),
+        "SRC" | "DST" => sandboxes(":", |state| state == SandboxState::Ready),
         "ID" => {
             let found = typed
                 .first()

@@ -9,7 +9,7 @@ use crate::args::CpArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter, plural};
 use crate::session::Signals;
-use crate::sync::apply::{self, Answer, ApplyOutcome, Goal};
+use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, ReviewAnswer};
 use crate::sync::{self, Asked, copied};
 use glovebox_proto::limits::MAX_DATA_BYTES;
 use glovebox_proto::{Channel, Code, Fault, FileKind, Reply, Request, WriteMode};
@@ -480,11 +480,11 @@ fn fetch_directory(
     let set = &taken.collected.set;
     let sizes: Vec<u64> = set.changes.iter().filter_map(size).collect();
     let skipped = set.refused.clone();
-    let goal = Goal {
+    let goal = ApplyTarget {
         to: &to,
         conflicts: Resolution::Theirs,
     };
-    let agree = &mut |_: &apply::Review<'_>| Ok::<_, CommandError>(Answer::Yes);
+    let agree = &mut |_: &apply::Review<'_>| Ok::<_, CommandError>(ReviewAnswer::Yes);
     let watch = &mut |progress| meter.tick(progress);
     match apply::apply(taken, goal, &supervisor()?, watch, agree)? {
         ApplyOutcome::Done(_) | ApplyOutcome::Part(_) => Ok(Copied {

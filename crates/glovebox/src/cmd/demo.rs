@@ -10,11 +10,12 @@ use crate::args::DemoArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, escape};
 use crate::session::{OnWish, Signals};
-use crate::sync::apply::{self, Answer, ApplyOutcome, Goal};
+use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, ReviewAnswer};
 use crate::sync::{collect_own, patch_error};
 use glovebox_agent::{
-    Budget, Conversation, Date, Ending, Facts, Head, Limits, Network, NoApproval, Placement,
-    Questions, Recorded, Secrets, Stop, read_recording, system_prompt,
+    AgentLoop, ContextBudget, Conversation, Date, Ending, NetworkReach, NoApproval, Placement,
+    PromptFacts, Questions, RecordedModel, RunLimits, Secrets, StopSignal, read_recording,
+    system_prompt,
 };
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{Name, Sandbox};
@@ -24,7 +25,7 @@ use glovebox_session::spec;
 use glovebox_session::work::take_down;
 use glovebox_settings::SandboxFlags;
 use glovebox_settings::units::human_us;
-use glovebox_tools::Hands;
+use glovebox_tools::ToolSession;
 use glovebox_workspace::{Filter, Resolution, patch};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -159,10 +160,10 @@ fn thinker(
         return Ok(find_model(&cx.host, settings, None)?);
     }
     Ok(ModelConfig {
-        model: Box::new(Recorded::new(&read_recording(ANSWERS)?, "recorded")),
+        model: Box::new(RecordedModel::new(&read_recording(ANSWERS)?, "recorded")),
         secrets: Secrets::default(),
         price: None,
-        budget: Budget::default(),
+        budget: ContextBudget::default(),
         asked: None,
     })
 }
@@ -192,16 +193,16 @@ impl Story<'_> {
     }
 
     fn work(&self) -> Result<(), CommandError> {
-        let stop = Stop::default();
+        let stop = StopSignal::default();
         let wish = stop.clone();
         self.signals.work(OnWish(Box::new(move |_| wish.ask())));
-        let tools = Hands::new(Arc::clone(self.sandbox));
-        let system = system_prompt(&Facts {
+        let tools = ToolSession::new(Arc::clone(self.sandbox));
+        let system = system_prompt(&PromptFacts {
             placement: Placement::Sandbox,
             today: Date::from_unix_ms(now_unix_ms()),
             questions: Questions::Nobody,
             workspace: "/workspace".to_owned(),
-            network: Network::None,
+            network: NetworkReach::None,
             limits: Vec::new(),
             programs: Vec::new(),
             is_read_only: false,
@@ -212,12 +213,12 @@ impl Story<'_> {
             addition: None,
             instructions: Vec::new(),
         });
-        let head = Head {
+        let head = AgentLoop {
             model: self.thinker.model.as_ref(),
             tools: &tools,
             approve: &NoApproval,
             system: &system,
-            limits: Limits::default(),
+            limits: RunLimits::default(),
             price: self.thinker.price,
             budget: self.thinker.budget,
             secrets: &self.thinker.secrets,
@@ -248,7 +249,7 @@ impl Story<'_> {
         patch::write(&taken.collected, self.cx.talk.patch_style(), &mut text)
             .map_err(|error| patch_error(error, "the terminal"))?;
         show(indented(&String::from_utf8_lossy(&text)))?;
-        let goal = Goal {
+        let goal = ApplyTarget {
             to: &self.copy.dir,
             conflicts: Resolution::Beside,
         };
@@ -258,7 +259,7 @@ impl Story<'_> {
             goal,
             &supervisor()?,
             &mut |progress| meter.tick(progress),
-            &mut |_| Ok::<_, CommandError>(Answer::Yes),
+            &mut |_| Ok::<_, CommandError>(ReviewAnswer::Yes),
         )?;
         drop(meter);
         if let ApplyOutcome::Done(outcome) | ApplyOutcome::Part(outcome) = applied {

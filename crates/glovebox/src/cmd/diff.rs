@@ -5,8 +5,8 @@ use crate::args::DiffArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter, Pager, Screen};
 use crate::session::Signals;
-use crate::sync::apply::{self, View};
-use crate::sync::{self, Asked, Taken};
+use crate::sync::apply::{self, ChangesView};
+use crate::sync::{self, Asked, SandboxChanges};
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::patch::{self, FileStat, PatchError, Totals};
 use glovebox_workspace::{ChangeKind, RelPath};
@@ -38,7 +38,7 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     sync::tell_unheld(cx.talk, taken.unheld());
     require_present(&taken, &paths)?;
     taken.retain(&paths);
-    let View { collected, outcome } = apply::view(&taken, taken.project.as_deref())?;
+    let ChangesView { collected, outcome } = apply::view(&taken, taken.project.as_deref())?;
     if args.json {
         let stats = patch::stat(&collected)?;
         let mut data = render::changes_json(&collected.set);
@@ -91,7 +91,7 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
 }
 
 /// Every path that was named is in the project or among what the sandbox changed.
-fn require_present(taken: &Taken, paths: &[RelPath]) -> Result<(), CommandError> {
+fn require_present(taken: &SandboxChanges, paths: &[RelPath]) -> Result<(), CommandError> {
     let is_present = |wanted: &RelPath| {
         let set = &taken.collected.set;
         let is_changed = set.changes.iter().any(|change| {

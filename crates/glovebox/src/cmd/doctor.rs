@@ -6,7 +6,7 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, plural};
 use glovebox_sandbox::jail::cgroup::{Controllers, DetectCx};
 use glovebox_sandbox::jail::probe::{self, Finding, ProbeCx, State};
-use glovebox_sandbox::{GuestImage, Orphan, Room};
+use glovebox_sandbox::{DiskUsage, GuestImage, Orphan};
 use glovebox_settings::units::human_bytes;
 use serde_json::json;
 use std::fmt::Write;
@@ -133,7 +133,7 @@ fn orphans_text(orphans: &[Orphan], is_fixed: bool) -> String {
 }
 
 /// What takes room, the largest first; parts that hold next to nothing are not named.
-fn room_text(state_dir: &Path, room: &[Room]) -> String {
+fn room_text(state_dir: &Path, room: &[DiskUsage]) -> String {
     const LEAST_BYTES: u64 = 64 << 10;
     let total: u64 = room.iter().filter_map(|part| part.bytes).sum();
     let parts: Vec<String> = room

@@ -5,7 +5,7 @@ use crate::exit::{CommandError, Kind};
 use crate::render::{self, escape_text};
 use crate::sync::question;
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::Entry;
+use glovebox_sandbox::RegistryEntry;
 use serde_json::json;
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -46,7 +46,7 @@ pub(crate) fn settle(
 fn find(cx: &Cx) -> Result<String, CommandError> {
     let project = glovebox_session::host::project_dir(&cx.host)?;
     let shown = project.to_string_lossy();
-    let mut found: Vec<Entry> = cx
+    let mut found: Vec<RegistryEntry> = cx
         .user_registry()?
         .list()?
         .into_iter()
@@ -68,7 +68,7 @@ fn find(cx: &Cx) -> Result<String, CommandError> {
 }
 
 /// Has the user choose one of several, the newest first.
-fn choose(entries: &[Entry]) -> Result<String, CommandError> {
+fn choose(entries: &[RegistryEntry]) -> Result<String, CommandError> {
     let mut list = String::from("several sandboxes work on this project:");
     for (number, entry) in entries.iter().take(MAX_CHOICES).enumerate() {
         let _ = write!(

@@ -5,7 +5,7 @@ use crate::args::InfoArgs;
 use crate::exit::CommandResult;
 use crate::render::{self, escape_text};
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::State;
+use glovebox_sandbox::SandboxState;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -20,7 +20,7 @@ pub(crate) fn run(cx: &Cx, args: &InfoArgs) -> CommandResult {
         )
         .remedy("`glovebox list` shows what there is; `glovebox start NAME` makes one")
     })?;
-    let sandbox = if entry.state == State::Ready && entry.is_supervised {
+    let sandbox = if entry.state == SandboxState::Ready && entry.is_supervised {
         Some(registry.connect(&name)?)
     } else {
         None

@@ -4,9 +4,9 @@ use super::{Cx, several};
 use crate::args::KillArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural};
-use crate::sync::copied::{self, Remains};
+use crate::sync::copied::{self, CopyRemoval};
 use glovebox_proto::{Code, Fault, JobId, JobState, Reply, Request};
-use glovebox_sandbox::State;
+use glovebox_sandbox::SandboxState;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
         match registry.kill(&name) {
             Ok(what) => {
                 let left = match &remains {
-                    Remains::Left(dir) => Some(dir),
-                    Remains::None | Remains::Removed => None,
+                    CopyRemoval::Left(dir) => Some(dir),
+                    CopyRemoval::None | CopyRemoval::Removed => None,
                 };
                 killed.push(json!({
                     "name": name,
@@ -59,7 +59,9 @@ pub(crate) fn run(cx: &Cx, args: &KillArgs) -> CommandResult {
                 }
                 if !args.json {
                     cx.talk.note(match what.was {
-                        State::Gone => format!("there is no sandbox `{name}`; nothing to do"),
+                        SandboxState::Gone => {
+                            format!("there is no sandbox `{name}`; nothing to do")
+                        }
                         _ => format!("sandbox `{name}` is gone"),
                     });
                 }

@@ -4,7 +4,7 @@ use super::{Cx, age};
 use crate::args::ListArgs;
 use crate::exit::CommandResult;
 use crate::render::{self, escape_text, plural};
-use glovebox_sandbox::{Entry, State};
+use glovebox_sandbox::{RegistryEntry, SandboxState};
 use glovebox_settings::units::human_bytes;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 pub(crate) fn run(cx: &Cx, args: &ListArgs) -> CommandResult {
     let registry = cx.user_registry()?;
     let entries = registry.list()?;
-    let size = |entry: &Entry| registry.disk_bytes(&entry.name).ok().flatten();
+    let size = |entry: &RegistryEntry| registry.disk_bytes(&entry.name).ok().flatten();
     if args.json {
         let message = plural(entries.len(), "sandbox", "sandboxes");
         let sandboxes: Vec<Value> = entries
@@ -48,7 +48,10 @@ pub(crate) fn run(cx: &Cx, args: &ListArgs) -> CommandResult {
             ],
             &rows,
         ))?;
-        if entries.iter().any(|entry| entry.state == State::Parked) {
+        if entries
+            .iter()
+            .any(|entry| entry.state == SandboxState::Parked)
+        {
             cx.talk.note(
                 "parked are changes nobody has decided about: `glovebox pull NAME` takes them over, `glovebox kill \
                  NAME` drops them; they stay for a day",
@@ -58,7 +61,7 @@ pub(crate) fn run(cx: &Cx, args: &ListArgs) -> CommandResult {
     Ok(0)
 }
 
-fn row(entry: &Entry, bytes: Option<u64>) -> Vec<String> {
+fn row(entry: &RegistryEntry, bytes: Option<u64>) -> Vec<String> {
     let dash = || "-".to_owned();
     vec![
         entry.name.to_string(),
@@ -76,13 +79,13 @@ fn row(entry: &Entry, bytes: Option<u64>) -> Vec<String> {
 }
 
 /// The word for a state.
-pub(super) const fn state_word(state: State) -> &'static str {
+pub(super) const fn state_word(state: SandboxState) -> &'static str {
     match state {
-        State::Starting => "starting",
-        State::Ready => "ready",
-        State::Stopped => "stopped",
-        State::Parked => "parked",
-        State::Lost => "lost",
-        State::Gone => "gone",
+        SandboxState::Starting => "starting",
+        SandboxState::Ready => "ready",
+        SandboxState::Stopped => "stopped",
+        SandboxState::Parked => "parked",
+        SandboxState::Lost => "lost",
+        SandboxState::Gone => "gone",
     }
 }

@@ -9,12 +9,12 @@ use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::jail::spec::Net;
 use glovebox_sandbox::{Registry, Supervisor};
 use glovebox_session::work::{
-    Caller, LeaveOutcome, NewName, NewSandbox, Target, WorkSession, changes_as_patch,
+    LeaveOutcome, NewName, NewSandbox, WorkContext, WorkSession, WorkTarget, changes_as_patch,
     unknown_toolset,
 };
 use glovebox_settings::Settings;
 use glovebox_tools::policy::Toolset;
-use glovebox_tools::{Hands, Waits};
+use glovebox_tools::{ToolSession, WaitPolicy};
 use std::fs::File;
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -136,9 +136,9 @@ struct Lodge {
     toolset: Toolset,
     registry: Arc<Registry>,
     supervisor: Supervisor,
-    waits: Waits,
+    waits: WaitPolicy,
     /// The one sandbox of all clients, if it is one.
-    shared: Option<Hands>,
+    shared: Option<ToolSession>,
     /// A sandbox that waits for its client.
     ready: Mutex<Option<Guest>>,
 }
@@ -160,7 +160,7 @@ impl Lodge {
             toolset,
             registry,
             supervisor: supervisor()?,
-            waits: Waits::at_most(Duration::from_millis(
+            waits: WaitPolicy::at_most(Duration::from_millis(
                 args.max_wait
                     .and_then(|span| span.0)
                     .unwrap_or(USUAL_WAIT_MS),
@@ -170,8 +170,8 @@ impl Lodge {
         };
         if let Some(name) = &args.sandbox {
             let name = super::name(name)?;
-            let (_, hands) = lodge.work(Target::Running(&name))?;
-            lodge.shared = Some(hands);
+            let (_, tools) = lodge.work(WorkTarget::Running(&name))?;
+            lodge.shared = Some(tools);
             if lodge.toolset.is_read_only {
                 cx.talk.warning(format_args!(
                     "the sandbox `{}` is as it was started: the toolset `{}` is read-only, the commands in it are not",
@@ -196,12 +196,12 @@ impl Lodge {
         } else {
             NewName::Random(PREFIX)
         };
-        let (work, hands) = self.work(Target::New(NewSandbox {
+        let (work, tools) = self.work(WorkTarget::New(NewSandbox {
             name,
             lease_ms: Some(LEASE_MS),
         }))?;
         let guest = Guest {
-            hands,
+            tools,
             work,
             talk: self.cx.talk,
         };
@@ -212,23 +212,23 @@ impl Lodge {
         Ok(guest)
     }
 
-    fn work(&self, target: Target<'_>) -> Result<(WorkSession, Hands), CommandError> {
-        let caller = Caller {
+    fn work(&self, target: WorkTarget<'_>) -> Result<(WorkSession, ToolSession), CommandError> {
+        let caller = WorkContext {
             host: &self.cx.host,
             registry: &self.registry,
             supervisor: &self.supervisor,
             frontend: &TerminalFrontend::new(&self.cx),
         };
         let work = WorkSession::open(&caller, &self.settings, &self.project, target)?;
-        let hands = work.permitted_tools(&self.settings)?.waiting(self.waits);
-        Ok((work, hands))
+        let tools = work.permitted_tools(&self.settings)?.with_waits(self.waits);
+        Ok((work, tools))
     }
 }
 
 impl SessionFactory for Lodge {
     fn open_session(&self) -> Result<Box<dyn Session>, Fault> {
-        if let Some(hands) = &self.shared {
-            return Ok(Box::new(Shared(hands.beside())));
+        if let Some(tools) = &self.shared {
+            return Ok(Box::new(Shared(tools.new_conversation())));
         }
         let waiting = self.ready().take();
         let guest = match waiting {
@@ -288,13 +288,13 @@ impl SessionFactory for Lodge {
 #[derive(Debug)]
 struct Guest {
     work: WorkSession,
-    hands: Hands,
+    tools: ToolSession,
     talk: Talk,
 }
 
 impl Session for Guest {
-    fn hands(&self) -> &Hands {
-        &self.hands
+    fn tools(&self) -> &ToolSession {
+        &self.tools
     }
 
     fn name(&self) -> String {
@@ -336,10 +336,10 @@ impl Drop for Guest {
 
 /// A client among others.
 #[derive(Debug)]
-struct Shared(Hands);
+struct Shared(ToolSession);
 
 impl Session for Shared {
-    fn hands(&self) -> &Hands {
+    fn tools(&self) -> &ToolSession {
         &self.0
     }
 

@@ -3,7 +3,7 @@
 use super::Cx;
 use crate::render::{self, Talk, escape_text, plural, say};
 use glovebox_proto::Code;
-use glovebox_sandbox::{Finished, ParkingNews, Sandbox};
+use glovebox_sandbox::{ParkingNews, Sandbox, ShutdownReport};
 use std::sync::Arc;
 
 /// Whether changes that were to be parked are.
@@ -40,7 +40,7 @@ pub(super) fn park(
         ));
         return ParkOutcome::Failed;
     };
-    let is_copy = crate::sync::copied::Origin::read(sandbox.dir()).is_some();
+    let is_copy = crate::sync::copied::CopyOrigin::read(sandbox.dir()).is_some();
     match sandbox.park(reason, changes.map(|count| count as u64)) {
         Ok((news, finished)) => {
             let first = if is_copy {
@@ -83,7 +83,7 @@ pub(super) fn park(
 }
 
 /// Says what of caches that were to be kept is not.
-pub(super) fn tell_lost_caches(talk: Talk, finished: &Finished) {
+pub(super) fn tell_lost_caches(talk: Talk, finished: &ShutdownReport) {
     if let Some(fault) = &finished.lost_caches {
         talk.warning(escape_text(&fault.message));
     }

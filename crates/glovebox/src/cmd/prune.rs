@@ -7,7 +7,7 @@ use super::{Cx, list::state_word, several};
 use crate::args::PruneArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural, table};
-use glovebox_sandbox::{Entry, Name, Registry, State};
+use glovebox_sandbox::{Name, Registry, RegistryEntry, SandboxState};
 use glovebox_settings::units::human_bytes;
 use serde_json::json;
 use std::time::{Duration, SystemTime};
@@ -30,10 +30,10 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
         .older_than
         .and_then(|span| span.0)
         .map(Duration::from_millis);
-    let candidates: Vec<(Entry, Option<u64>)> = registry
+    let candidates: Vec<(RegistryEntry, Option<u64>)> = registry
         .list()?
         .into_iter()
-        .filter(|entry| matches!(entry.state, State::Stopped | State::Lost))
+        .filter(|entry| matches!(entry.state, SandboxState::Stopped | SandboxState::Lost))
         .filter(|entry| min_age.is_none_or(|min| ended_for(&registry, &entry.name) >= min))
         .map(|entry| {
             let bytes = registry.disk_bytes(&entry.name).ok().flatten();
@@ -50,7 +50,7 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
         // It may have been started since it was looked at.
         let is_ended = registry
             .entry(&entry.name)?
-            .is_some_and(|now| matches!(now.state, State::Stopped | State::Lost));
+            .is_some_and(|now| matches!(now.state, SandboxState::Stopped | SandboxState::Lost));
         if !is_ended {
             continue;
         }
@@ -82,7 +82,7 @@ fn prune(cx: &Cx, args: &PruneArgs) -> CommandResult {
 }
 
 /// Shows what would go and asks.
-fn agree(cx: &Cx, candidates: &[(Entry, Option<u64>)]) -> Result<(), CommandError> {
+fn agree(cx: &Cx, candidates: &[(RegistryEntry, Option<u64>)]) -> Result<(), CommandError> {
     let rows: Vec<Vec<String>> = candidates
         .iter()
         .map(|(entry, bytes)| {
@@ -142,8 +142,8 @@ pub(super) fn remove_temporary(registry: &Registry) {
         }
         let has_ended = matches!(
             registry.entry(&name),
-            Ok(Some(Entry {
-                state: State::Stopped | State::Lost,
+            Ok(Some(RegistryEntry {
+                state: SandboxState::Stopped | SandboxState::Lost,
                 ..
             }))
         );

@@ -5,8 +5,8 @@ use crate::args::PullArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter};
 use crate::session::Signals;
-use crate::sync::apply::{self, Answer, ApplyOutcome, Goal, Review};
-use crate::sync::{self, Asked, Source, Taken, patch_file, question};
+use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, Review, ReviewAnswer};
+use crate::sync::{self, Asked, PullSource, SandboxChanges, patch_file, question};
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::{Outcome, Resolution, Stage, SyncError, branch};
 use serde_json::{Map, Value, json};
@@ -54,11 +54,11 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     }
     let from = match &args.from {
         Some(from) => sync::source(from, sync::standing(cx, &args.name)?.as_ref())?,
-        None => Source::Workspace,
+        None => PullSource::Workspace,
     };
     let named = match &from {
-        Source::Inside(path) => std::slice::from_ref(path),
-        Source::Workspace | Source::Outside(_) => &[],
+        PullSource::Inside(path) => std::slice::from_ref(path),
+        PullSource::Workspace | PullSource::Outside(_) => &[],
     };
     let asked = Asked {
         name: &args.name,
@@ -70,8 +70,10 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     let mut meter = Meter::new(cx.talk, args.json, &signals);
     let mut watch = |progress| meter.tick(progress);
     let mut taken = match (&from, &args.to) {
-        (Source::Outside(path), None) => return Err(nowhere(path)),
-        (Source::Outside(path), Some(_)) => sync::collect_outside(cx, &asked, path, &mut watch)?,
+        (PullSource::Outside(path), None) => return Err(nowhere(path)),
+        (PullSource::Outside(path), Some(_)) => {
+            sync::collect_outside(cx, &asked, path, &mut watch)?
+        }
         _ => sync::collect(cx, &asked, &mut watch)?,
     };
     meter.clear();
@@ -85,7 +87,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     }
     let to = match (&args.to, &from) {
         (Some(to), from) => {
-            if let Source::Inside(from) = from {
+            if let PullSource::Inside(from) = from {
                 taken.rebase(from);
             }
             let to = cx.host.absolute(to);
@@ -95,7 +97,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
             })?
         }
         (None, from) => {
-            if let Source::Inside(from) = from {
+            if let PullSource::Inside(from) = from {
                 taken.retain(std::slice::from_ref(from));
             }
             sync::destination(&taken)?
@@ -108,7 +110,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
     if let Some(name) = &args.branch {
         return commit(cx, args, &taken, &to, name, data);
     }
-    let goal = Goal {
+    let goal = ApplyTarget {
         to: &to,
         conflicts: match (args.force, args.merge) {
             (true, _) => Resolution::Theirs,
@@ -131,7 +133,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         if is_asked(cx, args) && !args.merge && !has_chosen && review.has_open_conflicts() {
             apply::tell(cx.talk, review.outcome, false);
             has_chosen = true;
-            return Ok(apply::choose(cx, review, &signals)?.unwrap_or(Answer::No));
+            return Ok(apply::choose(cx, review, &signals)?.unwrap_or(ReviewAnswer::No));
         }
         agree(cx, args, review, &to, &signals)
     })?;
@@ -167,10 +169,10 @@ fn agree(
     review: &Review<'_>,
     to: &Path,
     signals: &Signals,
-) -> Result<Answer, CommandError> {
+) -> Result<ReviewAnswer, CommandError> {
     let outcome = review.outcome;
     if !apply::runs_here(outcome) || !is_asked(cx, args) {
-        return Ok(Answer::Yes);
+        return Ok(ReviewAnswer::Yes);
     }
     apply::tell(cx.talk, outcome, false);
     loop {
@@ -180,10 +182,10 @@ fn agree(
             cx.short(to)
         );
         match question::ask(&text, &['y', 'n', 'd', 's'], signals) {
-            Some('y') => return Ok(Answer::Yes),
+            Some('y') => return Ok(ReviewAnswer::Yes),
             Some('s') => return apply::select(cx, review, signals),
             Some('d') => apply::show(cx, review, signals)?,
-            _ => return Ok(Answer::No),
+            _ => return Ok(ReviewAnswer::No),
         }
     }
 }
@@ -191,7 +193,7 @@ fn agree(
 fn patch(
     cx: &Cx,
     args: &PullArgs,
-    taken: &Taken,
+    taken: &SandboxChanges,
     to: &Path,
     file: &Path,
     data: &mut Map<String, Value>,
@@ -242,7 +244,7 @@ fn both_sides(outcome: &Outcome, data: &mut Map<String, Value>) {
 fn commit(
     cx: &Cx,
     args: &PullArgs,
-    taken: &Taken,
+    taken: &SandboxChanges,
     to: &Path,
     name: &str,
     data: &mut Map<String, Value>,

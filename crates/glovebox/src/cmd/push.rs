@@ -46,7 +46,7 @@ fn push(cx: &Cx, args: &PushArgs) -> Result<Pushed, CommandError> {
     let Some(entry) = registry.entry(&name)? else {
         return Err(sync::no_sandbox(&name));
     };
-    let Some(origin) = copied::Origin::read(&entry.dir) else {
+    let Some(origin) = copied::CopyOrigin::read(&entry.dir) else {
         let fault = Fault::failed(
             Code::Unsupported,
             format!("the sandbox `{name}` has no copy of a project"),

@@ -7,8 +7,8 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::session::{OnWish, Signals};
 use glovebox_agent::{
-    Compared, Conversation, Ending, Event, Head, Limits, Message, NoApproval, Placement, Recorded,
-    Secrets, Stop, compare,
+    AgentLoop, Conversation, Ending, Event, Message, NoApproval, Placement, RecordedModel,
+    ReplayComparison, RunLimits, Secrets, StopSignal, compare,
 };
 use glovebox_session::agent::AgentWorkplace;
 use glovebox_settings::SandboxFlags;
@@ -99,7 +99,7 @@ pub(crate) fn run(cx: &Cx, args: &ReplayArgs) -> CommandResult {
     Ok(u8::from(!is_same))
 }
 
-fn words(compared: Compared) -> String {
+fn words(compared: ReplayComparison) -> String {
     let same = render::plural(compared.same, "call", "calls");
     if compared.interrupted == 0 {
         return format!("{same} came to the same");
@@ -115,7 +115,7 @@ fn play(
     view: &mut View<'_>,
     signals: &Signals,
 ) -> bool {
-    let model = Recorded::new(recorded, "replay");
+    let model = RecordedModel::new(recorded, "replay");
     let tools = place.tools();
     // As it was, with the day and the instructions of then.
     let system = recorded.iter().find_map(|event| match event {
@@ -123,15 +123,15 @@ fn play(
         _ => None,
     });
     let system = system.unwrap_or_default();
-    let stop = Stop::default();
+    let stop = StopSignal::default();
     let wish = stop.clone();
     signals.work(OnWish(Box::new(move |_| wish.ask())));
-    let head = Head {
+    let head = AgentLoop {
         model: &model,
         tools: &tools,
         approve: &NoApproval,
         system: &system,
-        limits: Limits {
+        limits: RunLimits {
             max_turns: None,
             max_time: None,
             max_tokens: None,
@@ -139,7 +139,7 @@ fn play(
             max_cost_usd: None,
         },
         price: None,
-        budget: glovebox_agent::Budget::default(),
+        budget: glovebox_agent::ContextBudget::default(),
         secrets: &Secrets::default(),
         stop,
     };

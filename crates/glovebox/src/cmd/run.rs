@@ -249,7 +249,7 @@ fn exit_code_of(code: u8, settled: SettleOutcome) -> u8 {
 
 /// Whether the changes are in a copy that cannot be reached any more; says where that is.
 fn is_copy_lost(cx: &Cx, sandbox: &Sandbox, loss: Option<Kind>) -> bool {
-    let is_lost = loss == Some(Kind::Lost) && copied::Origin::read(sandbox.dir()).is_some();
+    let is_lost = loss == Some(Kind::Lost) && copied::CopyOrigin::read(sandbox.dir()).is_some();
     if is_lost {
         let place = match copied::start_dir(sandbox) {
             Some(dir) => format!(

@@ -10,7 +10,7 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, table};
 use crate::session::Signals;
 use crate::sync::question;
-use glovebox_agent::{Event, Log, Logged, Part, Placement, SessionInfo};
+use glovebox_agent::{Event, Log, LoggedEvent, MessagePart, Placement, SessionInfo};
 use glovebox_proto::Code;
 use glovebox_sandbox::Name;
 use glovebox_session::agent::{
@@ -115,7 +115,7 @@ fn describe(text: &mut String, seq: u64, event: &Event) {
             let words: String = parts
                 .iter()
                 .filter_map(|part| match part {
-                    Part::Text { text } => Some(text.as_str()),
+                    MessagePart::Text { text } => Some(text.as_str()),
                     _ => None,
                 })
                 .collect();
@@ -182,7 +182,7 @@ fn fork(cx: &Cx, args: &SessionForkArgs) -> CommandResult {
 /// than the model believes in.
 fn require_same_files(
     session: &SessionInfo,
-    events: &[Logged],
+    events: &[LoggedEvent],
     at: u64,
 ) -> Result<(), CommandError> {
     // A sandbox of its own begins with the project; on the user's machine there are only the files of now.

@@ -5,8 +5,8 @@ use crate::args::StartArgs;
 use crate::exit::CommandResult;
 use crate::render;
 use crate::session::Signals;
-use glovebox_sandbox::Started;
-use glovebox_session::work::{self, Caller};
+use glovebox_sandbox::StartOutcome;
+use glovebox_session::work::{self, WorkContext};
 use glovebox_settings::WorkspaceMode;
 use serde_json::json;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
     let name = super::name(&args.name)?;
     let (project, settings) = cx.project_settings(&args.sandbox)?;
     let registry = Arc::new(cx.registry(&settings)?);
-    let caller = Caller {
+    let caller = WorkContext {
         host: &cx.host,
         registry: &registry,
         supervisor: &supervisor()?,
@@ -28,11 +28,11 @@ fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
     };
     let (entry, started) = work::start_named(&caller, &settings, &project, &name)?;
     let message = match started {
-        Started::Created => format!("sandbox `{name}` is ready"),
-        Started::Existing => format!("sandbox `{name}` runs already, with these settings"),
-        Started::Resumed => format!("sandbox `{name}` is ready again, with the files it had"),
+        StartOutcome::Created => format!("sandbox `{name}` is ready"),
+        StartOutcome::Existing => format!("sandbox `{name}` runs already, with these settings"),
+        StartOutcome::Resumed => format!("sandbox `{name}` is ready again, with the files it had"),
     };
-    if started == Started::Created && settings.workspace_mode() == WorkspaceMode::Copy {
+    if started == StartOutcome::Created && settings.workspace_mode() == WorkspaceMode::Copy {
         let signals = Signals::take_over()?;
         let sandbox = registry.connect(&name)?;
         let frontend = TerminalFrontend::stoppable(cx, &signals, args.json);
@@ -46,7 +46,7 @@ fn start(cx: &Cx, args: &StartArgs) -> CommandResult {
         ))?;
     } else {
         cx.talk.note(message);
-        if started == Started::Created {
+        if started == StartOutcome::Created {
             cx.talk.note(format_args!(
                 "`glovebox exec {name} -- COMMAND` runs something in it"
             ));

@@ -6,7 +6,7 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, limit_value, plural, table};
 use glovebox_sandbox::egress::{TrafficStats, TrafficSum};
 use glovebox_sandbox::jail::spec::LimitKind;
-use glovebox_sandbox::{Name, Registry, State, Work};
+use glovebox_sandbox::{Name, Registry, ResourceUsage, SandboxState};
 use glovebox_settings::units::human_bytes;
 use serde_json::{Value, json};
 use std::io::IsTerminal as _;
@@ -23,8 +23,8 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 /// What one sandbox takes.
 struct Row {
     name: Name,
-    state: State,
-    work: Option<Work>,
+    state: SandboxState,
+    work: Option<ResourceUsage>,
     /// Thousandths of one processor.
     cpu_millis: Option<u64>,
     memory_limit: Option<u64>,

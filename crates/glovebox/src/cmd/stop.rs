@@ -5,7 +5,7 @@ use crate::args::StopArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, plural};
 use glovebox_proto::{Code, Fault, JobState, Request};
-use glovebox_sandbox::{Name, Registry, Sandbox, State};
+use glovebox_sandbox::{Name, Registry, Sandbox, SandboxState};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) fn run(cx: &Cx, args: &StopArgs) -> CommandResult {
         names = registry
             .list()?
             .into_iter()
-            .filter(|entry| entry.is_supervised && entry.state == State::Ready)
+            .filter(|entry| entry.is_supervised && entry.state == SandboxState::Ready)
             .map(|entry| entry.name)
             .collect();
     }
@@ -36,7 +36,7 @@ pub(crate) fn run(cx: &Cx, args: &StopArgs) -> CommandResult {
             Ok(was) => {
                 stopped.push(json!({ "name": name, "was": was }));
                 if !args.json {
-                    cx.talk.note(if was == State::Ready {
+                    cx.talk.note(if was == SandboxState::Ready {
                         format!(
                             "sandbox `{name}` is stopped; `glovebox start {name}` takes it up again"
                         )
@@ -67,11 +67,11 @@ pub(crate) fn run(cx: &Cx, args: &StopArgs) -> CommandResult {
 }
 
 /// Stops one, and gives the state it was in.
-fn stop(registry: &Registry, name: &Name, grace_ms: u64) -> Result<State, CommandError> {
+fn stop(registry: &Registry, name: &Name, grace_ms: u64) -> Result<SandboxState, CommandError> {
     let Some(entry) = registry.entry(name)? else {
         return Err(crate::sync::no_sandbox(name));
     };
-    if matches!(entry.state, State::Stopped | State::Lost) {
+    if matches!(entry.state, SandboxState::Stopped | SandboxState::Lost) {
         return Ok(entry.state);
     }
     let sandbox = registry.connect(name)?;
@@ -93,7 +93,7 @@ fn stop(registry: &Registry, name: &Name, grace_ms: u64) -> Result<State, Comman
     }
     end_jobs(&sandbox, grace_ms);
     sandbox.stop(REASON)?;
-    Ok(State::Ready)
+    Ok(SandboxState::Ready)
 }
 
 /// Asks all jobs at once to end. Those that cannot be asked end with the sandbox.

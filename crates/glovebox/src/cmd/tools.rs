@@ -5,10 +5,10 @@ use crate::args::{CallArgs, SandboxArgs, ToolsArgs};
 use crate::exit::{self, CommandError, CommandResult};
 use crate::render;
 use glovebox_session::work::{
-    Caller, LeaveOutcome, NewName, NewSandbox, Target, WorkSession, unknown_toolset,
+    LeaveOutcome, NewName, NewSandbox, WorkContext, WorkSession, WorkTarget, unknown_toolset,
 };
 use glovebox_settings::Tools;
-use glovebox_tools::{CATALOG, Definition, Outcome};
+use glovebox_tools::{CATALOG, Definition, ToolOutcome};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Write as _;
@@ -152,7 +152,7 @@ pub(crate) fn call(cx: &Cx, args: &CallArgs) -> CommandResult {
 }
 
 /// That of an outcome: a call that was given up has one of its own.
-fn exit_code(outcome: &Outcome) -> u8 {
+fn exit_code(outcome: &ToolOutcome) -> u8 {
     if outcome.facts.contains_key("cancelled") {
         return exit::INTERRUPTED;
     }
@@ -163,7 +163,7 @@ fn exit_code(outcome: &Outcome) -> u8 {
 type Stays = (String, &'static str);
 
 /// Makes the call, and gives the name and state of a sandbox that stays because of it.
-fn use_tool(cx: &Cx, args: &CallArgs) -> Result<(Outcome, Option<Stays>), CommandError> {
+fn use_tool(cx: &Cx, args: &CallArgs) -> Result<(ToolOutcome, Option<Stays>), CommandError> {
     let tool = glovebox_tools::find(&args.tool)?;
     let arguments = arguments(&args.arguments)?;
     let flags = SandboxArgs::default();
@@ -174,14 +174,14 @@ fn use_tool(cx: &Cx, args: &CallArgs) -> Result<(Outcome, Option<Stays>), Comman
     let registry = Arc::new(cx.registry(&settings)?);
     let named = args.sandbox.as_deref().map(super::name).transpose()?;
     let target = match &named {
-        Some(name) => Target::Running(name),
+        Some(name) => WorkTarget::Running(name),
         None if args.local => {
             cx.talk.warning(
                 "--local has no walls: the tool works as you, on your own files, with your network",
             );
-            Target::Local
+            WorkTarget::Local
         }
-        None => Target::New(NewSandbox {
+        None => WorkTarget::New(NewSandbox {
             name: NewName::Random("call"),
             lease_ms: None,
         }),
@@ -191,7 +191,7 @@ fn use_tool(cx: &Cx, args: &CallArgs) -> Result<(Outcome, Option<Stays>), Comman
         signal_hook::flag::register(signal, Arc::clone(&cancel))
             .map_err(|error| CommandError::io("handle signals", &error))?;
     }
-    let caller = Caller {
+    let caller = WorkContext {
         host: &cx.host,
         registry: &registry,
         supervisor: &supervisor()?,

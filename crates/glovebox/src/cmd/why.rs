@@ -6,7 +6,7 @@ use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, escape_text, plural};
 use glovebox_proto::{Code, Fault};
 use glovebox_session::work::journal;
-use glovebox_tools::policy::Entry;
+use glovebox_tools::policy::DecisionEntry;
 use serde_json::json;
 
 /// Decisions that are listed.
@@ -34,7 +34,7 @@ pub(crate) fn run(cx: &Cx, args: &WhyArgs) -> CommandResult {
     Ok(0)
 }
 
-fn list(cx: &Cx, entries: &[Entry], is_json: bool) -> CommandResult {
+fn list(cx: &Cx, entries: &[DecisionEntry], is_json: bool) -> CommandResult {
     if is_json {
         let message = plural(entries.len(), "decision", "decisions");
         render::print(render::envelope(
@@ -66,7 +66,7 @@ fn list(cx: &Cx, entries: &[Entry], is_json: bool) -> CommandResult {
     Ok(0)
 }
 
-fn verdict(entry: &Entry) -> String {
+fn verdict(entry: &DecisionEntry) -> String {
     format!(
         "{} {}",
         escape_text(&entry.tool),
@@ -78,7 +78,7 @@ fn verdict(entry: &Entry) -> String {
     )
 }
 
-fn explain(entry: &Entry) -> String {
+fn explain(entry: &DecisionEntry) -> String {
     // TRUST: a model chose some of these words.
     let mut rows = vec![
         (

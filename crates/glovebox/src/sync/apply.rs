@@ -1,7 +1,8 @@
 //! Changes into a directory on the host, as a user at a terminal sees them: asked about and told.
 
 pub(crate) use glovebox_session::sync::apply::{
-    Answer, ApplyOutcome, Goal, Review, View, apply, base, preview, runs_here, view,
+    ApplyOutcome, ApplyTarget, ChangesView, Review, ReviewAnswer, apply, base, preview, runs_here,
+    view,
 };
 
 use super::{choices, screen, select};
@@ -22,8 +23,8 @@ pub(crate) fn choose(
     cx: &Cx,
     review: &Review<'_>,
     signals: &Signals,
-) -> Result<Option<Answer>, CommandError> {
-    Ok(choices::ask(cx, review, signals)?.map(Answer::Choose))
+) -> Result<Option<ReviewAnswer>, CommandError> {
+    Ok(choices::ask(cx, review, signals)?.map(ReviewAnswer::Choose))
 }
 
 /// Asks about each hunk.
@@ -31,8 +32,8 @@ pub(crate) fn select(
     cx: &Cx,
     review: &Review<'_>,
     signals: &Signals,
-) -> Result<Answer, CommandError> {
-    select::ask(cx, &review.view()?, signals).map(Answer::Select)
+) -> Result<ReviewAnswer, CommandError> {
+    select::ask(cx, &review.view()?, signals).map(ReviewAnswer::Select)
 }
 
 /// The failure of a command after which some paths are in conflict.

@@ -13,8 +13,8 @@ mod select;
 pub(crate) mod settle;
 
 pub(crate) use glovebox_session::sync::{
-    BaseIndex, GIT, Source, Taken, collect_own, copied, destination, paths, project_of_named,
-    source,
+    BaseIndex, GIT, PullSource, SandboxChanges, collect_own, copied, destination, paths,
+    project_of_named, source,
 };
 
 use crate::cmd::{Cx, name};
@@ -68,7 +68,7 @@ pub(crate) fn collect(
     cx: &Cx,
     asked: &Asked<'_>,
     watch: &mut Watch<'_>,
-) -> Result<Taken, CommandError> {
+) -> Result<SandboxChanges, CommandError> {
     let registry = cx.user_registry()?;
     collect_named(&registry, &name(asked.name)?, watch, |project| {
         filter(cx, project, asked)
@@ -81,7 +81,7 @@ pub(crate) fn collect_outside(
     asked: &Asked<'_>,
     from: &Path,
     watch: &mut Watch<'_>,
-) -> Result<Taken, CommandError> {
+) -> Result<SandboxChanges, CommandError> {
     let sandbox = cx.user_registry()?.connect(&name(asked.name)?)?;
     outside::collect(&sandbox, from, watch, || filter(cx, None, asked))
 }

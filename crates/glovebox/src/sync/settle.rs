@@ -2,7 +2,7 @@
 
 pub(crate) use glovebox_session::sync::settle::{ApplyWhen, SettleOptions, SettleOutcome};
 
-use super::apply::{self, Answer, Review, View};
+use super::apply::{self, ChangesView, Review, ReviewAnswer};
 use super::{patch_file, question};
 use crate::args::{Apply, RunArgs};
 use crate::cmd::run::supervisor;
@@ -66,11 +66,11 @@ impl Reviewer for TerminalReviewer<'_> {
         review: &Review<'_>,
         to: &Path,
         can_keep: bool,
-    ) -> Result<Answer, CommandError> {
+    ) -> Result<ReviewAnswer, CommandError> {
         agree(self.cx, review, to, can_keep, self.signals)
     }
 
-    fn write_patch(&mut self, view: &View) -> Result<(), CommandError> {
+    fn write_patch(&mut self, view: &ChangesView) -> Result<(), CommandError> {
         if let Some(file) = self.patch {
             patch_file::write(&view.collected, file, &self.cx.host)?;
             tell_patch(self.cx, view, file);
@@ -80,7 +80,7 @@ impl Reviewer for TerminalReviewer<'_> {
 }
 
 /// Says what is in a patch, where it is, and what to do with it.
-fn tell_patch(cx: &Cx, view: &View, file: &Path) {
+fn tell_patch(cx: &Cx, view: &ChangesView, file: &Path) {
     let set = &view.collected.set;
     apply::tell_patch(cx.talk, &view.outcome);
     // What went to standard output is in the hands of whoever reads it.
@@ -155,7 +155,7 @@ fn agree(
     to: &Path,
     can_keep: bool,
     signals: &Signals,
-) -> Result<Answer, CommandError> {
+) -> Result<ReviewAnswer, CommandError> {
     if !question::is_possible() {
         return Err(CommandError::new(
             Kind::Usage,
@@ -180,15 +180,15 @@ fn agree(
     loop {
         match question::ask(&text, &['y', 'n', 'd', 's', 'k'], signals) {
             Some('y') if review.has_open_conflicts() => {
-                return Ok(apply::choose(cx, review, signals)?.unwrap_or(Answer::Later));
+                return Ok(apply::choose(cx, review, signals)?.unwrap_or(ReviewAnswer::Later));
             }
-            Some('y') => return Ok(Answer::Yes),
-            Some('n') => return Ok(Answer::No),
+            Some('y') => return Ok(ReviewAnswer::Yes),
+            Some('n') => return Ok(ReviewAnswer::No),
             Some('s') => return apply::select(cx, review, signals),
             Some('d') => apply::show(cx, review, signals)?,
-            Some(_) => return Ok(Answer::Later),
+            Some(_) => return Ok(ReviewAnswer::Later),
             // Leaving without an answer does not say that the work may go.
-            None => return Ok(Answer::None),
+            None => return Ok(ReviewAnswer::None),
         }
     }
 }

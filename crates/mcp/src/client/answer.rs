@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_agent::{Image, ToolOutput};
 use glovebox_proto::visible;
-use glovebox_tools::cut::{Lean, Source, cut};
+use glovebox_tools::cut::{CutBias, CutSource, cut};
 use glovebox_tools::picture;
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, ResourceContents};
 use std::fmt::Write as _;
@@ -37,12 +37,16 @@ pub(super) fn output(answer: Answer, room: usize) -> ToolOutput {
         add(&mut text, &mut images, block);
     }
     // TRUST: whatever the server says is cut once and made safe to show.
-    let source = Source {
+    let source = CutSource {
         head: text.as_bytes(),
         gap: 0,
         tail: &[],
     };
-    let lean = if is_error { Lean::End } else { Lean::Even };
+    let lean = if is_error {
+        CutBias::End
+    } else {
+        CutBias::Even
+    };
     let told = cut(source, room, lean);
     let mut output = ToolOutput {
         text: told.text,

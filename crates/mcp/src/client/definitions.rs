@@ -132,7 +132,7 @@ fn clean(value: &Value, depth: usize) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Address, Way};
+    use super::super::{HttpEndpoint, ServerTransport};
     use super::*;
     use glovebox_agent::ServerPlace;
     use rmcp::model::ToolAnnotations;
@@ -144,7 +144,7 @@ mod tests {
         ServerSpec {
             name: "hub".to_owned(),
             place: ServerPlace::Remote,
-            way: Way::Http(Address::new("https://example.com/mcp", &[]).unwrap()),
+            way: ServerTransport::Http(HttpEndpoint::new("https://example.com/mcp", &[]).unwrap()),
             tools: None,
             timeout: Duration::from_secs(1),
             output_bytes: 1000,

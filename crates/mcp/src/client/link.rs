@@ -1,7 +1,7 @@
 //! One connection to a server: a program's standard input and output, or HTTP, spoken to by the SDK.
 
 use super::overrun::{Lines, Modest, Overrun};
-use super::{MAX_MESSAGE_BYTES, ServerSpec, Way, remote};
+use super::{MAX_MESSAGE_BYTES, ServerSpec, ServerTransport, remote};
 use glovebox_proto::{Code, Fault, visible};
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams, Tool};
 use rmcp::service::{Peer, RoleClient, RunningService, ServiceError, serve_client};
@@ -31,27 +31,27 @@ pub trait Launch: Debug + Send + Sync {
     ///
     /// # Errors
     /// Whatever keeps it from running.
-    fn launch(&self) -> Result<Ends, Fault>;
+    fn launch(&self) -> Result<ServerProcess, Fault>;
 }
 
 /// A program that runs.
-pub struct Ends {
+pub struct ServerProcess {
     /// Its standard input.
     pub input: Box<dyn Write + Send>,
     /// Its standard output.
     pub output: Box<dyn Read + Send>,
     /// Ends it when dropped; may be asked how it went.
-    pub life: Box<dyn Life>,
+    pub life: Box<dyn ProcessLife>,
 }
 
-impl Debug for Ends {
+impl Debug for ServerProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Ends(..)")
     }
 }
 
 /// A program's life. Dropping it ends the program with all that it started; that may block.
-pub trait Life: Send + Sync {
+pub trait ProcessLife: Send + Sync {
     /// How it ended, if it has, and the end of what it wrote to standard error.
     fn last_words(&mut self) -> String;
 }
@@ -59,7 +59,7 @@ pub trait Life: Send + Sync {
 /// A connection.
 pub(super) struct Link {
     service: RunningService<RoleClient, ClientConfig>,
-    life: Option<Box<dyn Life>>,
+    life: Option<Box<dyn ProcessLife>>,
     overrun: Overrun,
 }
 
@@ -78,7 +78,7 @@ impl Link {
         );
         let overrun = Overrun::default();
         match &spec.way {
-            Way::Program(program) => {
+            ServerTransport::Program(program) => {
                 let program = Arc::clone(program);
                 let launched = tokio::task::spawn_blocking(move || program.launch())
                     .await
@@ -113,7 +113,7 @@ impl Link {
                     }
                 }
             }
-            Way::Http(address) => {
+            ServerTransport::Http(address) => {
                 let transport = Modest::new(remote::transport(address)?, &overrun);
                 let served = tokio::time::timeout(spec.timeout, serve_client(client, transport));
                 match served.await {
@@ -159,8 +159,8 @@ impl Link {
     /// What went wrong, with the program's last words.
     pub(super) fn failed(&mut self, spec: &ServerSpec, what: &str, error: &ServiceError) -> Fault {
         let error = match &spec.way {
-            Way::Http(address) => address.hide(&error.to_string()),
-            Way::Program(_) => error.to_string(),
+            ServerTransport::Http(address) => address.hide(&error.to_string()),
+            ServerTransport::Program(_) => error.to_string(),
         };
         match (&mut self.life, self.overrun.told()) {
             (_, Some(overrun)) => spec.broken(what, overrun),
@@ -178,12 +178,12 @@ impl Link {
     }
 }
 
-async fn end(life: Box<dyn Life>) {
+async fn end(life: Box<dyn ProcessLife>) {
     let _ = tokio::task::spawn_blocking(move || drop(life)).await;
 }
 
 /// The program's own words say more than that its end of the line is closed.
-fn said(error: &str, life: &mut dyn Life, overrun: &Overrun) -> String {
+fn said(error: &str, life: &mut dyn ProcessLife, overrun: &Overrun) -> String {
     if let Some(overrun) = overrun.told() {
         return overrun.to_owned();
     }

@@ -18,13 +18,13 @@ mod link;
 mod overrun;
 mod remote;
 
-pub use link::{Ends, Launch, Life};
-pub use remote::{Address, check_url};
+pub use link::{Launch, ProcessLife, ServerProcess};
+pub use remote::{HttpEndpoint, check_url};
 
 use definitions::Offered;
 use glovebox_agent::{ServerPlace, ToolDefinition, ToolOutput, ToolServer, Tools};
 use glovebox_proto::{Code, Fault};
-use glovebox_tools::policy::{Asked, CallId, Permit};
+use glovebox_tools::policy::{CallId, Permit, PermitRequest};
 use link::Link;
 use rmcp::model::{CallToolRequestParams, ErrorCode};
 use rmcp::service::ServiceError;
@@ -51,7 +51,7 @@ pub struct ServerSpec {
     /// Where it works.
     pub place: ServerPlace,
     /// How it is reached.
-    pub way: Way,
+    pub way: ServerTransport,
     /// Those of its tools that are wanted, by their names there; `None` for all.
     pub tools: Option<Vec<String>>,
     /// Until it answers: the start and each call.
@@ -66,7 +66,7 @@ pub struct ServerSpec {
 
 /// What came of starting servers.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartedServers {
     /// Those that work.
     pub servers: Servers,
     /// What was left out of their offers, in sentences for people.
@@ -77,11 +77,11 @@ pub struct Started {
 
 /// How a server is reached.
 #[derive(Debug, Clone)]
-pub enum Way {
+pub enum ServerTransport {
     /// A program, on its standard input and output.
     Program(Arc<dyn Launch>),
     /// Streamable HTTP.
-    Http(Address),
+    Http(HttpEndpoint),
 }
 
 /// Every server of one run. Dropping it ends them.
@@ -130,7 +130,7 @@ impl Servers {
     ///
     /// # Errors
     /// The first required one that cannot be started, with its last words; when it was given up.
-    pub fn start(specs: Vec<ServerSpec>, cancel: &AtomicBool) -> Result<Started, Fault> {
+    pub fn start(specs: Vec<ServerSpec>, cancel: &AtomicBool) -> Result<StartedServers, Fault> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -178,7 +178,7 @@ impl Servers {
             }
             Ok(())
         })?;
-        Ok(Started {
+        Ok(StartedServers {
             servers: all,
             left_out: notes,
             broken,
@@ -272,7 +272,7 @@ impl Tools for Servers {
         };
         let mut id = None;
         if let Some(permit) = &self.permit {
-            permit.permit(&Asked {
+            permit.permit(&PermitRequest {
                 call: id.insert(CallId::random()),
                 tool: &tool.definition.name,
                 arguments: &Value::Object(arguments.clone()),

@@ -9,12 +9,12 @@ use std::collections::HashMap;
 
 /// Where a server is, and what it is sent with every request. Shows no header's value.
 #[derive(Debug, Clone)]
-pub struct Address {
+pub struct HttpEndpoint {
     url: String,
     headers: HashMap<HeaderName, HeaderValue>,
 }
 
-impl Address {
+impl HttpEndpoint {
     /// The server at `url`, with these headers.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ fn is_here(url: &str) -> bool {
 }
 
 pub(super) fn transport(
-    address: &Address,
+    address: &HttpEndpoint,
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, Fault> {
     let client = glovebox_agent::http_client(&address.url).map_err(|error| {
         Fault::failed(
@@ -108,7 +108,7 @@ mod tests {
             "http://[::1]:1/mcp",
             "http://localhost/mcp",
         ] {
-            let address = Address::new(url, &headers).unwrap();
+            let address = HttpEndpoint::new(url, &headers).unwrap();
             assert!(!format!("{address:?}").contains("planted"));
         }
         for url in [
@@ -116,14 +116,14 @@ mod tests {
             "http://127.0.0.1.example.com/mcp",
             "http://localhost.example.com/",
         ] {
-            assert!(Address::new(url, &headers).is_err(), "{url}");
-            assert!(Address::new(url, &[]).is_ok(), "{url}");
+            assert!(HttpEndpoint::new(url, &headers).is_err(), "{url}");
+            assert!(HttpEndpoint::new(url, &[]).is_ok(), "{url}");
         }
         for url in ["", "x", "ftp://a/b", "/mcp", "https://me:pw@example.com/"] {
-            assert!(Address::new(url, &[]).is_err(), "{url}");
+            assert!(HttpEndpoint::new(url, &[]).is_err(), "{url}");
         }
         let wrong = [("X-Key".to_owned(), "planted\n1234".to_owned())];
-        let error = Address::new("https://a/", &wrong).unwrap_err();
+        let error = HttpEndpoint::new("https://a/", &wrong).unwrap_err();
         assert!(!error.contains("planted"), "{error}");
     }
 }

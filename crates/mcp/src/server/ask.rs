@@ -4,7 +4,7 @@
 //! protocol. One question of a call at a time. Whatever is not a clear yes is a no.
 
 use glovebox_proto::visible;
-use glovebox_tools::policy::{Answer, Ask, Question};
+use glovebox_tools::policy::{Ask, PermitAnswer, PermitQuestion};
 use rmcp::model::{
     ClientResult, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, Request,
     ServerRequest,
@@ -37,7 +37,7 @@ pub(super) struct Asker {
 #[derive(Debug)]
 pub(super) struct Query {
     message: String,
-    answer: SyncSender<Answer>,
+    answer: SyncSender<PermitAnswer>,
     given_up: CancellationToken,
 }
 
@@ -56,12 +56,13 @@ impl Asker {
 }
 
 impl Ask for Asker {
-    fn ask(&self, question: &Question<'_>) -> Answer {
+    fn ask(&self, question: &PermitQuestion<'_>) -> PermitAnswer {
         let Some(to) = &self.to else {
             let why = "this client has not declared that its user can be asked (`elicitation`)";
-            return Answer::Unasked(why.to_owned());
+            return PermitAnswer::Unasked(why.to_owned());
         };
-        let gone = || Answer::Deny("the call was given up before there was an answer".to_owned());
+        let gone =
+            || PermitAnswer::Deny("the call was given up before there was an answer".to_owned());
         let given_up = CancellationToken::new();
         // However this ends, the question ends with it.
         let _end = given_up.clone().drop_guard();
@@ -87,7 +88,7 @@ impl Ask for Asker {
 /// What the user reads.
 // TRUST: a model chose the arguments: they are shown as far as there is room, with every character that
 // could make them read as something else made visible.
-fn words(question: &Question<'_>) -> String {
+fn words(question: &PermitQuestion<'_>) -> String {
     let arguments = visible::line_of_text(&question.arguments.to_string());
     let mut shown: String = arguments.chars().take(MAX_SHOWN_CHARS).collect();
     if shown.len() < arguments.len() {
@@ -110,7 +111,7 @@ pub(super) async fn put(peer: &Peer<RoleServer>, query: Query) {
         .build();
     let answer = match schema {
         Ok(schema) => ask(peer, query.message, schema, &query.given_up).await,
-        Err(error) => Some(Answer::Deny(error.to_owned())),
+        Err(error) => Some(PermitAnswer::Deny(error.to_owned())),
     };
     if let Some(answer) = answer {
         // A call that has ended needs none.
@@ -123,7 +124,7 @@ async fn ask(
     message: String,
     requested_schema: ElicitationSchema,
     given_up: &CancellationToken,
-) -> Option<Answer> {
+) -> Option<PermitAnswer> {
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,
         message,
@@ -142,12 +143,12 @@ async fn ask(
             Ok(Ok(ClientResult::ElicitResult(result))) => read(&result),
             Ok(Ok(_)) => not_understood(),
             Ok(Err(error)) => unanswered(&error),
-            Err(_) => Answer::Deny("the client is gone".to_owned()),
+            Err(_) => PermitAnswer::Deny("the client is gone".to_owned()),
         }),
         () = given_up.cancelled() => (None, "the call has ended"),
         () = tokio::time::sleep(ASK_WAIT) => {
             let minutes = ASK_WAIT.as_secs() / 60;
-            (Some(Answer::Deny(format!("nobody answered within {minutes} minutes"))), "nobody answered in time")
+            (Some(PermitAnswer::Deny(format!("nobody answered within {minutes} minutes"))), "nobody answered in time")
         }
     };
     // A client that does not listen shows a question nobody waits for.
@@ -157,7 +158,7 @@ async fn ask(
 
 /// What a client's answer means.
 // TRUST: anything but the one object that says yes is a no; nothing of it is kept or shown.
-fn read(result: &ElicitResult) -> Answer {
+fn read(result: &ElicitResult) -> PermitAnswer {
     let said = || {
         let fields = result.content.as_ref()?.as_object()?;
         let only = fields.len() == 1;
@@ -165,24 +166,24 @@ fn read(result: &ElicitResult) -> Answer {
     };
     match result.action {
         ElicitationAction::Accept => match said() {
-            Some(true) => Answer::Once,
-            Some(false) => Answer::Deny("the user said no".to_owned()),
+            Some(true) => PermitAnswer::Once,
+            Some(false) => PermitAnswer::Deny("the user said no".to_owned()),
             None => not_understood(),
         },
-        ElicitationAction::Decline => Answer::Deny("the user said no".to_owned()),
-        ElicitationAction::Cancel => Answer::Deny("the user closed the question".to_owned()),
+        ElicitationAction::Decline => PermitAnswer::Deny("the user said no".to_owned()),
+        ElicitationAction::Cancel => PermitAnswer::Deny("the user closed the question".to_owned()),
         _ => not_understood(),
     }
 }
 
-fn not_understood() -> Answer {
-    Answer::Deny("the client's answer is neither yes nor no".to_owned())
+fn not_understood() -> PermitAnswer {
+    PermitAnswer::Deny("the client's answer is neither yes nor no".to_owned())
 }
 
-fn unanswered(error: &ServiceError) -> Answer {
+fn unanswered(error: &ServiceError) -> PermitAnswer {
     // TRUST: a client's own words, bounded by whoever keeps the reason.
     let error = visible::line_of_text(&error.to_string());
-    Answer::Deny(format!("the client could not ask its user: {error}"))
+    PermitAnswer::Deny(format!("the client could not ask its user: {error}"))
 }
 
 #[cfg(test)]
@@ -193,7 +194,7 @@ mod tests {
     use rmcp::{ClientHandler, RoleClient, ServerHandler, ServiceExt as _};
     use serde_json::{Value, json};
 
-    fn result(action: ElicitationAction, content: Option<Value>) -> Answer {
+    fn result(action: ElicitationAction, content: Option<Value>) -> PermitAnswer {
         let mut result = ElicitResult::new(action);
         result.content = content;
         read(&result)
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn only_a_clear_yes_is_one() {
         let accept = |content| result(ElicitationAction::Accept, content);
-        assert_eq!(accept(Some(json!({ "allow": true }))), Answer::Once);
+        assert_eq!(accept(Some(json!({ "allow": true }))), PermitAnswer::Once);
         for content in [
             None,
             Some(json!({})),
@@ -215,13 +216,13 @@ mod tests {
             Some(json!([{ "allow": true }])),
         ] {
             assert!(
-                matches!(accept(content.clone()), Answer::Deny(_)),
+                matches!(accept(content.clone()), PermitAnswer::Deny(_)),
                 "{content:?}"
             );
         }
         for action in [ElicitationAction::Decline, ElicitationAction::Cancel] {
             let answer = result(action, Some(json!({ "allow": true })));
-            assert!(matches!(answer, Answer::Deny(_)));
+            assert!(matches!(answer, PermitAnswer::Deny(_)));
         }
     }
 
@@ -276,7 +277,7 @@ mod tests {
         put(server.peer(), query).await;
         assert_eq!(begun.elapsed().as_secs(), ASK_WAIT.as_secs());
         let why = "nobody answered within 10 minutes".to_owned();
-        assert_eq!(answered.try_recv(), Ok(Answer::Deny(why)));
+        assert_eq!(answered.try_recv(), Ok(PermitAnswer::Deny(why)));
         for word in ["asked", "cancelled"] {
             let next = tokio::time::timeout(ASK_WAIT, seen.recv()).await;
             assert_eq!(next, Ok(Some(word)));

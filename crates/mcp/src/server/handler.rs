@@ -6,7 +6,7 @@ use super::{Session, resource};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_proto::{Code, Fault};
-use glovebox_tools::{Definition, Outcome};
+use glovebox_tools::{Definition, ToolOutcome};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest,
     CustomResult, ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult,
@@ -81,7 +81,7 @@ impl McpHandler {
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
         session: &Arc<dyn Session>,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<ToolOutcome, Fault> {
         let _turn = self
             .calls
             .acquire()
@@ -96,7 +96,7 @@ impl McpHandler {
         let mut call = tokio::task::spawn_blocking({
             let session = Arc::clone(session);
             let name = name.clone();
-            move || session.hands().call_asking(&name, arguments, &asker, &flag)
+            move || session.tools().call_asking(&name, arguments, &asker, &flag)
         });
         let presence = context
             .extensions
@@ -260,7 +260,7 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let found = self
-            .with_session(|session| resource::list(session.hands()))
+            .with_session(|session| resource::list(session.tools()))
             .await?;
         Ok(ListResourcesResult::with_all_items(found))
     }
@@ -302,7 +302,7 @@ fn tool(definition: &Definition, description: String) -> Tool {
     Tool::new(definition.name, description, Arc::new(schema)).with_annotations(hints)
 }
 
-fn answer(outcome: Outcome) -> CallToolResult {
+fn answer(outcome: ToolOutcome) -> CallToolResult {
     let mut content = vec![ContentBlock::text(outcome.text)];
     content.extend(
         outcome

@@ -26,7 +26,7 @@ pub use http::{HttpOptions, check_reach, serve as serve_http};
 pub use stdio::serve as serve_stdio;
 
 use glovebox_proto::Fault;
-use glovebox_tools::Hands;
+use glovebox_tools::ToolSession;
 use glovebox_tools::policy::Toolset;
 use std::fmt::Debug;
 
@@ -48,7 +48,7 @@ pub trait SessionFactory: Debug + Send + Sync {
 /// What one client works in. Dropping it closes it; that may block.
 pub trait Session: Debug + Send + Sync {
     /// The tools, working here.
-    fn hands(&self) -> &Hands;
+    fn tools(&self) -> &ToolSession;
 
     /// The sandbox's name.
     fn name(&self) -> String;

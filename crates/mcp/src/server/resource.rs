@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use glovebox_proto::limits::MAX_LOG_READ_BYTES;
 use glovebox_proto::{Code, Fault, JobId, Reply, Request};
-use glovebox_tools::Hands;
+use glovebox_tools::ToolSession;
 use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 
 const CHANGES: &str = "glovebox://changes";
@@ -16,7 +16,7 @@ const MAX_BYTES: usize = 4 << 20;
 /// Jobs that are listed.
 const MAX_JOBS: usize = 200;
 
-pub(super) fn list(hands: &Hands) -> Result<Vec<Resource>, Fault> {
+pub(super) fn list(tools: &ToolSession) -> Result<Vec<Resource>, Fault> {
     let mut found = vec![
         Resource::new(CHANGES, "changes")
             .with_title("Changes")
@@ -26,7 +26,7 @@ pub(super) fn list(hands: &Hands) -> Result<Vec<Resource>, Fault> {
             .with_mime_type("text/x-diff"),
     ];
     // The newest are the ones somebody may want.
-    for job in hands.sandbox().jobs()?.iter().rev().take(MAX_JOBS) {
+    for job in tools.sandbox().jobs()?.iter().rev().take(MAX_JOBS) {
         found.push(
             Resource::new(format!("{JOBS}{}", job.job), format!("job {}", job.job))
                 .with_title(format!("Output of job {}", job.job))
@@ -51,7 +51,7 @@ pub(super) fn read(session: &dyn Session, uri: &str) -> Result<ReadResourceResul
     let (bytes, mime) = if uri == CHANGES {
         (session.changes(MAX_BYTES)?, "text/x-diff")
     } else if let Some(id) = uri.strip_prefix(JOBS).and_then(|id| id.parse().ok()) {
-        (log(session.hands(), JobId(id))?, "text/plain")
+        (log(session.tools(), JobId(id))?, "text/plain")
     } else {
         return Err(Fault::failed(
             Code::NotFound,
@@ -66,11 +66,11 @@ pub(super) fn read(session: &dyn Session, uri: &str) -> Result<ReadResourceResul
 }
 
 /// The log of a job, or its last part.
-fn log(hands: &Hands, job: JobId) -> Result<Vec<u8>, Fault> {
+fn log(tools: &ToolSession, job: JobId) -> Result<Vec<u8>, Fault> {
     let mut bytes = Vec::new();
     let mut offset = 0;
     loop {
-        let reply = hands.sandbox().call(Request::JobRead {
+        let reply = tools.sandbox().call(Request::JobRead {
             job,
             offset,
             max_bytes: MAX_LOG_READ_BYTES,

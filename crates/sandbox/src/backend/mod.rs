@@ -17,7 +17,7 @@ use crate::{Backend, CacheKeeping, GuestImage, LimitFact, Name, Report, SandboxS
 use glovebox_egress::{Control, ProxyHandle};
 use glovebox_jail::cgroup::GroupFreezer;
 use glovebox_jail::launch::Stage0;
-use glovebox_jail::plan::{Frozen, FrozenCache};
+use glovebox_jail::plan::{CheckpointLayer, FrozenCache};
 use glovebox_jail::spec::{LimitKind, LimitState};
 use glovebox_proto::{Code, Denial, Fault, Setting};
 use std::fmt::Debug;
@@ -39,7 +39,7 @@ pub(crate) struct CreateCx<'a> {
     /// The state directory, for things sandboxes share.
     pub(crate) state_dir: &'a Path,
     /// What checkpoints froze, newest first.
-    pub(crate) frozen: Vec<Frozen>,
+    pub(crate) frozen: Vec<CheckpointLayer>,
     /// What earlier sandboxes of the project left in caches, newest first.
     pub(crate) caches: Vec<FrozenCache>,
     /// What becomes of what is written to caches.
@@ -159,7 +159,7 @@ pub(crate) struct ExchangeCx<'a> {
     pub(crate) image: &'a GuestImage,
     /// What is to be frozen then, newest first. Layers that are about to be frozen stand where they
     /// are now.
-    pub(crate) frozen: Vec<Frozen>,
+    pub(crate) frozen: Vec<CheckpointLayer>,
     /// The parts that are exchanged.
     pub(crate) parts: &'a [&'static str],
 }

@@ -24,7 +24,7 @@ pub(crate) mod tree;
 pub(crate) mod workspace;
 
 use crate::state::layout::LAYERS;
-use glovebox_jail::plan::Frozen;
+use glovebox_jail::plan::CheckpointLayer;
 use serde::{Deserialize, Serialize};
 
 /// One frozen layer.
@@ -85,11 +85,14 @@ pub(crate) fn number(id: &str) -> Option<u64> {
 }
 
 /// What a plan needs to know about a stack.
-pub(crate) fn frozen(layout: &crate::state::layout::Layout, layers: &[Layer]) -> Vec<Frozen> {
+pub(crate) fn frozen(
+    layout: &crate::state::layout::Layout,
+    layers: &[Layer],
+) -> Vec<CheckpointLayer> {
     let part = |layer: &Layer, has: bool, part| has.then(|| store::part(layout, &layer.id, part));
     layers
         .iter()
-        .map(|layer| Frozen {
+        .map(|layer| CheckpointLayer {
             root: part(layer, layer.has_root, store::ROOT),
             workspace: part(layer, layer.has_workspace, store::WORKSPACE),
             first_id: layer.first_id,

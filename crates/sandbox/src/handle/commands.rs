@@ -11,7 +11,7 @@ use glovebox_proto::{
 
 /// A command's captured output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
+pub struct CommandOutput {
     /// How it ended.
     pub report: ExitReport,
     /// Standard output up to the cap.
@@ -40,7 +40,7 @@ impl Sandbox {
 
     /// Runs a command and captures its output, at most 16 MiB per stream; what is beyond is read
     /// and thrown away.
-    pub fn exec(&self, exec: Exec) -> Result<Output, Fault> {
+    pub fn exec(&self, exec: Exec) -> Result<CommandOutput, Fault> {
         self.exec_with(exec, &[], CAPTURED_BYTES)
     }
 
@@ -51,7 +51,7 @@ impl Sandbox {
         mut exec: Exec,
         input: &[u8],
         max_bytes: usize,
-    ) -> Result<Output, Fault> {
+    ) -> Result<CommandOutput, Fault> {
         if exec.detach {
             return Err(Fault::failed(
                 Code::InvalidArgument,
@@ -97,7 +97,7 @@ impl Sandbox {
     }
 }
 
-fn capture(stream: &mut Stream, max_bytes: usize) -> Result<Output, Fault> {
+fn capture(stream: &mut Stream, max_bytes: usize) -> Result<CommandOutput, Fault> {
     let mut output = [Vec::new(), Vec::new()];
     let mut truncated = false;
     loop {
@@ -111,7 +111,7 @@ fn capture(stream: &mut Stream, max_bytes: usize) -> Result<Output, Fault> {
             }
             Incoming::Reply(Ok(Reply::Exited(report))) => {
                 let [stdout, stderr] = output;
-                return Ok(Output {
+                return Ok(CommandOutput {
                     report,
                     stdout,
                     stderr,

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 /// process that holds it.
 #[derive(Debug)]
 #[must_use = "the sandbox goes on when this is dropped"]
-pub struct Frozen {
+pub struct FrozenSandbox {
     pub(crate) kind: FrozenKind,
 }
 
@@ -21,7 +21,7 @@ pub(crate) enum FrozenKind {
     Remote(OwnedFd),
 }
 
-impl Frozen {
+impl FrozenSandbox {
     /// Whether nothing in the sandbox has run since it stood still. A process can have itself continued, and
     /// what was read meanwhile is then of different moments.
     ///
@@ -35,7 +35,7 @@ impl Frozen {
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FrozenSandbox {
     fn drop(&mut self) {
         if let FrozenKind::Remote(socket) = &self.kind {
             control::hang_up(socket);

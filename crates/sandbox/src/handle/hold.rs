@@ -19,12 +19,12 @@ const RELEASE_WAIT: Duration = Duration::from_secs(5);
 /// of this process.
 #[derive(Debug)]
 #[must_use = "everything goes on when this is dropped"]
-pub struct Held {
+pub struct FrozenCommands {
     request: Stream,
     is_released: bool,
 }
 
-impl Held {
+impl FrozenCommands {
     /// Lets everything go on, and says whether it stood still until now.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for FrozenCommands {
     fn drop(&mut self) {
         if !self.is_released {
             // Who comes after this may rely on it; a guest that is gone holds nothing.
@@ -63,13 +63,13 @@ impl Sandbox {
     ///
     /// # Errors
     /// `unsupported` where the guest cannot see what it has started, `busy` when that could not be held.
-    pub fn hold(&self) -> Result<Held, Fault> {
+    pub fn hold(&self) -> Result<FrozenCommands, Fault> {
         let mut request = self.open(Request::Hold)?;
         match request.recv_for(HOLD_WAIT) {
             Some(Incoming::Data {
                 channel: Channel::Content,
                 ..
-            }) => Ok(Held {
+            }) => Ok(FrozenCommands {
                 request,
                 is_released: false,
             }),

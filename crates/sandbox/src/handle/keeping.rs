@@ -1,12 +1,12 @@
 //! Ways to end a sandbox that leave its files: kept, parked, stopped.
 
 use super::{
-    FREEZE_WAIT, Finished, LOOK_AGAIN, Owned, STOP_WAIT, Sandbox, disorder, end, keep_caches,
+    FREEZE_WAIT, LOOK_AGAIN, Owned, STOP_WAIT, Sandbox, ShutdownReport, disorder, end, keep_caches,
 };
 use crate::control::{self, Order};
 use crate::lifecycle::parking::{self, ParkingNews};
 use crate::state::sandbox_dir::{Found, SandboxDir, read_status};
-use crate::state::status::{State, Status};
+use crate::state::status::{SandboxState, Status};
 use glovebox_proto::{Code, Fault};
 use std::time::Instant;
 
@@ -19,11 +19,11 @@ impl Sandbox {
     /// `unsupported` when nothing would remain, and what kept layers in memory from being copied; the
     /// sandbox is then gone. A retryable fault when only the note about it could not be written: its files stay, and
     /// those of one whose changes are to be parked are parked by the next sweep that can.
-    pub fn keep(self, reason: &str) -> Result<Finished, Fault> {
+    pub fn keep(self, reason: &str) -> Result<ShutdownReport, Fault> {
         self.retire(&|sandbox_dir| {
             let status = read_status(&sandbox_dir.path)?;
             sandbox_dir.write_status(&Status {
-                state: State::Stopped,
+                state: SandboxState::Stopped,
                 is_supervised: true,
                 process: None,
                 reason: Some(reason.to_owned()),
@@ -41,7 +41,7 @@ impl Sandbox {
         self,
         reason: &str,
         changes: Option<u64>,
-    ) -> Result<(Vec<ParkingNews>, Finished), Fault> {
+    ) -> Result<(Vec<ParkingNews>, ShutdownReport), Fault> {
         let (layout, name) = (self.layout.clone(), self.info.name.clone());
         let finished = self.retire(&|sandbox_dir| parking::park(sandbox_dir, reason, changes))?;
         Ok((parking::drop_excess(&layout, Some(&name)), finished))
@@ -50,9 +50,9 @@ impl Sandbox {
     fn retire(
         mut self,
         note: &dyn Fn(&SandboxDir) -> Result<(), Fault>,
-    ) -> Result<Finished, Fault> {
+    ) -> Result<ShutdownReport, Fault> {
         let Some(owned) = self.owned.take() else {
-            return Ok(Finished::default());
+            return Ok(ShutdownReport::default());
         };
         let in_memory = if owned.sandbox_dir.has_layers() {
             None
@@ -96,7 +96,7 @@ impl Sandbox {
             Ok(()) => {
                 let lost_caches = keep_caches(&self.layout, &sandbox_dir, caches, disorder);
                 note(&sandbox_dir)
-                    .map(|()| Finished { lost_caches })
+                    .map(|()| ShutdownReport { lost_caches })
                     .map_err(Fault::retryable)
             }
             Err(fault) => {

@@ -14,7 +14,7 @@ mod keeping;
 pub(crate) mod stream;
 pub(crate) mod wall_clock;
 
-pub use commands::Output;
+pub use commands::CommandOutput;
 
 use crate::backend::Owner;
 use crate::breach::Breach;
@@ -22,7 +22,7 @@ use crate::cache::KeptCaches;
 use crate::checkpoint::workspace;
 use crate::control::network::{self, NetworkOrder};
 use crate::control::{self, Order};
-use crate::handle::frozen::{Frozen, FrozenKind};
+use crate::handle::frozen::{FrozenKind, FrozenSandbox};
 use crate::handle::stream::Stream;
 use crate::handle::wall_clock::WallClockTimer;
 use crate::lifecycle::termination;
@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 
 /// What is known about a sandbox without asking it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Info {
+pub struct SandboxInfo {
     /// Its name.
     pub name: Name,
     /// The backend's word.
@@ -70,7 +70,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Sandbox {
     core: Arc<Core>,
-    info: Info,
+    info: SandboxInfo,
     dir: PathBuf,
     layout: Layout,
     owned: Option<Owned>,
@@ -296,7 +296,7 @@ fn unexpected(wanted: &str) -> Fault {
 impl Sandbox {
     pub(crate) fn new(
         core: Arc<Core>,
-        info: Info,
+        info: SandboxInfo,
         dir: PathBuf,
         layout: Layout,
         owned: Option<Owned>,
@@ -311,7 +311,7 @@ impl Sandbox {
     }
 
     /// What is known without asking.
-    pub fn info(&self) -> &Info {
+    pub fn info(&self) -> &SandboxInfo {
         &self.info
     }
 
@@ -420,7 +420,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// `unsupported` for other backends; `busy` when the processes could not be held.
-    pub fn freeze(&self) -> Result<Frozen, Fault> {
+    pub fn freeze(&self) -> Result<FrozenSandbox, Fault> {
         if self.info.backend != Backend::Native.as_str() {
             return Err(Fault::failed(
                 Code::Unsupported,
@@ -436,7 +436,7 @@ impl Sandbox {
             let (_, held) = control::order(&self.dir, &Order::Freeze, FREEZE_WAIT)?;
             FrozenKind::Remote(held)
         };
-        Ok(Frozen { kind })
+        Ok(FrozenSandbox { kind })
     }
 
     /// Ends the sandbox with all it holds; returns when it is gone.
@@ -451,10 +451,12 @@ impl Sandbox {
     ///
     /// # Errors
     /// What could not be removed.
-    pub fn finish(mut self) -> Result<Finished, Fault> {
+    pub fn finish(mut self) -> Result<ShutdownReport, Fault> {
         match self.owned.take() {
             Some(owned) => end(&self.core, &self.layout, owned),
-            None => termination::kill(&self.layout, &self.info.name).map(|_| Finished::default()),
+            None => {
+                termination::kill(&self.layout, &self.info.name).map(|_| ShutdownReport::default())
+            }
         }
     }
 }
@@ -470,7 +472,7 @@ impl Drop for Sandbox {
 
 /// How a sandbox of this process was taken down.
 #[derive(Debug, Default)]
-pub struct Finished {
+pub struct ShutdownReport {
     /// Why what it wrote to package caches is not kept, although that was wanted.
     pub lost_caches: Option<Fault>,
 }
@@ -503,7 +505,7 @@ fn keep_caches(
     }
 }
 
-fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<Finished, Fault> {
+fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<ShutdownReport, Fault> {
     let Owned {
         sandbox_dir,
         slot,
@@ -531,5 +533,5 @@ fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<Finished, Fault> {
     let discarded = sandbox_dir.leave_to(layout, &cleanup);
     // Only now: until here, what the slot stands for may still be in use.
     slot.release();
-    discarded.map(|()| Finished { lost_caches })
+    discarded.map(|()| ShutdownReport { lost_caches })
 }

@@ -8,7 +8,7 @@ use crate::lifecycle::sweep;
 use crate::state::layout::Layout;
 use crate::state::layout::{LAYERS, WORKSPACE_UPPER};
 use crate::state::sandbox_dir::{Found, SandboxDir, read_spec, read_status};
-use crate::state::status::{Parked, State, Status};
+use crate::state::status::{ParkedChanges, SandboxState, Status};
 use crate::{Name, checkpoint, fault};
 use glovebox_jail::usage::{TreeUsage, measure};
 use glovebox_proto::Fault;
@@ -42,13 +42,15 @@ fn now_ms() -> u64 {
 }
 
 /// What `status.json` of a parked sandbox says about its changes.
-pub(crate) fn parked(dir: &Path) -> Option<Parked> {
+pub(crate) fn parked(dir: &Path) -> Option<ParkedChanges> {
     let status = read_status(dir).ok()?;
-    status.parked.filter(|_| status.state == State::Parked)
+    status
+        .parked
+        .filter(|_| status.state == SandboxState::Parked)
 }
 
 /// Whether the changes have stayed long enough.
-pub(crate) fn is_expired(parked: &Parked) -> bool {
+pub(crate) fn is_expired(parked: &ParkedChanges) -> bool {
     let age_ms = now_ms().saturating_sub(parked.unix_ms);
     u128::from(age_ms) >= KEPT_FOR.as_millis()
 }
@@ -72,11 +74,11 @@ pub(crate) fn park(
         })
         .fold(0, u64::saturating_add);
     sandbox_dir.write_status(&Status {
-        state: State::Parked,
+        state: SandboxState::Parked,
         is_supervised: true,
         process: None,
         reason: Some(reason.to_owned()),
-        parked: Some(Parked {
+        parked: Some(ParkedChanges {
             unix_ms: now_ms(),
             bytes,
             changes,
@@ -104,7 +106,7 @@ pub(crate) fn drop_excess(layout: &Layout, newest: Option<&Name>) -> Vec<Parking
     let Ok(entries) = std::fs::read_dir(layout.sandboxes()) else {
         return Vec::new();
     };
-    let mut all: Vec<(Name, Parked)> = entries
+    let mut all: Vec<(Name, ParkedChanges)> = entries
         .flatten()
         .filter_map(|entry| {
             let name = Name::parse(entry.file_name().to_str()?).ok()?;
@@ -158,8 +160,8 @@ mod tests {
     fn make(layout: &Layout, name: &str, unix_ms: u64, bytes: u64) -> Name {
         let name = Name::parse(name).unwrap();
         let status = Status {
-            state: State::Parked,
-            parked: Some(Parked {
+            state: SandboxState::Parked,
+            parked: Some(ParkedChanges {
                 unix_ms,
                 bytes,
                 changes: None,
@@ -195,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_day_is_enough() {
-        let at = |unix_ms| Parked {
+        let at = |unix_ms| ParkedChanges {
             unix_ms,
             bytes: 0,
             changes: None,

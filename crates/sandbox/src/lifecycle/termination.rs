@@ -10,7 +10,7 @@ use crate::process;
 use crate::process::forced_end;
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{Found, SandboxDir, read_status};
-use crate::state::status::{State, Status};
+use crate::state::status::{SandboxState, Status};
 use crate::state::trash;
 use crate::{Name, backend, fault};
 use glovebox_proto::{Code, Fault, Request};
@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 
 /// What a kill did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Killed {
+pub struct KillOutcome {
     /// Where the sandbox stood before; `gone` when there was none.
-    pub was: State,
+    pub was: SandboxState,
     /// Whether its owner did not do it itself and had to be ended.
     pub forced: bool,
 }
@@ -42,10 +42,10 @@ const STARTING_WAIT: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Ends a sandbox with all it holds.
-pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<Killed, Fault> {
+pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<KillOutcome, Fault> {
     let dir = layout.sandbox(name.as_str());
-    let mut killed = Killed {
-        was: State::Gone,
+    let mut killed = KillOutcome {
+        was: SandboxState::Gone,
         forced: false,
     };
     let begin = Instant::now();
@@ -53,13 +53,13 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<Killed, Fault> {
         match SandboxDir::find(layout, name)? {
             Found::Absent => return Ok(killed),
             Found::Free(sandbox_dir) => {
-                if killed.was == State::Gone {
+                if killed.was == SandboxState::Gone {
                     killed.was = match read_status(&dir) {
                         Ok(Status {
-                            state: state @ (State::Stopped | State::Parked),
+                            state: state @ (SandboxState::Stopped | SandboxState::Parked),
                             ..
                         }) => state,
-                        _ => State::Lost,
+                        _ => SandboxState::Lost,
                     };
                 }
                 sweep::remove_dead(layout, sandbox_dir)?;
@@ -68,13 +68,13 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<Killed, Fault> {
             Found::Held => {}
         }
         let status = read_status(&dir).ok();
-        if killed.was == State::Gone {
+        if killed.was == SandboxState::Gone {
             killed.was = match &status {
                 Some(Status {
-                    state: State::Ready,
+                    state: SandboxState::Ready,
                     ..
-                }) => State::Ready,
-                _ => State::Starting,
+                }) => SandboxState::Ready,
+                _ => SandboxState::Starting,
             };
         }
         if let Some(owner) = supervisor(&dir) {

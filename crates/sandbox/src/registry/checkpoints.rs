@@ -8,7 +8,7 @@ use crate::control::{self, Order};
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{Found, SandboxDir, read_spec};
-use crate::state::status::{State, Status};
+use crate::state::status::{SandboxState, Status};
 use crate::state::trash;
 use crate::{Name, Registry, SandboxSpec, fault};
 use glovebox_proto::{AdvicePart, Code, Fault, Setting};
@@ -30,7 +30,7 @@ pub struct Checkpoints {
 
 /// A sandbox made from a checkpoint of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Forked {
+pub struct Fork {
     /// The checkpoint it began with.
     pub from: Checkpoint,
     /// What the new one is like: as the old one. [`Registry::start`] wants it.
@@ -145,7 +145,7 @@ impl Registry {
     ///
     /// # Errors
     /// `already-exists` when the new name is taken; otherwise as [`Self::checkpoint`].
-    pub fn fork(&self, name: &Name, new: &Name, from: Option<&str>) -> Result<Forked, Fault> {
+    pub fn fork(&self, name: &Name, new: &Name, from: Option<&str>) -> Result<Fork, Fault> {
         if self.entry(new)?.is_some() {
             return Err(taken(new));
         }
@@ -190,7 +190,7 @@ impl Registry {
             ..read_spec(&dir)?
         };
         let mut status = Status::starting(true);
-        status.state = State::Stopped;
+        status.state = SandboxState::Stopped;
         let comment = format!("forked from {name} {}", from.id);
         let made = SandboxDir::make_with(layout, new, &spec, Some(&status), |staged| {
             workspace::inherit(&dir, staged, &stack::checkpoint_path(&dir, &from.id))?;
@@ -216,7 +216,7 @@ impl Registry {
         })?;
         drop(guard);
         match made {
-            Some(_) => Ok(Forked { from, spec }),
+            Some(_) => Ok(Fork { from, spec }),
             None => Err(taken(new)),
         }
     }

@@ -1,11 +1,11 @@
 //! Connecting to a supervised sandbox.
 
 use crate::control::socket::dial;
-use crate::handle::{Core, Info, Sandbox};
+use crate::handle::{Core, Sandbox, SandboxInfo};
 use crate::link::{Link, greet};
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{Found, SandboxDir, read_spec, read_status};
-use crate::state::status::State;
+use crate::state::status::SandboxState;
 use crate::{Name, fault};
 use glovebox_proto::{Class, Code, Fault};
 use rustix::net::sockopt::socket_peercred;
@@ -47,7 +47,7 @@ pub(crate) fn connect(layout: &Layout, name: &Name, deadline: Instant) -> Result
                 )
                 .remedy("start a named one with `glovebox start NAME`"));
             }
-            Ok(status) if status.state == State::Ready && Instant::now() >= deadline => {
+            Ok(status) if status.state == SandboxState::Ready && Instant::now() >= deadline => {
                 return Err(why);
             }
             Err(fault) if fault.code != Code::NotFound => return Err(fault),
@@ -69,7 +69,7 @@ pub(super) fn not_running(name: &Name, dir: &Path) -> Fault {
     // What ended in order says why; a fork that nobody has started has nothing to say.
     let is_new = status
         .as_ref()
-        .is_some_and(|status| status.state == State::Stopped && status.reason.is_none());
+        .is_some_and(|status| status.state == SandboxState::Stopped && status.reason.is_none());
     let reason = match status.and_then(|status| status.reason) {
         Some(reason) => reason,
         None if is_new => "it has not been started yet".to_owned(),
@@ -105,7 +105,7 @@ fn meet(layout: &Layout, dir: &Path, name: &Name, socket: OwnedFd) -> Result<San
         .try_clone()
         .map_err(|error| fault::plain_io("cannot copy a file descriptor", error))?;
     let greeted = greet(socket, writer, &[], Instant::now() + GREET_WAIT)?;
-    let info = Info {
+    let info = SandboxInfo {
         name: name.clone(),
         backend: read_spec(dir)?.backend.to_string(),
         created_unix_ms: read_status(dir)?.created_unix_ms,

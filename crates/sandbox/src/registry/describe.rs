@@ -1,21 +1,21 @@
 //! One line of the list, from the files in a sandbox's directory.
 
-use super::Entry;
+use super::RegistryEntry;
 use crate::state::sandbox_dir::{read_spec, read_status};
-use crate::state::status::State;
+use crate::state::status::SandboxState;
 use crate::{Name, SandboxSpec, limit_in_words};
 use glovebox_jail::spec::LimitKind;
 use glovebox_proto::Code;
 use std::path::Path;
 
 /// What the files say, and the lock: `is_live`.
-pub(super) fn describe(name: &Name, dir: &Path, is_live: bool) -> Entry {
-    let mut entry = Entry {
+pub(super) fn describe(name: &Name, dir: &Path, is_live: bool) -> RegistryEntry {
+    let mut entry = RegistryEntry {
         name: name.clone(),
         state: if is_live {
-            State::Starting
+            SandboxState::Starting
         } else {
-            State::Lost
+            SandboxState::Lost
         },
         backend: String::new(),
         pid: None,
@@ -30,16 +30,18 @@ pub(super) fn describe(name: &Name, dir: &Path, is_live: bool) -> Entry {
     match read_status(dir) {
         Ok(status) => {
             entry.state = match (is_live, status.state) {
-                (true, State::Ready) => State::Ready,
-                (true, _) => State::Starting,
-                (false, state @ (State::Stopped | State::Parked)) => state,
-                (false, _) => State::Lost,
+                (true, SandboxState::Ready) => SandboxState::Ready,
+                (true, _) => SandboxState::Starting,
+                (false, state @ (SandboxState::Stopped | SandboxState::Parked)) => state,
+                (false, _) => SandboxState::Lost,
             };
             entry.pid = is_live.then_some(status.pid);
             entry.is_supervised = status.is_supervised;
             entry.created_unix_ms = status.created_unix_ms;
             entry.problem = status.reason;
-            entry.parked = status.parked.filter(|_| entry.state == State::Parked);
+            entry.parked = status
+                .parked
+                .filter(|_| entry.state == SandboxState::Parked);
         }
         // A process's own sandbox that is just coming up has none yet.
         Err(fault) if is_live && fault.code == Code::NotFound => entry.is_supervised = false,

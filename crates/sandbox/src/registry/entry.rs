@@ -1,17 +1,17 @@
 //! One line of the list of sandboxes.
 
 use crate::Name;
-use crate::state::status::{Parked, State};
+use crate::state::status::{ParkedChanges, SandboxState};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// One line of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct RegistryEntry {
     /// Name.
     pub name: Name,
     /// State.
-    pub state: State,
+    pub state: SandboxState,
     /// The backend's word; empty when its files cannot be read.
     pub backend: String,
     /// Process that owns it, while it lives.
@@ -28,7 +28,7 @@ pub struct Entry {
     pub problem: Option<String>,
     /// What is known about its changes, if they are parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parked: Option<Parked>,
+    pub parked: Option<ParkedChanges>,
     /// Its own directory.
     pub dir: PathBuf,
 }
@@ -36,7 +36,7 @@ pub struct Entry {
 /// What [`Registry::start`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Started {
+pub enum StartOutcome {
     /// It is new.
     Created,
     /// It was there already.

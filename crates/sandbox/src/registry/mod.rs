@@ -18,7 +18,7 @@ use crate::checkpoint::workspace;
 use crate::control::handover::{self, Ready, Supervisor};
 use crate::control::socket;
 use crate::handle::wall_clock::WallClockTimer;
-use crate::handle::{Core, Info, Owned, Sandbox};
+use crate::handle::{Core, Owned, Sandbox, SandboxInfo};
 use crate::lifecycle::parking::ParkingNews;
 use crate::lifecycle::sweep;
 use crate::lifecycle::termination;
@@ -26,20 +26,20 @@ use crate::state::cleanup::CleanupWorker;
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{Found, SandboxDir, is_kept, read_spec, read_status};
 use crate::state::slot::Slot;
-use crate::state::status::{State, Status};
+use crate::state::status::{SandboxState, Status};
 use crate::{
-    GuestImage, Killed, Name, Orphan, SandboxSpec, WorkspaceLayers, checkpoint, control, fault,
+    GuestImage, KillOutcome, Name, Orphan, SandboxSpec, WorkspaceLayers, checkpoint, control, fault,
 };
 pub use caches::ProjectCache;
-pub use checkpoints::{Checkpoints, Forked};
+pub use checkpoints::{Checkpoints, Fork};
 use describe::describe;
-pub use entry::{Entry, Started};
+pub use entry::{RegistryEntry, StartOutcome};
 use glovebox_proto::{Code, Fault};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-pub use upkeep::Room;
+pub use upkeep::DiskUsage;
 
 /// Where the registry lives and how much it allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,8 +168,8 @@ impl Registry {
                 return Err(fault);
             }
         };
-        status.state = State::Ready;
-        let info = Info {
+        status.state = SandboxState::Ready;
+        let info = SandboxInfo {
             name,
             backend: spec.backend.to_string(),
             created_unix_ms: status.created_unix_ms,
@@ -213,18 +213,18 @@ impl Registry {
         spec: &SandboxSpec,
         name: &Name,
         supervisor: &Supervisor,
-    ) -> Result<(Entry, Started), Fault> {
+    ) -> Result<(RegistryEntry, StartOutcome), Fault> {
         spec.validate()?;
         self.housekeep();
         let deadline = Instant::now() + Duration::from_millis(spec.start_ms);
         loop {
             let mut status = Status::starting(true);
             let claimed = match SandboxDir::make(&self.layout, name, spec, Some(&status))? {
-                Some(sandbox_dir) => Some((sandbox_dir, Started::Created)),
+                Some(sandbox_dir) => Some((sandbox_dir, StartOutcome::Created)),
                 None => match SandboxDir::find(&self.layout, name)? {
                     Found::Absent => continue,
                     Found::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
-                        Some((sandbox_dir, Started::Resumed))
+                        Some((sandbox_dir, StartOutcome::Resumed))
                     }
                     Found::Free(sandbox_dir) => {
                         sweep::remove_dead(&self.layout, sandbox_dir)?;
@@ -235,7 +235,7 @@ impl Registry {
             };
             let Some((sandbox_dir, started)) = claimed else {
                 if self.await_ready(name, deadline)? {
-                    return Ok((self.known(name)?, Started::Existing));
+                    return Ok((self.known(name)?, StartOutcome::Existing));
                 }
                 continue;
             };
@@ -283,7 +283,7 @@ impl Registry {
     }
 
     /// All entries, by name.
-    pub fn list(&self) -> Result<Vec<Entry>, Fault> {
+    pub fn list(&self) -> Result<Vec<RegistryEntry>, Fault> {
         let rooms = self.layout.sandboxes();
         let entries =
             std::fs::read_dir(&rooms).map_err(|error| fault::io("list", &rooms, error))?;
@@ -303,7 +303,7 @@ impl Registry {
     }
 
     /// One entry; `None` when there is no such sandbox.
-    pub fn entry(&self, name: &Name) -> Result<Option<Entry>, Fault> {
+    pub fn entry(&self, name: &Name) -> Result<Option<RegistryEntry>, Fault> {
         let dir = self.layout.sandbox(name.as_str());
         // Looked at first: what the files say is then never older than what the lock says.
         let (found, is_live) = match SandboxDir::find(&self.layout, name)? {
@@ -343,7 +343,7 @@ impl Registry {
 
     /// Ends a sandbox with all it holds, whoever owns it, and returns when it is gone. Killing what
     /// is not there is fine.
-    pub fn kill(&self, name: &Name) -> Result<Killed, Fault> {
+    pub fn kill(&self, name: &Name) -> Result<KillOutcome, Fault> {
         let killed = termination::kill(&self.layout, name);
         self.reap();
         // What cannot be removed now is found by the next sweep.
@@ -453,7 +453,7 @@ impl Registry {
                     return Err(taken(name, "is another command's own"));
                 }
                 // The file may be a dead owner's while somebody else only looks at the lock.
-                Ok(status) if status.state == State::Ready && socket::dial(&dir).is_ok() => {
+                Ok(status) if status.state == SandboxState::Ready && socket::dial(&dir).is_ok() => {
                     return Ok(true);
                 }
                 Err(fault) if fault.code != Code::NotFound => return Err(fault),
@@ -478,11 +478,11 @@ impl Registry {
     fn furnish(
         &self,
         sandbox_dir: &SandboxDir,
-        started: Started,
+        started: StartOutcome,
         spec: &SandboxSpec,
         status: &mut Status,
     ) -> Result<Slot, Fault> {
-        if started == Started::Resumed {
+        if started == StartOutcome::Resumed {
             status.slot = read_status(&sandbox_dir.path).ok().and_then(|was| was.slot);
             sandbox_dir.write_spec(spec)?;
             sandbox_dir.write_status(status)?;
@@ -496,16 +496,16 @@ impl Registry {
         Ok(slot)
     }
 
-    fn known(&self, name: &Name) -> Result<Entry, Fault> {
+    fn known(&self, name: &Name) -> Result<RegistryEntry, Fault> {
         self.entry(name)?.ok_or_else(|| fault::not_found(name))
     }
 
     /// Undoes a start that failed: a new directory goes, an old one stays as it was.
-    fn give_up(&self, sandbox_dir: SandboxDir, started: Started, status: Status) {
+    fn give_up(&self, sandbox_dir: SandboxDir, started: StartOutcome, status: Status) {
         // What fails here is found by the next sweep; the fault that led here is the one to tell.
-        let _ = if started == Started::Resumed {
+        let _ = if started == StartOutcome::Resumed {
             sandbox_dir.write_status(&Status {
-                state: State::Lost,
+                state: SandboxState::Lost,
                 ..status
             })
         } else {

@@ -5,7 +5,7 @@
 use super::Registry;
 use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{Found, SandboxDir, read_status, unlock};
-use crate::watch::{Work, work_below};
+use crate::watch::{ResourceUsage, work_below};
 use crate::{Name, fault};
 use glovebox_jail::usage::{TreeUsage, measure_visible};
 use glovebox_proto::{Code, Fault};
@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 /// A part of the state directory, and how many bytes of disk it takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Room {
+pub struct DiskUsage {
     /// Its name below the state directory.
     pub name: String,
     /// `None` where a part of it cannot be seen.
@@ -67,7 +67,7 @@ impl Registry {
     ///
     /// # Errors
     /// `sandbox-not-found`.
-    pub fn work(&self, name: &Name) -> Result<Option<Work>, Fault> {
+    pub fn work(&self, name: &Name) -> Result<Option<ResourceUsage>, Fault> {
         let dir = self.existing(name)?;
         let process = read_status(&dir).ok().and_then(|status| status.process);
         let is_live = process.is_some_and(|process| process.open().is_some());
@@ -97,12 +97,12 @@ impl Registry {
     ///
     /// # Errors
     /// When it cannot be listed.
-    pub fn room(&self) -> Result<Vec<Room>, Fault> {
+    pub fn room(&self) -> Result<Vec<DiskUsage>, Fault> {
         let state = self.state_dir();
         let entries = std::fs::read_dir(state).map_err(|error| fault::io("list", state, error))?;
-        let mut parts: Vec<Room> = entries
+        let mut parts: Vec<DiskUsage> = entries
             .flatten()
-            .map(|entry| Room {
+            .map(|entry| DiskUsage {
                 name: entry.file_name().to_string_lossy().into_owned(),
                 bytes: match entry.metadata() {
                     Ok(found) if found.is_dir() => bytes_of(&entry.path()),

@@ -23,7 +23,7 @@ const STACK_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct CleanupWorker {
     layout: Layout,
-    state: Mutex<State>,
+    state: Mutex<CleanupState>,
 }
 
 /// Something that is of no use to anybody any more.
@@ -36,7 +36,7 @@ enum CleanupTask {
 }
 
 #[derive(Debug)]
-struct State {
+struct CleanupState {
     /// Whether a tree was left to it: the first is not worth handing over.
     has_had_a_tree: bool,
     worker: Worker,
@@ -54,7 +54,7 @@ enum Worker {
 
 impl CleanupWorker {
     pub(crate) fn new(layout: Layout) -> Self {
-        let state = State {
+        let state = CleanupState {
             has_had_a_tree: false,
             worker: Worker::None,
         };
@@ -100,12 +100,12 @@ impl CleanupWorker {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CleanupState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives back what the worker does not take.
-    fn hand_over(&self, state: &mut State, task: CleanupTask) -> Option<CleanupTask> {
+    fn hand_over(&self, state: &mut CleanupState, task: CleanupTask) -> Option<CleanupTask> {
         if matches!(state.worker, Worker::None) {
             state.worker = start(self.layout.clone());
         }

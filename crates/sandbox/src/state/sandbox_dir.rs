@@ -345,7 +345,7 @@ fn corrupt(path: &Path, what: &str) -> Fault {
 mod tests {
     use super::*;
     use crate::Backend;
-    use crate::State;
+    use crate::SandboxState;
 
     fn make(layout: &Layout, name: &Name) -> Option<SandboxDir> {
         let spec = SandboxSpec::new(Backend::Host);
@@ -420,7 +420,7 @@ mod tests {
         sandbox_dir.write_spec(&spec).unwrap();
         assert_eq!(read_spec(&sandbox_dir.path).unwrap(), spec);
         let status = read_status(&sandbox_dir.path).unwrap();
-        assert_eq!(status.state, State::Starting);
+        assert_eq!(status.state, SandboxState::Starting);
 
         let path = sandbox_dir.path.join("status.json");
         for (text, said) in [

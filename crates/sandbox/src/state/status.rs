@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Where a sandbox stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
+pub enum SandboxState {
     /// It is coming up.
     Starting,
     /// It serves.
@@ -22,7 +22,7 @@ pub enum State {
     Gone,
 }
 
-impl std::fmt::Display for State {
+impl std::fmt::Display for SandboxState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             Self::Starting => "starting",
@@ -38,7 +38,7 @@ impl std::fmt::Display for State {
 /// What is known about parked changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Parked {
+pub struct ParkedChanges {
     /// When they were parked, in milliseconds since the epoch.
     pub unix_ms: u64,
     /// Bytes of the layers, or the disk limit where those could not be counted.
@@ -51,7 +51,7 @@ pub struct Parked {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Status {
-    pub(crate) state: State,
+    pub(crate) state: SandboxState,
     /// Process that owns the sandbox.
     pub(crate) pid: u32,
     pub(crate) is_supervised: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Status {
     pub(crate) reason: Option<String>,
     /// When its changes were parked, if they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) parked: Option<Parked>,
+    pub(crate) parked: Option<ParkedChanges>,
 }
 
 impl Status {
@@ -72,7 +72,7 @@ impl Status {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Self {
-            state: State::Starting,
+            state: SandboxState::Starting,
             pid: std::process::id(),
             is_supervised,
             created_unix_ms: now.as_millis() as u64,

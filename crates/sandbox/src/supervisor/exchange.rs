@@ -15,7 +15,7 @@ use crate::state::layout::Layout;
 use crate::state::sandbox_dir::SandboxDir;
 use crate::{GuestImage, fault};
 use glovebox_jail::exchange::Exchange;
-use glovebox_jail::plan::Frozen;
+use glovebox_jail::plan::CheckpointLayer;
 use glovebox_proto::{Code, Fault, Setting};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -202,7 +202,7 @@ impl Life {
             parts.retain(|part| layer.has(part));
             // It is opened where it is now; that it is moved afterwards changes nothing.
             if let Some(newest) = below.first_mut() {
-                *newest = Frozen {
+                *newest = CheckpointLayer {
                     root: layer.has_root.then(|| upper(dir, store::ROOT)),
                     workspace: layer.has_workspace.then(|| upper(dir, store::WORKSPACE)),
                     first_id: layer.first_id,

@@ -20,7 +20,7 @@ use crate::process::freeze::Freezer;
 use crate::state::layout::{Layout, open_dir};
 use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{SandboxDir, read_spec, write_json};
-use crate::state::status::{State, Status};
+use crate::state::status::{SandboxState, Status};
 use crate::supervisor::router::{End, Router};
 use crate::{GuestImage, Name, SandboxSpec, WorkspaceLayers, fault};
 use glovebox_egress::Control;
@@ -243,7 +243,7 @@ fn come_up(layout: &Layout, sandbox_dir: &SandboxDir, starter: &OwnedFd) -> Resu
         ));
     }
     status.process = owner.process();
-    status.state = State::Ready;
+    status.state = SandboxState::Ready;
     sandbox_dir.write_status(&status)?;
     if !thrown.is_empty() {
         control.clear(thrown);
@@ -265,7 +265,7 @@ fn undo(layout: &Layout, sandbox_dir: SandboxDir, is_resumed: bool) -> Result<()
         return sandbox_dir.discard(layout);
     }
     let mut status = crate::state::sandbox_dir::read_status(&sandbox_dir.path)?;
-    status.state = State::Lost;
+    status.state = SandboxState::Lost;
     status.process = None;
     sandbox_dir.write_status(&status)
 }
@@ -301,7 +301,7 @@ fn clean_up(
     let _ = std::fs::remove_file(sandbox_dir.path.join(control::CONTROL));
     if let Err(fault) = owner.kill() {
         // Its files and its ids stay its own until the kernel says that nothing of it is left.
-        status.state = State::Lost;
+        status.state = SandboxState::Lost;
         status.reason = Some(fault.message.clone());
         sandbox_dir.write_status(&status)?;
         return Err(fault);
@@ -326,7 +326,7 @@ fn clean_up(
     };
     match reason {
         Some(reason) if is_kept(&sandbox_dir) => {
-            status.state = State::Stopped;
+            status.state = SandboxState::Stopped;
             status.process = None;
             status.reason = Some(match &kept {
                 Ok(()) => reason,

@@ -19,14 +19,14 @@ use crate::breach::Breach;
 use crate::process::ProcessRef;
 use crate::process::forced_end;
 use crate::spec::amount::size;
-pub use work::Work;
+pub use work::ResourceUsage;
 pub(crate) use work::work_below;
 
 use census::{Process, processes_of};
 use glovebox_jail::cgroup::{Cgroup, GroupFreezer};
 use glovebox_jail::counters::{Counters, used_bytes};
 use glovebox_jail::launch::Init;
-use glovebox_jail::plan::{Frozen, Place};
+use glovebox_jail::plan::{CheckpointLayer, Place};
 use glovebox_jail::spec::{Layers, Limits, Spec};
 use glovebox_jail::usage::{MAX_DEPTH, MAX_ENTRIES, TreeUsage, measure, measure_inside};
 use glovebox_proto::{Fault, Limit};
@@ -95,12 +95,12 @@ struct Progress {
     /// Commands that were ended one after the other without getting below the memory limit.
     reliefs: u32,
     /// When the last one was, and how much room was left below each limit.
-    last: Option<(Instant, Room)>,
+    last: Option<(Instant, Headroom)>,
 }
 
 /// Bytes that are left below the limits that are watched.
 #[derive(Debug, Clone, Copy, Default)]
-struct Room {
+struct Headroom {
     disk_bytes: Option<u64>,
     memory_bytes: Option<u64>,
 }
@@ -108,7 +108,7 @@ struct Room {
 /// What one look found.
 enum Finding {
     /// All is well.
-    Below(Room),
+    Below(Headroom),
     /// A limit was passed.
     Exceeded(Breach),
     /// The memory limit was passed.
@@ -134,7 +134,7 @@ struct Settled {
 }
 
 impl Settled {
-    fn new(frozen: Vec<Frozen>) -> Self {
+    fn new(frozen: Vec<CheckpointLayer>) -> Self {
         let paths = frozen
             .into_iter()
             .flat_map(|layer| layer.root.into_iter().chain(layer.workspace))
@@ -166,7 +166,7 @@ impl Watched {
     }
 
     /// Other layers are below the writable ones now.
-    pub(crate) fn set_frozen(&self, frozen: Vec<Frozen>) {
+    pub(crate) fn set_frozen(&self, frozen: Vec<CheckpointLayer>) {
         *lock(&self.frozen) = Settled::new(frozen);
     }
 
@@ -383,7 +383,7 @@ impl Watched {
         let held = held::held_by(&processes, shm.as_slice());
         let rooms = self.disk_room(&held).and_then(|disk_bytes| {
             let memory_bytes = self.memory_room(&processes, &held)?;
-            Ok(Room {
+            Ok(Headroom {
                 disk_bytes,
                 memory_bytes,
             })

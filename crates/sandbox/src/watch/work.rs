@@ -7,7 +7,7 @@ use std::fs;
 
 /// What all processes of a sandbox take together, those of its guest included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Work {
+pub struct ResourceUsage {
     /// Processes.
     pub processes: u64,
     /// Threads of them.
@@ -19,7 +19,7 @@ pub struct Work {
 }
 
 /// What the process `init` and all below it take. `None` when there are none, or too many to look at.
-pub(crate) fn work_below(init: u32) -> Option<Work> {
+pub(crate) fn work_below(init: u32) -> Option<ResourceUsage> {
     let processes = census::processes_of(i32::try_from(init).ok()?)?;
     if processes.is_empty() {
         return None;
@@ -32,7 +32,7 @@ pub(crate) fn work_below(init: u32) -> Option<Work> {
             ticks_of(&fs::read_to_string(format!("/proc/{}/stat", process.pid)).ok()?)
         })
         .fold(0, u64::saturating_add);
-    Some(Work {
+    Some(ResourceUsage {
         processes: processes.len() as u64,
         threads: processes
             .iter()

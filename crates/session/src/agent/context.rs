@@ -8,7 +8,7 @@ use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Request, WriteMode};
 use glovebox_sandbox::Backend;
 use glovebox_settings::Surroundings;
-use glovebox_tools::Context;
+use glovebox_tools::ContextData;
 use std::fmt;
 use std::fs::{File, metadata};
 use std::io::Read as _;
@@ -44,7 +44,7 @@ impl ContextFile {
             ));
         }
         let mut content = Vec::new();
-        let limit = Context::MAX_BYTES;
+        let limit = ContextData::MAX_BYTES;
         File::open(&path)
             .and_then(|file| file.take(limit + 1).read_to_end(&mut content))
             .map_err(fail)?;
@@ -74,7 +74,7 @@ impl AgentWorkplace {
                 .write_file(inside.as_bytes(), mode, &given.content)?;
             inside
         };
-        self.context = Some(Context {
+        self.context = Some(ContextData {
             path,
             bytes: given.content.len() as u64,
         });
@@ -82,7 +82,7 @@ impl AgentWorkplace {
     }
 
     /// The file of an earlier run, if it is still as large as it was.
-    pub fn find_again(&mut self, context: Option<&Context>) {
+    pub fn find_again(&mut self, context: Option<&ContextData>) {
         self.context = context
             .filter(|context| {
                 let stat = self.work.sandbox().stat(context.path.as_bytes(), true);

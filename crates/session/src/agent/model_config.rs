@@ -2,8 +2,9 @@
 
 use crate::Error;
 use glovebox_agent::{
-    Access, Budget, Event, Known, Model, ModelName, Provider, Recorded, Remote, RetryPolicy,
-    Secret, Secrets, Tariff, detect, known, read_recording, window_of_server,
+    ContextBudget, Event, KnownModel, Model, ModelName, Provider, ProviderAccess, RecordedModel,
+    RemoteModel, RetryPolicy, Secret, Secrets, Tariff, detect, known, read_recording,
+    window_of_server,
 };
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_settings::{Settings, Surroundings};
@@ -22,9 +23,9 @@ pub struct ModelConfig {
     /// What it costs, if that is known.
     pub price: Option<Tariff>,
     /// How much it is told at once.
-    pub budget: Budget,
+    pub budget: ContextBudget,
     /// The server that may know better, where the user does not say.
-    pub asked: Option<(ModelName, Access)>,
+    pub asked: Option<(ModelName, ProviderAccess)>,
 }
 
 impl std::fmt::Debug for ModelConfig {
@@ -39,7 +40,7 @@ impl ModelConfig {
         settings: &Settings,
         model: Box<dyn Model>,
         secrets: Secrets,
-        known: Option<Known>,
+        known: Option<KnownModel>,
         is_elsewhere: bool,
     ) -> Result<Self, Error> {
         // What another server takes for a model of the same name is its own affair.
@@ -62,7 +63,7 @@ impl ModelConfig {
             model,
             secrets,
             price,
-            budget: window.map_or_else(Budget::default, Budget::of_window),
+            budget: window.map_or_else(ContextBudget::default, ContextBudget::of_window),
             asked: None,
         })
     }
@@ -73,7 +74,7 @@ impl ModelConfig {
         if let Some((name, access)) = self.asked.take()
             && let Some(tokens) = window_of_server(&name, &access)
         {
-            self.budget = Budget::of_window(tokens);
+            self.budget = ContextBudget::of_window(tokens);
         }
     }
 }
@@ -94,7 +95,7 @@ pub fn find_model(
     let asked = settings.agent.model.value.as_deref().or(remembered);
     if let Some(file) = asked.and_then(|text| text.strip_prefix("replay:")) {
         let events = read(&host.absolute(Path::new(file)))?;
-        let model = Box::new(Recorded::new(&events, format!("replay:{file}")));
+        let model = Box::new(RecordedModel::new(&events, format!("replay:{file}")));
         return ModelConfig::new(settings, model, all_secrets(host, settings), None, false);
     }
     let usage = |message: String| {
@@ -113,19 +114,20 @@ pub fn find_model(
             )
         })?,
     };
-    let access = Access::find(name.provider, variable)
+    let access = ProviderAccess::find(name.provider, variable)
         .map_err(|message| Error::usage(message, "correct the variable"))?;
     let secrets = all_secrets(host, settings);
     let (known, is_elsewhere) = (known(&name), access.is_custom);
     let asked = settings.agent.window.value.0.is_none() && access.is_custom;
     let asked = asked.then(|| (name.clone(), access.clone()));
-    let model =
-        Remote::new(name, &access, secrets.clone(), RetryPolicy::default()).map_err(|error| {
+    let model = RemoteModel::new(name, &access, secrets.clone(), RetryPolicy::default()).map_err(
+        |error| {
             Error::usage(
                 error.message,
                 error.remedy.unwrap_or_else(|| "name another model".into()),
             )
-        })?;
+        },
+    )?;
     let config = ModelConfig::new(settings, Box::new(model), secrets, known, is_elsewhere)?;
     Ok(ModelConfig { asked, ..config })
 }

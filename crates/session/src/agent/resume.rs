@@ -2,14 +2,14 @@
 
 use super::{AgentFrontend, AgentRun, AgentSession, AgentWorkplace};
 use crate::Error;
-use crate::work::Caller;
+use crate::work::WorkContext;
 use glovebox_agent::{
     Conversation, Event, Log, Message, Placement, SessionInfo, SessionLock, changed,
 };
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
 use glovebox_settings::Settings;
-use glovebox_tools::Context;
+use glovebox_tools::ContextData;
 
 /// What the model is told when its sandbox could not be found again.
 const NEW_PLACE: &str = "[The sandbox you worked in is gone, with everything you had changed in it. You are in \
@@ -69,7 +69,7 @@ impl EarlierSession {
     }
 
     /// The file that came along with the task.
-    pub fn context(&self) -> Option<&Context> {
+    pub fn context(&self) -> Option<&ContextData> {
         self.events.iter().find_map(|event| match event {
             Event::Started { context, .. } => context.as_ref(),
             _ => None,
@@ -92,7 +92,7 @@ impl EarlierSession {
     /// Whatever keeps the place from being there.
     pub fn reopen_place(
         &self,
-        caller: &Caller<'_>,
+        caller: &WorkContext<'_>,
         settings: &Settings,
     ) -> Result<(AgentWorkplace, bool), Error> {
         let open =

@@ -5,15 +5,17 @@ use crate::Error;
 use crate::frontend::{Frontend, Notice};
 use crate::host::now_unix_ms;
 use glovebox_agent::{
-    Approval, Approve, Conversation, Date, Ending, Event, Head, Instructions, Log, Message,
-    NoApproval, Observe, Placement, Questions, Secrets, SessionInfo, SessionLock, SessionState,
-    Stop, ToolServer, Toolbox, Tools as _, Verdict, system_prompt,
+    AgentLoop, Approval, Approve, Conversation, Date, Ending, Event, Instructions, Log, Message,
+    NoApproval, Observe, Placement, Questions, RunOutcome, Secrets, SessionInfo, SessionLock,
+    SessionState, StopSignal, ToolServer, Toolbox, Tools as _, system_prompt,
 };
 use glovebox_mcp::client::Servers;
 use glovebox_proto::Fault;
 use glovebox_sandbox::Name;
 use glovebox_settings::{Settings, Surroundings};
-use glovebox_tools::policy::{Ask, AskHost, Asked, Gate, HostConsent, Permit, Policy, Served};
+use glovebox_tools::policy::{
+    Ask, AskHost, HostConsent, Permit, PermitRequest, Policy, PolicyGate, ServerTool,
+};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -190,11 +192,14 @@ impl AgentRun<'_> {
         // Where each change is asked about anyway, or the user said yes to all, no second question.
         let is_asked = place.work.placement() == Placement::Sandbox && !self.is_yes;
         let served = place.servers().map(Servers::definitions);
-        let served = served.unwrap_or_default().into_iter().map(|tool| Served {
-            is_asked: is_asked && !tool.is_read_only,
-            is_read_only: tool.is_read_only,
-            name: tool.name,
-        });
+        let served = served
+            .unwrap_or_default()
+            .into_iter()
+            .map(|tool| ServerTool {
+                is_asked: is_asked && !tool.is_read_only,
+                is_read_only: tool.is_read_only,
+                name: tool.name,
+            });
         Ok(policy.with_served(served.collect()))
     }
 
@@ -245,7 +250,7 @@ impl AgentRun<'_> {
         place: &mut AgentWorkplace,
         frontend: &dyn AgentFrontend,
         session: &mut AgentSession,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<RunOutcome, Error> {
         session.log.set_state(&session.id, SessionState::Running)?;
         let verdict = self.work(place, frontend, session);
         place.end_servers(frontend);
@@ -253,7 +258,7 @@ impl AgentRun<'_> {
             let _ = session.log.set_state(&session.id, SessionState::Failed);
             frontend.notify(&Notice::RunFailed(&error));
             let fault = error.into_fault();
-            Verdict {
+            RunOutcome {
                 ending: Ending::Failed,
                 message: fault.message.clone(),
                 fault: Some(fault),
@@ -268,7 +273,7 @@ impl AgentRun<'_> {
         place: &AgentWorkplace,
         frontend: &dyn AgentFrontend,
         session: &mut AgentSession,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<RunOutcome, Error> {
         let secrets = &self.model.secrets;
         let servers = place.servers().map(Servers::labels).unwrap_or_default();
         let user = frontend.user(secrets, servers);
@@ -279,7 +284,7 @@ impl AgentRun<'_> {
         }
         let gate = Arc::new(gate);
         let (permit, approve): (Arc<dyn Permit>, &dyn Approve) = match &user {
-            _ if !self.is_asked => (Arc::<Gate>::clone(&gate), &NoApproval),
+            _ if !self.is_asked => (Arc::<PolicyGate>::clone(&gate), &NoApproval),
             Some(user) => {
                 let asked = AskedGate {
                     gate: Arc::clone(&gate),
@@ -308,8 +313,8 @@ impl AgentRun<'_> {
             policy,
             is_local: place.work.placement() == Placement::Local,
         };
-        let stop = Stop::default();
-        let head = Head {
+        let stop = StopSignal::default();
+        let head = AgentLoop {
             model: self.model.model.as_ref(),
             tools: &tools,
             approve,
@@ -341,7 +346,7 @@ impl AgentRun<'_> {
 }
 
 /// The first wish stops the loop; the one after the last ends this process, so the sandbox is stopped in time.
-fn on_stop(place: &AgentWorkplace, stop: &Stop) -> OnStop {
+fn on_stop(place: &AgentWorkplace, stop: &StopSignal) -> OnStop {
     let (stop, stoppable) = (stop.clone(), place.work.stoppable());
     Box::new(move |count| {
         stop.ask();
@@ -357,12 +362,12 @@ fn on_stop(place: &AgentWorkplace, stop: &Stop) -> OnStop {
 /// script calls.
 #[derive(Debug)]
 struct AskedGate {
-    gate: Arc<Gate>,
+    gate: Arc<PolicyGate>,
     user: Arc<dyn AgentUser>,
 }
 
 impl Permit for AskedGate {
-    fn permit(&self, asked: &Asked<'_>) -> Result<(), Fault> {
+    fn permit(&self, asked: &PermitRequest<'_>) -> Result<(), Fault> {
         self.gate.permit(asked)?;
         let is_read_only = glovebox_tools::find(asked.tool).is_ok_and(|tool| tool.is_read_only);
         if !asked.is_nested || is_read_only {

@@ -6,9 +6,11 @@
 use crate::Error;
 use crate::host;
 use crate::spec;
-use crate::work::{Caller, WorkSession};
+use crate::work::{WorkContext, WorkSession};
 use glovebox_agent::{Placement, ServerPlace};
-use glovebox_mcp::client::{Address, Ends, Launch, Life, ServerSpec, Way};
+use glovebox_mcp::client::{
+    HttpEndpoint, Launch, ProcessLife, ServerProcess, ServerSpec, ServerTransport,
+};
 use glovebox_proto::{Channel, Code, Exec, Exit, Fault, LogCaps, Reply, Request, Stdin};
 use glovebox_sandbox::{Backend, Incoming, Input, Sandbox, SandboxSpec, Stream};
 use glovebox_settings::{McpServer, McpWay, Settings};
@@ -38,7 +40,7 @@ pub(super) struct ResolvedServers {
 /// # Errors
 /// A variable that is not there, a header that is none, where the server is required.
 pub(super) fn resolve_servers(
-    caller: &Caller<'_>,
+    caller: &WorkContext<'_>,
     settings: &Settings,
     project: &Path,
     work: &WorkSession,
@@ -51,7 +53,7 @@ pub(super) fn resolve_servers(
         let place = server.place(is_local);
         let way = match &server.way {
             McpWay::Http { .. } => match address(caller, server) {
-                Ok(address) => Way::Http(address),
+                Ok(address) => ServerTransport::Http(address),
                 Err(fault) if server.is_required => return Err(fault.into()),
                 Err(fault) => {
                     broken.push((server.name.clone(), fault));
@@ -68,7 +70,7 @@ pub(super) fn resolve_servers(
                     }
                     _ => sandbox,
                 };
-                Way::Program(Arc::new(Job {
+                ServerTransport::Program(Arc::new(Job {
                     sandbox: Arc::clone(guest),
                     exec: Exec {
                         env: spec::command_env(env, caller.host)?,
@@ -103,14 +105,14 @@ pub(super) fn resolve_servers(
     })
 }
 
-fn without_walls(caller: &Caller<'_>, project: &Path) -> Result<Sandbox, Error> {
+fn without_walls(caller: &WorkContext<'_>, project: &Path) -> Result<Sandbox, Error> {
     let mut spec = SandboxSpec::new(Backend::Host);
     spec.jail.env = host::host_environment(caller.host);
     spec.cwd = Some(project.to_owned());
     Ok(caller.registry.create(&spec, None)?)
 }
 
-fn address(caller: &Caller<'_>, server: &McpServer) -> Result<Address, Fault> {
+fn address(caller: &WorkContext<'_>, server: &McpServer) -> Result<HttpEndpoint, Fault> {
     let McpWay::Http {
         url,
         headers,
@@ -145,7 +147,7 @@ fn address(caller: &Caller<'_>, server: &McpServer) -> Result<Address, Fault> {
             format!("Bearer {}", token.trim()),
         ));
     }
-    Address::new(url, &found).map_err(wrong)
+    HttpEndpoint::new(url, &found).map_err(wrong)
 }
 
 /// A server's program as a job of a guest.
@@ -156,10 +158,10 @@ struct Job {
 }
 
 impl Launch for Job {
-    fn launch(&self) -> Result<Ends, Fault> {
+    fn launch(&self) -> Result<ServerProcess, Fault> {
         let stream = self.sandbox.open(Request::Exec(self.exec.clone()))?;
         let told = Arc::new(JobEnd::default());
-        Ok(Ends {
+        Ok(ServerProcess {
             input: Box::new(ToJob(stream.input())),
             life: Box::new(JobLife {
                 input: stream.input(),
@@ -284,7 +286,7 @@ impl JobLife {
     }
 }
 
-impl Life for JobLife {
+impl ProcessLife for JobLife {
     fn last_words(&mut self) -> String {
         let state = self.wait(Duration::from_millis(200));
         let errors: Vec<u8> = state.errors.iter().copied().collect();

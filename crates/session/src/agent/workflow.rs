@@ -2,7 +2,7 @@
 
 use super::AgentWorkplace;
 use crate::Error;
-use glovebox_agent::{Placement, Verdict};
+use glovebox_agent::{Placement, RunOutcome};
 use glovebox_proto::{Code, Fault, WriteMode};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_settings::{Phase, Settings, WorkspaceMode};
@@ -55,7 +55,7 @@ impl PhaseResult {
         place: &AgentWorkplace,
         project: &Path,
         phase: &Phase,
-        verdict: &Verdict,
+        verdict: &RunOutcome,
     ) -> Result<Self, Fault> {
         let top = match place.work.placement() {
             Placement::Local => project,

@@ -8,14 +8,14 @@ use crate::Error;
 use crate::frontend::{Frontend, Notice};
 use crate::host::below;
 use crate::sync::copied;
-use crate::work::{Caller, NewName, NewSandbox, Target, WorkSession, take_down};
-use glovebox_agent::{Date, Facts, Network, Placement, Program, Questions};
+use crate::work::{NewName, NewSandbox, WorkContext, WorkSession, WorkTarget, take_down};
+use glovebox_agent::{Date, NetworkReach, Placement, Program, PromptFacts, Questions};
 use glovebox_mcp::client::Servers;
 use glovebox_proto::{Class, Exec, Fault};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
 use glovebox_sandbox::{Name, Sandbox};
 use glovebox_settings::{BackendKind, Settings, WorkspaceMode};
-use glovebox_tools::{Context, Hands, PROBE};
+use glovebox_tools::{ContextData, PROBE, ToolSession};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -53,7 +53,7 @@ pub struct AgentWorkplace {
     /// The sandbox, or the project itself.
     pub work: WorkSession,
     /// The file that came along with the task.
-    pub context: Option<Context>,
+    pub context: Option<ContextData>,
     servers: Option<Servers>,
     /// Where servers work that are not to work with the other tools.
     beside: Option<Arc<Sandbox>>,
@@ -65,19 +65,19 @@ impl AgentWorkplace {
     /// # Errors
     /// As [`WorkSession::open`].
     pub fn open(
-        caller: &Caller<'_>,
+        caller: &WorkContext<'_>,
         settings: &Settings,
         project: &Path,
         placement: Placement,
         name: Option<&Name>,
     ) -> Result<Self, Error> {
         let target = match (placement, name) {
-            (Placement::Local, _) => Target::Local,
-            (Placement::Sandbox, Some(name)) => Target::New(NewSandbox {
+            (Placement::Local, _) => WorkTarget::Local,
+            (Placement::Sandbox, Some(name)) => WorkTarget::New(NewSandbox {
                 name: NewName::Given(name),
                 lease_ms: None,
             }),
-            (Placement::Sandbox, None) => Target::New(NewSandbox {
+            (Placement::Sandbox, None) => WorkTarget::New(NewSandbox {
                 name: NewName::Random("agent"),
                 lease_ms: Some(LEASE_MS),
             }),
@@ -90,7 +90,7 @@ impl AgentWorkplace {
     ///
     /// # Errors
     /// As [`WorkSession::resume`].
-    pub fn resume(caller: &Caller<'_>, name: &Name) -> Result<Option<Self>, Error> {
+    pub fn resume(caller: &WorkContext<'_>, name: &Name) -> Result<Option<Self>, Error> {
         Ok(WorkSession::resume(caller, name)?.map(Self::on))
     }
 
@@ -109,7 +109,7 @@ impl AgentWorkplace {
     /// As [`WorkSession::renew`].
     pub fn renew(
         self,
-        caller: &Caller<'_>,
+        caller: &WorkContext<'_>,
         settings: &Settings,
         project: &Path,
     ) -> Result<Self, Error> {
@@ -118,7 +118,7 @@ impl AgentWorkplace {
     }
 
     /// The tools, working here.
-    pub fn tools(&self) -> Hands {
+    pub fn tools(&self) -> ToolSession {
         match &self.context {
             Some(context) => self.work.tools().with_context(context.clone()),
             None => self.work.tools(),
@@ -131,7 +131,7 @@ impl AgentWorkplace {
     /// The first required one that cannot be started. Any other that is broken is left out, with a notice.
     pub fn start_servers(
         &mut self,
-        caller: &Caller<'_>,
+        caller: &WorkContext<'_>,
         settings: &Settings,
         project: &Path,
         cancel: &AtomicBool,
@@ -191,7 +191,7 @@ impl AgentWorkplace {
         settings: &Settings,
         project: &Path,
         start_dir: &Path,
-    ) -> Result<Facts, Fault> {
+    ) -> Result<PromptFacts, Fault> {
         let is_sandbox = self.work.placement() == Placement::Sandbox;
         let limits = [
             ("memory", settings.memory.value.to_string()),
@@ -202,7 +202,7 @@ impl AgentWorkplace {
         .filter(|(_, value)| is_sandbox && value != "none")
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
-        Ok(Facts {
+        Ok(PromptFacts {
             placement: self.work.placement(),
             today: Date::from_unix_ms(0),
             questions: Questions::Nobody,
@@ -268,20 +268,20 @@ fn version(told: &str) -> String {
 }
 
 /// What commands reach.
-fn network(settings: &Settings, is_sandbox: bool) -> Network {
+fn network(settings: &Settings, is_sandbox: bool) -> NetworkReach {
     if !is_sandbox || settings.backend.value != BackendKind::Native {
-        return Network::All;
+        return NetworkReach::All;
     }
     match settings.net.value {
-        Net::Host => Network::All,
-        Net::Egress => Network::Listed(
+        Net::Host => NetworkReach::All,
+        Net::Egress => NetworkReach::Listed(
             settings
                 .allow
                 .iter()
                 .map(|word| word.value.clone())
                 .collect(),
         ),
-        Net::None => Network::None,
+        Net::None => NetworkReach::None,
     }
 }
 

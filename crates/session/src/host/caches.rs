@@ -53,7 +53,7 @@ const KINDS: [Kind; 8] = [
 
 /// What decides which caches a sandbox gets.
 #[derive(Debug)]
-pub struct CacheWish<'a> {
+pub struct CacheOptions<'a> {
     /// Whether what the host has in them is shown.
     pub shows_host: bool,
     /// Whether they are kept: then a cache that the host does not have is one as well.
@@ -68,7 +68,7 @@ pub struct CacheWish<'a> {
 /// but not made.
 pub fn find(
     host: &Surroundings,
-    wish: &CacheWish<'_>,
+    wish: &CacheOptions<'_>,
     is_visible: impl Fn(&Path) -> bool,
 ) -> Vec<CacheDir> {
     let Some(home) = host.home() else {
@@ -160,8 +160,8 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn wish(project: &Path) -> CacheWish<'_> {
-        CacheWish {
+    fn wish(project: &Path) -> CacheOptions<'_> {
+        CacheOptions {
             shows_host: true,
             is_kept: false,
             project,
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    fn found(home: &Path, vars: &[(&str, &str)], wish: &CacheWish<'_>) -> Vec<String> {
+    fn found(home: &Path, vars: &[(&str, &str)], wish: &CacheOptions<'_>) -> Vec<String> {
         let host = Surroundings::fixed(home, Path::new("/"), vars);
         let all = find(&host, wish, |path| path.starts_with("/usr"));
         all.iter()
@@ -194,12 +194,12 @@ mod tests {
         let project = Path::new("/project");
         let all = found(home.path(), &[], &wish(project));
         assert_eq!(all, ["cargo-registry", "npm"]);
-        let hidden = CacheWish {
+        let hidden = CacheOptions {
             shows_host: false,
             ..wish(project)
         };
         assert!(found(home.path(), &[], &hidden).is_empty());
-        let kept = CacheWish {
+        let kept = CacheOptions {
             is_kept: true,
             ..wish(project)
         };
@@ -259,7 +259,7 @@ mod tests {
             target: home.path().join(".npm"),
         }];
         let project = Path::new("/project");
-        let granted = CacheWish {
+        let granted = CacheOptions {
             grants: &grants,
             ..wish(project)
         };

@@ -12,14 +12,14 @@ mod retries;
 mod state;
 mod toolchains;
 
-pub use caches::{CacheWish, find as find_caches, find_build_output};
+pub use caches::{CacheOptions, find as find_caches, find_build_output};
 pub use certificates::trusted_certificates;
 pub use environment::{
     base_environment, carrier_environment, host_environment, is_shown, visible_path,
 };
 pub use git::GitQuestion;
 pub(crate) use passed::place_inside;
-pub use passed::{Shown, passed_inside};
+pub use passed::{SandboxView, passed_inside};
 pub use project::{Project, below, find_project, project_dir, short_path};
 pub use proxy::proxy_variables;
 pub use retries::retry_limits;

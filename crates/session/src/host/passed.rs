@@ -59,7 +59,7 @@ const MAX_CERTIFICATE_BYTES: u64 = 4 << 20;
 
 /// What a sandbox shows, as far as it matters here.
 #[derive(Debug)]
-pub struct Shown<'a> {
+pub struct SandboxView<'a> {
     /// What `/` shows.
     pub rootfs: &'a RootFs,
     /// Network reach.
@@ -74,7 +74,7 @@ pub struct Shown<'a> {
 
 /// What reaches commands in a sandbox.
 #[derive(Debug, Default)]
-pub struct Passed {
+pub struct PassedEnvironment {
     /// The variables.
     pub env: Vec<(String, String)>,
     /// Files that they name.
@@ -105,8 +105,8 @@ pub(super) fn passed_to_host(host: &Surroundings) -> Vec<(String, String)> {
 }
 
 /// What commands in a sandbox get.
-pub fn passed_inside(host: &Surroundings, shown: &Shown<'_>) -> Passed {
-    let mut passed = Passed::default();
+pub fn passed_inside(host: &Surroundings, shown: &SandboxView<'_>) -> PassedEnvironment {
+    let mut passed = PassedEnvironment::default();
     for (name, value) in set_variables(host) {
         let value = if is_plain(name) {
             Ok(value.to_owned())
@@ -140,7 +140,7 @@ fn without_password(value: &str) -> Result<String, String> {
 
 /// The value inside of a variable that names certificates; what has to be shown for that joins `grants`.
 fn certificates(
-    shown: &Shown<'_>,
+    shown: &SandboxView<'_>,
     name: &str,
     value: &str,
     grants: &mut Vec<Grant>,
@@ -192,7 +192,7 @@ fn certificates(
 }
 
 /// Where a path of the host is seen inside, if it is.
-pub(crate) fn place_inside(shown: &Shown<'_>, path: &Path) -> Option<PathBuf> {
+pub(crate) fn place_inside(shown: &SandboxView<'_>, path: &Path) -> Option<PathBuf> {
     if let Some(project) = shown.project
         && let Ok(rest) = path.strip_prefix(project)
     {
@@ -250,8 +250,8 @@ mod tests {
 
     const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
 
-    fn shown(net: Net, project: Option<&Path>) -> Shown<'_> {
-        Shown {
+    fn shown(net: Net, project: Option<&Path>) -> SandboxView<'_> {
+        SandboxView {
             rootfs: &RootFs::Host,
             net,
             grants: &[],
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    fn passed(vars: &[(&str, &str)], shown: &Shown<'_>) -> Passed {
+    fn passed(vars: &[(&str, &str)], shown: &SandboxView<'_>) -> PassedEnvironment {
         let host = Surroundings::fixed(Path::new("/h"), Path::new("/p"), vars);
         passed_inside(&host, shown)
     }

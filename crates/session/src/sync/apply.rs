@@ -3,7 +3,7 @@
 //! The last step, the only one that changes the user's files, is done by a process of its own ([`super::commit`]):
 //! killing this one leaves a directory that is either untouched or complete.
 
-use super::{Taken, commit};
+use super::{SandboxChanges, commit};
 use crate::Error;
 use glovebox_sandbox::Supervisor;
 use glovebox_workspace::apply::{BaseFile, Destination};
@@ -17,7 +17,7 @@ use std::path::Path;
 
 /// What is answered to a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ReviewAnswer {
     /// Do it.
     Yes,
     /// Do not.
@@ -36,7 +36,7 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy)]
 pub struct Review<'a> {
     /// The changes.
-    pub taken: &'a Taken,
+    pub taken: &'a SandboxChanges,
     /// What the plan comes to.
     pub outcome: &'a Outcome,
     destination: &'a Destination,
@@ -82,19 +82,19 @@ pub enum ApplyOutcome {
     /// What was selected was done; the rest is in the sandbox.
     Part(Outcome),
     /// It was not wanted.
-    Declined(Answer),
+    Declined(ReviewAnswer),
 }
 
 /// What to do where.
 #[derive(Debug, Clone, Copy)]
-pub struct Goal<'a> {
+pub struct ApplyTarget<'a> {
     /// The directory.
     pub to: &'a Path,
     /// What becomes of files that both sides changed in a way that cannot be merged.
     pub conflicts: Resolution,
 }
 
-impl Goal<'_> {
+impl ApplyTarget<'_> {
     fn options(self) -> Options {
         Options::all(self.conflicts)
     }
@@ -102,7 +102,7 @@ impl Goal<'_> {
 
 /// The sandbox's changes as changes of what a directory has now, and what taking them over comes to.
 #[derive(Debug)]
-pub struct View {
+pub struct ChangesView {
     /// The changes: those of the sandbox and nothing that the user did meanwhile.
     pub collected: Collected,
     /// What they come to.
@@ -113,16 +113,16 @@ pub struct View {
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub fn view(taken: &Taken, to: Option<&Path>) -> Result<View, SyncError> {
+pub fn view(taken: &SandboxChanges, to: Option<&Path>) -> Result<ChangesView, SyncError> {
     let Some(to) = to else {
-        return Ok(View {
+        return Ok(ChangesView {
             collected: taken.collected.share(),
             outcome: Outcome::default(),
         });
     };
     let mut destination = Destination::look(to, base(taken, to))?;
     let plan = destination.plan(&taken.collected, Options::default())?;
-    Ok(View {
+    Ok(ChangesView {
         collected: destination.view(&plan, &taken.collected)?,
         outcome: plan.outcome,
     })
@@ -132,7 +132,7 @@ pub fn view(taken: &Taken, to: Option<&Path>) -> Result<View, SyncError> {
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub fn preview(taken: &Taken, goal: Goal<'_>) -> Result<Outcome, SyncError> {
+pub fn preview(taken: &SandboxChanges, goal: ApplyTarget<'_>) -> Result<Outcome, SyncError> {
     let mut destination = Destination::look(goal.to, base(taken, goal.to))?;
     Ok(destination.plan(&taken.collected, goal.options())?.outcome)
 }
@@ -142,11 +142,11 @@ pub fn preview(taken: &Taken, goal: Goal<'_>) -> Result<Outcome, SyncError> {
 /// # Errors
 /// Those of `agree`; whatever keeps the changes from being applied, after which the directory is as it was.
 pub fn apply<E: From<Error>>(
-    taken: Taken,
-    goal: Goal<'_>,
+    taken: SandboxChanges,
+    goal: ApplyTarget<'_>,
     supervisor: &Supervisor,
     watch: &mut Watch<'_>,
-    agree: &mut dyn FnMut(&Review<'_>) -> Result<Answer, E>,
+    agree: &mut dyn FnMut(&Review<'_>) -> Result<ReviewAnswer, E>,
 ) -> Result<ApplyOutcome, E> {
     let mut destination = Destination::open(goal.to, base(&taken, goal.to)).map_err(Error::from)?;
     let mut options = goal.options();
@@ -164,12 +164,12 @@ pub fn apply<E: From<Error>>(
             plan: &plan,
         };
         match agree(&review)? {
-            Answer::Yes => break (plan, true),
-            Answer::Choose(choices) => options.choices.extend(choices),
-            Answer::Select(selection) => {
+            ReviewAnswer::Yes => break (plan, true),
+            ReviewAnswer::Choose(choices) => options.choices.extend(choices),
+            ReviewAnswer::Select(selection) => {
                 plan.select(&selection);
                 if plan.is_empty() {
-                    return Ok(ApplyOutcome::Declined(Answer::Later));
+                    return Ok(ApplyOutcome::Declined(ReviewAnswer::Later));
                 }
                 break (plan, selection.is_everything());
             }
@@ -190,7 +190,7 @@ pub fn apply<E: From<Error>>(
 }
 
 /// What the host looked like when the sandbox started, if it started from there.
-pub fn base(taken: &Taken, to: &Path) -> Option<BaseFile> {
+pub fn base(taken: &SandboxChanges, to: &Path) -> Option<BaseFile> {
     let project = taken.project.as_deref()?.canonicalize().ok()?;
     let is_project = taken.is_whole && to.canonicalize().ok()? == project;
     taken.base.clone().filter(|_| is_project)

@@ -3,12 +3,12 @@
 //! What a later push and every collection start from lies beside the sandbox's other files: the
 //! manifest of the last push, the index of the project, and a note of where it came from.
 
-use super::Taken;
+use super::SandboxChanges;
 use crate::Error;
 use crate::spec::hide_rules;
 use glovebox_proto::{Code, Fault, JobState, Request, WriteMode};
 use glovebox_sandbox::jail::spec::{WORKSPACE, json_path};
-use glovebox_sandbox::{Backend, Name, Registry, Sandbox, State};
+use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxState};
 use glovebox_settings::Settings;
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::base;
@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Where a copy came from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Origin {
+pub struct CopyOrigin {
     /// The project.
     #[serde(with = "json_path")]
     pub project: PathBuf,
@@ -33,7 +33,7 @@ pub struct Origin {
     pushed_unix_ns: u128,
 }
 
-impl Origin {
+impl CopyOrigin {
     /// The note in a sandbox's directory; `None` when it has no copy.
     pub fn read(dir: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(dir.join("copied.json")).ok()?).ok()
@@ -66,7 +66,7 @@ pub fn root(sandbox: &Sandbox) -> Vec<u8> {
 /// Where commands start, if it is another place than the sandbox's own.
 pub fn start_dir(sandbox: &Sandbox) -> Option<ByteBuf> {
     let is_elsewhere = sandbox.info().backend != Backend::Native.as_str();
-    (is_elsewhere && Origin::read(sandbox.dir()).is_some()).then(|| root(sandbox).into())
+    (is_elsewhere && CopyOrigin::read(sandbox.dir()).is_some()).then(|| root(sandbox).into())
 }
 
 /// What comes over a carrier is compressed.
@@ -90,7 +90,7 @@ pub fn push(
     let hidden = find_hidden(project, &hide_rules(settings)).map_err(failed)?;
     let replaced = hidden.replaced.iter().map(|(path, _)| path);
     let paths = hidden.paths.iter().map(|(path, _)| path);
-    let origin = Origin {
+    let origin = CopyOrigin {
         project: project.to_owned(),
         hidden: paths.chain(replaced).cloned().collect(),
         pushed_unix_ns: SystemTime::now()
@@ -160,7 +160,7 @@ pub fn clean(sandbox: &Sandbox) {
 
 /// What became of the copy of a sandbox that is about to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remains {
+pub enum CopyRemoval {
     /// There was none, or none that does not end with the sandbox.
     None,
     /// It has been removed.
@@ -173,15 +173,15 @@ pub enum Remains {
 const CLEAN_WAIT: Duration = Duration::from_mins(1);
 
 /// Removes the copy of a named sandbox that is about to be killed, with what might still write to it.
-pub fn clean_named(registry: &Registry, name: &Name) -> Remains {
+pub fn clean_named(registry: &Registry, name: &Name) -> CopyRemoval {
     let Ok(Some(entry)) = registry.entry(name) else {
-        return Remains::None;
+        return CopyRemoval::None;
     };
-    if entry.backend == Backend::Native.as_str() || Origin::read(&entry.dir).is_none() {
-        return Remains::None;
+    if entry.backend == Backend::Native.as_str() || CopyOrigin::read(&entry.dir).is_none() {
+        return CopyRemoval::None;
     }
-    let left = Remains::Left(directory(name));
-    if entry.state != State::Ready || !entry.is_supervised {
+    let left = CopyRemoval::Left(directory(name));
+    if entry.state != SandboxState::Ready || !entry.is_supervised {
         return left;
     }
     let cleaned = registry.connect(name).and_then(|sandbox| {
@@ -201,7 +201,7 @@ pub fn clean_named(registry: &Registry, name: &Name) -> Remains {
         }
     });
     match cleaned {
-        Ok(()) => Remains::Removed,
+        Ok(()) => CopyRemoval::Removed,
         Err(_) => left,
     }
 }
@@ -214,10 +214,10 @@ fn directory(name: &Name) -> String {
 /// Collects what changed in a copy.
 pub fn collect(
     sandbox: &Sandbox,
-    origin: Origin,
+    origin: CopyOrigin,
     filter: &Filter,
     watch: &mut Watch<'_>,
-) -> Result<Taken, Error> {
+) -> Result<SandboxChanges, Error> {
     let dir = sandbox.dir();
     let root = root(sandbox);
     let place = Place {
@@ -232,7 +232,7 @@ pub fn collect(
         spool_dir: dir,
     };
     let collected = copy::collect(&place, &source, filter, &Quota::default(), watch)?;
-    Ok(Taken {
+    Ok(SandboxChanges {
         collected,
         base: Some(BaseFile {
             index: dir.join("base"),

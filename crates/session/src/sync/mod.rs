@@ -17,7 +17,7 @@ use crate::host::GitQuestion;
 use below::Below;
 use glovebox_proto::{Class, Code, Fault};
 use glovebox_sandbox::jail::spec::WORKSPACE;
-use glovebox_sandbox::{Frozen, Name, Registry, Sandbox, State, WorkspaceLayers};
+use glovebox_sandbox::{FrozenSandbox, Name, Registry, Sandbox, SandboxState, WorkspaceLayers};
 use glovebox_settings::Surroundings;
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::collect::{Layered, from_layers};
@@ -34,7 +34,7 @@ pub const GIT: &str = "git";
 
 /// Collected changes, and what they came from.
 #[derive(Debug)]
-pub struct Taken {
+pub struct SandboxChanges {
     /// The changes.
     pub collected: Collected,
     /// The project they are changes of.
@@ -44,10 +44,10 @@ pub struct Taken {
     /// Whether its paths are those of the workspace.
     pub is_whole: bool,
     /// Held until the contents have been read.
-    _frozen: Option<Frozen>,
+    _frozen: Option<FrozenSandbox>,
 }
 
-impl Taken {
+impl SandboxChanges {
     /// Why the sandbox went on working meanwhile, if it did.
     pub fn unheld(&self) -> Option<&str> {
         let fault = self.collected.unheld.as_ref();
@@ -103,12 +103,12 @@ pub fn collect_named<E: From<Error>>(
     name: &Name,
     watch: &mut Watch<'_>,
     filter: impl FnOnce(Option<&Path>) -> Result<Filter, E>,
-) -> Result<Taken, E> {
+) -> Result<SandboxChanges, E> {
     let failed = |fault: Fault| E::from(fault.into());
     let Some(entry) = registry.entry(name).map_err(failed)? else {
         return Err(Error::no_sandbox(name).into());
     };
-    if let Some(origin) = copied::Origin::read(&entry.dir) {
+    if let Some(origin) = copied::CopyOrigin::read(&entry.dir) {
         let filter = filter(Some(&origin.project))?;
         let sandbox = registry.connect(name).map_err(failed)?;
         return Ok(copied::collect(&sandbox, origin, &filter, watch)?);
@@ -116,7 +116,7 @@ pub fn collect_named<E: From<Error>>(
     let layers = registry.workspace_layers(name).map_err(failed)?;
     let filter = filter(layers.project.as_deref())?;
     let frozen = match entry.state {
-        State::Ready => freeze(registry, name)?,
+        SandboxState::Ready => freeze(registry, name)?,
         _ => None,
     };
     from_workspace(layers, frozen, &filter, watch).map_err(|error| E::from(error.into()))
@@ -128,8 +128,8 @@ pub fn collect_own(
     filter: &Filter,
     is_still: bool,
     watch: &mut Watch<'_>,
-) -> Result<Taken, Error> {
-    if let Some(origin) = copied::Origin::read(sandbox.dir()) {
+) -> Result<SandboxChanges, Error> {
+    if let Some(origin) = copied::CopyOrigin::read(sandbox.dir()) {
         return copied::collect(sandbox, origin, filter, watch);
     }
     let layers = sandbox.workspace_layers()?;
@@ -143,22 +143,22 @@ pub fn collect_own(
 
 fn from_workspace(
     layers: WorkspaceLayers,
-    frozen: Option<Frozen>,
+    frozen: Option<FrozenSandbox>,
     filter: &Filter,
     watch: &mut Watch<'_>,
-) -> Result<Taken, SyncError> {
+) -> Result<SandboxChanges, SyncError> {
     let source = Layered {
         project: layers.project.as_deref(),
         layers: &layers.layers,
         hidden: &layers.hidden,
     };
     let mut collected = from_layers(&source, filter, &Quota::default(), watch)?;
-    if let Some(Err(fault)) = frozen.as_ref().map(Frozen::verify)
+    if let Some(Err(fault)) = frozen.as_ref().map(FrozenSandbox::verify)
         && fault.class != Class::Lost
     {
         collected.unheld = Some(fault);
     }
-    Ok(Taken {
+    Ok(SandboxChanges {
         collected,
         base: Some(BaseFile {
             index: layers.base,
@@ -172,7 +172,7 @@ fn from_workspace(
 }
 
 /// Holds a running sandbox still. One that ended meanwhile is as still as can be.
-fn freeze(registry: &Registry, name: &Name) -> Result<Option<Frozen>, Error> {
+fn freeze(registry: &Registry, name: &Name) -> Result<Option<FrozenSandbox>, Error> {
     let frozen = registry.connect(name).and_then(|sandbox| sandbox.freeze());
     match frozen {
         Ok(frozen) => Ok(Some(frozen)),
@@ -191,7 +191,7 @@ fn freeze(registry: &Registry, name: &Name) -> Result<Option<Frozen>, Error> {
 
 /// The project that a sandbox at hand came from.
 pub fn project_of(sandbox: &Sandbox) -> Option<PathBuf> {
-    match copied::Origin::read(sandbox.dir()) {
+    match copied::CopyOrigin::read(sandbox.dir()) {
         Some(origin) => Some(origin.project),
         None => sandbox.workspace_layers().ok()?.project,
     }
@@ -203,7 +203,7 @@ pub fn project_of_named(registry: &Registry, name: &Name) -> Result<Option<PathB
         return Err(Error::no_sandbox(name));
     };
     let layers = || registry.workspace_layers(name).ok();
-    Ok(match copied::Origin::read(&entry.dir) {
+    Ok(match copied::CopyOrigin::read(&entry.dir) {
         Some(origin) => Some(origin.project),
         None => layers().and_then(|layers| layers.project),
     })
@@ -219,7 +219,7 @@ pub fn paths(typed: &[OsString], standing: Option<&RelPath>) -> Result<Vec<RelPa
 
 /// A path in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum PullSource {
     /// The workspace.
     Workspace,
     /// A path in it.
@@ -229,15 +229,15 @@ pub enum Source {
 }
 
 /// Where to pull from, as typed: relative to where the user stands in the workspace, or absolute.
-pub fn source(typed: &Path, standing: Option<&RelPath>) -> Result<Source, Error> {
+pub fn source(typed: &Path, standing: Option<&RelPath>) -> Result<PullSource, Error> {
     let is_clean = |path: &Path| {
         path.components()
             .all(|part| part != std::path::Component::ParentDir)
     };
     if typed.is_absolute() && !typed.starts_with(WORKSPACE) && is_clean(typed) {
-        return Ok(Source::Outside(typed.components().collect()));
+        return Ok(PullSource::Outside(typed.components().collect()));
     }
-    Ok(inside(typed, standing)?.map_or(Source::Workspace, Source::Inside))
+    Ok(inside(typed, standing)?.map_or(PullSource::Workspace, PullSource::Inside))
 }
 
 /// A path in the workspace as typed; `None` for the workspace itself.
@@ -298,7 +298,7 @@ pub fn patch_error(error: PatchError, what: &str) -> Error {
 }
 
 /// Where changes go unless somebody says otherwise.
-pub fn destination(taken: &Taken) -> Result<PathBuf, Error> {
+pub fn destination(taken: &SandboxChanges) -> Result<PathBuf, Error> {
     taken.project.clone().ok_or_else(|| {
         Error::usage(
             "the sandbox did not come from a project",
@@ -324,12 +324,12 @@ mod tests {
         assert_eq!(name("/workspace"), None);
         assert_eq!(name("."), None);
         for typed in ["/tmp/out", "/tmp//out/", "/tmp/./out"] {
-            let outside = Source::Outside(PathBuf::from("/tmp/out"));
+            let outside = PullSource::Outside(PathBuf::from("/tmp/out"));
             assert_eq!(source(Path::new(typed), None).unwrap(), outside, "{typed}");
         }
         assert_eq!(
             source(Path::new("/workspace/"), None).unwrap(),
-            Source::Workspace
+            PullSource::Workspace
         );
         assert!(source(Path::new("/tmp/../etc"), None).is_err());
         for wrong in ["/etc", "../x", "a/../../x", "/workspacex"] {

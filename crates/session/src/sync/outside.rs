@@ -1,7 +1,7 @@
 //! What a sandbox has outside its workspace, fetched over the wire: there is nothing to compare it with,
 //! so all of it is new, and a file the destination has already is a conflict unless it is the same.
 
-use super::Taken;
+use super::SandboxChanges;
 use crate::Error;
 use glovebox_proto::{Code, Fault, FileKind};
 use glovebox_sandbox::Sandbox;
@@ -19,7 +19,7 @@ pub fn collect<E: From<Error>>(
     from: &Path,
     watch: &mut Watch<'_>,
     filter: impl FnOnce() -> Result<Filter, E>,
-) -> Result<Taken, E> {
+) -> Result<SandboxChanges, E> {
     let failed = |fault| E::from(SyncError::pull(Stage::Collect, fault).into());
     let kind = sandbox
         .stat(from.as_os_str().as_bytes(), true)
@@ -59,7 +59,7 @@ pub fn collect<E: From<Error>>(
     };
     let collected = copy::collect(&place, &source, &filter, &quota, watch)
         .map_err(|error| E::from(error.into()))?;
-    let mut taken = Taken {
+    let mut taken = SandboxChanges {
         collected,
         base: None,
         project: None,

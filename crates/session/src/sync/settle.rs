@@ -3,8 +3,8 @@
 //! Whatever goes wrong here, the work is not lost: the caller keeps a sandbox whose changes were wanted and could not
 //! be taken over.
 
-use super::apply::{self, Answer, ApplyOutcome, Goal, Review, View};
-use super::{Taken, collect_own, destination, ignore_rules, project_of};
+use super::apply::{self, ApplyOutcome, ApplyTarget, ChangesView, Review, ReviewAnswer};
+use super::{SandboxChanges, collect_own, destination, ignore_rules, project_of};
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
 use glovebox_sandbox::jail::spec::WORKSPACE;
@@ -80,13 +80,13 @@ pub trait Reviewer {
         review: &Review<'_>,
         to: &Path,
         can_keep: bool,
-    ) -> Result<Answer, Self::Error>;
+    ) -> Result<ReviewAnswer, Self::Error>;
 
     /// Writes the changes down as a patch.
     ///
     /// # Errors
     /// When it cannot be written.
-    fn write_patch(&mut self, view: &View) -> Result<(), Self::Error>;
+    fn write_patch(&mut self, view: &ChangesView) -> Result<(), Self::Error>;
 }
 
 /// What settling needs besides the sandbox.
@@ -176,7 +176,7 @@ fn collect(
     context: &SettleContext<'_>,
     sandbox: &Sandbox,
     options: SettleOptions<'_>,
-) -> Result<Taken, Error> {
+) -> Result<SandboxChanges, Error> {
     let patterns = &context.settings.sync;
     let mut filter = Filter::new(
         &texts(&patterns.pull_exclude),
@@ -194,26 +194,26 @@ fn collect(
 /// Applies the changes to the project, if that is agreed to.
 fn take_over<R: Reviewer>(
     context: &SettleContext<'_>,
-    taken: Taken,
+    taken: SandboxChanges,
     options: SettleOptions<'_>,
     reviewer: &mut R,
 ) -> Result<SettleOutcome, R::Error> {
     let count = taken.collected.set.changes.len();
     let to = destination(&taken)?;
-    let goal = Goal {
+    let goal = ApplyTarget {
         to: &to,
         conflicts: Resolution::Beside,
     };
     let is_asked = options.when == ApplyWhen::Ask;
     let can_keep = options.can_stay && options.kept_as.is_none();
     let mut is_agreed = !is_asked;
-    let mut agree = |review: &Review<'_>| -> Result<Answer, R::Error> {
+    let mut agree = |review: &Review<'_>| -> Result<ReviewAnswer, R::Error> {
         if is_agreed {
-            return Ok(Answer::Yes);
+            return Ok(ReviewAnswer::Yes);
         }
         let answer = reviewer.agree(review, &to, can_keep)?;
         // Who has chosen has agreed.
-        is_agreed = matches!(answer, Answer::Choose(_));
+        is_agreed = matches!(answer, ReviewAnswer::Choose(_));
         Ok(answer)
     };
     let mut watch = context.frontend.watch_progress();
@@ -236,8 +236,8 @@ fn take_over<R: Reviewer>(
                 SettleOutcome::Conflicts
             })
         }
-        ApplyOutcome::Declined(Answer::Later) => Ok(SettleOutcome::Keep),
-        ApplyOutcome::Declined(Answer::None) => Ok(SettleOutcome::Undecided(Some(count))),
+        ApplyOutcome::Declined(ReviewAnswer::Later) => Ok(SettleOutcome::Keep),
+        ApplyOutcome::Declined(ReviewAnswer::None) => Ok(SettleOutcome::Undecided(Some(count))),
         ApplyOutcome::Declined(_) => Ok(SettleOutcome::Done),
     }
 }

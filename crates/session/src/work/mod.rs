@@ -20,19 +20,19 @@ use crate::secrets;
 use crate::spec::{self, ResolvedSpec};
 use glovebox_agent::Placement;
 use glovebox_proto::Fault;
-use glovebox_sandbox::{Name, Registry, Sandbox, State, Supervisor};
+use glovebox_sandbox::{Name, Registry, Sandbox, SandboxState, Supervisor};
 use glovebox_settings::units::{Count, Cpus, Size};
 use glovebox_settings::{
     BackendKind, Origin, SandboxFlags, Settings, Sourced, Surroundings, WorkspaceMode,
 };
-use glovebox_tools::policy::{Gate, Journal, Policy};
-use glovebox_tools::{Children, Hands};
+use glovebox_tools::policy::{Journal, Policy, PolicyGate};
+use glovebox_tools::{ChildSandboxes, ToolSession};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Who asks for a piece of work, and what of the machine it may use.
 #[derive(Debug, Clone, Copy)]
-pub struct Caller<'a> {
+pub struct WorkContext<'a> {
     /// What this machine and this user are like.
     pub host: &'a Surroundings,
     /// Where sandboxes are.
@@ -45,7 +45,7 @@ pub struct Caller<'a> {
 
 /// Where the tools are to work.
 #[derive(Debug, Clone, Copy)]
-pub enum Target<'a> {
+pub enum WorkTarget<'a> {
     /// In a sandbox that runs, as it is.
     Running(&'a Name),
     /// In a new sandbox over the project.
@@ -82,7 +82,7 @@ pub struct WorkSession {
     registry: Arc<Registry>,
     supervisor: Supervisor,
     /// What can be made beside the sandbox; there is nothing beside the project itself.
-    children: Option<Arc<Children>>,
+    children: Option<Arc<ChildSandboxes>>,
     kind: Kind,
 }
 
@@ -107,18 +107,18 @@ impl WorkSession {
     /// # Errors
     /// Settings that contradict each other; whatever keeps the sandbox from being there.
     pub fn open(
-        caller: &Caller<'_>,
+        caller: &WorkContext<'_>,
         settings: &Settings,
         project: &Path,
-        target: Target<'_>,
+        target: WorkTarget<'_>,
     ) -> Result<Self, Error> {
         match target {
-            Target::Running(name) => {
+            WorkTarget::Running(name) => {
                 let sandbox = caller.registry.connect(name)?;
                 Ok(Self::on(caller, sandbox, Kind::Running))
             }
-            Target::New(new) => Self::start(caller, settings, project, new),
-            Target::Local => {
+            WorkTarget::New(new) => Self::start(caller, settings, project, new),
+            WorkTarget::Local => {
                 let mut settings = settings.clone();
                 lay_local(&mut settings);
                 let resolved = resolve(caller, &settings, project)?;
@@ -130,7 +130,7 @@ impl WorkSession {
     }
 
     fn start(
-        caller: &Caller<'_>,
+        caller: &WorkContext<'_>,
         settings: &Settings,
         project: &Path,
         new: NewSandbox<'_>,
@@ -180,12 +180,12 @@ impl WorkSession {
     ///
     /// # Errors
     /// Whatever keeps it from starting.
-    pub fn resume(caller: &Caller<'_>, name: &Name) -> Result<Option<Self>, Error> {
+    pub fn resume(caller: &WorkContext<'_>, name: &Name) -> Result<Option<Self>, Error> {
         let Some(entry) = caller.registry.entry(name)? else {
             return Ok(None);
         };
         let mut spec = caller.registry.spec(name)?;
-        if entry.state != State::Ready {
+        if entry.state != SandboxState::Ready {
             secrets::read(&mut spec.secrets, caller.host)?;
             caller.registry.start(&spec, name, caller.supervisor)?;
         }
@@ -202,7 +202,7 @@ impl WorkSession {
     /// Settings that contradict each other; whatever keeps it from stopping or starting.
     pub fn renew(
         self,
-        caller: &Caller<'_>,
+        caller: &WorkContext<'_>,
         settings: &Settings,
         project: &Path,
     ) -> Result<Self, Error> {
@@ -229,11 +229,15 @@ impl WorkSession {
         Ok(session)
     }
 
-    fn on(caller: &Caller<'_>, sandbox: Sandbox, kind: Kind) -> Self {
+    fn on(caller: &WorkContext<'_>, sandbox: Sandbox, kind: Kind) -> Self {
         let registry = Arc::clone(caller.registry);
         let supervisor = caller.supervisor.clone();
-        let children = (kind != Kind::Local)
-            .then(|| Arc::new(Children::new(Arc::clone(&registry), supervisor.clone())));
+        let children = (kind != Kind::Local).then(|| {
+            Arc::new(ChildSandboxes::new(
+                Arc::clone(&registry),
+                supervisor.clone(),
+            ))
+        });
         Self {
             sandbox: Arc::new(sandbox),
             registry,
@@ -280,8 +284,8 @@ impl WorkSession {
     }
 
     /// The tools, working here. Which calls are let through is for the caller to say.
-    pub fn tools(&self) -> Hands {
-        let tools = Hands::new(Arc::clone(&self.sandbox));
+    pub fn tools(&self) -> ToolSession {
+        let tools = ToolSession::new(Arc::clone(&self.sandbox));
         match &self.children {
             Some(children) => tools.with_children(Arc::clone(children)),
             None => tools,
@@ -292,7 +296,7 @@ impl WorkSession {
     ///
     /// # Errors
     /// A toolset that is not there.
-    pub fn permitted_tools(&self, settings: &Settings) -> Result<Hands, Error> {
+    pub fn permitted_tools(&self, settings: &Settings) -> Result<ToolSession, Error> {
         let gate = self.gate(self.policy(settings)?);
         Ok(self.tools().with_permit(Arc::new(gate)))
     }
@@ -311,8 +315,8 @@ impl WorkSession {
     }
 
     /// Lets calls through as `policy` says, and writes down what was decided.
-    pub fn gate(&self, policy: Policy) -> Gate {
-        Gate::new(policy).writing(Arc::new(journal(&self.registry)))
+    pub fn gate(&self, policy: Policy) -> PolicyGate {
+        PolicyGate::new(policy).writing(Arc::new(journal(&self.registry)))
     }
 
     /// What was changed in it, as a patch that `git apply` takes.
@@ -346,7 +350,7 @@ impl WorkSession {
 
 /// The spec of a sandbox for tools.
 fn resolve(
-    caller: &Caller<'_>,
+    caller: &WorkContext<'_>,
     settings: &Settings,
     project: &Path,
 ) -> Result<ResolvedSpec, Error> {
@@ -439,7 +443,7 @@ mod tests {
             max_sandboxes: 4,
         });
         let notices = Notices::default();
-        let caller = Caller {
+        let caller = WorkContext {
             host: &host,
             registry: &Arc::new(registry.unwrap()),
             supervisor: &Supervisor {
@@ -453,7 +457,7 @@ mod tests {
             ..SandboxFlags::default()
         });
         settings.tools.choose("plan", &Origin::Default).unwrap();
-        let work = WorkSession::open(&caller, &settings, &project, Target::Local).unwrap();
+        let work = WorkSession::open(&caller, &settings, &project, WorkTarget::Local).unwrap();
         assert_eq!(work.placement(), Placement::Local);
         assert_eq!(work.name(), None);
         assert_eq!(*notices.0.borrow(), ["started without memory"]);

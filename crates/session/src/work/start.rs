@@ -1,11 +1,13 @@
 //! A sandbox of one piece of work is started, and gets its copy of the project.
 
-use super::{Caller, difference, resolve};
+use super::{WorkContext, difference, resolve};
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
 use crate::sync::copied;
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::{Entry, Name, Registry, Sandbox, SandboxSpec, Started, State, Supervisor};
+use glovebox_sandbox::{
+    Name, Registry, RegistryEntry, Sandbox, SandboxSpec, SandboxState, StartOutcome, Supervisor,
+};
 use glovebox_settings::{Settings, WorkspaceMode};
 use std::cmp::Reverse;
 use std::path::Path;
@@ -33,8 +35,8 @@ pub fn start_new(
         return Err(taken().into());
     }
     match registry.start(spec, name, supervisor)? {
-        (_, Started::Created) => Ok(registry.connect(name)?),
-        (_, Started::Existing | Started::Resumed) => Err(taken().into()),
+        (_, StartOutcome::Created) => Ok(registry.connect(name)?),
+        (_, StartOutcome::Existing | StartOutcome::Resumed) => Err(taken().into()),
     }
 }
 
@@ -44,11 +46,11 @@ pub fn start_new(
 /// A refusal that names each setting that differs from those of a sandbox that runs, or another project; whatever keeps
 /// it from starting.
 pub fn start_named(
-    caller: &Caller<'_>,
+    caller: &WorkContext<'_>,
     settings: &Settings,
     project: &Path,
     name: &Name,
-) -> Result<(Entry, Started), Error> {
+) -> Result<(RegistryEntry, StartOutcome), Error> {
     let registry = caller.registry;
     let resolved = resolve(caller, settings, project)?;
     caller.frontend.notify(&Notice::Starting {
@@ -57,13 +59,16 @@ pub fn start_named(
         project,
     });
     if let Some(entry) = registry.entry(name)?
-        && matches!(entry.state, State::Stopped | State::Parked | State::Lost)
+        && matches!(
+            entry.state,
+            SandboxState::Stopped | SandboxState::Parked | SandboxState::Lost
+        )
         && let Ok(has) = registry.spec(name)
     {
         difference::check_project(name, &has, &resolved)?;
     }
     let (entry, started) = registry.start(&resolved.spec, name, caller.supervisor)?;
-    if started == Started::Existing {
+    if started == StartOutcome::Existing {
         let variables: Vec<String> = settings
             .env
             .iter()
@@ -79,23 +84,23 @@ pub fn start_named(
 /// Starts the newest stopped sandbox again whose name begins with `prefix`, with these very settings; `None` where
 /// there is none that nobody uses.
 pub(super) fn start_stopped(
-    caller: &Caller<'_>,
+    caller: &WorkContext<'_>,
     spec: &SandboxSpec,
     prefix: &str,
 ) -> Result<Option<Name>, Error> {
     let registry = caller.registry;
-    let is_ours = |entry: &Entry| {
+    let is_ours = |entry: &RegistryEntry| {
         let name = entry.name.as_str().strip_prefix(prefix);
         name.is_some_and(|rest| rest.starts_with('-'))
-            && matches!(entry.state, State::Stopped | State::Lost)
+            && matches!(entry.state, SandboxState::Stopped | SandboxState::Lost)
             && registry.spec(&entry.name).is_ok_and(|made| made == *spec)
     };
-    let mut stopped: Vec<Entry> = registry.list()?.into_iter().filter(is_ours).collect();
+    let mut stopped: Vec<RegistryEntry> = registry.list()?.into_iter().filter(is_ours).collect();
     stopped.sort_by_key(|entry| Reverse(entry.created_unix_ms));
     for entry in stopped {
         // Another client may be quicker, and one that cannot start again stays for `glovebox pull`.
         let started = registry.start(spec, &entry.name, caller.supervisor);
-        if let Ok((_, Started::Resumed)) = started {
+        if let Ok((_, StartOutcome::Resumed)) = started {
             return Ok(Some(entry.name));
         }
     }

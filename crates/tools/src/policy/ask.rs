@@ -1,13 +1,13 @@
 //! Questions to whoever can answer for the user.
 
-use super::{CallId, Verdict};
+use super::{CallId, PolicyDecision};
 use serde_json::Value;
 use std::fmt::Debug;
 use std::sync::atomic::AtomicBool;
 
 /// A call that needs somebody's word.
 #[derive(Debug, Clone)]
-pub struct Question<'a> {
+pub struct PermitQuestion<'a> {
     /// The call.
     pub call: &'a CallId,
     /// The tool's own name.
@@ -18,14 +18,14 @@ pub struct Question<'a> {
     /// Its arguments in full, under the same trust.
     pub arguments: &'a Value,
     /// The rule that asks.
-    pub verdict: &'a Verdict,
+    pub verdict: &'a PolicyDecision,
     /// Set when the caller gives up; nobody waits for an answer then.
     pub cancel: &'a AtomicBool,
 }
 
 /// What was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum PermitAnswer {
     /// This call may be made.
     Once,
     /// This one, and every later one of this tool that a rule asks about.
@@ -39,5 +39,5 @@ pub enum Answer {
 /// Somebody who can be asked. Calls of several threads ask at the same time.
 pub trait Ask: Debug + Send + Sync {
     /// Waits for the answer.
-    fn ask(&self, question: &Question<'_>) -> Answer;
+    fn ask(&self, question: &PermitQuestion<'_>) -> PermitAnswer;
 }

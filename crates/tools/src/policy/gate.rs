@@ -2,7 +2,8 @@
 
 use super::name::parts;
 use super::{
-    Answer, Ask, Asked, Effect, Entry, Journal, Permit, Policy, Question, Subject, Verdict, summary,
+    Ask, CallSubject, DecisionEntry, Effect, Journal, Permit, PermitAnswer, PermitQuestion,
+    PermitRequest, Policy, PolicyDecision, summary,
 };
 use glovebox_proto::{Code, Fault, Remedy};
 use std::collections::BTreeSet;
@@ -33,7 +34,7 @@ impl fmt::Display for CallId {
 
 /// A policy, who answers for it, and where it is written down.
 #[derive(Debug, Default)]
-pub struct Gate {
+pub struct PolicyGate {
     policy: Policy,
     asker: Option<Arc<dyn Ask>>,
     journal: Option<Arc<Journal>>,
@@ -41,7 +42,7 @@ pub struct Gate {
     granted: Mutex<BTreeSet<String>>,
 }
 
-impl Gate {
+impl PolicyGate {
     /// Nobody is asked, nothing is written down.
     pub fn new(policy: Policy) -> Self {
         Self {
@@ -69,7 +70,7 @@ impl Gate {
         &self.policy
     }
 
-    fn admit(&self, asked: &Asked<'_>, subject: Subject<'_>) -> Result<(), Fault> {
+    fn admit(&self, asked: &PermitRequest<'_>, subject: CallSubject<'_>) -> Result<(), Fault> {
         let (call, tool) = (asked.call, asked.tool);
         let verdict = self.policy.decide(tool, subject);
         let summary = summary::line(subject.text());
@@ -80,7 +81,7 @@ impl Gate {
         };
         if let Some(journal) = &self.journal {
             // A call that may be made is made even if that cannot be written down (a full disk).
-            let _ = journal.write(&Entry {
+            let _ = journal.write(&DecisionEntry {
                 call: call.to_string(),
                 unix_ms: super::journal::now_unix_ms(),
                 tool: tool.to_owned(),
@@ -96,7 +97,7 @@ impl Gate {
         result
     }
 
-    fn denied(&self, call: &CallId, tool: &str, verdict: &Verdict) -> Fault {
+    fn denied(&self, call: &CallId, tool: &str, verdict: &PolicyDecision) -> Fault {
         let toolset = &self.policy.toolset().name;
         if !self.policy.has(tool) {
             return refused(
@@ -119,9 +120,9 @@ impl Gate {
 
     fn question(
         &self,
-        asked: &Asked<'_>,
+        asked: &PermitRequest<'_>,
         summary: &str,
-        verdict: &Verdict,
+        verdict: &PolicyDecision,
     ) -> (Option<String>, Result<(), Fault>) {
         let (call, tool) = (asked.call, asked.tool);
         let granted = || self.granted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +144,7 @@ impl Gate {
         let Some(asker) = asked.asker.or(self.asker.as_deref()) else {
             return unasked("");
         };
-        let question = Question {
+        let question = PermitQuestion {
             call,
             tool,
             summary,
@@ -152,13 +153,13 @@ impl Gate {
             cancel: asked.cancel,
         };
         match asker.ask(&question) {
-            Answer::Once => (Some("allowed once".to_owned()), Ok(())),
-            Answer::Tool => {
+            PermitAnswer::Once => (Some("allowed once".to_owned()), Ok(())),
+            PermitAnswer::Tool => {
                 let _ = granted().insert(tool.to_owned());
                 (Some("allowed from now on".to_owned()), Ok(()))
             }
-            Answer::Unasked(why) => unasked(&format!(": {why}")),
-            Answer::Deny(reason) => {
+            PermitAnswer::Unasked(why) => unasked(&format!(": {why}")),
+            PermitAnswer::Deny(reason) => {
                 let reason = summary::line(&reason);
                 let fault = refused(
                     format!(
@@ -173,14 +174,14 @@ impl Gate {
     }
 }
 
-impl Permit for Gate {
+impl Permit for PolicyGate {
     /// `policy-refused`, with the rule and what would change it.
-    fn permit(&self, asked: &Asked<'_>) -> Result<(), Fault> {
+    fn permit(&self, asked: &PermitRequest<'_>) -> Result<(), Fault> {
         if parts(asked.tool).is_some() {
             let text = asked.arguments.to_string();
-            return self.admit(asked, Subject::Arguments(&text));
+            return self.admit(asked, CallSubject::Arguments(&text));
         }
-        self.admit(asked, Subject::of(asked.tool, asked.arguments))
+        self.admit(asked, CallSubject::of(asked.tool, asked.arguments))
     }
 
     fn has_tool(&self, tool: &str) -> bool {
@@ -202,16 +203,16 @@ mod tests {
     static NEVER: AtomicBool = AtomicBool::new(false);
 
     #[derive(Debug)]
-    struct Always(Answer);
+    struct Always(PermitAnswer);
 
     impl Ask for Always {
-        fn ask(&self, question: &Question<'_>) -> Answer {
+        fn ask(&self, question: &PermitQuestion<'_>) -> PermitAnswer {
             assert_eq!(question.tool, "Bash");
             self.0.clone()
         }
     }
 
-    fn gate() -> Gate {
+    fn gate() -> PolicyGate {
         let toolset = Toolset::find(&Toolset::shipped(), "implement")
             .unwrap()
             .clone();
@@ -219,17 +220,17 @@ mod tests {
             Rule::parse(Effect::Ask, "Bash", "here").unwrap(),
             Rule::parse(Effect::Deny, "Read(**/.env)", "here").unwrap(),
         ];
-        Gate::new(Policy::new(toolset, rules))
+        PolicyGate::new(Policy::new(toolset, rules))
     }
 
     fn admit(
-        gate: &Gate,
+        gate: &PolicyGate,
         call: &CallId,
         tool: &str,
-        subject: Subject<'_>,
+        subject: CallSubject<'_>,
         asker: Option<&dyn Ask>,
     ) -> Result<(), Fault> {
-        let asked = Asked {
+        let asked = PermitRequest {
             call,
             tool,
             arguments: &serde_json::Value::Null,
@@ -240,12 +241,12 @@ mod tests {
         gate.admit(&asked, subject)
     }
 
-    fn bash(gate: &Gate) -> Result<(), Fault> {
+    fn bash(gate: &PolicyGate) -> Result<(), Fault> {
         admit(
             gate,
             &CallId::random(),
             "Bash",
-            Subject::Command("ls"),
+            CallSubject::Command("ls"),
             None,
         )
     }
@@ -270,10 +271,10 @@ mod tests {
     #[test]
     fn answers_are_heeded_and_remembered_for_their_tool_only() {
         let gate_with = |answer| gate().asking(Arc::new(Always(answer)));
-        assert!(bash(&gate_with(Answer::Once)).is_ok());
-        let fault = bash(&gate_with(Answer::Deny("no".to_owned()))).unwrap_err();
+        assert!(bash(&gate_with(PermitAnswer::Once)).is_ok());
+        let fault = bash(&gate_with(PermitAnswer::Deny("no".to_owned()))).unwrap_err();
         assert!(fault.message.ends_with("denied: no"), "{fault:?}");
-        let mut gate = gate_with(Answer::Tool);
+        let mut gate = gate_with(PermitAnswer::Tool);
         assert!(bash(&gate).is_ok());
         gate.asker = None;
         assert!(bash(&gate).is_ok());
@@ -282,7 +283,7 @@ mod tests {
             &gate,
             &CallId::random(),
             "Read",
-            Subject::Path("a/.env"),
+            CallSubject::Path("a/.env"),
             None,
         );
         assert!(read.unwrap_err().message.contains("deny Read(**/.env)"));
@@ -290,25 +291,25 @@ mod tests {
 
     #[test]
     fn who_comes_with_the_call_is_asked_first() {
-        let gate = gate().asking(Arc::new(Always(Answer::Once)));
+        let gate = gate().asking(Arc::new(Always(PermitAnswer::Once)));
         let ask = |answer| {
             let asker = Always(answer);
             admit(
                 &gate,
                 &CallId::random(),
                 "Bash",
-                Subject::Command("ls"),
+                CallSubject::Command("ls"),
                 Some(&asker),
             )
         };
-        assert!(ask(Answer::Once).is_ok());
+        assert!(ask(PermitAnswer::Once).is_ok());
         assert!(
-            ask(Answer::Deny("no".to_owned()))
+            ask(PermitAnswer::Deny("no".to_owned()))
                 .unwrap_err()
                 .message
                 .ends_with("denied: no")
         );
-        let fault = ask(Answer::Unasked("it is deaf".to_owned())).unwrap_err();
+        let fault = ask(PermitAnswer::Unasked("it is deaf".to_owned())).unwrap_err();
         assert!(
             fault.message.ends_with("nobody to ask: it is deaf"),
             "{fault:?}"
@@ -322,7 +323,7 @@ mod tests {
         let journal = Arc::new(Journal::new(dir.path().join("decisions")));
         let gate = gate().writing(Arc::clone(&journal));
         let call = CallId::random();
-        let line = Subject::Command("TOKEN=hunter2 curl x");
+        let line = CallSubject::Command("TOKEN=hunter2 curl x");
         assert!(admit(&gate, &call, "Bash", line, None).is_err());
         let entry = journal.find(call.as_str()).unwrap().unwrap();
         assert_eq!(entry.summary, "TOKEN=[hidden] curl x");

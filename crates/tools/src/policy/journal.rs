@@ -18,7 +18,7 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// One decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct DecisionEntry {
     /// The call.
     pub call: String,
     /// When, in milliseconds since the epoch.
@@ -61,7 +61,7 @@ impl Journal {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write(&self, entry: &Entry) -> Result<(), Fault> {
+    pub fn write(&self, entry: &DecisionEntry) -> Result<(), Fault> {
         let broken = |error: std::io::Error| self.broken("write", &error);
         let mut line = serde_json::to_vec(entry).map_err(|error| broken(error.into()))?;
         line.push(b'\n');
@@ -83,7 +83,7 @@ impl Journal {
     ///
     /// # Errors
     /// When a file is there and cannot be read.
-    pub fn find(&self, call: &str) -> Result<Option<Entry>, Fault> {
+    pub fn find(&self, call: &str) -> Result<Option<DecisionEntry>, Fault> {
         Ok(self
             .entries()?
             .into_iter()
@@ -95,12 +95,12 @@ impl Journal {
     ///
     /// # Errors
     /// When a file is there and cannot be read.
-    pub fn latest(&self, count: usize) -> Result<Vec<Entry>, Fault> {
+    pub fn latest(&self, count: usize) -> Result<Vec<DecisionEntry>, Fault> {
         let mut entries = self.entries()?;
         Ok(entries.split_off(entries.len().saturating_sub(count)))
     }
 
-    fn entries(&self) -> Result<Vec<Entry>, Fault> {
+    fn entries(&self) -> Result<Vec<DecisionEntry>, Fault> {
         let mut entries = Vec::new();
         for path in [self.older(), self.path.clone()] {
             let text = read(&path).map_err(|error| self.broken("read", &error))?;
@@ -108,7 +108,7 @@ impl Journal {
             entries.extend(
                 text.split(|byte| *byte == b'\n')
                     .filter(|line| line.len() <= MAX_LINE_BYTES)
-                    .filter_map(|line| serde_json::from_slice::<Entry>(line).ok()),
+                    .filter_map(|line| serde_json::from_slice::<DecisionEntry>(line).ok()),
             );
         }
         Ok(entries)
@@ -145,8 +145,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    fn entry(call: &str, summary: &str) -> Entry {
-        Entry {
+    fn entry(call: &str, summary: &str) -> DecisionEntry {
+        DecisionEntry {
             call: call.to_owned(),
             unix_ms: 1,
             tool: "Bash".to_owned(),

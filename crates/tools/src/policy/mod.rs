@@ -24,13 +24,13 @@ mod rule;
 mod summary;
 mod toolset;
 
-pub use ask::{Answer, Ask, Question};
-pub use gate::{CallId, Gate};
+pub use ask::{Ask, PermitAnswer, PermitQuestion};
+pub use gate::{CallId, PolicyGate};
 pub(crate) use host::HostAnswer;
 pub use host::{AskHost, HostConsent};
-pub use journal::{Entry, Journal};
+pub use journal::{DecisionEntry, Journal};
 pub use name::{check_server_name, parts as served_parts, served_name};
-pub use rule::{Effect, Rule, Subject};
+pub use rule::{CallSubject, Effect, Rule};
 pub use toolset::{Toolset, USUAL_TOOLSET};
 
 use glovebox_proto::Fault;
@@ -40,7 +40,7 @@ use std::sync::atomic::AtomicBool;
 
 /// A call that is about to be made.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct PermitRequest<'a> {
     /// Its name for as long as anybody speaks of it.
     pub call: &'a CallId,
     /// The tool's own name.
@@ -62,7 +62,7 @@ pub trait Permit: Debug + Send + Sync {
     ///
     /// # Errors
     /// A refusal that says which rule applied.
-    fn permit(&self, asked: &Asked<'_>) -> Result<(), Fault>;
+    fn permit(&self, asked: &PermitRequest<'_>) -> Result<(), Fault>;
 
     /// Whether there is this tool at all, so that a message may advise it. A rule may still refuse a call of it.
     fn has_tool(&self, _tool: &str) -> bool {
@@ -75,12 +75,12 @@ pub trait Permit: Debug + Send + Sync {
 pub struct Policy {
     toolset: Toolset,
     rules: Vec<Rule>,
-    served: Vec<Served>,
+    served: Vec<ServerTool>,
 }
 
 /// A tool of a server, as far as rules need to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Served {
+pub struct ServerTool {
     /// `server__tool`.
     pub name: String,
     /// Whether it changes nothing, by somebody whose word counts.
@@ -91,7 +91,7 @@ pub struct Served {
 
 /// What becomes of a call, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct PolicyDecision {
     /// What becomes of it.
     pub effect: Effect,
     /// The rule: as it was written, or `toolset NAME`, or `default`.
@@ -126,7 +126,7 @@ impl Policy {
 
     /// With these tools of servers; no other is ever called.
     #[must_use]
-    pub fn with_served(mut self, served: Vec<Served>) -> Self {
+    pub fn with_served(mut self, served: Vec<ServerTool>) -> Self {
         self.served = served;
         self
     }
@@ -142,7 +142,7 @@ impl Policy {
         is_there && self.toolset.has(tool)
     }
 
-    fn served(&self, tool: &str) -> Option<&Served> {
+    fn served(&self, tool: &str) -> Option<&ServerTool> {
         self.served.iter().find(|served| served.name == tool)
     }
 
@@ -166,9 +166,9 @@ impl Policy {
     }
 
     /// What becomes of a call of the tool with this own name.
-    pub fn decide(&self, tool: &str, subject: Subject<'_>) -> Verdict {
+    pub fn decide(&self, tool: &str, subject: CallSubject<'_>) -> PolicyDecision {
         if !self.has(tool) {
-            return Verdict {
+            return PolicyDecision {
                 effect: Effect::Deny,
                 rule: format!("toolset {}", self.toolset.name),
                 source: self.toolset.source.clone(),
@@ -180,17 +180,17 @@ impl Policy {
             .filter(|rule| rule.fits(tool, subject))
             .max_by_key(|rule| (rule.effect == Effect::Deny, rule.specificity(), rule.effect));
         match strongest {
-            Some(rule) => Verdict {
+            Some(rule) => PolicyDecision {
                 effect: rule.effect,
                 rule: rule.id.clone(),
                 source: rule.source.clone(),
             },
-            None if self.served(tool).is_some_and(|served| served.is_asked) => Verdict {
+            None if self.served(tool).is_some_and(|served| served.is_asked) => PolicyDecision {
                 effect: Effect::Ask,
                 rule: "default".to_owned(),
                 source: "no rule fits, and it is a server's".to_owned(),
             },
-            None => Verdict {
+            None => PolicyDecision {
                 effect: Effect::Allow,
                 rule: "default".to_owned(),
                 source: format!("no rule fits, and the toolset {} has it", self.toolset.name),
@@ -230,7 +230,7 @@ mod tests {
                 (Allow, "Glob"),
             ],
         );
-        let bash = |line: &str| policy.decide("Bash", Subject::Command(line));
+        let bash = |line: &str| policy.decide("Bash", CallSubject::Command(line));
         assert_eq!(bash("git status").effect, Allow);
         assert_eq!(bash("git push origin").effect, Ask);
         assert_eq!(bash("make").effect, Ask);
@@ -239,25 +239,28 @@ mod tests {
             (denied.effect, denied.rule.as_str()),
             (Deny, "deny Bash(git push --force *)")
         );
-        assert_eq!(policy.decide("Write", Subject::Path("docs/a")).effect, Ask);
         assert_eq!(
-            policy.decide("Read", Subject::Path("a/secret")).effect,
+            policy.decide("Write", CallSubject::Path("docs/a")).effect,
+            Ask
+        );
+        assert_eq!(
+            policy.decide("Read", CallSubject::Path("a/secret")).effect,
             Deny
         );
-        assert_eq!(policy.decide("Read", Subject::Path("a")).rule, "ask *");
-        assert_eq!(policy.decide("Glob", Subject::None).effect, Allow);
+        assert_eq!(policy.decide("Read", CallSubject::Path("a")).rule, "ask *");
+        assert_eq!(policy.decide("Glob", CallSubject::None).effect, Allow);
     }
 
     #[test]
     fn what_the_toolset_lacks_no_rule_gives() {
         let policy = policy("research", &[(Effect::Allow, "*")]);
-        let verdict = policy.decide("Bash", Subject::Command("ls"));
+        let verdict = policy.decide("Bash", CallSubject::Command("ls"));
         assert_eq!(
             (verdict.effect, verdict.rule.as_str()),
             (Effect::Deny, "toolset research")
         );
         assert_eq!(
-            policy.decide("Read", Subject::Path("x")).effect,
+            policy.decide("Read", CallSubject::Path("x")).effect,
             Effect::Allow
         );
     }
@@ -266,7 +269,7 @@ mod tests {
     fn tools_of_servers_ask_unless_it_is_said_otherwise() {
         use Effect::{Allow, Ask, Deny};
         let served = || {
-            let tool = |name: &str, is_read_only, is_asked| Served {
+            let tool = |name: &str, is_read_only, is_asked| ServerTool {
                 name: format!("hub__{name}"),
                 is_read_only,
                 is_asked,
@@ -280,7 +283,7 @@ mod tests {
         };
         let rules = [(Allow, "hub__*"), (Ask, "hub__merge"), (Deny, "hub__push")];
         let decide = |policy: &Policy, tool: &str| {
-            let verdict = policy.decide(tool, Subject::Arguments("{}"));
+            let verdict = policy.decide(tool, CallSubject::Arguments("{}"));
             (verdict.effect, verdict.rule)
         };
         let plain = policy("implement", &[]).with_served(served());
@@ -318,11 +321,11 @@ mod tests {
                 (Allow, "Bash(git *)"), (Ask, "Bash(git p*)"), (Deny, "Bash(make x*)"),
                 (Allow, "Bash"), (Ask, "*"), (Allow, "Bash(git pu*)"),
             ];
-            let one = policy("full", &rules).decide("Bash", Subject::Command(&line));
+            let one = policy("full", &rules).decide("Bash", CallSubject::Command(&line));
             let turns = (seed % 6) as usize;
             rules.rotate_left(turns);
             if seed % 2 == 0 { rules.reverse(); }
-            let other = policy("full", &rules).decide("Bash", Subject::Command(&line));
+            let other = policy("full", &rules).decide("Bash", CallSubject::Command(&line));
             prop_assert_eq!(one.effect, other.effect);
         }
     }

@@ -36,7 +36,7 @@ impl fmt::Display for Effect {
 
 /// What a call is about, in its tool's own terms. Rules and logs look at this and at nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject<'a> {
+pub enum CallSubject<'a> {
     /// Nothing in particular.
     None,
     /// A command line.
@@ -49,7 +49,7 @@ pub enum Subject<'a> {
     Arguments(&'a str),
 }
 
-impl<'a> Subject<'a> {
+impl<'a> CallSubject<'a> {
     /// What a call with these arguments, under their own names, is about.
     pub(super) fn of(tool: &str, arguments: &'a Value) -> Self {
         let text = |name| arguments.get(name).and_then(Value::as_str);
@@ -72,7 +72,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-impl Subject<'_> {
+impl CallSubject<'_> {
     /// The text of it.
     pub const fn text(&self) -> &str {
         match self {
@@ -154,12 +154,12 @@ impl Rule {
     }
 
     /// Whether it is about this call.
-    pub(super) fn fits(&self, tool: &str, subject: Subject<'_>) -> bool {
+    pub(super) fn fits(&self, tool: &str, subject: CallSubject<'_>) -> bool {
         // What is said against commands of Bash is said against those of every tool; nothing is allowed
         // under a name that its rule does not have.
         let is_by_other_name = self.effect != Effect::Allow
             && self.tool == Some(ToolName::Own("Bash"))
-            && matches!(subject, Subject::Command(_));
+            && matches!(subject, CallSubject::Command(_));
         if !is_by_other_name && self.tool.as_ref().is_some_and(|wanted| !wanted.means(tool)) {
             return false;
         }
@@ -167,14 +167,14 @@ impl Rule {
             return true;
         };
         match subject {
-            Subject::None => false,
-            Subject::Word(word) => pattern.fits_text(word),
+            CallSubject::None => false,
+            CallSubject::Word(word) => pattern.fits_text(word),
             // Any text can stand anywhere in there.
-            Subject::Arguments(text) => self.effect != Effect::Allow && pattern.fits_text(text),
-            Subject::Path(path) => pattern.fits_path(&absolute(path)),
-            Subject::Command(line) if self.effect == Effect::Allow => command::plain(line)
+            CallSubject::Arguments(text) => self.effect != Effect::Allow && pattern.fits_text(text),
+            CallSubject::Path(path) => pattern.fits_path(&absolute(path)),
+            CallSubject::Command(line) if self.effect == Effect::Allow => command::plain(line)
                 .is_some_and(|commands| commands.iter().all(|one| pattern.fits_text(one))),
-            Subject::Command(line) => command::possible(line)
+            CallSubject::Command(line) => command::possible(line)
                 .iter()
                 .any(|one| pattern.fits_text(one)),
         }
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn rules_on_servers_are_about_their_names_only() {
-        let fits = |effect, text, tool| rule(effect, text).fits(tool, Subject::Arguments("{}"));
+        let fits = |effect, text, tool| rule(effect, text).fits(tool, CallSubject::Arguments("{}"));
         for effect in [Effect::Allow, Effect::Ask, Effect::Deny] {
             assert!(fits(effect, "hub__search", "hub__search"));
             assert!(fits(effect, "hub__*", "hub__search"));
@@ -236,7 +236,7 @@ mod tests {
             let wrong = Rule::parse(effect, "hub__search(x*)", "x").unwrap_err();
             assert!(wrong.contains("so write `hub__search`"), "{wrong}");
         }
-        let said = Subject::Arguments(r#"{"q":"x; git push"}"#);
+        let said = CallSubject::Arguments(r#"{"q":"x; git push"}"#);
         assert!(rule(Effect::Deny, "*(*git push*)").fits("hub__run", said));
         assert!(!rule(Effect::Allow, "*(*git push*)").fits("hub__run", said));
         assert!(!rule(Effect::Deny, "Bash(git push *)").fits("hub__run", said));
@@ -255,10 +255,10 @@ mod tests {
                 .map(|name| (name.clone(), "x".into()))
                 .collect();
             let arguments = Value::Object(arguments);
-            let subject = Subject::of(tool.name, &arguments);
+            let subject = CallSubject::of(tool.name, &arguments);
             assert_eq!(subject.text(), "x", "{}", tool.name);
             let is_command = matches!(tool.name, "Bash" | "SandboxExec");
-            assert_eq!(is_command, matches!(subject, Subject::Command(_)));
+            assert_eq!(is_command, matches!(subject, CallSubject::Command(_)));
         }
     }
 
@@ -271,33 +271,33 @@ mod tests {
             "/workspace/docs/b/c",
             "src/../docs/a",
         ] {
-            assert!(docs.fits("Write", Subject::Path(path)), "{path}");
+            assert!(docs.fits("Write", CallSubject::Path(path)), "{path}");
         }
         for path in ["docs/../src/a", "/docs/a", "src/docs/a", "../docs/a"] {
-            assert!(!docs.fits("Write", Subject::Path(path)), "{path}");
+            assert!(!docs.fits("Write", CallSubject::Path(path)), "{path}");
         }
-        assert!(!docs.fits("Edit", Subject::Path("docs/a")));
+        assert!(!docs.fits("Edit", CallSubject::Path("docs/a")));
     }
 
     #[test]
     fn what_allows_is_read_narrowly_and_what_denies_widely() {
         let allow = rule(Effect::Allow, "Bash(git *)");
-        assert!(allow.fits("Bash", Subject::Command("git status && git diff")));
+        assert!(allow.fits("Bash", CallSubject::Command("git status && git diff")));
         for line in ["git status; rm -rf x", "git log > x", "git $(rm x)", "true"] {
-            assert!(!allow.fits("Bash", Subject::Command(line)), "{line}");
+            assert!(!allow.fits("Bash", CallSubject::Command(line)), "{line}");
         }
         let deny = rule(Effect::Deny, "Bash(git push *)");
         for line in ["git push", "true && git push -f", "sh -c 'git push x'"] {
-            assert!(deny.fits("Bash", Subject::Command(line)), "{line}");
+            assert!(deny.fits("Bash", CallSubject::Command(line)), "{line}");
         }
-        assert!(!deny.fits("Bash", Subject::Command("git pull")));
+        assert!(!deny.fits("Bash", CallSubject::Command("git pull")));
     }
 
     #[test]
     fn what_denies_or_asks_about_bash_holds_for_code_in_bash_and_what_allows_does_not() {
         let fits = |effect, text, language: &str, source: &str| {
             let arguments = serde_json::json!({ "language": language, "source": source });
-            rule(effect, text).fits("Code", Subject::of("Code", &arguments))
+            rule(effect, text).fits("Code", CallSubject::of("Code", &arguments))
         };
         for effect in [Effect::Deny, Effect::Ask] {
             for (text, source) in [
@@ -314,7 +314,7 @@ mod tests {
             assert!(!fits(effect, "Bash(git push *)", "bash", "git pull"));
             assert!(!fits(effect, "Job", "bash", "git push"));
             assert!(fits(effect, "Code(*push*)", "python", "git push"));
-            let elsewhere = Subject::Command("true; git push");
+            let elsewhere = CallSubject::Command("true; git push");
             assert!(rule(effect, "Bash(git push *)").fits("SandboxExec", elsewhere));
         }
         for (text, source, is_allowed) in [

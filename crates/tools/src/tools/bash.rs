@@ -2,10 +2,10 @@
 
 use super::denied;
 use super::log::Ends;
-use crate::Outcome;
+use crate::ToolOutcome;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Advice, Effect, Tool};
-use crate::cut::{Lean, OUTPUT_BYTES, Source, cut};
+use crate::cut::{CutBias, CutSource, OUTPUT_BYTES, cut};
 use crate::hint::Hint;
 use crate::schedule::Lane;
 use glovebox_proto::{
@@ -86,8 +86,8 @@ impl Tool for Bash {
         Lane::Command(self.session.clone())
     }
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
-        let wait_ms = call.hands.waits().wait_ms(self.wait_ms);
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
+        let wait_ms = call.session.waits().wait_ms(self.wait_ms);
         let job = self.start(call)?;
         if let Some(text) = self.stdin {
             let is_last = !self.background && !self.pty;
@@ -128,7 +128,7 @@ impl Bash {
     }
 
     /// Runs it where nobody can come back to it: it ends when the wait is over.
-    pub(super) fn run_to_end(self, call: &Call<'_>, wait_ms: u64) -> Result<Outcome, Fault> {
+    pub(super) fn run_to_end(self, call: &Call<'_>, wait_ms: u64) -> Result<ToolOutcome, Fault> {
         let job = self.start(call)?;
         if let Some(text) = self.stdin {
             feed(call, job, text.into_bytes(), true)?;
@@ -286,13 +286,13 @@ pub(super) enum Waited {
 
 impl Waited {
     /// What the model is told: the state of the command, and what it has written so far.
-    pub(super) fn outcome(&self, call: &Call<'_>, job: JobId) -> Result<Outcome, Fault> {
+    pub(super) fn outcome(&self, call: &Call<'_>, job: JobId) -> Result<ToolOutcome, Fault> {
         let report = match self {
             Self::Ended(report) | Self::GivenUp(report) => Some(report),
             Self::Running => None,
         };
         let ends = Ends::read(&call.to_the_end(), job, 0)?;
-        call.hands.commands.note_shown(job, ends.total());
+        call.session.commands.note_shown(job, ends.total());
         let mut outcome = outcome(call, job, report, &ends, |offset| {
             reads_on(call, job, offset)
         });
@@ -313,11 +313,11 @@ impl Waited {
 /// [`wait`] of whoever started the job. When the call is given up, the job ends with it, or goes on where the
 /// caller is one that gives up by itself.
 pub(super) fn wait_or_end(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Waited, Fault> {
-    match call.hands.live.during(job, || wait(call, job, wait_ms)) {
+    match call.session.live.during(job, || wait(call, job, wait_ms)) {
         Ok(Some(report)) => Ok(Waited::Ended(report)),
         Ok(None) => Ok(Waited::Running),
         Err(fault) if fault.code == Code::Cancelled => {
-            if call.hands.waits().keeps_commands() {
+            if call.session.waits().keeps_commands() {
                 return Err(leave(call, job));
             }
             end(call, job).map(Waited::GivenUp)
@@ -328,7 +328,7 @@ pub(super) fn wait_or_end(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<W
 
 /// Lets the job of a call that is given up go on. The next call tells what became of it.
 pub(super) fn leave(call: &Call<'_>, job: JobId) -> Fault {
-    call.hands.commands.leave(job);
+    call.session.commands.leave(job);
     Fault::failed(
         Code::Cancelled,
         format!("the call was given up; its command goes on as job {job}"),
@@ -354,7 +354,7 @@ pub(super) fn outcome(
     report: Option<&ExitReport>,
     ends: &Ends,
     rest: impl FnOnce(u64) -> Option<String>,
-) -> Outcome {
+) -> ToolOutcome {
     let is_failure = report.is_some_and(|report| report.exit != Exit::Code(0));
     let mut shown = show(ends, is_failure, rest);
     shown.text.push_str(&status(call, job, report));
@@ -383,9 +383,9 @@ pub(super) fn outcome(
         facts.insert("timed_out".to_owned(), report.timed_out.into());
         facts.insert("oom".to_owned(), report.oom.into());
     }
-    Outcome {
+    ToolOutcome {
         is_error: is_failure,
-        ..Outcome::ok(shown.text, facts)
+        ..ToolOutcome::ok(shown.text, facts)
     }
 }
 
@@ -415,12 +415,16 @@ pub(super) fn show(
     is_failure: bool,
     rest: impl FnOnce(u64) -> Option<String>,
 ) -> Shown {
-    let source = Source {
+    let source = CutSource {
         head: &ends.head,
         gap: ends.gap,
         tail: &ends.tail,
     };
-    let lean = if is_failure { Lean::End } else { Lean::Even };
+    let lean = if is_failure {
+        CutBias::End
+    } else {
+        CutBias::Even
+    };
     let cut = cut(source, OUTPUT_BYTES, lean);
     let mut text = cut.text;
     if !text.is_empty() && !text.ends_with('\n') {

@@ -10,7 +10,7 @@ use super::bash::{
     Bash, DRIVER_VARIABLE, check_session, end, feed, leave, reads_on, show, variable, wait_or_end,
 };
 use super::log::part;
-use crate::Outcome;
+use crate::ToolOutcome;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
 use crate::hint::{Hint, with_hint};
@@ -131,8 +131,8 @@ impl Tool for Code {
         Lane::Command(session)
     }
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
-        let wait_ms = call.hands.waits().wait_ms(self.wait_ms);
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
+        let wait_ms = call.session.waits().wait_ms(self.wait_ms);
         match self.session {
             Some(session) if self.language == Language::Bash => {
                 Tool::run(Bash::new(self.source, Some(session), Some(wait_ms)), call)
@@ -251,7 +251,7 @@ impl Session {
         })
     }
 
-    fn run(mut self, call: &Call<'_>, source: &str, wait_ms: u64) -> Result<Outcome, Fault> {
+    fn run(mut self, call: &Call<'_>, source: &str, wait_ms: u64) -> Result<ToolOutcome, Fault> {
         let mut cell = Cell::new();
         let mut line = json!({ "token": cell.token(), "source": source }).to_string();
         line.push('\n');
@@ -259,7 +259,7 @@ impl Session {
         let begin = Instant::now();
         match self.follow(call, &mut cell, Duration::from_millis(wait_ms)) {
             Err(fault) if fault.code == FaultCode::Cancelled => {
-                if call.hands.waits().keeps_commands() {
+                if call.session.waits().keeps_commands() {
                     return Err(leave(call, self.job));
                 }
                 return Err(self.interrupt(call, &mut cell)?);
@@ -310,7 +310,7 @@ impl Session {
         Ok(Fault::failed(FaultCode::Cancelled, message))
     }
 
-    fn outcome(&self, call: &Call<'_>, cell: &Cell, took: Duration) -> Outcome {
+    fn outcome(&self, call: &Call<'_>, cell: &Cell, took: Duration) -> ToolOutcome {
         let word = cell.word();
         let is_failure = matches!(word, Some(Word::Failed | Word::Lost));
         let rest = |offset| reads_on(call, self.job, cell.base() + offset);
@@ -343,9 +343,9 @@ impl Session {
             "truncated": shown.left_out > 0,
             "left_out_bytes": shown.left_out,
         });
-        Outcome {
+        ToolOutcome {
             is_error: is_failure,
-            ..Outcome::ok(shown.text, facts)
+            ..ToolOutcome::ok(shown.text, facts)
         }
     }
 }

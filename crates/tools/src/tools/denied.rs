@@ -3,7 +3,7 @@
 //! The model can lift none of them, so what would is worded as the user's to do. About a refused host the user is asked,
 //! where somebody is there.
 
-use crate::Outcome;
+use crate::ToolOutcome;
 use crate::call::Call;
 use crate::policy::HostAnswer;
 use glovebox_proto::{Denial, ExitReport};
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// Adds a line for each wall to the text of a command that failed, and the records to its facts.
-pub(super) fn tell(call: &Call<'_>, report: &ExitReport, outcome: &mut Outcome) {
+pub(super) fn tell(call: &Call<'_>, report: &ExitReport, outcome: &mut ToolOutcome) {
     let denials = call.sandbox().denials(report);
     if denials.is_empty() {
         return;
     }
     let mut records: Vec<Value> = Vec::new();
     for denial in &denials {
-        let hosts = call.hands.hosts().filter(|_| !call.is_given_up());
+        let hosts = call.session.hosts().filter(|_| !call.is_given_up());
         let answer = hosts.and_then(|hosts| hosts.settle(call.sandbox(), denial));
         let _ = write!(outcome.text, "\n[{}]", line(denial, answer.as_ref()));
         let mut record = json!({ "kind": denial.kind(), "what": denial.what(), "remedy": denial.remedy().to_string() });

@@ -6,7 +6,7 @@ use super::read::{MAX_NOTEBOOK_BYTES, is_notebook};
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::readable;
-use crate::{Change, Outcome, View};
+use crate::{FileChange, OutcomeView, ToolOutcome};
 use glovebox_proto::{Code, Fault, Match, Replacement, Reply, Request};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ impl Tool for Edit {
         JSON. Returns the change as a small diff.";
     const EFFECT: Effect = Effect::Writes;
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let path = self.path.clone();
         let mut replacements = self.replacements()?;
         if is_notebook(&path) {
@@ -79,8 +79,8 @@ impl Tool for Edit {
         };
         // Who knew all of it before knows all of it now.
         let [before, after] = [edited.before, edited.after].map(blake3::Hash::from_bytes);
-        if call.hands.ledger.has_seen(&path, before) {
-            call.hands.ledger.note(&path, after);
+        if call.session.ledger.has_seen(&path, before) {
+            call.session.ledger.note(&path, after);
         }
         let mut text = String::new();
         for made in &edited.made {
@@ -98,11 +98,11 @@ impl Tool for Edit {
             text.push_str("[the diff is longer than this]\n");
         }
         let places: u32 = edited.made.iter().map(|made| made.places).sum();
-        Ok(Outcome::ok(
+        Ok(ToolOutcome::ok(
             text,
             json!({ "path": path, "places": places, "bytes": edited.size }),
         )
-        .with_view(View::Change(Change::found(diff))))
+        .with_view(OutcomeView::Change(FileChange::found(diff))))
     }
 }
 

@@ -5,7 +5,7 @@ use super::rooted::rooted;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::OUTPUT_BYTES;
-use crate::{Outcome, View};
+use crate::{OutcomeView, ToolOutcome};
 use glovebox_proto::limits::MAX_SEARCH_HITS;
 use glovebox_proto::{Fault, Reply, Request, SearchEnd, visible};
 use schemars::JsonSchema;
@@ -55,7 +55,7 @@ impl Tool for Glob {
         Ok(())
     }
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let limit = self.limit.unwrap_or(USUAL_HITS).max(1);
         let path = self.path.unwrap_or_else(|| ".".to_owned());
         let reply = call.ask(Request::Glob(glovebox_proto::Glob {
@@ -92,7 +92,7 @@ impl Tool for Glob {
             );
         }
         text.push_str(&incomplete(found.end, found.unreadable));
-        Ok(Outcome::ok(
+        Ok(ToolOutcome::ok(
             text,
             json!({
                 "path": path,
@@ -102,7 +102,7 @@ impl Tool for Glob {
                 "complete": found.end == SearchEnd::Complete,
             }),
         )
-        .with_view(View::Table {
+        .with_view(OutcomeView::Table {
             columns: vec!["name", "bytes"],
             rows,
         }))

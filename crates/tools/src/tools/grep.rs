@@ -3,7 +3,7 @@
 use super::glob::DEADLINE_MS;
 use super::rooted::rooted;
 use super::{incomplete, log};
-use crate::Outcome;
+use crate::ToolOutcome;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, readable};
@@ -102,7 +102,7 @@ impl Tool for Grep {
         Ok(())
     }
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let path = self.path.unwrap_or_else(|| ".".to_owned());
         let limit = self.limit.unwrap_or(USUAL_HITS).clamp(1, MAX_SEARCH_HITS);
         let reply = call.ask(Request::Grep(glovebox_proto::Grep {
@@ -153,7 +153,7 @@ impl Tool for Grep {
             let _ = writeln!(text, "[{} binary files left out]", found.binary);
         }
         text.push_str(&incomplete(found.end, found.unreadable));
-        Ok(Outcome::ok(
+        Ok(ToolOutcome::ok(
             text,
             json!({
                 "path": path,

@@ -11,7 +11,7 @@ use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, floor, readable};
 use crate::hint::{Hint, with_hint};
 use crate::schedule::Lane;
-use crate::{Outcome, View};
+use crate::{OutcomeView, ToolOutcome};
 use glovebox_proto::{Code, Exit, ExitReport, Fault, JobId, JobState, Reply, Request, visible};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -74,7 +74,7 @@ impl Tool for Job {
         Lane::Beside
     }
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         if matches!(self.action, Action::List) {
             return list(call);
         }
@@ -87,11 +87,14 @@ impl Tool for Job {
         let job = JobId(self.id.ok_or_else(|| missing("id"))?);
         match self.action {
             Action::Read => {
-                let wait_ms = call.hands.waits().wait_ms(Some(self.wait_ms.unwrap_or(0)));
+                let wait_ms = call
+                    .session
+                    .waits()
+                    .wait_ms(Some(self.wait_ms.unwrap_or(0)));
                 read(call, job, self.offset, wait_ms)
             }
             Action::Wait => {
-                let wait_ms = call.hands.waits().wait_ms(self.wait_ms);
+                let wait_ms = call.session.waits().wait_ms(self.wait_ms);
                 let report = wait(call, job, wait_ms)?;
                 news(call, job, report.as_ref())
             }
@@ -111,7 +114,7 @@ impl Tool for Job {
                 }
                 let bytes = input.len();
                 feed(call, job, input.into_bytes(), self.eof)?;
-                Ok(Outcome::ok(
+                Ok(ToolOutcome::ok(
                     format!("[{bytes} bytes written to job {job}]"),
                     json!({ "job": job.0 }),
                 ))
@@ -123,7 +126,7 @@ impl Tool for Job {
                     signal,
                     whole_tree: true,
                 })?;
-                Ok(Outcome::ok(
+                Ok(ToolOutcome::ok(
                     format!("[signal {signal} sent to job {job}]"),
                     json!({ "job": job.0 }),
                 ))
@@ -151,11 +154,11 @@ fn no_input(call: &Call<'_>, job: JobId) -> Fault {
 }
 
 /// Where a job stands, and what it has written since this conversation last looked.
-fn news(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> Result<Outcome, Fault> {
-    let from = call.hands.commands.shown(job);
+fn news(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> Result<ToolOutcome, Fault> {
+    let from = call.session.commands.shown(job);
     let ends = Ends::read(call, job, from)?;
     let total = from + ends.total();
-    call.hands.commands.note_shown(job, total);
+    call.session.commands.note_shown(job, total);
     let is_failure = report.is_some_and(|report| report.exit != Exit::Code(0));
     let rest = |offset| reads_on(call, job, from + offset);
     let mut shown = show(&ends, is_failure, rest);
@@ -169,7 +172,7 @@ fn news(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> Result<Outc
         "truncated": shown.left_out > 0,
         "left_out_bytes": shown.left_out,
     });
-    let mut outcome = Outcome::ok(shown.text, facts);
+    let mut outcome = ToolOutcome::ok(shown.text, facts);
     if let Some(report) = report {
         denied::tell(call, report, &mut outcome);
     }
@@ -177,8 +180,8 @@ fn news(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> Result<Outc
 }
 
 /// Tells of commands that went on when their call was given up.
-pub(crate) fn tell_left(call: &Call<'_>, outcome: &mut Outcome) {
-    let left = call.hands.commands.take_left();
+pub(crate) fn tell_left(call: &Call<'_>, outcome: &mut ToolOutcome) {
+    let left = call.session.commands.take_left();
     if left.is_empty() {
         return;
     }
@@ -204,12 +207,12 @@ pub(crate) fn tell_left(call: &Call<'_>, outcome: &mut Outcome) {
     }
 }
 
-fn read(call: &Call<'_>, job: JobId, offset: u64, wait_ms: u64) -> Result<Outcome, Fault> {
+fn read(call: &Call<'_>, job: JobId, offset: u64, wait_ms: u64) -> Result<ToolOutcome, Fault> {
     let mut part = part(call, job, offset, OUTPUT_BYTES, wait_ms)?;
     let is_last = part.next() >= part.total;
     fit(&mut part.bytes, OUTPUT_BYTES, is_last);
     let (next, total) = (part.next(), part.total);
-    call.hands.commands.note_shown(job, next);
+    call.session.commands.note_shown(job, next);
     let mut text = String::new();
     if part.start > offset {
         let _ = writeln!(
@@ -224,7 +227,7 @@ fn read(call: &Call<'_>, job: JobId, offset: u64, wait_ms: u64) -> Result<Outcom
     }
     let all = if next < total { "" } else { "that is all of " };
     let _ = write!(text, "[{all}{total} bytes so far; next offset {next}]");
-    Ok(Outcome::ok(
+    Ok(ToolOutcome::ok(
         text,
         json!({
             "job": job.0,
@@ -266,7 +269,7 @@ fn fit(bytes: &mut Vec<u8>, room: usize, is_last: bool) {
     }
 }
 
-fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn list(call: &Call<'_>) -> Result<ToolOutcome, Fault> {
     let mut jobs = call.sandbox().jobs()?;
     jobs.retain(|info| !is_probe(&info.argv));
     let mut text = String::new();
@@ -300,7 +303,8 @@ fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
         text.push_str("[no jobs]");
     }
     let columns = vec!["job", "state", "output", "command"];
-    Ok(Outcome::ok(text, json!({ "jobs": facts })).with_view(View::Table { columns, rows }))
+    Ok(ToolOutcome::ok(text, json!({ "jobs": facts }))
+        .with_view(OutcomeView::Table { columns, rows }))
 }
 
 /// Whether it is a command of our own, which looks at the sandbox.

@@ -3,7 +3,7 @@
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::hint::Hint;
-use crate::{Outcome, View};
+use crate::{OutcomeView, ToolOutcome};
 use glovebox_proto::{Fault, FileKind, Reply, Request, visible};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,14 +33,14 @@ impl Tool for List {
         links show where they lead, files show their size.";
     const EFFECT: Effect = Effect::Reads;
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let limit = self.limit.unwrap_or(USUAL_ENTRIES).max(1);
         list(call, self.path.as_deref().unwrap_or("."), limit)
     }
 }
 
 /// The entries of a directory.
-pub(super) fn list(call: &Call<'_>, path: &str, limit: u32) -> Result<Outcome, Fault> {
+pub(super) fn list(call: &Call<'_>, path: &str, limit: u32) -> Result<ToolOutcome, Fault> {
     let reply = call.ask(Request::List {
         path: ByteBuf::from(path.as_bytes()),
         max_entries: limit,
@@ -73,11 +73,11 @@ pub(super) fn list(call: &Call<'_>, path: &str, limit: u32) -> Result<Outcome, F
             glob.unwrap_or_default()
         );
     }
-    Ok(Outcome::ok(
+    Ok(ToolOutcome::ok(
         text,
         json!({ "path": path, "entries": entries.len(), "more": more }),
     )
-    .with_view(View::Table {
+    .with_view(OutcomeView::Table {
         columns: vec!["name", "what"],
         rows,
     }))

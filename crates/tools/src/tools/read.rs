@@ -9,7 +9,7 @@ use super::{list, log};
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::hint::{Hint, with_hint};
-use crate::{Image, Outcome, View};
+use crate::{Image, OutcomeView, ToolOutcome};
 use glovebox_proto::{Code, Fault, JobId, Reply, Request, log_gap, visible};
 use glovebox_sandbox::Incoming;
 use kind::Picture;
@@ -79,7 +79,7 @@ impl Tool for Read {
         parts: the answer says which offset to ask for next. Other binary files are named, not shown.";
     const EFFECT: Effect = Effect::Reads;
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         if let Some(job) = log::job_of(&self.path)? {
             return self.log(call, job);
         }
@@ -101,7 +101,7 @@ impl Read {
         )
     }
 
-    fn file(&self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn file(&self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let request = Request::FileRead {
             path: ByteBuf::from(self.path.as_bytes()),
             offset: 0,
@@ -159,12 +159,12 @@ impl Read {
             }
         };
         if page.is_whole() && size == Some(passed) {
-            call.hands.ledger.note(&self.path, hasher.finalize());
+            call.session.ledger.note(&self.path, hasher.finalize());
         }
         Ok(self.finish(page, size))
     }
 
-    fn finish(&self, page: Page, bytes: Option<u64>) -> Outcome {
+    fn finish(&self, page: Page, bytes: Option<u64>) -> ToolOutcome {
         let page = page.finish();
         let facts = json!({
             "path": self.path,
@@ -173,7 +173,7 @@ impl Read {
             "next": page.next,
             "bytes": bytes,
         });
-        Outcome::ok(page.text, facts)
+        ToolOutcome::ok(page.text, facts)
     }
 
     fn size(&self, call: &Call<'_>) -> Result<u64, Fault> {
@@ -187,7 +187,7 @@ impl Read {
         }
     }
 
-    fn binary(&self, call: &Call<'_>, start: &[u8]) -> Result<Outcome, Fault> {
+    fn binary(&self, call: &Call<'_>, start: &[u8]) -> Result<ToolOutcome, Fault> {
         let (what, size) = (kind::name(start), self.size(call)?);
         let path = visible::line_of_text(&self.path);
         let mut text = format!("[{path} is not text: {what}, {size} bytes]");
@@ -199,10 +199,10 @@ impl Read {
             text.push_str(&call.hint([hint]).unwrap_or_default());
         }
         let facts = json!({ "path": self.path, "kind": what, "bytes": size });
-        Ok(Outcome::ok(text, facts))
+        Ok(ToolOutcome::ok(text, facts))
     }
 
-    fn picture(&self, call: &Call<'_>, picture: Picture) -> Result<Outcome, Fault> {
+    fn picture(&self, call: &Call<'_>, picture: Picture) -> Result<ToolOutcome, Fault> {
         let (bytes, size) = call.read(&self.path, MAX_IMAGE_BYTES)?;
         // It may be another file by now.
         let picture = Picture::of(&bytes).unwrap_or(picture);
@@ -227,28 +227,28 @@ impl Read {
             "width": pixels.map(|(width, _)| width),
             "height": pixels.map(|(_, height)| height),
         });
-        let mut outcome = Outcome::ok(
+        let mut outcome = ToolOutcome::ok(
             format!("[{path} is a picture: {mime}{dimensions}, {size} bytes]"),
             facts,
         );
         outcome.images.push(Image { mime, bytes });
-        Ok(outcome.with_view(View::Image))
+        Ok(outcome.with_view(OutcomeView::Image))
     }
 
-    fn notebook(&self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn notebook(&self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let (bytes, size) = call.read(&self.path, MAX_NOTEBOOK_BYTES)?;
         let rendered = notebook::render(&bytes);
         let mut page = self.page();
         // What is none in spite of its name is shown as the text it is.
         page.take(rendered.as_deref().map_or(&bytes[..], str::as_bytes));
         if rendered.is_none() && page.is_whole() && size == bytes.len() as u64 {
-            call.hands.ledger.note(&self.path, blake3::hash(&bytes));
+            call.session.ledger.note(&self.path, blake3::hash(&bytes));
         }
         Ok(self.finish(page, Some(size)))
     }
 
     /// What a job has written, as far as it is kept.
-    fn log(&self, call: &Call<'_>, job: JobId) -> Result<Outcome, Fault> {
+    fn log(&self, call: &Call<'_>, job: JobId) -> Result<ToolOutcome, Fault> {
         let mut page = self.page();
         let mut offset = 0;
         let mut gap = None;

@@ -13,7 +13,7 @@ mod script;
 mod session;
 
 use super::bash::{check_session, show};
-use crate::Outcome;
+use crate::ToolOutcome;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
 use crate::cut::readable;
@@ -69,7 +69,7 @@ impl Tool for RunJs {
         Lane::Script
     }
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         if self.source.len() > MAX_CODE_BYTES {
             let message = format!("the script has more than {MAX_CODE_BYTES} bytes");
             return Err(Fault::failed(Code::TooLarge, message)
@@ -78,11 +78,11 @@ impl Tool for RunJs {
         let name = self.session.unwrap_or_else(|| USUAL_SESSION.to_owned());
         check_session(&name)?;
         let session = Session::open(call, &name)?;
-        let context = call.hands.context();
+        let context = call.session.context();
         let run = Run {
             token: super::token(),
             code: self.source,
-            limit_ms: call.hands.waits().limit_ms(self.timeout_ms),
+            limit_ms: call.session.waits().limit_ms(self.timeout_ms),
             context: context.map(|context| context.path.clone()),
             context_bytes: context.map_or(0, |context| context.bytes),
         };
@@ -98,7 +98,7 @@ impl Tool for RunJs {
 }
 
 /// What a script came to.
-fn outcome(told: &Told, session: &Session, name: &str, wall_ms: u64) -> Outcome {
+fn outcome(told: &Told, session: &Session, name: &str, wall_ms: u64) -> ToolOutcome {
     let is_error = told.ending != Some(Ending::Done);
     let rest = |_| Some("print less of it at a time".to_owned());
     let mut shown = show(&told.output, is_error, rest);
@@ -149,9 +149,9 @@ fn outcome(told: &Told, session: &Session, name: &str, wall_ms: u64) -> Outcome 
         "truncated": shown.left_out > 0,
         "left_out_bytes": shown.left_out,
     });
-    Outcome {
+    ToolOutcome {
         is_error,
-        ..Outcome::ok(shown.text, facts)
+        ..ToolOutcome::ok(shown.text, facts)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::call::{Call, unexpected};
 use crate::catalog::{Advice, Effect, Tool};
 use crate::hint::{Hint, with_hint};
-use crate::{Change, Outcome, View};
+use crate::{FileChange, OutcomeView, ToolOutcome};
 use glovebox_proto::limits::MAX_OLD_BYTES;
 use glovebox_proto::{Code, Fault, Known, Old, Reply, WriteMode, visible};
 use schemars::JsonSchema;
@@ -38,12 +38,12 @@ impl Tool for Write {
     const EFFECT: Effect = Effect::Writes;
     const IS_IDEMPOTENT: bool = true;
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let content = self.content.as_bytes();
         let known = if self.overwrite {
             Known::Anything
         } else {
-            let seen = call.hands.ledger.seen(&self.path);
+            let seen = call.session.ledger.seen(&self.path);
             seen.map_or(Known::Nothing, |digest| Known::Digest(digest.into()))
         };
         let mode = WriteMode::ReplaceKnown(known);
@@ -57,16 +57,16 @@ impl Tool for Write {
             Err(fault) if fault.code == Code::UnseenContent => return Err(self.unseen(call)),
             Err(fault) => return Err(fault),
         };
-        call.hands.ledger.note(&self.path, digest);
+        call.session.ledger.note(&self.path, digest);
         let is_new = old == Old::Nothing;
         let word = if is_new { "written anew" } else { "replaced" };
         let path = visible::line_of_text(&self.path);
-        let outcome = Outcome::ok(
+        let outcome = ToolOutcome::ok(
             format!("[{path} {word}: {lines} lines, {bytes} bytes]"),
             json!({ "path": self.path, "is_new": is_new, "bytes": bytes }),
         );
         Ok(match change(old, self.content) {
-            Some(change) => outcome.with_view(View::Change(change)),
+            Some(change) => outcome.with_view(OutcomeView::Change(change)),
             None => outcome,
         })
     }
@@ -99,14 +99,14 @@ fn count_lines(content: &[u8]) -> usize {
 }
 
 /// The change, unless it is too large to be worth showing, or none of text.
-fn change(old: Old, new: String) -> Option<Change> {
+fn change(old: Old, new: String) -> Option<FileChange> {
     let old = match old {
         Old::Nothing => String::new(),
         Old::Content(old) => String::from_utf8(old.into_vec()).ok()?,
         Old::Unshown => return None,
     };
     let is_small = old.len() as u64 <= MAX_OLD_BYTES && new.len() as u64 <= MAX_OLD_BYTES;
-    is_small.then(|| Change::between(old, new))
+    is_small.then(|| FileChange::between(old, new))
 }
 
 #[cfg(test)]

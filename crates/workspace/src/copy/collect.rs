@@ -16,7 +16,7 @@ use crate::{
     Refusal, RefusalReason, RelPath, Stage, SyncError,
 };
 use glovebox_proto::{Class, Code, Fault, Setting};
-use glovebox_sandbox::Held;
+use glovebox_sandbox::FrozenCommands;
 use rustix::fs::FileType;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Read;
@@ -85,7 +85,7 @@ pub fn collect(
         report(watch, Progress::Collecting { paths, bytes })
     })
     .map_err(transfer)?;
-    if let Some(Err(fault)) = held.map(Held::release) {
+    if let Some(Err(fault)) = held.map(FrozenCommands::release) {
         if fault.class == Class::Lost {
             return Err(transfer(fault));
         }

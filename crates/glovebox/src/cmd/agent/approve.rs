@@ -5,9 +5,9 @@ use super::view::placed;
 use crate::render::{escape_text, say};
 use crate::session::Signals;
 use crate::sync::question;
-use glovebox_agent::{Approval, Approve, Call, Secrets, ToolServer};
+use glovebox_agent::{Approval, Approve, Secrets, ToolCall, ToolServer};
 use glovebox_session::agent::{AgentUser, UNANSWERED};
-use glovebox_tools::policy::{Answer, Ask, AskHost, Question, served_parts};
+use glovebox_tools::policy::{Ask, AskHost, PermitAnswer, PermitQuestion, served_parts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -114,7 +114,7 @@ impl AtTerminal {
 }
 
 impl Approve for AtTerminal {
-    fn approve(&self, call: &Call) -> Approval {
+    fn approve(&self, call: &ToolCall) -> Approval {
         // Aliases lead to the same tool.
         let name = glovebox_tools::find(&call.name).map_or(call.name.as_str(), |tool| tool.name);
         self.approve_call(name, &call.arguments, "")
@@ -140,9 +140,9 @@ impl AskHost for AtTerminal {
 }
 
 impl Ask for AtTerminal {
-    fn ask(&self, asked: &Question<'_>) -> Answer {
+    fn ask(&self, asked: &PermitQuestion<'_>) -> PermitAnswer {
         let _turn = self.turn();
-        let unanswered = || Answer::Deny(UNANSWERED.to_owned());
+        let unanswered = || PermitAnswer::Deny(UNANSWERED.to_owned());
         if asked.cancel.load(Ordering::Relaxed) {
             return unanswered();
         }
@@ -155,9 +155,9 @@ impl Ask for AtTerminal {
             escape_text(&asked.verdict.rule)
         ));
         match self.answer(asked.tool) {
-            Some('y') => Answer::Once,
-            Some('a') => Answer::Tool,
-            Some(_) => Answer::Deny("the user said no".to_owned()),
+            Some('y') => PermitAnswer::Once,
+            Some('a') => PermitAnswer::Tool,
+            Some(_) => PermitAnswer::Deny("the user said no".to_owned()),
             None => unanswered(),
         }
     }

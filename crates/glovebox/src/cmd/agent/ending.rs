@@ -5,7 +5,7 @@ use crate::args::Apply;
 use crate::exit::CommandError;
 use crate::sync::question;
 use crate::sync::settle::{ApplyWhen, SettleOutcome, TerminalReviewer};
-use glovebox_agent::{Ending, SessionState, Verdict};
+use glovebox_agent::{Ending, RunOutcome, SessionState};
 use glovebox_proto::{Code, Fault};
 use glovebox_session::agent::{AgentSession, AgentWorkplace, FinishOptions};
 use glovebox_settings::Settings;
@@ -24,7 +24,7 @@ pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) ->
 }
 
 impl Work<'_> {
-    pub(super) fn tell(&self, verdict: &Verdict) {
+    pub(super) fn tell(&self, verdict: &RunOutcome) {
         if matches!(verdict.ending, Ending::Completed | Ending::Aborted) {
             return;
         }

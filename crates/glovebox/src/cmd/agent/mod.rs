@@ -29,7 +29,7 @@ use crate::session::Signals;
 use crate::sync::settle::SettleOutcome;
 use dry_run::dry_run;
 use ending::state_of;
-use glovebox_agent::{Ending, Log, Placement, SessionState, Verdict};
+use glovebox_agent::{Ending, Log, Placement, RunOutcome, SessionState};
 use glovebox_proto::Class;
 use glovebox_session::agent::{
     AgentRun, AgentSession, AgentWorkplace, ContextFile, NewSession, find_model, load_instructions,
@@ -213,7 +213,7 @@ impl Work<'_> {
         &self,
         place: &mut AgentWorkplace,
         session: &mut AgentSession,
-    ) -> Result<Verdict, CommandError> {
+    ) -> Result<RunOutcome, CommandError> {
         Ok(self.run.perform(place, &self.terminal, session)?)
     }
 
@@ -222,7 +222,7 @@ impl Work<'_> {
         &self,
         place: AgentWorkplace,
         session: AgentSession,
-        verdict: &Verdict,
+        verdict: &RunOutcome,
     ) -> CommandResult {
         session
             .log

@@ -16,7 +16,7 @@ use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::session::Signals;
-use glovebox_agent::{Conversation, Ending, Instructions, Placement, SessionState, Verdict};
+use glovebox_agent::{Conversation, Ending, Instructions, Placement, RunOutcome, SessionState};
 use glovebox_session::agent::{
     AgentRun, AgentSession, AgentWorkplace, ContextFile, ModelConfig, PhaseResult, check_phase,
     find_model, load_instructions,
@@ -158,7 +158,7 @@ impl Chain<'_> {
                 match PhaseResult::collect(&place, self.project, one.phase, &verdict) {
                     Ok(done) => left.push(done),
                     Err(fault) => {
-                        verdict = Verdict {
+                        verdict = RunOutcome {
                             ending: Ending::Failed,
                             message: fault.message.clone(),
                             fault: Some(fault),

@@ -7,7 +7,7 @@ use crate::session::{OnWish, Signals};
 use glovebox_agent::Placement;
 use glovebox_sandbox::Name;
 use glovebox_session::agent::{AgentWorkplace, EarlierSession};
-use glovebox_session::work::Caller;
+use glovebox_session::work::WorkContext;
 use glovebox_settings::Settings;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) fn open(
     name: Option<&Name>,
     signals: &Signals,
 ) -> Result<AgentWorkplace, CommandError> {
-    let caller = Caller {
+    let caller = WorkContext {
         host: &cx.host,
         registry: &Arc::new(cx.registry(settings)?),
         supervisor: &supervisor()?,
@@ -39,7 +39,7 @@ pub(crate) fn reopen(
     earlier: &EarlierSession,
     signals: &Signals,
 ) -> Result<(AgentWorkplace, bool), CommandError> {
-    let caller = Caller {
+    let caller = WorkContext {
         host: &cx.host,
         registry: &Arc::new(cx.registry(settings)?),
         supervisor: &supervisor()?,
@@ -55,7 +55,7 @@ pub(super) fn renew(
     settings: &Settings,
     project: &Path,
 ) -> Result<AgentWorkplace, CommandError> {
-    let caller = Caller {
+    let caller = WorkContext {
         host: &cx.host,
         registry: &Arc::clone(place.work.registry()),
         supervisor: &supervisor()?,
@@ -72,7 +72,7 @@ pub(crate) fn start_servers(
     project: &Path,
     signals: &Signals,
 ) -> Result<(), CommandError> {
-    let caller = Caller {
+    let caller = WorkContext {
         host: &cx.host,
         registry: &Arc::clone(place.work.registry()),
         supervisor: &supervisor()?,

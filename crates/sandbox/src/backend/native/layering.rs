@@ -7,7 +7,7 @@ use crate::fault;
 use crate::watch::Watched;
 use glovebox_jail::exchange::{Closed, Exchange, ExchangeError};
 use glovebox_jail::facts::HostFacts;
-use glovebox_jail::plan::{Frozen, Place, Plan};
+use glovebox_jail::plan::{CheckpointLayer, Place, Plan};
 use glovebox_jail::skeleton;
 use glovebox_jail::spec::Spec;
 use glovebox_proto::Fault;
@@ -111,7 +111,7 @@ pub(crate) struct ClosedLayering {
 impl ClosedLayering {
     /// Makes new writable layers, where there are none any more, and puts everything in place. `frozen`
     /// is where the frozen layers are by now. The result is to be dropped when there is time.
-    pub(crate) fn finish(self, frozen: Vec<Frozen>) -> Result<Exchange, Fault> {
+    pub(crate) fn finish(self, frozen: Vec<CheckpointLayer>) -> Result<Exchange, Fault> {
         skeleton::make_layers(&self.plan, &self.place.layers, self.mode)
             .map_err(|error| fault::io("make the layers in", &self.place.layers, error))?;
         let exchange = self

@@ -28,7 +28,7 @@ struct Cell<'a> {
 }
 
 /// The source of one cell: where its JSON stands in the file, and the text it means.
-struct Source {
+struct CutSource {
     span: Range<usize>,
     text: String,
     is_list: bool,
@@ -88,7 +88,7 @@ fn wanted(replacement: &Replacement) -> Option<Wanted<'_>> {
     })
 }
 
-fn none_fits(sources: &[Source], replacements: &[Replacement]) -> bool {
+fn none_fits(sources: &[CutSource], replacements: &[Replacement]) -> bool {
     !replacements.iter().any(|replacement| {
         wanted(replacement).is_some_and(|wanted| {
             sources
@@ -110,7 +110,7 @@ fn mixed() -> Fault {
 }
 
 /// The sources of its cells, in order; `None` for what is no notebook.
-fn sources(file: &[u8]) -> Option<Vec<Source>> {
+fn sources(file: &[u8]) -> Option<Vec<CutSource>> {
     let text = std::str::from_utf8(file).ok()?;
     let notebook: Notebook<'_> = serde_json::from_str(text).ok()?;
     let sources = notebook.cells.iter().filter_map(|cell| {
@@ -121,7 +121,7 @@ fn sources(file: &[u8]) -> Option<Vec<Source>> {
             Ok(lines) => (lines.concat(), true),
             Err(_) => (serde_json::from_str::<String>(raw).ok()?, false),
         };
-        Some(Source {
+        Some(CutSource {
             span: start..start + raw.len(),
             text,
             is_list,
@@ -132,10 +132,10 @@ fn sources(file: &[u8]) -> Option<Vec<Source>> {
 
 /// The sources that change, with their new text.
 fn apply<'a>(
-    sources: &'a [Source],
+    sources: &'a [CutSource],
     wanted: &Wanted<'_>,
-) -> Result<Vec<(&'a Source, String)>, Fault> {
-    let count = |source: &Source| source.text.matches(wanted.old).count();
+) -> Result<Vec<(&'a CutSource, String)>, Fault> {
+    let count = |source: &CutSource| source.text.matches(wanted.old).count();
     let places: usize = sources.iter().map(count).sum();
     if places == 0 {
         return Ok(at_the_end(sources, wanted));
@@ -155,7 +155,7 @@ fn apply<'a>(
 }
 
 /// Read ends the last line of a cell, which has no end in the file.
-fn at_the_end<'a>(sources: &'a [Source], wanted: &Wanted<'_>) -> Vec<(&'a Source, String)> {
+fn at_the_end<'a>(sources: &'a [CutSource], wanted: &Wanted<'_>) -> Vec<(&'a CutSource, String)> {
     let Some(old) = wanted.old.strip_suffix('\n').filter(|old| !old.is_empty()) else {
         return Vec::new();
     };

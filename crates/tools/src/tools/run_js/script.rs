@@ -338,7 +338,7 @@ impl Desk<'_> {
             })
             .and_then(|arguments| {
                 self.call
-                    .hands
+                    .session
                     .call_nested(&wish.name, arguments, self.call.asker, &self.is_over)
             });
         self.calls().push(Made {

@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::catalog::{Effect, Tool};
 use crate::schedule::Lane;
 use crate::tools::bash::Bash;
-use crate::{Hands, Outcome};
+use crate::{ToolOutcome, ToolSession};
 use glovebox_proto::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,12 +46,12 @@ impl Tool for SandboxExec {
         Lane::Beside
     }
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let sandbox = children(call)?.connect(call.sandbox(), &self.name)?;
-        let wait_ms = call.hands.waits().limit_ms(self.wait_ms);
-        let hands = Hands::new(Arc::new(sandbox));
+        let wait_ms = call.session.waits().limit_ms(self.wait_ms);
+        let session = ToolSession::new(Arc::new(sandbox));
         let bash = Bash::within(self.command, self.cwd, self.stdin);
-        let mut outcome = bash.run_to_end(&call.on(&hands), wait_ms)?;
+        let mut outcome = bash.run_to_end(&call.on(&session), wait_ms)?;
         outcome.facts.insert("sandbox".to_owned(), self.name.into());
         Ok(outcome)
     }

@@ -1,7 +1,7 @@
 //! SandboxKill: the end of a sandbox that the session has made.
 
 use super::children;
-use crate::Outcome;
+use crate::ToolOutcome;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
 use crate::schedule::Lane;
@@ -32,9 +32,9 @@ impl Tool for SandboxKill {
         Lane::Beside
     }
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let name = children(call)?.kill(call.sandbox(), &self.name)?;
-        Ok(Outcome::ok(
+        Ok(ToolOutcome::ok(
             format!("[sandbox {name} is gone]"),
             json!({ "sandbox": name.as_str() }),
         ))

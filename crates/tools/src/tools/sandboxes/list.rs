@@ -4,7 +4,7 @@ use super::children;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
 use crate::schedule::Lane;
-use crate::{Outcome, View};
+use crate::{OutcomeView, ToolOutcome};
 use glovebox_proto::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ impl Tool for Sandboxes {
         Lane::Beside
     }
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let children = children(call)?;
         let only = self
             .name
@@ -66,7 +66,7 @@ impl Tool for Sandboxes {
             text.push_str("[this session has made no sandboxes]");
         }
         Ok(
-            Outcome::ok(text, json!({ "sandboxes": facts })).with_view(View::Table {
+            ToolOutcome::ok(text, json!({ "sandboxes": facts })).with_view(OutcomeView::Table {
                 columns: vec!["sandbox", "state", "end"],
                 rows,
             }),

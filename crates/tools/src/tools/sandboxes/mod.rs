@@ -8,12 +8,12 @@ mod narrow;
 pub(crate) mod spawn;
 
 use crate::call::Call;
-use crate::children::Children;
+use crate::children::ChildSandboxes;
 use glovebox_proto::{Code, Fault, Setting};
 
 /// What makes them, for a session that may.
-fn children<'a>(call: &Call<'a>) -> Result<&'a Children, Fault> {
-    call.hands.children().ok_or_else(|| {
+fn children<'a>(call: &Call<'a>) -> Result<&'a ChildSandboxes, Fault> {
+    call.session.children().ok_or_else(|| {
         Fault::refused(
             Code::Unsupported,
             "there is no sandbox around this session, so none can be made beside it",

@@ -2,7 +2,7 @@
 
 use super::children;
 use super::narrow::narrow;
-use crate::Outcome;
+use crate::ToolOutcome;
 use crate::call::Call;
 use crate::catalog::{Advice, Effect, Tool};
 use glovebox_proto::Fault;
@@ -72,7 +72,7 @@ impl Tool for Spawn {
     const EFFECT: Effect = Effect::Runs;
     const IS_FOR_SCRIPTS: bool = false;
 
-    fn run(self, call: &Call<'_>) -> Result<Outcome, Fault> {
+    fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let children = children(call)?;
         let mut spec = children.spec(call.sandbox())?;
         narrow(&mut spec, &self)?;
@@ -84,7 +84,7 @@ impl Tool for Spawn {
         } else {
             "it ends with this session"
         };
-        Ok(Outcome::ok(
+        Ok(ToolOutcome::ok(
             format!("[sandbox {name} is ready; {end}]"),
             json!({
                 "sandbox": name.as_str(),

@@ -6,11 +6,11 @@ use crate::commands::Commands;
 use crate::hint::tool_names;
 use crate::ledger::Ledger;
 use crate::live::{self, Live};
-use crate::policy::{Ask, Asked, CallId, HostConsent, Permit};
+use crate::policy::{Ask, CallId, HostConsent, Permit, PermitRequest};
 use crate::schedule::Schedule;
 use crate::tools::job;
-use crate::waits::Waits;
-use crate::{Children, Context, Outcome};
+use crate::waits::WaitPolicy;
+use crate::{ChildSandboxes, ContextData, ToolOutcome};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Sandbox;
 use serde_json::Value;
@@ -19,22 +19,22 @@ use std::sync::atomic::AtomicBool;
 
 /// A sandbox, and what one conversation has seen in it. Share it between threads by reference or `Arc`.
 #[derive(Debug)]
-pub struct Hands {
+pub struct ToolSession {
     sandbox: Arc<Sandbox>,
     schedule: Arc<Schedule>,
     permit: Option<Arc<dyn Permit>>,
-    children: Option<Arc<Children>>,
-    context: Option<Arc<Context>>,
+    children: Option<Arc<ChildSandboxes>>,
+    context: Option<Arc<ContextData>>,
     hosts: Option<Arc<HostConsent>>,
-    waits: Waits,
+    waits: WaitPolicy,
     pub(crate) ledger: Ledger,
     pub(crate) commands: Commands,
     pub(crate) live: Live,
 }
 
-impl Hands {
+impl ToolSession {
     /// Nothing has been seen yet. Where several conversations share a sandbox, the others come from
-    /// [`Self::beside`]: changes are ordered between them.
+    /// [`Self::new_conversation`]: changes are ordered between them.
     pub fn new(sandbox: Arc<Sandbox>) -> Self {
         Self {
             sandbox,
@@ -43,7 +43,7 @@ impl Hands {
             children: None,
             context: None,
             hosts: None,
-            waits: Waits::PATIENT,
+            waits: WaitPolicy::PATIENT,
             ledger: Ledger::default(),
             commands: Commands::default(),
             live: Live::default(),
@@ -52,7 +52,7 @@ impl Hands {
 
     /// Another conversation on the same sandbox, under the same rules, which has seen nothing yet.
     #[must_use]
-    pub fn beside(&self) -> Self {
+    pub fn new_conversation(&self) -> Self {
         Self {
             sandbox: Arc::clone(&self.sandbox),
             schedule: Arc::clone(&self.schedule),
@@ -76,14 +76,14 @@ impl Hands {
 
     /// From now on sandboxes can be made beside this one, where the permit lets it.
     #[must_use]
-    pub fn with_children(mut self, children: Arc<Children>) -> Self {
+    pub fn with_children(mut self, children: Arc<ChildSandboxes>) -> Self {
         self.children = Some(children);
         self
     }
 
     /// From now on scripts have this file as `CONTEXT_DATA`.
     #[must_use]
-    pub fn with_context(mut self, context: Context) -> Self {
+    pub fn with_context(mut self, context: ContextData) -> Self {
         self.context = Some(Arc::new(context));
         self
     }
@@ -97,7 +97,7 @@ impl Hands {
 
     /// From now on calls wait as long as this caller does.
     #[must_use]
-    pub const fn waiting(mut self, waits: Waits) -> Self {
+    pub const fn with_waits(mut self, waits: WaitPolicy) -> Self {
         self.waits = waits;
         self
     }
@@ -117,11 +117,11 @@ impl Hands {
         })
     }
 
-    pub(crate) const fn waits(&self) -> Waits {
+    pub(crate) const fn waits(&self) -> WaitPolicy {
         self.waits
     }
 
-    pub(crate) fn context(&self) -> Option<&Context> {
+    pub(crate) fn context(&self) -> Option<&ContextData> {
         self.context.as_deref()
     }
 
@@ -129,7 +129,7 @@ impl Hands {
         self.hosts.as_deref()
     }
 
-    pub(crate) fn children(&self) -> Option<&Children> {
+    pub(crate) fn children(&self) -> Option<&ChildSandboxes> {
         self.children.as_deref()
     }
 
@@ -140,7 +140,7 @@ impl Hands {
     /// `not-found` for the name, `invalid-argument` for the arguments, a refusal, `cancelled`, the
     /// guest's own faults, and the loss of the sandbox. A call that was lost is never made a second
     /// time.
-    pub fn call(&self, name: &str, args: Value, cancel: &AtomicBool) -> Result<Outcome, Fault> {
+    pub fn call(&self, name: &str, args: Value, cancel: &AtomicBool) -> Result<ToolOutcome, Fault> {
         self.make(self.find(name)?, args, false, None, cancel)
     }
 
@@ -154,7 +154,7 @@ impl Hands {
         args: Value,
         asker: &dyn Ask,
         cancel: &AtomicBool,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<ToolOutcome, Fault> {
         self.make(self.find(name)?, args, false, Some(asker), cancel)
     }
 
@@ -165,7 +165,7 @@ impl Hands {
         args: Value,
         asker: Option<&dyn Ask>,
         cancel: &AtomicBool,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<ToolOutcome, Fault> {
         let tool = self.find(name)?;
         if !tool.is_for_scripts {
             let message = format!("{} cannot be called from a script", tool.name);
@@ -183,12 +183,12 @@ impl Hands {
         is_nested: bool,
         asker: Option<&dyn Ask>,
         cancel: &AtomicBool,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<ToolOutcome, Fault> {
         let ready = tool.ready(args)?;
         let mut id = None;
         if let Some(permit) = &self.permit {
             let arguments = ready.arguments()?;
-            permit.permit(&Asked {
+            permit.permit(&PermitRequest {
                 call: id.insert(CallId::random()),
                 tool: tool.name,
                 arguments: &arguments,

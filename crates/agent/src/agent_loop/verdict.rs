@@ -5,7 +5,7 @@ use glovebox_proto::{Fault, Remedy};
 
 /// How a run ended, and why.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
+pub struct RunOutcome {
     /// How.
     pub ending: Ending,
     /// The model's last words when it is done; otherwise why it ended.
@@ -17,11 +17,11 @@ pub struct Verdict {
 }
 
 /// Why the loop leaves before the model is done.
-pub(super) struct Leave(pub(super) Verdict);
+pub(super) struct Leave(pub(super) RunOutcome);
 
 impl From<Fault> for Leave {
     fn from(fault: Fault) -> Self {
-        Self(Verdict {
+        Self(RunOutcome {
             ending: Ending::Failed,
             message: fault.message.clone(),
             fault: Some(fault),
@@ -32,7 +32,7 @@ impl From<Fault> for Leave {
 
 impl Leave {
     pub(super) fn because(ending: Ending, message: impl Into<String>) -> Self {
-        Self(Verdict {
+        Self(RunOutcome {
             ending,
             message: message.into(),
             fault: None,
@@ -43,7 +43,7 @@ impl Leave {
     /// A limit of the run was reached.
     pub(super) fn at_limit(message: String, remedy: Remedy) -> Self {
         let Self(verdict) = Self::because(Ending::StoppedByLimit, message);
-        Self(Verdict {
+        Self(RunOutcome {
             remedy: Some(remedy),
             ..verdict
         })
@@ -51,7 +51,7 @@ impl Leave {
 }
 
 /// An answer without calls: done, unless the provider cut it.
-pub(super) fn finished(said: &str, stop: &StopReason) -> Result<Verdict, Leave> {
+pub(super) fn finished(said: &str, stop: &StopReason) -> Result<RunOutcome, Leave> {
     match stop {
         StopReason::Length => Err(Leave::because(
             Ending::StoppedByLimit,
@@ -65,7 +65,7 @@ pub(super) fn finished(said: &str, stop: &StopReason) -> Result<Verdict, Leave> 
             Ending::Failed,
             "the model said nothing and called nothing",
         )),
-        StopReason::Done | StopReason::Other(_) => Ok(Verdict {
+        StopReason::Done | StopReason::Other(_) => Ok(RunOutcome {
             ending: Ending::Completed,
             message: said.to_owned(),
             fault: None,

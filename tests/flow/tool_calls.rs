@@ -1,4 +1,4 @@
-//! The agent's hands on the real binary: every tool, in a named sandbox.
+//! Every tool on the real binary, in a named sandbox.
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

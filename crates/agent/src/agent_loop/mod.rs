@@ -1,6 +1,6 @@
 //! The loop: ask the model, call what it wants called, tell it what came of that, until it is done.
 //!
-//! In: a [`Conversation`], a model, tools, limits. Out: a [`Verdict`]. Nothing here ends in "done" but
+//! In: a [`Conversation`], a model, tools, limits. Out: a [`RunOutcome`]. Nothing here ends in "done" but
 //! an answer of the model without calls, written ones included: a limit, a refusal of the provider, a sandbox that is gone
 //! each have an ending of their own. Whenever the loop ends, every call has a result, so that the
 //! conversation can go on.
@@ -10,18 +10,18 @@ mod room;
 mod verdict;
 
 pub use calls::{Approval, Approve, NoApproval};
-pub use verdict::Verdict;
+pub use verdict::RunOutcome;
 
 use crate::Ending;
-use crate::context::{Budget, Gauge};
+use crate::context::{ContextBudget, Gauge};
 use crate::conversation::text;
 use crate::event::Conversation;
 use crate::model::ModelError;
 use crate::repetition::{Circle, Repetition};
 use crate::written_call;
 use crate::{
-    Answer, Call, Delta, Event, Limits, Message, Model, Part, Prompt, Secrets, Spending, Stop,
-    StopReason, Tariff, ToolDefinition, Tools, Usage,
+    Delta, Event, Message, MessagePart, Model, ModelAnswer, Prompt, RunLimits, Secrets, Spending,
+    StopReason, StopSignal, Tariff, ToolCall, ToolDefinition, Tools, Usage,
 };
 use glovebox_proto::{Code, Fault};
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ pub trait Observe {
 
 /// All that one run needs besides its conversation.
 #[expect(missing_debug_implementations, reason = "holds what others implement")]
-pub struct Head<'a> {
+pub struct AgentLoop<'a> {
     /// Answers.
     pub model: &'a dyn Model,
     /// Acts.
@@ -55,15 +55,15 @@ pub struct Head<'a> {
     /// What the model is told about where it is.
     pub system: &'a str,
     /// How far it may go.
-    pub limits: Limits,
+    pub limits: RunLimits,
     /// What tokens cost, if that is known.
     pub price: Option<Tariff>,
     /// How much the model is told at once.
-    pub budget: Budget,
+    pub budget: ContextBudget,
     /// What is taken out of every text.
     pub secrets: &'a Secrets,
     /// The user's wish to stop.
-    pub stop: Stop,
+    pub stop: StopSignal,
 }
 
 /// What one run knows besides its conversation.
@@ -74,13 +74,13 @@ struct Run<'a> {
     tools: Vec<ToolDefinition>,
     gauge: Gauge,
     /// As it was given, or less once a server has refused a prompt that fits.
-    budget: Budget,
+    budget: ContextBudget,
     failed_summaries: u32,
 }
 
-impl Head<'_> {
+impl AgentLoop<'_> {
     /// Goes on with `conversation` until something ends it. The ending is told to `observe` as well.
-    pub fn run(&self, conversation: &mut Conversation, observe: &mut dyn Observe) -> Verdict {
+    pub fn run(&self, conversation: &mut Conversation, observe: &mut dyn Observe) -> RunOutcome {
         let verdict = match tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -116,7 +116,7 @@ impl Head<'_> {
         conversation: &mut Conversation,
         observe: &mut dyn Observe,
         runtime: &tokio::runtime::Runtime,
-    ) -> Result<Verdict, Leave> {
+    ) -> Result<RunOutcome, Leave> {
         let tools = self.tools.definitions();
         let mut run = Run {
             began: Instant::now(),
@@ -155,7 +155,7 @@ impl Head<'_> {
                 parts: answer.parts,
             };
             conversation.messages.push(assistant.clone());
-            let calls: Vec<Call> = match &assistant {
+            let calls: Vec<ToolCall> = match &assistant {
                 Message::Assistant { parts } => crate::conversation::calls(parts)
                     .into_iter()
                     .cloned()
@@ -237,9 +237,9 @@ impl Head<'_> {
         run: &Run<'_>,
         prompt: Prompt<'_>,
         on_piece: &mut dyn FnMut(Delta) -> Result<(), Fault>,
-    ) -> Result<Result<Answer, ModelError>, Leave> {
+    ) -> Result<Result<ModelAnswer, ModelError>, Leave> {
         enum Came {
-            Answer(Result<Answer, ModelError>),
+            Answer(Result<ModelAnswer, ModelError>),
             Stop,
             Deadline,
         }
@@ -305,13 +305,15 @@ impl Head<'_> {
         Some(self.price?.of(usage?))
     }
 
-    fn clean(&self, answer: &mut Answer) {
+    fn clean(&self, answer: &mut ModelAnswer) {
         for part in &mut answer.parts {
             match part {
-                Part::Text { text } => *text = self.secrets.clean(std::mem::take(text)),
-                Part::Call(call) => self.secrets.clean_json(&mut call.arguments),
+                MessagePart::Text { text } => *text = self.secrets.clean(std::mem::take(text)),
+                MessagePart::Call(call) => self.secrets.clean_json(&mut call.arguments),
                 // Changed thoughts would no longer fit their signatures.
-                Part::Reasoning { .. } | Part::Signature { .. } | Part::Opaque { .. } => {}
+                MessagePart::Reasoning { .. }
+                | MessagePart::Signature { .. }
+                | MessagePart::Opaque { .. } => {}
             }
         }
     }
@@ -330,7 +332,7 @@ fn say(
 }
 
 /// Some servers number calls anew in every answer, or not at all; results would go astray.
-fn make_ids_unique(answer: &mut Answer, conversation: &Conversation, turn: u32) {
+fn make_ids_unique(answer: &mut ModelAnswer, conversation: &Conversation, turn: u32) {
     let mut known: BTreeSet<String> = conversation
         .messages
         .iter()
@@ -342,7 +344,7 @@ fn make_ids_unique(answer: &mut Answer, conversation: &Conversation, turn: u32) 
         .map(|call| call.id.clone())
         .collect();
     for (index, part) in answer.parts.iter_mut().enumerate() {
-        if let Part::Call(call) = part
+        if let MessagePart::Call(call) = part
             && (call.id.is_empty() || !known.insert(call.id.clone()))
         {
             call.id = format!("call_{turn}_{index}");

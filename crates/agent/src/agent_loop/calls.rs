@@ -2,10 +2,10 @@
 //!
 //! Every call gets one result, whatever happens to it, before the loop goes on or ends.
 
-use super::verdict::{Leave, Verdict};
-use super::{Head, Observe};
+use super::verdict::{Leave, RunOutcome};
+use super::{AgentLoop, Observe};
 use crate::Ending;
-use crate::{Call, CallResult, Conversation, Event, ToolDefinition, ToolOutput, Tools};
+use crate::{CallResult, Conversation, Event, ToolCall, ToolDefinition, ToolOutput, Tools};
 use glovebox_proto::{Class, Code, Fault};
 use serde_json::{Map, Value};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ impl Approval {
 pub trait Approve {
     /// Asked before each call of a tool that is not read-only; a lasting yes is remembered by whoever
     /// gives it.
-    fn approve(&self, call: &Call) -> Approval;
+    fn approve(&self, call: &ToolCall) -> Approval;
 }
 
 /// Lets everything pass: there is a wall, or the user said `--yes`.
@@ -56,23 +56,23 @@ pub trait Approve {
 pub struct NoApproval;
 
 impl Approve for NoApproval {
-    fn approve(&self, _call: &Call) -> Approval {
+    fn approve(&self, _call: &ToolCall) -> Approval {
         Approval::Yes
     }
 }
 
-impl Head<'_> {
+impl AgentLoop<'_> {
     /// Makes all calls of one answer: those that only read at the same time, the others one by one, in
     /// the order of the answer.
     pub(super) fn call_all(
         &self,
-        calls: &[Call],
+        calls: &[ToolCall],
         tools: &[ToolDefinition],
         deadline: Option<Instant>,
         conversation: &mut Conversation,
         observe: &mut dyn Observe,
     ) -> Result<(Vec<CallResult>, bool), Leave> {
-        let reads = |call: &Call| {
+        let reads = |call: &ToolCall| {
             tools
                 .iter()
                 .any(|tool| tool.name.eq_ignore_ascii_case(&call.name) && tool.is_read_only)
@@ -138,7 +138,7 @@ impl Head<'_> {
                 lost = lost.or(fault.filter(|fault| fault.class == Class::Lost));
             }
             if let Some(fault) = lost {
-                return Err(Leave(Verdict {
+                return Err(Leave(RunOutcome {
                     ending: Ending::Lost,
                     message: format!("the sandbox is gone: {}", fault.message),
                     fault: Some(fault),
@@ -154,7 +154,7 @@ impl Head<'_> {
     }
 
     /// Asks whether a call may change something; the refusal if not.
-    fn refusal(&self, call: &Call) -> Option<Fault> {
+    fn refusal(&self, call: &ToolCall) -> Option<Fault> {
         if !call.arguments.is_object() {
             return None;
         }
@@ -165,13 +165,13 @@ impl Head<'_> {
     /// time is up or the user stops, they are asked to end and still waited for.
     fn call_group(
         &self,
-        group: &[Call],
+        group: &[ToolCall],
         deadline: Option<Instant>,
         observe: &mut dyn Observe,
     ) -> Result<Vec<Finished>, Fault> {
         let mut watched = Ok(());
         let (tools, cancel) = (self.tools, self.stop.flag());
-        let one = |call: &Call| {
+        let one = |call: &ToolCall| {
             let began = Instant::now();
             (call_one(tools, call, cancel), began.elapsed())
         };
@@ -260,7 +260,7 @@ impl Head<'_> {
     }
 }
 
-fn call_one(tools: &dyn Tools, call: &Call, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
+fn call_one(tools: &dyn Tools, call: &ToolCall, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
     match &call.arguments {
         Value::Object(_) | Value::Null => tools.call(&call.name, call.arguments.clone(), cancel),
         _ => Err(Fault::failed(
