@@ -11,6 +11,7 @@
 #![expect(clippy::print_stdout, reason = "a table is what this program is for")]
 
 mod checkpoint;
+mod document;
 mod egress;
 mod exec;
 mod files;
@@ -57,6 +58,9 @@ struct Options {
     /// Fail when a promise is missed by more than noise, or is not measured though its bench ran
     #[arg(long, conflicts_with = "quick")]
     check: bool,
+    /// Store the results in the checkout at this path too, and make its documents from them
+    #[arg(long, value_name = "CHECKOUT", conflicts_with_all = ["quick", "only"])]
+    publish: Option<PathBuf>,
     /// Where the results go
     #[arg(default_value = "target/bench/results.json")]
     json: PathBuf,
@@ -122,6 +126,10 @@ fn main() -> Result<()> {
     std::fs::write(&options.json, json)
         .with_context(|| format!("cannot write {}", options.json.display()))?;
     println!("stored in {}", options.json.display());
+    if let Some(root) = &options.publish {
+        document::publish(&table, root)?;
+        println!("published in {}", root.display());
+    }
     if options.check {
         check(&table, &options.only)?;
     }

@@ -1,7 +1,7 @@
 //! Contestants that take turns, and the statistics of what they took.
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// One way of doing the thing that is measured.
@@ -30,7 +30,7 @@ impl<'a> Contestant<'a> {
 }
 
 /// What one contestant took, in microseconds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Sample {
     /// Whose it is.
     pub(crate) contestant: String,

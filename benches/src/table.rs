@@ -3,42 +3,42 @@
 use crate::race::{Outcome, Sample};
 use crate::verdict::Verdict;
 use glovebox_agent::Date;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Everything one run has found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Table {
-    version: u32,
-    is_quick: bool,
+    pub(crate) version: u32,
+    pub(crate) is_quick: bool,
     /// Where and when.
-    machine: Machine,
+    pub(crate) machine: Machine,
     /// Benches of times.
     pub(crate) groups: Vec<Group>,
     /// Everything that is not a time, or is one number.
     pub(crate) figures: Vec<Figure>,
     /// What could not be measured, and why.
-    skipped: Vec<Skipped>,
+    pub(crate) skipped: Vec<Skipped>,
     /// What is promised, and whether it holds.
     pub(crate) promises: Vec<Verdict>,
 }
 
 /// Where and when something was measured.
-#[derive(Debug, Serialize)]
-struct Machine {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Machine {
     /// The day, in UTC.
-    date: String,
+    pub(crate) date: String,
     /// Version of Glovebox.
-    version: String,
+    pub(crate) version: String,
     /// Release of the kernel.
-    kernel: String,
+    pub(crate) kernel: String,
     /// Number of processors.
-    cpus: usize,
+    pub(crate) cpus: usize,
     /// Their model.
-    processor: String,
+    pub(crate) processor: String,
     /// Memory, rounded.
-    memory_gib: u64,
+    pub(crate) memory_gib: u64,
 }
 
 impl Machine {
@@ -76,20 +76,20 @@ impl Machine {
 }
 
 /// One race.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Group {
     /// Its name, by which promises find it.
-    name: String,
+    pub(crate) name: String,
     /// What is raced for.
-    what: String,
+    pub(crate) what: String,
     /// Whom the others are compared with.
-    rivals: Vec<String>,
+    pub(crate) rivals: Vec<String>,
     /// Fastest first.
     pub(crate) rows: Vec<Row>,
 }
 
 /// One contestant of a race.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     /// Its times.
     #[serde(flatten)]
@@ -99,7 +99,7 @@ pub(crate) struct Row {
 }
 
 /// A comparison with a rival.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Ratio {
     /// The rival.
     pub(crate) rival: String,
@@ -110,33 +110,36 @@ pub(crate) struct Ratio {
 }
 
 /// One number.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Figure {
     /// The bench.
-    group: String,
+    pub(crate) group: String,
     /// What it is.
-    name: String,
+    pub(crate) name: String,
     /// The number.
-    value: f64,
+    pub(crate) value: f64,
     /// Its unit.
-    unit: String,
+    pub(crate) unit: String,
 }
 
 /// What could not be measured.
-#[derive(Debug, Serialize)]
-struct Skipped {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Skipped {
     /// The bench.
-    group: String,
+    pub(crate) group: String,
     /// The contestant.
-    what: String,
+    pub(crate) what: String,
     /// The reason.
-    why: String,
+    pub(crate) why: String,
 }
 
 impl Table {
+    /// Version of what is stored.
+    pub(crate) const VERSION: u32 = 2;
+
     pub(crate) fn new(is_quick: bool) -> Self {
         Self {
-            version: 2,
+            version: Self::VERSION,
             is_quick,
             machine: Machine::here(),
             groups: Vec::new(),

@@ -1,13 +1,13 @@
 //! Whether one promise or goal has been seen to hold.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Two runs of one bench on one machine differ by as much; `--check` fails only above it.
 pub(crate) const NOISE: f64 = 0.05;
 
 /// Whether a number has held yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Standing {
     /// It has held in a published measurement, and is to stay so.
@@ -17,7 +17,7 @@ pub(crate) enum Standing {
 }
 
 /// What a run found for one promise.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     /// The bench that measures it.
     pub(crate) bench: String,
@@ -45,17 +45,22 @@ impl Verdict {
     pub(crate) fn is_broken(&self) -> bool {
         self.standing == Standing::Promise && self.ratio().is_some_and(|ratio| ratio > 1.0 + NOISE)
     }
-}
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = match (self.ratio(), self.standing) {
+    /// What the run says about it, in one word.
+    pub(crate) fn word(&self) -> &'static str {
+        match (self.ratio(), self.standing) {
             (None, _) => "unknown",
             (Some(ratio), _) if ratio <= 1.0 => "holds",
             (Some(_), Standing::Goal) => "goal",
             (Some(_), Standing::Promise) if self.is_broken() => "BROKEN",
             (Some(_), Standing::Promise) => "noise",
-        };
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.word();
         let ratio = self
             .ratio()
             .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));

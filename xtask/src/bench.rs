@@ -14,6 +14,9 @@ pub(crate) struct BenchArgs {
     /// Fail when a promise of SPECIFICATION.md is broken
     #[arg(long)]
     check: bool,
+    /// Store the results in benches/results.json, and make docs/benchmarks.md and the tables of SPECIFICATION.md anew
+    #[arg(long)]
+    publish: bool,
     /// Passed on to the benches
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
@@ -43,6 +46,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     ]);
     if args.check {
         benches.arg("--check");
+    }
+    if args.publish {
+        benches.arg("--publish").arg(step::root());
     }
     benches.args(&args.args).env("GLOVEBOX_TEST_BIN", binary);
     step::run("measure", &mut benches)
