@@ -270,11 +270,6 @@ fn cell(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![expect(
-        clippy::unwrap_used,
-        reason = "in a test, what must not fail may panic"
-    )]
-
     use super::*;
     use crate::promise::judge;
     use crate::race::{Outcome, Sample};
