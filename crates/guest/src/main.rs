@@ -7,6 +7,15 @@
 //! * `usage` adds up a directory tree of a sandbox, from within its user namespace;
 //! * `probe NAME` tries one thing a sandbox needs and says how it went.
 //!
+//! ```text
+//! serve      the event loop: waits, hands requests and events on, sends
+//! jobs       commands: processes, streams, ends, who waits for them
+//! freeze     everything that commands started, held still for a while
+//! transfers, tree, tunnels    files, whole trees and connections, one bounded step at a time
+//! requests   what is open, and the way answers take; all of the above are given it
+//! workers    threads for steps that may block
+//! ```
+//!
 //! It prints nothing but one line when it has to give up, and what a probe found.
 
 #![expect(
@@ -15,25 +24,23 @@
 )]
 
 mod command;
-mod denials;
-mod ending;
-mod exec;
+mod effect;
 mod facts;
 mod fault;
 mod files;
 mod frame_writer;
-mod hold;
-mod job;
+mod freeze;
+mod jobs;
 mod link;
 mod log;
 mod network_use;
+mod poll;
 mod ports;
 mod programs;
 mod requests;
 mod resolver;
 mod serve;
 mod spill;
-mod streams;
 mod terminal;
 mod timers;
 mod transfers;

@@ -16,8 +16,8 @@ pub(crate) enum Timer {
     Round(JobId),
     /// A command that has just started is to be made the kernel's choice when memory runs out.
     OomScore(JobId),
-    /// Time to see whether what is to be held has stopped.
-    Hold,
+    /// Time to see whether what is to be frozen has stopped.
+    Freeze,
     /// Commands run for so long that nobody is kept from anything by preparing for the next one.
     Pair,
     /// A request has waited long enough.

@@ -4,17 +4,14 @@
 //! back. A host that gives no credit or sends no data therefore holds a descriptor here, and no
 //! thread.
 
+use crate::effect::Effect;
 use crate::fault;
 use crate::files::{self, Sink, Source, WriteSpec};
 use crate::frame_writer::{FrameWriter, Sent};
-use crate::link;
-use crate::requests::PendingRequest;
-use crate::serve::{Server, Token};
+use crate::link::{self, Link};
 use crate::tree::Stepped;
-use crate::tunnels::{Tunnel, Turn};
-use crate::workers::Later;
+use crate::workers::{DeferredCloses, Work};
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError};
-use rustix::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Buffers kept for the next transfer.
@@ -22,9 +19,12 @@ const KEPT_BUFFERS: usize = 2;
 /// Bytes whose copying costs less than another system call and another wake-up of the host.
 const SMALL_BYTES: usize = 32 << 10;
 
+/// A step of a transfer, for a worker.
+type Step = Work<StepOutcome>;
+
 /// What a worker brings back.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum StepOutcome {
     /// The frames of the answer, which ends the request.
     Answer(Vec<u8>),
     /// Part of the answer is out already, and the rest is queued.
@@ -53,7 +53,7 @@ impl Buffers {
     }
 
     /// Keeps a buffer of moderate size.
-    fn keep(&self, buffer: Vec<u8>) {
+    pub(crate) fn keep(&self, buffer: Vec<u8>) {
         let mut all = self.all();
         if all.len() < KEPT_BUFFERS && buffer.capacity() <= 2 * files::STEP_BYTES {
             all.push(buffer);
@@ -88,6 +88,61 @@ impl Reading {
     pub(crate) fn cancel(&mut self) -> bool {
         self.is_cancelled = true;
         self.source.is_some()
+    }
+
+    /// The next step, if the host has room for what it reads.
+    pub(crate) fn next_step(
+        &mut self,
+        id: RequestId,
+        link: &Link,
+        buffers: &Arc<Buffers>,
+    ) -> Effect<Step> {
+        let room = self.window.room() as usize;
+        if link.is_congested() || room == 0 {
+            return Effect::Wait;
+        }
+        let Some(source) = self.source.take() else {
+            return Effect::Wait;
+        };
+        let frame_writer = Arc::clone(link.frame_writer());
+        let buffers = Arc::clone(buffers);
+        Effect::Step(Box::new(move |_| {
+            let (source, buffer) = match files::read_step(source, room, buffers.take()) {
+                Ok(read) => read,
+                Err(fault) => return answer(&frame_writer, id, &[], &Err(fault)),
+            };
+            if !source.is_end || source.read > SMALL_BYTES {
+                return Some(Ok(StepOutcome::Read(source, buffer)));
+            }
+            // What is small and the last leaves together with the answer: the host wakes once.
+            let content = buffer.get(..source.read).unwrap_or_default();
+            let sent = answer(&frame_writer, id, content, &Ok(source.reply()));
+            buffers.keep(buffer);
+            sent
+        }))
+    }
+
+    /// A step has read `buffer`, which is sent.
+    pub(crate) fn was_read(
+        &mut self,
+        id: RequestId,
+        link: &mut Link,
+        source: Source,
+        buffer: &[u8],
+    ) -> Effect<Step> {
+        if self.is_cancelled {
+            return Effect::Answer(Box::new(Err(fault::cancelled())));
+        }
+        let bytes = buffer.get(..source.read).unwrap_or_default();
+        if !bytes.is_empty() {
+            self.window.spend(bytes.len() as u32);
+            link.data_now(id, Channel::Content, bytes);
+        }
+        if source.is_end {
+            return Effect::Answer(Box::new(Ok(source.reply())));
+        }
+        self.source = Some(source);
+        Effect::Again
     }
 }
 
@@ -142,210 +197,63 @@ impl Writing {
         self.is_cancelled = true;
         !self.is_busy()
     }
-}
 
-impl Server {
-    /// Starts the next step of a transfer, if there is one to do.
-    pub(crate) fn advance_transfer(&mut self, id: RequestId) {
-        if self.hold.is_on()
-            && self
-                .requests
-                .get(&id)
-                .is_some_and(PendingRequest::changes_files)
-        {
-            return;
-        }
-        let is_congested = self.link.is_congested();
-        let result = match self.requests.get_mut(&id) {
-            Some(PendingRequest::Read(reading)) => {
-                let room = reading.window.room() as usize;
-                if is_congested || room == 0 {
-                    return;
-                }
-                let Some(source) = reading.source.take() else {
-                    return;
-                };
-                let frame_writer = Arc::clone(self.link.frame_writer());
-                let buffers = Arc::clone(&self.buffers);
-                let step = move |_: &mut Later| {
-                    let (source, buffer) = match files::read_step(source, room, buffers.take()) {
-                        Ok(read) => read,
-                        Err(fault) => return answer(&frame_writer, id, &[], &Err(fault)),
-                    };
-                    if !source.is_end || source.read > SMALL_BYTES {
-                        return Some(Ok(Outcome::Read(source, buffer)));
-                    }
-                    // What is small and the last leaves together with the answer: the host wakes once.
-                    let content = buffer.get(..source.read).unwrap_or_default();
-                    let sent = answer(&frame_writer, id, content, &Ok(source.reply()));
-                    buffers.keep(buffer);
-                    sent
-                };
-                self.workers.submit(id, Box::new(step))
+    /// The next step, if there is something to write.
+    pub(crate) fn next_step(
+        &mut self,
+        id: RequestId,
+        link: &Link,
+        buffers: &Buffers,
+    ) -> Effect<Step> {
+        let has_work = self.is_complete || !self.pending.is_empty();
+        let stage = match std::mem::replace(&mut self.stage, Stage::Busy) {
+            Stage::Open(sink) if !has_work => {
+                self.stage = Stage::Open(sink);
+                return Effect::Wait;
             }
-            Some(PendingRequest::Write(writing)) => {
-                let has_work = writing.is_complete || !writing.pending.is_empty();
-                let stage = match std::mem::replace(&mut writing.stage, Stage::Busy) {
-                    Stage::Open(sink) if !has_work => {
-                        writing.stage = Stage::Open(sink);
-                        return;
-                    }
-                    Stage::Busy => return,
-                    stage => stage,
-                };
-                let mut fresh = self.buffers.take();
-                fresh.clear();
-                let bytes = std::mem::replace(&mut writing.pending, fresh);
-                let is_complete = writing.is_complete;
-                let frame_writer = Arc::clone(self.link.frame_writer());
-                let step =
-                    move |later: &mut Later| match write_step(stage, bytes, is_complete, later) {
-                        Ok(Step::Wrote(sink, bytes)) => Some(Ok(Outcome::Wrote(sink, bytes))),
-                        Ok(Step::Done(reply)) => answer(&frame_writer, id, &[], &Ok(reply)),
-                        Err(fault) => answer(&frame_writer, id, &[], &Err(fault)),
-                    };
-                self.workers.submit(id, Box::new(step))
+            Stage::Busy => return Effect::Wait,
+            stage => stage,
+        };
+        let mut fresh = buffers.take();
+        fresh.clear();
+        let bytes = std::mem::replace(&mut self.pending, fresh);
+        let is_complete = self.is_complete;
+        let frame_writer = Arc::clone(link.frame_writer());
+        Effect::Step(Box::new(move |deferred| {
+            match write_step(stage, bytes, is_complete, deferred) {
+                Ok(Written::Part(sink, bytes)) => Some(Ok(StepOutcome::Wrote(sink, bytes))),
+                Ok(Written::All(reply)) => answer(&frame_writer, id, &[], &Ok(reply)),
+                Err(fault) => answer(&frame_writer, id, &[], &Err(fault)),
             }
-            Some(PendingRequest::Tree(_)) => return self.advance_tree(id),
-            Some(PendingRequest::Tunnel(_)) => return self.advance_tunnel(id),
-            _ => return,
-        };
-        if let Err(fault) = result {
-            self.answer(id, &Err(fault));
-        }
+        }))
     }
 
-    /// Begins a connection to a server of the sandbox.
-    ///
-    /// # Errors
-    /// As [`Tunnel::connect`].
-    pub(crate) fn connect(&mut self, id: RequestId, port: u16) -> Result<(), Fault> {
-        let tunnel = Tunnel::connect(port)?;
-        self.watch_tunnel(id, tunnel.socket())?;
-        self.requests
-            .insert(id, PendingRequest::Tunnel(Box::new(tunnel)));
-        Ok(())
-    }
-
-    fn watch_tunnel(&self, id: RequestId, socket: &OwnedFd) -> Result<(), Fault> {
-        self.watch(socket, Token::Tunnel(id))
-            .map_err(|errno| fault::system(errno, "cannot watch a connection"))
-    }
-
-    /// Something is new about a tunnel's socket.
-    pub(crate) fn tunnel_ready(&mut self, id: RequestId) {
-        let Some(PendingRequest::Tunnel(tunnel)) = self.requests.get_mut(&id) else {
-            return;
-        };
-        let is_new = match tunnel.socket_changed() {
-            Ok(is_new) => is_new,
-            Err(fault) => return self.answer(id, &Err(fault)),
-        };
-        if is_new
-            && let Some(PendingRequest::Tunnel(tunnel)) = self.requests.get(&id)
-            && let Err(fault) = self.watch_tunnel(id, tunnel.socket())
-        {
-            return self.answer(id, &Err(fault));
-        }
-        self.advance_tunnel(id);
-    }
-
-    /// Goes on with a tunnel that may have been waiting for credit, room or data.
-    fn advance_tunnel(&mut self, id: RequestId) {
-        let Self {
-            requests,
-            link,
-            scratch,
-            ..
-        } = self;
-        let Some(PendingRequest::Tunnel(tunnel)) = requests.get_mut(&id) else {
-            return;
-        };
-        match tunnel.advance(id, link, scratch) {
-            Turn::Waits => {}
-            Turn::More => self.ready_transfers.push(id),
-            Turn::Over(ended) => {
-                let answer = ended
-                    .map(|()| Reply::Done)
-                    .map_err(|errno| fault::system(errno, "the connection broke off"));
-                self.answer(id, &answer);
-            }
-        }
-    }
-
-    /// Forgets the requests that workers have answered by themselves.
-    pub(crate) fn forget_answered(&mut self) {
-        for id in self.link.frame_writer().answered() {
-            self.requests.remove(&id);
-        }
-    }
-
-    /// Books what the workers brought back.
-    pub(crate) fn take_results(&mut self) {
-        while !self.link.is_congested() {
-            let Some((id, result)) = self.workers.result() else {
-                return;
-            };
-            match result {
-                Ok(Outcome::Answer(frames)) => {
-                    self.requests.remove(&id);
-                    self.link.frame_writer().push(&[&frames]);
-                }
-                Ok(Outcome::HalfAnswered) => {}
-                Ok(Outcome::Read(source, buffer)) => {
-                    self.was_read(id, source, &buffer);
-                    self.buffers.keep(buffer);
-                }
-                Ok(Outcome::Wrote(sink, buffer)) => {
-                    self.was_written(id, sink, buffer.len());
-                    self.buffers.keep(buffer);
-                }
-                Ok(Outcome::Tree(stepped)) => self.tree_stepped(id, *stepped),
-                Err(fault) => self.answer(id, &Err(fault)),
-            }
-        }
-    }
-
-    fn was_read(&mut self, id: RequestId, source: Source, buffer: &[u8]) {
-        let Some(PendingRequest::Read(reading)) = self.requests.get_mut(&id) else {
-            return;
-        };
-        if reading.is_cancelled {
-            return self.answer(id, &Err(fault::cancelled()));
-        }
-        let bytes = buffer.get(..source.read).unwrap_or_default();
-        if !bytes.is_empty() {
-            reading.window.spend(bytes.len() as u32);
-            self.link.data_now(id, Channel::Content, bytes);
-        }
-        if source.is_end {
-            return self.answer(id, &Ok(source.reply()));
-        }
-        reading.source = Some(source);
-        self.ready_transfers.push(id);
-    }
-
-    fn was_written(&mut self, id: RequestId, sink: Sink, count: usize) {
-        let Some(PendingRequest::Write(writing)) = self.requests.get_mut(&id) else {
-            return;
-        };
-        if writing.is_cancelled {
+    /// A step has written `count` bytes.
+    pub(crate) fn was_written(
+        &mut self,
+        id: RequestId,
+        link: &mut Link,
+        sink: Sink,
+        count: usize,
+    ) -> Effect<Step> {
+        if self.is_cancelled {
             drop(sink);
-            return self.answer(id, &Err(fault::cancelled()));
+            return Effect::Answer(Box::new(Err(fault::cancelled())));
         }
-        writing.stage = Stage::Open(sink);
-        if let Some(credit) = writing.window.consumed(count as u32) {
-            self.link.credit(id, Channel::Input, credit);
+        self.stage = Stage::Open(sink);
+        if let Some(credit) = self.window.consumed(count as u32) {
+            link.credit(id, Channel::Input, credit);
         }
-        self.ready_transfers.push(id);
+        Effect::Again
     }
 }
 
 /// What a step of writing comes to.
-enum Step {
+enum Written {
     /// The bytes in the buffer were written; more may come.
-    Wrote(Sink, Vec<u8>),
-    Done(Reply),
+    Part(Sink, Vec<u8>),
+    /// The file is complete and in its place.
+    All(Reply),
 }
 
 /// Opens, writes, and puts in place, as far as the bytes go.
@@ -353,8 +261,8 @@ fn write_step(
     stage: Stage,
     bytes: Vec<u8>,
     is_complete: bool,
-    later: &mut Later,
-) -> Result<Step, Fault> {
+    deferred: &mut DeferredCloses,
+) -> Result<Written, Fault> {
     let mut sink = match stage {
         Stage::Wanted(spec) => Sink::open(spec)?,
         Stage::Open(sink) => sink,
@@ -362,9 +270,9 @@ fn write_step(
     };
     sink.write(&bytes)?;
     if is_complete {
-        return sink.commit(later).map(Step::Done);
+        return sink.commit(deferred).map(Written::All);
     }
-    Ok(Step::Wrote(sink, bytes))
+    Ok(Written::Part(sink, bytes))
 }
 
 /// Ends a request from a worker, with the last of its content, or brings that back for the loop to send.
@@ -373,11 +281,11 @@ pub(crate) fn answer(
     id: RequestId,
     content: &[u8],
     answer: &Result<Reply, Fault>,
-) -> Option<Result<Outcome, Fault>> {
+) -> Option<Result<StepOutcome, Fault>> {
     let frames = link::answer_frames(id, content, answer);
     match frame_writer.answer(id, &frames) {
         Sent::All => None,
-        Sent::Part => Some(Ok(Outcome::HalfAnswered)),
-        Sent::Nothing => Some(Ok(Outcome::Answer(frames))),
+        Sent::Part => Some(Ok(StepOutcome::HalfAnswered)),
+        Sent::Nothing => Some(Ok(StepOutcome::Answer(frames))),
     }
 }

@@ -4,13 +4,17 @@
 //! this side's loopback and to nothing else. A tunnel does as much as credit, the link and the kernel allow now, and is
 //! called again when one of them allows more.
 
+use crate::effect::Effect;
 use crate::fault;
 use crate::link::Link;
-use glovebox_proto::{Channel, Code, Fault, RecvWindow, RequestId, SendWindow, WireError, limits};
+use glovebox_proto::{
+    Channel, Code, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError, limits,
+};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Most bytes moved in one go.
@@ -34,16 +38,6 @@ pub(crate) struct Tunnel {
     queue: VecDeque<u8>,
     /// The host sends no more.
     is_closing: bool,
-}
-
-/// How it goes on with a tunnel.
-pub(crate) enum Turn {
-    /// It waits for somebody.
-    Waits,
-    /// There may be more to read.
-    More,
-    /// It is over.
-    Over(Result<(), Errno>),
 }
 
 impl Tunnel {
@@ -142,22 +136,22 @@ impl Tunnel {
         id: RequestId,
         link: &mut Link,
         scratch: &mut Vec<u8>,
-    ) -> Turn {
+    ) -> Effect<Infallible> {
         if self.is_connecting {
-            return Turn::Waits;
+            return Effect::Wait;
         }
         if let Err(errno) = self.write(id, link) {
-            return Turn::Over(Err(errno));
+            return Effect::Answer(Box::new(Err(broken_off(errno))));
         }
         scratch.resize(CHUNK_BYTES, 0);
         for _ in 0..READS_PER_TURN {
             let room = (self.output.room() as usize).min(CHUNK_BYTES);
             if !self.is_readable || room == 0 || link.is_congested() {
-                return Turn::Waits;
+                return Effect::Wait;
             }
             let buffer = scratch.get_mut(..room).unwrap_or_default();
             match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
-                Ok((0, _)) => return Turn::Over(Ok(())),
+                Ok((0, _)) => return Effect::Answer(Box::new(Ok(Reply::Done))),
                 Ok((count, _)) => {
                     link.data(
                         id,
@@ -168,10 +162,10 @@ impl Tunnel {
                 }
                 Err(Errno::AGAIN) => self.is_readable = false,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Turn::Over(Err(errno)),
+                Err(errno) => return Effect::Answer(Box::new(Err(broken_off(errno)))),
             }
         }
-        Turn::More
+        Effect::Again
     }
 
     fn write(&mut self, id: RequestId, link: &mut Link) -> Result<(), Errno> {
@@ -196,6 +190,10 @@ impl Tunnel {
         }
         Ok(())
     }
+}
+
+fn broken_off(errno: Errno) -> Fault {
+    fault::system(errno, "the connection broke off")
 }
 
 fn refused(port: u16, errno: Errno) -> Fault {

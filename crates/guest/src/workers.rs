@@ -27,14 +27,14 @@ const STACK_BYTES: usize = 128 << 10;
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Something to do elsewhere. `None` when there is nothing to bring back: who asked has the answer.
-pub(crate) type Work<T> = Box<dyn FnOnce(&mut Later) -> Option<Result<T, Fault>> + Send>;
+pub(crate) type Work<T> = Box<dyn FnOnce(&mut DeferredCloses) -> Option<Result<T, Fault>> + Send>;
 
 /// Descriptors that are closed when the result is on its way. Closing the last one of a file that was
 /// removed frees its blocks, which nobody has to wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Later(Vec<OwnedFd>);
+pub(crate) struct DeferredCloses(Vec<OwnedFd>);
 
-impl Later {
+impl DeferredCloses {
     pub(crate) fn close(&mut self, fd: OwnedFd) {
         self.0.push(fd);
     }
@@ -258,7 +258,7 @@ fn live<T>(shared: &Shared<T>, generation: u32, called: &OwnedFd) {
         None => Ok(()),
     };
     state = shared.state();
-    let mut later = Later::default();
+    let mut later = DeferredCloses::default();
     loop {
         if state.generation != generation {
             return;

@@ -4,7 +4,7 @@
 use super::{make_all, own, read_whole, require_regular, shown, split};
 use crate::fault;
 use crate::programs::Programs;
-use crate::workers::Later;
+use crate::workers::DeferredCloses;
 use glovebox_proto::limits::{MAX_EDIT_BYTES, MAX_OLD_BYTES, MAX_PROGRAM_BYTES};
 use glovebox_proto::{Code, Fault, Known, Old, Reply, WriteMode};
 use rustix::event::Timespec;
@@ -217,7 +217,7 @@ impl Sink {
     }
 
     /// Puts the file in its place.
-    pub(crate) fn commit(mut self, later: &mut Later) -> Result<Reply, Fault> {
+    pub(crate) fn commit(mut self, later: &mut DeferredCloses) -> Result<Reply, Fault> {
         let mut is_exclusive = self.spec.mode == WriteMode::CreateNew;
         let done = match self.spec.mode {
             WriteMode::ReplaceKnown(known) => {
@@ -287,7 +287,7 @@ impl Sink {
     ///
     /// # Errors
     /// `unseen-content` if it is not what is known.
-    fn known(&self, known: Known, later: &mut Later) -> Result<Old, Fault> {
+    fn known(&self, known: Known, later: &mut DeferredCloses) -> Result<Old, Fault> {
         let Some(place) = &self.place else {
             return Ok(Old::Nothing);
         };

@@ -15,10 +15,9 @@ pub(crate) use get::Get;
 pub(crate) use put::Put;
 pub(crate) use scan::Scan;
 
+use crate::effect::Effect;
 use crate::fault;
-use crate::requests::PendingRequest;
-use crate::serve::Server;
-use crate::transfers::Outcome;
+use crate::link::Link;
 use glovebox_proto::tree::{Signature, TreeTotals};
 use glovebox_proto::{
     Channel, Code, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError, limits,
@@ -73,6 +72,9 @@ impl Work {
         }
     }
 }
+
+/// A step of a tree request, for a worker.
+pub(crate) type Step = Box<dyn FnOnce() -> Stepped + Send>;
 
 /// What a step brings back.
 #[derive(Debug)]
@@ -154,7 +156,7 @@ impl Tree {
     }
 
     /// The next step, if there is one to do.
-    fn next_step(&mut self) -> Option<impl FnOnce() -> Result<Outcome, Fault> + Send + 'static> {
+    fn next_step(&mut self) -> Option<Step> {
         if self.answer.is_some() || self.sent < self.out.len() {
             return None;
         }
@@ -173,76 +175,69 @@ impl Tree {
         let is_complete = self.is_complete && self.input.is_empty();
         let cancel = Arc::clone(&self.cancel);
         let mut out = std::mem::take(&mut self.out);
-        Some(move || {
+        Some(Box::new(move || {
             let result = work.step(&input, is_complete, &mut out, &cancel);
-            Ok(Outcome::Tree(Box::new(Stepped {
+            Stepped {
                 work,
                 input,
                 out,
                 result,
-            })))
-        })
-    }
-}
-
-impl Server {
-    /// Sends what waits, and starts the next step when all of it has left.
-    pub(crate) fn advance_tree(&mut self, id: RequestId) {
-        let Some(PendingRequest::Tree(tree)) = self.requests.get_mut(&id) else {
-            return;
-        };
-        while tree.sent < tree.out.len() && !self.link.is_congested() {
-            let room = tree.room_out.room().min(limits::MAX_DATA_BYTES) as usize;
-            let count = room.min(tree.out.len() - tree.sent);
-            if count == 0 {
-                return;
             }
-            let bytes = &tree.out[tree.sent..tree.sent + count];
-            self.link.data(id, Channel::Content, bytes);
-            tree.room_out.spend(count as u32);
-            tree.sent += count;
+        }))
+    }
+
+    /// Sends what waits, and gives the next step when all of it has left.
+    pub(crate) fn advance(&mut self, id: RequestId, link: &mut Link) -> Effect<Step> {
+        while self.sent < self.out.len() && !link.is_congested() {
+            let room = self.room_out.room().min(limits::MAX_DATA_BYTES) as usize;
+            let count = room.min(self.out.len() - self.sent);
+            if count == 0 {
+                return Effect::Wait;
+            }
+            let bytes = &self.out[self.sent..self.sent + count];
+            link.data(id, Channel::Content, bytes);
+            self.room_out.spend(count as u32);
+            self.sent += count;
         }
-        if tree.sent < tree.out.len() {
-            return;
+        if self.sent < self.out.len() {
+            return Effect::Wait;
         }
-        tree.out.clear();
-        tree.sent = 0;
-        if let Some(answer) = tree.answer.take() {
-            return self.answer(id, &answer);
+        self.out.clear();
+        self.sent = 0;
+        if let Some(answer) = self.answer.take() {
+            return Effect::Answer(Box::new(answer));
         }
-        if let Some(step) = tree.next_step()
-            && let Err(fault) = self.workers.submit(id, Box::new(move |_| Some(step())))
-        {
-            self.answer(id, &Err(fault));
-        }
+        self.next_step().map_or(Effect::Wait, Effect::Step)
     }
 
     /// Books what a step brought back.
-    pub(crate) fn tree_stepped(&mut self, id: RequestId, stepped: Stepped) {
-        let Some(PendingRequest::Tree(tree)) = self.requests.get_mut(&id) else {
-            return;
-        };
-        if tree.cancel.load(Ordering::Relaxed) {
+    pub(crate) fn was_stepped(
+        &mut self,
+        id: RequestId,
+        link: &mut Link,
+        stepped: Stepped,
+    ) -> Effect<Step> {
+        if self.cancel.load(Ordering::Relaxed) {
             drop(stepped);
-            return self.answer(id, &Err(fault::cancelled()));
+            return Effect::Answer(Box::new(Err(fault::cancelled())));
         }
-        tree.out = stepped.out;
+        self.out = stepped.out;
         match stepped.result {
-            Ok(None) => tree.work = Some(stepped.work),
-            Ok(Some(totals)) => tree.answer = Some(Ok(Reply::Tree(totals))),
-            Err(fault) => tree.answer = Some(Err(fault)),
+            Ok(None) => self.work = Some(stepped.work),
+            Ok(Some(totals)) => self.answer = Some(Ok(Reply::Tree(totals))),
+            Err(fault) => self.answer = Some(Err(fault)),
         }
         let taken = stepped.input.len() as u32;
-        if tree.answer.is_some() {
-            tree.input = Vec::new();
+        if self.answer.is_some() {
+            self.input = Vec::new();
         } else {
-            tree.spare = stepped.input;
-            tree.spare.clear();
+            self.spare = stepped.input;
+            self.spare.clear();
         }
-        if let Some(credit) = tree.room_in.consumed(taken) {
-            self.link.credit(id, Channel::Input, credit);
+        if let Some(credit) = self.room_in.consumed(taken) {
+            link.credit(id, Channel::Input, credit);
         }
-        self.ready_transfers.push(id);
+        Effect::Again
     }
 }
 

@@ -10,7 +10,7 @@ mod replace;
 
 use super::{Sink, TopLayer, WriteSpec, read_whole, require_regular, shown};
 use crate::fault;
-use crate::workers::Later;
+use crate::workers::DeferredCloses;
 use glovebox_proto::limits::MAX_EDIT_BYTES;
 use glovebox_proto::{Code, Edited, Fault, Replaced, Replacement, Reply, WriteMode};
 use rustix::fs::{Mode, OFlags, Stat};
@@ -21,7 +21,7 @@ pub(crate) fn edit(
     path: &[u8],
     wanted: &[Replacement],
     top: Option<TopLayer>,
-    later: &mut Later,
+    later: &mut DeferredCloses,
 ) -> Result<Reply, Fault> {
     let fail = |errno| fault::file(errno, &format!("cannot edit {}", shown(path)));
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

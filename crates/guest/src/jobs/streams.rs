@@ -2,14 +2,17 @@
 //! input. Everything here does as much as credit, the link and the kernel allow now, and is called
 //! again when one of them allows more.
 
-use crate::job::{STDERR, STDOUT};
-use crate::serve::Server;
+use super::Jobs;
+use super::job::{STDERR, STDOUT};
+use crate::requests::Requests;
 use crate::spill::Spill;
 use crate::terminal;
 use glovebox_proto::{Channel, JobId, RequestId, WireError};
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
+/// Where logs spill to when they outgrow memory.
+const SPILL_DIR: &[u8] = b"/tmp";
 /// Most bytes moved in one go; also what a pipe holds.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Reads from one stream before others get their turn.
@@ -21,47 +24,48 @@ const END_FOLLOWS: Duration = Duration::from_micros(200);
 
 const CHANNELS: [Channel; 2] = [Channel::Stdout, Channel::Stderr];
 
-impl Server {
+impl Jobs {
     /// A stream may have something to read.
-    pub(crate) fn output_ready(&mut self, id: JobId, stream: usize) {
-        if let Some(job) = self.jobs.get_mut(&id)
+    pub(crate) fn output_ready(&mut self, requests: &mut Requests, id: JobId, stream: usize) {
+        if let Some(job) = self.table.get_mut(&id)
             && let Some(output) = job.outputs.get_mut(stream).and_then(Option::as_mut)
         {
             output.is_readable = true;
-            self.pump(id, stream);
-            self.after_output(id);
+            self.pump(requests, id, stream);
+            self.after_output(requests, id);
         }
     }
 
     /// Goes on with everything about a job that may have been waiting for credit or room.
-    pub(crate) fn poll_job(&mut self, id: JobId) {
-        self.catch_up(id);
-        self.pump(id, STDOUT);
-        self.pump(id, STDERR);
-        self.after_output(id);
+    pub(super) fn poll_job(&mut self, requests: &mut Requests, id: JobId) {
+        self.catch_up(requests, id);
+        self.pump(requests, id, STDOUT);
+        self.pump(requests, id, STDERR);
+        self.after_output(requests, id);
     }
 
-    fn after_output(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(&id) else {
+    fn after_output(&mut self, requests: &mut Requests, id: JobId) {
+        let Some(job) = self.table.get(&id) else {
             return;
         };
         if !job.waiters.is_empty() {
-            self.answer_readers(id);
+            self.answer_readers(requests, id);
         }
-        self.advance(id);
+        self.advance(requests, id);
     }
 
     /// Reads from a stream what followers and link have room for, into log and link.
-    pub(crate) fn pump(&mut self, id: JobId, stream: usize) {
+    pub(super) fn pump(&mut self, requests: &mut Requests, id: JobId, stream: usize) {
         let Self {
-            jobs,
-            link,
+            table,
             scratch,
             ready_streams,
             spin_until,
             ..
         } = self;
-        let Some(job) = jobs.get_mut(&id) else { return };
+        let Some(job) = table.get_mut(&id) else {
+            return;
+        };
         for _ in 0..READS_PER_TURN {
             let has_followers = !job.followers.is_empty();
             let room = job.room(stream).min(CHUNK_BYTES);
@@ -75,7 +79,7 @@ impl Server {
                 room
             };
             // Credit, or room in the link, brings us back here.
-            if !output.is_readable || room == 0 || (has_followers && link.is_congested()) {
+            if !output.is_readable || room == 0 || (has_followers && requests.link.is_congested()) {
                 return;
             }
             scratch.resize(CHUNK_BYTES, 0);
@@ -103,14 +107,16 @@ impl Server {
             job.output_bytes[stream] += count as u64;
             let before = job.log.total();
             job.log
-                .append(stream == STDERR, bytes, || Spill::create(Self::spill_dir()));
+                .append(stream == STDERR, bytes, || Spill::create(SPILL_DIR));
             for follower in &mut job.followers {
                 let room = follower.windows[stream].room() as usize;
                 if follower.cursor != before || room < count {
                     // Fell behind at the end of the job; the log has it.
                     continue;
                 }
-                link.data(follower.request, CHANNELS[stream], bytes);
+                requests
+                    .link
+                    .data(follower.request, CHANNELS[stream], bytes);
                 follower.windows[stream].spend(count as u32);
                 follower.cursor += count as u64;
             }
@@ -119,11 +125,12 @@ impl Server {
     }
 
     /// Sends followers what the log has and they have not, as far as their credit goes.
-    fn catch_up(&mut self, id: JobId) {
-        let Self { jobs, link, .. } = self;
-        let Some(job) = jobs.get_mut(&id) else { return };
+    fn catch_up(&mut self, requests: &mut Requests, id: JobId) {
+        let Some(job) = self.table.get_mut(&id) else {
+            return;
+        };
         for follower in &mut job.followers {
-            while follower.cursor < job.log.total() && !link.is_congested() {
+            while follower.cursor < job.log.total() && !requests.link.is_congested() {
                 let (start, chunks) = job.log.read(follower.cursor, CHUNK_BYTES, 1);
                 let Some((is_stderr, bytes)) = chunks.first() else {
                     // Not kept any more.
@@ -136,7 +143,9 @@ impl Server {
                 if count == 0 {
                     break;
                 }
-                link.data(follower.request, CHANNELS[stream], &bytes[..count]);
+                requests
+                    .link
+                    .data(follower.request, CHANNELS[stream], &bytes[..count]);
                 follower.windows[stream].spend(count as u32);
                 follower.cursor += count as u64;
             }
@@ -149,13 +158,13 @@ impl Server {
     /// The host sent more than it had room for.
     pub(crate) fn feed(
         &mut self,
+        requests: &mut Requests,
         id: JobId,
         request: RequestId,
         bytes: &[u8],
         is_last: bool,
     ) -> Result<(), WireError> {
-        let Self { jobs, link, .. } = self;
-        let Some(job) = jobs.get_mut(&id) else {
+        let Some(job) = self.table.get_mut(&id) else {
             return Ok(());
         };
         let Some(feeder) = job.feeders.iter_mut().find(|one| one.request == request) else {
@@ -176,12 +185,12 @@ impl Server {
                 } else if is_last {
                     input.is_closing = true;
                 }
-                self.write_input(id);
+                self.write_input(requests, id);
             }
             _ => {
                 // Nobody reads it. The host is not to wait for room because of that.
                 if let Some(credit) = feeder.window.consumed(bytes.len() as u32) {
-                    link.credit(request, Channel::Input, credit);
+                    requests.link.credit(request, Channel::Input, credit);
                 }
             }
         }
@@ -189,9 +198,10 @@ impl Server {
     }
 
     /// Writes queued input as far as the job takes it.
-    pub(crate) fn write_input(&mut self, id: JobId) {
-        let Self { jobs, link, .. } = self;
-        let Some(job) = jobs.get_mut(&id) else { return };
+    pub(crate) fn write_input(&mut self, requests: &mut Requests, id: JobId) {
+        let Some(job) = self.table.get_mut(&id) else {
+            return;
+        };
         let Some(input) = &mut job.input else { return };
         let mut is_broken = false;
         while !input.queue.is_empty() {
@@ -213,7 +223,7 @@ impl Server {
                 *bytes -= paid;
                 let feeder = job.feeders.iter_mut().find(|one| one.request == *request);
                 if let Some(credit) = feeder.and_then(|one| one.window.consumed(paid as u32)) {
-                    link.credit(*request, Channel::Input, credit);
+                    requests.link.credit(*request, Channel::Input, credit);
                 }
                 if *bytes > 0 {
                     break;

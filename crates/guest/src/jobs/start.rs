@@ -1,13 +1,14 @@
 //! Starting jobs, and forgetting them when many have finished.
 
+use super::Jobs;
+use super::job::{Birth, Feeder, Follower, Input, Job, Output};
 use crate::command;
 use crate::fault;
 use crate::files;
-use crate::job::{Birth, Feeder, Follower, Input, Job, Output};
 use crate::log::Log;
 use crate::network_use::NetworkUse;
-use crate::requests::PendingRequest;
-use crate::serve::{Server, Token};
+use crate::poll::{Poll, Token};
+use crate::requests::{PendingRequest, Requests};
 use crate::terminal;
 use crate::timers::Timer;
 use glovebox_jail::process::{self, Launch, SpawnError};
@@ -87,10 +88,16 @@ fn open_streams(exec: &Exec) -> Result<Streams, Errno> {
     })
 }
 
-impl Server {
+impl Jobs {
     /// Starts a job.
-    pub(crate) fn exec(&mut self, request: RequestId, exec: &Exec) -> Result<(), Fault> {
-        let running = self.jobs.len() - self.finished.len();
+    pub(crate) fn exec(
+        &mut self,
+        requests: &mut Requests,
+        poll: &Poll,
+        request: RequestId,
+        exec: &Exec,
+    ) -> Result<(), Fault> {
+        let running = self.table.len() - self.finished.ids.len();
         if running >= limits::MAX_JOBS - FINISHED_JOBS {
             return Err(
                 Fault::failed(Code::Busy, format!("{running} jobs are running already"))
@@ -98,11 +105,12 @@ impl Server {
                     .retryable(),
             );
         }
-        let command = command::prepare(exec, &self.cx.base_env, &self.cx.default_cwd)?;
+        let command = command::prepare(exec, &self.defaults.env, &self.defaults.cwd)?;
         let program = match &exec.program {
             Some(name) => Some(
-                self.programs
-                    .find(&files::absolute(&self.cx.default_cwd, name))?,
+                self.defaults
+                    .programs
+                    .find(&files::absolute(&self.defaults.cwd, name))?,
             ),
             None => None,
         };
@@ -125,7 +133,7 @@ impl Server {
                 streams
                     .stdin
                     .as_ref()
-                    .map_or(self.dev_null.as_fd(), AsFd::as_fd),
+                    .map_or(self.defaults.dev_null.as_fd(), AsFd::as_fd),
                 stdout,
                 streams.stderr.as_ref().map_or(stdout, AsFd::as_fd),
             ],
@@ -134,7 +142,7 @@ impl Server {
         });
         let started = match started {
             Err(SpawnError::Interrupted) if !exec.detach => {
-                self.answer_killed(request, began);
+                self.answer_killed(requests, request, began);
                 return Ok(());
             }
             started => started.map_err(|error| command::spawn_fault(error, exec, &command.cwd))?,
@@ -145,7 +153,7 @@ impl Server {
         self.next_job += 1;
         let mut job = Job::new(Birth {
             id,
-            argv: crate::job::shorten(&exec.argv),
+            argv: super::job::shorten(&exec.argv),
             began,
             began_ns,
             cwd: command.cwd,
@@ -161,7 +169,7 @@ impl Server {
         for (stream, fd) in outputs.into_iter().enumerate() {
             // Without a place in epoll the stream is read at the end only: worse, but whole.
             job.outputs[stream] = fd.map(|fd| {
-                let is_unwatched = self.watch(&fd, Token::Output(id, stream)).is_err();
+                let is_unwatched = poll.watch_stream(&fd, Token::Output(id, stream)).is_err();
                 Output {
                     fd,
                     is_readable: is_unwatched,
@@ -170,7 +178,7 @@ impl Server {
             });
         }
         job.input = input.map(|fd| {
-            let _ = self.watch(&fd, Token::Input(id));
+            let _ = poll.watch_stream(&fd, Token::Input(id));
             Input {
                 fd,
                 queue: VecDeque::new(),
@@ -180,9 +188,9 @@ impl Server {
         });
         job.deadline = exec
             .timeout_ms
-            .map(|ms| self.timers.after_ms(ms, Timer::Deadline(id)));
+            .map(|ms| requests.timers.after_ms(ms, Timer::Deadline(id)));
         if exec.detach {
-            self.link.reply(request, &Ok(Reply::Started(id)));
+            requests.link.reply(request, &Ok(Reply::Started(id)));
         } else {
             job.owner = Some(request);
             let is_wanted = exec.stdin == Stdin::Stream;
@@ -200,22 +208,23 @@ impl Server {
                     until_over: false,
                 });
             }
-            self.requests.insert(request, PendingRequest::Job(id));
+            requests.open.insert(request, PendingRequest::Job(id));
         }
         for beside in self.by_warden.values() {
-            if let Some(beside) = self.jobs.get_mut(beside) {
+            if let Some(beside) = self.table.get_mut(beside) {
                 beside.has_company = true;
             }
         }
         self.by_warden.insert(started.warden, id);
-        self.jobs.insert(id, job);
+        self.table.insert(id, job);
         if id.0 >= PREPARED_FROM_JOB {
             // Not now: the command may be about to run on this very processor.
             self.is_pair_due = true;
-            self.timers.after_ms(PAIR_AFTER_MS, Timer::Pair);
+            requests.timers.after_ms(PAIR_AFTER_MS, Timer::Pair);
         }
-        if self.cx.is_init && !process::set_oom_score(started.command, COMMAND_OOM_SCORE) {
-            self.timers
+        if self.defaults.is_init && !process::set_oom_score(started.command, COMMAND_OOM_SCORE) {
+            requests
+                .timers
                 .after_ms(OOM_SCORE_AGAIN_MS, Timer::OomScore(id));
         }
         Ok(())
@@ -230,64 +239,76 @@ impl Server {
 
     /// Tries once more to make a job the kernel's choice when memory runs out.
     pub(crate) fn set_oom_score(&self, id: JobId) {
-        if let Some(job) = self.jobs.get(&id).filter(|job| job.end.is_none()) {
+        if let Some(job) = self.table.get(&id).filter(|job| job.end.is_none()) {
             process::set_oom_score(job.command, COMMAND_OOM_SCORE);
         }
     }
 
     /// Answers for a command whose warden was killed before it could tell that the command runs,
     /// most likely by the command itself. It died with its warden.
-    fn answer_killed(&mut self, request: RequestId, began: Instant) {
+    fn answer_killed(&mut self, requests: &mut Requests, request: RequestId, began: Instant) {
         let job = JobId(self.next_job);
         self.next_job += 1;
         let report = ExitReport {
             wall_us: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
             ..ExitReport::new(job, Exit::Signal(9))
         };
-        self.answer(request, &Ok(Reply::Exited(report)));
+        requests.answer(request, &Ok(Reply::Exited(report)));
     }
 
     /// Books a job as finished, and forgets old ones.
-    pub(crate) fn finish(&mut self, id: JobId) {
-        self.finished.push_back(id);
-        if let Some(job) = self.jobs.get(&id) {
-            self.finished_memory += job.log.memory_bytes();
-            self.finished_spill += job.log.spill_bytes();
+    pub(super) fn finish(&mut self, requests: &mut Requests, id: JobId) {
+        self.finished.ids.push_back(id);
+        if let Some(job) = self.table.get(&id) {
+            self.finished.memory_bytes += job.log.memory_bytes();
+            self.finished.spill_bytes += job.log.spill_bytes();
         }
         self.discard_logs();
-        while self.finished.len() > FINISHED_JOBS {
-            let Some(oldest) = self.finished.pop_front() else {
+        while self.finished.ids.len() > FINISHED_JOBS {
+            let Some(oldest) = self.finished.ids.pop_front() else {
                 return;
             };
-            let Some(job) = self.jobs.remove(&oldest) else {
+            let Some(job) = self.table.remove(&oldest) else {
                 continue;
             };
-            self.finished_memory = self.finished_memory.saturating_sub(job.log.memory_bytes());
-            self.finished_spill = self.finished_spill.saturating_sub(job.log.spill_bytes());
+            self.finished.memory_bytes = self
+                .finished
+                .memory_bytes
+                .saturating_sub(job.log.memory_bytes());
+            self.finished.spill_bytes = self
+                .finished
+                .spill_bytes
+                .saturating_sub(job.log.spill_bytes());
             let followers = job.followers.iter().map(|follower| follower.request);
             for request in followers.chain(job.waiters.iter().map(|waiter| waiter.request())) {
                 let message = format!("job {oldest} has ended and was forgotten");
-                self.answer(request, &Err(Fault::failed(Code::JobNotFound, message)));
+                requests.answer(request, &Err(Fault::failed(Code::JobNotFound, message)));
             }
         }
     }
 
     /// Throws the oldest logs of finished jobs away when all together hold too much.
     fn discard_logs(&mut self) {
-        for id in &self.finished {
-            if self.finished_memory <= FINISHED_MEMORY_BYTES
-                && self.finished_spill <= FINISHED_SPILL_BYTES
+        for id in &self.finished.ids {
+            if self.finished.memory_bytes <= FINISHED_MEMORY_BYTES
+                && self.finished.spill_bytes <= FINISHED_SPILL_BYTES
             {
                 break;
             }
-            if let Some(job) = self.jobs.get_mut(id)
+            if let Some(job) = self.table.get_mut(id)
                 && job.followers.is_empty()
             {
-                self.finished_memory = self.finished_memory.saturating_sub(job.log.memory_bytes());
-                self.finished_spill = self.finished_spill.saturating_sub(job.log.spill_bytes());
+                self.finished.memory_bytes = self
+                    .finished
+                    .memory_bytes
+                    .saturating_sub(job.log.memory_bytes());
+                self.finished.spill_bytes = self
+                    .finished
+                    .spill_bytes
+                    .saturating_sub(job.log.spill_bytes());
                 job.log.discard();
-                self.finished_memory += job.log.memory_bytes();
-                self.finished_spill += job.log.spill_bytes();
+                self.finished.memory_bytes += job.log.memory_bytes();
+                self.finished.spill_bytes += job.log.spill_bytes();
             }
         }
     }

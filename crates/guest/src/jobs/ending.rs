@@ -1,30 +1,32 @@
 //! How jobs end: by themselves, by their deadline, by request; and who is told.
 
-use crate::denials;
+use super::Jobs;
+use super::denials;
+use super::job::{DRAIN_BYTES, Ending, STDERR, STDOUT, Waiter};
 use crate::fault;
-use crate::job::{DRAIN_BYTES, Ending, STDERR, STDOUT, Waiter};
-use crate::serve::Server;
+use crate::requests::Requests;
 use crate::timers::Timer;
 use glovebox_jail::process::{Census, End, Gone, TreeKill};
 use glovebox_proto::{Background, JobId, Reply, RequestId};
 use rustix::process::{Pid, Signal};
+use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
 /// Longest pause between two rounds of killing.
 const MAX_PAUSE_MS: u64 = 50;
 
-impl Server {
+impl Jobs {
     /// Takes in which commands have ended.
-    pub(crate) fn note_ends(&mut self) {
+    pub(crate) fn note_ends(&mut self, requests: &mut Requests) {
         while let Some((warden, end)) = self.wardens.ended() {
             if let Some(&id) = self.by_warden.get(&warden) {
-                self.command_ended(id, end);
+                self.command_ended(requests, id, end);
             }
         }
     }
 
     /// Waits for dead children: wardens, and what should not have been a child.
-    pub(crate) fn reap_children(&mut self) {
+    pub(crate) fn reap_children(&mut self, requests: &mut Requests) {
         let mut has_strays = false;
         while let Some(gone) = self.wardens.reap() {
             match gone {
@@ -36,7 +38,7 @@ impl Server {
                 } => {
                     has_strays |= was_killed;
                     if let Some(id) = self.by_warden.remove(&warden) {
-                        self.warden_gone(id, end);
+                        self.warden_gone(requests, id, end);
                     }
                 }
             }
@@ -47,8 +49,8 @@ impl Server {
         }
     }
 
-    fn command_ended(&mut self, id: JobId, end: End) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    fn command_ended(&mut self, requests: &mut Requests, id: JobId, end: End) {
+        let Some(job) = self.table.get_mut(&id) else {
             return;
         };
         if job.end.is_some() {
@@ -58,33 +60,33 @@ impl Server {
         job.is_gone |= end.is_empty;
         let leaves_some = !job.is_gone;
         if leaves_some && job.background == Background::Kill && matches!(job.ending, Ending::No) {
-            self.start_killing(id);
+            self.start_killing(requests, id);
         }
-        self.advance(id);
+        self.advance(requests, id);
     }
 
-    fn warden_gone(&mut self, id: JobId, end: Option<End>) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    fn warden_gone(&mut self, requests: &mut Requests, id: JobId, end: Option<End>) {
+        let Some(job) = self.table.get_mut(&id) else {
             return;
         };
         job.end = job.end.or(end);
         job.is_gone = true;
-        self.advance(id);
+        self.advance(requests, id);
     }
 
     /// Asks a job to end, and sees to it that it does: SIGTERM to everything it started, SIGKILL
     /// after `grace_ms`.
-    pub(crate) fn begin_end(&mut self, id: JobId, grace_ms: u64) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    pub(super) fn begin_end(&mut self, requests: &mut Requests, id: JobId, grace_ms: u64) {
+        let Some(job) = self.table.get_mut(&id) else {
             return;
         };
         if job.is_gone || matches!(job.ending, Ending::Killing(..)) {
             return;
         }
         if grace_ms == 0 {
-            return self.start_killing(id);
+            return self.start_killing(requests, id);
         }
-        let fresh = self.timers.after_ms(grace_ms, Timer::Grace(id));
+        let fresh = requests.timers.after_ms(grace_ms, Timer::Grace(id));
         if let Ending::Asked(old) = job.ending {
             // Asked before: the shorter grace counts.
             let (sooner, later) = if fresh < old {
@@ -93,7 +95,7 @@ impl Server {
                 (old, fresh)
             };
             if sooner != later {
-                self.timers.unset(later);
+                requests.timers.unset(later);
             }
             job.ending = Ending::Asked(sooner);
             return;
@@ -103,7 +105,7 @@ impl Server {
         if let Ok(census) = Census::take() {
             census.signal_tree(warden, Signal::TERM);
             // Who is stopped would not notice; who is held does when it is let go.
-            if !self.hold.is_on() {
+            if !self.is_frozen {
                 census.signal_tree(warden, Signal::CONT);
             }
         } else if job.end.is_none() {
@@ -112,20 +114,21 @@ impl Server {
         }
     }
 
-    fn start_killing(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    /// Kills everything a job started, in rounds until it is gone.
+    pub(crate) fn start_killing(&mut self, requests: &mut Requests, id: JobId) {
+        let Some(job) = self.table.get_mut(&id) else {
             return;
         };
         if let Ending::Asked(timer) = job.ending {
-            self.timers.unset(timer);
+            requests.timers.unset(timer);
         }
         job.ending = Ending::Killing(Box::new(TreeKill::new()), None);
         let census = Census::take().ok();
-        self.kill_round(id, census.as_ref());
+        self.kill_round(requests, id, census.as_ref());
     }
 
-    fn kill_round(&mut self, id: JobId, census: Option<&Census>) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    fn kill_round(&mut self, requests: &mut Requests, id: JobId, census: Option<&Census>) {
+        let Some(job) = self.table.get_mut(&id) else {
             return;
         };
         let (warden, command, has_ended) = (job.warden, job.command, job.end.is_some());
@@ -143,57 +146,49 @@ impl Server {
         }
         job.killed = u32::try_from(kill.killed(Some(command))).unwrap_or(u32::MAX);
         let pause_ms = (1_u64 << kill.rounds().min(6)).min(MAX_PAUSE_MS);
-        *timer = Some(self.timers.after_ms(pause_ms, Timer::Round(id)));
+        *timer = Some(requests.timers.after_ms(pause_ms, Timer::Round(id)));
     }
 
-    /// Does what is due.
-    pub(crate) fn fire_timers(&mut self) {
-        // One look at /proc serves every job that is being killed.
-        let mut census = None;
-        while let Some(timer) = self.timers.due() {
-            match timer {
-                Timer::Request(request) => self.wait_is_over(request),
-                Timer::Grace(id) => self.start_killing(id),
-                Timer::Deadline(id) => self.deadline_passed(id),
-                Timer::OomScore(id) => self.set_oom_score(id),
-                Timer::Pair => self.prepare_pair(),
-                Timer::Hold => self.look_at_held(),
-                Timer::Round(id) => {
-                    let is_gone = self.jobs.get(&id).is_none_or(|job| job.is_gone);
-                    if !is_gone {
-                        let census = census.get_or_insert_with(|| Census::take().ok());
-                        self.kill_round(id, census.as_ref());
-                    }
-                }
-            }
+    /// A job's process tree is looked at again and killed, unless it is gone. `census` is shared by all jobs of a turn.
+    pub(crate) fn kill_again(
+        &mut self,
+        requests: &mut Requests,
+        id: JobId,
+        census: &OnceCell<Option<Census>>,
+    ) {
+        let is_gone = self.table.get(&id).is_none_or(|job| job.is_gone);
+        if !is_gone {
+            let census = census.get_or_init(|| Census::take().ok());
+            self.kill_round(requests, id, census.as_ref());
         }
     }
 
-    fn deadline_passed(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    /// A job has run for as long as it may.
+    pub(crate) fn deadline_passed(&mut self, requests: &mut Requests, id: JobId) {
+        let Some(job) = self.table.get_mut(&id) else {
             return;
         };
         job.deadline = None;
         if job.end.is_none() && !job.is_gone {
             job.timed_out = true;
             let grace_ms = job.grace_ms;
-            self.begin_end(id, grace_ms);
+            self.begin_end(requests, id, grace_ms);
         }
     }
 
     /// Takes a job as far towards its end as it can go now.
-    pub(crate) fn advance(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    pub(super) fn advance(&mut self, requests: &mut Requests, id: JobId) {
+        let Some(job) = self.table.get_mut(&id) else {
             return;
         };
         if job.end.is_none() && !job.is_gone {
             return;
         }
         if job.report.is_none() {
-            if (job.ends_whole() && !job.is_gone) || !self.drain(id) {
+            if (job.ends_whole() && !job.is_gone) || !self.drain(requests, id) {
                 return;
             }
-            let Some(job) = self.jobs.get_mut(&id) else {
+            let Some(job) = self.table.get_mut(&id) else {
                 return;
             };
             let left_running = if job.is_gone {
@@ -209,21 +204,21 @@ impl Server {
             job.write_report(left_running, denials);
             job.is_draining = job.is_gone;
             if let Some(deadline) = job.deadline.take() {
-                self.timers.unset(deadline);
+                requests.timers.unset(deadline);
             }
         }
-        let Some(job) = self.jobs.get(&id) else {
+        let Some(job) = self.table.get(&id) else {
             return;
         };
-        if job.is_gone && !job.is_over && self.drain(id) {
-            self.close(id);
+        if job.is_gone && !job.is_over && self.drain(requests, id) {
+            self.close(requests, id);
         }
-        self.answer_waiters(id);
+        self.answer_waiters(requests, id);
     }
 
     /// Delivers what the job has written so far; `false` while that takes longer.
-    fn drain(&mut self, id: JobId) -> bool {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    fn drain(&mut self, requests: &mut Requests, id: JobId) -> bool {
+        let Some(job) = self.table.get_mut(&id) else {
             return true;
         };
         if !job.is_draining {
@@ -234,15 +229,15 @@ impl Server {
             }
         }
         if !job.is_drained() {
-            self.pump(id, STDOUT);
-            self.pump(id, STDERR);
+            self.pump(requests, id, STDOUT);
+            self.pump(requests, id, STDERR);
         }
-        self.jobs.get(&id).is_none_or(crate::job::Job::is_drained)
+        self.table.get(&id).is_none_or(super::job::Job::is_drained)
     }
 
     /// Nothing of the job is left and everything is delivered.
-    fn close(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    fn close(&mut self, requests: &mut Requests, id: JobId) {
+        let Some(job) = self.table.get_mut(&id) else {
             return;
         };
         job.is_over = true;
@@ -251,7 +246,7 @@ impl Server {
         job.log.finish();
         match std::mem::replace(&mut job.ending, Ending::No) {
             Ending::No | Ending::Killing(_, None) => {}
-            Ending::Asked(timer) | Ending::Killing(_, Some(timer)) => self.timers.unset(timer),
+            Ending::Asked(timer) | Ending::Killing(_, Some(timer)) => requests.timers.unset(timer),
         }
         if let Some(report) = &mut job.report {
             report.left_running = 0;
@@ -259,12 +254,12 @@ impl Server {
             report.stdout_bytes = job.output_bytes[STDOUT];
             report.stderr_bytes = job.output_bytes[STDERR];
         }
-        self.finish(id);
+        self.finish(requests, id);
     }
 
     /// Answers everybody who has waited for what has come true.
-    pub(crate) fn answer_waiters(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    pub(super) fn answer_waiters(&mut self, requests: &mut Requests, id: JobId) {
+        let Some(job) = self.table.get_mut(&id) else {
             return;
         };
         let Some(report) = job.report.clone() else {
@@ -303,12 +298,12 @@ impl Server {
         job.feeders
             .retain(|feeder| !answers.contains(&feeder.request));
         if let Some(owner) = given_up {
-            self.answer(owner, &Err(fault::cancelled()));
+            requests.answer(owner, &Err(fault::cancelled()));
         }
         for request in answers {
-            self.answer(request, &Ok(Reply::Exited(report.clone())));
+            requests.answer(request, &Ok(Reply::Exited(report.clone())));
         }
-        self.answer_readers(id);
+        self.answer_readers(requests, id);
     }
 
     /// Kills everything and waits for it to be gone, at most for `patience`.

@@ -4,7 +4,7 @@
 //! refused a write says so in words of its own, with a path; only a path that really lies below a read-only mount
 //! becomes a record. (The kernel counts neither refused writes nor refused system calls where we could read it.)
 
-use crate::job::Job;
+use super::job::Job;
 use crate::network_use::NetworkUse;
 use glovebox_jail::stage0::unescape_mount;
 use glovebox_proto::{Denial, EgressReason, visible};
@@ -22,7 +22,7 @@ const MAX_PLACES: usize = 2;
 const MAX_PATH_BYTES: usize = 4096;
 
 /// The records for a command that has failed.
-pub(crate) fn find(job: &Job, network: Option<&mut NetworkUse>) -> Vec<Denial> {
+pub(super) fn find(job: &Job, network: Option<&mut NetworkUse>) -> Vec<Denial> {
     let mut denials = Vec::new();
     if let (Some(network), Some(mark)) = (network, job.network)
         && let Some(news) = network.news_since(mark)
