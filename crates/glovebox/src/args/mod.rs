@@ -13,6 +13,7 @@ mod mcp;
 mod net;
 mod ports;
 mod sandbox;
+mod serve;
 mod sync;
 mod tools;
 mod upkeep;
@@ -37,6 +38,9 @@ pub(crate) use net::{
     NetAction, NetAllowArgs, NetArgs, NetLogArgs, NetPresetsArgs, NetShowArgs, NetTestArgs,
 };
 pub(crate) use ports::{ExposeArgs, Listen, PortsArgs};
+pub(crate) use serve::{
+    ServeArgs, TokenAction, TokenArgs, TokenCreateArgs, TokenListArgs, TokenRevokeArgs,
+};
 pub(crate) use sync::{CommitArgs, DiffArgs, PullArgs, PushArgs};
 pub(crate) use tools::{CallArgs, ToolsArgs, WhyArgs};
 pub(crate) use upkeep::{
@@ -207,6 +211,8 @@ pub(crate) enum Command {
     Call(CallArgs),
     Why(WhyArgs),
     Mcp(McpArgs),
+    Serve(ServeArgs),
+    Token(TokenArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),
     Completions(CompletionsArgs),

@@ -13,11 +13,14 @@ mod report;
 mod table;
 
 pub(crate) use changes::{
-    applied, applied_summary, change_count, changes, changes_json, conflicts, flagged, merged,
-    outcome_json, paths, refused, refused_json, summary,
+    applied, applied_summary, change_count, changes, conflicts, flagged, merged, paths, refused,
+    summary,
 };
 pub(crate) use glovebox_proto::visible::{line as escape, line_of_text as escape_text};
-pub(crate) use json::{VERSION, envelope, failure, output_fields};
+pub(crate) use glovebox_session::sync::changes_json::{
+    changes_json, outcome_json, output_fields, refused_json,
+};
+pub(crate) use json::{VERSION, envelope, failure};
 pub(crate) use meter::Meter;
 pub(crate) use pager::{Pager, Screen};
 pub(crate) use remedy::in_flags;

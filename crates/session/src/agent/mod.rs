@@ -16,7 +16,7 @@ mod workplace;
 pub use context::ContextFile;
 pub use finish::FinishOptions;
 pub use instructions::load_instructions;
-pub use model_config::{ModelConfig, find_model};
+pub use model_config::{DEMO_MODEL, ModelConfig, find_model};
 pub use phase::ToolsetFilter;
 use phase::phase_instruction;
 pub use resume::{EarlierSession, has_own_sandbox};

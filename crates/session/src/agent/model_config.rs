@@ -11,6 +11,10 @@ use glovebox_settings::{Settings, Surroundings};
 use std::io::Read;
 use std::path::Path;
 
+/// The name of the model whose answers are recorded, for a first look without a key.
+pub const DEMO_MODEL: &str = "demo";
+/// Its answers, which work on an empty workspace.
+const DEMO_ANSWERS: &str = include_str!("demo.jsonl");
 /// More than any recording that is worth playing.
 const MAX_RECORDING_BYTES: u64 = 64 << 20;
 
@@ -97,6 +101,11 @@ pub fn find_model(
         let events = read(&host.absolute(Path::new(file)))?;
         let model = Box::new(RecordedModel::new(&events, format!("replay:{file}")));
         return ModelConfig::new(settings, model, all_secrets(host, settings), None, false);
+    }
+    if asked == Some(DEMO_MODEL) {
+        let model = RecordedModel::new(&read_recording(DEMO_ANSWERS)?, DEMO_MODEL);
+        let secrets = all_secrets(host, settings);
+        return ModelConfig::new(settings, Box::new(model), secrets, None, false);
     }
     let usage = |message: String| {
         Error::usage(

@@ -148,7 +148,12 @@ impl AgentRun<'_> {
         let sandbox = place.work.name().map(Name::as_str);
         log.set_sandbox(&info.id, sandbox)?;
         let mut said: Vec<String> = Vec::new();
-        if is_new {
+        let has_begun = events
+            .iter()
+            .any(|event| matches!(event, Event::Started { .. }));
+        if !has_begun {
+            said.push(info.task.clone());
+        } else if is_new {
             said.push(NEW_PLACE.to_owned());
         }
         let before = events.iter().rev().find_map(|event| match event {

@@ -5,6 +5,7 @@
 pub mod apply;
 mod base;
 mod below;
+pub mod changes_json;
 mod commit;
 pub mod copied;
 pub mod outside;

@@ -1,0 +1,107 @@
+//! Arguments of `serve` and `token`.
+
+use super::SandboxArgs;
+use clap::{Args, Subcommand};
+use glovebox_server::Scope;
+use glovebox_settings::units::Span;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Serve agents' sessions over HTTP, each in a sandbox of its own
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Serve agents' sessions over HTTP, each in a sandbox of its own: tasks are submitted, followed as \
+        streams of events, reviewed and taken over by programs. Sessions and their sandboxes outlive the server: one \
+        that is started again finds them. The administrator's token is $GLOVEBOX_SERVER_TOKEN, or made for this run \
+        and printed; `glovebox token` makes tokens for others.",
+    after_help = "Examples:\n  glovebox serve\n  glovebox serve --project . --model anthropic/claude-sonnet-4-5\n  \
+        GLOVEBOX_SERVER_TOKEN=... glovebox serve --listen 0.0.0.0:8484 --allow-host example.com:8484"
+)]
+pub(crate) struct ServeArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8484")]
+    pub listen: SocketAddr,
+    /// A model that tasks may name, as PROVIDER/NAME; the first is the usual one
+    #[arg(long, value_name = "PROVIDER/NAME")]
+    pub model: Vec<String>,
+    /// The project that sessions work on; without it they begin with an empty workspace
+    #[arg(long, value_name = "DIR")]
+    pub project: Option<PathBuf>,
+    /// Let the tools work on this machine itself, without walls
+    #[arg(long)]
+    pub unsafe_local: bool,
+    /// Read the administrator's token from a file
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Another name the server may be called by, such as example.com:443
+    #[arg(long, value_name = "HOST")]
+    pub allow_host: Vec<String>,
+    /// Sessions that work at the same time
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub max_running: u16,
+    /// The same of one user
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub max_running_per_user: u16,
+    /// Sessions that wait for their turn
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub max_queued: u16,
+    /// How long sessions may go on working when the server is asked to end
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub drain: Span,
+    /// The sandboxes of sessions.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+}
+
+/// Tokens for users of `glovebox serve`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  glovebox token create ann --scope run --scope apply\n  glovebox token list\n  \
+        glovebox token revoke ann"
+)]
+pub(crate) struct TokenArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: TokenAction,
+}
+
+/// What to do with tokens.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenAction {
+    Create(TokenCreateArgs),
+    List(TokenListArgs),
+    Revoke(TokenRevokeArgs),
+}
+
+/// Make a token for a user, and print it once
+#[derive(Debug, Args)]
+pub(crate) struct TokenCreateArgs {
+    /// The user
+    #[arg(value_name = "USER")]
+    pub name: String,
+    /// What it is good for: read, run, apply or admin [default: run]
+    #[arg(long, value_name = "SCOPE")]
+    pub scope: Vec<Scope>,
+    /// How long it holds; without it, until it is revoked
+    #[arg(long, value_name = "TIME")]
+    pub expires: Option<Span>,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// List the tokens, which are not shown themselves
+#[derive(Debug, Args)]
+pub(crate) struct TokenListArgs {
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Make tokens worthless, at once
+#[derive(Debug, Args)]
+pub(crate) struct TokenRevokeArgs {
+    /// The users
+    #[arg(value_name = "USER", required = true)]
+    pub names: Vec<String>,
+}

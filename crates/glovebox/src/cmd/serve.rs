@@ -1,0 +1,185 @@
+//! `glovebox serve`: agents' sessions over HTTP.
+
+use super::Cx;
+use super::run::supervisor;
+use crate::args::ServeArgs;
+use crate::exit::{CommandError, CommandResult};
+use crate::render::{escape_text, say};
+use glovebox_agent::Placement;
+use glovebox_server::{ServerConfig, Token, serve};
+use glovebox_session::agent::{DEMO_MODEL, find_model};
+use glovebox_settings::{AgentFlags, BackendKind, Settings};
+use std::fs::File;
+use std::io::Read as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+const TOKEN_VARIABLE: &str = "GLOVEBOX_SERVER_TOKEN";
+const MAX_TOKEN_BYTES: u64 = 4096;
+
+/// Serves until a signal says that it is enough.
+pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
+    let project = args.project.as_deref().map(|dir| project(cx, dir));
+    let project = project.transpose()?;
+    let placement = if args.unsafe_local {
+        Placement::Local
+    } else {
+        Placement::Sandbox
+    };
+    let settings = settings(cx, args, project.as_deref(), placement)?;
+    let models = models(cx, args, &settings)?;
+    let given = token(cx, args.token_file.as_deref())?;
+    let is_made = given.is_none();
+    let admin_token = match given {
+        Some(token) => token,
+        None if args.listen.ip().is_loopback() => Token::random()?,
+        None => {
+            return Err(CommandError::usage(
+                format!(
+                    "{} can be reached from other machines, and there is no token",
+                    args.listen
+                ),
+                format!(
+                    "set {TOKEN_VARIABLE}, name a file with --token-file, or listen on 127.0.0.1"
+                ),
+            ));
+        }
+    };
+    let listener = TcpListener::bind(args.listen)
+        .map_err(|error| CommandError::io(format!("listen at {}", args.listen), &error))?;
+    let config = ServerConfig {
+        host: cx.host.clone(),
+        registry: Arc::new(cx.registry(&settings)?),
+        supervisor: supervisor()?,
+        state_dir: cx.state_dir(&settings)?,
+        project,
+        models,
+        placement,
+        admin_token: admin_token.clone(),
+        allowed_hosts: args.allow_host.clone(),
+        max_running: usize::from(args.max_running.max(1)),
+        max_running_per_user: usize::from(args.max_running_per_user.max(1)),
+        max_queued: usize::from(args.max_queued),
+        drain: args.drain.0.map_or(Duration::MAX, Duration::from_millis),
+        settings,
+    };
+    if placement == Placement::Local {
+        cx.talk.warning(
+            "there are no walls: agents work on this machine with all that this user may do (--unsafe-local)",
+        );
+    }
+    if !args.listen.ip().is_loopback() {
+        cx.talk.warning(
+            "the server speaks plain HTTP: put a proxy with TLS before it, or tokens can be read on the way",
+        );
+    }
+    serve(config, listener, |serving| {
+        let (addr, code) = (serving.addr, serving.login_code.reveal());
+        // Said even with --quiet: nobody knows it otherwise.
+        say(format_args!("glovebox: serving at http://{addr}"));
+        say(format_args!(
+            "glovebox: a browser comes in, once, at http://{addr}/login?code={code}"
+        ));
+        if is_made {
+            let token = admin_token.reveal();
+            say(format_args!(
+                "glovebox: programs send `Authorization: Bearer {token}`, made for this run; set {TOKEN_VARIABLE} for \
+                 one that stays"
+            ));
+        }
+        cx.talk.note(format_args!(
+            "a sandbox was started, tried and ended in {} ms",
+            serving.probed.as_millis()
+        ));
+    })?;
+    Ok(0)
+}
+
+fn project(cx: &Cx, dir: &Path) -> Result<PathBuf, CommandError> {
+    let dir = cx.host.absolute(dir);
+    let found = dir.canonicalize();
+    let found = found
+        .map_err(|error| CommandError::io(format!("open the project {}", dir.display()), &error))?;
+    if found.is_dir() {
+        return Ok(found);
+    }
+    Err(CommandError::usage(
+        format!("the project {} is not a directory", dir.display()),
+        "name a directory with --project",
+    ))
+}
+
+/// What holds for every session, with the consent of whoever starts the server.
+fn settings(
+    cx: &Cx,
+    args: &ServeArgs,
+    project: Option<&Path>,
+    placement: Placement,
+) -> Result<Settings, CommandError> {
+    let mut settings = cx.load_settings(project)?;
+    settings.lay_flags(&args.sandbox.to_flags());
+    if placement == Placement::Sandbox && settings.backend.value == BackendKind::Host {
+        return Err(CommandError::usage(
+            "the backend `host` is no sandbox",
+            "leave it out, or say --unsafe-local to let agents work on this machine without walls",
+        ));
+    }
+    let is_outside = placement == Placement::Local || settings.is_outside_native();
+    cx.require_consent(&mut settings, is_outside)?;
+    Ok(settings)
+}
+
+/// The models that tasks may name. Each is looked for now, so that a task does not find out that there is none.
+fn models(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<Vec<String>, CommandError> {
+    for model in &args.model {
+        let mut settings = settings.clone();
+        settings.lay_agent_flags(&AgentFlags {
+            model: Some(model.clone()),
+            ..AgentFlags::default()
+        });
+        find_model(&cx.host, &settings, None)?;
+    }
+    if !args.model.is_empty() {
+        return Ok(args.model.clone());
+    }
+    match find_model(&cx.host, settings, None) {
+        Ok(found) => Ok(vec![found.model.label()]),
+        Err(error) if settings.agent.model.value.is_none() => {
+            cx.talk.warning(format_args!(
+                "{}; until then tasks are answered by recorded answers (model `{DEMO_MODEL}`)",
+                escape_text(error.message())
+            ));
+            Ok(vec![DEMO_MODEL.to_owned()])
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The administrator's token, from where it is not seen by others: never from the command line.
+fn token(cx: &Cx, file: Option<&Path>) -> Result<Option<Token>, CommandError> {
+    let (text, origin) = match file {
+        Some(path) => {
+            let path = cx.host.absolute(path);
+            let mut text = String::new();
+            let read = File::open(&path)
+                .and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text));
+            read.map_err(|error| CommandError::io(format!("read {}", path.display()), &error))?;
+            (text, path.display().to_string())
+        }
+        None => match cx.host.var(TOKEN_VARIABLE) {
+            Some(text) => (
+                text.to_string_lossy().into_owned(),
+                format!("${TOKEN_VARIABLE}"),
+            ),
+            None => return Ok(None),
+        },
+    };
+    Token::parse(&text).map(Some).map_err(|error| {
+        CommandError::usage(
+            format!("{origin}: {error}"),
+            "make one with `openssl rand -hex 32`",
+        )
+    })
+}

@@ -1,0 +1,341 @@
+//! Who asks: a bearer token, or the cookie of a browser that has logged in.
+//!
+//! Everything but health and the login needs one of them. A request that changes something and comes with a cookie must
+//! come from a page of this server's own (`Origin`, `Sec-Fetch-Site`): a cookie is sent by whatever page asks for it.
+
+use super::error::{ApiError, ApiResult};
+use crate::config::Token;
+use crate::store::{ADMIN, Scope, Scopes};
+use crate::work::App;
+use axum::extract::{Query, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
+use glovebox_proto::{Code, Fault};
+use glovebox_session::host::now_unix_ms;
+use http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN, SET_COOKIE, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const COOKIE_NAME: &str = "glovebox";
+/// Browsers that are logged in at the same time.
+const MAX_LOGINS: usize = 1024;
+/// How long a login lasts.
+const LOGIN_MS: u64 = 7 * 24 * 3600 * 1000;
+/// How long the printed address logs a browser in.
+const CODE_MS: u64 = 24 * 3600 * 1000;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Principal {
+    pub name: String,
+    pub scopes: Scopes,
+}
+
+impl Principal {
+    fn admin() -> Self {
+        Self {
+            name: ADMIN.to_owned(),
+            scopes: Scopes::new([Scope::Admin, Scope::Apply, Scope::Run]),
+        }
+    }
+
+    /// Refuses what the token is not good for.
+    pub(crate) fn require(&self, scope: Scope) -> ApiResult<()> {
+        if self.scopes.has(scope) {
+            return Ok(());
+        }
+        Err(ApiError::forbidden(
+            format!("this token is not good for `{}`", scope.as_str()),
+            "ask the administrator for a token with that scope",
+        ))
+    }
+
+    /// Whether what belongs to `user` may be seen.
+    pub(crate) fn sees(&self, user: &str) -> bool {
+        self.name == user || self.scopes.has(Scope::Admin)
+    }
+}
+
+/// Browsers that have logged in.
+#[derive(Debug)]
+pub(crate) struct Logins {
+    admin: blake3::Hash,
+    state: Mutex<LoginState>,
+    hosts: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct LoginState {
+    /// The digest of the code in the printed address, until it is used, and when it ends.
+    code: Option<(blake3::Hash, u64)>,
+    /// Digests of cookies, whose they are, and when they end.
+    cookies: HashMap<blake3::Hash, (Principal, u64)>,
+}
+
+impl Logins {
+    pub(crate) fn new(admin: &Token, addr: SocketAddr, hosts: &[String]) -> Self {
+        let mut all = usual_hosts(addr);
+        all.extend(hosts.iter().map(|host| host.to_ascii_lowercase()));
+        Self {
+            admin: admin.digest(),
+            state: Mutex::default(),
+            hosts: all,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, LoginState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A code that logs one browser in, once.
+    pub(crate) fn make_code(&self) -> Result<Token, Fault> {
+        let code = Token::random()?;
+        self.state().code = Some((code.digest(), now_unix_ms() + CODE_MS));
+        Ok(code)
+    }
+
+    /// A cookie for whoever shows the code.
+    fn redeem(&self, code: &str) -> Option<Result<Token, Fault>> {
+        let shown = blake3::hash(code.as_bytes());
+        let now = now_unix_ms();
+        let mut state = self.state();
+        let is_right = state
+            .code
+            .is_some_and(|(digest, until)| digest == shown && until > now);
+        if !is_right {
+            return None;
+        }
+        state.code = None;
+        Some(add_cookie(&mut state, Principal::admin(), now))
+    }
+
+    /// A cookie for a user who has shown a token.
+    fn admit(&self, principal: Principal) -> Result<Token, Fault> {
+        add_cookie(&mut self.state(), principal, now_unix_ms())
+    }
+
+    fn of_cookie(&self, headers: &HeaderMap) -> Option<Principal> {
+        let shown = headers.get_all(COOKIE).iter().find_map(|value| {
+            let mut pairs = value.to_str().ok()?.split(';');
+            pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
+        })?;
+        let state = self.state();
+        let (principal, until) = state.cookies.get(&blake3::hash(shown.as_bytes()))?;
+        (*until > now_unix_ms()).then(|| principal.clone())
+    }
+}
+
+fn add_cookie(state: &mut LoginState, principal: Principal, now: u64) -> Result<Token, Fault> {
+    state.cookies.retain(|_, (_, until)| *until > now);
+    if state.cookies.len() >= MAX_LOGINS {
+        return Err(Fault::failed(Code::Busy, "too many browsers are logged in").retryable());
+    }
+    let cookie = Token::random()?;
+    let until = now + LOGIN_MS;
+    state.cookies.insert(cookie.digest(), (principal, until));
+    Ok(cookie)
+}
+
+/// The names by which a server at this address may be called.
+fn usual_hosts(addr: SocketAddr) -> Vec<String> {
+    let port = addr.port();
+    let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "[::1]"]
+        .iter()
+        .map(|name| format!("{name}:{port}"))
+        .collect();
+    if !addr.ip().is_unspecified() && !addr.ip().is_loopback() {
+        hosts.push(addr.to_string());
+    }
+    hosts
+}
+
+/// The shared state of all routes.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    pub app: Arc<App>,
+    pub logins: Arc<Logins>,
+}
+
+/// Lets a request in, with its [`Principal`], or answers it.
+pub(crate) async fn require_user(
+    State(shared): State<Shared>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    // The body is not looked at, and cannot be shared.
+    let (method, headers) = (request.method().clone(), request.headers().clone());
+    match find_user(&shared, &method, &headers).await {
+        Ok(principal) => {
+            request.extensions_mut().insert(principal);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn find_user(shared: &Shared, method: &Method, headers: &HeaderMap) -> ApiResult<Principal> {
+    if let Some(token) = bearer(headers)? {
+        let digest = blake3::hash(token.as_bytes());
+        // Hashes are compared in constant time.
+        if digest == shared.logins.admin {
+            return Ok(Principal::admin());
+        }
+        let app = Arc::clone(&shared.app);
+        let found = super::blocking(move || app.tokens.find(digest, now_unix_ms())).await??;
+        return match found {
+            Some((name, scopes)) => Ok(Principal { name, scopes }),
+            None => Err(unauthorized("the token is not valid here")),
+        };
+    }
+    let Some(principal) = shared.logins.of_cookie(headers) else {
+        return Err(unauthorized("a token is needed"));
+    };
+    if !matches!(*method, Method::GET | Method::HEAD) && !is_same_site(headers) {
+        return Err(ApiError::forbidden(
+            "the request comes from a page of another site",
+            "use a token in the Authorization header",
+        ));
+    }
+    Ok(principal)
+}
+
+fn unauthorized(message: &str) -> ApiError {
+    let fault = Fault::refused(Code::PermissionDenied, message).remedy(
+        "send `Authorization: Bearer TOKEN`, or open the address that the server printed in a browser",
+    );
+    ApiError::new(StatusCode::UNAUTHORIZED, fault)
+}
+
+fn bearer(headers: &HeaderMap) -> ApiResult<Option<String>> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let token = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, token)| token.trim().to_owned());
+    match (token, values.next()) {
+        (Some(token), None) => Ok(Some(token)),
+        _ => Err(unauthorized(
+            "the Authorization header is not `Bearer TOKEN`, once",
+        )),
+    }
+}
+
+/// Whether a page of this server's own asks.
+fn is_same_site(headers: &HeaderMap) -> bool {
+    if let Some(site) = headers.get("sec-fetch-site") {
+        return site == "same-origin";
+    }
+    let (Some(origin), Some(host)) = (headers.get(ORIGIN), headers.get(HOST)) else {
+        return false;
+    };
+    let (Ok(origin), Ok(host)) = (origin.to_str(), host.to_str()) else {
+        return false;
+    };
+    let authority = origin
+        .strip_prefix("http://")
+        .or_else(|| origin.strip_prefix("https://"));
+    authority == Some(host)
+}
+
+/// Refuses requests under a name that is not the server's: a page elsewhere whose name leads here could ask in the
+/// user's place. What passes is answered with headers that keep pages from being used by others.
+pub(crate) async fn require_host(
+    State(shared): State<Shared>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().ok().map(str::to_ascii_lowercase),
+        _ => None,
+    };
+    let is_ours = host.is_some_and(|host| shared.logins.hosts.contains(&host));
+    let mut response = if is_ours {
+        next.run(request).await
+    } else {
+        ApiError::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            Fault::refused(
+                Code::PermissionDenied,
+                "the server does not go by that name",
+            )
+            .remedy("name it with --allow-host HOST:PORT when the server starts"),
+        )
+        .into_response()
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-resource-policy", "same-origin"),
+        (
+            "content-security-policy",
+            "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+        ),
+    ] {
+        if !headers.contains_key(name) {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+    }
+    response
+}
+
+/// What the login is asked for.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LoginQuery {
+    code: String,
+}
+
+/// `GET /login?code=...`: the printed address, which logs one browser in and leads to the interface.
+pub(crate) async fn login(
+    State(shared): State<Shared>,
+    Query(query): Query<LoginQuery>,
+) -> Response {
+    match shared.logins.redeem(&query.code) {
+        Some(Ok(cookie)) => with_cookie(&cookie),
+        Some(Err(fault)) => ApiError::from(fault).into_response(),
+        None => unauthorized("this address has been used, or is too old").into_response(),
+    }
+}
+
+/// `POST /api/login`: a cookie for whoever shows a token.
+pub(crate) async fn login_by_token(
+    State(shared): State<Shared>,
+    axum::Extension(principal): axum::Extension<Principal>,
+) -> Response {
+    match shared.logins.admit(principal) {
+        Ok(cookie) => with_cookie(&cookie),
+        Err(fault) => ApiError::from(fault).into_response(),
+    }
+}
+
+fn with_cookie(cookie: &Token) -> Response {
+    let seconds = LOGIN_MS / 1000;
+    let text = format!(
+        "{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}",
+        cookie.reveal()
+    );
+    let mut response = Redirect::to("/").into_response();
+    // A cookie of hexadecimal digits is a header value.
+    if let Ok(value) = HeaderValue::from_str(&text) {
+        response.headers_mut().insert(SET_COOKIE, value);
+    }
+    response
+}
+
+/// Says how to come in where nobody has.
+pub(crate) fn add_challenge(response: &mut Response) {
+    if response.status() == StatusCode::UNAUTHORIZED {
+        let challenge = HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+}

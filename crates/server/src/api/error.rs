@@ -1,0 +1,146 @@
+//! The one form of an error: code, message, what to do, and the HTTP status that fits.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use glovebox_proto::{Class, Code, Fault};
+use glovebox_session::Error;
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Seconds after which what is busy may be tried again.
+const RETRY_S: u16 = 2;
+
+/// An error, as every route answers it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ErrorBody {
+    /// The error.
+    pub error: ErrorInfo,
+}
+
+/// What was wrong.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ErrorInfo {
+    /// Stable word for programs.
+    pub code: String,
+    /// Who must act: `refused` by a rule, `failed` honestly, or `lost`.
+    pub class: String,
+    /// One sentence for people.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: Option<String>,
+    /// Whether the same request may succeed later and is safe to repeat.
+    pub is_retryable: bool,
+}
+
+/// What keeps a request from being answered.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    pub status: StatusCode,
+    pub fault: Fault,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, fault: Fault) -> Self {
+        Self { status, fault }
+    }
+
+    /// Something that is not there, or not for this user, which is not told apart.
+    pub(crate) fn not_found(what: &str, id: &str) -> Self {
+        let id: String = id.escape_debug().take(64).collect();
+        let fault = Fault::failed(Code::NotFound, format!("there is no {what} `{id}`"));
+        Self::new(StatusCode::NOT_FOUND, fault)
+    }
+
+    /// A request that cannot be understood.
+    pub(crate) fn invalid(message: impl Into<String>, remedy: &str) -> Self {
+        let fault = Fault::failed(Code::InvalidArgument, message).remedy(remedy);
+        Self::new(StatusCode::BAD_REQUEST, fault)
+    }
+
+    /// A request that this user may not make.
+    pub(crate) fn forbidden(message: impl Into<String>, remedy: &str) -> Self {
+        let fault = Fault::refused(Code::PermissionDenied, message).remedy(remedy);
+        Self::new(StatusCode::FORBIDDEN, fault)
+    }
+}
+
+impl From<Fault> for ApiError {
+    fn from(fault: Fault) -> Self {
+        Self::new(status_of(&fault), fault)
+    }
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        let is_settings = matches!(error, Error::Settings(_));
+        let fault = error.into_fault();
+        let status = match status_of(&fault) {
+            // What was asked for is wrong, or this server does not have it.
+            StatusCode::INTERNAL_SERVER_ERROR if is_settings => StatusCode::UNPROCESSABLE_ENTITY,
+            status => status,
+        };
+        Self::new(status, fault)
+    }
+}
+
+const fn status_of(fault: &Fault) -> StatusCode {
+    match (fault.class, fault.code) {
+        (Class::Lost, _) => StatusCode::BAD_GATEWAY,
+        (_, Code::InvalidArgument) => StatusCode::BAD_REQUEST,
+        (_, Code::NotFound | Code::SandboxNotFound | Code::JobNotFound) => StatusCode::NOT_FOUND,
+        (
+            _,
+            Code::AlreadyExists
+            | Code::Conflict
+            | Code::SandboxNotRunning
+            | Code::IsDirectory
+            | Code::NotDirectory
+            | Code::SpecialFile,
+        ) => StatusCode::CONFLICT,
+        (_, Code::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+        (_, Code::Busy | Code::TooManySandboxes) => StatusCode::TOO_MANY_REQUESTS,
+        (_, Code::TimedOut) => StatusCode::GATEWAY_TIMEOUT,
+        (_, Code::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
+        (_, Code::NoSpace) => StatusCode::INSUFFICIENT_STORAGE,
+        (_, Code::Unsupported) => StatusCode::NOT_IMPLEMENTED,
+        (Class::Refused, _) => StatusCode::FORBIDDEN,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let Fault {
+            class,
+            code,
+            message,
+            remedy,
+            is_retryable,
+        } = self.fault;
+        let class = match class {
+            Class::Refused => "refused",
+            Class::Failed => "failed",
+            Class::Lost => "lost",
+        };
+        let body = ErrorBody {
+            error: ErrorInfo {
+                code: code.as_str().to_owned(),
+                class: class.to_owned(),
+                message,
+                remedy: remedy.map(|remedy| remedy.to_string()),
+                is_retryable,
+            },
+        };
+        let mut response = (self.status, Json(body)).into_response();
+        if is_retryable {
+            let after = HeaderValue::from(RETRY_S);
+            response.headers_mut().insert(RETRY_AFTER, after);
+        }
+        response
+    }
+}
+
+/// What handlers answer.
+pub(crate) type ApiResult<T> = Result<T, ApiError>;

@@ -1,0 +1,215 @@
+//! The events of a session as a stream (server-sent events).
+//!
+//! Every event has an `id`. A reader that was cut off sends the last one it has seen as `Last-Event-ID` and goes on from
+//! there: nothing that is kept is missing, and nothing comes twice. The stream ends after the session's last event; a
+//! reader that comes back to an ended session with everything seen is answered 204, which tells browsers to stop.
+
+use super::auth::{Principal, Shared};
+use super::error::{ApiError, ApiResult, ErrorBody};
+use super::{blocking, on_session};
+use crate::metrics::Metrics;
+use crate::store::Scope;
+use crate::work::{App, Cursor, LiveSession, Next, Sent, to_json};
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// A sign of life when nothing happens.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Events that are taken up at once.
+const BATCH: u32 = 32;
+/// A reader that takes nothing for so long, while there is something to take, is let go.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// Where to begin.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+pub(super) struct EventsQuery {
+    /// The same as `Last-Event-ID`, for those that cannot send headers.
+    after: Option<String>,
+}
+
+/// Follow a session.
+#[utoipa::path(
+    get, path = "/api/sessions/{id}/events", tag = "sessions",
+    params(("id" = String, Path, description = "Its name"), EventsQuery,
+        ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event")),
+    responses(
+        (status = 200, description = "Events as they happen: `id`, `event` (its type) and `data` (JSON with the same `type`). \
+            Types: started, resumed, said, turn_started, text, reasoning, call_written, retrying, answered, call_started, \
+            tool_output, call_finished, pruned, compacted, not_compacted, ended; queued, notice, approval_asked, \
+            approval_answered, dropped.", body = String, content_type = "text/event-stream"),
+        (status = 204, description = "The session has ended, and there is nothing after that event"),
+        (status = "4XX", description = "Refused, or not there", body = ErrorBody))
+)]
+pub(super) async fn stream(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    Query(query): Query<EventsQuery>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    let given = headers.get("last-event-id");
+    let given = given.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let is_return = given.is_some() || query.after.is_some();
+    let after = given.or(query.after).unwrap_or_else(|| "0".to_owned());
+    let after: Cursor = after.parse().map_err(|error: String| {
+        ApiError::invalid(error, "send the id of an event, or none for all of them")
+    })?;
+    let name = id.clone();
+    let (live, last) = on_session(&shared, principal, name, Scope::Read, |app, id| {
+        let live = app.live(id);
+        let info = app
+            .find(id)?
+            .ok_or_else(|| ApiError::not_found("session", id))?;
+        Ok((live, info.events))
+    })
+    .await?;
+    if live.is_none() && is_return && after.seq >= last {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let reader = Reader::new(Arc::clone(&shared.app), id, live, after);
+    let events = stream::unfold(reader, |mut reader| async {
+        let event = reader.next().await?;
+        Some((Ok::<_, Infallible>(event), reader))
+    });
+    let keep_alive = KeepAlive::new().interval(HEARTBEAT).text("still here");
+    let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
+    let no_store = http::HeaderValue::from_static("no-store");
+    response.headers_mut().insert("cache-control", no_store);
+    Ok(response)
+}
+
+/// One reader's place in one session.
+struct Reader {
+    app: Arc<App>,
+    id: String,
+    live: Option<(Arc<LiveSession>, watch::Receiver<()>)>,
+    after: Cursor,
+    /// Taken up and not yet sent.
+    ready: VecDeque<Sent>,
+    /// When the last event was handed out.
+    handed: Option<Instant>,
+    is_over: bool,
+    _open: OpenReader,
+}
+
+impl Reader {
+    fn new(app: Arc<App>, id: String, live: Option<Arc<LiveSession>>, after: Cursor) -> Self {
+        let open = OpenReader::new(&app.metrics);
+        let live = live.map(|live| {
+            let changed = live.hub.subscribe();
+            (live, changed)
+        });
+        Self {
+            app,
+            id,
+            live,
+            after,
+            ready: VecDeque::new(),
+            handed: None,
+            is_over: false,
+            _open: open,
+        }
+    }
+
+    /// The next event, when there is one; `None` after the last.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            // This is asked for when the connection has taken what came before.
+            let waited = self.handed.take().map(|at| at.elapsed());
+            if self.is_over {
+                return None;
+            }
+            if waited.is_some_and(|waited| waited > SLOW) {
+                self.is_over = true;
+                return Some(
+                    Event::default()
+                        .event("dropped")
+                        .id(self.after.to_string())
+                        .data(r#"{"type":"dropped","reason":"the reader was too slow; it can come back with Last-Event-ID"}"#),
+                );
+            }
+            if let Some(sent) = self.ready.pop_front() {
+                self.after = sent.at;
+                self.handed = Some(Instant::now());
+                return Some(to_event(&sent));
+            }
+            if !self.take_up().await {
+                return None;
+            }
+        }
+    }
+
+    /// Takes up what comes next. False when there is nothing any more.
+    async fn take_up(&mut self) -> bool {
+        let Some((live, changed)) = &mut self.live else {
+            return self.take_up_from_log().await;
+        };
+        changed.mark_unchanged();
+        match live.hub.next(self.after, BATCH as usize) {
+            Next::Events(events) => {
+                self.ready.extend(events);
+                true
+            }
+            Next::InLog => self.take_up_from_log().await,
+            Next::Over => false,
+            Next::Wait => {
+                tokio::select! {
+                    // The hub lives as long as this reader.
+                    _ = changed.changed() => true,
+                    () = self.app.end.cancelled() => false,
+                }
+            }
+        }
+    }
+
+    async fn take_up_from_log(&mut self) -> bool {
+        let (app, id, seq) = (Arc::clone(&self.app), self.id.clone(), self.after.seq);
+        let read = blocking(move || app.log().events_after(&id, seq, BATCH)).await;
+        let Ok(Ok(events)) = read else {
+            return false;
+        };
+        let events = events.into_iter().map(|logged| Sent {
+            at: Cursor {
+                seq: logged.seq,
+                piece: 0,
+            },
+            kind: logged.event.kind(),
+            json: to_json(&logged).to_string().into(),
+        });
+        self.ready.extend(events);
+        !self.ready.is_empty()
+    }
+}
+
+fn to_event(sent: &Sent) -> Event {
+    Event::default()
+        .event(sent.kind)
+        .id(sent.at.to_string())
+        .data(&*sent.json)
+}
+
+/// Counts a reader while it is there.
+struct OpenReader(Arc<Metrics>);
+
+impl OpenReader {
+    fn new(metrics: &Arc<Metrics>) -> Self {
+        metrics.reader_came();
+        Self(Arc::clone(metrics))
+    }
+}
+
+impl Drop for OpenReader {
+    fn drop(&mut self) {
+        self.0.reader_left();
+    }
+}

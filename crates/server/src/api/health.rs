@@ -1,0 +1,65 @@
+//! Whether the server lives, whether it can work, and what it has counted.
+
+use super::auth::{Principal, Shared};
+use super::error::{ApiResult, ErrorBody};
+use crate::store::Scope;
+use crate::work::ComponentHealth;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// The server answers.
+pub(super) async fn live() -> &'static str {
+    "live\n"
+}
+
+#[derive(Serialize)]
+struct Ready {
+    is_ready: bool,
+    placement: &'static str,
+    components: Vec<ComponentHealth>,
+}
+
+/// Whether tasks can be done, component by component. Nothing of it tells about sessions.
+pub(super) async fn ready(State(shared): State<Shared>) -> Response {
+    let app = Arc::clone(&shared.app);
+    let placement = app.config.placement.as_str();
+    let checked = super::blocking(move || app.check_health()).await;
+    let components = match checked {
+        Ok(components) => components,
+        Err(error) => return error.into_response(),
+    };
+    let is_ready = components.iter().all(|component| component.is_ready);
+    let status = if is_ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    let body = Ready {
+        is_ready,
+        placement,
+        components,
+    };
+    (status, Json(body)).into_response()
+}
+
+/// What was counted, in the OpenMetrics text format. For administrators: it is about everybody.
+#[utoipa::path(
+    get, path = "/metrics", tag = "operation",
+    responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"),
+        (status = "4XX", description = "Refused", body = ErrorBody))
+)]
+pub(super) async fn metrics(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+) -> ApiResult<Response> {
+    principal.require(Scope::Admin)?;
+    let (running, queued) = shared.app.counts();
+    let text = shared.app.metrics.encode(running, queued);
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(CONTENT_TYPE, kind)], text).into_response())
+}

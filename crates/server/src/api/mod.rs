@@ -1,0 +1,201 @@
+//! The routes: what can be asked for, by whom, and in which form it is answered.
+
+mod auth;
+mod body;
+mod changes;
+mod checkpoints;
+mod error;
+mod events;
+mod files;
+mod health;
+mod page;
+mod sandboxes;
+mod sessions;
+
+use auth::Principal;
+pub(crate) use auth::{Logins, Shared};
+use error::{ApiError, ApiResult};
+
+use crate::store::{AuditEntry, Decision, Owned, Scope};
+use crate::work::App;
+use axum::Router;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{get, post};
+use glovebox_proto::{Code, Fault};
+use glovebox_session::host::now_unix_ms;
+use http::{Method, StatusCode};
+use std::sync::Arc;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Glovebox",
+        description = "Sessions of agents, each in a sandbox of its own. Every request needs `Authorization: Bearer TOKEN`.",
+        license(name = "MIT OR Apache-2.0")
+    ),
+    paths(files::read)
+)]
+struct ApiDescription;
+
+/// Everything that needs a user, with its description.
+fn api() -> OpenApiRouter<Shared> {
+    OpenApiRouter::with_openapi(ApiDescription::openapi())
+        .routes(routes!(sessions::submit))
+        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::show, sessions::delete))
+        .routes(routes!(sessions::cancel))
+        .routes(routes!(sessions::say))
+        .routes(routes!(sessions::approve))
+        .routes(routes!(events::stream))
+        .routes(routes!(changes::diff))
+        .routes(routes!(changes::apply))
+        .routes(routes!(files::list))
+        .routes(routes!(checkpoints::list, checkpoints::make))
+        .routes(routes!(checkpoints::restore))
+        .routes(routes!(checkpoints::fork))
+        .routes(routes!(sandboxes::list, sandboxes::start))
+        .routes(routes!(sandboxes::kill))
+        .routes(routes!(sandboxes::call))
+        .routes(routes!(sandboxes::tools))
+        .routes(routes!(health::metrics))
+}
+
+/// The description of the API, in the form of OpenAPI 3.1.
+pub fn openapi() -> String {
+    let (_, description) = api().split_for_parts();
+    // A description that is made of constants has a JSON form.
+    description.to_pretty_json().unwrap_or_default()
+}
+
+/// All routes.
+pub(crate) fn router(shared: Shared) -> Router {
+    let (api, _) = api().split_for_parts();
+    let guarded = api
+        // A path of several parts, for which the description has no form of its own.
+        .route("/api/sessions/{id}/files/{*path}", get(files::read))
+        .route("/api/openapi.json", get(page::description))
+        .route("/api/login", post(auth::login_by_token))
+        .layer(middleware::from_fn_with_state(shared.clone(), audit))
+        .layer(middleware::from_fn_with_state(
+            shared.clone(),
+            auth::require_user,
+        ));
+    Router::new()
+        .route("/", get(page::index))
+        .route("/login", get(auth::login))
+        .route("/health/live", get(health::live))
+        .route("/health/ready", get(health::ready))
+        .merge(guarded)
+        .fallback(page::not_found)
+        .method_not_allowed_fallback(page::wrong_method)
+        .layer(middleware::from_fn_with_state(
+            shared.clone(),
+            auth::require_host,
+        ))
+        .layer(middleware::from_fn_with_state(shared.clone(), count))
+        .with_state(shared)
+}
+
+/// Counts every answer.
+async fn count(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    let method = request.method().clone();
+    let mut response = next.run(request).await;
+    auth::add_challenge(&mut response);
+    let status = response.status().as_u16();
+    shared.app.metrics.answered(&method, status);
+    response
+}
+
+/// Writes down what users change, and what they are refused.
+async fn audit(
+    State(shared): State<Shared>,
+    params: RawPathParams,
+    request: Request,
+    next: Next,
+) -> Response {
+    let method = request.method().clone();
+    let principal = request.extensions().get::<Principal>().cloned();
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let named = params
+        .iter()
+        .find(|(name, _)| *name == "id")
+        .map(|(_, value)| value.to_owned());
+    let response = next.run(request).await;
+    let task = response.extensions().get::<SubmittedTask>();
+    let object = named.as_deref().or(task.map(|task| task.session.as_str()));
+    let status = response.status();
+    let is_refused = matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
+    if !matches!(method, Method::GET | Method::HEAD) || is_refused {
+        let path = path.as_ref().map_or("?", MatchedPath::as_str);
+        let action = format!("{method} {path}");
+        let entry = AuditEntry {
+            user: principal.as_ref().map_or("?", |principal| &principal.name),
+            action: &action,
+            object,
+            decision: if is_refused {
+                Decision::Refused
+            } else {
+                Decision::Allowed
+            },
+            status: status.as_u16(),
+            digest: task.map(|task| task.digest),
+        };
+        // What was done is done; that it could not be written down is told where the server's own words go.
+        if let Err(fault) = shared.app.audit.write(&entry, now_unix_ms()) {
+            shared.app.metrics.failed(fault.code.as_str(), "");
+        }
+    }
+    response
+}
+
+/// A task, on its way to the audit log: which session has it, and the digest of the request.
+#[derive(Debug, Clone)]
+struct SubmittedTask {
+    session: String,
+    digest: blake3::Hash,
+}
+
+/// Does what waits for files, locks or sandboxes on a thread that may wait.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> ApiResult<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| {
+        ApiError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            Fault::failed(Code::Internal, "the request ended without an answer"),
+        )
+    })
+}
+
+/// The stable word of one of our own enums.
+fn word(value: &impl serde::Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// A session that `principal` may see. What is another's is not there.
+fn own_session(app: &App, principal: &Principal, id: &str) -> ApiResult<Owned> {
+    let found = app.owners.session(id)?;
+    let owned = found.filter(|owned| principal.sees(&owned.user));
+    owned.ok_or_else(|| ApiError::not_found("session", id))
+}
+
+/// Does `work` on a session of the user's that asks.
+async fn on_session<T: Send + 'static>(
+    shared: &Shared,
+    principal: Principal,
+    id: String,
+    scope: Scope,
+    work: impl FnOnce(&Arc<App>, &str) -> ApiResult<T> + Send + 'static,
+) -> ApiResult<T> {
+    principal.require(scope)?;
+    let app = Arc::clone(&shared.app);
+    blocking(move || {
+        own_session(&app, &principal, &id)?;
+        work(&app, &id)
+    })
+    .await?
+}

@@ -1,0 +1,349 @@
+//! Tasks and sessions: begin, look, say something, answer a question, end.
+
+use super::auth::{Principal, Shared};
+use super::body::JsonBody;
+use super::error::{ApiError, ApiResult, ErrorBody};
+use super::{SubmittedTask, blocking, on_session, own_session};
+use crate::store::Scope;
+use crate::work::{App, OpenApproval, TaskLimits, TaskRequest, Word};
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use glovebox_agent::SessionInfo;
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+const MAX_KEY_CHARS: usize = 255;
+
+/// A session that was begun, or goes on.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Submitted {
+    /// Its name.
+    session_id: String,
+    /// Where it is.
+    session_url: String,
+    /// Where its events are.
+    events_url: String,
+}
+
+impl Submitted {
+    fn new(id: &str) -> Self {
+        Self {
+            session_id: id.to_owned(),
+            session_url: format!("/api/sessions/{id}"),
+            events_url: format!("/api/sessions/{id}/events"),
+        }
+    }
+}
+
+/// A session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SessionView {
+    /// Its name.
+    id: String,
+    /// `queued`, `running`, `interrupted`, `completed`, `stopped_by_limit`, `aborted`, `lost` or `failed`.
+    state: String,
+    /// What it was asked to do.
+    task: String,
+    /// `PROVIDER/NAME`.
+    model: String,
+    /// `sandbox` or `local`.
+    placement: String,
+    /// Name of its sandbox, once there is one.
+    sandbox: Option<String>,
+    /// Whose it is.
+    user: String,
+    /// Its place among those that wait for their turn, from 1.
+    queue_position: Option<usize>,
+    /// Questions that wait for an answer.
+    approvals: Vec<OpenApproval>,
+    /// When it began, in milliseconds since 1970.
+    created_unix_ms: u64,
+    /// When something last happened.
+    updated_unix_ms: u64,
+    /// How many events are in its log.
+    events: u64,
+}
+
+fn view(app: &App, info: SessionInfo, user: String) -> SessionView {
+    let live = app.live(&info.id);
+    SessionView {
+        queue_position: app.queue_place(&info.id),
+        approvals: live.map(|live| live.approvals.open()).unwrap_or_default(),
+        state: info.state.as_str().to_owned(),
+        id: info.id,
+        task: info.task,
+        model: info.model,
+        placement: info.placement,
+        sandbox: info.sandbox,
+        user,
+        created_unix_ms: info.created_unix_ms,
+        updated_unix_ms: info.updated_unix_ms,
+        events: info.events,
+    }
+}
+
+/// Sessions.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SessionList {
+    /// The newest first.
+    sessions: Vec<SessionView>,
+}
+
+/// Begin a session with a task, or go on with one.
+#[utoipa::path(
+    post, path = "/api/tasks", tag = "sessions", request_body = TaskRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key leads to the same session.")),
+    responses(
+        (status = 202, description = "It waits for its turn or works", body = Submitted),
+        (status = "4XX", description = "It was not begun", body = ErrorBody),
+        (status = "5XX", description = "It could not be begun", body = ErrorBody),
+    )
+)]
+pub(super) async fn submit(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    headers: HeaderMap,
+    body: JsonBody<TaskRequest>,
+) -> ApiResult<Response> {
+    principal.require(Scope::Run)?;
+    let key = idempotency_key(&headers)?;
+    if body.value.apply {
+        principal.require(Scope::Apply)?;
+    }
+    let (app, digest) = (Arc::clone(&shared.app), body.digest);
+    let id = blocking(move || -> ApiResult<String> {
+        let request = body.value;
+        if let Some(id) = &request.session_id {
+            own_session(&app, &principal, id)?;
+        }
+        let Some(key) = key else {
+            return Ok(app.submit(&principal.name, &request)?);
+        };
+        // One at a time, so that of two at once the second finds what the first has made.
+        let _turn = app.idempotent_turn();
+        if let Some(id) = app.owners.request(&principal.name, &key, digest)? {
+            return Ok(id);
+        }
+        let id = app.submit(&principal.name, &request)?;
+        app.remember_request(&principal.name, &key, digest, &id)?;
+        Ok(id)
+    })
+    .await??;
+    let mut response = (StatusCode::ACCEPTED, Json(Submitted::new(&id))).into_response();
+    let session = id;
+    let task = SubmittedTask { session, digest };
+    response.extensions_mut().insert(task);
+    Ok(response)
+}
+
+fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
+    let Some(key) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
+    let text = key.to_str().ok().filter(|text| {
+        !text.is_empty()
+            && text.len() <= MAX_KEY_CHARS
+            && text.bytes().all(|b| b.is_ascii_graphic())
+    });
+    text.map(|text| Some(text.to_owned())).ok_or_else(|| {
+        ApiError::invalid(
+            "the Idempotency-Key is not a word of at most 255 characters",
+            "send a random word, such as a UUID",
+        )
+    })
+}
+
+/// Your sessions; all of them for an administrator.
+#[utoipa::path(
+    get, path = "/api/sessions", tag = "sessions",
+    responses((status = 200, description = "The newest first", body = SessionList),
+        (status = "4XX", description = "Refused", body = ErrorBody))
+)]
+pub(super) async fn list(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+) -> ApiResult<Json<SessionList>> {
+    principal.require(Scope::Read)?;
+    let app = Arc::clone(&shared.app);
+    let sessions = blocking(move || -> ApiResult<Vec<SessionView>> {
+        let mut owners: std::collections::HashMap<String, String> = app
+            .owners
+            .sessions()?
+            .into_iter()
+            .map(|(id, owned)| (id, owned.user))
+            .collect();
+        let all = app.log().list()?;
+        let own = all.into_iter().filter_map(|info| {
+            let user = owners
+                .remove(&info.id)
+                .filter(|user| principal.sees(user))?;
+            Some(view(&app, info, user))
+        });
+        Ok(own.collect())
+    })
+    .await??;
+    Ok(Json(SessionList { sessions }))
+}
+
+/// One session.
+#[utoipa::path(
+    get, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "Its name")),
+    responses((status = 200, description = "How it stands", body = SessionView),
+        (status = "4XX", description = "Refused, or not there", body = ErrorBody))
+)]
+pub(super) async fn show(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> ApiResult<Json<SessionView>> {
+    let shown = on_session(&shared, principal, id, Scope::Read, |app, id| {
+        let info = app
+            .find(id)?
+            .ok_or_else(|| ApiError::not_found("session", id))?;
+        let user = app
+            .owners
+            .session(id)?
+            .map(|owned| owned.user)
+            .unwrap_or_default();
+        Ok(view(app, info, user))
+    });
+    Ok(Json(shown.await?))
+}
+
+/// Forget a session, with its sandbox and its workspace.
+#[utoipa::path(
+    delete, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "Its name")),
+    responses((status = 204, description = "It is gone"),
+        (status = 429, description = "It works, or waits: cancel it first", body = ErrorBody),
+        (status = "4XX", description = "Refused, or not there", body = ErrorBody))
+)]
+pub(super) async fn delete(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> ApiResult<StatusCode> {
+    let deleted = on_session(&shared, principal, id, Scope::Run, |app, id| {
+        Ok(app.delete(id)?)
+    });
+    deleted.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What became of a wish.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Cancelled {
+    /// Whether the session worked or waited, and ends now.
+    is_ending: bool,
+}
+
+/// End what a session does. Its sandbox stays, with its changes.
+#[utoipa::path(
+    post, path = "/api/sessions/{id}/cancel", tag = "sessions", params(("id" = String, Path, description = "Its name")),
+    responses((status = 202, description = "It ends, or has ended", body = Cancelled),
+        (status = "4XX", description = "Refused, or not there", body = ErrorBody))
+)]
+pub(super) async fn cancel(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> ApiResult<(StatusCode, Json<Cancelled>)> {
+    let is_ending = on_session(&shared, principal, id, Scope::Run, |app, id| {
+        Ok(app.cancel(id))
+    });
+    let is_ending = is_ending.await?;
+    Ok((StatusCode::ACCEPTED, Json(Cancelled { is_ending })))
+}
+
+/// Words for an agent.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MessageRequest {
+    /// The words, at most 1 MiB.
+    text: String,
+    /// Whether the agent stops what it does to hear them; without it, it hears them when it has ended.
+    #[serde(default)]
+    interrupt: bool,
+    /// Limits of what it does then.
+    #[serde(default)]
+    limits: TaskLimits,
+    /// Whether somebody answers questions about calls, where the session begins to work again.
+    #[serde(default)]
+    ask: bool,
+}
+
+/// Say something to a session. One that has ended goes on with it.
+#[utoipa::path(
+    post, path = "/api/sessions/{id}/messages", tag = "sessions", request_body = MessageRequest,
+    params(("id" = String, Path, description = "Its name")),
+    responses((status = 202, description = "It will hear it", body = Submitted),
+        (status = "4XX", description = "Refused, or not there", body = ErrorBody))
+)]
+pub(super) async fn say(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<MessageRequest>,
+) -> ApiResult<(StatusCode, Json<Submitted>)> {
+    let said = on_session(&shared, principal, id, Scope::Run, move |app, id| {
+        let MessageRequest {
+            text,
+            interrupt,
+            limits,
+            ask,
+        } = body.value;
+        if text.trim().is_empty() {
+            return Err(ApiError::invalid("`text` is empty", "say something"));
+        }
+        app.say(id, &text, limits, ask)?;
+        if interrupt && let Some(live) = app.live(id) {
+            live.stop();
+        }
+        Ok(Submitted::new(id))
+    });
+    Ok((StatusCode::ACCEPTED, Json(said.await?)))
+}
+
+/// The answer to a question.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ApprovalRequest {
+    /// The question.
+    approval_id: String,
+    /// The word.
+    answer: Word,
+    /// Why not; the agent is told.
+    reason: Option<String>,
+}
+
+/// Answer a question about a call.
+#[utoipa::path(
+    post, path = "/api/sessions/{id}/approvals", tag = "sessions", request_body = ApprovalRequest,
+    params(("id" = String, Path, description = "Its name")),
+    responses((status = 204, description = "It is answered"),
+        (status = "4XX", description = "Refused, or nobody waits for that answer", body = ErrorBody))
+)]
+pub(super) async fn approve(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<ApprovalRequest>,
+) -> ApiResult<StatusCode> {
+    let answered = on_session(&shared, principal, id, Scope::Run, move |app, id| {
+        let ApprovalRequest {
+            approval_id,
+            answer,
+            reason,
+        } = body.value;
+        let live = app.live(id);
+        let is_heard = live.is_some_and(|live| live.approvals.answer(&approval_id, answer, reason));
+        if is_heard {
+            return Ok(());
+        }
+        Err(ApiError::not_found("open question", &approval_id))
+    });
+    answered.await?;
+    Ok(StatusCode::NO_CONTENT)
+}

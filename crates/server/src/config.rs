@@ -1,0 +1,100 @@
+//! What a server is told when it starts.
+
+use glovebox_agent::Placement;
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::{Registry, Supervisor};
+use glovebox_settings::{Settings, Surroundings};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Shortest token that may be chosen.
+const MIN_TOKEN_CHARS: usize = 16;
+
+/// A secret that clients show. It is never printed but by [`Self::reveal`].
+#[derive(Clone)]
+pub struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// Checks that it can be a token: printable, without spaces, not too short to guess.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.len() < MIN_TOKEN_CHARS || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!(
+                "a token has at least {MIN_TOKEN_CHARS} printable characters and no spaces"
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// One that nobody can guess.
+    ///
+    /// # Errors
+    /// When the kernel has no random bytes.
+    pub fn random() -> Result<Self, Fault> {
+        let mut bytes = [0_u8; 32];
+        let filled = getrandom(&mut bytes, GetRandomFlags::empty());
+        if filled != Ok(bytes.len()) {
+            return Err(Fault::failed(
+                Code::Unavailable,
+                "the kernel has no random bytes for a token",
+            ));
+        }
+        // As hard to guess as the bytes, and text.
+        Ok(Self(blake3::hash(&bytes).to_hex().to_string()))
+    }
+
+    /// Its text, for the one who is to have it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// What is kept and compared in its place: a token has more than enough entropy for a plain hash, and equality of
+    /// hashes is compared in constant time.
+    pub fn digest(&self) -> blake3::Hash {
+        blake3::hash(self.0.as_bytes())
+    }
+}
+
+/// What a server is told when it starts.
+#[derive(Debug)]
+pub struct ServerConfig {
+    /// What this machine and this user are like.
+    pub host: Surroundings,
+    /// What holds for every session: limits, network, tools. Consent to a project's file has been given.
+    pub settings: Settings,
+    /// The project of sessions that bring none; without it they begin with an empty workspace.
+    pub project: Option<PathBuf>,
+    /// Models that a task may name; the first is the usual one. When empty, the one of the settings.
+    pub models: Vec<String>,
+    /// Where sandboxes are.
+    pub registry: Arc<Registry>,
+    /// How a sandbox gets its supervisor.
+    pub supervisor: Supervisor,
+    /// Where sessions and the server's own files are.
+    pub state_dir: PathBuf,
+    /// Where the tools work.
+    pub placement: Placement,
+    /// The administrator's.
+    pub admin_token: Token,
+    /// Names by which the server may be called besides those of its address, with their ports.
+    pub allowed_hosts: Vec<String>,
+    /// Sessions that work at the same time.
+    pub max_running: usize,
+    /// The same of one user.
+    pub max_running_per_user: usize,
+    /// Sessions that wait for their turn.
+    pub max_queued: usize,
+    /// How long running sessions may go on when the server is asked to end.
+    pub drain: std::time::Duration,
+}

@@ -1,0 +1,24 @@
+//! Sessions of agents over HTTP: many users' tasks on one machine, each in a sandbox of its own.
+//!
+//! ```text
+//! listen   connections: bounded, with deadlines        api    routes: who asks, what for, one JSON error
+//!    \------------------------------------------------/  |
+//! work     queue -> one thread per running session (`glovebox_session`), events to whoever reads them
+//! store    tokens and owners; sessions themselves are in the log of `glovebox_agent`
+//! ```
+//!
+//! The server is one more caller of `glovebox_session`, as the command line is: it has no tools, no workspaces and no
+//! sessions of its own. What a session did is in its log, where its sandbox is in the registry; a server that was
+//! killed finds both again.
+
+mod api;
+mod config;
+mod listen;
+mod metrics;
+mod store;
+mod work;
+
+pub use api::openapi;
+pub use config::{ServerConfig, Token};
+pub use listen::{Serving, serve};
+pub use store::{Scope, Scopes, TokenInfo, TokenStore};

@@ -1,0 +1,163 @@
+//! Connections: bounded in number, with deadlines for what their clients send; and the server's beginning and end.
+
+use crate::api::{self, Logins, Shared};
+use crate::config::{ServerConfig, Token};
+use crate::work::App;
+use glovebox_proto::{Code, Fault};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Connections at the same time: readers of events stay.
+const MAX_CONNECTIONS: usize = 4096;
+/// Bytes of a request's head, and how long it may take to arrive.
+const MAX_HEADER_BYTES: usize = 32 << 10;
+const HEADER_WAIT: Duration = Duration::from_secs(10);
+/// How long a refused connection rests before the next one is accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long cancelled sessions may take to end.
+const CANCEL_WAIT: Duration = Duration::from_secs(20);
+/// How often it is looked whether they have.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What is told when the server answers.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where.
+    pub addr: SocketAddr,
+    /// What logs one browser in, once.
+    pub login_code: Token,
+    /// How long trying a sandbox took.
+    pub probed: Duration,
+}
+
+/// Serves on `listener` until a signal asks for the end; returns when no session works any more. A sandbox is tried
+/// first, and what keeps it from working keeps the server from starting.
+///
+/// # Errors
+/// Files that cannot be opened; a sandbox that does not work; when there can be no runtime.
+pub fn serve(
+    config: ServerConfig,
+    listener: TcpListener,
+    ready: impl FnOnce(&Serving),
+) -> Result<(), Fault> {
+    let broken = |error: std::io::Error| Fault::failed(Code::Io, format!("cannot serve: {error}"));
+    let addr = listener.local_addr().map_err(broken)?;
+    listener.set_nonblocking(true).map_err(broken)?;
+    let drain = config.drain;
+    let app = App::open(config)?;
+    let probed = app
+        .probe_sandbox()
+        .map_err(glovebox_session::Error::into_fault)?;
+    let (admin, hosts) = (&app.config.admin_token, &app.config.allowed_hosts);
+    let logins = Arc::new(Logins::new(admin, addr, hosts));
+    let login_code = logins.make_code()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(broken)?;
+    let closing = CancellationToken::new();
+    let served = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(broken)?;
+        let mut asked = EndWish::new().map_err(broken)?;
+        let shared = Shared {
+            app: Arc::clone(&app),
+            logins,
+        };
+        let accepting = tokio::spawn(accept(listener, shared, closing.clone()));
+        ready(&Serving {
+            addr,
+            login_code,
+            probed,
+        });
+        asked.wait().await;
+        app.end_waiting();
+        tokio::select! {
+            () = idle(&app, drain) => {}
+            // Who asks twice does not want to wait.
+            () = asked.wait() => {}
+        }
+        app.cancel_all();
+        idle(&app, CANCEL_WAIT).await;
+        app.end.cancel();
+        closing.cancel();
+        let _ = accepting.await;
+        Ok(())
+    });
+    app.sandboxes.close_all();
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    served
+}
+
+/// The wish of whoever runs the server that it ends.
+struct EndWish {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl EndWish {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Waits, for `most` at most, until no session works.
+async fn idle(app: &App, most: Duration) {
+    let begun = Instant::now();
+    while app.counts() != (0, 0) && begun.elapsed() < most {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: CancellationToken) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let router = api::router(shared);
+    loop {
+        let accepted = tokio::select! {
+            accepted = async {
+                let slot = Arc::clone(&slots).acquire_owned().await;
+                (slot, listener.accept().await)
+            } => accepted,
+            () = closing.cancelled() => return,
+        };
+        let (Ok(slot), Ok((stream, _))) = accepted else {
+            // No descriptors, for instance: others end, and then there are some again.
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        // Without it small answers wait for the client's acknowledgement.
+        let _ = stream.set_nodelay(true);
+        let service = TowerToHyperService::new(router.clone());
+        let closing = closing.clone();
+        tokio::spawn(async move {
+            let _slot = slot;
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_WAIT)
+                .max_header_size(MAX_HEADER_BYTES)
+                .max_buf_size(2 * MAX_HEADER_BYTES)
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades();
+            tokio::select! {
+                // However a connection ends is its client's business.
+                _ = connection => {}
+                () = closing.cancelled() => {}
+            }
+        });
+    }
+}

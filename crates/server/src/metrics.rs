@@ -1,0 +1,183 @@
+//! What is counted, in the OpenMetrics text format at `/metrics`. Labels come from small closed sets.
+
+use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::time::Duration;
+
+/// Upper bounds of operations, in seconds: tools run for minutes.
+const BUCKETS: [f64; 14] = [
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 120.0, 300.0, 600.0,
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ToolLabels {
+    placement: &'static str,
+    tool: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabels {
+    operation: &'static str,
+    backend: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    code: &'static str,
+    tool: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: &'static str,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
+/// Everything that is counted.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    tools: Family<ToolLabels, Counter>,
+    operations: Family<OperationLabels, Histogram>,
+    errors: Family<ErrorLabels, Counter>,
+    requests: Family<RequestLabels, Counter>,
+    sessions: Family<StateLabels, Gauge>,
+    readers: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let tools = Family::default();
+        let operations =
+            Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
+        let errors = Family::default();
+        let requests = Family::default();
+        let sessions = Family::default();
+        let readers = Gauge::default();
+        let mut registry = Registry::with_prefix("glovebox");
+        registry.register(
+            "tool_executions",
+            "Tool calls that have ended",
+            tools.clone(),
+        );
+        registry.register(
+            "sandbox_operation_duration_seconds",
+            "How long operations on sandboxes took",
+            operations.clone(),
+        );
+        registry.register(
+            "sandbox_errors",
+            "Operations on sandboxes that failed",
+            errors.clone(),
+        );
+        registry.register(
+            "http_requests",
+            "Requests that were answered",
+            requests.clone(),
+        );
+        registry.register("sessions", "Sessions, by what they do", sessions.clone());
+        registry.register("event_readers", "Open streams of events", readers.clone());
+        Self {
+            registry,
+            tools,
+            operations,
+            errors,
+            requests,
+            sessions,
+            readers,
+        }
+    }
+
+    pub(crate) fn tool_executed(&self, placement: &'static str, tool: &str, is_success: bool) {
+        let outcome = if is_success { "ok" } else { "error" };
+        let tool = tool_label(tool);
+        let labels = ToolLabels {
+            placement,
+            tool,
+            outcome,
+        };
+        self.tools.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn operation(&self, operation: &'static str, backend: &'static str, took: Duration) {
+        let labels = OperationLabels { operation, backend };
+        self.operations
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn failed(&self, code: &'static str, tool: &str) {
+        let tool = tool_label(tool);
+        self.errors.get_or_create(&ErrorLabels { code, tool }).inc();
+    }
+
+    pub(crate) fn answered(&self, method: &http::Method, status: u16) {
+        let known = ["GET", "POST", "PUT", "DELETE", "HEAD"];
+        let method = known
+            .into_iter()
+            .find(|one| *one == method.as_str())
+            .unwrap_or("other");
+        self.requests
+            .get_or_create(&RequestLabels { method, status })
+            .inc();
+    }
+
+    pub(crate) fn reader_came(&self) {
+        self.readers.inc();
+    }
+
+    pub(crate) fn reader_left(&self) {
+        self.readers.dec();
+    }
+
+    /// The text, with the numbers of now.
+    pub(crate) fn encode(&self, running: usize, queued: usize) -> String {
+        for (state, count) in [("running", running), ("queued", queued)] {
+            let gauge = self.sessions.get_or_create(&StateLabels { state });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        let mut text = String::new();
+        // Writing into a string does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// A model chooses names of tools; only ours are labels.
+fn tool_label(tool: &str) -> String {
+    glovebox_tools::find(tool).map_or_else(|_| "other".to_owned(), |tool| tool.name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_those_that_are_promised() {
+        let metrics = Metrics::new();
+        metrics.tool_executed("sandbox", "Bash", true);
+        metrics.tool_executed("sandbox", "no such tool\"\n", false);
+        metrics.operation("start", "native", Duration::from_millis(3));
+        metrics.failed("timed-out", "Read");
+        let text = metrics.encode(2, 1);
+        for line in [
+            r#"glovebox_tool_executions_total{placement="sandbox",tool="Bash",outcome="ok"} 1"#,
+            r#"glovebox_tool_executions_total{placement="sandbox",tool="other",outcome="error"} 1"#,
+            r#"glovebox_sandbox_operation_duration_seconds_bucket{le="600.0",operation="start",backend="native"} 1"#,
+            r#"glovebox_sandbox_errors_total{code="timed-out",tool="Read"} 1"#,
+            r#"glovebox_sessions{state="running"} 2"#,
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} in:\n{text}");
+        }
+    }
+}

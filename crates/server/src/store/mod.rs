@@ -1,0 +1,74 @@
+//! What the server keeps besides the sessions themselves: whose they are, who may come in, and what was asked for.
+//!
+//! Sessions are in the log of `glovebox_agent`, sandboxes in the registry. Here is only what those do not know.
+
+mod audit;
+mod owners;
+mod tokens;
+
+pub(crate) use audit::{Audit, AuditEntry, Decision};
+pub(crate) use owners::{Owned, Owners};
+pub(crate) use tokens::ADMIN;
+pub use tokens::{Scope, Scopes, TokenInfo, TokenStore};
+
+use glovebox_proto::{Code, Fault};
+use rusqlite::Connection;
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long another process may keep the file busy.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// Opens `server.db` in `dir`, making what is missing.
+fn open(dir: &Path) -> Result<Connection, Fault> {
+    let cannot = |error: &std::io::Error| {
+        Fault::failed(
+            Code::Io,
+            format!(
+                "cannot open the server's files in {}: {error}",
+                dir.display()
+            ),
+        )
+    };
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|error| cannot(&error))?;
+    let file = dir.join("server.db");
+    // SQLite would make it readable for whoever the umask lets.
+    fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&file)
+        .map_err(|error| cannot(&error))?;
+    let db = Connection::open(&file).map_err(|error| broken(&error))?;
+    let prepare = || {
+        db.busy_timeout(BUSY)?;
+        db.pragma_update(None, "journal_mode", "WAL")?;
+        db.pragma_update(None, "synchronous", "NORMAL")?;
+        db.execute_batch(
+            "CREATE TABLE IF NOT EXISTS token (
+                 name TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE, scopes TEXT NOT NULL,
+                 created INTEGER NOT NULL, expires INTEGER) STRICT;
+             CREATE TABLE IF NOT EXISTS owner (
+                 kind TEXT NOT NULL, id TEXT NOT NULL, user TEXT NOT NULL, applies INTEGER NOT NULL,
+                 PRIMARY KEY (kind, id)) STRICT, WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS request (
+                 user TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, session TEXT NOT NULL,
+                 at INTEGER NOT NULL, PRIMARY KEY (user, key)) STRICT, WITHOUT ROWID;",
+        )
+    };
+    prepare().map_err(|error| broken(&error))?;
+    Ok(db)
+}
+
+fn broken(error: &rusqlite::Error) -> Fault {
+    Fault::failed(
+        Code::Io,
+        format!("the server's database cannot be used: {error}"),
+    )
+}

@@ -1,0 +1,211 @@
+//! Questions to the user of a session, and their answers, which come over HTTP.
+
+use glovebox_agent::{Approval, Approve, Secrets, ToolCall};
+use glovebox_session::agent::{AgentUser, UNANSWERED};
+use glovebox_tools::policy::{Ask, AskHost, PermitAnswer, PermitQuestion};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use utoipa::ToSchema;
+
+use super::hub::Hub;
+
+/// How long a question waits for its answer.
+const ANSWER_WAIT: Duration = Duration::from_mins(15);
+/// How often it is looked whether anybody still wants it.
+const LOOK: Duration = Duration::from_millis(200);
+/// Questions that are open at the same time.
+const MAX_OPEN: usize = 64;
+
+/// A question that waits for its answer.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub(crate) struct OpenApproval {
+    /// What an answer names.
+    pub id: String,
+    /// The tool that is to be called, or `host` where a command was refused a host.
+    pub tool: String,
+    /// What it is about, in one line.
+    pub summary: String,
+    /// Its arguments.
+    #[schema(value_type = Object)]
+    pub arguments: Value,
+}
+
+/// The user's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Word {
+    /// Once.
+    Allow,
+    /// This and every later call of the tool in this run.
+    AllowTool,
+    /// Not.
+    Deny,
+}
+
+/// The user's word, and why.
+type Reply = (Word, Option<String>);
+
+/// The questions of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Approvals {
+    state: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    open: BTreeMap<String, (OpenApproval, Sender<Reply>)>,
+}
+
+impl Approvals {
+    fn state(&self) -> MutexGuard<'_, Open> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that wait.
+    pub(crate) fn open(&self) -> Vec<OpenApproval> {
+        let state = self.state();
+        state.open.values().map(|(one, _)| one.clone()).collect()
+    }
+
+    /// Answers one. False when there is no such question.
+    pub(crate) fn answer(&self, id: &str, word: Word, reason: Option<String>) -> bool {
+        let found = self.state().open.remove(id);
+        found.is_some_and(|(_, answer)| answer.send((word, reason)).is_ok())
+    }
+
+    fn put(
+        &self,
+        tool: &str,
+        summary: String,
+        arguments: Value,
+    ) -> Option<(OpenApproval, Receiver<Reply>)> {
+        let mut state = self.state();
+        if state.open.len() >= MAX_OPEN {
+            return None;
+        }
+        state.next += 1;
+        let one = OpenApproval {
+            id: format!("a{}", state.next),
+            tool: tool.to_owned(),
+            summary,
+            arguments,
+        };
+        let (answer, answered) = channel();
+        state.open.insert(one.id.clone(), (one.clone(), answer));
+        Some((one, answered))
+    }
+
+    fn remove(&self, id: &str) {
+        self.state().open.remove(id);
+    }
+}
+
+/// The user of a session, somewhere at the other end of a connection.
+#[derive(Debug)]
+pub(crate) struct RemoteUser {
+    pub approvals: Arc<Approvals>,
+    pub hub: Arc<Hub>,
+    pub is_cancelled: Arc<AtomicBool>,
+    pub secrets: Secrets,
+    /// Tools that may be called in this run without another question.
+    pub always: Mutex<BTreeSet<String>>,
+}
+
+impl RemoteUser {
+    /// Asks, and waits. `None` when nobody answers.
+    fn ask_user(
+        &self,
+        tool: &str,
+        summary: &str,
+        arguments: &Value,
+        cancel: Option<&AtomicBool>,
+    ) -> Option<Reply> {
+        let always = || self.always.lock().unwrap_or_else(PoisonError::into_inner);
+        if always().contains(tool) {
+            return Some((Word::Allow, None));
+        }
+        let summary = self.secrets.clean(summary.to_owned());
+        let arguments = self.secrets.clean(arguments.to_string());
+        let arguments = serde_json::from_str(&arguments).unwrap_or(Value::Null);
+        let (one, answered) = self.approvals.put(tool, summary, arguments)?;
+        let asked = json!({ "type": "approval_asked", "approval": one });
+        self.hub.publish_piece("approval_asked", &asked);
+        let begun = Instant::now();
+        let answer = loop {
+            match answered.recv_timeout(LOOK) {
+                Ok(answer) => break Some(answer),
+                Err(RecvTimeoutError::Disconnected) => break None,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let is_given_up = cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
+            let is_over = is_given_up || self.is_cancelled.load(Ordering::Relaxed);
+            if is_over || begun.elapsed() > ANSWER_WAIT {
+                break None;
+            }
+        };
+        self.approvals.remove(&one.id);
+        let word = answer.as_ref().map(|(word, _)| match word {
+            Word::Allow | Word::AllowTool => "allowed",
+            Word::Deny => "denied",
+        });
+        let told =
+            json!({ "type": "approval_answered", "id": one.id, "answer": word.unwrap_or("none") });
+        self.hub.publish_piece("approval_answered", &told);
+        if let Some((Word::AllowTool, _)) = answer {
+            always().insert(tool.to_owned());
+        }
+        answer
+    }
+}
+
+fn reason(given: Option<String>) -> String {
+    given.unwrap_or_else(|| "the user said no".to_owned())
+}
+
+impl Ask for RemoteUser {
+    fn ask(&self, asked: &PermitQuestion<'_>) -> PermitAnswer {
+        let (tool, summary) = (asked.tool, asked.summary);
+        match self.ask_user(tool, summary, asked.arguments, Some(asked.cancel)) {
+            Some((Word::Allow, _)) => PermitAnswer::Once,
+            Some((Word::AllowTool, _)) => PermitAnswer::Tool,
+            Some((Word::Deny, why)) => PermitAnswer::Deny(reason(why)),
+            None => PermitAnswer::Deny(UNANSWERED.to_owned()),
+        }
+    }
+}
+
+impl RemoteUser {
+    fn approve_call(&self, tool: &str, arguments: &Value) -> Approval {
+        match self.ask_user(tool, "", arguments, None) {
+            Some((Word::Allow | Word::AllowTool, _)) => Approval::Yes,
+            Some((Word::Deny, why)) => Approval::No(reason(why)),
+            None => Approval::No(UNANSWERED.to_owned()),
+        }
+    }
+}
+
+impl Approve for RemoteUser {
+    fn approve(&self, call: &ToolCall) -> Approval {
+        self.approve_call(&call.name, &call.arguments)
+    }
+}
+
+impl AgentUser for RemoteUser {
+    fn approve_nested(&self, tool: &str, arguments: &Value) -> Approval {
+        self.approve_call(tool, arguments)
+    }
+}
+
+impl AskHost for RemoteUser {
+    fn ask_host(&self, rule: &str) -> Option<bool> {
+        let arguments = json!({ "rule": rule });
+        let answer = self.ask_user("host", rule, &arguments, None)?;
+        Some(answer.0 != Word::Deny)
+    }
+}

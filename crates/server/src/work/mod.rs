@@ -1,0 +1,254 @@
+//! The server's sessions: those that wait, those that work, and the way back to those that did.
+
+mod approvals;
+mod changes;
+mod files;
+mod frontend;
+mod health;
+mod hub;
+mod live;
+mod queue;
+mod recover;
+mod request;
+mod tools;
+mod worker;
+
+pub(crate) use approvals::{OpenApproval, Word};
+pub(crate) use changes::Conflicts;
+pub(crate) use files::{FileAnswer, FileEntry};
+pub(crate) use frontend::to_json;
+pub(crate) use health::ComponentHealth;
+pub(crate) use hub::{Cursor, Next, Sent};
+pub(crate) use live::LiveSession;
+pub(crate) use request::{TaskLimits, TaskRequest};
+pub(crate) use tools::OpenSandboxes;
+
+use crate::config::ServerConfig;
+use crate::metrics::Metrics;
+use crate::store::{Audit, Owners, TokenStore};
+use glovebox_agent::{Ending, Log, SessionInfo};
+use glovebox_proto::Fault;
+use glovebox_session::host::now_unix_ms;
+use health::LastProbe;
+use queue::{Bounds, Queue};
+use serde_json::json;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio_util::sync::CancellationToken;
+use worker::Job;
+
+/// A session's thread has deep stacks only where a hostile tree is walked, which is done with explicit ones.
+const STACK_BYTES: usize = 4 << 20;
+
+/// All that requests share.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub config: ServerConfig,
+    pub tokens: TokenStore,
+    pub owners: Owners,
+    pub audit: Audit,
+    pub metrics: Arc<Metrics>,
+    pub sandboxes: OpenSandboxes,
+    /// Ends everything that waits.
+    pub end: CancellationToken,
+    log: Mutex<Log>,
+    live: Mutex<HashMap<String, Arc<LiveSession>>>,
+    queue: Queue<Job>,
+    last_probe: LastProbe,
+    /// Held by a request with a key, so that the same one is not done twice at once.
+    idempotent: Mutex<()>,
+}
+
+impl App {
+    /// Opens what is on disk, and marks what was interrupted.
+    pub(crate) fn open(config: ServerConfig) -> Result<Arc<Self>, Fault> {
+        let dir = config.state_dir.join("server");
+        let owners = Owners::open(&dir)?;
+        let app = Arc::new(Self {
+            tokens: TokenStore::open(&config.state_dir)?,
+            audit: Audit::open(&dir)?,
+            metrics: Arc::new(Metrics::new()),
+            sandboxes: OpenSandboxes::default(),
+            end: CancellationToken::new(),
+            log: Mutex::new(Log::open(&sessions_dir(&config), now_unix_ms)?),
+            live: Mutex::default(),
+            queue: Queue::new(Bounds {
+                running: config.max_running,
+                running_per_user: config.max_running_per_user,
+                queued: config.max_queued,
+            }),
+            last_probe: LastProbe::default(),
+            idempotent: Mutex::default(),
+            owners,
+            config,
+        });
+        app.mark_interrupted()?;
+        Ok(app)
+    }
+
+    /// The log, for a moment.
+    pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A log of one's own, for long.
+    pub(crate) fn open_log(&self) -> Result<Log, Fault> {
+        Log::open(&sessions_dir(&self.config), now_unix_ms)
+    }
+
+    /// Directory of the workspaces of sessions that bring no project.
+    pub(crate) fn workspaces_dir(&self) -> PathBuf {
+        self.config.state_dir.join("server/workspaces")
+    }
+
+    /// Sessions that wait or work.
+    fn live_sessions(&self) -> MutexGuard<'_, HashMap<String, Arc<LiveSession>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session that waits or works.
+    pub(crate) fn live(&self, id: &str) -> Option<Arc<LiveSession>> {
+        self.live_sessions().get(id).map(Arc::clone)
+    }
+
+    /// Held by a request with a key, until what it made is written down.
+    pub(crate) fn idempotent_turn(&self) -> MutexGuard<'_, ()> {
+        self.idempotent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many work, and how many wait.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        self.queue.counts()
+    }
+
+    /// The place of a session among those that wait.
+    pub(crate) fn queue_place(&self, id: &str) -> Option<usize> {
+        let places = self.queue.places();
+        places
+            .into_iter()
+            .find(|(one, _)| one == id)
+            .map(|(_, place)| place)
+    }
+
+    /// Puts a session's work into the queue and begins what may begin.
+    fn enqueue(self: &Arc<Self>, job: Job) {
+        let live = Arc::clone(&job.live);
+        self.live_sessions()
+            .insert(live.id.clone(), Arc::clone(&live));
+        self.queue.push(live.id.clone(), live.user.clone(), job);
+        self.begin_waiting();
+    }
+
+    /// Begins what may begin, and tells the others their places.
+    fn begin_waiting(self: &Arc<Self>) {
+        while !self.end.is_cancelled()
+            && let Some(job) = self.queue.take()
+        {
+            self.begin(job);
+        }
+        for (id, place) in self.queue.places() {
+            if let Some(live) = self.live(&id) {
+                let json = json!({ "type": "queued", "position": place });
+                live.hub.publish_piece("queued", &json);
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, job: Job) {
+        let (app, live) = (Arc::clone(self), Arc::clone(&job.live));
+        let thread = std::thread::Builder::new()
+            .name(format!("session {}", live.id))
+            .stack_size(STACK_BYTES)
+            .spawn({
+                let live = Arc::clone(&live);
+                move || {
+                    worker::carry_out(&app, job);
+                    app.finish(&live);
+                }
+            });
+        if let Err(error) = thread {
+            self.end_unbegun(
+                &live,
+                Ending::Failed,
+                &format!("no thread can begin: {error}"),
+            );
+            self.finish(&live);
+        }
+    }
+
+    /// A session works no more.
+    fn finish(self: &Arc<Self>, live: &LiveSession) {
+        self.live_sessions().remove(&live.id);
+        live.end();
+        self.queue.finish(&live.user);
+        self.begin_waiting();
+    }
+
+    /// Asks a session to end. False when it does not work.
+    pub(crate) fn cancel(self: &Arc<Self>, id: &str) -> bool {
+        let Some(live) = self.live(id) else {
+            return false;
+        };
+        live.cancel();
+        if let Some(job) = self.queue.remove(id) {
+            drop(job);
+            self.end_unbegun(&live, Ending::Aborted, "it was cancelled before it began");
+            self.live_sessions().remove(id);
+            live.end();
+            self.begin_waiting();
+        }
+        true
+    }
+
+    /// Writes the end of a session that did not begin to work.
+    fn end_unbegun(&self, live: &LiveSession, ending: Ending, message: &str) {
+        let event = worker::ended(ending, message);
+        let log = self.log();
+        let written = log.append(&live.id, &event);
+        let _ = log.set_state(&live.id, worker::state_of(ending));
+        drop(log);
+        match written {
+            Ok(Some(place)) => live.hub.publish_kept(place.seq, "ended", &to_json(&event)),
+            _ => live.hub.publish_piece("ended", &to_json(&event)),
+        }
+    }
+
+    /// Asks all to end: those that wait at once, those that work when their time is over.
+    pub(crate) fn end_waiting(&self) {
+        for job in self.queue.drain() {
+            let live = Arc::clone(&job.live);
+            drop(job);
+            self.end_unbegun(&live, Ending::Aborted, "the server ended before it began");
+            self.live_sessions().remove(&live.id);
+            live.end();
+        }
+    }
+
+    /// Asks all that work to end.
+    pub(crate) fn cancel_all(&self) {
+        let live: Vec<_> = self.live_sessions().values().map(Arc::clone).collect();
+        for live in live {
+            live.cancel();
+        }
+    }
+
+    /// A session with this very name.
+    pub(crate) fn find(&self, id: &str) -> Result<Option<SessionInfo>, Fault> {
+        let found = self.log().find(id);
+        match found {
+            Ok(info) if info.id == id => Ok(Some(info)),
+            Ok(_) => Ok(None),
+            Err(fault) => match fault.code {
+                glovebox_proto::Code::NotFound | glovebox_proto::Code::AmbiguousMatch => Ok(None),
+                _ => Err(fault),
+            },
+        }
+    }
+}
+
+fn sessions_dir(config: &ServerConfig) -> PathBuf {
+    config.state_dir.join("sessions")
+}

@@ -1,0 +1,39 @@
+//! After a server that was killed: every session says what happened to it.
+
+use super::{App, worker};
+use glovebox_agent::{Ending, Event, SessionState};
+use glovebox_proto::Fault;
+
+/// What the last event of an interrupted session says.
+const INTERRUPTED: &str = "the server ended while it worked; a message goes on with it, in the same sandbox if that \
+    is still there";
+const NOT_BEGUN: &str = "the server ended before it began; a message begins it";
+
+impl App {
+    /// Sessions of this server that nobody works on, although they say that somebody does, get an end.
+    pub(super) fn mark_interrupted(&self) -> Result<(), Fault> {
+        for (id, _) in self.owners.sessions()? {
+            let Some(info) = self.find(&id)? else {
+                continue;
+            };
+            if info.state != SessionState::Interrupted {
+                continue;
+            }
+            let log = self.log();
+            let events = log.events(&id)?;
+            let is_marked = events
+                .last()
+                .is_some_and(|last| matches!(last.event, Event::Ended { .. }));
+            if !is_marked {
+                let message = if events.is_empty() {
+                    NOT_BEGUN
+                } else {
+                    INTERRUPTED
+                };
+                log.append(&id, &worker::ended(Ending::Aborted, message))?;
+            }
+            log.set_state(&id, SessionState::Interrupted)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,386 @@
+//! What a request asks for, checked once and turned into the work of a session.
+
+use super::App;
+use super::live::{Heard, LiveSession};
+use super::worker::{Beginning, Job};
+use crate::store::Owned;
+use glovebox_agent::{Placement, SessionState};
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Name;
+use glovebox_session::Error;
+use glovebox_session::agent::{EarlierSession, NewSession, find_model};
+use glovebox_session::host::now_unix_ms;
+use glovebox_session::work::{lay_local, lay_toolset, unknown_toolset};
+use glovebox_settings::units::{Count, Span};
+use glovebox_settings::{AgentFlags, Dollars, Origin, Settings};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// More than any task that is written by hand.
+const MAX_TASK_BYTES: usize = 1 << 20;
+const MAX_NAME_CHARS: usize = 256;
+
+/// A task for an agent.
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TaskRequest {
+    /// What is to be done, at most 1 MiB.
+    pub task: String,
+    /// A session that is to go on with it; without one, a session begins.
+    pub session_id: Option<String>,
+    /// `PROVIDER/NAME`, one of those that the server offers; without one, the first of them.
+    pub model: Option<String>,
+    /// The kind of work: a toolset, such as `plan` or `review`.
+    pub phase: Option<String>,
+    /// Limits that are tighter than the server's.
+    #[serde(default)]
+    pub limits: TaskLimits,
+    /// Whether changes are taken over when the work is done. Without it they stay in the sandbox for review.
+    #[serde(default)]
+    pub apply: bool,
+    /// Whether somebody answers questions about calls; without it a call that a rule asks about is refused.
+    #[serde(default)]
+    pub ask: bool,
+}
+
+/// Limits of one run of an agent. Those of the server hold as well.
+#[derive(Debug, Clone, Copy, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TaskLimits {
+    /// Times the model is asked.
+    pub max_turns: Option<u32>,
+    /// Seconds.
+    pub max_time_s: Option<u32>,
+    /// Tokens sent and received.
+    pub max_tokens: Option<u32>,
+    /// US dollars.
+    pub max_cost_usd: Option<f64>,
+}
+
+impl TaskRequest {
+    fn check(&self) -> Result<(), Error> {
+        if self.task.trim().is_empty() {
+            return Err(Error::usage("`task` is empty", "say what is to be done"));
+        }
+        if self.task.len() > MAX_TASK_BYTES {
+            return Err(Error::usage(
+                "`task` has more than 1 MiB",
+                "put it into a file of the workspace",
+            ));
+        }
+        for (field, value) in [("model", &self.model), ("phase", &self.phase)] {
+            if value
+                .as_ref()
+                .is_some_and(|value| value.chars().count() > MAX_NAME_CHARS)
+            {
+                return Err(Error::usage(
+                    format!("`{field}` has more than {MAX_NAME_CHARS} characters"),
+                    "give its name",
+                ));
+            }
+        }
+        self.limits.check()
+    }
+}
+
+impl TaskLimits {
+    fn check(self) -> Result<(), Error> {
+        let numbers = [
+            ("limits.max_turns", self.max_turns.map(f64::from)),
+            ("limits.max_time_s", self.max_time_s.map(f64::from)),
+            ("limits.max_tokens", self.max_tokens.map(f64::from)),
+            ("limits.max_cost_usd", self.max_cost_usd),
+        ];
+        for (field, value) in numbers {
+            if value.is_some_and(|value| !value.is_finite() || value <= 0.0) {
+                return Err(Error::usage(
+                    format!("`{field}` is not more than 0"),
+                    "give a limit above 0, or leave it out for the server's",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The tighter of these and those of the server.
+    fn lay(self, settings: &mut Settings) {
+        let agent = &settings.agent;
+        let turns = tighter(self.max_turns, agent.max_turns.value.0);
+        let time = tighter(
+            self.max_time_s.map(|s| u64::from(s) * 1000),
+            agent.max_time.value.0,
+        );
+        let tokens = tighter(self.max_tokens, agent.max_tokens.value.0);
+        let cost = match (self.max_cost_usd, agent.max_cost.value.0) {
+            (Some(asked), Some(own)) if asked < own => Some(asked),
+            (Some(asked), None) => Some(asked),
+            _ => None,
+        };
+        settings.lay_agent_flags(&AgentFlags {
+            max_turns: turns.map(|count| Count(Some(count))),
+            max_time: time.map(|ms| Span(Some(ms))),
+            max_tokens: tokens.map(|count| Count(Some(count))),
+            max_cost: cost.map(|dollars| Dollars(Some(dollars))),
+            ..AgentFlags::default()
+        });
+    }
+}
+
+/// What was asked for, where it is tighter than what holds.
+fn tighter<T: Ord + Copy>(asked: Option<T>, own: Option<T>) -> Option<T> {
+    asked.filter(|asked| own.is_none_or(|own| *asked < own))
+}
+
+impl App {
+    /// Begins a session, or goes on with one, for `user`: its name.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        user: &str,
+        request: &TaskRequest,
+    ) -> Result<String, Error> {
+        request.check()?;
+        if let Some(id) = &request.session_id {
+            if request.model.is_some() || request.phase.is_some() {
+                return Err(Error::usage(
+                    "a session goes on with the model and the phase that it has",
+                    "leave `model` and `phase` out, or begin a session without `session_id`",
+                ));
+            }
+            self.say(id, &request.task, request.limits, request.ask)?;
+            return Ok(id.clone());
+        }
+        self.refuse_when_full()?;
+        let mut settings = self.session_settings(request.phase.as_deref(), request.limits)?;
+        self.choose_model(&mut settings, request.model.as_deref())?;
+        let model = find_model(&self.config.host, &settings, None)?;
+        let project = self.project_for_new()?;
+        let new = NewSession::create(
+            self.open_log()?,
+            SessionState::Queued,
+            request.task.clone(),
+            &model,
+            self.config.placement,
+            &project,
+        )?;
+        let id = new.id.clone();
+        let owned = Owned {
+            user: user.to_owned(),
+            is_applied: request.apply,
+        };
+        self.owners.add_session(&id, &owned)?;
+        self.enqueue(Job {
+            live: LiveSession::new(&id, user, 0),
+            owned,
+            beginning: Beginning::New(new),
+            settings,
+            project,
+            model,
+            phase: request.phase.clone(),
+            has_user: request.ask,
+        });
+        Ok(id)
+    }
+
+    /// Says something to a session: now if it works, else it goes on with that.
+    pub(crate) fn say(
+        self: &Arc<Self>,
+        id: &str,
+        text: &str,
+        limits: TaskLimits,
+        has_user: bool,
+    ) -> Result<(), Error> {
+        if let Some(live) = self.live(id) {
+            match live.say(text.to_owned()) {
+                Heard::Later => return Ok(()),
+                Heard::Full => {
+                    let fault = Fault::failed(Code::Busy, "too many messages wait for the agent");
+                    return Err(fault
+                        .remedy("wait until it has answered")
+                        .retryable()
+                        .into());
+                }
+                // It ends just now, and gives its lock back in a moment.
+                Heard::Over => {}
+            }
+        }
+        self.refuse_when_full()?;
+        let Some(owned) = self.owners.session(id)? else {
+            return Err(
+                Fault::failed(Code::NotFound, format!("there is no session `{id}`")).into(),
+            );
+        };
+        let log = self.open_log()?;
+        let earlier = EarlierSession::open(&log, id)?;
+        let mut settings = self.session_settings(earlier.phase().as_deref(), limits)?;
+        self.choose_model(&mut settings, Some(&earlier.info.model))?;
+        let model = find_model(&self.config.host, &settings, Some(&earlier.info.model))?;
+        log.set_state(id, SessionState::Queued)?;
+        self.enqueue(Job {
+            live: LiveSession::new(id, &owned.user, earlier.info.events),
+            owned,
+            project: earlier.info.project.clone(),
+            phase: earlier.phase(),
+            beginning: Beginning::Again {
+                log,
+                earlier: Box::new(earlier),
+                words: Some(text.to_owned()),
+            },
+            settings,
+            model,
+            has_user,
+        });
+        Ok(())
+    }
+
+    fn refuse_when_full(&self) -> Result<(), Fault> {
+        if self.end.is_cancelled() {
+            return Err(Fault::failed(Code::Unavailable, "the server is ending").retryable());
+        }
+        if !self.queue.is_full() {
+            return Ok(());
+        }
+        let fault = Fault::failed(Code::Busy, "too many sessions wait for their turn");
+        Err(fault.remedy("try again in a while").retryable())
+    }
+
+    /// What holds for one session.
+    pub(super) fn session_settings(
+        &self,
+        phase: Option<&str>,
+        limits: TaskLimits,
+    ) -> Result<Settings, Error> {
+        let mut settings = self.config.settings.clone();
+        if let Some(phase) = phase {
+            let chosen = settings.tools.choose(phase, &Origin::Flag("phase"));
+            chosen.map_err(unknown_toolset)?;
+        }
+        lay_toolset(&mut settings)?;
+        if self.config.placement == Placement::Local {
+            lay_local(&mut settings);
+        }
+        limits.check()?;
+        limits.lay(&mut settings);
+        Ok(settings)
+    }
+
+    /// One of the models that the server offers.
+    fn choose_model(&self, settings: &mut Settings, asked: Option<&str>) -> Result<(), Error> {
+        let offered = &self.config.models;
+        let chosen = match (asked, offered.first()) {
+            (None, first) => first,
+            (Some(asked), _) => {
+                let usual = settings.agent.model.value.as_deref();
+                let found = offered.iter().find(|one| *one == asked);
+                if found.is_none() && !(offered.is_empty() && usual.is_none_or(|one| one == asked))
+                {
+                    let listed = match offered.as_slice() {
+                        [] => usual.unwrap_or_default().to_owned(),
+                        several => several.join(", "),
+                    };
+                    return Err(Error::usage(
+                        "this server does not offer that model",
+                        format!("choose one of: {listed}"),
+                    ));
+                }
+                found
+            }
+        };
+        settings.lay_agent_flags(&AgentFlags {
+            model: chosen.cloned(),
+            ..AgentFlags::default()
+        });
+        Ok(())
+    }
+
+    /// The project of a new session: the server's, or a new and empty one.
+    pub(super) fn project_for_new(&self) -> Result<PathBuf, Error> {
+        if let Some(project) = &self.config.project {
+            return Ok(project.clone());
+        }
+        let dir = self.workspaces_dir().join(Name::random("w").as_str());
+        std::fs::create_dir_all(&dir)
+            .map_err(|error| Error::io(format!("make the workspace {}", dir.display()), &error))?;
+        Ok(dir)
+    }
+
+    /// A session that begins where this one is: its words and its files. The name of the new one.
+    pub(crate) fn fork(
+        &self,
+        user: &str,
+        id: &str,
+        checkpoint: Option<&str>,
+    ) -> Result<String, Error> {
+        let Some(info) = self.find(id)? else {
+            return Err(
+                Fault::failed(Code::NotFound, format!("there is no session `{id}`")).into(),
+            );
+        };
+        let Some(sandbox) = &info.sandbox else {
+            return Err(Fault::failed(Code::SandboxNotFound, "its sandbox is gone").into());
+        };
+        let from = parse_name(sandbox)?;
+        let (name, new) = (Name::random("agent"), Name::random("s").to_string());
+        self.config.registry.fork(&from, &name, checkpoint)?;
+        let log = self.log();
+        log.fork(&info, &new, None)?;
+        log.set_sandbox(&new, Some(name.as_str()))?;
+        drop(log);
+        let owned = Owned {
+            user: user.to_owned(),
+            is_applied: false,
+        };
+        self.owners.add_session(&new, &owned)?;
+        self.owners.add_sandbox(name.as_str(), user)?;
+        Ok(new)
+    }
+
+    /// Forgets a session, with its sandbox and the workspace that was made for it.
+    pub(crate) fn delete(self: &Arc<Self>, id: &str) -> Result<(), Error> {
+        let Some(info) = self.find(id)? else {
+            return Err(
+                Fault::failed(Code::NotFound, format!("there is no session `{id}`")).into(),
+            );
+        };
+        if self.live(id).is_some() {
+            return Err(
+                Fault::failed(Code::Busy, "the session works, or waits for its turn")
+                    .remedy("cancel it first")
+                    .retryable()
+                    .into(),
+            );
+        }
+        self.log().delete(id)?;
+        if let Some(sandbox) = &info.sandbox {
+            let name = parse_name(sandbox)?;
+            self.sandboxes.close(&name);
+            self.config.registry.kill(&name)?;
+            self.owners.remove_sandbox(sandbox)?;
+        }
+        if info.project.starts_with(self.workspaces_dir()) {
+            let others = self.log().list()?;
+            if !others.iter().any(|other| other.project == info.project) {
+                // What cannot be removed now takes room and does no harm.
+                let _ = std::fs::remove_dir_all(&info.project);
+            }
+        }
+        Ok(self.owners.remove_session(id)?)
+    }
+
+    /// Remembers what a request has made.
+    pub(crate) fn remember_request(
+        &self,
+        user: &str,
+        key: &str,
+        digest: blake3::Hash,
+        id: &str,
+    ) -> Result<(), Fault> {
+        self.owners
+            .add_request(user, key, digest, id, now_unix_ms())
+    }
+}
+
+pub(super) fn parse_name(text: &str) -> Result<Name, Fault> {
+    Name::parse(text).map_err(|error| Fault::failed(Code::InvalidArgument, error.to_string()))
+}

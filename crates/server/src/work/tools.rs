@@ -1,0 +1,188 @@
+//! Single tool calls: sandboxes that are connected to, each with what its callers have seen in it.
+
+use super::App;
+use super::request::{TaskLimits, parse_name};
+use glovebox_agent::Placement;
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Name;
+use glovebox_session::work::{NewName, NewSandbox, WorkContext, WorkSession, WorkTarget};
+use glovebox_session::{Error, Frontend, Notice};
+use glovebox_tools::{ToolOutcome, ToolSession};
+use glovebox_workspace::Watch;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// A sandbox without a connection stops after this long, and keeps its files.
+const LEASE_MS: u64 = 3_600_000;
+/// Connections that are kept.
+const MAX_OPEN: usize = 256;
+
+/// A sandbox that is connected to.
+#[derive(Debug)]
+pub(crate) struct OpenSandbox {
+    pub work: WorkSession,
+    pub tools: ToolSession,
+}
+
+/// Sandboxes that are connected to, by name.
+#[derive(Debug, Default)]
+pub(crate) struct OpenSandboxes {
+    open: Mutex<HashMap<Name, (Arc<OpenSandbox>, Instant)>>,
+}
+
+impl OpenSandboxes {
+    fn open(&self) -> MutexGuard<'_, HashMap<Name, (Arc<OpenSandbox>, Instant)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, name: &Name) -> Option<Arc<OpenSandbox>> {
+        let mut open = self.open();
+        let (found, used) = open.get_mut(name)?;
+        *used = Instant::now();
+        Some(Arc::clone(found))
+    }
+
+    fn add(&self, name: Name, sandbox: &Arc<OpenSandbox>) {
+        let mut open = self.open();
+        if open.len() >= MAX_OPEN
+            && let Some(oldest) = open.iter().min_by_key(|(_, (_, used))| *used)
+        {
+            let oldest = oldest.0.clone();
+            open.remove(&oldest);
+        }
+        open.insert(name, (Arc::clone(sandbox), Instant::now()));
+    }
+
+    /// Forgets a connection.
+    pub(crate) fn close(&self, name: &Name) {
+        self.open().remove(name);
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn close_all(&self) {
+        self.open().clear();
+    }
+}
+
+/// Nobody reads what happens beside a single call.
+#[derive(Debug)]
+pub(crate) struct Unheard;
+
+impl Frontend for Unheard {
+    fn notify(&self, _: &Notice<'_>) {}
+
+    fn watch_progress(&self) -> Box<Watch<'_>> {
+        Box::new(|_| ControlFlow::Continue(()))
+    }
+}
+
+impl App {
+    fn unheard_caller(&self) -> WorkContext<'_> {
+        WorkContext {
+            host: &self.config.host,
+            registry: &self.config.registry,
+            supervisor: &self.config.supervisor,
+            frontend: &Unheard,
+        }
+    }
+
+    /// Starts a sandbox for `user`: its name.
+    pub(crate) fn start_sandbox(&self, user: &str) -> Result<Name, Error> {
+        if self.config.placement == Placement::Local {
+            return Err(Error::usage(
+                "this server works without sandboxes",
+                "serve without --unsafe-local",
+            ));
+        }
+        let settings = self.session_settings(None, TaskLimits::default())?;
+        let project = self.project_for_new()?;
+        let begun = Instant::now();
+        let target = WorkTarget::New(NewSandbox {
+            name: NewName::Random("box"),
+            lease_ms: Some(LEASE_MS),
+        });
+        let work = WorkSession::open(&self.unheard_caller(), &settings, &project, target)?;
+        let backend = settings.backend.value.as_str();
+        self.metrics.operation("start", backend, begun.elapsed());
+        let tools = work.permitted_tools(&settings)?;
+        let name = work.sandbox().info().name.clone();
+        self.owners.add_sandbox(name.as_str(), user)?;
+        let sandbox = Arc::new(OpenSandbox { work, tools });
+        self.sandboxes.add(name.clone(), &sandbox);
+        Ok(name)
+    }
+
+    /// A sandbox by its name, started again if it has stopped.
+    pub(crate) fn open_sandbox(&self, name: &Name) -> Result<Arc<OpenSandbox>, Error> {
+        if let Some(found) = self.sandboxes.find(name) {
+            if found.work.sandbox().ping().is_ok() {
+                return Ok(found);
+            }
+            // It has stopped or was lost; it may be there again.
+            self.sandboxes.close(name);
+        }
+        let settings = self.session_settings(None, TaskLimits::default())?;
+        let Some(work) = WorkSession::resume(&self.unheard_caller(), name)? else {
+            return Err(Error::no_sandbox(name));
+        };
+        let tools = work.permitted_tools(&settings)?;
+        let sandbox = Arc::new(OpenSandbox { work, tools });
+        self.sandboxes.add(name.clone(), &sandbox);
+        Ok(sandbox)
+    }
+
+    /// The sandbox of a session.
+    pub(crate) fn session_sandbox(&self, id: &str) -> Result<Name, Error> {
+        let Some(info) = self.find(id)? else {
+            return Err(
+                Fault::failed(Code::NotFound, format!("there is no session `{id}`")).into(),
+            );
+        };
+        match info.sandbox {
+            Some(name) => Ok(parse_name(&name)?),
+            None => Err(Fault::failed(
+                Code::SandboxNotFound,
+                "the session has no sandbox: it waits for its turn, or its sandbox is gone",
+            )
+            .into()),
+        }
+    }
+
+    /// One call of a tool.
+    pub(crate) fn call_tool(
+        &self,
+        name: &Name,
+        tool: &str,
+        arguments: Value,
+        cancel: &AtomicBool,
+    ) -> Result<ToolOutcome, Error> {
+        let sandbox = self.open_sandbox(name)?;
+        let begun = Instant::now();
+        let called = sandbox.tools.call(tool, arguments, cancel);
+        let backend = self.config.settings.backend.value.as_str();
+        self.metrics.operation("call", backend, begun.elapsed());
+        match called {
+            Ok(outcome) => {
+                self.metrics
+                    .tool_executed("sandbox", tool, !outcome.is_error);
+                Ok(outcome)
+            }
+            Err(fault) => {
+                self.metrics.tool_executed("sandbox", tool, false);
+                self.metrics.failed(fault.code.as_str(), tool);
+                Err(fault.into())
+            }
+        }
+    }
+
+    /// Ends a sandbox with all that is in it.
+    pub(crate) fn kill_sandbox(&self, name: &Name) -> Result<(), Error> {
+        self.sandboxes.close(name);
+        self.config.registry.kill(name)?;
+        Ok(self.owners.remove_sandbox(name.as_str())?)
+    }
+}

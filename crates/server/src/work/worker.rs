@@ -1,0 +1,297 @@
+//! One session's work, from its sandbox to the end of its events, on a thread of its own.
+
+use super::App;
+use super::frontend::EventFrontend;
+use super::live::LiveSession;
+use crate::store::Owned;
+use glovebox_agent::{Ending, Event, Log, Message, Placement, RunOutcome, SessionState};
+use glovebox_session::agent::{
+    AgentFrontend as _, AgentRun, AgentSession, AgentWorkplace, EarlierSession, ModelConfig,
+    NewSession, load_instructions,
+};
+use glovebox_session::sync::apply::{ChangesView, Review, ReviewAnswer};
+use glovebox_session::sync::settle::{ApplyWhen, Reviewer, SettleContext, SettleOptions, settle};
+use glovebox_session::work::WorkContext;
+use glovebox_session::{Error, Frontend as _, Notice};
+use glovebox_settings::Settings;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+/// How a session's work begins.
+#[derive(Debug)]
+pub(crate) enum Beginning {
+    /// It is new.
+    New(NewSession),
+    /// It goes on, with what the user says.
+    Again {
+        log: Log,
+        earlier: Box<EarlierSession>,
+        words: Option<String>,
+    },
+}
+
+/// The work of one session, ready to begin.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub live: Arc<LiveSession>,
+    pub owned: Owned,
+    pub beginning: Beginning,
+    pub settings: Settings,
+    pub project: PathBuf,
+    pub model: ModelConfig,
+    pub phase: Option<String>,
+    /// Whether somebody is there to be asked.
+    pub has_user: bool,
+}
+
+/// Works until the end. Whatever goes wrong is an event of the session.
+pub(crate) fn carry_out(app: &App, job: Job) {
+    let id = job.live.id.clone();
+    let frontend = EventFrontend {
+        live: Arc::clone(&job.live),
+        metrics: Arc::clone(&app.metrics),
+        placement: app.config.placement.as_str(),
+        has_user: job.has_user,
+    };
+    let worker = Worker {
+        app,
+        frontend: &frontend,
+    };
+    if let Err(error) = worker.work(job) {
+        worker.fail(&id, &error);
+    }
+}
+
+struct Worker<'a> {
+    app: &'a App,
+    frontend: &'a EventFrontend,
+}
+
+impl Worker<'_> {
+    const fn caller(&self) -> WorkContext<'_> {
+        WorkContext {
+            host: &self.app.config.host,
+            registry: &self.app.config.registry,
+            supervisor: &self.app.config.supervisor,
+            frontend: self.frontend,
+        }
+    }
+
+    fn work(&self, job: Job) -> Result<(), Error> {
+        let Job {
+            owned,
+            beginning,
+            settings,
+            project,
+            mut model,
+            phase,
+            ..
+        } = job;
+        let app = self.app;
+        model.learn_window();
+        let addition = match &beginning {
+            Beginning::New(_) => None,
+            Beginning::Again { earlier, .. } => earlier.addition(),
+        };
+        let host = &app.config.host;
+        let instructions = load_instructions(host, self.frontend, &settings, &project)?;
+        let run = AgentRun {
+            host,
+            settings: &settings,
+            project: &project,
+            model: &model,
+            phase: phase.as_deref(),
+            addition,
+            instructions,
+            is_asked: false,
+            is_yes: !self.frontend.has_user,
+            is_kept: false,
+        };
+        let (mut place, is_new) = self.open_place(&run, &beginning)?;
+        let mut session = match self.begin(&run, &mut place, beginning, is_new) {
+            Ok(session) => session,
+            Err(error) => {
+                if is_new {
+                    place.end(self.frontend);
+                }
+                return Err(error);
+            }
+        };
+        if let Some(name) = place.work.name() {
+            app.owners.add_sandbox(name.as_str(), &owned.user)?;
+        }
+        let outcome = self.converse(&run, &mut place, &mut session)?;
+        let state = state_of(outcome.ending);
+        session.log.set_state(&session.id, state)?;
+        if owned.is_applied && outcome.ending == Ending::Completed && settings.can_collect() {
+            self.apply(&settings, &place)?;
+        }
+        // A sandbox goes on for those who look at it, until its lease ends; the project itself needs nothing.
+        if place.work.placement() == Placement::Local {
+            place.end(self.frontend);
+        }
+        Ok(())
+    }
+
+    /// The sandbox, or where else the tools work; and whether it was made now.
+    fn open_place(
+        &self,
+        run: &AgentRun<'_>,
+        beginning: &Beginning,
+    ) -> Result<(AgentWorkplace, bool), Error> {
+        let caller = self.caller();
+        let started = Instant::now();
+        let opened = match beginning {
+            Beginning::New(_) => {
+                let placement = self.app.config.placement;
+                AgentWorkplace::open(&caller, run.settings, run.project, placement, None)
+                    .map(|place| (place, true))
+            }
+            Beginning::Again { earlier, .. } => earlier.reopen_place(&caller, run.settings),
+        }?;
+        let backend = run.settings.backend.value.as_str();
+        self.app
+            .metrics
+            .operation("start", backend, started.elapsed());
+        Ok(opened)
+    }
+
+    fn begin(
+        &self,
+        run: &AgentRun<'_>,
+        place: &mut AgentWorkplace,
+        beginning: Beginning,
+        is_new: bool,
+    ) -> Result<AgentSession, Error> {
+        self.start_servers(run, place)?;
+        match beginning {
+            Beginning::New(new) => run.begin(place, self.frontend, new),
+            Beginning::Again {
+                log,
+                earlier,
+                words,
+            } => {
+                run.model.model.skip(earlier.conversation.turns as usize);
+                place.find_again(earlier.context());
+                let words = words.as_deref();
+                run.take_up(place, self.frontend, log, *earlier, is_new, words)
+            }
+        }
+    }
+
+    fn start_servers(&self, run: &AgentRun<'_>, place: &mut AgentWorkplace) -> Result<(), Error> {
+        let cancel: &AtomicBool = &self.frontend.live.is_cancelled;
+        place.start_servers(&self.caller(), run.settings, run.project, cancel)
+    }
+
+    /// Works until the agent has ended and nobody has said anything more.
+    fn converse(
+        &self,
+        run: &AgentRun<'_>,
+        place: &mut AgentWorkplace,
+        session: &mut AgentSession,
+    ) -> Result<RunOutcome, Error> {
+        let live: &LiveSession = &self.frontend.live;
+        loop {
+            let outcome = run.perform(place, self.frontend, session)?;
+            let can_go_on = !live.is_cancelled() && outcome.ending != Ending::Lost;
+            let Some(text) = live.next_message(true).filter(|_| can_go_on) else {
+                return Ok(outcome);
+            };
+            let text = run.model.secrets.clean(text);
+            let said = Event::Said { text: text.clone() };
+            self.frontend
+                .observer(&session.log, &session.id)
+                .observe(&said)?;
+            session.conversation.messages.push(Message::User { text });
+            self.start_servers(run, place)?;
+        }
+    }
+
+    /// Takes over what changed.
+    fn apply(&self, settings: &Settings, place: &AgentWorkplace) -> Result<(), Error> {
+        let context = SettleContext {
+            host: &self.app.config.host,
+            settings,
+            supervisor: place.work.supervisor(),
+            frontend: self.frontend,
+        };
+        let name = place.work.name().map(ToString::to_string);
+        let options = SettleOptions {
+            when: ApplyWhen::Always,
+            has_patch: false,
+            is_shown: false,
+            kept_as: name.as_deref(),
+            is_still: false,
+            can_stay: true,
+            takes_ignored: false,
+            is_success: true,
+        };
+        settle(&context, place.work.sandbox(), options, &mut Unasked)?;
+        Ok(())
+    }
+
+    /// The session's last event says why there is no more.
+    fn fail(&self, id: &str, error: &Error) {
+        let frontend = self.frontend;
+        let code = error.clone().into_fault().code;
+        self.app.metrics.failed(code.as_str(), "");
+        frontend.notify(&Notice::RunFailed(error));
+        let ending = if frontend.live.is_cancelled() {
+            Ending::Aborted
+        } else {
+            Ending::Failed
+        };
+        let said = self.app.open_log().map_err(Error::from).and_then(|log| {
+            let ended = ended(ending, error.message());
+            frontend.observer(&log, id).observe(&ended)?;
+            log.set_state(id, state_of(ending))?;
+            Ok(())
+        });
+        if let Err(lost) = said {
+            // The log cannot be written; whoever reads the events now still hears it.
+            let json = super::frontend::to_json(&ended(ending, lost.message()));
+            frontend.live.hub.publish_piece("ended", &json);
+        }
+    }
+}
+
+/// The end of a session that did not get to one of its own.
+pub(crate) fn ended(ending: Ending, message: &str) -> Event {
+    Event::Ended {
+        ending,
+        message: message.to_owned(),
+        turns: 0,
+        usage: None,
+        uncounted_answers: 0,
+        cost_usd: None,
+    }
+}
+
+/// How a session stands after this end.
+pub(crate) const fn state_of(ending: Ending) -> SessionState {
+    match ending {
+        Ending::Completed => SessionState::Completed,
+        Ending::StoppedByLimit => SessionState::StoppedByLimit,
+        Ending::Aborted => SessionState::Aborted,
+        Ending::Lost => SessionState::Lost,
+        Ending::Failed => SessionState::Failed,
+    }
+}
+
+/// What is taken over in any case needs nobody's word.
+struct Unasked;
+
+impl Reviewer for Unasked {
+    type Error = Error;
+
+    fn agree(&mut self, _: &Review<'_>, _: &Path, _: bool) -> Result<ReviewAnswer, Error> {
+        Ok(ReviewAnswer::Later)
+    }
+
+    fn write_patch(&mut self, _: &ChangesView) -> Result<(), Error> {
+        Ok(())
+    }
+}
