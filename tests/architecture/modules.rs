@@ -59,20 +59,13 @@ const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
         "branch",
         "the reader of git objects would stand in `git`",
     ),
-    // A key of the configuration names the parser of its table, and that uses the parsers of single keys.
+    // Flags are named beside the types of their values.
     (
         "settings",
         "flags",
         "agent",
         "amounts of money would be a module of their own",
     ),
-    (
-        "settings",
-        "key",
-        "agent",
-        "a table would give the parsers of its keys to `key`",
-    ),
-    ("settings", "key", "servers", "as `agent`"),
     (
         "settings",
         "file",

@@ -1,9 +1,9 @@
 //! Settings of the agent: where its tools work, which model thinks, how far it may go.
 
-use super::{Raw, Settings, Sourced};
+use super::{Settings, Sourced};
 use crate::units::{Count, Span};
 use crate::{AgentFlags, Origin};
-use glovebox_agent::{ModelName, Price};
+use glovebox_agent::Price;
 use std::fmt;
 
 /// Where tools work, as the user may say it.
@@ -25,6 +25,17 @@ impl Mode {
             Self::Local => "local",
             Self::Sandbox => "sandbox",
         }
+    }
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Auto, Self::Local, Self::Sandbox]
+            .into_iter()
+            .find(|mode| mode.as_str() == text)
+            .ok_or_else(|| format!("`{text}` is not a mode; use `auto`, `local` or `sandbox`"))
     }
 }
 
@@ -112,68 +123,6 @@ impl Default for Agent {
     }
 }
 
-impl Agent {
-    pub(super) fn apply(&mut self, key: &str, raw: &Raw, origin: &Origin) -> Result<(), String> {
-        let text = raw.one()?;
-        match key {
-            "mode" => {
-                let mode = [Mode::Auto, Mode::Local, Mode::Sandbox]
-                    .into_iter()
-                    .find(|mode| mode.as_str() == text)
-                    .ok_or_else(|| {
-                        format!("`{text}` is not a mode; use `auto`, `local` or `sandbox`")
-                    })?;
-                self.mode.set(mode, origin);
-            }
-            "agent.model" => {
-                if !text.starts_with("replay:") {
-                    ModelName::parse(text)?;
-                }
-                self.model.set(Some(text.to_owned()), origin);
-            }
-            "agent.price" => self.price.set(Tariff(Some(Price::parse(text)?)), origin),
-            "agent.window" => self.window.set(window(text)?, origin),
-            "agent.instructions" => self.instructions.set(super::key::switch(text)?, origin),
-            "agent.max_turns" => self.max_turns.set(text.parse()?, origin),
-            "agent.max_time" => self.max_time.set(text.parse()?, origin),
-            "agent.max_tokens" => self.max_tokens.set(text.parse()?, origin),
-            "agent.max_cost" => self.max_cost.set(text.parse()?, origin),
-            other => return Err(format!("`{other}` is not a key")),
-        }
-        Ok(())
-    }
-
-    pub(super) fn shown(&self, key: &str) -> Vec<(String, &Origin)> {
-        fn one<T: ToString>(setting: &Sourced<T>) -> Vec<(String, &Origin)> {
-            vec![(setting.value.to_string(), &setting.origin)]
-        }
-        match key {
-            "mode" => one(&self.mode),
-            "agent.model" => match &self.model.value {
-                Some(model) => vec![(model.clone(), &self.model.origin)],
-                None => vec![(
-                    "by the keys in the environment".to_owned(),
-                    &self.model.origin,
-                )],
-            },
-            "agent.price" => match self.price.value.0 {
-                Some(price) => vec![(price.to_string(), &self.price.origin)],
-                None => vec![("by the model".to_owned(), &self.price.origin)],
-            },
-            "agent.window" => match self.window.value.0 {
-                Some(_) => one(&self.window),
-                None => vec![("by the model".to_owned(), &self.window.origin)],
-            },
-            "agent.instructions" => one(&self.instructions),
-            "agent.max_turns" => one(&self.max_turns),
-            "agent.max_time" => one(&self.max_time),
-            "agent.max_tokens" => one(&self.max_tokens),
-            "agent.max_cost" => one(&self.max_cost),
-            _ => Vec::new(),
-        }
-    }
-}
-
 /// Less leaves no room for the prompt and one answer.
 const MIN_WINDOW: u32 = 4000;
 
@@ -189,11 +138,6 @@ pub fn window(text: &str) -> Result<Count, String> {
             "`{text}` is no window; write {MIN_WINDOW} tokens or more"
         )),
     }
-}
-
-/// Whether a key is one of the agent's.
-pub(super) fn is_key(key: &str) -> bool {
-    key == "mode" || key.starts_with("agent.")
 }
 
 impl Settings {

@@ -1,7 +1,7 @@
 //! Reading `glovebox.toml`: strict, bounded, with the line of what is wrong.
 
-use super::key::Raw;
-use super::keys::{KEYS, Key};
+use super::keys::{self, Key, keys};
+use super::raw::Raw;
 use super::workflow;
 use crate::SettingsError;
 use glovebox_tools::nearest;
@@ -113,7 +113,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, SettingsError
     let mut entries = Vec::new();
     collect(text, path, "", table, &mut entries)?;
     // Tables come sorted by name; resolving in the documented order keeps messages stable.
-    entries.sort_by_key(|entry| KEYS.iter().position(|key| key.name == entry.key.name));
+    entries.sort_by_key(|entry| keys().position(|key| key.name == entry.key.name));
     Ok(entries)
 }
 
@@ -157,21 +157,21 @@ fn collect(
                 ));
             }
             // TRUST: only tables that hold keys are entered, so that depth is bounded.
-            toml::Value::Table(table) if KEYS.iter().any(|key| key.name.starts_with(&below)) => {
+            toml::Value::Table(table) if keys().any(|key| key.name.starts_with(&below)) => {
                 collect(text, path, &below, table, entries)?;
                 continue;
             }
             value => value,
         };
-        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+        let Some(key) = keys::find(&name) else {
             let remedy = if name == FORMER_TRUST {
                 "trust is given to the content of a project's file: run `glovebox config trust` in the project, and \
                  take this line out"
                     .to_owned()
-            } else if let Some(known) = nearest(&name, KEYS.iter().map(|key| key.name)) {
+            } else if let Some(known) = nearest(&name, keys().map(|key| key.name)) {
                 format!("did you mean `{known}`?")
             } else {
-                let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+                let names: Vec<&str> = keys().map(|key| key.name).collect();
                 format!("known keys: {}", names.join(", "))
             };
             return Err(SettingsError::usage(
@@ -197,7 +197,7 @@ fn define(
     table: toml::Table,
     entries: &mut Vec<Entry>,
 ) -> Result<(), SettingsError> {
-    let key = KEYS.iter().find(|key| key.name == TOOLSETS);
+    let key = keys::find(TOOLSETS);
     for (name, value) in table {
         let line = key_line(text, &format!("{TOOLSETS}.{name}"));
         let (Some(key), Some(Raw::Many(words))) = (key, raw(&value)) else {
@@ -223,7 +223,7 @@ fn chain(
     list: Vec<toml::Value>,
     entries: &mut Vec<Entry>,
 ) -> Result<(), SettingsError> {
-    let key = KEYS.iter().find(|key| key.name == workflow::KEY);
+    let key = keys::find(workflow::KEY);
     let line = key_line(text, workflow::KEY);
     for value in list {
         let words = match value {
@@ -251,7 +251,7 @@ fn serve(
     table: toml::Table,
     entries: &mut Vec<Entry>,
 ) -> Result<(), SettingsError> {
-    let key = KEYS.iter().find(|key| key.name == SERVERS);
+    let key = keys::find(SERVERS);
     for (name, value) in table {
         let line = key_line(text, &format!("{SERVERS}.{name}"));
         let wrong = |what: &str| {

@@ -9,14 +9,13 @@
 //! The project's own file comes with the project, often from strangers. It may ask for less than the
 //! user's settings give; what asks for more waits for the user's consent to the file's content
 //! (`glovebox config trust`, or `--trust-config` for one run). Each key declares what it needs
-//! ([`keys::KEYS`]); outside a native sandbox that is more.
+//! ([`Key::project`]); outside a native sandbox that is more.
 
 mod agent;
 mod defaults;
 mod error;
 mod file;
 mod flags;
-mod key;
 mod keys;
 mod machine;
 mod policy;
@@ -25,6 +24,7 @@ mod project_file;
 mod project_rule;
 #[cfg(test)]
 mod project_tests;
+mod raw;
 mod resolve;
 mod servers;
 mod surroundings;
@@ -39,8 +39,7 @@ pub use error::SettingsError;
 pub use file::FILE_NAME as PROJECT_FILE_NAME;
 pub use file::digest as file_digest;
 pub use flags::{AgentFlags, SandboxFlags};
-use key::Raw;
-pub use keys::{KEYS, Key};
+pub use keys::{DefaultValue, Key, keys};
 pub use policy::Tools;
 pub use project_file::{Consent, Demand, ProjectFile, Reach};
 pub use project_rule::{Judge, ProjectRule};

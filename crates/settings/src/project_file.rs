@@ -7,9 +7,9 @@
 //! Consent is for the bytes that were read: the same bytes are hashed and parsed, once per command.
 
 use super::file::Entry;
-use super::key::Raw;
 use super::project_env;
 use super::project_rule::ProjectRule;
+use super::raw::Raw;
 use super::{Origin, Settings};
 use crate::SettingsError;
 use crate::values::{BackendKind, EnvArg};

@@ -2,7 +2,7 @@
 
 use super::Settings;
 use super::file::FILE_NAME;
-use super::keys::KEYS;
+use super::keys::{self, keys};
 use super::project_rule::ProjectRule;
 use super::resolve::tests::Tree;
 use crate::SettingsError;
@@ -98,7 +98,7 @@ const SAMPLES: &[(&str, &[&str], &[&str])] = &[
 
 #[test]
 fn every_key_has_a_decision_about_projects() {
-    let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+    let names: Vec<_> = keys().map(|key| key.name).collect();
     let sampled: Vec<_> = SAMPLES.iter().map(|(name, ..)| *name).collect();
     assert_eq!(
         sampled, names,
@@ -113,7 +113,7 @@ fn every_key_has_a_decision_about_projects() {
                     .unwrap_or_else(|error| panic!("{text}: {error:?}"));
             }
         }
-        let key = KEYS.iter().find(|key| key.name == *name).unwrap();
+        let key = keys::find(name).unwrap();
         let is_users_alone = matches!(key.project, ProjectRule::UserOnly);
         for value in *wide {
             let text = format!("{name} = {value}");

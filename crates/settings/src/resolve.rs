@@ -1,9 +1,9 @@
 //! From the places settings are written to one resolved value each.
 
 use super::file::{self, Content, Entry, FILE_NAME};
-use super::key::{Place, Raw};
-use super::keys::KEYS;
+use super::keys::keys;
 use super::project_file::{self, Consent, ProjectFile};
+use super::raw::{Place, Raw};
 use super::{Origin, Settings};
 use crate::SettingsError;
 use crate::Surroundings;
@@ -166,8 +166,8 @@ fn lay_variables(
         if OTHER_VARIABLES.contains(&name) || name.starts_with("GLOVEBOX_TEST_") {
             continue;
         }
-        let variables = KEYS.iter().filter_map(|key| key.variable);
-        let Some(key) = KEYS.iter().find(|key| key.variable == Some(name)) else {
+        let variables = keys().filter_map(|key| key.variable);
+        let Some(key) = keys().find(|key| key.variable == Some(name)) else {
             if let Some(known) = nearest(name, variables) {
                 warnings.push(format!("${name} is not a setting; did you mean ${known}?"));
             }

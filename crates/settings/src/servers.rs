@@ -2,7 +2,8 @@
 //!
 //! A value that may be a secret is never written here: headers name the variables they come from.
 
-use super::{Origin, Raw, Sourced};
+use super::raw::Raw;
+use super::{Origin, Sourced};
 use crate::units::{Size, Span};
 use crate::values::EnvArg;
 use glovebox_mcp::client::check_url;
@@ -145,7 +146,7 @@ impl McpServer {
             }
         };
         let is_on = |field: &str| -> Result<bool, String> {
-            let switch = one(field)?.map(super::key::switch).transpose();
+            let switch = one(field)?.map(super::raw::switch).transpose();
             Ok(switch
                 .map_err(|error| format!("`{field}`: {error}"))?
                 .unwrap_or(false))

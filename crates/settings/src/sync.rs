@@ -32,30 +32,6 @@ impl Default for Sync {
     }
 }
 
-impl Sync {
-    /// The list behind a key.
-    pub(super) fn patterns(&self, key: &str) -> Option<&Vec<Sourced<String>>> {
-        match key {
-            "sync.push.exclude" => Some(&self.push_exclude),
-            "sync.push.include" => Some(&self.push_include),
-            "sync.pull.exclude" => Some(&self.pull_exclude),
-            "sync.pull.include" => Some(&self.pull_include),
-            _ => None,
-        }
-    }
-
-    /// The same, to add to.
-    pub(super) fn patterns_mut(&mut self, key: &str) -> Option<&mut Vec<Sourced<String>>> {
-        match key {
-            "sync.push.exclude" => Some(&mut self.push_exclude),
-            "sync.push.include" => Some(&mut self.push_include),
-            "sync.pull.exclude" => Some(&mut self.pull_exclude),
-            "sync.pull.include" => Some(&mut self.pull_include),
-            _ => None,
-        }
-    }
-}
-
 /// The patterns alone.
 pub fn texts(list: &[Sourced<String>]) -> Vec<String> {
     list.iter().map(|pattern| pattern.value.clone()).collect()

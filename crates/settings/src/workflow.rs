@@ -17,9 +17,9 @@
 //! What a file says becomes words (`change`, `phase=plan`, `leaves=/tmp/plan.md`, ...), as a list of any
 //! other key does, and those a [`Workflow`].
 
-use super::key::{Place, Raw};
-use super::keys::KEYS;
+use super::keys::{self, keys};
 use super::project_file;
+use super::raw::{Place, Raw};
 use super::{Demand, Origin, Reach, Settings, Sourced};
 use crate::SettingsError;
 use glovebox_tools::nearest;
@@ -27,26 +27,9 @@ use glovebox_tools::nearest;
 /// The key.
 pub(super) const KEY: &str = "workflow";
 /// Keys of a phase that are settings of its sandbox.
-const SANDBOX_KEYS: [&str; 18] = [
-    "rootfs",
-    "net",
-    "allow",
-    "deny",
-    "grants",
-    "toolchains",
-    "env",
-    "workspace",
-    "memory",
-    "cpus",
-    "pids",
-    "disk",
-    "file_size",
-    "net_bytes",
-    "net_connections",
-    "net_rate",
-    "require",
-    "proc",
-];
+fn sandbox_keys() -> impl Iterator<Item = &'static str> + Clone {
+    keys().filter(|key| key.is_for_phases).map(|key| key.name)
+}
 /// Keys of a phase that are none.
 const OWN_KEYS: [&str; 4] = ["name", "toolset", "prompt", "leaves"];
 /// More than anybody lines up.
@@ -199,8 +182,8 @@ impl Phase {
                 self.leaves.push(value.to_owned());
             }
             other => {
-                let Some(known) = SANDBOX_KEYS.iter().find(|known| **known == other) else {
-                    let keys = OWN_KEYS.iter().chain(&SANDBOX_KEYS).copied();
+                let Some(known) = sandbox_keys().find(|known| *known == other) else {
+                    let keys = OWN_KEYS.into_iter().chain(sandbox_keys());
                     let near = nearest(other, keys.clone()).map_or_else(
                         || format!("the keys are {}", keys.collect::<Vec<_>>().join(", ")),
                         |known| format!("did you mean `{known}`?"),
@@ -210,7 +193,7 @@ impl Phase {
                         other.escape_debug()
                     ));
                 };
-                match self.settings.iter_mut().find(|(key, _)| key == known) {
+                match self.settings.iter_mut().find(|(key, _)| *key == known) {
                     Some((_, Raw::Many(values))) => values.push(value.to_owned()),
                     Some((_, raw)) => {
                         let first = raw.one()?.to_owned();
@@ -306,7 +289,7 @@ impl Settings {
                 })?;
             if matches!(origin, Origin::ProjectFile(_)) {
                 // TRUST: the phase came with the project, and is judged like any other value of it.
-                let known = KEYS.iter().find(|known| known.name == *key);
+                let known = keys::find(key);
                 let known = known.ok_or_else(|| {
                     SettingsError::usage(
                         format!("{place}: `{key}` is not a key"),

@@ -14,6 +14,8 @@ mod net;
 mod ports;
 mod sandbox;
 mod serve;
+#[cfg(test)]
+mod settings_help;
 mod sync;
 mod tools;
 mod upkeep;

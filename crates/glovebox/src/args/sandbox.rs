@@ -66,7 +66,7 @@ pub(crate) struct SandboxArgs {
     /// 2GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub memory: Option<Size>,
-    /// CPU time per second, in CPUs [default: all]
+    /// CPU time per second, in CPUs [default: none, all of them]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub cpus: Option<Cpus>,
     /// Processes and threads [default: 4096]

@@ -5,7 +5,7 @@ use crate::args::{ConfigAction, ConfigArgs, ConfigExplainArgs};
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text};
 use glovebox_session::host;
-use glovebox_settings::{KEYS, Settings};
+use glovebox_settings::{Settings, keys};
 use serde_json::{Map, Value, json};
 
 /// Shows the configuration.
@@ -34,7 +34,7 @@ fn explain(cx: &Cx, args: &ConfigExplainArgs) -> CommandResult {
         return Ok(0);
     }
     let mut rows = Vec::new();
-    for key in KEYS {
+    for key in keys() {
         let mut shown = shown(cx, &settings, key.name)?;
         if shown.is_empty() {
             shown.push(("-".to_owned(), "default".to_owned()));
@@ -72,7 +72,7 @@ fn shown(cx: &Cx, settings: &Settings, key: &str) -> Result<Vec<(String, String)
 
 fn as_json(cx: &Cx, settings: &Settings) -> Result<Value, CommandError> {
     let mut object = Map::new();
-    for key in KEYS {
+    for key in keys() {
         let values: Vec<Value> = shown(cx, settings, key.name)?
             .into_iter()
             .map(|(value, origin)| json!({ "value": value, "from": origin }))

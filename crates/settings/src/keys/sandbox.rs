@@ -1,0 +1,198 @@
+//! What stands behind a sandbox, and what is inside it.
+
+use super::access::{Access, list, one, show_one};
+use super::{DefaultValue, Key};
+use crate::project_rule::ProjectRule::{Harmless, NativeOnly, NeedsTrust, TightensOnly};
+use crate::project_rule::{
+    no_kept_caches, no_network, no_new_env_from_host, no_other_rootfs, no_toolchains,
+    same_or_narrower_workspace, same_or_native_backend,
+};
+use crate::raw::{Place, Raw, switch};
+use crate::values::{self, EnvArg, GrantArg};
+use glovebox_sandbox::egress::{Secret, SecretError, SecretSource};
+use glovebox_sandbox::jail::spec::RootFs;
+use std::ffi::OsStr;
+
+pub(super) const KEYS: &[Key] = &[
+    Key::new(
+        "backend",
+        "what stands behind a sandbox: `native`, `host` (no isolation) or `command`",
+        TightensOnly(same_or_native_backend),
+        one!(backend, values::parse_backend, |backend| backend
+            .as_str()
+            .to_owned()),
+    )
+    .variable("GLOVEBOX_BACKEND")
+    .flags(&["backend"])
+    .default(DefaultValue::Text("native")),
+    Key::new(
+        "carrier",
+        "with `backend = \"command\"`: the command whose standard input and output lead to the other side, a string or \
+         a list of words",
+        NeedsTrust("runs a command on your machine"),
+        Access {
+            set: |settings, raw, _, origin| {
+                let words = match raw {
+                    Raw::One(text) => values::split_words(text)?,
+                    Raw::Many(words) => words.clone(),
+                    Raw::Table(..) => Vec::new(),
+                };
+                settings.carrier.set(words, origin);
+                Ok(())
+            },
+            show: |settings| {
+                if settings.carrier.value.is_empty() {
+                    return Vec::new();
+                }
+                show_one(&settings.carrier, |words| words.join(" "))
+            },
+        },
+    )
+    .variable("GLOVEBOX_CARRIER")
+    .flags(&["carrier"])
+    .default(DefaultValue::Words("none")),
+    Key::new(
+        "rootfs",
+        "what `/` shows: `host` (programs only), `host-all` (weaker) or `dir:PATH`",
+        TightensOnly(no_other_rootfs),
+        Access {
+            set: |settings, raw, place, origin| {
+                let rootfs = match values::parse_rootfs(raw.one()?)? {
+                    RootFs::Dir(path) => RootFs::Dir(place.path(&path.to_string_lossy())?),
+                    other => other,
+                };
+                settings.rootfs.set(rootfs, origin);
+                Ok(())
+            },
+            show: |settings| show_one(&settings.rootfs, ToString::to_string),
+        },
+    )
+    .variable("GLOVEBOX_ROOTFS")
+    .flags(&["rootfs"])
+    .default(DefaultValue::Text("host"))
+    .for_phases(),
+    Key::new(
+        "net",
+        "the network: `none`, `egress` (listed hosts) or `host` (all of this machine's)",
+        TightensOnly(no_network),
+        one!(net, values::parse_net, |net| values::net_word(*net)
+            .to_owned()),
+    )
+    .variable("GLOVEBOX_NET")
+    .flags(&["net"])
+    .default(DefaultValue::Text("none"))
+    .for_phases(),
+    Key::new(
+        "allow",
+        "with `net = \"egress\"`: what may be reached, presets and hosts ([network](../guides/network.md))",
+        NeedsTrust("opens your network to hosts of its choice"),
+        list!(allow, many, |text, _| values::parse_reach(text), Clone::clone),
+    )
+    .flags(&["allow"])
+    .for_phases(),
+    Key::new(
+        "deny",
+        "what of that stays closed",
+        Harmless,
+        list!(deny, many, |text, _| values::parse_reach(text), Clone::clone),
+    )
+    .flags(&["deny"])
+    .for_phases(),
+    Key::new(
+        "secrets",
+        "what is filled in on the way to listed hosts, `NAME=env:VARIABLE@HOST` or `NAME=file:PATH@HOST` \
+         ([secrets](../guides/secrets.md))",
+        NeedsTrust("reads a secret of yours and sends it to hosts of its choice"),
+        list!(secrets, patterns, secret, ToString::to_string),
+    )
+    .flags(&["secret"]),
+    Key::new(
+        "grants",
+        "host paths that are shown, `\"PATH\"` or `\"PATH:/TARGET\"`, read-only",
+        NeedsTrust("shows further files of your machine"),
+        list!(grants, many, grant, ToString::to_string),
+    )
+    .flags(&["grant"])
+    .for_phases(),
+    Key::new(
+        "toolchains",
+        "whether language toolchains in your home are shown",
+        TightensOnly(no_toolchains),
+        one!(toolchains, switch),
+    )
+    .variable("GLOVEBOX_TOOLCHAINS")
+    .flags(&["no-toolchains"])
+    .default(DefaultValue::Plain("true"))
+    .for_phases(),
+    Key::new(
+        "cache",
+        "`true`: package caches and cargo's `target` are kept for the next sandbox of the project \
+         ([package caches](../guides/caches.md)). A project's own file may turn it off, and on with your consent",
+        TightensOnly(no_kept_caches),
+        one!(cache, switch),
+    )
+    .variable("GLOVEBOX_CACHE")
+    .flags(&["cache"])
+    .default(DefaultValue::Plain("false")),
+    Key::new(
+        "env",
+        "variables of commands: `\"NAME=VALUE\"`, or `\"NAME\"` for the value you have",
+        NativeOnly(
+            no_new_env_from_host,
+            "sets variables of programs that run outside a native sandbox",
+        ),
+        // Values may be secrets: only names are shown.
+        list!(
+            env,
+            many,
+            |text, _| EnvArg::parse(OsStr::new(text)),
+            |var: &EnvArg| {
+                let name = var.name.to_string_lossy();
+                match var.value {
+                    Some(_) => format!("{name}=..."),
+                    None => name.into_owned(),
+                }
+            }
+        ),
+    )
+    .flags(&["env"])
+    .for_phases(),
+    Key::new(
+        "workspace",
+        "the project inside: `overlay` (changes stay in the sandbox), `read-only`, `copy`, `live` (no wall) or `none`",
+        TightensOnly(same_or_narrower_workspace),
+        Access {
+            set: |settings, raw, _, origin| {
+                let mode = values::parse_workspace(raw.one()?)?;
+                settings.workspace.set(Some(mode), origin);
+                Ok(())
+            },
+            show: |settings| {
+                show_one(&settings.workspace, |mode| {
+                    mode.map_or("overlay; none with `command`", |mode| mode.as_str())
+                        .to_owned()
+                })
+            },
+        },
+    )
+    .variable("GLOVEBOX_WORKSPACE")
+    .flags(&["workspace"])
+    .default(DefaultValue::Words("`\"overlay\"`; none with `command`"))
+    .for_phases(),
+];
+
+fn secret(text: &str, place: Place<'_>) -> Result<Secret, String> {
+    let mut secret: Secret = text
+        .parse()
+        .map_err(|error: SecretError| error.to_string())?;
+    if let SecretSource::File(path) = &mut secret.source {
+        *path = place.path(&path.to_string_lossy())?;
+    }
+    Ok(secret)
+}
+
+fn grant(text: &str, place: Place<'_>) -> Result<GrantArg, String> {
+    let grant: GrantArg = text.parse()?;
+    let source = place.path(&grant.source.to_string_lossy())?;
+    Ok(GrantArg { source, ..grant })
+}
