@@ -25,10 +25,11 @@ use std::process::Command;
 use user::OrdinaryUser;
 
 /// Suites that try both users by themselves, or are about no user at all.
-const BOTH_ALREADY: [&str; 7] = [
+const BOTH_ALREADY: [&str; 8] = [
     "flow",
     "agent",
     "mcp",
+    "serve",
     "kernel",
     "architecture",
     "lies",

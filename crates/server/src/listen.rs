@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Connections at the same time: readers of events stay.
 const MAX_CONNECTIONS: usize = 4096;
-/// Bytes of a request's head, and how long it may take to arrive.
+/// Bytes of a request's head, and how long it may take to arrive; so long may a connection rest, too.
 const MAX_HEADER_BYTES: usize = 32 << 10;
-const HEADER_WAIT: Duration = Duration::from_secs(10);
+const HEADER_WAIT: Duration = Duration::from_secs(30);
 /// How long a refused connection rests before the next one is accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long cancelled sessions may take to end.

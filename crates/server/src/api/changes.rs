@@ -30,6 +30,7 @@ pub(super) enum DiffFormat {
 pub(super) struct DiffQuery {
     /// `patch`, or `json` for a list.
     #[serde(default)]
+    #[param(inline)]
     format: DiffFormat,
 }
 

@@ -16,11 +16,15 @@ use glovebox_settings::{AgentFlags, Dollars, Origin, Settings};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
 /// More than any task that is written by hand.
 const MAX_TASK_BYTES: usize = 1 << 20;
 const MAX_NAME_CHARS: usize = 256;
+/// How long a session that has ended may take to be over, and how often it is looked whether it is.
+const END_WAIT: Duration = Duration::from_secs(10);
+const END_LOOK: Duration = Duration::from_millis(10);
 
 /// A task for an agent.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
@@ -201,8 +205,7 @@ impl App {
                         .retryable()
                         .into());
                 }
-                // It ends just now, and gives its lock back in a moment.
-                Heard::Over => {}
+                Heard::Over => self.await_end(id),
             }
         }
         self.refuse_when_full()?;
@@ -232,6 +235,14 @@ impl App {
             has_user,
         });
         Ok(())
+    }
+
+    /// Waits until a session that hears nothing any more has given its lock back: it takes over changes at most.
+    fn await_end(&self, id: &str) {
+        let begun = Instant::now();
+        while self.live(id).is_some() && begun.elapsed() < END_WAIT {
+            std::thread::sleep(END_LOOK);
+        }
     }
 
     fn refuse_when_full(&self) -> Result<(), Fault> {

@@ -1,0 +1,349 @@
+//! A server at a free port of this machine, and a client of it.
+
+use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+use testkit::Person;
+use ureq::http::{Request, Response};
+use ureq::{Agent, Body};
+
+/// The administrator's token.
+pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+/// How long anything may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    pub(crate) addr: String,
+    stderr: mpsc::Receiver<String>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+
+    /// The code of an error.
+    pub(crate) fn code(&self) -> String {
+        self.json()["error"]["code"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        headers
+            .find(|(one, _)| one.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(self, status: u16) -> Self {
+        let body = String::from_utf8_lossy(&self.body).into_owned();
+        assert_eq!(self.status, status, "{body}");
+        self
+    }
+}
+
+/// A recording of answers that call tools, ended by words.
+pub(crate) fn recording(person: &Person, name: &str, calls: &[(&str, Value)]) -> String {
+    let mut lines = String::new();
+    for (turn, (tool, arguments)) in calls.iter().enumerate() {
+        let call = json!({ "kind": "call", "id": format!("c{turn}"), "name": tool, "arguments": arguments });
+        lines += &format!(
+            "{}\n",
+            json!({ "type": "answered", "turn": turn + 1, "parts": [call] })
+        );
+    }
+    for turn in 0..4 {
+        let text = json!({ "kind": "text", "text": format!("done {turn}") });
+        lines += &format!(
+            "{}\n",
+            json!({ "type": "answered", "turn": calls.len() + 1 + turn, "parts": [text] })
+        );
+    }
+    let path = person.place().root().join(name);
+    std::fs::write(&path, lines).unwrap();
+    format!("replay:{}", path.display())
+}
+
+impl Server {
+    /// Serves for `person`; the current directory is a project, which is not served unless `args` say so.
+    pub(crate) fn start(person: &Person, args: &str) -> Self {
+        Self::start_at(person, "127.0.0.1:0", args)
+    }
+
+    pub(crate) fn start_at(person: &Person, addr: &str, args: &str) -> Self {
+        let walls = if args.contains("--unsafe-local") {
+            ""
+        } else {
+            "--no-toolchains"
+        };
+        let mut call = person
+            .line(&format!("serve --listen {addr} {walls} {args}"))
+            .env("GLOVEBOX_SERVER_TOKEN", TOKEN);
+        call.command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = call.command.spawn().unwrap();
+        let (tell, stderr) = mpsc::channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = tell.send(line);
+            }
+        });
+        let mut server = Self {
+            child,
+            addr: String::new(),
+            stderr,
+        };
+        let line = server.told("serving at http://");
+        line.split("http://")
+            .nth(1)
+            .unwrap()
+            .clone_into(&mut server.addr);
+        server
+    }
+
+    /// Waits for a line on standard error that has this in it.
+    pub(crate) fn told(&self, part: &str) -> String {
+        loop {
+            let line = self.stderr.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|error| panic!("{error}: no line with `{part}`"));
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    /// Asks it to end as a service manager does, and waits until it has.
+    pub(crate) fn end(mut self) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+
+    /// Sends a head, then spaces until the server has had enough: its answer.
+    pub(crate) fn raw(&self, head: &str) -> String {
+        let mut stream = TcpStream::connect(&self.addr).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        while stream.write_all(&[b' '; 4096]).is_ok() {
+            stream.set_nonblocking(true).unwrap();
+            let has_answered = stream.peek(&mut [0]).is_ok();
+            stream.set_nonblocking(false).unwrap();
+            if has_answered {
+                break;
+            }
+        }
+        let mut answer = [0; 4096];
+        let count = stream.read(&mut answer).unwrap_or_default();
+        String::from_utf8_lossy(&answer[..count]).into_owned()
+    }
+
+    /// A client with this token.
+    pub(crate) fn client(&self, token: &str) -> Client {
+        Client {
+            agent: agent(),
+            base: format!("http://{}", self.addr),
+            token: Some(token.to_owned()),
+        }
+    }
+
+    /// The administrator.
+    pub(crate) fn admin(&self) -> Client {
+        self.client(TOKEN)
+    }
+
+    /// Somebody.
+    pub(crate) fn anybody(&self) -> Client {
+        Client {
+            token: None,
+            ..self.client("")
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn agent() -> Agent {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        // A server may close a connection that rests just when it is used again.
+        .max_idle_connections(0)
+        .timeout_global(Some(PATIENCE * 2))
+        .proxy(None);
+    config.build().into()
+}
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    agent: Agent,
+    base: String,
+    token: Option<String>,
+}
+
+impl Client {
+    fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response<Body> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let sent = if body.is_empty() && matches!(method, "GET" | "DELETE") {
+            self.agent.run(request.body(()).unwrap())
+        } else {
+            self.agent.run(request.body(body).unwrap())
+        };
+        sent.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    pub(crate) fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
+        let mut response = self.send(method, path, headers, body);
+        let all = response.headers().iter();
+        Answer {
+            status: response.status().as_u16(),
+            headers: all
+                .map(|(name, value)| {
+                    (
+                        name.to_string(),
+                        value.to_str().unwrap_or_default().to_owned(),
+                    )
+                })
+                .collect(),
+            body: response
+                .body_mut()
+                .with_config()
+                .limit(1 << 30)
+                .read_to_vec()
+                .unwrap(),
+        }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &[], b"")
+    }
+
+    pub(crate) fn delete(&self, path: &str) -> Answer {
+        self.ask("DELETE", path, &[], b"")
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        let json = [("content-type", "application/json")];
+        self.ask("POST", path, &json, body.to_string().as_bytes())
+    }
+
+    /// Submits a task: the session's name.
+    #[track_caller]
+    pub(crate) fn submit(&self, task: &Value) -> String {
+        let answer = self.post("/api/tasks", task).expect(202).json();
+        answer["session_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Follows a session from after an event, until `stop` says so or the stream ends.
+    pub(crate) fn follow(
+        &self,
+        id: &str,
+        after: Option<&str>,
+        mut stop: impl FnMut(&Event) -> bool,
+    ) -> Vec<Event> {
+        let headers: Vec<(&str, &str)> = after.iter().map(|id| ("last-event-id", *id)).collect();
+        let path = format!("/api/sessions/{id}/events");
+        let response = self.send("GET", &path, &headers, b"");
+        if response.status() == 204 {
+            return Vec::new();
+        }
+        assert_eq!(response.status(), 200);
+        let mut events = Vec::new();
+        let mut event = Event::default();
+        for line in BufReader::new(response.into_body().into_reader()).lines() {
+            let line = line.unwrap();
+            match line.split_once(": ") {
+                Some(("event", kind)) => kind.clone_into(&mut event.kind),
+                Some(("id", id)) => id.clone_into(&mut event.id),
+                Some(("data", data)) => event.data = serde_json::from_str(data).unwrap(),
+                _ if line.is_empty() && !event.id.is_empty() => {
+                    let is_enough = stop(&event);
+                    events.push(std::mem::take(&mut event));
+                    if is_enough {
+                        return events;
+                    }
+                }
+                _ => {}
+            }
+        }
+        events
+    }
+
+    /// Follows a session to its end.
+    pub(crate) fn follow_to_end(&self, id: &str) -> Vec<Event> {
+        self.follow(id, None, |_| false)
+    }
+
+    /// Waits until a session stands so.
+    #[track_caller]
+    pub(crate) fn await_state(&self, id: &str, state: &str) -> Value {
+        let mut last = Value::Null;
+        let is_there = testkit::wait_until(PATIENCE, || {
+            last = self.get(&format!("/api/sessions/{id}")).json();
+            last["state"] == state
+        });
+        assert!(is_there, "not {state}: {last}");
+        last
+    }
+}
+
+/// One event of a stream.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Event {
+    pub(crate) id: String,
+    pub(crate) kind: String,
+    pub(crate) data: Value,
+}
+
+/// All that a reader gets.
+pub(crate) fn read_all(mut from: impl std::io::Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = from.read_to_end(&mut bytes);
+    bytes
+}
