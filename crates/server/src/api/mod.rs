@@ -8,6 +8,7 @@ mod error;
 mod events;
 mod files;
 mod health;
+mod interface;
 mod page;
 mod sandboxes;
 mod sessions;
@@ -86,12 +87,11 @@ pub(crate) fn router(shared: Shared) -> Router {
             auth::require_user,
         ));
     Router::new()
-        .route("/", get(page::index))
         .route("/login", get(auth::login))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .merge(guarded)
-        .fallback(page::not_found)
+        .fallback(interface::answer)
         .method_not_allowed_fallback(page::wrong_method)
         .layer(middleware::from_fn_with_state(
             shared.clone(),
@@ -198,4 +198,22 @@ async fn on_session<T: Send + 'static>(
         work(&app, &id)
     })
     .await?
+}
+
+#[cfg(test)]
+mod tests {
+    /// The types of the web interface are made from this file.
+    #[test]
+    fn the_description_in_the_repository_is_the_one_that_is_served() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/openapi.json");
+        let served = super::openapi();
+        if std::env::var_os("GLOVEBOX_TEST_BLESS").is_some() {
+            std::fs::write(path, &served).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap();
+        assert!(
+            written == served,
+            "the API has changed; run `GLOVEBOX_TEST_BLESS=1 cargo test --package glovebox-server`, then `cargo xtask web`"
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! What is not part of the API itself: its description, and answers to what is not there.
 
 use super::error::ApiError;
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use glovebox_proto::{Code, Fault};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
@@ -11,13 +11,8 @@ pub(super) async fn description() -> Response {
     ([(CONTENT_TYPE, "application/json")], super::openapi()).into_response()
 }
 
-/// A page that says what this is. The web interface takes its place.
-pub(super) async fn index() -> Html<&'static str> {
-    Html(include_str!("index.html"))
-}
-
 /// No such route.
-pub(super) async fn not_found() -> ApiError {
+pub(super) fn not_found() -> ApiError {
     let fault = Fault::failed(Code::NotFound, "there is nothing at this address")
         .remedy("/api/openapi.json describes what there is");
     ApiError::new(StatusCode::NOT_FOUND, fault)

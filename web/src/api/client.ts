@@ -1,0 +1,153 @@
+// Requests to the server this page came from. Every failure is an ApiError that says what was wrong and what to do.
+import type { components, paths } from "./schema";
+
+type Schemas = components["schemas"];
+export type Session = Schemas["SessionView"];
+export type Approval = Schemas["OpenApproval"];
+export type TaskRequest = paths["/api/tasks"]["post"]["requestBody"]["content"]["application/json"];
+export type MessageRequest = Schemas["MessageRequest"];
+export type Directory = Schemas["DirectoryView"];
+export type CheckpointList = Schemas["CheckpointList"];
+export type Checkpoint = Schemas["CheckpointView"];
+export type Answer = Schemas["Word"];
+export type ConflictChoice = Schemas["Conflicts"];
+
+/** How the server's parts are. The description of the API leaves health out, as it needs no token. */
+export interface Health {
+  is_ready: boolean;
+  placement: string;
+  components: { name: string; is_ready: boolean; detail: string }[];
+}
+
+/** One changed path. */
+export interface Change {
+  path: string;
+  path_b64?: string;
+  source?: string;
+  kind: "added" | "modified" | "deleted" | "renamed";
+  flags: string[];
+}
+
+/** What a session changed. */
+export interface Changes {
+  changes: Change[];
+  refused: { path: string; reason: string }[];
+  conflicts: { path: string; reason: string }[];
+  files: { path: string; insertions: number; deletions: number; is_binary: boolean }[];
+}
+
+/** What was taken over. */
+export interface Outcome {
+  applied: { path: string; effect: string }[];
+  already_there: { path: string }[];
+  conflicts: { path: string; reason: string; theirs?: string }[];
+  refused: { path: string; reason: string }[];
+}
+
+export class ApiError extends Error {
+  constructor(
+    /** The status, or 0 when there was no answer. */
+    readonly status: number,
+    message: string,
+    readonly remedy: string | null,
+    readonly code: string,
+  ) {
+    super(message);
+  }
+
+  get isOffline(): boolean {
+    return this.status === 0;
+  }
+}
+
+/** Called when the server no longer knows who asks. */
+let onLoggedOut: () => void = () => {};
+
+export function setLoggedOutHandler(handler: () => void): void {
+  onLoggedOut = handler;
+}
+
+async function errorOf(response: Response): Promise<ApiError> {
+  try {
+    const { error } = (await response.json()) as Schemas["ErrorBody"];
+    return new ApiError(response.status, error.message, error.remedy ?? null, error.code);
+  } catch {
+    return new ApiError(response.status, `The server answered with status ${response.status}.`, null, "unknown");
+  }
+}
+
+export async function send(path: string, init: RequestInit = {}): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(path, { credentials: "same-origin", ...init });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new ApiError(0, "The server does not answer.", "Check that it is running; this page tries again.", "offline");
+  }
+  // Readiness answers 503 with a body that says which part is not ready.
+  if (response.ok || (response.status === 503 && path === "/health/ready")) return response;
+  if (response.status === 401 && path !== "/api/login") onLoggedOut();
+  throw await errorOf(response);
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await (await send(path, signal ? { signal } : {})).json()) as T;
+}
+
+export async function post<T>(path: string, body: unknown, headers: Record<string, string> = {}): Promise<T> {
+  const response = await send(path, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...headers },
+    body: JSON.stringify(body),
+  });
+  return (response.status === 204 ? undefined : await response.json()) as T;
+}
+
+/** Logs this browser in; the server answers with a cookie. */
+export async function logIn(token: string): Promise<void> {
+  await send("/api/login", { method: "POST", headers: { authorization: `Bearer ${token}` } });
+}
+
+export interface BoundedText {
+  text: string;
+  isBinary: boolean;
+  isCut: boolean;
+}
+
+/** Reads the beginning of an answer, and no more of it than `maxBytes`. */
+export async function readBounded(response: Response, maxBytes: number): Promise<BoundedText> {
+  const reader = response.body?.getReader();
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  let isCut = false;
+  while (reader) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    chunks.push(value);
+    length += value.length;
+    if (length > maxBytes) {
+      isCut = true;
+      await reader.cancel();
+      break;
+    }
+  }
+  const bytes = new Uint8Array(Math.min(length, maxBytes));
+  let at = 0;
+  for (const chunk of chunks) {
+    const part = chunk.subarray(0, bytes.length - at);
+    bytes.set(part, at);
+    at += part.length;
+  }
+  const isBinary = bytes.subarray(0, 8192).includes(0);
+  return { text: isBinary ? "" : new TextDecoder().decode(bytes), isBinary, isCut };
+}
+
+/** The address of a session, or of something below it. */
+export function sessionUrl(id: string, rest = ""): string {
+  return `/api/sessions/${encodeURIComponent(id)}${rest}`;
+}
+
+/** The address of a path in a session's workspace. */
+export function fileUrl(id: string, path: string): string {
+  return sessionUrl(id, `/files${path === "" ? "" : `/${path.split("/").map(encodeURIComponent).join("/")}`}`);
+}

@@ -1,0 +1,277 @@
+// What a session changed: file by file, to look at, to take over, or to take along as a patch.
+import { useMemo, useState } from "react";
+import {
+  type Change,
+  type Changes,
+  type ConflictChoice,
+  get,
+  type Outcome,
+  post,
+  readBounded,
+  send,
+  type Session,
+  sessionUrl,
+} from "../api/client";
+import { useAction, useIsWide, usePolled } from "../model/hooks";
+import { type FileDiff, readPatch } from "../model/patch";
+import { isActive } from "../model/stream";
+import { cleanText } from "../model/text";
+import { DiffView } from "../parts/diff-view";
+import { Empty, ErrorBox, Loading } from "../parts/states";
+
+/** Characters of the patch that this page reads. */
+const MAX_PATCH_BYTES = 4 << 20;
+/** Files that are shown. */
+const MAX_FILES = 300;
+/** Changed lines up to which a file is shown open. */
+const OPEN_LINES = 400;
+
+interface Loaded {
+  list: Changes;
+  files: FileDiff[];
+  isCut: boolean;
+}
+
+async function load(path: string, signal: AbortSignal): Promise<Loaded> {
+  const list = await get<Changes>(`${path}?format=json`, signal);
+  const patch = await readBounded(await send(path, { signal }), MAX_PATCH_BYTES);
+  return { list, files: readPatch(patch.text), isCut: patch.isCut };
+}
+
+export function ChangesView({ session }: { session: Session }) {
+  const loaded = usePolled(sessionUrl(session.id, "/diff"), null, load);
+  const isWide = useIsWide();
+  const [layout, setLayout] = useState<"split" | "unified" | null>(null);
+  const [left, setLeft] = useState<ReadonlySet<string>>(new Set());
+  const [conflicts, setConflicts] = useState<ConflictChoice>("beside");
+  const [outcome, setOutcome] = useState<Outcome | null>(null);
+  const action = useAction();
+  const byPath = useMemo(() => new Map(loaded.data?.files.map((file) => [file.path, file])), [loaded.data]);
+
+  if (!loaded.data) {
+    if (!loaded.error) return <Loading what="the changes" />;
+    return <ErrorBox error={loaded.error} onRetry={loaded.reload} />;
+  }
+  const { list, isCut } = loaded.data;
+  const isSplit = isWide && layout !== "unified";
+  const stats = new Map(list.files.map((file) => [file.path, file]));
+  const conflicting = new Set(list.conflicts.map((conflict) => conflict.path));
+  const chosen = list.changes.filter((change) => !left.has(change.path));
+  const added = list.files.reduce((sum, file) => sum + file.insertions, 0);
+  const removed = list.files.reduce((sum, file) => sum + file.deletions, 0);
+  const apply = () =>
+    action.run(async () => {
+      // Without paths everything is taken over, also what this page does not name exactly.
+      const paths = left.size ? { paths: chosen.map((change) => change.path) } : {};
+      const answer = await post<{ outcome: Outcome }>(sessionUrl(session.id, "/apply"), { ...paths, conflicts });
+      setOutcome(answer.outcome);
+      setLeft(new Set());
+      loaded.reload();
+    });
+  const choose = (path: string, isChosen: boolean) => {
+    const next = new Set(left);
+    if (isChosen) next.delete(path);
+    else next.add(path);
+    setLeft(next);
+  };
+
+  return (
+    <div className="grid grid-cols-[minmax(0,1fr)] gap-4">
+      {outcome ? <OutcomeBox outcome={outcome} onClose={() => setOutcome(null)} /> : null}
+      {loaded.error ? <ErrorBox error={loaded.error} onRetry={loaded.reload} /> : null}
+      <div className="flex flex-wrap items-center gap-x-4 gap-y-2">
+        <p className="text-sm">
+          <strong>{list.changes.length}</strong> {list.changes.length === 1 ? "path" : "paths"} changed{" "}
+          <span className="whitespace-nowrap">
+            <span className="text-good">+{added}</span> <span className="text-bad">−{removed}</span>
+            <span className="sr-only"> lines added and removed</span>
+          </span>
+          {isActive(session.state) ? <span className="text-muted"> so far; the agent still works</span> : null}
+        </p>
+        <div className="ml-auto flex flex-wrap items-center gap-2">
+          <button type="button" className="button" onClick={loaded.reload}>
+            Refresh
+          </button>
+          {isWide && list.changes.length ? (
+            <button type="button" className="button" aria-pressed={isSplit} onClick={() => setLayout(isSplit ? "unified" : "split")}>
+              Side by side
+            </button>
+          ) : null}
+          {list.changes.length ? (
+            <a className="button" href={sessionUrl(session.id, "/diff")} download={`${session.id}.patch`}>
+              Download patch
+            </a>
+          ) : null}
+        </div>
+      </div>
+      {list.changes.length === 0 ? (
+        <Empty title="No changes">The files of the sandbox are those of the project.</Empty>
+      ) : (
+        <div className="card flex flex-wrap items-center gap-3 p-3">
+          <button type="button" className="button button-main" disabled={action.isBusy || chosen.length === 0} onClick={apply}>
+            {action.isBusy ? "Applying…" : left.size ? `Apply ${chosen.length} of ${list.changes.length}` : "Apply all"}
+          </button>
+          {list.conflicts.length ? (
+            <label className="flex flex-wrap items-center gap-2 text-sm">
+              Conflicts
+              <select className="field w-auto text-sm" value={conflicts} onChange={(event) => setConflicts(event.target.value as ConflictChoice)}>
+                <option value="beside">keep the project's, put the sandbox's beside</option>
+                <option value="theirs">take the sandbox's</option>
+                <option value="markers">put both in, with markers</option>
+              </select>
+            </label>
+          ) : null}
+          <p className="text-sm text-muted">Changes go into the project that the session began with. Until then its files stay as they are.</p>
+        </div>
+      )}
+      {action.error ? <ErrorBox error={action.error} /> : null}
+      {list.refused.length ? (
+        <section aria-label="Refused" className="rounded-lg border border-warn bg-warn-soft p-3 text-sm">
+          <h2 className="font-semibold text-warn">{list.refused.length} cannot come back</h2>
+          <ul className="mt-1 grid gap-1">
+            {list.refused.slice(0, 50).map((refused) => (
+              <li key={refused.path} className="wrap-anywhere">
+                <span className="font-mono">{cleanText(refused.path)}</span>: {refused.reason.replaceAll("-", " ").replaceAll("_", " ")}
+              </li>
+            ))}
+          </ul>
+        </section>
+      ) : null}
+      {list.changes.slice(0, MAX_FILES).map((change) => (
+        <FileCard
+          key={change.path}
+          change={change}
+          diff={byPath.get(change.path) ?? null}
+          stat={stats.get(change.path) ?? null}
+          isConflict={conflicting.has(change.path)}
+          isChosen={!left.has(change.path)}
+          isSplit={isSplit}
+          isCut={isCut}
+          onChoose={choose}
+        />
+      ))}
+      {list.changes.length > MAX_FILES ? (
+        <p className="text-sm text-muted">{list.changes.length - MAX_FILES} more paths are in the patch and not shown here.</p>
+      ) : null}
+    </div>
+  );
+}
+
+const KINDS = {
+  added: { label: "added", style: "text-good" },
+  modified: { label: "modified", style: "text-accent" },
+  deleted: { label: "deleted", style: "text-bad" },
+  renamed: { label: "renamed", style: "text-warn" },
+};
+
+interface FileCardProps {
+  change: Change;
+  diff: FileDiff | null;
+  stat: Changes["files"][number] | null;
+  isConflict: boolean;
+  isChosen: boolean;
+  isSplit: boolean;
+  isCut: boolean;
+  onChoose: (path: string, isChosen: boolean) => void;
+}
+
+function FileCard({ change, diff, stat, isConflict, isChosen, isSplit, isCut, onChoose }: FileCardProps) {
+  const path = cleanText(change.path);
+  const kind = KINDS[change.kind];
+  const isLong = (stat?.insertions ?? 0) + (stat?.deletions ?? 0) > OPEN_LINES;
+  const [isOpen, setOpen] = useState(!isLong);
+  // A path that is not UTF-8 cannot be named in a request; it goes with all the others.
+  const isNamed = change.path_b64 === undefined;
+  return (
+    <section aria-label={path} className="card overflow-hidden">
+      <div className="flex items-center gap-3 bg-sunken px-3 py-2 text-sm">
+        <input
+          type="checkbox"
+          className="size-4 shrink-0 accent-accent"
+          aria-label={`Apply ${path}`}
+          checked={isChosen}
+          disabled={!isNamed}
+          onChange={(event) => onChoose(change.path, event.target.checked)}
+        />
+        <button
+          type="button"
+          aria-expanded={isOpen}
+          className="flex min-w-0 flex-1 flex-wrap items-center gap-x-2 rounded-sm text-left"
+          onClick={() => setOpen(!isOpen)}
+        >
+          <span aria-hidden="true" className={`text-muted ${isOpen ? "rotate-90" : ""}`}>
+            ▸
+          </span>
+          <span className="font-mono font-medium wrap-anywhere">
+            {change.source ? `${cleanText(change.source)} → ` : ""}
+            {path}
+          </span>
+          <span className={`text-xs ${kind.style}`}>{kind.label}</span>
+          {isConflict ? <span className="text-xs font-semibold text-bad">conflict</span> : null}
+          {change.flags.map((flag) => (
+            <span key={flag} className="text-xs font-semibold text-warn">
+              {flag.replaceAll("-", " ").replaceAll("_", " ")}
+            </span>
+          ))}
+        </button>
+        {stat && !stat.is_binary ? (
+          <span className="font-mono text-xs whitespace-nowrap">
+            <span className="text-good">+{stat.insertions}</span> <span className="text-bad">−{stat.deletions}</span>
+          </span>
+        ) : null}
+      </div>
+      {isOpen ? (
+        <div className="border-t border-line">
+          {diff?.modes ? <p className="px-3 py-2 text-sm text-muted">{diff.modes}</p> : null}
+          {diff?.hunks.length ? (
+            <DiffView hunks={diff.hunks} isSplit={isSplit && change.kind !== "added" && change.kind !== "deleted"} label={`Diff of ${path}`} />
+          ) : (
+            <p className="px-3 py-2 text-sm text-muted">
+              {diff?.isBinary || stat?.is_binary
+                ? "A binary file."
+                : diff
+                  ? "No lines changed."
+                  : isCut
+                    ? "The patch is too long to be shown here; download it to see this file."
+                    : "Nothing of it is shown as lines."}
+            </p>
+          )}
+        </div>
+      ) : null}
+    </section>
+  );
+}
+
+function OutcomeBox({ outcome, onClose }: { outcome: Outcome; onClose: () => void }) {
+  const { applied, conflicts, refused, already_there } = outcome;
+  return (
+    <div role="status" className={`rounded-lg border p-3 text-sm ${conflicts.length ? "border-warn bg-warn-soft" : "border-good bg-good-soft"}`}>
+      <div className="flex items-start gap-3">
+        <p className="flex-1 font-medium">
+          <span aria-hidden="true">{conflicts.length ? "! " : "✓ "}</span>
+          {applied.length} {applied.length === 1 ? "path was" : "paths were"} applied
+          {already_there.length ? `, ${already_there.length} were there already` : ""}
+          {conflicts.length ? `, ${conflicts.length} in conflict` : ""}
+          {refused.length ? `, ${refused.length} refused` : ""}.
+        </p>
+        <button type="button" className="button" onClick={onClose}>
+          Close
+        </button>
+      </div>
+      {conflicts.length ? (
+        <ul className="mt-2 grid gap-1">
+          {conflicts.slice(0, 50).map((conflict) => (
+            <li key={conflict.path} className="wrap-anywhere">
+              <span className="font-mono">{cleanText(conflict.path)}</span>
+              {conflict.theirs ? (
+                <>
+                  : the sandbox's is at <span className="font-mono">{cleanText(conflict.theirs)}</span>
+                </>
+              ) : null}
+            </li>
+          ))}
+        </ul>
+      ) : null}
+    </div>
+  );
+}

@@ -1,0 +1,121 @@
+// A diff of one file: both sides beside each other where there is room, else one below the other.
+import { useMemo, useState } from "react";
+import { type DiffLine, type Hunk, sideBySide } from "../model/patch";
+import { cleanText, cutMiddle } from "../model/text";
+
+/** Lines of one file that are shown before a click. */
+const FIRST_LINES = 600;
+/** Lines that are shown at all. */
+const MAX_LINES = 5000;
+const MAX_LINE_CHARS = 2000;
+
+const LINE_STYLE = { same: "", added: "bg-good-soft", removed: "bg-bad-soft" };
+const MARK = { same: " ", added: "+", removed: "-" };
+
+/** The first lines of hunks, and how many there are. */
+function bound(hunks: readonly Hunk[], max: number): { hunks: Hunk[]; total: number } {
+  let total = 0;
+  const shown: Hunk[] = [];
+  for (const hunk of hunks) {
+    const room = Math.max(0, max - total);
+    if (room > 0) shown.push({ ...hunk, lines: hunk.lines.slice(0, room) });
+    total += hunk.lines.length;
+  }
+  return { hunks: shown, total };
+}
+
+export function DiffView({ hunks, isSplit, label }: { hunks: readonly Hunk[]; isSplit: boolean; label: string }) {
+  const [max, setMax] = useState(FIRST_LINES);
+  const { hunks: shown, total } = useMemo(() => bound(hunks, max), [hunks, max]);
+  return (
+    <div role="region" aria-label={label} tabIndex={0} className="overflow-x-auto font-mono text-sm">
+      <table className={`w-full border-collapse ${isSplit ? "table-fixed" : ""}`}>
+        {isSplit ? (
+          <colgroup>
+            <col className="w-12" />
+            <col />
+            <col className="w-12" />
+            <col />
+          </colgroup>
+        ) : null}
+        <thead className="sr-only">
+          {isSplit ? (
+            <tr>
+              <th scope="col">Line before</th>
+              <th scope="col">Before</th>
+              <th scope="col">Line after</th>
+              <th scope="col">After</th>
+            </tr>
+          ) : (
+            <tr>
+              <th scope="col">Line before</th>
+              <th scope="col">Line after</th>
+              <th scope="col">Text</th>
+            </tr>
+          )}
+        </thead>
+        {shown.map((hunk, index) => (
+          <tbody key={index}>
+            <tr>
+              <td colSpan={isSplit ? 4 : 3} className="border-y border-line bg-sunken px-3 py-1 text-muted">
+                {cleanText(hunk.header)}
+              </td>
+            </tr>
+            {isSplit ? <SplitRows lines={hunk.lines} /> : <UnifiedRows lines={hunk.lines} />}
+          </tbody>
+        ))}
+      </table>
+      {total > max ? (
+        <p className="border-t border-line px-3 py-2 font-sans text-muted">
+          {total - max} more lines.{" "}
+          {max < MAX_LINES ? (
+            <button type="button" className="link" onClick={() => setMax(MAX_LINES)}>
+              Show {total > MAX_LINES ? `the first ${MAX_LINES}` : "all"}
+            </button>
+          ) : (
+            "The patch has them all."
+          )}
+        </p>
+      ) : null}
+    </div>
+  );
+}
+
+function lineText(line: DiffLine): string {
+  return cutMiddle(cleanText(line.text), MAX_LINE_CHARS).text;
+}
+
+function NumberCell({ value }: { value: number | null | undefined }) {
+  return <td className="w-12 px-2 text-right align-top text-xs/5 text-muted select-none">{value ?? ""}</td>;
+}
+
+function TextCell({ line }: { line: DiffLine | null }) {
+  if (!line) return <td className="bg-sunken" />;
+  return (
+    <td className={`px-2 align-top wrap-anywhere whitespace-pre-wrap ${LINE_STYLE[line.kind]}`}>
+      <span className="select-none">{MARK[line.kind]} </span>
+      {lineText(line)}
+    </td>
+  );
+}
+
+function SplitRows({ lines }: { lines: readonly DiffLine[] }) {
+  return sideBySide(lines).map((row, index) => (
+    <tr key={index}>
+      <NumberCell value={row.left?.before} />
+      <TextCell line={row.left} />
+      <NumberCell value={row.right?.after} />
+      <TextCell line={row.right} />
+    </tr>
+  ));
+}
+
+function UnifiedRows({ lines }: { lines: readonly DiffLine[] }) {
+  return lines.map((line, index) => (
+    <tr key={index}>
+      <NumberCell value={line.before} />
+      <NumberCell value={line.after} />
+      <TextCell line={line} />
+    </tr>
+  ));
+}

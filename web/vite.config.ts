@@ -1,0 +1,28 @@
+// Builds the interface into the files that the server's program carries. Their names never change, so that the program
+// can name them; the server sends each with an ETag.
+import tailwind from "@tailwindcss/vite";
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vitest/config";
+
+/** The server that `npm run dev` passes requests to. */
+const server = process.env["GLOVEBOX_URL"] ?? "http://127.0.0.1:8585";
+
+export default defineConfig({
+  plugins: [react(), tailwind()],
+  server: { proxy: { "/api": server, "/health": server, "/login": server } },
+  build: {
+    outDir: process.env["GLOVEBOX_WEB_OUT"] ?? "../crates/server/web-dist",
+    emptyOutDir: true,
+    target: "es2022",
+    modulePreload: false,
+    assetsInlineLimit: 0,
+    cssCodeSplit: false,
+    rollupOptions: {
+      output: {
+        entryFileNames: "assets/app.js",
+        assetFileNames: "assets/app[extname]",
+      },
+    },
+  },
+  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"] },
+});
