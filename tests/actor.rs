@@ -61,7 +61,9 @@ fn act(words: &[&str]) -> Result<(), String> {
         ["hold", dir, name] => {
             let (registry, name) = open(dir, name, "16")?;
             let sandbox = registry.connect(&name).map_err(|fault| fault.to_string())?;
-            let _held = sandbox.hold().map_err(|fault| fault.to_string())?;
+            let _held = sandbox
+                .freeze_commands()
+                .map_err(|fault| fault.to_string())?;
             println!("held");
             std::io::stdin()
                 .read_to_end(&mut Vec::new())

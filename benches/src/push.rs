@@ -9,7 +9,7 @@ use crate::table::Table;
 use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
 use glovebox_sandbox::Sandbox;
-use glovebox_workspace::copy::{Packing, Place, PushOptions, Pushed, Recorded, push};
+use glovebox_workspace::copy::{Packing, Place, PushOptions, PushRecords, PushTotals, push};
 use std::cell::Cell;
 use std::fs;
 use std::ops::ControlFlow;
@@ -114,13 +114,13 @@ impl Bench {
         self.dir.join(format!("{name}{}", self.next.get()))
     }
 
-    fn push(&self, project: &Path, target: &Path, records: &Path) -> Result<Pushed> {
+    fn push(&self, project: &Path, target: &Path, records: &Path) -> Result<PushTotals> {
         let place = Place {
             sandbox: &self.sandbox,
             root: target.as_os_str().as_bytes(),
             packing: Packing::Stored,
         };
-        let recorded = Recorded {
+        let recorded = PushRecords {
             manifest: &records.join("manifest"),
             index: &records.join("index"),
             spool_dir: records,

@@ -75,7 +75,7 @@ const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
     // What shows text on the terminal also reads signals, and the other way round.
     (
         "glovebox",
-        "session",
+        "streams",
         "render",
         "sizes and signals of the terminal would be one module",
     ),

@@ -143,14 +143,14 @@ pub(crate) fn newest_part(conversation: &Conversation, tokens: u64) -> Option<us
 
 /// What a prompt comes to: estimated, and set right by what the provider counted last.
 #[derive(Debug)]
-pub(crate) struct Gauge {
+pub(crate) struct PromptSize {
     /// Bytes of what is said with every prompt.
     fixed_bytes: u64,
     /// What the last prompt was counted to, and what it had been estimated at.
     counted: Option<(u64, u64)>,
 }
 
-impl Gauge {
+impl PromptSize {
     pub(crate) fn new(system: &str, tools: &[ToolDefinition]) -> Self {
         let tools: usize = tools
             .iter()
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn old_outputs_go_and_new_ones_stay() {
         let budget = ContextBudget::default();
-        let gauge = Gauge::new("", &[]);
+        let gauge = PromptSize::new("", &[]);
         let few = conversation(5, 40_000);
         assert_eq!(cut(&few, gauge.tokens(&few), budget), None);
         let mut many = conversation(20, 40_000);
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn what_a_provider_counted_sets_the_estimate_right() {
         let few = conversation(2, 4_000);
-        let mut gauge = Gauge::new("four", &[]);
+        let mut gauge = PromptSize::new("four", &[]);
         let estimated = gauge.estimate(&few);
         assert!((2_000..2_020).contains(&estimated), "{estimated}");
         gauge.note(estimated, 5_000);

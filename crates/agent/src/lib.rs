@@ -46,7 +46,7 @@ pub use model::{
     AnswerFuture, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, ProviderAccess,
     RemoteModel, RetryPolicy, detect, http_client, window_of_server,
 };
-pub use price::{KnownModel, Price, Tariff, known};
+pub use price::{KnownModel, Price, Tariff, known_model};
 pub use prompt::{
     Date, NetworkReach, Placement, Program, PromptFacts, Questions, changed, system_prompt,
 };

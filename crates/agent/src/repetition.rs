@@ -10,7 +10,7 @@ const END_AT: u32 = 6;
 
 /// What to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Circle {
+pub(crate) enum LoopDetection {
     /// Nothing.
     No,
     /// Tell the model.
@@ -34,9 +34,9 @@ impl Repetition {
         calls: &Message,
         results: &[CallResult],
         is_waiting: bool,
-    ) -> Circle {
+    ) -> LoopDetection {
         let Message::Assistant { parts } = calls else {
-            return Circle::No;
+            return LoopDetection::No;
         };
         let mut hasher = DefaultHasher::new();
         for call in crate::conversation::calls(parts) {
@@ -49,7 +49,7 @@ impl Repetition {
         let now = hasher.finish();
         if is_waiting {
             *self = Self::default();
-            return Circle::No;
+            return LoopDetection::No;
         }
         if self.last.replace(now) == Some(now) {
             self.count += 1;
@@ -57,9 +57,9 @@ impl Repetition {
             self.count = 1;
         }
         match self.count {
-            END_AT.. => Circle::End,
-            TELL_AT => Circle::Tell,
-            _ => Circle::No,
+            END_AT.. => LoopDetection::End,
+            TELL_AT => LoopDetection::Tell,
+            _ => LoopDetection::No,
         }
     }
 }
@@ -97,14 +97,17 @@ mod tests {
             }]
         };
         let mut seen = Repetition::default();
-        let said: Vec<Circle> = (0..6)
+        let said: Vec<LoopDetection> = (0..6)
             .map(|n| seen.note(&turn("x"), &result(n), false))
             .collect();
-        assert_eq!(said[..3], [Circle::No, Circle::No, Circle::Tell]);
-        assert_eq!(said[5], Circle::End);
-        assert_eq!(seen.note(&turn("y"), &result(1), false), Circle::No);
+        assert_eq!(
+            said[..3],
+            [LoopDetection::No, LoopDetection::No, LoopDetection::Tell]
+        );
+        assert_eq!(said[5], LoopDetection::End);
+        assert_eq!(seen.note(&turn("y"), &result(1), false), LoopDetection::No);
         for n in 0..10 {
-            assert_eq!(seen.note(&turn("x"), &result(n), true), Circle::No);
+            assert_eq!(seen.note(&turn("x"), &result(n), true), LoopDetection::No);
         }
     }
 }

@@ -46,7 +46,7 @@ pub fn read_recording(text: &str) -> Result<Vec<Event>, Fault> {
 pub struct RecordedModel {
     answers: Vec<ModelAnswer>,
     /// What was done to make room, before each answer.
-    room_made: Vec<Vec<Event>>,
+    compactions: Vec<Vec<Event>>,
     next: AtomicUsize,
     label: String,
 }
@@ -54,7 +54,7 @@ pub struct RecordedModel {
 impl RecordedModel {
     /// Plays the answers among `events`. `label` is what it is called in events.
     pub fn new(events: &[Event], label: impl Into<String>) -> Self {
-        let (mut answers, mut room_made) = (Vec::new(), vec![Vec::new()]);
+        let (mut answers, mut compactions) = (Vec::new(), vec![Vec::new()]);
         for event in events {
             match event {
                 Event::Answered {
@@ -65,10 +65,10 @@ impl RecordedModel {
                         stop: stop.clone(),
                         usage: counted(*usage),
                     });
-                    room_made.push(Vec::new());
+                    compactions.push(Vec::new());
                 }
                 Event::Pruned { .. } | Event::Compacted { .. } | Event::NotCompacted { .. } => {
-                    if let Some(before) = room_made.last_mut() {
+                    if let Some(before) = compactions.last_mut() {
                         before.push(event.clone());
                     }
                 }
@@ -77,7 +77,7 @@ impl RecordedModel {
         }
         Self {
             answers,
-            room_made,
+            compactions,
             next: AtomicUsize::new(0),
             label: label.into(),
         }
@@ -120,9 +120,9 @@ impl Model for RecordedModel {
         self.next.fetch_add(answers, Ordering::SeqCst);
     }
 
-    fn room_made(&self) -> Option<Vec<Event>> {
+    fn compactions(&self) -> Option<Vec<Event>> {
         let next = self.next.load(Ordering::SeqCst);
-        Some(self.room_made.get(next).cloned().unwrap_or_default())
+        Some(self.compactions.get(next).cloned().unwrap_or_default())
     }
 }
 

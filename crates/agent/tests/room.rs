@@ -137,8 +137,8 @@ impl Model for Noted {
         self.0.answer(prompt, on_delta)
     }
 
-    fn room_made(&self) -> Option<Vec<Event>> {
-        self.0.room_made()
+    fn compactions(&self) -> Option<Vec<Event>> {
+        self.0.compactions()
     }
 }
 

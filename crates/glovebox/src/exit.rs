@@ -98,7 +98,7 @@ impl CommandError {
 
     /// What is not there has an exit code of its own in commands that bring files in or back.
     #[must_use]
-    pub(crate) fn told_apart(mut self) -> Self {
+    pub(crate) fn with_not_found_kind(mut self) -> Self {
         if matches!(self.fault.code, Code::SandboxNotFound | Code::NotFound) {
             self.kind = Kind::NotFound;
         }
@@ -201,7 +201,7 @@ impl From<glovebox_session::Error> for CommandError {
 impl From<SyncError> for CommandError {
     fn from(error: SyncError) -> Self {
         let at = (error.direction, error.stage);
-        let mut told = Self::from(error.fault).told_apart();
+        let mut told = Self::from(error.fault).with_not_found_kind();
         if told.kind == Kind::Usage {
             told.kind = Kind::Failed;
         }

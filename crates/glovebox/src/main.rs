@@ -17,7 +17,7 @@ mod args;
 mod cmd;
 mod exit;
 mod render;
-mod session;
+mod streams;
 mod surroundings;
 mod sync;
 mod usage;
@@ -85,15 +85,17 @@ fn dispatch(cx: &Cx, mut command: Command) -> CommandResult {
         Command::Cp(args) => cmd::cp::run(cx, &args),
         Command::Kill(args) => cmd::kill::run(cx, &args),
         Command::Checkpoint(args) => {
-            cmd::checkpoint::run(cx, &args).map_err(CommandError::told_apart)
+            cmd::checkpoint::run(cx, &args).map_err(CommandError::with_not_found_kind)
         }
         Command::Checkpoints(args) => {
-            cmd::checkpoint::list(cx, &args).map_err(CommandError::told_apart)
+            cmd::checkpoint::list(cx, &args).map_err(CommandError::with_not_found_kind)
         }
         Command::Restore(args) => {
-            cmd::checkpoint::restore(cx, &args).map_err(CommandError::told_apart)
+            cmd::checkpoint::restore(cx, &args).map_err(CommandError::with_not_found_kind)
         }
-        Command::Fork(args) => cmd::checkpoint::fork(cx, &args).map_err(CommandError::told_apart),
+        Command::Fork(args) => {
+            cmd::checkpoint::fork(cx, &args).map_err(CommandError::with_not_found_kind)
+        }
         Command::Diff(args) => cmd::diff::run(cx, &args),
         Command::Pull(args) => cmd::pull::run(cx, &args),
         Command::Push(args) => cmd::push::run(cx, &args),
@@ -147,7 +149,7 @@ fn settle_name(cx: &Cx, command: &mut Command) -> Result<Option<u8>, CommandErro
 fn give_back_terminal_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        session::restore_terminal();
+        streams::restore_terminal();
         report(info);
     }));
 }

@@ -47,7 +47,7 @@ struct Queue {
 
 /// How far an answer got that a worker sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum SendOutcome {
     /// All of it is out.
     All,
     /// The rest of it is queued; the loop has to see to that.
@@ -147,25 +147,25 @@ impl FrameWriter {
     ///
     /// The request counts as over from the moment in which the host can know the answer: sending and
     /// noting that are one step for whoever asks with [`Self::answered`].
-    pub(crate) fn answer(&self, id: RequestId, frames: &[u8]) -> Sent {
+    pub(crate) fn answer(&self, id: RequestId, frames: &[u8]) -> SendOutcome {
         if frames.len() > MAX_ANSWER_BYTES {
-            return Sent::Nothing;
+            return SendOutcome::Nothing;
         }
         let mut queue = self.queue();
         if queue.is_closed_to_workers || queue.pending() > 0 {
-            return Sent::Nothing;
+            return SendOutcome::Nothing;
         }
         // What is wrong with the descriptor the loop finds out for itself.
         let Ok(written) = rustix::io::write(&self.fd, frames) else {
-            return Sent::Nothing;
+            return SendOutcome::Nothing;
         };
         queue.answered.push(id);
         let rest = &frames[written..];
         queue.bytes.extend_from_slice(rest);
         if rest.is_empty() {
-            Sent::All
+            SendOutcome::All
         } else {
-            Sent::Part
+            SendOutcome::Part
         }
     }
 
@@ -203,7 +203,10 @@ mod tests {
     #[test]
     fn an_answer_leaves_at_once_and_is_told_once() {
         let (frame_writer, mut peer) = frame_writer();
-        assert_eq!(frame_writer.answer(RequestId(7), b"answer"), Sent::All);
+        assert_eq!(
+            frame_writer.answer(RequestId(7), b"answer"),
+            SendOutcome::All
+        );
         assert_eq!(received(&mut peer), b"answer");
         assert_eq!(frame_writer.answered(), [RequestId(7)]);
         assert_eq!(frame_writer.answered(), []);
@@ -215,12 +218,18 @@ mod tests {
     fn nothing_overtakes_what_is_queued() {
         let (frame_writer, mut peer) = frame_writer();
         frame_writer.push(&[b"first", b", second"]);
-        assert_eq!(frame_writer.answer(RequestId(7), b"answer"), Sent::Nothing);
+        assert_eq!(
+            frame_writer.answer(RequestId(7), b"answer"),
+            SendOutcome::Nothing
+        );
         assert_eq!(frame_writer.answered(), []);
         assert_eq!(frame_writer.pending(), 13);
         assert!(frame_writer.flush().unwrap());
         assert_eq!(received(&mut peer), b"first, second");
-        assert_eq!(frame_writer.answer(RequestId(7), b"answer"), Sent::All);
+        assert_eq!(
+            frame_writer.answer(RequestId(7), b"answer"),
+            SendOutcome::All
+        );
     }
 
     #[test]
@@ -231,12 +240,12 @@ mod tests {
         let mut count = 0;
         let last = loop {
             match frame_writer.answer(RequestId(count), &answer) {
-                Sent::All => count += 1,
+                SendOutcome::All => count += 1,
                 other => break other,
             }
             assert!(count < 10_000, "the socket takes everything");
         };
-        if last == Sent::Part {
+        if last == SendOutcome::Part {
             count += 1;
             assert!(frame_writer.pending() > 0);
         } else {
@@ -248,7 +257,7 @@ mod tests {
         }
         assert_eq!(
             frame_writer.answer(RequestId(count), b"late"),
-            Sent::Nothing
+            SendOutcome::Nothing
         );
         frame_writer.push(&[b"end"]);
         let mut bytes = Vec::new();
@@ -270,9 +279,15 @@ mod tests {
     fn what_is_large_or_late_goes_by_way_of_the_loop() {
         let (frame_writer, mut peer) = frame_writer();
         let large = vec![0; MAX_ANSWER_BYTES + 1];
-        assert_eq!(frame_writer.answer(RequestId(1), &large), Sent::Nothing);
+        assert_eq!(
+            frame_writer.answer(RequestId(1), &large),
+            SendOutcome::Nothing
+        );
         frame_writer.close_to_workers();
-        assert_eq!(frame_writer.answer(RequestId(2), b"answer"), Sent::Nothing);
+        assert_eq!(
+            frame_writer.answer(RequestId(2), b"answer"),
+            SendOutcome::Nothing
+        );
         assert_eq!(received(&mut peer), b"");
         assert_eq!(frame_writer.answered(), []);
     }

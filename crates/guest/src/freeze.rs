@@ -269,7 +269,7 @@ impl Freeze {
                 let has_held_child = members
                     .iter()
                     .any(|child| child.parent == Some(member.pid) && child.is_stopped);
-                is_still &= member.is_deaf && has_held_child;
+                is_still &= member.is_uninterruptible && has_held_child;
                 continue;
             }
             is_still = false;

@@ -7,9 +7,9 @@
 use crate::effect::Effect;
 use crate::fault;
 use crate::files::{self, Sink, Source, WriteSpec};
-use crate::frame_writer::{FrameWriter, Sent};
+use crate::frame_writer::{FrameWriter, SendOutcome};
 use crate::link::{self, Link};
-use crate::tree::Stepped;
+use crate::tree::TreeStep;
 use crate::workers::{DeferredCloses, Work};
 use glovebox_proto::{Channel, Fault, RecvWindow, Reply, RequestId, SendWindow, WireError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ pub(crate) enum StepOutcome {
     /// The bytes in a buffer were written.
     Wrote(Sink, Vec<u8>),
     /// A step of a tree request.
-    Tree(Box<Stepped>),
+    Tree(Box<TreeStep>),
 }
 
 /// A few buffers for the next transfers, with anything in them: making one anew costs more than
@@ -221,8 +221,8 @@ impl Writing {
         let frame_writer = Arc::clone(link.frame_writer());
         Effect::Step(Box::new(move |deferred| {
             match write_step(stage, bytes, is_complete, deferred) {
-                Ok(Written::Part(sink, bytes)) => Some(Ok(StepOutcome::Wrote(sink, bytes))),
-                Ok(Written::All(reply)) => answer(&frame_writer, id, &[], &Ok(reply)),
+                Ok(WriteProgress::Part(sink, bytes)) => Some(Ok(StepOutcome::Wrote(sink, bytes))),
+                Ok(WriteProgress::All(reply)) => answer(&frame_writer, id, &[], &Ok(reply)),
                 Err(fault) => answer(&frame_writer, id, &[], &Err(fault)),
             }
         }))
@@ -249,7 +249,7 @@ impl Writing {
 }
 
 /// What a step of writing comes to.
-enum Written {
+enum WriteProgress {
     /// The bytes in the buffer were written; more may come.
     Part(Sink, Vec<u8>),
     /// The file is complete and in its place.
@@ -262,7 +262,7 @@ fn write_step(
     bytes: Vec<u8>,
     is_complete: bool,
     deferred: &mut DeferredCloses,
-) -> Result<Written, Fault> {
+) -> Result<WriteProgress, Fault> {
     let mut sink = match stage {
         Stage::Wanted(spec) => Sink::open(spec)?,
         Stage::Open(sink) => sink,
@@ -270,9 +270,9 @@ fn write_step(
     };
     sink.write(&bytes)?;
     if is_complete {
-        return sink.commit(deferred).map(Written::All);
+        return sink.commit(deferred).map(WriteProgress::All);
     }
-    Ok(Written::Part(sink, bytes))
+    Ok(WriteProgress::Part(sink, bytes))
 }
 
 /// Ends a request from a worker, with the last of its content, or brings that back for the loop to send.
@@ -284,8 +284,8 @@ pub(crate) fn answer(
 ) -> Option<Result<StepOutcome, Fault>> {
     let frames = link::answer_frames(id, content, answer);
     match frame_writer.answer(id, &frames) {
-        Sent::All => None,
-        Sent::Part => Some(Ok(StepOutcome::HalfAnswered)),
-        Sent::Nothing => Some(Ok(StepOutcome::Answer(frames))),
+        SendOutcome::All => None,
+        SendOutcome::Part => Some(Ok(StepOutcome::HalfAnswered)),
+        SendOutcome::Nothing => Some(Ok(StepOutcome::Answer(frames))),
     }
 }

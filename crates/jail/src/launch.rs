@@ -5,7 +5,7 @@ use crate::counters::Counters;
 use crate::plan::Plan;
 use crate::stage0::mountinfo;
 use crate::stage0::{
-    Admission, Broken, Group, HOST_NETWORK, OWN_GROUP, OWN_NETWORK, Outside, Report, SelfTest,
+    Admission, FailedStep, Group, HOST_NETWORK, OWN_GROUP, OWN_NETWORK, Outside, Report, SelfTest,
     Spaces,
 };
 use crate::sys::starter::Started;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// A sandbox that has checked itself.
 #[derive(Debug)]
-pub struct Launched {
+pub struct LaunchedSandbox {
     /// Socket to the guest; the next byte on it belongs to the wire protocol.
     pub link: OwnedFd,
     /// The first process of the sandbox.
@@ -40,7 +40,7 @@ pub struct Launched {
 }
 
 /// What stage 0 has said until the sandbox was ready.
-struct Said {
+struct Stage0Report {
     self_test: SelfTest,
     degraded: Vec<String>,
     layers: Option<OwnedFd>,
@@ -74,7 +74,7 @@ impl Init {
     /// # Errors
     /// As [`Self::kill`].
     pub fn end(&self) -> io::Result<Option<OwnedFd>> {
-        self.doom()?;
+        self.begin_kill()?;
         self.reap()?;
         Ok(self.spaces().take().map(|spaces| spaces.mount))
     }
@@ -83,7 +83,7 @@ impl Init {
     ///
     /// # Errors
     /// As [`Self::kill`].
-    pub fn doom(&self) -> io::Result<()> {
+    pub fn begin_kill(&self) -> io::Result<()> {
         match rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -138,7 +138,7 @@ pub enum LaunchError {
     Spawn(#[source] io::Error),
     /// A step inside failed.
     #[error("cannot {}: {}", .0.step, io::Error::from_raw_os_error(.0.errno))]
-    Step(Broken),
+    Step(FailedStep),
     /// Something on the host's side failed, such as joining a control group.
     #[error("{0}")]
     Host(String),
@@ -234,7 +234,7 @@ impl Stage0 {
 
     /// Waits until the sandbox has checked itself, at most `deadline` from the start of stage 0.
     ///
-    /// Precondition: [`Self::hand_over`]. `counts_memory` says whether [`Launched::counters`] are wanted.
+    /// Precondition: [`Self::hand_over`]. `counts_memory` says whether [`LaunchedSandbox::counters`] are wanted.
     /// `entrances` are files to which the sandbox's first process writes `0` before there are others, to put
     /// itself and all it becomes under limits ([`crate::cgroup::Cgroup::entrances`]). `admit` is called with the pid
     /// of the sandbox's first process as soon as that exists, unless it was born in its group
@@ -249,7 +249,7 @@ impl Stage0 {
         deadline: Duration,
         entrances: &[OwnedFd],
         admit: impl FnOnce(i32) -> Result<(), String>,
-    ) -> Result<Launched, LaunchError> {
+    ) -> Result<LaunchedSandbox, LaunchError> {
         let mut init = None;
         let fds: Vec<_> = entrances.iter().map(AsFd::as_fd).collect();
         let sent = channel::send(&self.link, &Admission { counts_memory }, &fds);
@@ -257,7 +257,7 @@ impl Stage0 {
             .and_then(|()| await_ready(&self.link, self.started, deadline, admit, &mut init));
         self.has_child = init.is_some();
         match built {
-            Ok(Said {
+            Ok(Stage0Report {
                 self_test,
                 degraded,
                 layers,
@@ -266,7 +266,7 @@ impl Stage0 {
             }) => {
                 let init = init.ok_or(LaunchError::Vanished)?;
                 let link = self.link.try_clone().map_err(LaunchError::Malformed)?;
-                Ok(Launched {
+                Ok(LaunchedSandbox {
                     link,
                     init,
                     self_test,
@@ -342,7 +342,7 @@ fn await_ready(
     deadline: Duration,
     admit: impl FnOnce(i32) -> Result<(), String>,
     init: &mut Option<Init>,
-) -> Result<Said, LaunchError> {
+) -> Result<Stage0Report, LaunchError> {
     let mut admit = Some(admit);
     let mut degraded = Vec::new();
     let mut layers = None;
@@ -367,12 +367,12 @@ fn await_ready(
             Ok(Some((Report::Mounts, fds))) => {
                 let table = fds.into_iter().next().ok_or(LaunchError::Vanished)?;
                 mounts = mountinfo::read_table(table).map_err(|errno| {
-                    LaunchError::Step(Broken::new("understand the list of mounts", errno))
+                    LaunchError::Step(FailedStep::new("understand the list of mounts", errno))
                 })?;
             }
             Ok(Some((Report::Ready(mut self_test), _))) => {
                 self_test.observed.mounts = mounts;
-                return Ok(Said {
+                return Ok(Stage0Report {
                     self_test: *self_test,
                     degraded,
                     layers,

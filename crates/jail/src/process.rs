@@ -88,7 +88,7 @@ pub struct Started {
 
 /// A child that has been waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gone {
+pub enum ReapedChild {
     /// A warden, and so, unless it was killed, everything its command started.
     Warden {
         /// Which.
@@ -315,7 +315,7 @@ impl Wardens {
     }
 
     /// Waits for one dead child, without blocking. Children found stopped are told to go on.
-    pub fn reap(&mut self) -> Option<Gone> {
+    pub fn reap(&mut self) -> Option<ReapedChild> {
         let proof = warden::reap_any()?;
         self.ready = self.ready.filter(|pid| *pid != proof.pid());
         let gone = match self.live.remove(&proof.pid()) {
@@ -324,13 +324,13 @@ impl Wardens {
                 let end = warden.outcome().map(End::from);
                 let was_killed = proof.status().exit_status() != Some(0);
                 self.limbo.push(warden);
-                Gone::Warden {
+                ReapedChild::Warden {
                     warden: proof.pid(),
                     end,
                     was_killed,
                 }
             }
-            None => Gone::Stray(proof.pid()),
+            None => ReapedChild::Stray(proof.pid()),
         };
         for warden in std::mem::take(&mut self.limbo) {
             match warden.retire() {

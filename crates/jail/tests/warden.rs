@@ -8,8 +8,8 @@
 
 use glovebox_jail::landlock::{Policy, Ruleset};
 use glovebox_jail::process::{
-    self, Census, End, EndStatus, Gone, Launch, Separation, SpawnError, Started, Strings, TreeKill,
-    Wardens,
+    self, Census, End, EndStatus, Launch, ReapedChild, Separation, SpawnError, Started, Strings,
+    TreeKill, Wardens,
 };
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -78,7 +78,7 @@ fn await_gone(wardens: &mut Wardens, warden: Pid) -> bool {
     let deadline = Instant::now() + Duration::from_secs(20);
     while Instant::now() < deadline {
         match wardens.reap() {
-            Some(Gone::Warden {
+            Some(ReapedChild::Warden {
                 warden: gone,
                 was_killed,
                 ..
@@ -97,7 +97,7 @@ fn kill_all(wardens: &mut Wardens, started: Started) -> usize {
         kill.round(started.warden, &Census::take().unwrap())
             .unwrap();
         for _ in 0..20 {
-            if let Some(Gone::Warden { warden, .. }) = wardens.reap()
+            if let Some(ReapedChild::Warden { warden, .. }) = wardens.reap()
                 && warden == started.warden
             {
                 return kill.killed(Some(started.command));
@@ -212,7 +212,7 @@ fn leftovers_keep_the_warden(wardens: &mut Wardens) {
     assert_eq!(end.status, EndStatus::Code(3));
     assert!(!end.is_empty);
     while let Some(gone) = wardens.reap() {
-        assert!(!matches!(gone, Gone::Warden { warden, .. } if warden == started.warden));
+        assert!(!matches!(gone, ReapedChild::Warden { warden, .. } if warden == started.warden));
     }
     assert_eq!(kill_all(wardens, started), 1);
     assert_eq!(count_marked("987001"), 0);
@@ -411,7 +411,7 @@ fn what_waits_may_be_killed_or_stopped(wardens: &mut Wardens) {
             let started = sh(wardens, "exit 7");
             // Waiting for wardens also tells stopped ones to go on.
             let end = loop {
-                if let Some(Gone::Warden { warden, end, .. }) = wardens.reap()
+                if let Some(ReapedChild::Warden { warden, end, .. }) = wardens.reap()
                     && warden == started.warden
                 {
                     break end.unwrap();

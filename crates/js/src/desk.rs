@@ -10,7 +10,7 @@ const MAX_CANCELLED: usize = 256;
 
 /// Shared by all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct ScriptTable {
     state: Mutex<State>,
     stop: AtomicBool,
 }
@@ -21,7 +21,7 @@ struct State {
     cancelled: VecDeque<String>,
 }
 
-impl Desk {
+impl ScriptTable {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

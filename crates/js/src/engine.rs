@@ -5,10 +5,11 @@
 //! to rest, is thrown away with everything in it, and the next script is told so.
 
 use crate::console::Console;
-use crate::desk::Desk;
-use crate::outlet::Outlet;
+use crate::desk::ScriptTable;
+use crate::outlet::LineWriter;
 use glovebox_js::{
-    Ending, MAX_ARGUMENT_BYTES, MAX_CALLS, MAX_CONTEXT_BYTES, MEMORY_BYTES, Run, Thrown, Told, Word,
+    Ending, HostMessage, MAX_ARGUMENT_BYTES, MAX_CALLS, MAX_CONTEXT_BYTES, MEMORY_BYTES, Run,
+    ScriptEvent, ScriptException,
 };
 use rquickjs::context::EvalOptions;
 use rquickjs::promise::PromiseState;
@@ -42,8 +43,8 @@ const LONG: Duration = Duration::from_mins(1);
 /// What the functions given to scripts share with the engine.
 #[derive(Debug)]
 struct Shared {
-    desk: Arc<Desk>,
-    outlet: Outlet,
+    desk: Arc<ScriptTable>,
+    outlet: LineWriter,
     token: RefCell<String>,
     until: Cell<Instant>,
     /// Whether a script runs, which may be interrupted.
@@ -76,16 +77,16 @@ pub(crate) struct Engine {
 /// What came of a script.
 struct Outcome {
     ending: Ending,
-    error: Option<Thrown>,
+    error: Option<ScriptException>,
     /// It threw `null`, which may be what is left of an error there was no memory for.
     is_null: bool,
 }
 
 impl Outcome {
     fn of(ending: Ending, message: &str) -> Self {
-        let error = Thrown {
+        let error = ScriptException {
             message: message.to_owned(),
-            ..Thrown::default()
+            ..ScriptException::default()
         };
         Self {
             ending,
@@ -97,7 +98,7 @@ impl Outcome {
 
 impl Engine {
     /// One that has run nothing yet.
-    pub(crate) fn new(desk: Arc<Desk>, outlet: Outlet, stack_bytes: usize) -> Self {
+    pub(crate) fn new(desk: Arc<ScriptTable>, outlet: LineWriter, stack_bytes: usize) -> Self {
         let shared = Shared {
             desk,
             outlet,
@@ -121,14 +122,14 @@ impl Engine {
     }
 
     /// Runs what comes, until nothing can come any more.
-    pub(crate) fn work(&mut self, incoming: &Receiver<Told>) {
+    pub(crate) fn work(&mut self, incoming: &Receiver<HostMessage>) {
         loop {
             let run = match self.queue.pop_front() {
                 Some(run) => run,
                 None => match incoming.recv() {
-                    Ok(Told::Run(run)) => run,
+                    Ok(HostMessage::Run(run)) => run,
                     // Of a script that has ended.
-                    Ok(Told::Answer { .. } | Told::Cancel { .. }) => continue,
+                    Ok(HostMessage::Answer { .. } | HostMessage::Cancel { .. }) => continue,
                     Err(_) => return,
                 },
             };
@@ -136,14 +137,14 @@ impl Engine {
         }
     }
 
-    fn run(&mut self, run: &Run, incoming: &Receiver<Told>) {
+    fn run(&mut self, run: &Run, incoming: &Receiver<HostMessage>) {
         let until = Instant::now() + Duration::from_millis(run.limit_ms);
         let shared = Rc::clone(&self.shared);
         let end = |outcome: Outcome, is_fresh| {
             let Outcome { ending, error, .. } = outcome;
             shared.outlet.say(
                 &run.token,
-                Word::End {
+                ScriptEvent::End {
                     ending,
                     error,
                     is_fresh,
@@ -156,7 +157,7 @@ impl Engine {
                 false,
             );
         }
-        shared.outlet.say(&run.token, Word::Begin);
+        shared.outlet.say(&run.token, ScriptEvent::Begin);
         shared.begin(run, until);
         let outcome = match self.machine(run) {
             Ok(()) => self.execute(run, incoming),
@@ -168,7 +169,7 @@ impl Engine {
         if let Some((text, skipped)) = shared.console.borrow_mut().finish() {
             shared
                 .outlet
-                .say(&run.token, Word::Output { text, skipped });
+                .say(&run.token, ScriptEvent::Output { text, skipped });
         }
         let outcome = self.judge(outcome);
         let is_fresh = !self.is_sound(outcome.ending);
@@ -207,7 +208,7 @@ impl Engine {
         })
     }
 
-    fn execute(&mut self, run: &Run, incoming: &Receiver<Told>) -> Outcome {
+    fn execute(&mut self, run: &Run, incoming: &Receiver<HostMessage>) -> Outcome {
         self.shared.scripts.set(self.shared.scripts.get() + 1);
         let mut options = EvalOptions::default();
         options.strict = false;
@@ -384,8 +385,10 @@ impl Shared {
 
     fn output(&self, piece: Option<String>) {
         if let Some(text) = piece {
-            self.outlet
-                .say(&self.token.borrow(), Word::Output { text, skipped: 0 });
+            self.outlet.say(
+                &self.token.borrow(),
+                ScriptEvent::Output { text, skipped: 0 },
+            );
         }
     }
 
@@ -410,7 +413,7 @@ impl Shared {
         let call = self.id();
         self.outlet.say(
             &self.token.borrow(),
-            Word::Call {
+            ScriptEvent::Call {
                 call,
                 name,
                 arguments,
@@ -468,7 +471,7 @@ impl Shared {
     /// Waits for an answer, a timer, or the end: the call or timer, whether it is a fault, and JSON text.
     fn wait(
         &self,
-        incoming: &Receiver<Told>,
+        incoming: &Receiver<HostMessage>,
         later: &mut VecDeque<Run>,
     ) -> Option<(u32, bool, String)> {
         let now = Instant::now();
@@ -483,8 +486,8 @@ impl Shared {
         }
         let until = due.map_or(self.until.get(), |at| at.min(self.until.get()));
         match incoming.recv_timeout(until.saturating_duration_since(now).min(LONG)) {
-            Ok(Told::Run(run)) => later.push_back(run),
-            Ok(Told::Answer {
+            Ok(HostMessage::Run(run)) => later.push_back(run),
+            Ok(HostMessage::Answer {
                 token,
                 call,
                 is_fault,
@@ -494,7 +497,7 @@ impl Shared {
                     token == *self.token.borrow() && self.open.borrow_mut().remove(&call);
                 return is_awaited.then_some((call, is_fault, json));
             }
-            Ok(Told::Cancel { .. }) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(HostMessage::Cancel { .. }) | Err(RecvTimeoutError::Timeout) => {}
             // Nobody listens any more.
             Err(RecvTimeoutError::Disconnected) => self.outlet.leave(),
         }
@@ -545,7 +548,7 @@ impl Shared {
         let stack = told.next().unwrap_or_default();
         Outcome {
             ending: Ending::Failed,
-            error: Some(Thrown {
+            error: Some(ScriptException {
                 line: line_of(&stack, &format!("script{}:", self.scripts.get())),
                 message: cut(&message, MAX_MESSAGE_CHARS),
                 stack: cut(stack.trim_end(), MAX_STACK_CHARS),

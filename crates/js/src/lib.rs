@@ -29,7 +29,7 @@ pub const MAX_CONTEXT_BYTES: u64 = 64 << 20;
 /// What the program is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub enum Told {
+pub enum HostMessage {
     /// Run a script.
     Run(Run),
     /// A call has ended.
@@ -67,18 +67,18 @@ pub struct Run {
 
 /// What the program says, and of which script.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
+pub struct ScriptMessage {
     /// Of the script.
     pub token: String,
     /// What.
     #[serde(flatten)]
-    pub word: Word,
+    pub word: ScriptEvent,
 }
 
 /// What the program says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub enum Word {
+pub enum ScriptEvent {
     /// It runs now.
     Begin,
     /// It has printed something.
@@ -103,7 +103,7 @@ pub enum Word {
         /// How.
         ending: Ending,
         /// What it threw, or why it was ended.
-        error: Option<Thrown>,
+        error: Option<ScriptException>,
         /// Whether the session's variables are gone.
         is_fresh: bool,
     },
@@ -129,7 +129,7 @@ pub enum Ending {
 
 /// Something a script threw.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Thrown {
+pub struct ScriptException {
     /// Name and message.
     pub message: String,
     /// Line of the script, from 1, as far as it is known.

@@ -14,10 +14,10 @@ mod desk;
 mod engine;
 mod outlet;
 
-use desk::Desk;
+use desk::ScriptTable;
 use engine::Engine;
-use glovebox_js::{Ending, MAX_LINE_BYTES, Thrown, Told, Word};
-use outlet::Outlet;
+use glovebox_js::{Ending, HostMessage, MAX_LINE_BYTES, ScriptEvent, ScriptException};
+use outlet::LineWriter;
 use rustix::process::DumpableBehavior;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::ExitCode;
@@ -38,8 +38,8 @@ fn main() -> ExitCode {
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // It was executed without a path, from which it would have its name.
     let _ = rustix::thread::set_name(c"glovebox-js");
-    let desk = Arc::new(Desk::default());
-    let outlet = Outlet::default();
+    let desk = Arc::new(ScriptTable::default());
+    let outlet = LineWriter::default();
     let (send, receive) = channel();
     let watched = {
         let (desk, outlet) = (Arc::clone(&desk), outlet.clone());
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 }
 
 /// Takes lines until there are no more.
-fn read(desk: &Desk, send: &Sender<Told>) {
+fn read(desk: &ScriptTable, send: &Sender<HostMessage>) {
     let mut input = BufReader::new(std::io::stdin());
     loop {
         let mut line = Vec::new();
@@ -77,7 +77,7 @@ fn read(desk: &Desk, send: &Sender<Told>) {
             return;
         };
         // Noted at once: the engine may be in the middle of that script.
-        if let Told::Cancel { token } = &told {
+        if let HostMessage::Cancel { token } = &told {
             desk.cancel(token);
         }
         if send.send(told).is_err() {
@@ -87,7 +87,7 @@ fn read(desk: &Desk, send: &Sender<Told>) {
 }
 
 /// Ends the program when a script goes on after its time: some loops within the engine do not look.
-fn watch(desk: &Desk, outlet: &Outlet) {
+fn watch(desk: &ScriptTable, outlet: &LineWriter) {
     loop {
         std::thread::sleep(LOOK);
         let Some((token, until)) = desk.deadline() else {
@@ -96,11 +96,11 @@ fn watch(desk: &Desk, outlet: &Outlet) {
         if Instant::now() > until + GRACE {
             outlet.say(
                 &token,
-                Word::End {
+                ScriptEvent::End {
                     ending: Ending::TimedOut,
-                    error: Some(Thrown {
+                    error: Some(ScriptException {
                         message: "the script could not be interrupted".to_owned(),
-                        ..Thrown::default()
+                        ..ScriptException::default()
                     }),
                     is_fresh: true,
                 },

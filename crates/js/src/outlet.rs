@@ -1,19 +1,19 @@
 //! The way out: whole lines, from any thread.
 
-use glovebox_js::{Said, Word};
+use glovebox_js::{ScriptEvent, ScriptMessage};
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Standard output, a line at a time.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Outlet {
+pub(crate) struct LineWriter {
     turn: Arc<Mutex<()>>,
 }
 
-impl Outlet {
+impl LineWriter {
     /// Says one word of one script. Whoever cannot be heard any more leaves.
-    pub(crate) fn say(&self, token: &str, word: Word) {
-        let said = Said {
+    pub(crate) fn say(&self, token: &str, word: ScriptEvent) {
+        let said = ScriptMessage {
             token: token.to_owned(),
             word,
         };

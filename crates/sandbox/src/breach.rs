@@ -4,14 +4,14 @@ use glovebox_proto::{Code, Fault, Limit, Remedy};
 
 /// A limit that has ended a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Breach {
+pub(crate) struct LimitBreach {
     /// A clause that follows "because".
     pub(crate) reason: String,
     /// What to do about it, where something can be done.
     pub(crate) remedy: Option<Remedy>,
 }
 
-impl Breach {
+impl LimitBreach {
     /// The sandbox has passed a limit. `reason` follows "because".
     pub(crate) fn of(limit: Limit, reason: String) -> Self {
         Self {

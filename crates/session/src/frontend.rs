@@ -9,8 +9,8 @@ use glovebox_agent::ToolServer;
 use glovebox_proto::Fault;
 use glovebox_sandbox::{Name, Report};
 use glovebox_settings::Settings;
-use glovebox_workspace::copy::Pushed;
-use glovebox_workspace::{ChangeSet, Ignored, Outcome, Refusal, Watch};
+use glovebox_workspace::copy::PushTotals;
+use glovebox_workspace::{ChangeSet, Ignored, Outcome, RefusedPath, Watch};
 use std::fmt;
 use std::path::Path;
 
@@ -45,7 +45,7 @@ pub enum Notice<'a> {
         settings: &'a Settings,
     },
     /// A copy of the project was sent into a sandbox.
-    Pushed(&'a Pushed),
+    Pushed(&'a PushTotals),
     /// The toolset only reads, but commands can write to the copy of the project they work on.
     CopyIsWritable {
         /// The toolset.
@@ -66,7 +66,7 @@ pub enum Notice<'a> {
         is_kept: bool,
     },
     /// What cannot come back, and stays in the sandbox; may be nothing.
-    Refused(&'a [Refusal]),
+    Refused(&'a [RefusedPath]),
     /// What was changed and is not taken over now.
     Changed(&'a ChangeSet),
     /// The user's files are as before.

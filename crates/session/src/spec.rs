@@ -13,7 +13,7 @@ use glovebox_settings::units::Span;
 use glovebox_settings::{BackendKind, EnvArg, GrantArg, WorkspaceMode};
 use glovebox_settings::{Origin, Settings, Sourced, Surroundings, net_word, texts};
 use glovebox_workspace::{
-    Hidden, HideRules, OutsideRepository, find_hidden, find_outside, normalize_path,
+    HiddenPaths, HideRules, OutsideRepository, find_hidden, find_outside, normalize_path,
 };
 use serde_bytes::ByteBuf;
 use std::os::unix::ffi::OsStrExt;
@@ -27,7 +27,7 @@ pub struct ResolvedSpec {
     /// Toolchains that were granted.
     pub toolchains: Vec<Toolchain>,
     /// What of the project the sandbox is not shown.
-    pub hidden: Hidden,
+    pub hidden: HiddenPaths,
     /// What else the user should know, such as variables that commands do not get.
     pub notes: Vec<String>,
 }
@@ -72,7 +72,7 @@ pub fn resolve_spec(
         ..Spec::default()
     };
     let mut toolchains = Vec::new();
-    let mut hidden = Hidden::default();
+    let mut hidden = HiddenPaths::default();
     let mut notes = Vec::new();
     let mut cwd = None;
     let mut cache_project = None;

@@ -5,7 +5,7 @@ mod schema;
 
 use crate::ToolOutcome;
 use crate::call::Call;
-use crate::schedule::Lane;
+use crate::schedule::ScheduleLane;
 use crate::tools::sandboxes::{exec, kill, list as children, spawn};
 use crate::tools::{bash, code, edit, glob, grep, job, list, read, run_js, write};
 use glovebox_proto::{Code, Fault};
@@ -36,7 +36,7 @@ pub struct Definition {
     /// Whether a script that RunJS runs may call it.
     pub is_for_scripts: bool,
     schema: fn() -> Value,
-    ready: fn(Value) -> Result<Box<dyn Ready>, Fault>,
+    ready: fn(Value) -> Result<Box<dyn ReadyCall>, Fault>,
 }
 
 /// A sentence of a tool's description that names another tool.
@@ -74,7 +74,7 @@ impl Definition {
     }
 
     /// Checks arguments from outside.
-    pub(crate) fn ready(&self, args: Value) -> Result<Box<dyn Ready>, Fault> {
+    pub(crate) fn ready(&self, args: Value) -> Result<Box<dyn ReadyCall>, Fault> {
         (self.ready)(args)
     }
 }
@@ -101,10 +101,10 @@ pub(crate) trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
     const IS_IDEMPOTENT: bool = matches!(Self::EFFECT, Effect::Reads);
     const IS_FOR_SCRIPTS: bool = true;
 
-    fn lane(&self) -> Lane {
+    fn lane(&self) -> ScheduleLane {
         match Self::EFFECT {
-            Effect::Reads => Lane::Read,
-            Effect::Writes | Effect::Runs => Lane::Change,
+            Effect::Reads => ScheduleLane::Read,
+            Effect::Writes | Effect::Runs => ScheduleLane::Change,
         }
     }
 
@@ -118,14 +118,14 @@ pub(crate) trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
 }
 
 /// A call whose arguments fit.
-pub(crate) trait Ready {
+pub(crate) trait ReadyCall {
     /// The arguments under their own names.
     fn arguments(&self) -> Result<Value, Fault>;
-    fn lane(&self) -> Lane;
+    fn lane(&self) -> ScheduleLane;
     fn run(self: Box<Self>, call: &Call<'_>) -> Result<ToolOutcome, Fault>;
 }
 
-impl<T: Tool> Ready for T {
+impl<T: Tool> ReadyCall for T {
     fn arguments(&self) -> Result<Value, Fault> {
         let mut arguments = serde_json::to_value(self)
             .map_err(|error| Fault::failed(Code::Internal, error.to_string()))?;
@@ -136,7 +136,7 @@ impl<T: Tool> Ready for T {
         Ok(arguments)
     }
 
-    fn lane(&self) -> Lane {
+    fn lane(&self) -> ScheduleLane {
         Tool::lane(self)
     }
 
@@ -157,7 +157,7 @@ const fn define<T: Tool>() -> Definition {
         runs_programs: matches!(T::EFFECT, Effect::Runs),
         is_for_scripts: T::IS_FOR_SCRIPTS,
         schema: schema::of::<T>,
-        ready: |args| parse::<T>(args).map(|ready| Box::new(ready) as Box<dyn Ready>),
+        ready: |args| parse::<T>(args).map(|ready| Box::new(ready) as Box<dyn ReadyCall>),
     }
 }
 

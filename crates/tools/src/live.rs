@@ -14,23 +14,23 @@ const MAX_BYTES: usize = 8 << 10;
 
 /// A command that is waited for, and how much of what it wrote was seen.
 #[derive(Debug, Clone, Copy)]
-struct Watched {
+struct WatchedJob {
     job: JobId,
     seen: u64,
 }
 
 /// The command that a call of this conversation waits for; the newest, where there are several.
 #[derive(Debug, Default)]
-pub(crate) struct Live(Mutex<Option<Watched>>);
+pub(crate) struct LiveOutput(Mutex<Option<WatchedJob>>);
 
-impl Live {
-    fn watched(&self) -> MutexGuard<'_, Option<Watched>> {
+impl LiveOutput {
+    fn watched(&self) -> MutexGuard<'_, Option<WatchedJob>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls `wait` while `job` is the one that is waited for.
     pub(crate) fn during<T>(&self, job: JobId, wait: impl FnOnce() -> T) -> T {
-        *self.watched() = Some(Watched { job, seen: 0 });
+        *self.watched() = Some(WatchedJob { job, seen: 0 });
         let waited = wait();
         self.watched().take_if(|watched| watched.job == job);
         waited
@@ -40,7 +40,7 @@ impl Live {
 /// The whole lines that were written since the last look; `None` when there are none.
 // TRUST: a command wrote them: whoever shows them makes them harmless.
 pub(crate) fn look(call: &Call<'_>) -> Option<Vec<u8>> {
-    let Watched { job, seen } = (*call.session.live.watched())?;
+    let WatchedJob { job, seen } = (*call.session.live.watched())?;
     let mut part = log::part(call, job, seen, MAX_BYTES, 0).ok()?;
     if part.total > part.next() {
         // Who watches a flood sees its newest lines.

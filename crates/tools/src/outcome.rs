@@ -54,10 +54,10 @@ pub enum OutcomeView {
 /// A change of a file, for people. What differs is looked for when somebody wants to see it: most calls are
 /// made by models, which know what they wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileChange(What);
+pub struct FileChange(ChangeSource);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
+enum ChangeSource {
     Found(String),
     Between { old: String, new: String },
 }
@@ -65,19 +65,19 @@ enum What {
 impl FileChange {
     /// A change that is known already, as a unified diff that can be shown.
     pub(crate) const fn found(diff: String) -> Self {
-        Self(What::Found(diff))
+        Self(ChangeSource::Found(diff))
     }
 
     /// What leads from one content to the other.
     pub(crate) const fn between(old: String, new: String) -> Self {
-        Self(What::Between { old, new })
+        Self(ChangeSource::Between { old, new })
     }
 
     /// The hunks of a unified diff, without file names.
     pub fn diff(&self) -> String {
         match &self.0 {
-            What::Found(diff) => diff.clone(),
-            What::Between { old, new } => {
+            ChangeSource::Found(diff) => diff.clone(),
+            ChangeSource::Between { old, new } => {
                 let diff = TextDiff::configure()
                     .algorithm(Algorithm::Myers)
                     .timeout(DIFF_TIME)

@@ -31,7 +31,7 @@ static PROCESS: PolicyGate = PolicyGate::new(MAX_PER_PROCESS);
 
 /// What a call does to the order of things.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum ScheduleLane {
     /// It leaves the sandbox as it is.
     Read,
     /// It changes files.
@@ -56,7 +56,7 @@ pub(crate) struct Schedule {
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     // In this order: whoever has the turn next finds room.
-    _passes: [Option<Pass<'a>>; 2],
+    _passes: [Option<SchedulePass<'a>>; 2],
     _place: Option<Place<'a>>,
 }
 
@@ -73,26 +73,26 @@ impl Schedule {
     ///
     /// # Errors
     /// `cancelled`; `busy` when it took too long.
-    pub(crate) fn enter(&self, lane: Lane, cancel: &AtomicBool) -> Result<Turn<'_>, Fault> {
+    pub(crate) fn enter(&self, lane: ScheduleLane, cancel: &AtomicBool) -> Result<Turn<'_>, Fault> {
         let until = Instant::now() + MAX_WAIT;
         // The place in the order comes first, so that those who wait for it take no room from those who read.
         let place = match lane {
-            Lane::Beside => {
+            ScheduleLane::Beside => {
                 return Ok(Turn {
                     _passes: [None, None],
                     _place: None,
                 });
             }
-            Lane::Script => {
+            ScheduleLane::Script => {
                 let script = self.script.enter(cancel, until)?;
                 return Ok(Turn {
                     _passes: [Some(script), None],
                     _place: None,
                 });
             }
-            Lane::Read => None,
-            Lane::Change => Some(self.order.enter(Claim::Change, cancel, until)?),
-            Lane::Command(session) => {
+            ScheduleLane::Read => None,
+            ScheduleLane::Change => Some(self.order.enter(Claim::Change, cancel, until)?),
+            ScheduleLane::Command(session) => {
                 Some(self.order.enter(Claim::Command(session), cancel, until)?)
             }
         };
@@ -242,7 +242,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Pass<'a>(&'a PolicyGate);
+struct SchedulePass<'a>(&'a PolicyGate);
 
 impl PolicyGate {
     const fn new(capacity: usize) -> Self {
@@ -262,7 +262,7 @@ impl PolicyGate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, cancel: &AtomicBool, until: Instant) -> Result<Pass<'_>, Fault> {
+    fn enter(&self, cancel: &AtomicBool, until: Instant) -> Result<SchedulePass<'_>, Fault> {
         let mut state = self.state();
         let ticket = state.next;
         state.next += 1;
@@ -274,7 +274,7 @@ impl PolicyGate {
                 if !state.queue.is_empty() && state.inside < self.capacity {
                     self.changed.notify_all();
                 }
-                return Ok(Pass(self));
+                return Ok(SchedulePass(self));
             }
             if let Some(fault) = over(cancel, until) {
                 state.queue.retain(|other| *other != ticket);
@@ -289,7 +289,7 @@ impl PolicyGate {
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for SchedulePass<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.inside -= 1;
@@ -312,19 +312,19 @@ mod tests {
     #[test]
     fn changes_wait_for_each_other_and_reads_for_nobody() {
         let schedule = Schedule::new();
-        let first = schedule.enter(Lane::Change, &NEVER).unwrap();
-        drop(schedule.enter(Lane::Read, &NEVER).unwrap());
-        drop(schedule.enter(Lane::Beside, &NEVER).unwrap());
-        let script = schedule.enter(Lane::Script, &NEVER).unwrap();
+        let first = schedule.enter(ScheduleLane::Change, &NEVER).unwrap();
+        drop(schedule.enter(ScheduleLane::Read, &NEVER).unwrap());
+        drop(schedule.enter(ScheduleLane::Beside, &NEVER).unwrap());
+        let script = schedule.enter(ScheduleLane::Script, &NEVER).unwrap();
         let gone = AtomicBool::new(true);
-        assert!(schedule.enter(Lane::Script, &gone).is_err());
+        assert!(schedule.enter(ScheduleLane::Script, &gone).is_err());
         drop(script);
         let (done, order) = mpsc::channel();
         std::thread::scope(|scope| {
             for number in 0..8 {
                 let (schedule, done) = (&schedule, done.clone());
                 scope.spawn(move || {
-                    let _turn = schedule.enter(Lane::Change, &NEVER).unwrap();
+                    let _turn = schedule.enter(ScheduleLane::Change, &NEVER).unwrap();
                     done.send(number).unwrap();
                 });
                 // The next one comes later for certain.
@@ -342,18 +342,18 @@ mod tests {
     fn commands_go_together_unless_they_share_a_session_or_files_change_between_them() {
         let schedule = Schedule::new();
         let gone = AtomicBool::new(true);
-        let plain = || Lane::Command(None);
-        let session = |name: &str| Lane::Command(Some(name.to_owned()));
+        let plain = || ScheduleLane::Command(None);
+        let session = |name: &str| ScheduleLane::Command(Some(name.to_owned()));
         let first = schedule.enter(session("a"), &NEVER).unwrap();
         let others =
             [plain(), plain(), session("b")].map(|lane| schedule.enter(lane, &NEVER).unwrap());
-        for lane in [session("a"), session("b"), Lane::Change] {
+        for lane in [session("a"), session("b"), ScheduleLane::Change] {
             assert!(schedule.enter(lane, &gone).is_err());
         }
         drop(others);
         drop(schedule.enter(session("b"), &NEVER).unwrap());
         std::thread::scope(|scope| {
-            let change = scope.spawn(|| schedule.enter(Lane::Change, &NEVER).map(drop));
+            let change = scope.spawn(|| schedule.enter(ScheduleLane::Change, &NEVER).map(drop));
             while schedule.order.state().all.len() < 2 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -368,12 +368,12 @@ mod tests {
     #[test]
     fn whoever_gives_up_leaves_the_queue() {
         let schedule = Schedule::new();
-        let first = schedule.enter(Lane::Change, &NEVER).unwrap();
+        let first = schedule.enter(ScheduleLane::Change, &NEVER).unwrap();
         let gone = AtomicBool::new(true);
-        let fault = schedule.enter(Lane::Change, &gone).unwrap_err();
+        let fault = schedule.enter(ScheduleLane::Change, &gone).unwrap_err();
         assert_eq!(fault.code, Code::Cancelled);
         drop(first);
-        drop(schedule.enter(Lane::Change, &NEVER).unwrap());
+        drop(schedule.enter(ScheduleLane::Change, &NEVER).unwrap());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::catalog::{Definition, find};
 use crate::commands::Commands;
 use crate::hint::tool_names;
 use crate::ledger::Ledger;
-use crate::live::{self, Live};
+use crate::live::{self, LiveOutput};
 use crate::policy::{Ask, CallId, HostConsent, Permit, PermitRequest};
 use crate::schedule::Schedule;
 use crate::tools::job;
@@ -29,7 +29,7 @@ pub struct ToolSession {
     waits: WaitPolicy,
     pub(crate) ledger: Ledger,
     pub(crate) commands: Commands,
-    pub(crate) live: Live,
+    pub(crate) live: LiveOutput,
 }
 
 impl ToolSession {
@@ -46,7 +46,7 @@ impl ToolSession {
             waits: WaitPolicy::PATIENT,
             ledger: Ledger::default(),
             commands: Commands::default(),
-            live: Live::default(),
+            live: LiveOutput::default(),
         }
     }
 
@@ -63,7 +63,7 @@ impl ToolSession {
             waits: self.waits,
             ledger: Ledger::default(),
             commands: Commands::default(),
-            live: Live::default(),
+            live: LiveOutput::default(),
         }
     }
 

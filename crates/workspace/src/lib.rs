@@ -38,11 +38,14 @@ pub use error::{Direction, Stage, SyncError};
 pub use filter::Filter;
 pub use git::ignored::{IgnoreRules, Ignored};
 pub use git::{OutsideRepository, ShownGitDir, WorkingTree, find_outside, find_working_tree};
-pub use hide::{Hidden, HideReason, HideRules, IGNORE_FILE, SKIPPED, find_hidden};
-pub use model::{Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, Refusal, RefusalReason};
+pub use hide::{HiddenPaths, HideReason, HideRules, IGNORE_FILE, SKIPPED, find_hidden};
+pub use model::{
+    Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, RefusalReason, RefusedPath,
+};
 pub use outcome::{Applied, Conflict, ConflictReason, Effect, Flagged, Outcome};
 pub use path::{BadPath, RelPath, normalize_path};
 pub use plan::{
-    Host, HostNode, HostState, Leftover, MergedFile, Options, Plan, Resolution, Since, Step, plan,
+    Host, HostChange, HostNode, HostState, Leftover, MergedFile, Options, Plan, Resolution, Step,
+    plan,
 };
 pub use progress::{Progress, Watch};

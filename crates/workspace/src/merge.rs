@@ -156,8 +156,8 @@ pub(crate) fn changes(before: &[&[u8]], after: &[&[u8]]) -> Vec<LineChange> {
 /// Merges what the host and the sandbox made of `base`.
 pub(crate) fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> MergedText {
     let (base, ours, theirs) = (lines(base), lines(ours), lines(theirs));
-    let mut ours_side = Side::new(&base, &ours);
-    let mut theirs_side = Side::new(&base, &theirs);
+    let mut ours_side = MergeSide::new(&base, &ours);
+    let mut theirs_side = MergeSide::new(&base, &theirs);
     let mut merged = MergedText {
         text: Vec::with_capacity(ours.iter().map(|line| line.len()).sum()),
         conflicts: 0,
@@ -216,14 +216,14 @@ impl MergedText {
 }
 
 /// What one side did to the base, and how far it has been merged.
-struct Side {
+struct MergeSide {
     changes: std::iter::Peekable<std::vec::IntoIter<LineChange>>,
     /// Where the side continues, for the line of the base where the last change ended.
     base_end: usize,
     side_end: usize,
 }
 
-impl Side {
+impl MergeSide {
     fn new(base: &[&[u8]], side: &[&[u8]]) -> Self {
         Self {
             changes: changes(base, side).into_iter().peekable(),
@@ -265,7 +265,7 @@ struct Group {
     is_theirs: bool,
 }
 
-fn next_group(ours: &mut Side, theirs: &mut Side) -> Option<Group> {
+fn next_group(ours: &mut MergeSide, theirs: &mut MergeSide) -> Option<Group> {
     let start = match (ours.next_start(), theirs.next_start()) {
         (Some(a), Some(b)) => a.min(b),
         (Some(only), None) | (None, Some(only)) => only,

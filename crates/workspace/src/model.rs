@@ -104,12 +104,12 @@ pub struct ChangeSet {
     /// What can be taken.
     pub changes: Vec<Change>,
     /// What cannot, and why.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<RefusedPath>,
 }
 
 /// A path that stays in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
+pub struct RefusedPath {
     /// The path as found; not checked, only for showing (escaped).
     #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,

@@ -1,7 +1,7 @@
 //! What applying a change set comes to, for people and programs: data only, the same shape before
 //! (what would be done) and after (what was done).
 
-use crate::{Flag, Refusal, RelPath};
+use crate::{Flag, RefusedPath, RelPath};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -111,7 +111,7 @@ pub struct Outcome {
     #[serde(default)]
     pub resolved: Vec<RelPath>,
     /// What stays in the sandbox, and why.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<RefusedPath>,
     /// What of the applied a reviewer should look at.
     pub flagged: Vec<Flagged>,
 }

@@ -11,7 +11,7 @@
 mod fixture;
 
 use fixture::Fixture;
-use glovebox_workspace::{Node, Options, Refusal, RefusalReason, Resolution};
+use glovebox_workspace::{Node, Options, RefusalReason, RefusedPath, Resolution};
 use rustix::fs::{CWD, RenameFlags};
 use std::fs;
 use std::io::Read as _;
@@ -102,7 +102,7 @@ fn links_exchanged_during_a_collection_lead_nowhere() {
             }
         }
         // What was one thing when listed and another when looked at is nothing that can travel.
-        let is_known = |refusal: &Refusal| {
+        let is_known = |refusal: &RefusedPath| {
             matches!(
                 refusal.reason,
                 RefusalReason::LinkLeadsOut | RefusalReason::Special

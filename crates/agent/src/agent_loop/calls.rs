@@ -2,7 +2,7 @@
 //!
 //! Every call gets one result, whatever happens to it, before the loop goes on or ends.
 
-use super::verdict::{Leave, RunOutcome};
+use super::outcome::{EarlyEnd, RunOutcome};
 use super::{AgentLoop, Observe};
 use crate::Ending;
 use crate::{CallResult, Conversation, Event, ToolCall, ToolDefinition, ToolOutput, Tools};
@@ -71,7 +71,7 @@ impl AgentLoop<'_> {
         deadline: Option<Instant>,
         conversation: &mut Conversation,
         observe: &mut dyn Observe,
-    ) -> Result<(Vec<CallResult>, bool), Leave> {
+    ) -> Result<(Vec<CallResult>, bool), EarlyEnd> {
         let reads = |call: &ToolCall| {
             tools
                 .iter()
@@ -138,7 +138,7 @@ impl AgentLoop<'_> {
                 lost = lost.or(fault.filter(|fault| fault.class == Class::Lost));
             }
             if let Some(fault) = lost {
-                return Err(Leave(RunOutcome {
+                return Err(EarlyEnd(RunOutcome {
                     ending: Ending::Lost,
                     message: format!("the sandbox is gone: {}", fault.message),
                     fault: Some(fault),

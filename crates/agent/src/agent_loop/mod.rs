@@ -6,27 +6,27 @@
 //! conversation can go on.
 
 mod calls;
-mod room;
-mod verdict;
+mod compaction;
+mod outcome;
 
 pub use calls::{Approval, Approve, NoApproval};
-pub use verdict::RunOutcome;
+pub use outcome::RunOutcome;
 
 use crate::Ending;
-use crate::context::{ContextBudget, Gauge};
+use crate::context::{ContextBudget, PromptSize};
 use crate::conversation::text;
 use crate::event::Conversation;
 use crate::model::ModelError;
-use crate::repetition::{Circle, Repetition};
+use crate::repetition::{LoopDetection, Repetition};
 use crate::written_call;
 use crate::{
     Delta, Event, Message, MessagePart, Model, ModelAnswer, Prompt, RunLimits, Secrets, Spending,
     StopReason, StopSignal, Tariff, ToolCall, ToolDefinition, Tools, Usage,
 };
 use glovebox_proto::{Code, Fault};
+use outcome::{EarlyEnd, finished};
 use std::collections::BTreeSet;
 use std::time::Instant;
-use verdict::{Leave, finished};
 
 /// Answers in a row that were cut for their length before the run ends.
 const MAX_CUT_ANSWERS: u32 = 3;
@@ -72,7 +72,7 @@ struct Run<'a> {
     deadline: Option<Instant>,
     runtime: &'a tokio::runtime::Runtime,
     tools: Vec<ToolDefinition>,
-    gauge: Gauge,
+    gauge: PromptSize,
     /// As it was given, or less once a server has refused a prompt that fits.
     budget: ContextBudget,
     failed_summaries: u32,
@@ -86,14 +86,14 @@ impl AgentLoop<'_> {
             .build()
         {
             Ok(runtime) => match self.go(conversation, observe, &runtime) {
-                Ok(verdict) | Err(Leave(verdict)) => verdict,
+                Ok(verdict) | Err(EarlyEnd(verdict)) => verdict,
             },
             Err(error) => {
                 let fault = Fault::failed(
                     Code::Io,
                     format!("model servers cannot be waited for: {error}"),
                 );
-                Leave::from(fault).0
+                EarlyEnd::from(fault).0
             }
         };
         conversation.close();
@@ -107,7 +107,7 @@ impl AgentLoop<'_> {
         };
         match observe.observe(&ended) {
             Ok(()) => verdict,
-            Err(fault) => Leave::from(fault).0,
+            Err(fault) => EarlyEnd::from(fault).0,
         }
     }
 
@@ -116,13 +116,13 @@ impl AgentLoop<'_> {
         conversation: &mut Conversation,
         observe: &mut dyn Observe,
         runtime: &tokio::runtime::Runtime,
-    ) -> Result<RunOutcome, Leave> {
+    ) -> Result<RunOutcome, EarlyEnd> {
         let tools = self.tools.definitions();
         let mut run = Run {
             began: Instant::now(),
             deadline: self.limits.max_time.map(|time| Instant::now() + time),
             runtime,
-            gauge: Gauge::new(self.system, &tools),
+            gauge: PromptSize::new(self.system, &tools),
             budget: self.budget,
             failed_summaries: 0,
             tools,
@@ -132,13 +132,13 @@ impl AgentLoop<'_> {
         let mut written_calls = 0;
         loop {
             self.check_limits(&run, conversation)?;
-            if self.make_room(&mut run, conversation, observe)? {
+            if self.compact_context(&mut run, conversation, observe)? {
                 self.check_limits(&run, conversation)?;
             }
             conversation.turns += 1;
             let turn = conversation.turns;
             observe.observe(&Event::TurnStarted { turn })?;
-            let mut answer = self.ask_in_room(&mut run, conversation, observe)?;
+            let mut answer = self.ask_within_window(&mut run, conversation, observe)?;
             make_ids_unique(&mut answer, conversation, turn);
             self.clean(&mut answer);
             let cost_usd = self.cost(answer.usage);
@@ -187,15 +187,15 @@ impl AgentLoop<'_> {
             let (results, is_waiting) =
                 self.call_all(&calls, &run.tools, run.deadline, conversation, observe)?;
             match repetition.note(&assistant, &results, is_waiting) {
-                Circle::No => {}
-                Circle::Tell => say(
+                LoopDetection::No => {}
+                LoopDetection::Tell => say(
                     conversation,
                     observe,
                     "You have made the same call with the same outcome several times. It will not come to \
                      anything else: try another way, or say what keeps you from going on.",
                 )?,
-                Circle::End => {
-                    return Err(Leave::because(
+                LoopDetection::End => {
+                    return Err(EarlyEnd::because(
                         Ending::Failed,
                         "the model goes in circles: the same calls with the same outcome, again and again",
                     ));
@@ -204,7 +204,7 @@ impl AgentLoop<'_> {
         }
     }
 
-    fn check_limits(&self, run: &Run<'_>, conversation: &Conversation) -> Result<(), Leave> {
+    fn check_limits(&self, run: &Run<'_>, conversation: &Conversation) -> Result<(), EarlyEnd> {
         self.check_stop()?;
         let reached =
             self.limits
@@ -219,14 +219,14 @@ impl AgentLoop<'_> {
                 .into());
         }
         match reached {
-            Some((sentence, remedy)) => Err(Leave::at_limit(sentence, remedy)),
+            Some((sentence, remedy)) => Err(EarlyEnd::at_limit(sentence, remedy)),
             None => Ok(()),
         }
     }
 
-    fn check_stop(&self) -> Result<(), Leave> {
+    fn check_stop(&self) -> Result<(), EarlyEnd> {
         if self.stop.is_asked() {
-            return Err(Leave::because(Ending::Aborted, "stopped by the user"));
+            return Err(EarlyEnd::because(Ending::Aborted, "stopped by the user"));
         }
         Ok(())
     }
@@ -237,8 +237,8 @@ impl AgentLoop<'_> {
         run: &Run<'_>,
         prompt: Prompt<'_>,
         on_piece: &mut dyn FnMut(Delta) -> Result<(), Fault>,
-    ) -> Result<Result<ModelAnswer, ModelError>, Leave> {
-        enum Came {
+    ) -> Result<Result<ModelAnswer, ModelError>, EarlyEnd> {
+        enum AnswerEvent {
             Answer(Result<ModelAnswer, ModelError>),
             Stop,
             Deadline,
@@ -262,15 +262,15 @@ impl AgentLoop<'_> {
             loop {
                 tokio::select! {
                     biased;
-                    () = self.stop.asked() => break Came::Stop,
-                    () = &mut late => break Came::Deadline,
+                    () = self.stop.asked() => break AnswerEvent::Stop,
+                    () = &mut late => break AnswerEvent::Deadline,
                     Some(delta) = receive.recv() => {
                         kept = on_piece(delta);
                         if kept.is_err() {
-                            break Came::Stop;
+                            break AnswerEvent::Stop;
                         }
                     }
-                    answer = &mut answering => break Came::Answer(answer),
+                    answer = &mut answering => break AnswerEvent::Answer(answer),
                 }
             }
         });
@@ -279,24 +279,24 @@ impl AgentLoop<'_> {
         }
         kept?;
         match came {
-            Came::Answer(answer) => Ok(answer),
-            Came::Stop => {
+            AnswerEvent::Answer(answer) => Ok(answer),
+            AnswerEvent::Stop => {
                 self.check_stop()?;
-                Err(Leave::because(Ending::Aborted, "stopped"))
+                Err(EarlyEnd::because(Ending::Aborted, "stopped"))
             }
-            Came::Deadline => Err(self.too_late()),
+            AnswerEvent::Deadline => Err(self.too_late()),
         }
     }
 
-    fn too_late(&self) -> Leave {
+    fn too_late(&self) -> EarlyEnd {
         let reached = self.limits.reached(
             0,
             Spending::default(),
             self.limits.max_time.unwrap_or_default(),
         );
         match reached {
-            Some((sentence, remedy)) => Leave::at_limit(sentence, remedy),
-            None => Leave::because(Ending::StoppedByLimit, "its time is over"),
+            Some((sentence, remedy)) => EarlyEnd::at_limit(sentence, remedy),
+            None => EarlyEnd::because(Ending::StoppedByLimit, "its time is over"),
         }
     }
 
@@ -324,7 +324,7 @@ fn say(
     conversation: &mut Conversation,
     observe: &mut dyn Observe,
     words: &str,
-) -> Result<(), Leave> {
+) -> Result<(), EarlyEnd> {
     let text = words.to_owned();
     observe.observe(&Event::Said { text: text.clone() })?;
     conversation.messages.push(Message::User { text });

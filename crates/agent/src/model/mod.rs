@@ -77,7 +77,7 @@ pub trait Model: Send + Sync {
 
     /// What was done to make room before its next answer, where it is a recording; `None` where that is
     /// to be decided.
-    fn room_made(&self) -> Option<Vec<Event>> {
+    fn compactions(&self) -> Option<Vec<Event>> {
         None
     }
 }

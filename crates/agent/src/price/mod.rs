@@ -120,7 +120,7 @@ pub struct KnownModel {
 
 /// What is known about the model of this name; one with a date at its end is the one without, unless it
 /// is there itself.
-pub fn known(name: &ModelName) -> Option<KnownModel> {
+pub fn known_model(name: &ModelName) -> Option<KnownModel> {
     let provider = match name.provider {
         Provider::Anthropic => "anthropic",
         Provider::OpenAi | Provider::OpenAiResponses => "openai",
@@ -165,11 +165,11 @@ struct Entry {
     #[serde(flatten)]
     price: Price,
     window: u64,
-    long: Option<Long>,
+    long: Option<LongPrice>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
-struct Long {
+struct LongPrice {
     above: u64,
     #[serde(flatten)]
     price: Price,
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     fn known(name: &str) -> Option<KnownModel> {
-        super::known(&ModelName::parse(name).unwrap())
+        super::known_model(&ModelName::parse(name).unwrap())
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         // What is used when only a key is known has a price.
         for key in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"] {
             let name = crate::detect(|name| (name == key).then(|| "x".to_owned())).unwrap();
-            assert!(super::known(&name).is_some(), "{name}");
+            assert!(super::known_model(&name).is_some(), "{name}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! How a connection has come, and so where it wants to go: to an address that stands for a host, or to the proxy, which
 //! is told.
 
-use crate::inward::http_proxy::{self, Asked};
+use crate::inward::http_proxy::{self, ProxyRequest};
 use crate::inward::socks;
 use crate::policy::name::Host;
 use crate::relay;
@@ -48,16 +48,16 @@ async fn carry_asked(mut stream: TcpStream, state: &Arc<ProxyState>) -> io::Resu
         }
         if first == [socks::VERSION] {
             let connected = socks::serve(&mut stream, state).await?;
-            return Ok(connected.map(|(target, server)| Asked::Tunnel(target, server)));
+            return Ok(connected.map(|(target, server)| ProxyRequest::Tunnel(target, server)));
         }
         http_proxy::serve(&mut stream, state).await
     };
     let asked = timeout(ASKING_WAIT, asking).await;
     match asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
-        Some(Asked::Tunnel(target, server)) => {
+        Some(ProxyRequest::Tunnel(target, server)) => {
             relay::carry_to(stream, Some(server), &target, state).await
         }
-        Some(Asked::Request(target)) => {
+        Some(ProxyRequest::Request(target)) => {
             http_relay::carry(stream, None, &target, Requests::One, state).await
         }
         None => Ok(()),

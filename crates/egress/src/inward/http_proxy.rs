@@ -18,7 +18,7 @@ const HTTP_PORT: u16 = 80;
 
 /// What a program may have.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum ProxyRequest {
     /// A connection to the host, which is there; whatever it sends next is for it.
     Tunnel(Target, TcpStream),
     /// One request to the host, which it has sent already.
@@ -32,13 +32,16 @@ struct Refusal {
 }
 
 /// Answers what a program asks for. `None` when it was told no.
-pub(crate) async fn serve(stream: &mut TcpStream, state: &ProxyState) -> io::Result<Option<Asked>> {
+pub(crate) async fn serve(
+    stream: &mut TcpStream,
+    state: &ProxyState,
+) -> io::Result<Option<ProxyRequest>> {
     let refusal = match ask(stream, state).await? {
-        Ok(Asked::Tunnel(target, server)) => {
+        Ok(ProxyRequest::Tunnel(target, server)) => {
             stream
                 .write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 .await?;
-            return Ok(Some(Asked::Tunnel(target, server)));
+            return Ok(Some(ProxyRequest::Tunnel(target, server)));
         }
         Ok(asked) => return Ok(Some(asked)),
         Err(refusal) => refusal,
@@ -57,7 +60,10 @@ pub(crate) async fn serve(stream: &mut TcpStream, state: &ProxyState) -> io::Res
     Ok(None)
 }
 
-async fn ask(stream: &mut TcpStream, state: &ProxyState) -> io::Result<Result<Asked, Refusal>> {
+async fn ask(
+    stream: &mut TcpStream,
+    state: &ProxyState,
+) -> io::Result<Result<ProxyRequest, Refusal>> {
     let mut bytes = vec![0; MAX_HEAD_BYTES];
     let mut seen = 0;
     let head = loop {
@@ -72,7 +78,7 @@ async fn ask(stream: &mut TcpStream, state: &ProxyState) -> io::Result<Result<As
     };
     if !head.is_tunnel {
         // It is read by whoever carries it, which judges what it says once more.
-        return Ok(target(&head, state).await.map(Asked::Request));
+        return Ok(target(&head, state).await.map(ProxyRequest::Request));
     }
     let head_bytes = bytes.get_mut(..head.length).unwrap_or_default();
     stream.read_exact(head_bytes).await?;
@@ -81,7 +87,7 @@ async fn ask(stream: &mut TcpStream, state: &ProxyState) -> io::Result<Result<As
         Err(refusal) => return Ok(Err(refusal)),
     };
     Ok(match target.dial().await {
-        Ok(server) => Ok(Asked::Tunnel(target, server)),
+        Ok(server) => Ok(ProxyRequest::Tunnel(target, server)),
         Err(error) => Err(Refusal {
             status: "502 Bad Gateway",
             text: format!("{} cannot be reached: {error}", target.host),

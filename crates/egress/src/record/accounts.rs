@@ -75,7 +75,7 @@ impl Account {
 
 /// What becomes of bytes that were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flow {
+pub(crate) enum FlowControl {
     /// They go on.
     Go,
     /// They go on, and the next ones not before this has passed.
@@ -149,18 +149,18 @@ impl Accounts {
     }
 
     /// Counts bytes that a connection has taken in.
-    pub(crate) fn count(&self, direction: Direction, bytes: u64) -> Flow {
+    pub(crate) fn count(&self, direction: Direction, bytes: u64) -> FlowControl {
         self.total.bytes.add(direction, bytes);
         if self
             .limits
             .bytes
             .is_some_and(|most| self.total.bytes.total() > most)
         {
-            return Flow::Stop;
+            return FlowControl::Stop;
         }
         match self.limits.bytes_per_second {
             Some(rate) => self.pace(rate, bytes),
-            None => Flow::Go,
+            None => FlowControl::Go,
         }
     }
 
@@ -181,7 +181,7 @@ impl Accounts {
             .is_some_and(|most| self.total.bytes.total() >= most)
     }
 
-    fn pace(&self, rate: u64, bytes: u64) -> Flow {
+    fn pace(&self, rate: u64, bytes: u64) -> FlowControl {
         let now = Instant::now();
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
@@ -191,9 +191,9 @@ impl Accounts {
         *due = Some(next);
         let wait = next.saturating_duration_since(now);
         if wait < SHORTEST_WAIT {
-            Flow::Go
+            FlowControl::Go
         } else {
-            Flow::Wait(wait)
+            FlowControl::Wait(wait)
         }
     }
 
@@ -260,16 +260,16 @@ mod tests {
         );
         accounts.close();
         accounts.open("a.example").unwrap();
-        assert_eq!(accounts.count(Direction::Sent, 60), Flow::Go);
+        assert_eq!(accounts.count(Direction::Sent, 60), FlowControl::Go);
         assert_eq!(accounts.most_at_once(), 40);
-        assert_eq!(accounts.count(Direction::Received, 40), Flow::Go);
+        assert_eq!(accounts.count(Direction::Received, 40), FlowControl::Go);
         assert_eq!(accounts.most_at_once(), 1);
         accounts.close();
         assert_eq!(
             accounts.open("a.example").unwrap_err(),
             EgressReason::ByteLimit
         );
-        assert_eq!(accounts.count(Direction::Received, 1), Flow::Stop);
+        assert_eq!(accounts.count(Direction::Received, 1), FlowControl::Stop);
         assert_eq!(accounts.stats().open_connections, 1);
     }
 
@@ -280,11 +280,11 @@ mod tests {
             ..TrafficLimits::default()
         });
         assert_eq!(accounts.most_at_once(), 100);
-        assert_eq!(accounts.count(Direction::Sent, 1), Flow::Go);
-        let Flow::Wait(first) = accounts.count(Direction::Sent, 500) else {
+        assert_eq!(accounts.count(Direction::Sent, 1), FlowControl::Go);
+        let FlowControl::Wait(first) = accounts.count(Direction::Sent, 500) else {
             panic!("no wait");
         };
-        let Flow::Wait(second) = accounts.count(Direction::Received, 500) else {
+        let FlowControl::Wait(second) = accounts.count(Direction::Received, 500) else {
             panic!("no wait");
         };
         let near = |wait: Duration, ms: u64| {

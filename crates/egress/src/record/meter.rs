@@ -1,7 +1,7 @@
 //! Counts what a connection carries, and stops or slows it where a limit says so.
 
 use crate::policy::name::Host;
-use crate::record::accounts::{Account, Flow};
+use crate::record::accounts::{Account, FlowControl};
 use crate::record::control::Control;
 use crate::record::traffic::{Direction, Traffic};
 use glovebox_proto::EgressReason;
@@ -63,12 +63,12 @@ impl Meter {
 
     /// Counts bytes of the program's end of the connection: those it sent when they have been read, those it
     /// receives when they have been written.
-    pub(crate) fn count(&self, direction: Direction, bytes: usize) -> Flow {
+    pub(crate) fn count(&self, direction: Direction, bytes: usize) -> FlowControl {
         let bytes = bytes as u64;
         self.traffic.bytes.add(direction, bytes);
         self.account.bytes.add(direction, bytes);
         let flow = self.control.accounts.count(direction, bytes);
-        if flow == Flow::Stop && !self.is_stopped.swap(true, Ordering::Relaxed) {
+        if flow == FlowControl::Stop && !self.is_stopped.swap(true, Ordering::Relaxed) {
             let reason = EgressReason::ByteLimit;
             self.control
                 .refuse(&self.host, Some(self.port), reason, None);

@@ -19,7 +19,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
 /// How the server is reached.
 #[derive(Debug)]
-pub(crate) enum Way {
+pub(crate) enum UpstreamTransport {
     /// As it is.
     Plain,
     /// Through TLS.
@@ -39,13 +39,13 @@ enum Sender {
 /// The connection to a server, when there is one.
 #[derive(Debug)]
 pub(crate) struct Link {
-    way: Way,
+    way: UpstreamTransport,
     sender: Mutex<Option<Sender>>,
 }
 
 impl Link {
     /// One that connects when it is needed.
-    pub(crate) fn new(way: Way) -> Self {
+    pub(crate) fn new(way: UpstreamTransport) -> Self {
         Self {
             way,
             sender: Mutex::default(),
@@ -53,7 +53,11 @@ impl Link {
     }
 
     /// One that has a connection already.
-    pub(crate) async fn connected<S>(way: Way, stream: S, is_http2: bool) -> io::Result<Self>
+    pub(crate) async fn connected<S>(
+        way: UpstreamTransport,
+        stream: S,
+        is_http2: bool,
+    ) -> io::Result<Self>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -106,12 +110,12 @@ impl Link {
     async fn connect(&self, target: &Target) -> io::Result<Sender> {
         target.meter.decide_again(&target.host)?;
         match &self.way {
-            Way::Plain => greet(target.dial().await?, false).await,
-            Way::Tls(client) => {
+            UpstreamTransport::Plain => greet(target.dial().await?, false).await,
+            UpstreamTransport::Tls(client) => {
                 let stream = client.connect(target.dial().await?).await?;
                 greet(stream, client.is_http2()).await
             }
-            Way::Closed(why) => Err(io::Error::other(why.clone())),
+            UpstreamTransport::Closed(why) => Err(io::Error::other(why.clone())),
         }
     }
 }

@@ -6,13 +6,13 @@
 
 use crate::outward::target::Target;
 use crate::record::log::now_ns;
-use crate::relay::http_link::{Link, Way};
+use crate::relay::http_link::{Link, UpstreamTransport};
 use crate::relay::metered::Metered;
 use crate::relay::negotiation::{ask_for_plain_answer, is_encoded, refuse_hidden_hosts};
 use crate::secrets::interceptor::Interceptor;
 use crate::secrets::scrub::Scrubber;
 use crate::secrets::scrubbed_body::{ScrubbedBody, scrub_headers};
-use crate::secrets::swap::Filled;
+use crate::secrets::swap::FilledSecrets;
 use crate::state::ProxyState;
 use bytes::Bytes;
 use glovebox_proto::{EgressReason, SecretReason};
@@ -75,8 +75,8 @@ pub(crate) async fn carry(
     state: &Arc<ProxyState>,
 ) -> io::Result<()> {
     let link = match server {
-        Some(server) => Link::connected(Way::Plain, server, false).await?,
-        None => Link::new(Way::Plain),
+        Some(server) => Link::connected(UpstreamTransport::Plain, server, false).await?,
+        None => Link::new(UpstreamTransport::Plain),
     };
     let program = Metered::new(stream, Arc::clone(&target.meter));
     Relay::new(target, state, link, None)
@@ -308,7 +308,7 @@ fn scrub_answer(
     mut answer: Response<Incoming>,
     is_head: bool,
     is_encoded: bool,
-    filled: Filled,
+    filled: FilledSecrets,
     interceptor: &Interceptor,
 ) -> Response<Body> {
     let scrubber = interceptor.vault().scrubber(filled);

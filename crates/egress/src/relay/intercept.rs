@@ -7,7 +7,7 @@ use crate::outward::target::Target;
 use crate::outward::tls_client::{HTTP1, HTTP2, TlsClient};
 use crate::policy::name::Host;
 use crate::record::log::now_ns;
-use crate::relay::http_link::{Link, Way};
+use crate::relay::http_link::{Link, UpstreamTransport};
 use crate::relay::http_relay::{Relay, Requests};
 use crate::relay::metered::Metered;
 use crate::secrets::interceptor::Interceptor;
@@ -56,7 +56,7 @@ pub(crate) async fn carry(
         Ok((client, stream)) => {
             let protocol = client.protocol().map(<[u8]>::to_vec);
             let is_http2 = client.is_http2();
-            let link = Link::connected(Way::Tls(client), stream, is_http2).await?;
+            let link = Link::connected(UpstreamTransport::Tls(client), stream, is_http2).await?;
             (link, protocol)
         }
         Err(error) => {
@@ -67,7 +67,10 @@ pub(crate) async fn carry(
                 }
                 _ => format!("TLS to it fails: {error}"),
             };
-            (Link::new(Way::Closed(why)), offered.first().cloned())
+            (
+                Link::new(UpstreamTransport::Closed(why)),
+                offered.first().cloned(),
+            )
         }
     };
     let config = server_config(interceptor.authority().certify(name)?, protocol)?;

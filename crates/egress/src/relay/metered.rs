@@ -1,6 +1,6 @@
 //! The program's end of a connection whose bytes a meter counts, for what reads and writes streams.
 
-use crate::record::accounts::Flow;
+use crate::record::accounts::FlowControl;
 use crate::record::meter::Meter;
 use crate::record::traffic::Direction;
 use crate::relay::pump::reset;
@@ -41,12 +41,12 @@ impl Metered {
 
     fn count(&mut self, direction: Direction, bytes: usize) -> io::Result<()> {
         match self.meter.count(direction, bytes) {
-            Flow::Go => Ok(()),
-            Flow::Wait(wait) => {
+            FlowControl::Go => Ok(()),
+            FlowControl::Wait(wait) => {
                 self.pause = Some(Box::pin(tokio::time::sleep(wait)));
                 Ok(())
             }
-            Flow::Stop => {
+            FlowControl::Stop => {
                 // An orderly end could be taken for the whole answer.
                 reset(&self.stream);
                 Err(io::ErrorKind::QuotaExceeded.into())

@@ -15,7 +15,7 @@ pub(crate) mod pump;
 
 use crate::outward::target::Target;
 use crate::policy::name::{Host, Name};
-use crate::record::accounts::Flow;
+use crate::record::accounts::FlowControl;
 use crate::record::traffic::Direction;
 use crate::relay::http_relay::Requests;
 use crate::relay::peek::peek;
@@ -155,7 +155,7 @@ async fn carry_tls(
         Some(server) => server,
         None => dial_for(&stream, target).await?,
     };
-    if target.meter.count(Direction::Sent, greeting.len()) == Flow::Stop {
+    if target.meter.count(Direction::Sent, greeting.len()) == FlowControl::Stop {
         reset(&stream);
         return Err(io::ErrorKind::QuotaExceeded.into());
     }

@@ -3,7 +3,7 @@
 //! A direction begins with a buffer of this process. One that carries much goes on through a pipe (splice(2)): the
 //! kernel then moves pages from one socket to the other, and none is copied here.
 
-use crate::record::accounts::Flow;
+use crate::record::accounts::FlowControl;
 use crate::record::meter::Meter;
 use crate::record::traffic::Direction;
 use rustix::fd::OwnedFd;
@@ -50,7 +50,7 @@ async fn one_way(
     meter: &Meter,
     direction: Direction,
 ) -> io::Result<()> {
-    let mut way = Way::Buffer(vec![0; BUFFER_BYTES]);
+    let mut way = PumpBuffer::Buffer(vec![0; BUFFER_BYTES]);
     let mut carried = 0_u64;
     let mut rounds = 0;
     loop {
@@ -63,18 +63,18 @@ async fn one_way(
             return rustix::net::shutdown(to, Shutdown::Write).map_err(Into::into);
         }
         let flow = meter.count(direction, length);
-        if flow == Flow::Stop {
+        if flow == FlowControl::Stop {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         way.give(to, length).await?;
-        if let Flow::Wait(wait) = flow {
+        if let FlowControl::Wait(wait) = flow {
             tokio::time::sleep(wait).await;
         }
         carried = carried.saturating_add(length as u64);
         // With too many descriptors or pipes it takes longer, and works.
-        if let Way::Buffer(_) = way
+        if let PumpBuffer::Buffer(_) = way
             && carried >= SPLICE_AFTER_BYTES
-            && let Ok(pipe) = Way::pipe()
+            && let Ok(pipe) = PumpBuffer::pipe()
         {
             way = pipe;
         }
@@ -86,12 +86,12 @@ async fn one_way(
 }
 
 /// What the bytes of one direction go through. It is empty between two rounds.
-enum Way {
+enum PumpBuffer {
     Buffer(Vec<u8>),
     Pipe { reader: OwnedFd, writer: OwnedFd },
 }
 
-impl Way {
+impl PumpBuffer {
     fn pipe() -> io::Result<Self> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // A user has a bound on all pipes together (pipe(7)); a smaller one does as well.

@@ -34,7 +34,7 @@ pub(crate) struct Vault {
 
 /// What has been filled in of one request: what to look for in its answer.
 #[derive(Debug, Default)]
-pub(crate) struct Filled {
+pub(crate) struct FilledSecrets {
     /// Whether any value was.
     pub(crate) has_value: bool,
     patterns: Vec<Arc<Pattern>>,
@@ -97,8 +97,8 @@ impl Vault {
         headers: &mut HeaderMap,
         host: &Host,
         port: u16,
-    ) -> Result<Filled, &SecretName> {
-        let mut filled = Filled::default();
+    ) -> Result<FilledSecrets, &SecretName> {
+        let mut filled = FilledSecrets::default();
         for (header, value) in headers.iter_mut() {
             let new = if let Some(text) = self.fill(value.as_bytes(), host, port)? {
                 HeaderValue::from_bytes(&text).ok()
@@ -125,7 +125,7 @@ impl Vault {
     }
 
     /// What takes the values, and what was made of them for this request, out of an answer.
-    pub(crate) fn scrubber(&self, filled: Filled) -> Scrubber {
+    pub(crate) fn scrubber(&self, filled: FilledSecrets) -> Scrubber {
         let mut patterns = filled.patterns;
         patterns.extend(self.patterns.iter().cloned());
         Scrubber::new(patterns)

@@ -3,8 +3,8 @@
 use super::Cx;
 use crate::args::AttachArgs;
 use crate::exit::{CommandError, CommandResult};
-use crate::session::{
-    self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Screen, Signals, carry,
+use crate::streams::{
+    self, InputFrom, OnSignal, Passthrough, RawMode, Screen, Signals, StreamsEnd, carry,
 };
 use glovebox_proto::{Code, Exec, Fault, JobId, Request, Stdin};
 use glovebox_sandbox::Sandbox;
@@ -53,7 +53,7 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
         // A program that was drawn for another terminal draws itself anew when the size changes.
         let _ = sandbox.call(Request::JobResize {
             job,
-            size: session::terminal_size(),
+            size: streams::terminal_size(),
         });
     }
     let (input, on_signal) = if has_pty {
@@ -75,8 +75,8 @@ pub(crate) fn run(cx: &Cx, args: &AttachArgs) -> CommandResult {
     };
     drop(raw);
     match ended? {
-        Ended::Exited(_) => {}
-        Ended::Detached => {
+        StreamsEnd::Exited(_) => {}
+        StreamsEnd::Detached => {
             cx.talk.note(format_args!(
                 "left; `glovebox attach {name} --job {job}` comes back"
             ));
@@ -100,7 +100,7 @@ fn start_shell(sandbox: &Sandbox) -> Result<JobId, CommandError> {
     for shell in SHELLS {
         let exec = Exec {
             stdin: Stdin::Stream,
-            pty: Some(session::terminal_size()),
+            pty: Some(streams::terminal_size()),
             detach: true,
             ..Exec::new([shell])
         };

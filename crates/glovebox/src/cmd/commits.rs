@@ -10,7 +10,7 @@ use crate::render;
 use crate::sync::{self, copied};
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{CommandOutput, Sandbox};
-use glovebox_workspace::branch::{self, Offer};
+use glovebox_workspace::branch::{self, OfferedCommit};
 use glovebox_workspace::{Stage, SyncError};
 use serde_bytes::ByteBuf;
 use serde_json::{Map, Value};
@@ -53,7 +53,7 @@ pub(super) fn pull(
     let failed = |fault| CommandError::from(SyncError::pull(Stage::Apply, fault));
     let git = Path::new("git");
     let tips = branch::known_tips(&project, git).map_err(failed)?;
-    let inside = Inside {
+    let inside = SandboxGit {
         sandbox: &sandbox,
         root: copied::root(&sandbox),
     };
@@ -87,15 +87,15 @@ pub(super) fn pull(
 }
 
 /// The git of a sandbox.
-struct Inside<'a> {
+struct SandboxGit<'a> {
     sandbox: &'a Sandbox,
     root: Vec<u8>,
 }
 
-impl Inside<'_> {
+impl SandboxGit<'_> {
     /// What is checked out, and the objects that lead there from what the host has.
     // TRUST: all of it comes from the sandbox: bounded here, checked where it is taken.
-    fn offer(&self, tips: &[String]) -> Result<Offer, Fault> {
+    fn offer(&self, tips: &[String]) -> Result<OfferedCommit, Fault> {
         let head = self.git(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], "")?;
         let commit = String::from_utf8_lossy(&head.stdout).trim().to_owned();
         if !branch::is_object_name(&commit) {
@@ -141,7 +141,7 @@ impl Inside<'_> {
                 format!("git inside did not hand the commits over: {said}"),
             ));
         }
-        Ok(Offer {
+        Ok(OfferedCommit {
             commit,
             pack: pack.stdout,
         })

@@ -8,16 +8,16 @@ use super::{Cx, run::supervisor};
 use crate::args::CpArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter, plural};
-use crate::session::Signals;
+use crate::streams::Signals;
 use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, ReviewAnswer};
-use crate::sync::{self, Asked, copied};
+use crate::sync::{self, ChangesRequest, copied};
 use glovebox_proto::limits::MAX_DATA_BYTES;
 use glovebox_proto::{Channel, Code, Fault, FileKind, Reply, Request, WriteMode};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{Backend, Incoming, Name, Sandbox};
 use glovebox_settings::units::human_bytes;
-use glovebox_workspace::copy::{self, Place, PushOptions, Recorded};
-use glovebox_workspace::{Change, Node, Quota, Refusal, Resolution};
+use glovebox_workspace::copy::{self, Place, PushOptions, PushRecords};
+use glovebox_workspace::{Change, Node, Quota, RefusedPath, Resolution};
 use rustix::fs::{Mode, OFlags};
 use serde_bytes::ByteBuf;
 use serde_json::json;
@@ -33,7 +33,7 @@ const PERMISSIONS: u32 = 0o777;
 
 /// One side of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Side {
+enum CopySide {
     /// On this machine.
     Here(PathBuf),
     /// In a sandbox.
@@ -42,10 +42,10 @@ enum Side {
 
 /// What was copied.
 #[derive(Debug, Default)]
-struct Copied {
+struct CopyTotals {
     files: u64,
     bytes: u64,
-    skipped: Vec<Refusal>,
+    skipped: Vec<RefusedPath>,
 }
 
 /// Copies it.
@@ -82,24 +82,24 @@ pub(crate) fn run(cx: &Cx, args: &CpArgs) -> CommandResult {
     }
 }
 
-fn copy(cx: &Cx, args: &CpArgs) -> Result<Copied, CommandError> {
+fn copy(cx: &Cx, args: &CpArgs) -> Result<CopyTotals, CommandError> {
     match (side(&args.source)?, side(&args.destination)?) {
-        (Side::Here(from), Side::Inside(name, to)) => {
+        (CopySide::Here(from), CopySide::Inside(name, to)) => {
             let (name, sandbox) = connect(cx, &name)?;
             let from = cx.host.absolute(&from);
             let to = inside(&sandbox, &to)?;
             copy_in(cx, args, &sandbox, &from, &to).map_err(|error| named(error, &name))
         }
-        (Side::Inside(name, from), Side::Here(to)) => {
+        (CopySide::Inside(name, from), CopySide::Here(to)) => {
             let (name, sandbox) = connect(cx, &name)?;
             let to = cx.host.absolute(&to);
             copy_out(cx, args, &sandbox, &from, &to).map_err(|error| named(error, &name))
         }
-        (Side::Here(_), Side::Here(_)) => Err(CommandError::usage(
+        (CopySide::Here(_), CopySide::Here(_)) => Err(CommandError::usage(
             "neither side is in a sandbox",
             "write one of them as NAME:PATH, as in `glovebox cp data.csv work:/tmp/data.csv`",
         )),
-        (Side::Inside(..), Side::Inside(..)) => Err(CommandError::usage(
+        (CopySide::Inside(..), CopySide::Inside(..)) => Err(CommandError::usage(
             "both sides are in sandboxes",
             "copy to this machine first, then into the other sandbox",
         )),
@@ -107,7 +107,7 @@ fn copy(cx: &Cx, args: &CpArgs) -> Result<Copied, CommandError> {
 }
 
 /// `NAME:PATH` is in a sandbox; a path with a slash before its first colon is here, as for docker and scp.
-fn side(typed: &OsStr) -> Result<Side, CommandError> {
+fn side(typed: &OsStr) -> Result<CopySide, CommandError> {
     let bytes = typed.as_bytes();
     if bytes.is_empty() {
         return Err(CommandError::usage(
@@ -117,14 +117,17 @@ fn side(typed: &OsStr) -> Result<Side, CommandError> {
     }
     let colon = bytes.iter().position(|&byte| byte == b':');
     let Some(at) = colon.filter(|&at| at > 0 && !bytes[..at].contains(&b'/')) else {
-        return Ok(Side::Here(PathBuf::from(typed)));
+        return Ok(CopySide::Here(PathBuf::from(typed)));
     };
     let name = String::from_utf8_lossy(&bytes[..at]).into_owned();
     let path = match &bytes[at + 1..] {
         b"" => b".".as_slice(),
         path => path,
     };
-    Ok(Side::Inside(name, OsString::from_vec(path.to_vec()).into()))
+    Ok(CopySide::Inside(
+        name,
+        OsString::from_vec(path.to_vec()).into(),
+    ))
 }
 
 fn connect(cx: &Cx, name: &str) -> Result<(Name, Sandbox), CommandError> {
@@ -132,12 +135,12 @@ fn connect(cx: &Cx, name: &str) -> Result<(Name, Sandbox), CommandError> {
     let registry = cx.user_registry()?;
     let sandbox = registry
         .connect(&name)
-        .map_err(|fault| CommandError::from(fault).told_apart())?;
+        .map_err(|fault| CommandError::from(fault).with_not_found_kind())?;
     Ok((name, sandbox))
 }
 
 fn named(error: CommandError, name: &Name) -> CommandError {
-    let mut error = error.told_apart();
+    let mut error = error.with_not_found_kind();
     if error.kind == Kind::NotFound && error.fault.remedy.is_none() {
         error.fault.remedy =
             Some(format!("`glovebox exec {name} -- ls` shows what is there").into());
@@ -207,9 +210,9 @@ fn copy_in(
     sandbox: &Sandbox,
     from: &Path,
     to: &Path,
-) -> Result<Copied, CommandError> {
+) -> Result<CopyTotals, CommandError> {
     let open = |error: std::io::Error| {
-        CommandError::io(format!("copy {}", from.display()), &error).told_apart()
+        CommandError::io(format!("copy {}", from.display()), &error).with_not_found_kind()
     };
     let found = fs::metadata(from).map_err(open)?;
     let there = kind_inside(sandbox, to)?;
@@ -242,7 +245,7 @@ fn copy_in(
         root: &root,
         packing: copied::packing(sandbox),
     };
-    let recorded = Recorded {
+    let recorded = PushRecords {
         manifest: &spool.0.join("manifest"),
         index: &spool.0.join("index"),
         spool_dir: &spool.0,
@@ -255,7 +258,7 @@ fn copy_in(
         PushOptions { overwrite: true },
         &mut |progress| meter.tick(progress),
     )?;
-    Ok(Copied {
+    Ok(CopyTotals {
         files: pushed.files,
         bytes: pushed.bytes,
         skipped: pushed.skipped,
@@ -286,9 +289,9 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(Name::random("glovebox-cp").as_str())
 }
 
-fn send_file(sandbox: &Sandbox, from: &Path, to: &Path) -> Result<Copied, CommandError> {
+fn send_file(sandbox: &Sandbox, from: &Path, to: &Path) -> Result<CopyTotals, CommandError> {
     let failed = |error: std::io::Error| {
-        CommandError::io(format!("copy {}", from.display()), &error).told_apart()
+        CommandError::io(format!("copy {}", from.display()), &error).with_not_found_kind()
     };
     let mut file = File::open(from).map_err(failed)?;
     let permissions = file.metadata().map_err(failed)?.permissions().mode() & PERMISSIONS;
@@ -336,7 +339,7 @@ fn send_file(sandbox: &Sandbox, from: &Path, to: &Path) -> Result<Copied, Comman
         Ok(sent)
     })();
     match sent {
-        Ok(sent) => Ok(Copied {
+        Ok(sent) => Ok(CopyTotals {
             files: 1,
             bytes: sent,
             skipped: Vec::new(),
@@ -358,7 +361,7 @@ fn copy_out(
     sandbox: &Sandbox,
     typed: &Path,
     to: &Path,
-) -> Result<Copied, CommandError> {
+) -> Result<CopyTotals, CommandError> {
     let from = inside(sandbox, typed)?;
     let stat = sandbox.stat(&bytes(&from), true)?;
     let to = target(to, to.is_dir(), &from, is_contents(&args.source));
@@ -374,11 +377,11 @@ fn fetch_file(
     from: &Path,
     permissions: u32,
     to: &Path,
-) -> Result<Copied, CommandError> {
+) -> Result<CopyTotals, CommandError> {
     let place = beside(to);
     let fetched = (|| {
         let failed = |error: std::io::Error| {
-            CommandError::io(format!("write {}", to.display()), &error).told_apart()
+            CommandError::io(format!("write {}", to.display()), &error).with_not_found_kind()
         };
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -394,7 +397,7 @@ fn fetch_file(
         Ok(received)
     })();
     match fetched {
-        Ok(received) => Ok(Copied {
+        Ok(received) => Ok(CopyTotals {
             files: 1,
             bytes: received,
             skipped: Vec::new(),
@@ -455,10 +458,10 @@ fn fetch_directory(
     sandbox: &Sandbox,
     from: &Path,
     to: &Path,
-) -> Result<Copied, CommandError> {
+) -> Result<CopyTotals, CommandError> {
     let signals = Signals::take_over()?;
     let mut meter = Meter::new(cx.talk, args.json, &signals);
-    let asked = Asked {
+    let asked = ChangesRequest {
         name: sandbox.info().name.as_str(),
         exclude: &[],
         include: &[],
@@ -470,13 +473,15 @@ fn fetch_directory(
     sync::tell_unheld(cx.talk, taken.unheld());
     match DirBuilder::new().mode(PERMISSIONS).create(to) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(CommandError::io(format!("make {}", to.display()), &error).told_apart());
+            return Err(
+                CommandError::io(format!("make {}", to.display()), &error).with_not_found_kind()
+            );
         }
         _ => {}
     }
-    let to = to
-        .canonicalize()
-        .map_err(|error| CommandError::io(format!("open {}", to.display()), &error).told_apart())?;
+    let to = to.canonicalize().map_err(|error| {
+        CommandError::io(format!("open {}", to.display()), &error).with_not_found_kind()
+    })?;
     let set = &taken.collected.set;
     let sizes: Vec<u64> = set.changes.iter().filter_map(size).collect();
     let skipped = set.refused.clone();
@@ -487,7 +492,7 @@ fn fetch_directory(
     let agree = &mut |_: &apply::Review<'_>| Ok::<_, CommandError>(ReviewAnswer::Yes);
     let watch = &mut |progress| meter.tick(progress);
     match apply::apply(taken, goal, &supervisor()?, watch, agree)? {
-        ApplyOutcome::Done(_) | ApplyOutcome::Part(_) => Ok(Copied {
+        ApplyOutcome::Done(_) | ApplyOutcome::Part(_) => Ok(CopyTotals {
             files: sizes.len() as u64,
             bytes: sizes.iter().sum(),
             skipped,
@@ -510,8 +515,8 @@ mod tests {
 
     #[test]
     fn sides_are_told_apart_by_the_first_colon() {
-        let here = |path: &str| Side::Here(path.into());
-        let inside = |name: &str, path: &str| Side::Inside(name.to_owned(), path.into());
+        let here = |path: &str| CopySide::Here(path.into());
+        let inside = |name: &str, path: &str| CopySide::Inside(name.to_owned(), path.into());
         for (typed, want) in [
             ("a.txt", here("a.txt")),
             ("./a:b", here("./a:b")),

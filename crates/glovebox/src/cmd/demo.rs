@@ -9,7 +9,7 @@ use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::DemoArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, escape};
-use crate::session::{OnWish, Signals};
+use crate::streams::{Signals, StopWatch};
 use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, ReviewAnswer};
 use crate::sync::{collect_own, patch_error};
 use glovebox_agent::{
@@ -76,7 +76,7 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
     let project = Project::write()?;
     // Made before the sandbox starts, as a colleague's copy would be.
     let copy = Project::write()?;
-    let before = Outside::look(cx, &project.dir)?;
+    let before = Fingerprints::look(cx, &project.dir)?;
     let thinker = thinker(cx, &settings, args.live)?;
     show(format_args!(
         "Glovebox demo: an agent in a sandbox, with nothing at stake.\n\n1. A sample project with a bug\n   \
@@ -97,7 +97,7 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
         }
     })?);
     let started = clock.elapsed();
-    let story = Story {
+    let story = DemoRun {
         cx,
         sandbox: &sandbox,
         copy: &copy,
@@ -112,7 +112,7 @@ pub(crate) fn run(cx: &Cx, args: &DemoArgs) -> CommandResult {
     let gone = clock.elapsed();
     result?;
 
-    let after = Outside::look(cx, &project.dir)?;
+    let after = Fingerprints::look(cx, &project.dir)?;
     show(format_args!("\n5. Outside, where your files are"))?;
     for (what, was, is) in [
         ("the project", &before.project, &after.project),
@@ -169,7 +169,7 @@ fn thinker(
 }
 
 /// What happens in the sandbox.
-struct Story<'a> {
+struct DemoRun<'a> {
     cx: &'a Cx,
     sandbox: &'a Arc<Sandbox>,
     copy: &'a Project,
@@ -177,7 +177,7 @@ struct Story<'a> {
     signals: &'a Signals,
 }
 
-impl Story<'_> {
+impl DemoRun<'_> {
     /// Steps 2 to 4.
     fn tell(&self, started: Duration) -> Result<(), CommandError> {
         show(format_args!(
@@ -195,7 +195,7 @@ impl Story<'_> {
     fn work(&self) -> Result<(), CommandError> {
         let stop = StopSignal::default();
         let wish = stop.clone();
-        self.signals.work(OnWish(Box::new(move |_| wish.ask())));
+        self.signals.work(StopWatch(Box::new(move |_| wish.ask())));
         let tools = ToolSession::new(Arc::clone(self.sandbox));
         let system = system_prompt(&PromptFacts {
             placement: Placement::Sandbox,
@@ -346,13 +346,13 @@ impl Drop for Project {
 }
 
 /// Fingerprints of what must not change.
-struct Outside {
+struct Fingerprints {
     project: String,
     home: String,
     programs: String,
 }
 
-impl Outside {
+impl Fingerprints {
     fn look(cx: &Cx, project: &Path) -> Result<Self, CommandError> {
         let fail = |error: std::io::Error| CommandError::io("read the sample project", &error);
         let mut hasher = blake3::Hasher::new();

@@ -4,9 +4,9 @@ use super::Cx;
 use crate::args::DiffArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter, Pager, Screen};
-use crate::session::Signals;
+use crate::streams::Signals;
 use crate::sync::apply::{self, ChangesView};
-use crate::sync::{self, Asked, SandboxChanges};
+use crate::sync::{self, ChangesRequest, SandboxChanges};
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::patch::{self, FileStat, PatchError, Totals};
 use glovebox_workspace::{ChangeKind, RelPath};
@@ -25,7 +25,7 @@ fn show(cx: &Cx, args: &DiffArgs) -> Result<(), CommandError> {
     let signals = Signals::take_over()?;
     let standing = sync::standing(cx, &args.name)?;
     let paths = sync::paths(&args.paths, standing.as_ref())?;
-    let asked = Asked {
+    let asked = ChangesRequest {
         name: &args.name,
         exclude: &[],
         include: &[],

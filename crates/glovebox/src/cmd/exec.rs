@@ -1,11 +1,13 @@
 //! `glovebox exec`: a command in a named sandbox.
 
-use super::limit_end::{self, MetWall};
+use super::limit_end::{self, WallNote};
 use super::{Cx, command_words, exit_code, run::stand_in};
 use crate::args::ExecArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
-use crate::session::{self, Capture, Ended, InputFrom, JsonLines, OnSignal, Signals, Sink, carry};
+use crate::streams::{
+    self, Capture, InputFrom, JsonLines, OnSignal, Signals, Sink, StreamsEnd, carry,
+};
 use crate::sync::copied;
 use glovebox_proto::{Background, Code, Exec, Exit, ExitReport, Fault, Request, Stdin};
 use glovebox_sandbox::Sandbox;
@@ -24,11 +26,11 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
         let (sandbox, exec) = prepare(cx, args)?;
         let signals = Signals::take_over()?;
         let timeout_ms = exec.timeout_ms;
-        let is_tty = args.tty || (!args.no_tty && session::is_interactive());
+        let is_tty = args.tty || (!args.no_tty && streams::is_interactive());
         let ended = if args.stdin || is_tty {
             stand_in(&sandbox, exec, is_tty, &signals)?
         } else {
-            let mut sink = session::Passthrough::default();
+            let mut sink = streams::Passthrough::default();
             carry(
                 &sandbox,
                 Request::Exec(exec),
@@ -39,12 +41,12 @@ pub(crate) fn run(cx: &Cx, args: &ExecArgs) -> CommandResult {
             )?
         };
         return match ended {
-            Ended::Exited(report) => {
+            StreamsEnd::Exited(report) => {
                 let walls = met_walls(cx, &sandbox, &report, timeout_ms);
                 limit_end::explain(cx.talk, &report, &walls);
                 Ok(exit_code(&report))
             }
-            Ended::Detached => Ok(0),
+            StreamsEnd::Detached => Ok(0),
         };
     }
     match json(cx, args) {
@@ -63,7 +65,7 @@ fn met_walls(
     sandbox: &Sandbox,
     report: &ExitReport,
     timeout_ms: Option<u64>,
-) -> Vec<MetWall> {
+) -> Vec<WallNote> {
     limit_end::met_walls(sandbox, report, timeout_ms, || {
         cx.user_registry().ok()?.spec(&sandbox.info().name).ok()
     })
@@ -96,7 +98,7 @@ fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
     let (sandbox, mut exec) = prepare(cx, args)?;
     let timeout_ms = exec.timeout_ms;
     let signals = Signals::take_over()?;
-    let input = if args.stdin && !session::is_null_device() {
+    let input = if args.stdin && !streams::is_null_device() {
         exec.stdin = Stdin::Stream;
         InputFrom::Stdin
     } else {
@@ -123,7 +125,7 @@ fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
         data.insert("truncated".to_owned(), sink.is_truncated.into());
         ended
     };
-    let Ended::Exited(report) = ended else {
+    let StreamsEnd::Exited(report) = ended else {
         return Err(Fault::lost(Code::Protocol, "the command ended without a result").into());
     };
     let walls = met_walls(cx, &sandbox, &report, timeout_ms);

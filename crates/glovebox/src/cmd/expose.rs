@@ -6,7 +6,7 @@
 use super::Cx;
 use crate::args::{ExposeArgs, Listen};
 use crate::exit::{CommandError, CommandResult};
-use crate::render::{self, Talk};
+use crate::render::{self, Messages};
 use glovebox_proto::{Code, Fault, Reply, Request};
 use glovebox_sandbox::{Incoming, Input, Sandbox};
 use serde_json::json;
@@ -107,8 +107,8 @@ fn shown_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn accept(listener: &TcpListener, sandbox: &Arc<Sandbox>, port: u16, talk: Talk) {
-    let places = Arc::new(Places::default());
+fn accept(listener: &TcpListener, sandbox: &Arc<Sandbox>, port: u16, talk: Messages) {
+    let places = Arc::new(ConnectionSlots::default());
     let told = Arc::new(AtomicBool::new(false));
     for client in listener.incoming() {
         let Ok(client) = client else {
@@ -204,12 +204,12 @@ fn receive(stream: &mut glovebox_sandbox::Stream, mut client: &TcpStream) -> Res
 
 /// How many connections there are.
 #[derive(Debug, Default)]
-struct Places {
+struct ConnectionSlots {
     taken: Mutex<usize>,
     freed: Condvar,
 }
 
-impl Places {
+impl ConnectionSlots {
     fn take(&self) {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = self

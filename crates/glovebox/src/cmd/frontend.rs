@@ -3,7 +3,7 @@
 use super::{Cx, push};
 use crate::exit::CommandError;
 use crate::render::{Meter, escape_text, in_flags};
-use crate::session::Signals;
+use crate::streams::Signals;
 use crate::sync::{self, settle};
 use glovebox_agent::ServerPlace;
 use glovebox_session::{Frontend, Notice};

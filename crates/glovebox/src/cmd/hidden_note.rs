@@ -1,14 +1,14 @@
 //! What is said of the files that a sandbox is not shown: at its start, and again when a command fails.
 
 use crate::render;
-use glovebox_workspace::{Hidden, HideReason};
+use glovebox_workspace::{HiddenPaths, HideReason};
 use std::os::unix::ffi::OsStrExt as _;
 
 /// How many names are said of each kind.
 const MAX_NAMES: usize = 3;
 
 /// How much of the project is hidden, and why.
-pub(super) fn at_start(hidden: &Hidden) -> Option<String> {
+pub(super) fn at_start(hidden: &HiddenPaths) -> Option<String> {
     let part = |reason, what: &str| {
         let count = hidden.count(reason);
         if count == 0 {
@@ -52,7 +52,7 @@ pub(super) fn at_start(hidden: &Hidden) -> Option<String> {
 }
 
 /// What a command that failed may have missed.
-pub(super) fn after_failure(hidden: &Hidden) -> Option<String> {
+pub(super) fn after_failure(hidden: &HiddenPaths) -> Option<String> {
     let names = names(hidden, |_| true);
     let (first, count) = (names.first()?, hidden.paths.len());
     let more = if count > names.len() { ", ..." } else { "" };
@@ -66,7 +66,7 @@ pub(super) fn after_failure(hidden: &Hidden) -> Option<String> {
 }
 
 // TRUST: the project chose these names.
-fn names(hidden: &Hidden, is_wanted: impl Fn(HideReason) -> bool) -> Vec<String> {
+fn names(hidden: &HiddenPaths, is_wanted: impl Fn(HideReason) -> bool) -> Vec<String> {
     let paths = hidden.paths.iter().filter(|(_, why)| is_wanted(*why));
     paths
         .take(MAX_NAMES)

@@ -3,7 +3,7 @@
 //! In: how the command ended, as the guest and the host's counters tell it, and what the sandbox was made with.
 //! Nothing is guessed: a limit is named only when it was seen to act, a wall only when a fact tells of it.
 
-use crate::render::{Talk, in_flags, plural, say};
+use crate::render::{Messages, in_flags, plural, say};
 use glovebox_proto::{Denial, ExitReport};
 use glovebox_sandbox::jail::spec::{Limits, Net};
 use glovebox_sandbox::{Backend, Sandbox, SandboxSpec};
@@ -13,36 +13,36 @@ use std::fmt;
 
 /// A wall or a limit that a command met.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct MetWall {
+pub(super) struct WallNote {
     /// A word for programs.
     kind: &'static str,
     what: String,
     remedy: String,
 }
 
-impl MetWall {
+impl WallNote {
     /// Whether it is a hidden file of the project.
     pub(super) fn is_hidden_file(&self) -> bool {
         self.kind == "hidden"
     }
 }
 
-impl fmt::Display for MetWall {
+impl fmt::Display for WallNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, self.remedy)
     }
 }
 
 /// The same for programs.
-pub(super) fn as_json(walls: &[MetWall]) -> Value {
+pub(super) fn as_json(walls: &[WallNote]) -> Value {
     let object =
-        |wall: &MetWall| json!({ "kind": wall.kind, "what": wall.what, "remedy": wall.remedy });
+        |wall: &WallNote| json!({ "kind": wall.kind, "what": wall.what, "remedy": wall.remedy });
     walls.iter().map(object).collect()
 }
 
 /// Says which walls and limits a command met, and what moves them. That is said even with `--quiet`: the command
 /// did not fail by itself.
-pub(super) fn explain(talk: Talk, report: &ExitReport, walls: &[MetWall]) {
+pub(super) fn explain(talk: Messages, report: &ExitReport, walls: &[WallNote]) {
     for wall in walls {
         say(format_args!("glovebox: {wall}"));
     }
@@ -62,7 +62,7 @@ pub(super) fn met_walls(
     report: &ExitReport,
     timeout_ms: Option<u64>,
     spec: impl FnOnce() -> Option<SandboxSpec>,
-) -> Vec<MetWall> {
+) -> Vec<WallNote> {
     let denials = sandbox.denials(report);
     if denials.is_empty() && !report.timed_out {
         return Vec::new();
@@ -75,7 +75,7 @@ fn walls(
     denials: &[Denial],
     timeout_ms: Option<u64>,
     spec: Option<&SandboxSpec>,
-) -> Vec<MetWall> {
+) -> Vec<WallNote> {
     let limits = spec.map(|spec| &spec.jail.limits);
     let mut walls = Vec::new();
     if report.timed_out {
@@ -90,7 +90,7 @@ fn walls(
         } else {
             ("", "raise the limit with --timeout")
         };
-        walls.push(MetWall {
+        walls.push(WallNote {
             kind: "timeout",
             what: format!("the command was ended{span}{set}"),
             remedy: remedy.to_owned(),
@@ -101,7 +101,7 @@ fn walls(
 }
 
 /// A record in the words of the command line: with the value of a limit and the flag that raises it.
-fn wall(denial: &Denial, limits: Option<&Limits>) -> MetWall {
+fn wall(denial: &Denial, limits: Option<&Limits>) -> WallNote {
     let (what, remedy) = match denial {
         Denial::Memory => {
             let bytes = limits.and_then(|limits| limits.memory_bytes);
@@ -131,7 +131,7 @@ fn wall(denial: &Denial, limits: Option<&Limits>) -> MetWall {
         }
         denial => (denial.what(), in_flags(&denial.remedy())),
     };
-    MetWall {
+    WallNote {
         kind: denial.kind(),
         what,
         remedy,

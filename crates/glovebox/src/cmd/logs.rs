@@ -4,7 +4,7 @@ use super::{Cx, shown_command};
 use crate::args::LogsArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
-use crate::session::{Capture, JsonLines, Screen, Sink};
+use crate::streams::{Capture, JsonLines, Screen, Sink};
 use glovebox_proto::{
     Code, Exit, ExitReport, Fault, JobId, JobInfo, JobState, Reply, Request, limits,
 };

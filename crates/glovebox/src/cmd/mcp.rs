@@ -3,7 +3,7 @@
 use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::McpArgs;
 use crate::exit::{CommandError, CommandResult};
-use crate::render::{Talk, escape_text, plural, say};
+use crate::render::{Messages, escape_text, plural, say};
 use glovebox_mcp::server::{self, HttpOptions, Session, SessionFactory, Token};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::jail::spec::Net;
@@ -36,7 +36,7 @@ const TOKEN_VARIABLE: &str = "GLOVEBOX_MCP_TOKEN";
 /// Serves until the client, or a signal, says that it is enough.
 pub(crate) fn run(cx: &Cx, args: &McpArgs) -> CommandResult {
     let (project, settings) = cx.tool_settings(&args.own, args.toolset.as_deref())?;
-    let lodge = Arc::new(Lodge::open(cx, args, project, settings)?);
+    let lodge = Arc::new(McpSessions::open(cx, args, project, settings)?);
     let Some(addr) = args.http else {
         server::serve_stdio(lodge)?;
         return Ok(0);
@@ -129,7 +129,7 @@ fn make_token() -> Result<(String, Token), CommandError> {
 
 /// Where clients live: each in a sandbox of its own, or all in one.
 #[derive(Debug)]
-struct Lodge {
+struct McpSessions {
     cx: Cx,
     project: PathBuf,
     settings: Settings,
@@ -140,10 +140,10 @@ struct Lodge {
     /// The one sandbox of all clients, if it is one.
     shared: Option<ToolSession>,
     /// A sandbox that waits for its client.
-    ready: Mutex<Option<Guest>>,
+    ready: Mutex<Option<OwnSession>>,
 }
 
-impl Lodge {
+impl McpSessions {
     /// Makes sure that there will be sandboxes, before any client relies on it.
     fn open(
         cx: &Cx,
@@ -185,12 +185,12 @@ impl Lodge {
         Ok(lodge)
     }
 
-    fn ready(&self) -> std::sync::MutexGuard<'_, Option<Guest>> {
+    fn ready(&self) -> std::sync::MutexGuard<'_, Option<OwnSession>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A sandbox of its own for a client: one that an earlier client has left, where that may be.
-    fn guest(&self, may_be_used: bool) -> Result<Guest, CommandError> {
+    fn guest(&self, may_be_used: bool) -> Result<OwnSession, CommandError> {
         let name = if may_be_used {
             NewName::Reused(PREFIX)
         } else {
@@ -200,7 +200,7 @@ impl Lodge {
             name,
             lease_ms: Some(LEASE_MS),
         }))?;
-        let guest = Guest {
+        let guest = OwnSession {
             tools,
             work,
             talk: self.cx.talk,
@@ -225,10 +225,10 @@ impl Lodge {
     }
 }
 
-impl SessionFactory for Lodge {
+impl SessionFactory for McpSessions {
     fn open_session(&self) -> Result<Box<dyn Session>, Fault> {
         if let Some(tools) = &self.shared {
-            return Ok(Box::new(Shared(tools.new_conversation())));
+            return Ok(Box::new(SharedSession(tools.new_conversation())));
         }
         let waiting = self.ready().take();
         let guest = match waiting {
@@ -286,13 +286,13 @@ impl SessionFactory for Lodge {
 
 /// A client in a sandbox of its own.
 #[derive(Debug)]
-struct Guest {
+struct OwnSession {
     work: WorkSession,
     tools: ToolSession,
-    talk: Talk,
+    talk: Messages,
 }
 
-impl Session for Guest {
+impl Session for OwnSession {
     fn tools(&self) -> &ToolSession {
         &self.tools
     }
@@ -314,7 +314,7 @@ impl Session for Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for OwnSession {
     fn drop(&mut self) {
         let name = self.name();
         match self.work.leave(false) {
@@ -336,9 +336,9 @@ impl Drop for Guest {
 
 /// A client among others.
 #[derive(Debug)]
-struct Shared(ToolSession);
+struct SharedSession(ToolSession);
 
-impl Session for Shared {
+impl Session for SharedSession {
     fn tools(&self) -> &ToolSession {
         &self.0
     }

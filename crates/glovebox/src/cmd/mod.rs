@@ -57,7 +57,7 @@ pub(crate) use frontend::TerminalFrontend;
 
 use crate::args::{GlobalArgs, SandboxArgs};
 use crate::exit::{CommandError, TIMED_OUT};
-use crate::render::Talk;
+use crate::render::Messages;
 use glovebox_proto::ExitReport;
 use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
 use glovebox_sandbox::{Backend, CacheKeeping, Name, Registry, RegistryConfig, Report};
@@ -76,7 +76,7 @@ pub(crate) struct Cx {
     /// What this machine and this user are like.
     pub host: Surroundings,
     /// How to talk.
-    pub talk: Talk,
+    pub talk: Messages,
 }
 
 impl Cx {
@@ -85,7 +85,7 @@ impl Cx {
         let host = crate::surroundings::read_surroundings(global.directory.as_deref(), global.here);
         let no_color =
             host.var("NO_COLOR").is_some() || host.var("TERM").is_none_or(|term| term == "dumb");
-        let talk = Talk::new(&global, no_color);
+        let talk = Messages::new(&global, no_color);
         Self { global, host, talk }
     }
 

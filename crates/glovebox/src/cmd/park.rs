@@ -1,7 +1,7 @@
 //! What is said about parked changes, and how `run` parks its own.
 
 use super::Cx;
-use crate::render::{self, Talk, escape_text, plural, say};
+use crate::render::{self, Messages, escape_text, plural, say};
 use glovebox_proto::Code;
 use glovebox_sandbox::{ParkingNews, Sandbox, ShutdownReport};
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub(super) fn park(
 }
 
 /// Says what of caches that were to be kept is not.
-pub(super) fn tell_lost_caches(talk: Talk, finished: &ShutdownReport) {
+pub(super) fn tell_lost_caches(talk: Messages, finished: &ShutdownReport) {
     if let Some(fault) = &finished.lost_caches {
         talk.warning(escape_text(&fault.message));
     }

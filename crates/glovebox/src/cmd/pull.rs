@@ -4,9 +4,9 @@ use super::{Cx, run::supervisor};
 use crate::args::PullArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter};
-use crate::session::Signals;
+use crate::streams::Signals;
 use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, Review, ReviewAnswer};
-use crate::sync::{self, Asked, PullSource, SandboxChanges, patch_file, question};
+use crate::sync::{self, ChangesRequest, PullSource, SandboxChanges, patch_file, question};
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::{Outcome, Resolution, Stage, SyncError, branch};
 use serde_json::{Map, Value, json};
@@ -60,7 +60,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
         PullSource::Inside(path) => std::slice::from_ref(path),
         PullSource::Workspace | PullSource::Outside(_) => &[],
     };
-    let asked = Asked {
+    let asked = ChangesRequest {
         name: &args.name,
         exclude: &args.exclude,
         include: &args.include,
@@ -93,7 +93,7 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
             let to = cx.host.absolute(to);
             to.canonicalize().map_err(|error| {
                 let what = format!("open the destination {}", to.display());
-                CommandError::io(what, &error).told_apart()
+                CommandError::io(what, &error).with_not_found_kind()
             })?
         }
         (None, from) => {

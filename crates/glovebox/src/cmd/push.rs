@@ -4,11 +4,11 @@ use super::Cx;
 use crate::args::PushArgs;
 use crate::exit::{CommandError, CommandResult, Kind};
 use crate::render::{self, Meter};
-use crate::session::Signals;
+use crate::streams::Signals;
 use crate::sync::{self, copied};
 use glovebox_proto::{Code, Fault};
 use glovebox_settings::{Origin, Sourced};
-use glovebox_workspace::copy::Pushed;
+use glovebox_workspace::copy::PushTotals;
 use serde_json::{Value, json};
 
 /// Sends what differs.
@@ -39,7 +39,7 @@ pub(crate) fn run(cx: &Cx, args: &PushArgs) -> CommandResult {
     Err(error)
 }
 
-fn push(cx: &Cx, args: &PushArgs) -> Result<Pushed, CommandError> {
+fn push(cx: &Cx, args: &PushArgs) -> Result<PushTotals, CommandError> {
     let signals = Signals::take_over()?;
     let name = super::name(&args.name)?;
     let registry = cx.user_registry()?;
@@ -74,7 +74,7 @@ fn push(cx: &Cx, args: &PushArgs) -> Result<Pushed, CommandError> {
 }
 
 /// What both sides changed is the error of the command: everything else has been sent.
-fn conflict(pushed: &Pushed, name: &str) -> Option<Fault> {
+fn conflict(pushed: &PushTotals, name: &str) -> Option<Fault> {
     let what = match pushed.conflicts.len() {
         0 => return None,
         1 => "one path changed".to_owned(),
@@ -86,7 +86,7 @@ fn conflict(pushed: &Pushed, name: &str) -> Option<Fault> {
     Some(fault.remedy(format!("see the sandbox's with `glovebox diff {name}`")))
 }
 
-fn merge(data: &mut Value, pushed: &Pushed) {
+fn merge(data: &mut Value, pushed: &PushTotals) {
     for (name, value) in [
         ("files", pushed.files),
         ("bytes", pushed.bytes),
@@ -106,7 +106,7 @@ fn merge(data: &mut Value, pushed: &Pushed) {
     data["skipped"] = render::refused_json(&pushed.skipped);
 }
 
-fn sentence(pushed: &Pushed) -> String {
+fn sentence(pushed: &PushTotals) -> String {
     format!(
         "sent {} ({}), deleted {}, {} as they were",
         render::plural(pushed.files as usize, "file", "files"),
@@ -117,7 +117,7 @@ fn sentence(pushed: &Pushed) -> String {
 }
 
 /// Says what was sent and what was not.
-pub(crate) fn tell(cx: &Cx, pushed: &Pushed) {
+pub(crate) fn tell(cx: &Cx, pushed: &PushTotals) {
     cx.talk.detail(sentence(pushed));
     if pushed.hidden > 0 {
         cx.talk.note(format_args!(

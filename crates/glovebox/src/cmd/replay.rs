@@ -5,7 +5,7 @@ use super::{Cx, TerminalFrontend};
 use crate::args::ReplayArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
-use crate::session::{OnWish, Signals};
+use crate::streams::{Signals, StopWatch};
 use glovebox_agent::{
     AgentLoop, Conversation, Ending, Event, Message, NoApproval, Placement, RecordedModel,
     ReplayComparison, RunLimits, Secrets, StopSignal, compare,
@@ -125,7 +125,7 @@ fn play(
     let system = system.unwrap_or_default();
     let stop = StopSignal::default();
     let wish = stop.clone();
-    signals.work(OnWish(Box::new(move |_| wish.ask())));
+    signals.work(StopWatch(Box::new(move |_| wish.ask())));
     let head = AgentLoop {
         model: &model,
         tools: &tools,

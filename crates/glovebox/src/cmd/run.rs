@@ -1,13 +1,13 @@
 //! `glovebox run`: one command in a sandbox of its own.
 
-use super::limit_end::{self, MetWall};
+use super::limit_end::{self, WallNote};
 use super::park::{self, ParkOutcome};
-use super::run_json::Captured;
+use super::run_json::CapturedRun;
 use super::{Cx, TerminalFrontend, command_words, exit_code};
 use crate::args::{Apply, RunArgs};
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind, OWN_FAILURE};
 use crate::render;
-use crate::session::{self, Ended, InputFrom, OnSignal, Passthrough, RawMode, Signals, carry};
+use crate::streams::{self, InputFrom, OnSignal, Passthrough, RawMode, Signals, StreamsEnd, carry};
 use crate::sync::settle::{self, ApplyWhen, SettleOptions, SettleOutcome};
 use crate::sync::{BaseIndex, copied};
 use glovebox_proto::{Exec, Request, Stdin, limits::MAX_TIMEOUT_MS};
@@ -40,7 +40,7 @@ pub(crate) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
 pub(super) fn run_command(
     cx: &Cx,
     args: &RunArgs,
-    mut captured: Option<&mut Captured>,
+    mut captured: Option<&mut CapturedRun>,
 ) -> CommandResult {
     let command = command_words(&args.command, "glovebox run -- make test")?;
     let keep = args.keep.as_deref().map(super::name).transpose()?;
@@ -110,19 +110,19 @@ pub(super) fn run_command(
     let ended = if let Some(captured) = &mut captured {
         captured.carry(&sandbox, exec, &signals)
     } else {
-        let is_tty = args.tty || (!args.no_tty && session::is_interactive());
+        let is_tty = args.tty || (!args.no_tty && streams::is_interactive());
         stand_in(&sandbox, exec, is_tty, &signals)
     };
     // Whatever was not written down by now is done without.
     drop(index);
     let mut walls = Vec::new();
     let (code, loss) = match ended {
-        Ok(Ended::Exited(report)) => {
+        Ok(StreamsEnd::Exited(report)) => {
             walls = limit_end::met_walls(&sandbox, &report, timeout_ms, || Some(spec.clone()));
             limit_end::explain(cx.talk, &report, &walls);
             (exit_code(&report), None)
         }
-        Ok(Ended::Detached) => (0, None),
+        Ok(StreamsEnd::Detached) => (0, None),
         Err(error) => {
             let (code, kind) = (error.stand_in_code(), error.kind);
             match &mut captured {
@@ -134,7 +134,7 @@ pub(super) fn run_command(
             (code, Some(kind))
         }
     };
-    let names_hidden = walls.iter().any(MetWall::is_hidden_file);
+    let names_hidden = walls.iter().any(WallNote::is_hidden_file);
     if let Some(captured) = &mut captured {
         captured.walls = walls;
     }
@@ -271,17 +271,17 @@ pub(super) fn stand_in(
     mut exec: Exec,
     is_tty: bool,
     signals: &Signals,
-) -> Result<Ended, CommandError> {
+) -> Result<StreamsEnd, CommandError> {
     let mut sink = if is_tty {
         Passthrough::on_terminal()
     } else {
         Passthrough::default()
     };
     let (input, raw) = if is_tty {
-        exec.pty = Some(session::terminal_size());
+        exec.pty = Some(streams::terminal_size());
         exec.stdin = Stdin::Stream;
         (InputFrom::Stdin, Some(RawMode::enter()?))
-    } else if session::is_null_device() {
+    } else if streams::is_null_device() {
         (InputFrom::Nothing, None)
     } else {
         exec.stdin = Stdin::Stream;

@@ -1,12 +1,12 @@
 //! `glovebox run --json`: one object when the command has ended, also when it never began.
 
 use super::exec::{MAX_CAPTURED_BYTES, add_report, sentence, words};
-use super::limit_end::{MetWall, as_json};
+use super::limit_end::{WallNote, as_json};
 use super::{Cx, run::run_command};
 use crate::args::RunArgs;
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
 use crate::render;
-use crate::session::{Capture, Ended, InputFrom, OnSignal, Signals, carry, is_null_device};
+use crate::streams::{Capture, InputFrom, OnSignal, Signals, StreamsEnd, carry, is_null_device};
 use glovebox_proto::{Exec, Exit, ExitReport, Request, Stdin};
 use glovebox_sandbox::Sandbox;
 use serde_json::{Map, Value};
@@ -14,23 +14,23 @@ use std::sync::Arc;
 
 /// What a command wrote, and how it ended.
 #[derive(Debug)]
-pub(super) struct Captured {
+pub(super) struct CapturedRun {
     output: Capture,
     report: Option<ExitReport>,
     /// Which walls it met.
-    pub(super) walls: Vec<MetWall>,
+    pub(super) walls: Vec<WallNote>,
     /// What kept the command from ending by itself.
     pub(super) failure: Option<CommandError>,
 }
 
-impl Captured {
+impl CapturedRun {
     /// Runs `exec` and keeps its output.
     pub(super) fn carry(
         &mut self,
         sandbox: &Arc<Sandbox>,
         mut exec: Exec,
         signals: &Signals,
-    ) -> Result<Ended, CommandError> {
+    ) -> Result<StreamsEnd, CommandError> {
         let input = if is_null_device() {
             InputFrom::Nothing
         } else {
@@ -46,7 +46,7 @@ impl Captured {
             signals,
             &mut self.output,
         )?;
-        if let Ended::Exited(report) = &ended {
+        if let StreamsEnd::Exited(report) = &ended {
             self.report = Some(report.clone());
         }
         Ok(ended)
@@ -55,7 +55,7 @@ impl Captured {
 
 /// Runs the command and prints the object.
 pub(super) fn run(cx: &Cx, args: &RunArgs) -> CommandResult {
-    let mut captured = Captured {
+    let mut captured = CapturedRun {
         output: Capture::new(MAX_CAPTURED_BYTES),
         report: None,
         walls: Vec::new(),

@@ -8,7 +8,7 @@ use crate::args::{
 };
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, table};
-use crate::session::Signals;
+use crate::streams::Signals;
 use crate::sync::question;
 use glovebox_agent::{Event, Log, LoggedEvent, MessagePart, Placement, SessionInfo};
 use glovebox_proto::Code;
@@ -34,7 +34,7 @@ pub(crate) fn run(cx: &Cx, args: &SessionsArgs) -> CommandResult {
         SessionsAction::Fork(args) => fork(cx, args),
         SessionsAction::Delete(args) => delete(cx, args),
     }
-    .map_err(CommandError::told_apart)
+    .map_err(CommandError::with_not_found_kind)
 }
 
 fn log(cx: &Cx) -> Result<Log, CommandError> {

@@ -4,7 +4,7 @@
 use super::Cx;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
-use crate::session::Signals;
+use crate::streams::Signals;
 use crate::sync::question;
 use serde_json::Value;
 

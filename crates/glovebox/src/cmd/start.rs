@@ -4,7 +4,7 @@ use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::StartArgs;
 use crate::exit::CommandResult;
 use crate::render;
-use crate::session::Signals;
+use crate::streams::Signals;
 use glovebox_sandbox::StartOutcome;
 use glovebox_session::work::{self, WorkContext};
 use glovebox_settings::WorkspaceMode;

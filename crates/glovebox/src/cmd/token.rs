@@ -16,7 +16,7 @@ pub(crate) fn run(cx: &Cx, args: &TokenArgs) -> CommandResult {
         TokenAction::List(args) => list(cx, &store, args),
         TokenAction::Revoke(args) => revoke(cx, &store, args),
     }
-    .map_err(CommandError::told_apart)
+    .map_err(CommandError::with_not_found_kind)
 }
 
 fn create(cx: &Cx, store: &TokenStore, args: &TokenCreateArgs) -> CommandResult {

@@ -2,7 +2,9 @@
 
 use super::{escape, plural};
 use glovebox_session::sync::changes_json::why_flagged;
-use glovebox_workspace::{ChangeKind, ChangeSet, Effect, Flag, Flagged, Outcome, Refusal, RelPath};
+use glovebox_workspace::{
+    ChangeKind, ChangeSet, Effect, Flag, Flagged, Outcome, RefusedPath, RelPath,
+};
 use std::fmt::Write;
 
 /// Lines of one list before the rest is only counted.
@@ -30,7 +32,7 @@ pub(crate) fn changes(set: &ChangeSet) -> String {
 }
 
 /// What stays in the sandbox, one per line with its reason.
-pub(crate) fn refused(refused: &[Refusal]) -> String {
+pub(crate) fn refused(refused: &[RefusedPath]) -> String {
     lines(
         refused
             .iter()
@@ -204,7 +206,7 @@ mod tests {
     fn names_are_escaped() {
         let set = ChangeSet {
             changes: vec![added(b"\x1b[2J\xff")],
-            refused: vec![Refusal {
+            refused: vec![RefusedPath {
                 path: b"evil\n".to_vec(),
                 reason: RefusalReason::LinkLeadsOut,
             }],

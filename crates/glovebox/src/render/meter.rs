@@ -2,8 +2,8 @@
 //!
 //! It also carries the wish to stop: a signal makes the operation undo what it did.
 
-use super::{Talk, VERSION, say};
-use crate::session::Signals;
+use super::{Messages, VERSION, say};
+use crate::streams::Signals;
 use glovebox_settings::units::human_bytes;
 use glovebox_workspace::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -21,11 +21,11 @@ const EVENT_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) struct Meter {
     signals: Signals,
     begun: Instant,
-    how: How,
+    how: MeterStyle,
 }
 
 #[derive(Debug)]
-enum How {
+enum MeterStyle {
     Silent,
     Bar(Option<ProgressBar>),
     Events { last: Option<Instant> },
@@ -33,11 +33,11 @@ enum How {
 
 impl Meter {
     /// For one operation. `is_json` is whether a program asked.
-    pub(crate) fn new(talk: Talk, is_json: bool, signals: &Signals) -> Self {
+    pub(crate) fn new(talk: Messages, is_json: bool, signals: &Signals) -> Self {
         let how = match (talk.is_quiet, is_json, talk.is_terminal) {
-            (true, _, _) | (_, false, false) => How::Silent,
-            (_, true, _) => How::Events { last: None },
-            (_, false, true) => How::Bar(None),
+            (true, _, _) | (_, false, false) => MeterStyle::Silent,
+            (_, true, _) => MeterStyle::Events { last: None },
+            (_, false, true) => MeterStyle::Bar(None),
         };
         Self {
             signals: signals.clone(),
@@ -49,8 +49,8 @@ impl Meter {
     /// Takes note; stops when the user wants it.
     pub(crate) fn tick(&mut self, progress: Progress) -> ControlFlow<()> {
         match &mut self.how {
-            How::Silent => {}
-            How::Bar(bar) => {
+            MeterStyle::Silent => {}
+            MeterStyle::Bar(bar) => {
                 if bar.is_none() && self.begun.elapsed() >= PATIENCE {
                     *bar = Some(new_bar());
                 }
@@ -58,7 +58,7 @@ impl Meter {
                     draw(bar, progress);
                 }
             }
-            How::Events { last } => {
+            MeterStyle::Events { last } => {
                 if last.is_none_or(|last| last.elapsed() >= EVENT_INTERVAL) {
                     *last = Some(Instant::now());
                     say(event(progress));
@@ -73,7 +73,7 @@ impl Meter {
 
     /// Takes the bar away, so that something else can be said.
     pub(crate) fn clear(&mut self) {
-        if let How::Bar(bar) = &mut self.how
+        if let MeterStyle::Bar(bar) = &mut self.how
             && let Some(bar) = bar.take()
         {
             bar.finish_and_clear();

@@ -36,7 +36,7 @@ use std::io::{self, IsTerminal, Write};
 
 /// How much to say, and how.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Talk {
+pub(crate) struct Messages {
     /// Only errors.
     pub is_quiet: bool,
     /// More than usual.
@@ -47,7 +47,7 @@ pub(crate) struct Talk {
     no_color: bool,
 }
 
-impl Talk {
+impl Messages {
     /// Settles how to talk. `no_color` is whether `NO_COLOR` is set or the terminal is a dumb one.
     pub(crate) fn new(global: &GlobalArgs, no_color: bool) -> Self {
         let is_terminal = io::stderr().is_terminal();

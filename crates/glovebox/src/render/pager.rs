@@ -3,7 +3,7 @@
 //! What fits the terminal is written as it is. More goes through `$PAGER`, or `less -R` without one; an
 //! empty `PAGER`, or `cat`, means none. Whoever leaves the pager has seen enough, which is no failure.
 
-use crate::session::{OnWish, Signals, terminal_size};
+use crate::streams::{Signals, StopWatch, terminal_size};
 use glovebox_settings::Surroundings;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -100,7 +100,7 @@ impl<'a> Pager<'a> {
         match command.stdin(Stdio::piped()).stdout(output).spawn() {
             Ok(mut child) => {
                 // Ctrl-C is for the pager as long as it runs.
-                self.signals.work(OnWish(Box::new(|_| {})));
+                self.signals.work(StopWatch(Box::new(|_| {})));
                 let input = child.stdin.take();
                 self.running = Some((child, input));
             }

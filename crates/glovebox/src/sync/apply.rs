@@ -8,8 +8,8 @@ pub(crate) use glovebox_session::sync::apply::{
 use super::{choices, screen, select};
 use crate::cmd::Cx;
 use crate::exit::CommandError;
-use crate::render::{self, Talk};
-use crate::session::Signals;
+use crate::render::{self, Messages};
+use crate::streams::Signals;
 use glovebox_proto::{Code, Fault, Remedy};
 use glovebox_workspace::Outcome;
 
@@ -46,16 +46,16 @@ pub(crate) fn conflict(outcome: &Outcome, remedy: impl Into<Remedy>) -> CommandE
 }
 
 /// Says which files hold changes of both sides, and which could not be merged, in a patch.
-pub(crate) fn tell_patch(talk: Talk, outcome: &Outcome) {
+pub(crate) fn tell_patch(talk: Messages, outcome: &Outcome) {
     tell_merged(talk, outcome, "the patch");
 }
 
 /// The same for a branch.
-pub(crate) fn tell_branch(talk: Talk, outcome: &Outcome) {
+pub(crate) fn tell_branch(talk: Messages, outcome: &Outcome) {
     tell_merged(talk, outcome, "the branch");
 }
 
-fn tell_merged(talk: Talk, outcome: &Outcome, form: &str) {
+fn tell_merged(talk: Messages, outcome: &Outcome, form: &str) {
     let merged = render::merged(outcome);
     if !merged.is_empty() {
         talk.note(format_args!(
@@ -73,7 +73,7 @@ fn tell_merged(talk: Talk, outcome: &Outcome, form: &str) {
 }
 
 /// Says what deserves a look before or after: flagged paths, conflicts, what stays in the sandbox.
-pub(crate) fn tell(talk: Talk, outcome: &Outcome, is_done: bool) {
+pub(crate) fn tell(talk: Messages, outcome: &Outcome, is_done: bool) {
     if !outcome.flagged.is_empty() {
         talk.warning(format_args!(
             "{}:\n{}",

@@ -5,7 +5,7 @@ use super::{question, screen};
 use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render;
-use crate::session::Signals;
+use crate::streams::Signals;
 use glovebox_workspace::{RelPath, Resolution};
 use std::collections::BTreeMap;
 

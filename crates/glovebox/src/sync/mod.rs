@@ -19,12 +19,12 @@ pub(crate) use glovebox_session::sync::{
 
 use crate::cmd::{Cx, name};
 use crate::exit::{CommandError, Kind};
-use crate::render::{self, Talk};
+use crate::render::{self, Messages};
 use glovebox_proto::Code;
 use glovebox_session::sync::{collect_named, ignore_rules, outside};
 use glovebox_settings::texts;
 use glovebox_workspace::patch::PatchError;
-use glovebox_workspace::{Filter, Ignored, Refusal, RelPath, Watch};
+use glovebox_workspace::{Filter, Ignored, RefusedPath, RelPath, Watch};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -40,7 +40,7 @@ pub(crate) fn patch_error(error: PatchError, what: &str) -> CommandError {
 
 /// Which changes of which sandbox.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ChangesRequest<'a> {
     /// The sandbox.
     pub name: &'a str,
     /// Patterns besides those of the configuration.
@@ -54,7 +54,7 @@ pub(crate) struct Asked<'a> {
 }
 
 /// Says that a sandbox went on working while its changes were collected.
-pub(crate) fn tell_unheld(talk: Talk, reason: Option<&str>) {
+pub(crate) fn tell_unheld(talk: Messages, reason: Option<&str>) {
     if let Some(why) = reason {
         talk.warning(format_args!(
             "the sandbox went on working while its changes were collected, so they may be of different moments: {}",
@@ -66,7 +66,7 @@ pub(crate) fn tell_unheld(talk: Talk, reason: Option<&str>) {
 /// Collects the changes of a named sandbox, running or not.
 pub(crate) fn collect(
     cx: &Cx,
-    asked: &Asked<'_>,
+    asked: &ChangesRequest<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<SandboxChanges, CommandError> {
     let registry = cx.user_registry()?;
@@ -78,7 +78,7 @@ pub(crate) fn collect(
 /// Fetches what lies outside the workspace of a named sandbox: a directory with what `asked` takes of it, or one file.
 pub(crate) fn collect_outside(
     cx: &Cx,
-    asked: &Asked<'_>,
+    asked: &ChangesRequest<'_>,
     from: &Path,
     watch: &mut Watch<'_>,
 ) -> Result<SandboxChanges, CommandError> {
@@ -87,7 +87,11 @@ pub(crate) fn collect_outside(
 }
 
 /// What comes back: patterns of the configuration, then those that were asked for.
-fn filter(cx: &Cx, project: Option<&Path>, asked: &Asked<'_>) -> Result<Filter, CommandError> {
+fn filter(
+    cx: &Cx,
+    project: Option<&Path>,
+    asked: &ChangesRequest<'_>,
+) -> Result<Filter, CommandError> {
     let settings = cx.settings(project.filter(|project| project.is_dir()))?;
     let mut exclude = texts(&settings.sync.pull_exclude);
     exclude.extend_from_slice(asked.exclude);
@@ -109,7 +113,7 @@ pub(crate) fn standing(cx: &Cx, typed_name: &str) -> Result<Option<RelPath>, Com
 }
 
 /// Says what is left out because the project ignores it. `ends`: the sandbox does not stay.
-pub(crate) fn tell_ignored(talk: Talk, ignored: &Ignored, ends: bool) {
+pub(crate) fn tell_ignored(talk: Messages, ignored: &Ignored, ends: bool) {
     const MAX_NAMES: usize = 3;
     if ignored.paths == 0 {
         return;
@@ -134,7 +138,7 @@ pub(crate) fn tell_ignored(talk: Talk, ignored: &Ignored, ends: bool) {
 }
 
 /// Says what stays in the sandbox.
-pub(crate) fn tell_refused(talk: Talk, refused: &[Refusal]) {
+pub(crate) fn tell_refused(talk: Messages, refused: &[RefusedPath]) {
     if refused.is_empty() || talk.is_quiet {
         return;
     }

@@ -1,7 +1,7 @@
 //! Questions to a person at a terminal.
 
 use crate::render::say;
-use crate::session::Signals;
+use crate::streams::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{IsTerminal, Write};
 

@@ -4,7 +4,7 @@ use super::patch_error;
 use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render::{Pager, Screen};
-use crate::session::Signals;
+use crate::streams::Signals;
 use glovebox_workspace::Collected;
 use glovebox_workspace::patch::{self, PatchError, Style};
 use std::io::Write;

@@ -4,7 +4,7 @@ use super::question;
 use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render;
-use crate::session::Signals;
+use crate::streams::Signals;
 use glovebox_workspace::patch::{self, Hunks, Selection};
 use glovebox_workspace::{Change, ChangeKind, Collected, Node};
 
@@ -17,7 +17,7 @@ const HELP: &str = "  y  take this
 
 /// How the rest is to be answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum RestAnswer {
     Ask,
     Take,
     Leave,
@@ -93,11 +93,11 @@ fn ask_hunks(
 ) -> Result<bool, CommandError> {
     let name = render::escape(change.path.as_bytes());
     let mut picks = Vec::new();
-    let mut rest = Rest::Ask;
+    let mut rest = RestAnswer::Ask;
     let mut is_over = false;
     while picks.len() < hunks.count() {
-        if rest != Rest::Ask {
-            picks.push(rest == Rest::Take);
+        if rest != RestAnswer::Ask {
+            picks.push(rest == RestAnswer::Take);
             continue;
         }
         let number = picks.len();
@@ -114,13 +114,13 @@ fn ask_hunks(
         match question::ask(&text, &['y', 'n', 'a', 'd', 's', 'q', '?'], signals) {
             Some('y') => picks.push(true),
             Some('n') => picks.push(false),
-            Some('a') => rest = Rest::Take,
-            Some('d') => rest = Rest::Leave,
+            Some('a') => rest = RestAnswer::Take,
+            Some('d') => rest = RestAnswer::Leave,
             Some('s') if can_split => hunks.split(number),
             Some('s') => render::say("it cannot be split further"),
             Some('?') => render::say(HELP),
             Some(_) => {
-                rest = Rest::Leave;
+                rest = RestAnswer::Leave;
                 is_over = true;
             }
             None => return Err(CommandError::interrupted()),

@@ -8,8 +8,8 @@ use crate::args::{Apply, RunArgs};
 use crate::cmd::run::supervisor;
 use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::{CommandError, Kind};
-use crate::render::{self, Talk};
-use crate::session::Signals;
+use crate::render::{self, Messages};
+use crate::streams::Signals;
 use glovebox_sandbox::Sandbox;
 use glovebox_session::sync::settle::{self, Reviewer, SettleContext};
 use glovebox_settings::Settings;
@@ -100,12 +100,12 @@ fn tell_patch(cx: &Cx, view: &ChangesView, file: &Path) {
 }
 
 /// Says what changed and is not taken over now.
-pub(crate) fn tell_changed(talk: Talk, set: &ChangeSet) {
+pub(crate) fn tell_changed(talk: Messages, set: &ChangeSet) {
     list_changes(talk, set);
     super::tell_refused(talk, &set.refused);
 }
 
-fn list_changes(talk: Talk, set: &ChangeSet) {
+fn list_changes(talk: Messages, set: &ChangeSet) {
     talk.note(format_args!(
         "{} in /workspace: {}\n{}",
         render::change_count(set),
@@ -116,7 +116,7 @@ fn list_changes(talk: Talk, set: &ChangeSet) {
 
 /// Says that the user's files are as before, and how to come to the changes.
 pub(crate) fn tell_not_applied(
-    talk: Talk,
+    talk: Messages,
     kept_as: Option<&str>,
     has_patch: bool,
     is_dropped: bool,

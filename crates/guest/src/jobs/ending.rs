@@ -6,7 +6,7 @@ use super::job::{DRAIN_BYTES, Ending, STDERR, STDOUT, Waiter};
 use crate::fault;
 use crate::requests::Requests;
 use crate::timers::Timer;
-use glovebox_jail::process::{Census, End, Gone, TreeKill};
+use glovebox_jail::process::{Census, End, ReapedChild, TreeKill};
 use glovebox_proto::{Background, JobId, Reply, RequestId};
 use rustix::process::{Pid, Signal};
 use std::cell::OnceCell;
@@ -30,8 +30,8 @@ impl Jobs {
         let mut has_strays = false;
         while let Some(gone) = self.wardens.reap() {
             match gone {
-                Gone::Stray(_) => has_strays = true,
-                Gone::Warden {
+                ReapedChild::Stray(_) => has_strays = true,
+                ReapedChild::Warden {
                     warden,
                     end,
                     was_killed,

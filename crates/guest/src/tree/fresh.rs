@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// A directory that is being filled.
 #[derive(Debug)]
-pub(super) struct Fresh {
+pub(super) struct NewDirectory {
     /// Where it will be, below the directory of the request.
     path: Vec<u8>,
     parent: Arc<OwnedFd>,
@@ -24,14 +24,14 @@ pub(super) struct Fresh {
     is_placed: bool,
 }
 
-impl Drop for Fresh {
+impl Drop for NewDirectory {
     fn drop(&mut self) {
         // Nobody is left who could be told.
         let _ = self.place();
     }
 }
 
-impl Fresh {
+impl NewDirectory {
     /// Begins one in `parent`, where nothing has its name.
     pub(super) fn begin(
         path: &[u8],

@@ -25,7 +25,7 @@ pub(crate) struct Get {
     root: Option<Root>,
     unpacker: Unpacker,
     /// What is still to be read; the input window bounds it.
-    wants: VecDeque<OwnWant>,
+    wants: VecDeque<WantedFile>,
     reading: Option<Reading>,
     buffer: Vec<u8>,
     packer: Packer,
@@ -33,7 +33,7 @@ pub(crate) struct Get {
 }
 
 #[derive(Debug)]
-struct OwnWant {
+struct WantedFile {
     path: Vec<u8>,
     known: Option<(u64, Digest)>,
     has_content: bool,
@@ -112,7 +112,7 @@ impl Get {
             for want in block.items::<Want<'_>>() {
                 let want = want.map_err(bad)?;
                 beneath::check(want.path)?;
-                self.wants.push_back(OwnWant {
+                self.wants.push_back(WantedFile {
                     path: want.path.to_vec(),
                     known: want.known,
                     has_content: want.has_content,
@@ -124,7 +124,7 @@ impl Get {
 
     fn begin(
         &mut self,
-        want: OwnWant,
+        want: WantedFile,
         out: &mut Vec<u8>,
         cancel: &AtomicBool,
     ) -> Result<(), Fault> {

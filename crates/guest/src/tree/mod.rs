@@ -74,11 +74,11 @@ impl Work {
 }
 
 /// A step of a tree request, for a worker.
-pub(crate) type Step = Box<dyn FnOnce() -> Stepped + Send>;
+pub(crate) type Step = Box<dyn FnOnce() -> TreeStep + Send>;
 
 /// What a step brings back.
 #[derive(Debug)]
-pub(crate) struct Stepped {
+pub(crate) struct TreeStep {
     work: Work,
     /// What it was given, and has taken.
     input: Vec<u8>,
@@ -177,7 +177,7 @@ impl Tree {
         let mut out = std::mem::take(&mut self.out);
         Some(Box::new(move || {
             let result = work.step(&input, is_complete, &mut out, &cancel);
-            Stepped {
+            TreeStep {
                 work,
                 input,
                 out,
@@ -215,7 +215,7 @@ impl Tree {
         &mut self,
         id: RequestId,
         link: &mut Link,
-        stepped: Stepped,
+        stepped: TreeStep,
     ) -> Effect<Step> {
         if self.cancel.load(Ordering::Relaxed) {
             drop(stepped);

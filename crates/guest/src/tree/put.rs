@@ -3,7 +3,7 @@
 //! where it belongs.
 
 use super::beneath::{self, Root};
-use super::fresh::Fresh;
+use super::fresh::NewDirectory;
 use super::{check_cancel, cut_off, malformed, now_ns, signature};
 use crate::fault;
 use crate::files::{shown, temporary_in, temporary_name};
@@ -28,9 +28,9 @@ pub(crate) struct Put {
 #[derive(Debug)]
 struct Site {
     root: Root,
-    file: Option<Growing>,
+    file: Option<NewFile>,
     /// The directory of the stream's last items, if they make it.
-    fresh: Option<Fresh>,
+    fresh: Option<NewDirectory>,
     /// Of the file that is being written.
     hasher: Box<blake3::Hasher>,
     totals: TreeTotals,
@@ -38,7 +38,7 @@ struct Site {
 
 /// A file that is being written. Dropping it leaves no trace.
 #[derive(Debug)]
-struct Growing {
+struct NewFile {
     path: Vec<u8>,
     dir: Arc<OwnedFd>,
     file: OwnedFd,
@@ -51,7 +51,7 @@ struct Growing {
     is_in_place: bool,
 }
 
-impl Drop for Growing {
+impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.is_in_place {
             let _ = rustix::fs::unlinkat(&self.dir, self.name.as_slice(), AtFlags::empty());
@@ -159,7 +159,7 @@ impl Site {
         | PutItem::File { path, .. } = *item
         {
             beneath::check(path)?;
-            let is_there = |fresh: &mut Fresh| fresh.holds(path).is_some();
+            let is_there = |fresh: &mut NewDirectory| fresh.holds(path).is_some();
             if !self.fresh.as_mut().is_some_and(is_there) {
                 self.leave()?;
             }
@@ -208,7 +208,7 @@ impl Site {
 
     /// Puts the directory that was being filled in its place.
     fn leave(&mut self) -> Result<(), Fault> {
-        self.fresh.take().map_or(Ok(()), Fresh::finish)
+        self.fresh.take().map_or(Ok(()), NewDirectory::finish)
     }
 
     /// From where a path is to be found, and how it is called from there.
@@ -242,7 +242,7 @@ impl Site {
             let (dir, name) = self.root.parent(path)?;
             let found = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
             if found.err() == Some(Errno::NOENT) {
-                self.fresh = Some(Fresh::begin(path, dir, usual)?);
+                self.fresh = Some(NewDirectory::begin(path, dir, usual)?);
                 return Ok(());
             }
         }
@@ -281,7 +281,7 @@ impl Site {
         path: &[u8],
         is_executable: bool,
         mtime_ns: i64,
-    ) -> Result<Growing, Errno> {
+    ) -> Result<NewFile, Errno> {
         let is_fresh = self.fresh.is_some();
         let (root, inner) = self.whereabouts(path);
         let (dir, name) = root.parent(inner)?;
@@ -300,7 +300,7 @@ impl Site {
             Err(errno) => return Err(errno),
         };
         self.hasher.reset();
-        Ok(Growing {
+        Ok(NewFile {
             path: path.to_vec(),
             dir,
             file,
@@ -313,7 +313,7 @@ impl Site {
     }
 }
 
-impl Growing {
+impl NewFile {
     fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.size += bytes.len() as u64;
         let mut rest = bytes;

@@ -235,9 +235,9 @@ impl Scan {
         let name = &path[name_at..];
         if !is_dir {
             match look(&dir, name) {
-                Ok(Look::Other(kind)) => return self.tell(path, kind.as_entry(), out),
+                Ok(NameKind::Other(kind)) => return self.tell(path, kind.as_entry(), out),
                 // The file system does not tell kinds, or it was replaced.
-                Ok(Look::Dir) => {}
+                Ok(NameKind::Dir) => {}
                 Err(errno) => return self.miss_for(path, errno, out),
             }
         }
@@ -296,12 +296,12 @@ impl Scan {
 }
 
 /// What a name turns out to be.
-enum Look {
+enum NameKind {
     Dir,
-    Other(Other),
+    Other(LeafKind),
 }
 
-enum Other {
+enum LeafKind {
     File {
         signature: Signature,
         is_linked: bool,
@@ -310,7 +310,7 @@ enum Other {
     Special(FileKind),
 }
 
-impl Other {
+impl LeafKind {
     fn as_entry(&self) -> EntryKind<'_> {
         match self {
             Self::File {
@@ -326,18 +326,18 @@ impl Other {
     }
 }
 
-fn look(dir: &OwnedFd, name: &[u8]) -> Result<Look, Errno> {
+fn look(dir: &OwnedFd, name: &[u8]) -> Result<NameKind, Errno> {
     let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Look::Dir,
-        FileType::RegularFile => Look::Other(Other::File {
+        FileType::Directory => NameKind::Dir,
+        FileType::RegularFile => NameKind::Other(LeafKind::File {
             signature: signature(&stat),
             is_linked: stat.st_nlink > 1,
         }),
         FileType::Symlink => {
             let target = rustix::fs::readlinkat(dir, name, Vec::new())?;
-            Look::Other(Other::Link(target.into_bytes()))
+            NameKind::Other(LeafKind::Link(target.into_bytes()))
         }
-        other => Look::Other(Other::Special(kind_of(other))),
+        other => NameKind::Other(LeafKind::Special(kind_of(other))),
     })
 }

@@ -11,7 +11,7 @@ use crate::mount_path::unescape;
 use crate::plan::{MapWriter, Step};
 use crate::spec::WORKSPACE;
 use crate::stage0::staging::{self, mkdir, touch};
-use crate::stage0::{Broken, Context as _, Ended, mounts, parent};
+use crate::stage0::{Context as _, Ended, FailedStep, mounts, parent};
 use crate::sys::{once, unshare::unshare};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -88,9 +88,9 @@ struct Child {
 
 impl Site {
     /// Opens everything the new overlays need, and ends up inside.
-    fn open(order: &Order, spaces: Vec<OwnedFd>) -> Result<Self, Broken> {
+    fn open(order: &Order, spaces: Vec<OwnedFd>) -> Result<Self, FailedStep> {
         let [user, inside] = <[OwnedFd; 2]>::try_from(spaces)
-            .map_err(|_| Broken::new("find the sandbox's namespaces", Errno::INVAL))?;
+            .map_err(|_| FailedStep::new("find the sandbox's namespaces", Errno::INVAL))?;
         let writer = order.identity.writer;
         let opened = (writer == MapWriter::Privileged)
             // What cannot be translated was reported when the sandbox started.
@@ -122,12 +122,12 @@ impl Site {
             None => mounts::open_sources(&order.sources)?,
         };
         let staging = staging::create(STAGING_BYTES)?;
-        let malformed = || Broken::new("find a source of the plan", Errno::INVAL);
+        let malformed = || FailedStep::new("find a source of the plan", Errno::INVAL);
         staging::attach(&staging, sources.first().ok_or_else(malformed)?, "layers")?;
         let mut lowers = Vec::with_capacity(order.steps.len());
         for (number, step) in order.steps.iter().enumerate() {
             let Step::Overlay { lowers: wanted, .. } = step else {
-                return Err(Broken::new("exchange what is no overlay", Errno::INVAL));
+                return Err(FailedStep::new("exchange what is no overlay", Errno::INVAL));
             };
             let wanted = wanted
                 .iter()
@@ -146,18 +146,18 @@ impl Site {
         Ok(site)
     }
 
-    fn enter(&self) -> Result<(), Broken> {
+    fn enter(&self) -> Result<(), FailedStep> {
         move_into_link_name_space(self.inside.as_fd(), Some(LinkNameSpaceType::Mount))
             .cannot("enter the sandbox's mount namespace")
     }
 
-    fn leave(&self) -> Result<(), Broken> {
+    fn leave(&self) -> Result<(), FailedStep> {
         move_into_link_name_space(self.own.as_fd(), Some(LinkNameSpaceType::Mount))
             .cannot("leave the sandbox's mount namespace")?;
         staging::enter(&self.staging)
     }
 
-    fn exchange(&self, order: &Order) -> Result<(), Broken> {
+    fn exchange(&self, order: &Order) -> Result<(), FailedStep> {
         let has_root = order
             .steps
             .iter()
@@ -188,7 +188,7 @@ impl Site {
             let at = target.as_path();
             let overlay = staging::overlay(lowers, layer, *is_read_only)
                 .cannot(&format!("mount the overlay for {}", at.display()))
-                .map_err(Broken::of_overlay)?;
+                .map_err(FailedStep::of_overlay)?;
             made.push((at, overlay));
         }
         self.enter()?;
@@ -204,7 +204,7 @@ impl Site {
     }
 
     /// Moves everything that is mounted in the root to an empty file system, which becomes the root.
-    fn empty_root(&self) -> Result<Vec<Child>, Broken> {
+    fn empty_root(&self) -> Result<Vec<Child>, FailedStep> {
         let children = self.children()?;
         let limbo = mount::create(
             "tmpfs",
@@ -231,7 +231,7 @@ impl Site {
     }
 
     /// What is mounted directly in the root.
-    fn children(&self) -> Result<Vec<Child>, Broken> {
+    fn children(&self) -> Result<Vec<Child>, FailedStep> {
         let step = "list the sandbox's mounts";
         let list = rustix::fs::openat(
             &self.proc,
@@ -247,13 +247,13 @@ impl Site {
                 Ok(0) => break,
                 Ok(count) => text.extend_from_slice(&part[..count]),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(Broken::new(step, errno)),
+                Err(errno) => return Err(FailedStep::new(step, errno)),
             }
             if text.len() > MAX_MOUNTS_BYTES {
-                return Err(Broken::new(step, Errno::FBIG));
+                return Err(FailedStep::new(step, Errno::FBIG));
             }
         }
-        let paths = children_of_root(&text).ok_or_else(|| Broken::new(step, Errno::INVAL))?;
+        let paths = children_of_root(&text).ok_or_else(|| FailedStep::new(step, Errno::INVAL))?;
         paths
             .into_iter()
             .map(|path| {
@@ -265,7 +265,7 @@ impl Site {
 }
 
 /// Makes the overlays read-only. False when a file is open for writing; then none is.
-fn close(order: &Order) -> Result<bool, Broken> {
+fn close(order: &Order) -> Result<bool, FailedStep> {
     let mut closed = Vec::new();
     for step in &order.steps {
         let at = overlay_at(target(step))?;
@@ -277,7 +277,7 @@ fn close(order: &Order) -> Result<bool, Broken> {
                 }
                 return Ok(false);
             }
-            Err(errno) => return Err(Broken::new("make an overlay read-only", errno)),
+            Err(errno) => return Err(FailedStep::new("make an overlay read-only", errno)),
         }
     }
     Ok(true)
@@ -291,14 +291,14 @@ fn target(step: &Step) -> &Path {
 }
 
 /// What is mounted at `path`.
-fn open_mount_point(path: &Path) -> Result<OwnedFd, Broken> {
+fn open_mount_point(path: &Path) -> Result<OwnedFd, FailedStep> {
     let root = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open("/", root, Mode::empty()).cannot("open the sandbox's root")?;
     mount::open_target(&root, path)
-        .map_err(|errno| Broken::new(format!("open the mount point {}", path.display()), errno))
+        .map_err(|errno| FailedStep::new(format!("open the mount point {}", path.display()), errno))
 }
 
-fn overlay_at(path: &Path) -> Result<OwnedFd, Broken> {
+fn overlay_at(path: &Path) -> Result<OwnedFd, FailedStep> {
     const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
     let at = open_mount_point(path)?;
     let kind = rustix::fs::fstatfs(&at)
@@ -308,7 +308,7 @@ fn overlay_at(path: &Path) -> Result<OwnedFd, Broken> {
         Ok(at)
     } else {
         let step = format!("find the overlay at {}", path.display());
-        Err(Broken::new(step, Errno::INVAL))
+        Err(FailedStep::new(step, Errno::INVAL))
     }
 }
 
@@ -320,7 +320,7 @@ fn set_writable(overlay: &OwnedFd, is_writable: bool) -> Result<(), Errno> {
 }
 
 /// Makes `root` the root of this process and of all that had the same, and takes the old one out.
-fn pivot(root: &OwnedFd) -> Result<(), Broken> {
+fn pivot(root: &OwnedFd) -> Result<(), FailedStep> {
     rustix::process::fchdir(root).cannot("enter the new root")?;
     rustix::process::pivot_root(".", ".").cannot("exchange the roots")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).cannot("detach the old root")?;
@@ -328,7 +328,7 @@ fn pivot(root: &OwnedFd) -> Result<(), Broken> {
 }
 
 /// Puts everything that was in the old root into the new one, and makes it the root.
-fn fill_root(overlay: &OwnedFd, moved: &[Child]) -> Result<(), Broken> {
+fn fill_root(overlay: &OwnedFd, moved: &[Child]) -> Result<(), FailedStep> {
     mount::attach_over_root(overlay).cannot("mount the new root")?;
     for child in moved {
         let step = format!("move {} to the new root", child.path.display());

@@ -27,7 +27,7 @@ pub use host::{Closed, Exchange, ExchangeError};
 pub use inside::run;
 
 use crate::plan::{Identity, Plan, Source, Step};
-use crate::stage0::Broken;
+use crate::stage0::FailedStep;
 use serde::{Deserialize, Serialize};
 
 /// First argument of the guest program that makes an exchange.
@@ -63,5 +63,5 @@ pub(crate) enum Answer {
     /// The new ones are in place.
     Done,
     /// A step failed.
-    Broken(Broken),
+    Broken(FailedStep),
 }

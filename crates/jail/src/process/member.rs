@@ -24,7 +24,7 @@ pub struct Member {
     /// Every thread of it is stopped, by a signal or by whoever traces it.
     pub is_stopped: bool,
     /// In the kernel, where no signal reaches it yet.
-    pub is_deaf: bool,
+    pub is_uninterruptible: bool,
     threads: u32,
 }
 
@@ -71,7 +71,7 @@ impl Member {
             start_ticks,
             is_alive: !(is_dead(state) && threads <= 1),
             is_stopped: is_stopped(state),
-            is_deaf: state == b'D',
+            is_uninterruptible: state == b'D',
             threads,
         })
     }

@@ -1,10 +1,10 @@
 //! The child's half: mounts, pivot, seal, self-test.
 
 use super::examination::examine;
-use super::mounts::{self, Made, Mounts};
+use super::mounts::{self, DetachedMount, Mounts};
 use super::observation::{self, HostProc, LandlockTrial};
 use super::{
-    Admission, Broken, Context as _, Ended, Go, Inside, Names, Report, SelfTest, Walls,
+    Admission, Context as _, Ended, FailedStep, Go, Inside, Names, Report, SelfTest, Walls,
     own_network, settings, staging,
 };
 use crate::bounds::{BOUNDS, Mechanism, SOFT_OPEN_FILES};
@@ -36,7 +36,7 @@ const STACK_BYTES: usize = 128 << 10;
 /// Turns this process into the first process of the sandbox, or reports why not.
 pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Result<Inside, Ended> {
     let network = own_network.then(Network::begin);
-    let beside = Beside::begin();
+    let beside = SetupThread::begin();
     // Before that the socket is the parent's to read from. If nothing comes, the parent has told why.
     let Ok(go) = receive_go(&gate) else {
         return Err(Ended(1));
@@ -103,15 +103,15 @@ impl Clock {
 
 /// Waits for the sandbox's control groups, which the host makes during the first mounts. With them come the files to
 /// join them by.
-fn receive_groups(control: &OwnedFd) -> Result<(Admission, Vec<OwnedFd>), Broken> {
+fn receive_groups(control: &OwnedFd) -> Result<(Admission, Vec<OwnedFd>), FailedStep> {
     channel::receive::<Admission>(control)
         .ok()
         .flatten()
-        .ok_or_else(|| Broken::new("hear from the host", Errno::PIPE))
+        .ok_or_else(|| FailedStep::new("hear from the host", Errno::PIPE))
 }
 
 /// Joins the sandbox's control groups: this thread alone, and all that it starts.
-fn join_groups(entrances: &[OwnedFd]) -> Result<(), Broken> {
+fn join_groups(entrances: &[OwnedFd]) -> Result<(), FailedStep> {
     for entrance in entrances {
         rustix::io::write(entrance, b"0").cannot("join the sandbox's control group")?;
     }
@@ -120,7 +120,7 @@ fn join_groups(entrances: &[OwnedFd]) -> Result<(), Broken> {
 }
 
 /// Leaves the ids of the caller, in this thread.
-fn take_setup_ids(plan: &Plan) -> Result<(), Broken> {
+fn take_setup_ids(plan: &Plan) -> Result<(), FailedStep> {
     if plan.identity.writer != MapWriter::Single {
         // With one id the kernel forbids this, and the caller's groups stay.
         identity::leave_groups().cannot("leave the caller's groups")?;
@@ -136,39 +136,39 @@ struct Job {
     plan: Arc<Plan>,
     sources: Arc<Vec<OwnedFd>>,
     staging: OwnedFd,
-    made: SyncSender<Result<Made, Broken>>,
+    made: SyncSender<Result<DetachedMount, FailedStep>>,
     /// The root of the sandbox, when everything is mounted in it.
     root: Receiver<OwnedFd>,
 }
 
 /// A second thread, for what takes time and waits for nothing. It is started before there is a plan, because that
 /// takes time as well, and has ended before commands run.
-struct Beside {
+struct SetupThread {
     jobs: SyncSender<Job>,
-    thread: JoinHandle<Result<landlock::Built, Broken>>,
+    thread: JoinHandle<Result<landlock::Built, FailedStep>>,
 }
 
-impl Beside {
-    fn begin() -> Result<Self, Broken> {
+impl SetupThread {
+    fn begin() -> Result<Self, FailedStep> {
         let (jobs, inbox) = sync_channel::<Job>(1);
         let thread = std::thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn(move || inbox.recv().map_err(|_| given_up())?.work());
         let thread = thread.map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
-            Broken::new("start a thread for the set-up", errno)
+            FailedStep::new("start a thread for the set-up", errno)
         })?;
         Ok(Self { jobs, thread })
     }
 
     /// Waits for its end.
-    fn finish(self) -> Result<landlock::Built, Broken> {
+    fn finish(self) -> Result<landlock::Built, FailedStep> {
         self.thread.join().map_err(|_| given_up())?
     }
 }
 
 impl Job {
-    fn work(self) -> Result<landlock::Built, Broken> {
+    fn work(self) -> Result<landlock::Built, FailedStep> {
         if let Err(broken) = take_setup_ids(&self.plan) {
             // Whoever waits for a mount hears why there is none.
             let _ = self.made.send(Err(broken.clone()));
@@ -180,14 +180,14 @@ impl Job {
         Walls::of(&self.plan)
             .build_in(root.as_fd())
             .map_err(|error| {
-                Broken::new(format!("build the Landlock rules ({error})"), Errno::INVAL)
+                FailedStep::new(format!("build the Landlock rules ({error})"), Errno::INVAL)
             })
     }
 }
 
 /// The other thread has met an error, which says more.
-fn given_up() -> Broken {
-    Broken::new("finish the set-up", Errno::CANCELED)
+fn given_up() -> FailedStep {
+    FailedStep::new("finish the set-up", Errno::CANCELED)
 }
 
 fn assemble(
@@ -195,9 +195,9 @@ fn assemble(
     gate: &OwnedFd,
     go: Go,
     network: Option<Result<Network, Errno>>,
-    beside: Beside,
+    beside: SetupThread,
     plan: &Arc<Plan>,
-) -> Result<Built, Broken> {
+) -> Result<Built, FailedStep> {
     let mut clock = Clock {
         started: Instant::now(),
         marks: Vec::new(),
@@ -206,7 +206,7 @@ fn assemble(
     // A kernel without keyrings has nothing to leave behind.
     match once::new_session_keyring() {
         Ok(()) | Err(Errno::NOSYS) => {}
-        Err(errno) => return Err(Broken::new("leave the caller's session keyring", errno)),
+        Err(errno) => return Err(FailedStep::new("leave the caller's session keyring", errno)),
     }
     rustix::system::sethostname(plan.hostname.as_bytes()).cannot("set the host name")?;
     rustix::mount::mount_change(
@@ -226,7 +226,7 @@ fn assemble(
     if plan.layers_in_memory() {
         let layers = staging::open(mounts.staging(), "layers")?;
         channel::send(control, &Report::Layers, &[layers.as_fd()])
-            .map_err(|_| Broken::new("hand the layers over", Errno::PIPE))?;
+            .map_err(|_| FailedStep::new("hand the layers over", Errno::PIPE))?;
     }
     let (sender, made) = sync_channel(plan.steps.len());
     let (mounted, root) = sync_channel(1);
@@ -270,7 +270,7 @@ fn assemble(
     mounts.pivot()?;
     // The owner reads what it shows while this process goes on.
     channel::send(control, &Report::Mounts, &[host_proc.mounts()?.as_fd()])
-        .map_err(|_| Broken::new("show what is mounted", Errno::PIPE))?;
+        .map_err(|_| FailedStep::new("show what is mounted", Errno::PIPE))?;
     clock.mark("mounts");
 
     rustix::process::chdir(crate::spec::WORKSPACE).cannot("enter the workspace")?;
@@ -289,7 +289,7 @@ fn assemble(
         seccomp::Profile::Default
     };
     seccomp::install(profile).map_err(|error| {
-        Broken::new(
+        FailedStep::new(
             format!("install the system-call filter ({error})"),
             Errno::INVAL,
         )
@@ -323,15 +323,18 @@ fn assemble(
 }
 
 /// Another descriptor of the same thing.
-fn share(fd: &OwnedFd) -> Result<OwnedFd, Broken> {
+fn share(fd: &OwnedFd) -> Result<OwnedFd, FailedStep> {
     rustix::io::fcntl_dupfd_cloexec(fd, 3).cannot("share a descriptor")
 }
 
 /// Enters the network namespace that has been in the making since the beginning.
-fn enter_network(network: Option<Result<Network, Errno>>, is_wanted: bool) -> Result<(), Broken> {
+fn enter_network(
+    network: Option<Result<Network, Errno>>,
+    is_wanted: bool,
+) -> Result<(), FailedStep> {
     let step = "create the sandbox's network namespace, with its loopback interface up";
     if network.is_some() != is_wanted {
-        return Err(Broken::new(step, Errno::INVAL));
+        return Err(FailedStep::new(step, Errno::INVAL));
     }
     let Some(network) = network else {
         return Ok(());
@@ -341,11 +344,11 @@ fn enter_network(network: Option<Result<Network, Errno>>, is_wanted: bool) -> Re
         .cannot("enter the sandbox's network namespace")
 }
 
-fn gate_is_closed() -> Broken {
-    Broken::new("hear from stage 0", Errno::PIPE)
+fn gate_is_closed() -> FailedStep {
+    FailedStep::new("hear from stage 0", Errno::PIPE)
 }
 
-fn receive_go(gate: &OwnedFd) -> Result<Go, Broken> {
+fn receive_go(gate: &OwnedFd) -> Result<Go, FailedStep> {
     let (go, _) = channel::receive::<Go>(gate)
         .ok()
         .flatten()
@@ -353,7 +356,7 @@ fn receive_go(gate: &OwnedFd) -> Result<Go, Broken> {
     Ok(go)
 }
 
-fn receive_sources(gate: &OwnedFd, plan: &Plan) -> Result<Vec<OwnedFd>, Broken> {
+fn receive_sources(gate: &OwnedFd, plan: &Plan) -> Result<Vec<OwnedFd>, FailedStep> {
     let mut sources = Vec::with_capacity(plan.sources.len());
     while sources.len() < plan.sources.len() {
         let ((), fds) = channel::receive::<()>(gate)
@@ -368,7 +371,7 @@ fn receive_sources(gate: &OwnedFd, plan: &Plan) -> Result<Vec<OwnedFd>, Broken> 
     Ok(sources)
 }
 
-fn seal(plan: &Plan) -> Result<Separation, Broken> {
+fn seal(plan: &Plan) -> Result<Separation, FailedStep> {
     let lower = |resource: Resource, soft: u64, hard: u64| -> Result<(), Errno> {
         // Limits are only ever lowered: raising one takes a capability the caller may lack.
         let now = rustix::process::getrlimit(resource);
@@ -402,7 +405,7 @@ fn seal(plan: &Plan) -> Result<Separation, Broken> {
     identity::drop_privileges(plan.seal.uid, plan.seal.gid, has_ids).cannot("give up root's rights")
 }
 
-fn silence_stdio() -> Result<(), Broken> {
+fn silence_stdio() -> Result<(), FailedStep> {
     let step = "detach from the caller's standard streams";
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .cannot(step)?;

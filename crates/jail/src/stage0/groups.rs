@@ -5,7 +5,7 @@
 //! Precondition: the host's mounts can still be seen by their paths.
 
 use super::staging::mkdir;
-use super::{Broken, Context as _};
+use super::{Context as _, FailedStep};
 use crate::cgroup::{GROUPS, GroupView};
 use crate::mount::{self, FsOption};
 use rustix::fd::{AsFd as _, OwnedFd};
@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Shows the views below `root`. A directory that is not there is left out: its limit could not be set, which the
 /// host reports.
-pub(super) fn show(root: &OwnedFd, views: &[GroupView]) -> Result<(), Broken> {
+pub(super) fn show(root: &OwnedFd, views: &[GroupView]) -> Result<(), FailedStep> {
     let mut opened = Vec::with_capacity(views.len());
     for view in views {
         if let Some(mount) = open(view)? {
@@ -52,7 +52,7 @@ pub(super) fn show(root: &OwnedFd, views: &[GroupView]) -> Result<(), Broken> {
 }
 
 /// The mount of one directory, read-only and attached nowhere; `None` when there is no such directory.
-fn open(view: &GroupView) -> Result<Option<OwnedFd>, Broken> {
+fn open(view: &GroupView) -> Result<Option<OwnedFd>, FailedStep> {
     let path = view.source.as_path();
     let step = format!("show the control group {}", path.display());
     let mount = match mount::copy_path(path, false) {

@@ -87,12 +87,12 @@ pub(crate) enum Report {
     /// The sandbox is complete and has checked itself.
     Ready(Box<SelfTest>),
     /// A step failed; the start is over.
-    Broken(Broken),
+    Broken(FailedStep),
 }
 
 /// The step that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Broken {
+pub struct FailedStep {
     /// What was being done, as a phrase that follows "cannot".
     pub step: String,
     /// The system's answer.
@@ -110,7 +110,7 @@ pub enum StepKind {
     Other,
 }
 
-impl Broken {
+impl FailedStep {
     pub(crate) fn new(step: impl Into<String>, errno: Errno) -> Self {
         Self {
             step: step.into(),
@@ -132,12 +132,12 @@ impl Broken {
 /// Attaches one meaning to an errno: what could not be done.
 pub(crate) trait Context<T> {
     /// `step` is a phrase that follows "cannot".
-    fn cannot(self, step: &str) -> Result<T, Broken>;
+    fn cannot(self, step: &str) -> Result<T, FailedStep>;
 }
 
 impl<T> Context<T> for Result<T, Errno> {
-    fn cannot(self, step: &str) -> Result<T, Broken> {
-        self.map_err(|errno| Broken::new(step, errno))
+    fn cannot(self, step: &str) -> Result<T, FailedStep> {
+        self.map_err(|errno| FailedStep::new(step, errno))
     }
 }
 
@@ -400,9 +400,9 @@ struct Split {
     is_in_group: bool,
 }
 
-fn split(group: Option<OwnedFd>) -> Result<Split, Broken> {
+fn split(group: Option<OwnedFd>) -> Result<Split, FailedStep> {
     let (ours, theirs) =
-        program::socket_pair().map_err(|errno| Broken::new("make a socket pair", errno))?;
+        program::socket_pair().map_err(|errno| FailedStep::new("make a socket pair", errno))?;
     // The control-group namespace comes later: its root is the group the process is in by then. So does
     // that of the network: the child has it made beside its other work.
     let flags = libc::CLONE_NEWUSER
@@ -417,7 +417,7 @@ fn split(group: Option<OwnedFd>) -> Result<Split, Broken> {
     let side = match in_group {
         Some(side) => side,
         None => clone::clone_into(flags)
-            .map_err(|errno| Broken::new("create the sandbox's namespaces", errno))?,
+            .map_err(|errno| FailedStep::new("create the sandbox's namespaces", errno))?,
     };
     let gate = match side {
         Side::Child => theirs,

@@ -4,7 +4,7 @@
 //! the root, which takes about as long as the rest. The first thread attaches everything, in the order of the plan.
 
 use super::staging::{self, mkdir, touch};
-use super::{Broken, Context as _, Report, groups};
+use super::{Context as _, FailedStep, Report, groups};
 use crate::bounds::TERMINALS;
 use crate::cgroup::GROUPS;
 use crate::channel;
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender};
 
 /// Without privilege outside, what the child may open is exactly what the caller may.
-pub(crate) fn open_sources(sources: &[Source]) -> Result<Vec<OwnedFd>, Broken> {
+pub(crate) fn open_sources(sources: &[Source]) -> Result<Vec<OwnedFd>, FailedStep> {
     sources
         .iter()
         .map(|source| {
@@ -29,7 +29,7 @@ pub(crate) fn open_sources(sources: &[Source]) -> Result<Vec<OwnedFd>, Broken> {
                 Err(Errno::INVAL) if !source.is_recursive => {
                     let why = "it has other file systems mounted below it, which only root may \
                                leave out";
-                    return Err(Broken::new(format!("{step} ({why})"), Errno::INVAL));
+                    return Err(FailedStep::new(format!("{step} ({why})"), Errno::INVAL));
                 }
                 other => other.cannot(&step)?,
             };
@@ -52,7 +52,7 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
-    pub(super) fn new(plan: &Plan) -> Result<Self, Broken> {
+    pub(super) fn new(plan: &Plan) -> Result<Self, FailedStep> {
         let staging = staging::create(plan.staging_bytes)?;
         Ok(Self {
             staging,
@@ -63,7 +63,7 @@ impl Mounts {
     }
 
     /// Puts the writable layers where the overlays will look for them.
-    pub(super) fn place_layers(&self, plan: &Plan, sources: &[OwnedFd]) -> Result<(), Broken> {
+    pub(super) fn place_layers(&self, plan: &Plan, sources: &[OwnedFd]) -> Result<(), FailedStep> {
         if plan.layers_in_memory() {
             for (name, owner) in plan.layer_dirs() {
                 if name.is_empty() {
@@ -89,16 +89,16 @@ impl Mounts {
         } else {
             let layers = sources
                 .first()
-                .ok_or_else(|| Broken::new("find the layers in the plan", Errno::INVAL))?;
+                .ok_or_else(|| FailedStep::new("find the layers in the plan", Errno::INVAL))?;
             staging::attach(&self.staging, layers, "layers")?;
         }
         Ok(())
     }
 
     /// The root of the sandbox.
-    pub(super) fn root(&self) -> Result<&OwnedFd, Broken> {
+    pub(super) fn root(&self) -> Result<&OwnedFd, FailedStep> {
         self.root.as_ref().ok_or_else(|| {
-            Broken::new(
+            FailedStep::new(
                 "mount before there is a root (a malformed plan)",
                 Errno::INVAL,
             )
@@ -116,9 +116,9 @@ impl Mounts {
         &mut self,
         plan: &Plan,
         sources: &[OwnedFd],
-        made: &Receiver<Result<Made, Broken>>,
-        meanwhile: impl FnOnce(&Self) -> Result<(), Broken>,
-    ) -> Result<(), Broken> {
+        made: &Receiver<Result<DetachedMount, FailedStep>>,
+        meanwhile: impl FnOnce(&Self) -> Result<(), FailedStep>,
+    ) -> Result<(), FailedStep> {
         let mut meanwhile = Some(meanwhile);
         for (index, step) in plan.steps.iter().enumerate() {
             if is_made_beside(index, step) {
@@ -136,26 +136,28 @@ impl Mounts {
     }
 
     /// Puts what is complete into its place.
-    fn attach(&mut self, step: &Step, made: Made) -> Result<(), Broken> {
+    fn attach(&mut self, step: &Step, made: DetachedMount) -> Result<(), FailedStep> {
         let (target, mount) = match (step, &made) {
-            (Step::Overlay { target, .. }, Made::Overlay(mount)) => (target.as_path(), mount),
-            (Step::Dev { .. }, Made::Dev { mount, .. }) => (Path::new("/dev"), mount),
+            (Step::Overlay { target, .. }, DetachedMount::Overlay(mount)) => {
+                (target.as_path(), mount)
+            }
+            (Step::Dev { .. }, DetachedMount::Dev { mount, .. }) => (Path::new("/dev"), mount),
             _ => return Err(no_more_mounts()),
         };
         let step = format!("mount {} in the sandbox", target.display());
         let at = mount::make_target(self.root()?, target, mount).cannot(&step)?;
         mount::attach(mount, at).cannot(&step)?;
-        if let Made::Dev { shm, .. } = made {
+        if let DetachedMount::Dev { shm, .. } = made {
             self.shm = Some(shm);
         }
         Ok(())
     }
 
-    fn apply_step(&mut self, step: &Step, sources: &[OwnedFd]) -> Result<(), Broken> {
+    fn apply_step(&mut self, step: &Step, sources: &[OwnedFd]) -> Result<(), FailedStep> {
         match step {
             Step::Overlay { target, .. } => {
                 if self.root.is_some() {
-                    return Err(Broken::new(
+                    return Err(FailedStep::new(
                         format!("mount a second root at {}", target.as_path().display()),
                         Errno::INVAL,
                     ));
@@ -190,7 +192,7 @@ impl Mounts {
                     // It is gone, or so closed that not even the set-up's root can come near it;
                     // nobody inside ever has more rights than that.
                     Err(Errno::NOENT | Errno::ACCESS) => Ok(()),
-                    Err(errno) => Err(Broken::new(step, errno)),
+                    Err(errno) => Err(FailedStep::new(step, errno)),
                 }
             }
         }
@@ -201,7 +203,7 @@ impl Mounts {
         pids_only: bool,
         read_only: &[String],
         covered: &[String],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), FailedStep> {
         // Not `hidepid`: it hides whatever one may not trace, so a command that makes itself untraceable
         // (PR_SET_DUMPABLE) would be out of the guest's sight when its job is to be ended, and jobs, each
         // in a Landlock domain of its own, would not see each other.
@@ -229,7 +231,7 @@ impl Mounts {
             match mount::open_target(&proc, Path::new(name.trim_end_matches('/'))) {
                 Ok(at) => self.cover(at.as_fd()).cannot(&step)?,
                 Err(Errno::NOENT) => {}
-                Err(errno) => return Err(Broken::new(step, errno)),
+                Err(errno) => return Err(FailedStep::new(step, errno)),
             }
         }
         self.proc = Some(proc);
@@ -250,16 +252,16 @@ impl Mounts {
 
     /// Gives the host what it needs to count the memory that is in no process. The host's own `/proc` is
     /// asked, which shows the tables of the namespace that its reader was in when they were opened.
-    pub(super) fn hand_over_counters(&self, control: &OwnedFd) -> Result<(), Broken> {
+    pub(super) fn hand_over_counters(&self, control: &OwnedFd) -> Result<(), FailedStep> {
         let tables = counters::open_tables().cannot("open the tables of System V IPC")?;
         let fds: Vec<_> = self.shm.iter().chain(&tables).map(AsFd::as_fd).collect();
         channel::send(control, &Report::Counters, &fds)
-            .map_err(|_| Broken::new("hand the counters over", Errno::PIPE))
+            .map_err(|_| FailedStep::new("hand the counters over", Errno::PIPE))
     }
 
     /// Shows the sandbox its control group, which the host has made by now. Programs do without it, so what stands in
     /// the way is reported and ends no start.
-    pub(super) fn show_groups(&self, plan: &Plan, control: &OwnedFd) -> Result<(), Broken> {
+    pub(super) fn show_groups(&self, plan: &Plan, control: &OwnedFd) -> Result<(), FailedStep> {
         for step in &plan.steps {
             let Step::Groups { views } = step else {
                 continue;
@@ -271,13 +273,13 @@ impl Mounts {
                     broken.step
                 );
                 channel::send(control, &Report::Degraded(note), &[])
-                    .map_err(|_| Broken::new("report a view that is missing", Errno::PIPE))?;
+                    .map_err(|_| FailedStep::new("report a view that is missing", Errno::PIPE))?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn pivot(self) -> Result<(), Broken> {
+    pub(super) fn pivot(self) -> Result<(), FailedStep> {
         let root = self.root()?;
         // The staging file system has been lying on top of the old root. Below it, the two leave in
         // one step: each such step waits for a grace period of the kernel.
@@ -295,7 +297,7 @@ impl Mounts {
 }
 
 /// Something mounted that has no place in the sandbox yet.
-pub(super) enum Made {
+pub(super) enum DetachedMount {
     /// An overlay.
     Overlay(OwnedFd),
     /// `/dev` with all that is in it.
@@ -317,7 +319,7 @@ pub(super) fn make_beside(
     staging: &OwnedFd,
     plan: &Plan,
     sources: &[OwnedFd],
-    made: &SyncSender<Result<Made, Broken>>,
+    made: &SyncSender<Result<DetachedMount, FailedStep>>,
 ) {
     let mut overlays = 0;
     for (index, step) in plan.steps.iter().enumerate() {
@@ -331,7 +333,7 @@ pub(super) fn make_beside(
                 shm_bytes,
                 has_whole_proc,
             } => make_dev(staging, *shm_bytes, *has_whole_proc),
-            _ => make_overlay(staging, number, step, sources).map(Made::Overlay),
+            _ => make_overlay(staging, number, step, sources).map(DetachedMount::Overlay),
         };
         let is_broken = result.is_err();
         if made.send(result).is_err() || is_broken {
@@ -340,14 +342,14 @@ pub(super) fn make_beside(
     }
 }
 
-fn no_more_mounts() -> Broken {
-    Broken::new("make what the sandbox mounts", Errno::INVAL)
+fn no_more_mounts() -> FailedStep {
+    FailedStep::new("make what the sandbox mounts", Errno::INVAL)
 }
 
-fn source(sources: &[OwnedFd], index: usize) -> Result<&OwnedFd, Broken> {
+fn source(sources: &[OwnedFd], index: usize) -> Result<&OwnedFd, FailedStep> {
     sources
         .get(index)
-        .ok_or_else(|| Broken::new("find a source of the plan", Errno::INVAL))
+        .ok_or_else(|| FailedStep::new("find a source of the plan", Errno::INVAL))
 }
 
 /// Makes the overlay of a step, mounted nowhere yet. `number` is that of the overlay among all.
@@ -356,7 +358,7 @@ fn make_overlay(
     number: usize,
     step: &Step,
     sources: &[OwnedFd],
-) -> Result<OwnedFd, Broken> {
+) -> Result<OwnedFd, FailedStep> {
     let Step::Overlay {
         target,
         lowers,
@@ -374,11 +376,15 @@ fn make_overlay(
     let names = staging::place(staging, &lowers, number)?;
     staging::overlay(&names, layer, *is_read_only)
         .cannot(&step)
-        .map_err(Broken::of_overlay)
+        .map_err(FailedStep::of_overlay)
 }
 
 /// Makes `/dev`, at a place in the staging file system: what is mounted in it needs one that is mounted itself.
-fn make_dev(staging: &OwnedFd, shm_bytes: u64, has_whole_proc: bool) -> Result<Made, Broken> {
+fn make_dev(
+    staging: &OwnedFd,
+    shm_bytes: u64,
+    has_whole_proc: bool,
+) -> Result<DetachedMount, FailedStep> {
     let dev = mount::create(
         "tmpfs",
         &[
@@ -441,7 +447,7 @@ fn make_dev(staging: &OwnedFd, shm_bytes: u64, has_whole_proc: bool) -> Result<M
     // With a single id the sandbox user owns this directory, and what the guest opens in it must
     // be what it seems. The nodes and /dev/shm are mounts of their own and stay as they are.
     mount::narrow(&dev, true, None, false).cannot("make /dev read-only")?;
-    Ok(Made::Dev { mount: dev, shm })
+    Ok(DetachedMount::Dev { mount: dev, shm })
 }
 
 /// Mounts a `/proc` of which nothing is covered, where nobody can come: the directory that it is mounted in is covered.
@@ -461,13 +467,13 @@ fn add_whole_proc(staging: &OwnedFd, dev: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// Nothing may lie above the root, where `/..` would lead.
-pub(crate) fn verify_root() -> Result<(), Broken> {
+pub(crate) fn verify_root() -> Result<(), FailedStep> {
     let step = "verify that nothing lies above the new root";
     let (own, above) = (mount_of("/").cannot(step)?, mount_of("/..").cannot(step)?);
     if own == above && own == mount_of(".").cannot(step)? {
         Ok(())
     } else {
-        Err(Broken::new(step, Errno::XDEV))
+        Err(FailedStep::new(step, Errno::XDEV))
     }
 }
 

@@ -7,7 +7,7 @@
 
 pub use super::mountinfo::MountEntry;
 
-use super::{Broken, Context as _};
+use super::{Context as _, FailedStep};
 use crate::plan::{Plan, Step};
 use crate::spec::WORKSPACE;
 use crate::sys::landlock_trial::{Answers, Trial};
@@ -122,7 +122,7 @@ pub(super) struct HostProc(OwnedFd);
 
 impl HostProc {
     /// Precondition: the host's `/proc` is still where it was.
-    pub(super) fn open() -> Result<Self, Broken> {
+    pub(super) fn open() -> Result<Self, FailedStep> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::openat(CWD, "/proc", flags, Mode::empty())
             .map(Self)
@@ -143,7 +143,7 @@ impl HostProc {
     }
 
     /// What tells everything that is mounted for this process.
-    pub(super) fn mounts(&self) -> Result<OwnedFd, Broken> {
+    pub(super) fn mounts(&self) -> Result<OwnedFd, FailedStep> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         rustix::fs::openat(&self.0, "self/mountinfo", flags, Mode::empty())
             .cannot("list the mounts")
@@ -151,7 +151,7 @@ impl HostProc {
 
     /// Waits until this process has one thread. Another one of its set-up keeps the capabilities that this one
     /// has given up, and whoever waited for its end has heard of it a moment before the kernel is done.
-    pub(super) fn await_single_thread(&self) -> Result<(), Broken> {
+    pub(super) fn await_single_thread(&self) -> Result<(), FailedStep> {
         let step = "see the end of the set-up's thread";
         let begun = Instant::now();
         loop {
@@ -161,7 +161,7 @@ impl HostProc {
                 return Ok(());
             }
             if begun.elapsed() > THREAD_END {
-                return Err(Broken::new(step, Errno::TIMEDOUT));
+                return Err(FailedStep::new(step, Errno::TIMEDOUT));
             }
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -174,7 +174,7 @@ impl HostProc {
     }
 
     /// Descriptors open in this process above 2, without those of `ours` and those that looking takes.
-    pub(super) fn open_fds(&self, ours: &[i32]) -> Result<Vec<i32>, Broken> {
+    pub(super) fn open_fds(&self, ours: &[i32]) -> Result<Vec<i32>, FailedStep> {
         let step = "list the open descriptors";
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(&self.0, "self/fd", flags, Mode::empty()).cannot(step)?;
@@ -199,13 +199,13 @@ impl HostProc {
 pub(super) fn begin_landlock_trial(
     ruleset: BorrowedFd<'_>,
     proc: &HostProc,
-) -> Result<Trial, Broken> {
+) -> Result<Trial, FailedStep> {
     // The root of the host's /proc can be listed by everybody, and is part of no tree that a rule can name.
     Trial::begin(ruleset, proc.0.as_fd()).cannot("try the Landlock rules")
 }
 
 /// Looks, and tries what must fail. Neither the mounts nor what the trial of the Landlock rules found are among it.
-pub(super) fn observe(plan: &Plan, proc: &HostProc) -> Result<Observation, Broken> {
+pub(super) fn observe(plan: &Plan, proc: &HostProc) -> Result<Observation, FailedStep> {
     let (uids, gids) = ids::current().cannot("read the sandbox's ids")?;
     let groups = rustix::process::getgroups().cannot("read the sandbox's groups")?;
     let capabilities = rustix::thread::capabilities(None).cannot("read the capabilities")?;

@@ -4,7 +4,7 @@
 //! A socket belongs to the network namespace it was made in, whoever uses it. So nothing of the owner runs inside, and
 //! nothing inside can be asked to connect anywhere.
 
-use super::{Broken, Context as _, Report};
+use super::{Context as _, FailedStep, Report};
 use crate::channel;
 use crate::sys::once;
 use rustix::fd::{AsFd as _, OwnedFd};
@@ -33,7 +33,7 @@ pub const MAX_CAPTURED: usize = 64;
 const SINGLE: Ipv4Addr = Ipv4Addr::BROADCAST;
 
 /// Makes the sockets in the network namespace of this thread, and hands them over.
-pub(super) fn hand_over(control: &OwnedFd, captured: &[Ipv4Addr]) -> Result<(), Broken> {
+pub(super) fn hand_over(control: &OwnedFd, captured: &[Ipv4Addr]) -> Result<(), FailedStep> {
     once::add_loopback_address(1, ADDRESS, NETMASK)
         .cannot("give the sandbox addresses that stand in for names")?;
     for (number, address) in (2..).zip(captured.iter().take(MAX_CAPTURED)) {
@@ -53,12 +53,12 @@ pub(super) fn hand_over(control: &OwnedFd, captured: &[Ipv4Addr]) -> Result<(), 
     }
     let fds: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
     channel::send(control, &Report::Egress, &fds)
-        .map_err(|_| Broken::new("hand over the way out", Errno::PIPE))
+        .map_err(|_| FailedStep::new("hand over the way out", Errno::PIPE))
 }
 
 /// The socket for questions for names, of the sandbox's own network namespace: to its commands this is port 53 of
 /// the machine. The kernel lets nobody without capabilities have a port below 1024.
-pub(super) fn bind_resolver() -> Result<OwnedFd, Broken> {
+pub(super) fn bind_resolver() -> Result<OwnedFd, FailedStep> {
     let step = "bind port 53 for questions for names";
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)

@@ -1,6 +1,6 @@
 //! The parent's half: what needs the host's authority, done from outside.
 
-use super::{BATCH, Broken, Ended, Go, Outside, Report, Spaces};
+use super::{BATCH, Ended, FailedStep, Go, Outside, Report, Spaces};
 use crate::channel;
 use crate::mount;
 use crate::plan::{Extent, Identity, Idmap, MapWriter, Source};
@@ -44,9 +44,9 @@ pub(super) fn finish(
     }
 }
 
-fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Outside, pid: Pid) -> Result<(), Broken> {
+fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Outside, pid: Pid) -> Result<(), FailedStep> {
     write_maps(&plan.identity, pid)?;
-    let broken_gate = |_| Broken::new("reach the sandbox's first process", Errno::PIPE);
+    let broken_gate = |_| FailedStep::new("reach the sandbox's first process", Errno::PIPE);
     if plan.identity.writer != MapWriter::Privileged {
         return channel::send(gate, &Go { has_sources: false }, &[]).map_err(broken_gate);
     }
@@ -82,7 +82,7 @@ pub(crate) fn open_sources(
     sources: &[Source],
     range: &OwnedFd,
     mut degraded: impl FnMut(String),
-) -> Result<Opened, Broken> {
+) -> Result<Opened, FailedStep> {
     let mut owner: Option<Option<OwnedFd>> = None;
     let mut others: HashMap<(u32, u32), Option<OwnedFd>> = HashMap::new();
     let mut shifts: HashMap<u32, OwnedFd> = HashMap::new();
@@ -131,9 +131,9 @@ pub(crate) fn open_sources(
 fn open_mapped(
     source: &Source,
     idmap: Option<BorrowedFd<'_>>,
-) -> Result<(OwnedFd, Option<String>), Broken> {
+) -> Result<(OwnedFd, Option<String>), FailedStep> {
     let path = source.path.as_path();
-    let fail = |errno| Broken::new(format!("open {} for the sandbox", path.display()), errno);
+    let fail = |errno| FailedStep::new(format!("open {} for the sandbox", path.display()), errno);
     let mount = mount::copy_path(path, source.is_recursive).map_err(fail)?;
     match mount::narrow(&mount, source.is_read_only, idmap, source.is_recursive) {
         Ok(()) => Ok((mount, None)),
@@ -146,7 +146,7 @@ fn open_mapped(
             );
             Ok((mount, Some(note)))
         }
-        Err(errno) => Err(Broken::new(
+        Err(errno) => Err(FailedStep::new(
             format!(
                 "translate the owners of {} (its file system may not support id-mapped mounts; \
                  run as the owner of the directory instead of root, or move it)",
@@ -161,13 +161,13 @@ fn proc_file(pid: Pid, name: &str) -> String {
     format!("/proc/{}/{name}", pid.as_raw_nonzero())
 }
 
-fn user_namespace(pid: Pid) -> Result<OwnedFd, Broken> {
+fn user_namespace(pid: Pid) -> Result<OwnedFd, FailedStep> {
     rustix::fs::open(
         proc_file(pid, "ns/user"),
         OFlags::RDONLY | OFlags::CLOEXEC,
         Mode::empty(),
     )
-    .map_err(|errno| Broken::new("open the sandbox's user namespace", errno))
+    .map_err(|errno| FailedStep::new("open the sandbox's user namespace", errno))
 }
 
 /// A user namespace whose only use is its maps: as the sandbox's, with the ids of an owner and
@@ -176,7 +176,7 @@ fn owner_namespace(
     identity: &Identity,
     (uid, gid): (u32, u32),
     holders: &mut Vec<Holder>,
-) -> Result<Option<OwnedFd>, Broken> {
+) -> Result<Option<OwnedFd>, FailedStep> {
     if (uid, gid) == (SANDBOX_UID, SANDBOX_GID) {
         return Ok(None);
     }
@@ -191,7 +191,7 @@ fn shift_namespace(
     identity: &Identity,
     first: u32,
     holders: &mut Vec<Holder>,
-) -> Result<OwnedFd, Broken> {
+) -> Result<OwnedFd, FailedStep> {
     let shift = |extents: &[Extent]| -> Vec<Extent> {
         extents
             .iter()
@@ -214,8 +214,9 @@ fn map_namespace(
     gids: &[Extent],
     step: &str,
     holders: &mut Vec<Holder>,
-) -> Result<OwnedFd, Broken> {
-    let holder = Holder::start(libc::CLONE_NEWUSER).map_err(|errno| Broken::new(step, errno))?;
+) -> Result<OwnedFd, FailedStep> {
+    let holder =
+        Holder::start(libc::CLONE_NEWUSER).map_err(|errno| FailedStep::new(step, errno))?;
     let pid = holder.pid();
     holders.push(holder);
     write_map(pid, "uid_map", uids)?;
@@ -271,7 +272,7 @@ fn exchange(extents: &[Extent], a: u32, b: u32) -> Vec<Extent> {
     result
 }
 
-fn write_maps(identity: &Identity, pid: Pid) -> Result<(), Broken> {
+fn write_maps(identity: &Identity, pid: Pid) -> Result<(), FailedStep> {
     match identity.writer {
         MapWriter::Newuidmap => {
             run_map_tool("newuidmap", pid, &identity.uids)?;
@@ -289,7 +290,7 @@ fn write_maps(identity: &Identity, pid: Pid) -> Result<(), Broken> {
     }
 }
 
-fn write_map(pid: Pid, name: &str, extents: &[Extent]) -> Result<(), Broken> {
+fn write_map(pid: Pid, name: &str, extents: &[Extent]) -> Result<(), FailedStep> {
     let mut text = String::new();
     for Extent {
         inside,
@@ -303,8 +304,8 @@ fn write_map(pid: Pid, name: &str, extents: &[Extent]) -> Result<(), Broken> {
 }
 
 /// The kernel takes a whole map in one write or not at all.
-fn write_proc(pid: Pid, name: &str, text: &str) -> Result<(), Broken> {
-    let fail = |errno| Broken::new(format!("write the sandbox's {name}"), errno);
+fn write_proc(pid: Pid, name: &str, text: &str) -> Result<(), FailedStep> {
+    let fail = |errno| FailedStep::new(format!("write the sandbox's {name}"), errno);
     let file = rustix::fs::open(
         proc_file(pid, name),
         OFlags::WRONLY | OFlags::CLOEXEC,
@@ -316,7 +317,7 @@ fn write_proc(pid: Pid, name: &str, text: &str) -> Result<(), Broken> {
         .map_err(fail)
 }
 
-fn run_map_tool(tool: &str, pid: Pid, extents: &[Extent]) -> Result<(), Broken> {
+fn run_map_tool(tool: &str, pid: Pid, extents: &[Extent]) -> Result<(), FailedStep> {
     let mut command = Command::new(format!("/usr/bin/{tool}"));
     command.env_clear().arg(pid.as_raw_nonzero().to_string());
     for Extent {
@@ -330,8 +331,8 @@ fn run_map_tool(tool: &str, pid: Pid, extents: &[Extent]) -> Result<(), Broken> 
     let step = || format!("map the subordinate ids with {tool}");
     match command.status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(Broken::new(step(), Errno::PERM)),
-        Err(error) => Err(Broken::new(
+        Ok(_) => Err(FailedStep::new(step(), Errno::PERM)),
+        Err(error) => Err(FailedStep::new(
             step(),
             Errno::from_io_error(&error).unwrap_or(Errno::NOENT),
         )),

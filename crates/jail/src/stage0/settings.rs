@@ -3,7 +3,7 @@
 //! Precondition: the caller holds its capabilities in that namespace. What is set here cannot be raised
 //! from inside, for commands hold none.
 
-use super::{Broken, Context as _};
+use super::{Context as _, FailedStep};
 use crate::bounds::{BOUNDS, CGROUP_NAMESPACE_SETTING, Mechanism, NAMESPACE_SETTINGS};
 use crate::plan::NestedNamespaces;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -12,7 +12,9 @@ use rustix::io::Errno;
 /// Settles what the sandbox's user namespace allows: no namespace below it, whatever the system-call
 /// filter lets through, or a bounded number of them, and the bounds that are settings of it. Gives the names of
 /// what this kernel or a container around us leaves no way to set.
-pub(super) fn set_user_namespace(nested: Option<NestedNamespaces>) -> Result<Vec<String>, Broken> {
+pub(super) fn set_user_namespace(
+    nested: Option<NestedNamespaces>,
+) -> Result<Vec<String>, FailedStep> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // The settings belong to the namespace of the writer, so the host's own /proc serves as well as the
     // new one, which is read-only by now.
@@ -45,7 +47,7 @@ pub(super) fn set_user_namespace(nested: Option<NestedNamespaces>) -> Result<Vec
         if !are_groups_set && nested.cgroup_namespaces == 0 {
             // Nothing else keeps commands from what is writable there.
             let step = "forbid namespaces of control groups, in which commands could write";
-            return Err(Broken::new(step, Errno::ROFS));
+            return Err(FailedStep::new(step, Errno::ROFS));
         }
         if !(is_bounded && are_groups_set) {
             unset.push("namespaces".to_owned());

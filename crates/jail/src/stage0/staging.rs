@@ -1,7 +1,7 @@
 //! The small file system in which overlays are put together: it has a place for each layer, so that
 //! the options of an overlay are short names that no caller chose.
 
-use super::{Broken, Context as _};
+use super::{Context as _, FailedStep};
 use crate::mount::{self, FsOption};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
@@ -14,7 +14,7 @@ const OPTION_BYTES: usize = 255;
 const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Mounts it over the root, where absolute paths do not see it, and enters it.
-pub(crate) fn create(bytes: u64) -> Result<OwnedFd, Broken> {
+pub(crate) fn create(bytes: u64) -> Result<OwnedFd, FailedStep> {
     let size = bytes.to_string();
     let staging = mount::create(
         "tmpfs",
@@ -36,17 +36,17 @@ pub(crate) fn create(bytes: u64) -> Result<OwnedFd, Broken> {
 
 /// Overlay options are paths; with this as working directory they can be short and relative, which
 /// no caller-chosen name ever enters.
-pub(crate) fn enter(staging: &OwnedFd) -> Result<(), Broken> {
+pub(crate) fn enter(staging: &OwnedFd) -> Result<(), FailedStep> {
     rustix::process::fchdir(staging).cannot("enter the staging file system")
 }
 
 /// One of its places.
-pub(crate) fn open(staging: &OwnedFd, name: &str) -> Result<OwnedFd, Broken> {
+pub(crate) fn open(staging: &OwnedFd, name: &str) -> Result<OwnedFd, FailedStep> {
     rustix::fs::openat(staging, name, DIR, Mode::empty()).cannot("open a staging directory")
 }
 
 /// Puts a detached mount at one of its places.
-pub(crate) fn attach(staging: &OwnedFd, mount: &OwnedFd, name: &str) -> Result<(), Broken> {
+pub(crate) fn attach(staging: &OwnedFd, mount: &OwnedFd, name: &str) -> Result<(), FailedStep> {
     let target = open(staging, name)?;
     mount::attach(mount, &target).cannot("mount a layer in the staging file system")
 }
@@ -57,7 +57,7 @@ pub(crate) fn place(
     staging: &OwnedFd,
     lowers: &[&OwnedFd],
     number: usize,
-) -> Result<Vec<String>, Broken> {
+) -> Result<Vec<String>, FailedStep> {
     let letters = letters(number);
     let mut names = Vec::with_capacity(lowers.len());
     for (index, lower) in lowers.iter().enumerate() {
@@ -126,13 +126,13 @@ pub(crate) fn overlay(names: &[String], layer: &str, is_read_only: bool) -> Resu
 }
 
 /// Makes a directory during set-up.
-pub(crate) fn mkdir(at: &OwnedFd, name: &str, mode: u32) -> Result<(), Broken> {
+pub(crate) fn mkdir(at: &OwnedFd, name: &str, mode: u32) -> Result<(), FailedStep> {
     rustix::fs::mkdirat(at, name, Mode::from_raw_mode(mode))
         .cannot(&format!("make the directory {name} during set-up"))
 }
 
 /// Makes an empty file during set-up.
-pub(crate) fn touch(at: &OwnedFd, name: &str) -> Result<(), Broken> {
+pub(crate) fn touch(at: &OwnedFd, name: &str) -> Result<(), FailedStep> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     rustix::fs::openat(at, name, flags, Mode::from_raw_mode(0o444))
         .map(drop)

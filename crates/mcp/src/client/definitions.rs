@@ -24,14 +24,14 @@ const MAX_DEPTH: usize = 24;
 
 /// A tool that is offered.
 #[derive(Debug)]
-pub(super) struct Offered {
+pub(super) struct OfferedTool {
     /// Its name there.
     pub(super) name: String,
     pub(super) definition: ToolDefinition,
 }
 
 /// Those that are wanted and fit, sorted by name, and a sentence on those that do not.
-pub(super) fn take(spec: &ServerSpec, listed: Vec<Tool>) -> (Vec<Offered>, Vec<String>) {
+pub(super) fn take(spec: &ServerSpec, listed: Vec<Tool>) -> (Vec<OfferedTool>, Vec<String>) {
     let is_wanted = |name: &str| {
         let mut wanted = spec.tools.iter().flatten();
         spec.tools.is_none() || wanted.any(|wanted| wanted == name)
@@ -64,10 +64,12 @@ pub(super) fn take(spec: &ServerSpec, listed: Vec<Tool>) -> (Vec<Offered>, Vec<S
             bytes <= MAX_TOTAL_BYTES && offered.len() < MAX_TOOLS
         });
         match fitting {
-            Some(definition) if taken.insert(definition.name.clone()) => offered.push(Offered {
-                name: tool.name.into_owned(),
-                definition,
-            }),
+            Some(definition) if taken.insert(definition.name.clone()) => {
+                offered.push(OfferedTool {
+                    name: tool.name.into_owned(),
+                    definition,
+                });
+            }
             _ => unfit += 1,
         }
     }

@@ -1,6 +1,6 @@
 //! One connection to a server: a program's standard input and output, or HTTP, spoken to by the SDK.
 
-use super::overrun::{Lines, Modest, Overrun};
+use super::overrun::{BoundedRequests, Lines, Overrun};
 use super::{MAX_MESSAGE_BYTES, ServerSpec, ServerTransport, remote};
 use glovebox_proto::{Code, Fault, visible};
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams, Tool};
@@ -53,7 +53,7 @@ impl Debug for ServerProcess {
 /// A program's life. Dropping it ends the program with all that it started; that may block.
 pub trait ProcessLife: Send + Sync {
     /// How it ended, if it has, and the end of what it wrote to standard error.
-    fn last_words(&mut self) -> String;
+    fn exit_report(&mut self) -> String;
 }
 
 /// A connection.
@@ -94,7 +94,7 @@ impl Link {
                 let (read, write) = carry(ends.input, ends.output, &overrun)?;
                 let transport = AsyncRwTransport::new_client(read, write)
                     .with_max_line_length(MAX_MESSAGE_BYTES);
-                let transport = Modest::new(transport, &overrun);
+                let transport = BoundedRequests::new(transport, &overrun);
                 let served = tokio::time::timeout(spec.timeout, serve_client(client, transport));
                 match served.await {
                     Ok(Ok(service)) => Ok(Self {
@@ -114,7 +114,7 @@ impl Link {
                 }
             }
             ServerTransport::Http(address) => {
-                let transport = Modest::new(remote::transport(address)?, &overrun);
+                let transport = BoundedRequests::new(remote::transport(address)?, &overrun);
                 let served = tokio::time::timeout(spec.timeout, serve_client(client, transport));
                 match served.await {
                     Ok(Ok(service)) => Ok(Self {
@@ -187,7 +187,7 @@ fn said(error: &str, life: &mut dyn ProcessLife, overrun: &Overrun) -> String {
     if let Some(overrun) = overrun.told() {
         return overrun.to_owned();
     }
-    let words = life.last_words();
+    let words = life.exit_report();
     if words.is_empty() {
         return error.to_owned();
     }

@@ -21,7 +21,7 @@ mod remote;
 pub use link::{Launch, ProcessLife, ServerProcess};
 pub use remote::{HttpEndpoint, check_url};
 
-use definitions::Offered;
+use definitions::OfferedTool;
 use glovebox_agent::{ServerPlace, ToolDefinition, ToolOutput, ToolServer, Tools};
 use glovebox_proto::{Code, Fault};
 use glovebox_tools::policy::{CallId, Permit, PermitRequest};
@@ -88,7 +88,7 @@ pub enum ServerTransport {
 pub struct Servers {
     servers: Vec<Arc<Server>>,
     permit: Option<Arc<dyn Permit>>,
-    runtime: Arc<Waiting>,
+    runtime: Arc<WaitingRuntime>,
 }
 
 impl fmt::Debug for Servers {
@@ -102,22 +102,22 @@ impl fmt::Debug for Servers {
 #[derive(Debug)]
 struct Server {
     spec: ServerSpec,
-    tools: Vec<Offered>,
+    tools: Vec<OfferedTool>,
     link: Mutex<Option<Link>>,
 }
 
 /// The threads on which servers are waited for.
 #[derive(Debug)]
-struct Waiting(Option<Runtime>);
+struct WaitingRuntime(Option<Runtime>);
 
-impl Waiting {
+impl WaitingRuntime {
     fn handle(&self) -> Result<&Handle, Fault> {
         let runtime = self.0.as_ref().map(Runtime::handle);
         runtime.ok_or_else(|| Fault::failed(Code::Internal, "the servers have been left"))
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -151,7 +151,7 @@ impl Servers {
         let mut all = Self {
             servers: Vec::new(),
             permit: None,
-            runtime: Arc::new(Waiting(Some(runtime))),
+            runtime: Arc::new(WaitingRuntime(Some(runtime))),
         };
         let (mut notes, mut broken) = (Vec::new(), Vec::new());
         let handle = all.runtime.handle()?.clone();
@@ -200,7 +200,7 @@ impl Servers {
         self.servers.iter().map(|server| server.label()).collect()
     }
 
-    fn find(&self, name: &str) -> Option<(&Arc<Server>, &Offered)> {
+    fn find(&self, name: &str) -> Option<(&Arc<Server>, &OfferedTool)> {
         self.servers.iter().find_map(|server| {
             let mut tools = server.tools.iter();
             let tool = tools.find(|tool| tool.definition.name == name)?;

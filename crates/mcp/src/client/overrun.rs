@@ -65,14 +65,14 @@ impl<R: Read> Read for Lines<R> {
 }
 
 /// Ends where a server asks for more than it is there for.
-pub(super) struct Modest<T> {
+pub(super) struct BoundedRequests<T> {
     inner: T,
     began: Instant,
     requests: u32,
     overrun: Overrun,
 }
 
-impl<T> Modest<T> {
+impl<T> BoundedRequests<T> {
     pub(super) fn new(inner: T, overrun: &Overrun) -> Self {
         Self {
             inner,
@@ -83,7 +83,7 @@ impl<T> Modest<T> {
     }
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for Modest<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedRequests<T> {
     type Error = T::Error;
 
     fn send(

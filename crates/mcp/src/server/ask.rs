@@ -30,12 +30,12 @@ const FIELD: &str = "allow";
 #[derive(Debug)]
 pub(super) struct Asker {
     /// `None` where the client cannot ask.
-    to: Option<mpsc::Sender<Query>>,
+    to: Option<mpsc::Sender<PendingQuestion>>,
 }
 
 /// A question on its way.
 #[derive(Debug)]
-pub(super) struct Query {
+pub(super) struct PendingQuestion {
     message: String,
     answer: SyncSender<PermitAnswer>,
     given_up: CancellationToken,
@@ -43,7 +43,7 @@ pub(super) struct Query {
 
 impl Asker {
     /// For a call of this client, and where its questions come out.
-    pub(super) fn new(peer: &Peer<RoleServer>) -> (Self, mpsc::Receiver<Query>) {
+    pub(super) fn new(peer: &Peer<RoleServer>) -> (Self, mpsc::Receiver<PendingQuestion>) {
         let (to, questions) = mpsc::channel(1);
         let can_ask = peer.peer_info().is_some_and(|client| {
             let elicitation = client.capabilities.elicitation.as_ref();
@@ -67,7 +67,7 @@ impl Ask for Asker {
         // However this ends, the question ends with it.
         let _end = given_up.clone().drop_guard();
         let (answer, answered) = sync_channel(1);
-        let query = Query {
+        let query = PendingQuestion {
             message: words(question),
             answer,
             given_up,
@@ -105,7 +105,7 @@ fn words(question: &PermitQuestion<'_>) -> String {
 }
 
 /// Puts a question to the client, until it is answered or nobody waits for it any more.
-pub(super) async fn put(peer: &Peer<RoleServer>, query: Query) {
+pub(super) async fn put(peer: &Peer<RoleServer>, query: PendingQuestion) {
     let schema = ElicitationSchema::builder()
         .required_bool_with(FIELD, |field| field.title("Allow this call"))
         .build();
@@ -227,11 +227,11 @@ mod tests {
     }
 
     /// A client whose user looks at the question and goes away.
-    struct Silent {
+    struct SilentClient {
         asked: mpsc::UnboundedSender<&'static str>,
     }
 
-    impl ClientHandler for Silent {
+    impl ClientHandler for SilentClient {
         fn get_info(&self) -> ClientConfig {
             let mut info = ClientConfig::default();
             info.capabilities = ClientCapabilities::builder().enable_elicitation().build();
@@ -265,10 +265,10 @@ mod tests {
     async fn a_question_nobody_answers_is_a_no_in_the_end_and_is_taken_back() {
         let (near, far) = tokio::io::duplex(1 << 16);
         let (asked, mut seen) = mpsc::unbounded_channel();
-        let (server, client) = tokio::join!(Server.serve(near), Silent { asked }.serve(far));
+        let (server, client) = tokio::join!(Server.serve(near), SilentClient { asked }.serve(far));
         let (server, _client) = (server.unwrap(), client.unwrap());
         let (answer, answered) = sync_channel(1);
-        let query = Query {
+        let query = PendingQuestion {
             message: "May it?".to_owned(),
             answer,
             given_up: CancellationToken::new(),

@@ -51,7 +51,7 @@ const PARAMETERS: [(&str, &str); 6] = [
 
 /// The connection a request came over; cancelled when it ends. Among the extensions of a request.
 #[derive(Debug, Clone)]
-pub(super) struct Presence(pub(super) CancellationToken);
+pub(super) struct ClientPresence(pub(super) CancellationToken);
 
 /// Handles the requests of one client.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl McpHandler {
         let presence = context
             .extensions
             .get::<http::request::Parts>()
-            .and_then(|parts| parts.extensions.get::<Presence>())
+            .and_then(|parts| parts.extensions.get::<ClientPresence>())
             .map_or_else(CancellationToken::new, |presence| presence.0.clone());
         let token = context.meta.get_progress_token();
         let begin = Instant::now();

@@ -7,7 +7,7 @@
 use super::SessionFactory;
 use super::connections::{Connection, Connections};
 use super::guard::{self, Token};
-use super::handler::{McpHandler, Presence};
+use super::handler::{ClientPresence, McpHandler};
 use super::pool::SessionPool;
 use super::stdio::{runtime, until_asked_to_end};
 use bytes::Bytes;
@@ -259,7 +259,7 @@ impl HttpService {
             Ok(body) => body,
             Err(answer) => return answer,
         };
-        parts.extensions.insert(Presence(presence.clone()));
+        parts.extensions.insert(ClientPresence(presence.clone()));
         let mut answer = self
             .mcp
             .handle(Request::from_parts(parts, Full::new(body)))
@@ -270,7 +270,7 @@ impl HttpService {
         }
         // The answer to a call is a stream; whoever stops reading it has gone.
         answer.map(|body| {
-            BoxBody::new(Watched {
+            BoxBody::new(WatchedBody {
                 body,
                 _reader: presence.drop_guard(),
             })
@@ -306,12 +306,12 @@ impl HttpService {
 }
 
 /// A body that tells when nobody reads it any more.
-struct Watched {
+struct WatchedBody {
     body: BoxBody<Bytes, Infallible>,
     _reader: DropGuard,
 }
 
-impl Body for Watched {
+impl Body for WatchedBody {
     type Data = Bytes;
     type Error = Infallible;
 

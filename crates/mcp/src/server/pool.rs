@@ -14,12 +14,12 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 pub(super) struct SessionPool {
     factory: Arc<dyn SessionFactory>,
     slots: Arc<Semaphore>,
-    back: Sender<Returned>,
+    back: Sender<ReturnedSession>,
 }
 
 /// A session whose client is gone, and the slot that it holds until it is closed.
 #[derive(Debug)]
-struct Returned {
+struct ReturnedSession {
     _session: Arc<dyn Session>,
     _slot: OwnedSemaphorePermit,
 }
@@ -47,7 +47,7 @@ impl SessionPool {
         factory: Arc<dyn SessionFactory>,
         max_sessions: usize,
     ) -> Result<(Arc<Self>, Closing), Fault> {
-        let (back, returned) = mpsc::channel::<Returned>();
+        let (back, returned) = mpsc::channel::<ReturnedSession>();
         let (tell, done) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("session-pool".to_owned())
@@ -124,7 +124,7 @@ impl Drop for SessionLease {
     fn drop(&mut self) {
         if let Some((session, slot)) = self.session.take() {
             // Without a pool the process is about to end, and the session goes with it.
-            let _ = self.pool.back.send(Returned {
+            let _ = self.pool.back.send(ReturnedSession {
                 _session: session,
                 _slot: slot,
             });

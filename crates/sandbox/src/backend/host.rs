@@ -1,7 +1,7 @@
 //! The `host` backend: the guest as an ordinary process of the caller. It has the same interface as
 //! every other sandbox and no walls at all, and its report says so.
 
-use super::words::Words;
+use super::words::StderrTail;
 use super::{Carried, CreateCx, Owner, unheld_limits};
 use crate::process::{self, ProcessRef};
 use crate::report::Identity;
@@ -77,7 +77,7 @@ pub(super) fn spawn(
     };
     let (ours, theirs) = program::socket_pair()
         .map_err(|error| fault::plain_io("cannot make a socket pair", error))?;
-    let words = Words::new()?;
+    let words = StderrTail::new()?;
     command
         .env_clear()
         .envs(cx.spec.jail.env.iter().map(|(name, value)| (name, value)));
@@ -141,7 +141,7 @@ pub(super) struct Process {
     child: Mutex<Child>,
     reference: Option<ProcessRef>,
     socket: OwnedFd,
-    words: Words,
+    words: StderrTail,
     report: Report,
     what: &'static str,
 }

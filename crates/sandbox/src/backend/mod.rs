@@ -9,7 +9,7 @@ mod words;
 
 pub(crate) use native::{Layering, kill_left_group, sweep, sweep_base};
 
-use crate::breach::Breach;
+use crate::breach::LimitBreach;
 use crate::link::{Link, greet};
 use crate::process::ProcessRef;
 use crate::report::wanted;
@@ -104,7 +104,7 @@ pub(crate) trait Owner: Send + Sync + Debug {
     }
 
     /// The limit that was broken, if that is why the sandbox was ended.
-    fn limit_breach(&self) -> Option<Breach> {
+    fn limit_breach(&self) -> Option<LimitBreach> {
         None
     }
 
@@ -166,24 +166,24 @@ pub(crate) struct ExchangeCx<'a> {
 
 /// The part of a guest's coming up that needs to know little and takes long. Dropping it undoes it.
 #[derive(Debug, Default)]
-pub(crate) struct Begun(Option<Stage0>);
+pub(crate) struct StartingGuest(Option<Stage0>);
 
 /// Begins to bring up a guest, so that the rest can be prepared meanwhile.
 pub(crate) fn begin(
     spec: &SandboxSpec,
     image: &GuestImage,
     state_dir: &Path,
-) -> Result<Begun, Fault> {
+) -> Result<StartingGuest, Fault> {
     match &spec.backend {
         Backend::Native => {
-            native::begin(&spec.jail, image, state_dir).map(|begun| Begun(Some(begun)))
+            native::begin(&spec.jail, image, state_dir).map(|begun| StartingGuest(Some(begun)))
         }
-        Backend::Host | Backend::Command { .. } => Ok(Begun::default()),
+        Backend::Host | Backend::Command { .. } => Ok(StartingGuest::default()),
     }
 }
 
 /// Brings a guest up behind the backend the spec names.
-pub(crate) fn create(cx: &CreateCx<'_>, begun: Begun) -> Result<Carried, Fault> {
+pub(crate) fn create(cx: &CreateCx<'_>, begun: StartingGuest) -> Result<Carried, Fault> {
     let carried = match &cx.spec.backend {
         Backend::Native => native::create(cx, begun.0),
         Backend::Host => host::create(cx),
@@ -269,7 +269,10 @@ fn unheld_limits(spec: &SandboxSpec, why: &str) -> Vec<LimitFact> {
 }
 
 /// Brings a guest up and meets it.
-pub(crate) fn bring_up(cx: &CreateCx<'_>, begun: Begun) -> Result<(Link, Box<dyn Owner>), Fault> {
+pub(crate) fn bring_up(
+    cx: &CreateCx<'_>,
+    begun: StartingGuest,
+) -> Result<(Link, Box<dyn Owner>), Fault> {
     let carried = create(cx, begun)?;
     match greet(carried.reader, carried.writer, &carried.early, cx.deadline) {
         Ok(greeted) => Ok((Link::new(greeted), carried.owner)),

@@ -15,17 +15,17 @@ mod walls;
 
 use disk_quota::DiskLimit;
 use egress::WayOut;
-use layering::Ground;
 pub(crate) use layering::Layering;
+use layering::PlanInput;
 use prepare::Skeletons;
 pub(crate) use prepare::sweep_base;
 
 use super::{Carried, CreateCx, ExchangeCx, Owner};
-use crate::breach::Breach;
+use crate::breach::LimitBreach;
 use crate::process::ProcessRef;
 use crate::state::layout::LAYERS;
 
-use crate::watch::{self, Instruments, Watched};
+use crate::watch::{self, Instruments, WatchedSandbox};
 use crate::{GuestImage, Report, SandboxSpec, fault};
 use glovebox_egress::{Control, Policy, ProxyHandle, TrafficLimits};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
@@ -259,9 +259,9 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         guest,
         is_disk_held: disk.is_held(),
     };
-    let watched = Watched::new(launched.init, &spec, &place, instruments);
+    let watched = WatchedSandbox::new(launched.init, &spec, &place, instruments);
     let owner = Native {
-        ground: Ground {
+        ground: PlanInput {
             spec,
             facts,
             place: Place {
@@ -389,11 +389,11 @@ impl Drop for NewGroup {
 
 #[derive(Debug)]
 struct Native {
-    ground: Ground,
+    ground: PlanInput,
     way_out: WayOut,
     disk: Arc<DiskLimit>,
     report: Report,
-    watched: Arc<Watched>,
+    watched: Arc<WatchedSandbox>,
     /// Layers in memory. They hold it for as long as this is open, so it goes when the sandbox ends.
     layers: Mutex<Option<Arc<OwnedFd>>>,
 }
@@ -426,7 +426,7 @@ impl Owner for Native {
         self.way_out.refused(during, is_shared)
     }
 
-    fn limit_breach(&self) -> Option<Breach> {
+    fn limit_breach(&self) -> Option<LimitBreach> {
         self.watched.breach()
     }
 
@@ -450,7 +450,7 @@ impl Owner for Native {
         drop(self.layers().take());
         self.watched.release_memory();
         // Whoever waits for its end hears of what went wrong.
-        let _ = self.watched.init.doom();
+        let _ = self.watched.init.begin_kill();
     }
 
     fn halt(&self) -> Result<(), Fault> {

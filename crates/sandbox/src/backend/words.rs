@@ -17,11 +17,11 @@ const SHOWN_BYTES: usize = 600;
 
 /// The words of one child.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct StderrTail {
     file: File,
 }
 
-impl Words {
+impl StderrTail {
     pub(super) fn new() -> Result<Self, Fault> {
         let make = || {
             let fd = memfd_create(
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_tail_is_kept_and_bounded() {
-        let words = Words::new().unwrap();
+        let words = StderrTail::new().unwrap();
         let run = |script: &str| {
             Command::new("sh")
                 .args(["-c", script])

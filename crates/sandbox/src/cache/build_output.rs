@@ -99,7 +99,7 @@ fn workspace_layers(layout: &Layout, sandbox_dir: &Path) -> Result<WorkspaceLaye
 }
 
 /// What a sandbox has done to its build output.
-pub(super) enum Written {
+pub(super) enum BuildOutputChange {
     /// Nothing.
     Nothing,
     /// It removed the directory.
@@ -126,9 +126,9 @@ pub(super) fn find(
     layout: &Layout,
     spec: &SandboxSpec,
     sandbox_dir: &Path,
-) -> Result<Written, Fault> {
+) -> Result<BuildOutputChange, Fault> {
     let Some((name, path)) = of(spec) else {
-        return Ok(Written::Nothing);
+        return Ok(BuildOutputChange::Nothing);
     };
     let WorkspaceLayers {
         mut paths,
@@ -138,8 +138,8 @@ pub(super) fn find(
         .iter()
         .find_map(|layer| fs::symlink_metadata(layer.join(path)).ok());
     match newest {
-        None => return Ok(Written::Nothing),
-        Some(meta) if !meta.is_dir() => return Ok(Written::Removed),
+        None => return Ok(BuildOutputChange::Nothing),
+        Some(meta) if !meta.is_dir() => return Ok(BuildOutputChange::Removed),
         Some(_) => {}
     }
     if first_ids.iter().any(|first_id| *first_id != first_ids[0]) {
@@ -155,7 +155,7 @@ pub(super) fn find(
     // Those below the oldest that has it have nothing to add.
     let has_it = |layer: &PathBuf| layer.join(path).symlink_metadata().is_ok();
     paths.truncate(paths.iter().rposition(has_it).map_or(1, |last| last + 1));
-    Ok(Written::Output(Output {
+    Ok(BuildOutputChange::Output(Output {
         name: name.to_owned(),
         path: path.to_owned(),
         layers: paths,

@@ -1,6 +1,6 @@
 //! The caches of a project in the hands of one sandbox.
 
-use super::build_output::{self, Written};
+use super::build_output::{self, BuildOutputChange};
 use super::store::{self, CacheLayer, Index, MAX_BYTES, MAX_PROJECT_BYTES, USERS, WRITER};
 use super::{merge, sources};
 use crate::report::CacheKeeping;
@@ -151,12 +151,13 @@ impl CacheLease {
             ..self.index.clone()
         };
         let output = build_output::find(layout, spec, sandbox_dir);
-        if let (Ok(Written::Removed), Some((name, _))) = (&output, build_output::of(spec)) {
+        if let (Ok(BuildOutputChange::Removed), Some((name, _))) = (&output, build_output::of(spec))
+        {
             build_output::take_out(&self.dir, name, &mut index.layers, usize::MAX);
         }
         let (output, mut problem) = match output {
-            Ok(Written::Output(output)) => (Some(output), None),
-            Ok(Written::Nothing | Written::Removed) => (None, None),
+            Ok(BuildOutputChange::Output(output)) => (Some(output), None),
+            Ok(BuildOutputChange::Nothing | BuildOutputChange::Removed) => (None, None),
             Err(fault) => (None, Some(fault)),
         };
         let is_anything = !written.is_empty() || output.is_some();

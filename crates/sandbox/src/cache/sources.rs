@@ -71,7 +71,7 @@ pub(super) fn is_within_bounds(layers: &[CacheLayer]) -> bool {
 /// # Errors
 /// `too-large` when it is too much to be written down; what could not be read.
 pub(super) fn changes(layers: &[PathBuf], except: &Path) -> Result<Changes, Fault> {
-    let mut walk = Walk {
+    let mut walk = SourceWalk {
         except: except.as_os_str(),
         found: Changes::new(),
         path_bytes: 0,
@@ -208,7 +208,7 @@ fn digest_of(
 }
 
 /// A walk through the layers of a workspace.
-struct Walk<'a> {
+struct SourceWalk<'a> {
     except: &'a OsStr,
     found: Changes,
     path_bytes: usize,
@@ -229,7 +229,7 @@ impl Level {
     }
 }
 
-impl Walk<'_> {
+impl SourceWalk<'_> {
     fn layer(&mut self, layer: &Path) -> Result<(), Errno> {
         let top = match rustix::fs::openat(CWD, layer, DIRECTORY, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(()),

@@ -29,7 +29,7 @@ const MAX_COMMENT_BYTES: usize = 4096;
 /// A change that has begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pending {
+pub(crate) struct PendingChange {
     version: u32,
     /// What the sandbox stands on afterwards.
     pub(crate) stack: Stack,
@@ -45,8 +45,8 @@ fn pending_path(dir: &Path) -> PathBuf {
     dir.join("pending.json")
 }
 
-pub(crate) fn read_pending(dir: &Path) -> Result<Pending, Fault> {
-    let pending: Pending = read_json(&pending_path(dir))?;
+pub(crate) fn read_pending(dir: &Path) -> Result<PendingChange, Fault> {
+    let pending: PendingChange = read_json(&pending_path(dir))?;
     if pending.version == VERSION {
         return Ok(pending);
     }
@@ -171,11 +171,11 @@ pub(crate) fn plan_checkpoint(
     dir: &Path,
     comment: Option<&str>,
     is_whole: bool,
-) -> Result<(Pending, Checkpoint), Fault> {
+) -> Result<(PendingChange, Checkpoint), Fault> {
     let stack = stack::read(dir)?;
     let frozen = next_layer(dir, is_whole)?;
     let checkpoint = next_checkpoint(dir, &stack, frozen.as_ref(), comment)?;
-    let pending = Pending {
+    let pending = PendingChange {
         version: VERSION,
         stack: Stack {
             layers: checkpoint.layers.clone(),
@@ -191,10 +191,10 @@ pub(crate) fn plan_checkpoint(
 }
 
 /// What would take the sandbox back to a checkpoint. Nothing is changed before [`begin`].
-pub(crate) fn plan_restore(dir: &Path, id: &str) -> Result<(Pending, Checkpoint), Fault> {
+pub(crate) fn plan_restore(dir: &Path, id: &str) -> Result<(PendingChange, Checkpoint), Fault> {
     let stack = stack::read(dir)?;
     let checkpoint = stack::checkpoint(dir, id)?;
-    let pending = Pending {
+    let pending = PendingChange {
         version: VERSION,
         stack: Stack {
             layers: checkpoint.layers.clone(),
@@ -209,7 +209,7 @@ pub(crate) fn plan_restore(dir: &Path, id: &str) -> Result<(Pending, Checkpoint)
 }
 
 /// Writes a change down. From here on it happens: [`finish`] does it, whoever calls it.
-pub(crate) fn begin(dir: &Path, pending: &Pending) -> Result<(), Fault> {
+pub(crate) fn begin(dir: &Path, pending: &PendingChange) -> Result<(), Fault> {
     write_json(&pending_path(dir), pending)
 }
 

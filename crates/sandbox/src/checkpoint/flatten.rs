@@ -20,7 +20,7 @@ const FAN: usize = 8;
 
 /// A merged layer that no file names yet, and what it stands for.
 #[derive(Debug)]
-pub(crate) struct Merged {
+pub(crate) struct MergedLayer {
     from: Vec<Layer>,
     into: Layer,
     /// Until a file names it, this keeps it from being taken for garbage.
@@ -45,7 +45,7 @@ fn due(layers: &[Layer]) -> Option<Range<usize>> {
 }
 
 /// Merges what is due in the stack of the sandbox in `dir`, aside. Nothing else is changed.
-pub(crate) fn merge(layout: &Layout, dir: &Path) -> Result<Option<Merged>, Fault> {
+pub(crate) fn merge(layout: &Layout, dir: &Path) -> Result<Option<MergedLayer>, Fault> {
     let layers = stack::read(dir)?.layers;
     let Some(range) = due(&layers) else {
         return Ok(None);
@@ -72,7 +72,7 @@ pub(crate) fn merge(layout: &Layout, dir: &Path) -> Result<Option<Merged>, Fault
         }
         return Err(fault);
     }
-    Ok(Some(Merged {
+    Ok(Some(MergedLayer {
         from,
         into,
         _guard: guard,
@@ -102,7 +102,7 @@ fn merge_parts(layout: &Layout, from: &[Layer], draft: &Path) -> Result<(), Faul
 
 /// Puts a merged layer into the stack, if what it stands for is still there. The caller is the only
 /// one who changes the stack.
-pub(crate) fn install(dir: &Path, merged: Merged) -> Result<(), Fault> {
+pub(crate) fn install(dir: &Path, merged: MergedLayer) -> Result<(), Fault> {
     let stack = stack::read(dir)?;
     let width = merged.from.len();
     let found = stack

@@ -163,7 +163,7 @@ fn merge_names(
         .collect::<Result<Vec<_>, _>>()?;
     let target = make_dir(CWD, &c_string(to)?)?;
     // A stack of our own: how deep a layer is was decided inside, and threads here have small ones.
-    let mut top = Merging::new(sources, target, false)?;
+    let mut top = DirectoryMerge::new(sources, target, false)?;
     let wanted: Vec<(usize, CString)> = top.names.filter(|(_, name)| is_wanted(name)).collect();
     top.names = wanted.into_iter();
     let mut levels = vec![top];
@@ -184,7 +184,7 @@ fn merge_names(
 }
 
 /// A directory that is being merged.
-struct Merging {
+struct DirectoryMerge {
     /// The same directory in the layers that have it, newest first.
     sources: Vec<OwnedFd>,
     target: OwnedFd,
@@ -194,7 +194,7 @@ struct Merging {
     names: std::vec::IntoIter<(usize, CString)>,
 }
 
-impl Merging {
+impl DirectoryMerge {
     fn new(sources: Vec<OwnedFd>, target: OwnedFd, is_cut: bool) -> Result<Self, Errno> {
         let mut seen: HashSet<CString> = HashSet::new();
         let mut found = Vec::new();
@@ -230,7 +230,11 @@ impl Merging {
 }
 
 /// One name; the first of the layers is the newest that has it. A directory is yet to be merged.
-fn merge_name(layers: &[OwnedFd], target: &OwnedFd, name: &CStr) -> Result<Option<Merging>, Errno> {
+fn merge_name(
+    layers: &[OwnedFd],
+    target: &OwnedFd,
+    name: &CStr,
+) -> Result<Option<DirectoryMerge>, Errno> {
     let Some((first, older)) = layers.split_first() else {
         return Ok(None);
     };
@@ -259,7 +263,7 @@ fn merge_name(layers: &[OwnedFd], target: &OwnedFd, name: &CStr) -> Result<Optio
         }
     }
     let made = make_dir(target.as_fd(), name)?;
-    Merging::new(parts, made, is_cut).map(Some)
+    DirectoryMerge::new(parts, made, is_cut).map(Some)
 }
 
 /// Copies the layer at `from` to `to`, sharing blocks where the file system can.
@@ -270,7 +274,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<(), Errno> {
     let source = rustix::fs::openat(CWD, from, DIRECTORY, Mode::empty())?;
     let target = make_dir(CWD, &c_string(to)?)?;
     let root = rustix::fs::openat(CWD, to, DIRECTORY, Mode::empty())?;
-    let mut copying = Copying {
+    let mut copying = TreeCopy {
         root,
         links: HashMap::new(),
         levels: Vec::new(),
@@ -287,7 +291,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<(), Errno> {
     Ok(())
 }
 
-struct Copying {
+struct TreeCopy {
     root: OwnedFd,
     /// Where a file with several names was copied to, by inode.
     links: HashMap<u64, CString>,
@@ -306,7 +310,7 @@ struct CopyLevel {
     parent_length: usize,
 }
 
-impl Copying {
+impl TreeCopy {
     /// Begins with a directory.
     fn enter(
         &mut self,

@@ -45,7 +45,7 @@ pub struct Supervisor {
 
 /// A supervisor whose sandbox serves.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct ReadySupervisor {
     pub(crate) child: Child,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn supervisor(
     slot: Slot,
     secrets: &[Secret],
     deadline: Instant,
-) -> Result<Ready, Fault> {
+) -> Result<ReadySupervisor, Fault> {
     let (ours, theirs) = socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -105,7 +105,7 @@ pub(crate) fn supervisor(
     // The supervisor has its own copies now.
     drop(slot);
     match handed.and_then(|()| await_answer(&ours, &log_path, deadline)) {
-        Ok(()) => Ok(Ready { child }),
+        Ok(()) => Ok(ReadySupervisor { child }),
         Err(fault) => {
             // The end of the socket tells a supervisor that is still busy to give up.
             drop(ours);

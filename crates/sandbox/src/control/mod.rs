@@ -11,7 +11,7 @@ use crate::checkpoint::workspace;
 use crate::checkpoint::{change, flatten, stack, store};
 use crate::fault;
 use crate::link::set_nonblocking;
-use crate::process::freeze::{Changing, Freezer};
+use crate::process::freeze::{Freezer, LayerChangeGuard};
 use crate::state::layout::{Layout, open_dir};
 use crate::state::trash;
 use glovebox_egress::ProxyHandle;
@@ -78,7 +78,7 @@ pub(crate) type Answer = Result<String, Fault>;
 #[derive(Debug)]
 pub(crate) struct ControlCommand {
     pub(crate) order: Order,
-    pub(crate) changing: Changing,
+    pub(crate) changing: LayerChangeGuard,
     reply: Sender<Answer>,
 }
 

@@ -1,11 +1,12 @@
 //! Ways to end a sandbox that leave its files: kept, parked, stopped.
 
 use super::{
-    FREEZE_WAIT, LOOK_AGAIN, Owned, STOP_WAIT, Sandbox, ShutdownReport, disorder, end, keep_caches,
+    FREEZE_WAIT, LOOK_AGAIN, OwnedSandbox, STOP_WAIT, Sandbox, ShutdownReport, disorder, end,
+    keep_caches,
 };
 use crate::control::{self, Order};
 use crate::lifecycle::parking::{self, ParkingNews};
-use crate::state::sandbox_dir::{Found, SandboxDir, read_status};
+use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_status};
 use crate::state::status::{SandboxState, Status};
 use glovebox_proto::{Code, Fault};
 use std::time::Instant;
@@ -67,7 +68,7 @@ impl Sandbox {
             };
             Some(layers)
         };
-        let Owned {
+        let OwnedSandbox {
             sandbox_dir,
             slot,
             wall_clock,
@@ -123,7 +124,7 @@ impl Sandbox {
         }
         let until = Instant::now() + STOP_WAIT;
         let name = &self.info.name;
-        while matches!(SandboxDir::find(&self.layout, name)?, Found::Held) {
+        while matches!(SandboxDir::find(&self.layout, name)?, SandboxDirState::Held) {
             if Instant::now() >= until {
                 let message = format!("the sandbox `{name}` did not stop in time");
                 return Err(Fault::failed(Code::TimedOut, message));

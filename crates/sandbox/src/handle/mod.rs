@@ -9,7 +9,7 @@ mod commands;
 pub(crate) mod denials;
 mod files;
 pub(crate) mod frozen;
-pub(crate) mod hold;
+pub(crate) mod frozen_commands;
 mod keeping;
 pub(crate) mod stream;
 pub(crate) mod wall_clock;
@@ -17,7 +17,7 @@ pub(crate) mod wall_clock;
 pub use commands::CommandOutput;
 
 use crate::backend::Owner;
-use crate::breach::Breach;
+use crate::breach::LimitBreach;
 use crate::cache::KeptCaches;
 use crate::checkpoint::workspace;
 use crate::control::network::{self, NetworkOrder};
@@ -27,7 +27,7 @@ use crate::handle::stream::Stream;
 use crate::handle::wall_clock::WallClockTimer;
 use crate::lifecycle::termination;
 use crate::link::Incoming;
-use crate::link::{Link, Unmet};
+use crate::link::{Link, WaitFailure};
 use crate::process::freeze::Freezer;
 use crate::state::cleanup::CleanupWorker;
 use crate::state::layout::Layout;
@@ -73,12 +73,12 @@ pub struct Sandbox {
     info: SandboxInfo,
     dir: PathBuf,
     layout: Layout,
-    owned: Option<Owned>,
+    owned: Option<OwnedSandbox>,
 }
 
 /// What only the owner has.
 #[derive(Debug)]
-pub(crate) struct Owned {
+pub(crate) struct OwnedSandbox {
     pub(crate) sandbox_dir: SandboxDir,
     pub(crate) slot: Slot,
     pub(crate) wall_clock: Option<WallClockTimer>,
@@ -95,7 +95,7 @@ pub(crate) struct Core {
     /// How long it took from nothing to a guest that has introduced itself.
     came_up_in: Duration,
     limits_seen: LimitCounts,
-    breach: OnceLock<Breach>,
+    breach: OnceLock<LimitBreach>,
     freezer: OnceLock<Arc<Freezer>>,
 }
 
@@ -153,7 +153,7 @@ impl Core {
     }
 
     /// Ends the sandbox and remembers why.
-    pub(crate) fn end_for(&self, breach: Breach) {
+    pub(crate) fn end_for(&self, breach: LimitBreach) {
         // The first reason stays.
         let _ = self.breach.set(breach);
         if let Some(owner) = &self.owner {
@@ -172,13 +172,13 @@ impl Core {
             match self.link.recv(id, deadline) {
                 Ok(Incoming::Reply(reply)) => break self.finish(reply),
                 Ok(Incoming::Data { .. }) => {}
-                Err(Unmet::TimedOut) => {
+                Err(WaitFailure::TimedOut) => {
                     let fault = Fault::failed(Code::TimedOut, "the guest did not answer in time");
                     break Err(
                         fault.remedy("`glovebox kill NAME` ends a sandbox that does not answer")
                     );
                 }
-                Err(Unmet::Lost(fault)) => break Err(self.explain(fault)),
+                Err(WaitFailure::Lost(fault)) => break Err(self.explain(fault)),
             }
         };
         self.link.release(id);
@@ -299,7 +299,7 @@ impl Sandbox {
         info: SandboxInfo,
         dir: PathBuf,
         layout: Layout,
-        owned: Option<Owned>,
+        owned: Option<OwnedSandbox>,
     ) -> Self {
         Self {
             core,
@@ -505,8 +505,8 @@ fn keep_caches(
     }
 }
 
-fn end(core: &Core, layout: &Layout, owned: Owned) -> Result<ShutdownReport, Fault> {
-    let Owned {
+fn end(core: &Core, layout: &Layout, owned: OwnedSandbox) -> Result<ShutdownReport, Fault> {
+    let OwnedSandbox {
         sandbox_dir,
         slot,
         wall_clock,

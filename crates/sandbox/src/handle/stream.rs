@@ -1,7 +1,7 @@
 //! One open request with data flowing in, out or both.
 
 use crate::handle::Core;
-use crate::link::{Incoming, Unmet};
+use crate::link::{Incoming, WaitFailure};
 use glovebox_proto::{Code, Fault, Reply};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -99,8 +99,8 @@ impl Stream {
         let answer = match self.open.core.link.recv(self.open.id, deadline) {
             Ok(Incoming::Reply(reply)) => self.open.core.finish(reply),
             Ok(data) => return Some(data),
-            Err(Unmet::TimedOut) => return None,
-            Err(Unmet::Lost(fault)) => Err(self.open.core.explain(fault)),
+            Err(WaitFailure::TimedOut) => return None,
+            Err(WaitFailure::Lost(fault)) => Err(self.open.core.explain(fault)),
         };
         self.answer = Some(answer.clone());
         Some(Incoming::Reply(answer))

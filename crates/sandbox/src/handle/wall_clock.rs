@@ -1,7 +1,7 @@
 //! The wall-clock limit of a sandbox owned by this process: a small thread that ends it in time.
 //! (A supervisor needs no thread for that, it has a loop.)
 
-use crate::breach::Breach;
+use crate::breach::LimitBreach;
 use crate::fault;
 use crate::handle::Core;
 use glovebox_proto::Fault;
@@ -32,7 +32,7 @@ impl WallClockTimer {
                 if wait == Err(RecvTimeoutError::Timeout)
                     && let Some(core) = core.upgrade()
                 {
-                    core.end_for(Breach::wall_clock(wall_ms));
+                    core.end_for(LimitBreach::wall_clock(wall_ms));
                 }
             })
             .map_err(|error| {

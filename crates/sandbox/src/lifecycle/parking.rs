@@ -7,7 +7,7 @@
 use crate::lifecycle::sweep;
 use crate::state::layout::Layout;
 use crate::state::layout::{LAYERS, WORKSPACE_UPPER};
-use crate::state::sandbox_dir::{Found, SandboxDir, read_spec, read_status};
+use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_spec, read_status};
 use crate::state::status::{ParkedChanges, SandboxState, Status};
 use crate::{Name, checkpoint, fault};
 use glovebox_jail::usage::{TreeUsage, measure};
@@ -124,7 +124,7 @@ pub(crate) fn drop_excess(layout: &Layout, newest: Option<&Name>) -> Vec<Parking
             continue;
         }
         // Somebody who works on it now has its lock; the next sweep tries again.
-        if let Ok(Found::Free(sandbox_dir)) = SandboxDir::find(layout, &name)
+        if let Ok(SandboxDirState::Free(sandbox_dir)) = SandboxDir::find(layout, &name)
             && sweep::remove_dead(layout, sandbox_dir).is_ok()
         {
             news.push(ParkingNews::Displaced(name));

@@ -8,7 +8,7 @@ use crate::process::forced_end;
 use crate::process::{self, ProcessRef};
 use crate::state::layout::{Layout, open_dir};
 use crate::state::sandbox_dir::is_kept;
-use crate::state::sandbox_dir::{Found, SandboxDir, read_status};
+use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_status};
 use crate::state::trash;
 use crate::{Name, backend, cache, checkpoint, control, fault};
 use glovebox_jail::project_quota;
@@ -38,7 +38,7 @@ const LEAVE_WAIT: Duration = Duration::from_millis(500);
 
 /// What a walk over the state directory found.
 #[derive(Debug, Default)]
-pub(crate) struct Swept {
+pub(crate) struct SweepReport {
     /// What dead owners left.
     pub(crate) orphans: Vec<Orphan>,
     /// Slots of sandboxes that may be resumed.
@@ -48,24 +48,24 @@ pub(crate) struct Swept {
 }
 
 /// Finds everything, touches nothing.
-pub(crate) fn orphans(layout: &Layout) -> Result<Swept, Fault> {
+pub(crate) fn orphans(layout: &Layout) -> Result<SweepReport, Fault> {
     walk(layout, false)
 }
 
 /// Removes everything that can be removed and says what that was.
-pub(crate) fn sweep(layout: &Layout) -> Result<Swept, Fault> {
+pub(crate) fn sweep(layout: &Layout) -> Result<SweepReport, Fault> {
     walk(layout, true)
 }
 
-fn walk(layout: &Layout, is_removing: bool) -> Result<Swept, Fault> {
-    let mut swept = Swept::default();
+fn walk(layout: &Layout, is_removing: bool) -> Result<SweepReport, Fault> {
+    let mut swept = SweepReport::default();
     let found = &mut swept.orphans;
     for (name, path) in children(&layout.sandboxes())? {
         let Ok(name) = Name::parse(&name) else {
             continue;
         };
         // What cannot be looked at now will be found by the next sweep.
-        let Ok(Found::Free(sandbox_dir)) = SandboxDir::find_at(&path, &name) else {
+        let Ok(SandboxDirState::Free(sandbox_dir)) = SandboxDir::find_at(&path, &name) else {
             continue;
         };
         if let Some(process) = leftover(&path) {

@@ -9,7 +9,7 @@ use crate::link::{Link, greet};
 use crate::process;
 use crate::process::forced_end;
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::{Found, SandboxDir, read_status};
+use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_status};
 use crate::state::status::{SandboxState, Status};
 use crate::state::trash;
 use crate::{Name, backend, fault};
@@ -51,8 +51,8 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<KillOutcome, Fault> {
     let begin = Instant::now();
     loop {
         match SandboxDir::find(layout, name)? {
-            Found::Absent => return Ok(killed),
-            Found::Free(sandbox_dir) => {
+            SandboxDirState::Absent => return Ok(killed),
+            SandboxDirState::Free(sandbox_dir) => {
                 if killed.was == SandboxState::Gone {
                     killed.was = match read_status(&dir) {
                         Ok(Status {
@@ -65,7 +65,7 @@ pub(crate) fn kill(layout: &Layout, name: &Name) -> Result<KillOutcome, Fault> {
                 sweep::remove_dead(layout, sandbox_dir)?;
                 return Ok(killed);
             }
-            Found::Held => {}
+            SandboxDirState::Held => {}
         }
         let status = read_status(&dir).ok();
         if killed.was == SandboxState::Gone {
@@ -166,7 +166,7 @@ fn ask(dir: &Path) -> bool {
 fn wait_free(layout: &Layout, name: &Name, wait: Duration) -> Result<bool, Fault> {
     let deadline = Instant::now() + wait;
     loop {
-        if !matches!(SandboxDir::find(layout, name)?, Found::Held) {
+        if !matches!(SandboxDir::find(layout, name)?, SandboxDirState::Held) {
             return Ok(true);
         }
         if Instant::now() >= deadline {

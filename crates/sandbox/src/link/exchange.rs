@@ -12,7 +12,7 @@ const PIECE_BYTES: usize = 64 << 10;
 
 /// Which streams a request has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Flow {
+pub(crate) struct StreamSet {
     /// The host sends data.
     pub(crate) has_input: bool,
     /// The guest sends data on [`Channel::Stdout`] and [`Channel::Stderr`].
@@ -21,7 +21,7 @@ pub(crate) struct Flow {
     pub(crate) has_content: bool,
 }
 
-impl Flow {
+impl StreamSet {
     /// The streams of a request.
     pub(crate) fn of(request: &Request) -> Self {
         let none = Self {
@@ -77,7 +77,7 @@ struct Inbound {
 
 /// Where the content that a request brings is gathered as a whole.
 #[derive(Debug)]
-struct Gathering {
+struct ContentBuffer {
     bytes: Vec<u8>,
     max_bytes: u64,
 }
@@ -85,8 +85,8 @@ struct Gathering {
 /// An open request.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    flow: Flow,
-    gathering: Option<Gathering>,
+    flow: StreamSet,
+    gathering: Option<ContentBuffer>,
     events: VecDeque<Incoming>,
     inbound: [Inbound; 3],
     outbound: SendWindow,
@@ -114,7 +114,7 @@ fn violation(what: &str) -> WireError {
 }
 
 impl Exchange {
-    pub(crate) fn new(flow: Flow) -> Self {
+    pub(crate) fn new(flow: StreamSet) -> Self {
         Self {
             flow,
             gathering: None,
@@ -131,7 +131,7 @@ impl Exchange {
     /// Has all content gathered instead of delivered; more than `max_bytes` breaks the protocol.
     pub(crate) fn gather(&mut self, max_bytes: u64) {
         let bytes = Vec::new();
-        self.gathering = Some(Gathering { bytes, max_bytes });
+        self.gathering = Some(ContentBuffer { bytes, max_bytes });
     }
 
     /// What was gathered.

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// A byte stream whose other end has introduced itself.
 #[derive(Debug)]
-pub(crate) struct Greeted {
+pub(crate) struct GuestLink {
     pub(crate) reader: OwnedFd,
     pub(crate) writer: OwnedFd,
     pub(crate) decoder: Decoder,
@@ -30,7 +30,7 @@ pub(crate) fn greet(
     writer: OwnedFd,
     early: &[u8],
     deadline: Instant,
-) -> Result<Greeted, Fault> {
+) -> Result<GuestLink, Fault> {
     for fd in [&reader, &writer] {
         set_nonblocking(fd)?;
     }
@@ -62,7 +62,7 @@ pub(crate) fn greet(
                 wait(&reader, &writer, true, deadline)?;
                 outgoing.flush(&writer).map_err(ended)?;
             }
-            return Ok(Greeted {
+            return Ok(GuestLink {
                 reader,
                 writer,
                 decoder,

@@ -23,8 +23,8 @@ mod reading;
 mod shared;
 mod spin;
 
-pub(crate) use exchange::{Flow, Outbound};
-pub(crate) use handshake::{Greeted, greet, set_nonblocking};
+pub(crate) use exchange::{Outbound, StreamSet};
+pub(crate) use handshake::{GuestLink, greet, set_nonblocking};
 pub use incoming::Incoming;
 pub(crate) use outgoing::Outgoing;
 
@@ -61,7 +61,7 @@ pub(crate) struct Link {
 
 /// Why waiting ended without what was waited for.
 #[derive(Debug)]
-pub(crate) enum Unmet {
+pub(crate) enum WaitFailure {
     /// The deadline passed.
     TimedOut,
     /// The link is gone.
@@ -76,17 +76,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A deadline has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Passed;
+pub(crate) struct DeadlinePassed;
 
 /// Time left as poll(2) wants it: `None` waits for ever.
-pub(crate) fn until(deadline: Option<Instant>) -> Result<Option<Timespec>, Passed> {
+pub(crate) fn until(deadline: Option<Instant>) -> Result<Option<Timespec>, DeadlinePassed> {
     let Some(deadline) = deadline else {
         return Ok(None);
     };
     let left = deadline
         .checked_duration_since(Instant::now())
         .filter(|left| !left.is_zero())
-        .ok_or(Passed)?;
+        .ok_or(DeadlinePassed)?;
     Ok(Some(Timespec {
         tv_sec: left.as_secs() as i64,
         tv_nsec: i64::from(left.subsec_nanos()),
@@ -109,8 +109,8 @@ pub(crate) fn wire_fault(error: &WireError) -> Fault {
 
 impl Link {
     /// A link over a stream whose peer has introduced itself.
-    pub(crate) fn new(greeted: Greeted) -> Self {
-        let Greeted {
+    pub(crate) fn new(greeted: GuestLink) -> Self {
+        let GuestLink {
             reader,
             writer,
             decoder,
@@ -127,7 +127,7 @@ impl Link {
     }
 
     /// Gives the stream back, for another kind of reader. Nothing may be open.
-    pub(crate) fn into_greeted(self) -> Greeted {
+    pub(crate) fn into_greeted(self) -> GuestLink {
         let Self {
             reader,
             writer,
@@ -138,7 +138,7 @@ impl Link {
         let decoder = incoming
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        Greeted {
+        GuestLink {
             reader,
             writer,
             decoder,
@@ -162,12 +162,12 @@ impl Link {
 
     /// Sends a request. The caller owns the id until it calls [`Self::release`].
     pub(crate) fn open(&self, request: &Request) -> Result<u32, Fault> {
-        self.open_as(request, Exchange::new(Flow::of(request)), None)
+        self.open_as(request, Exchange::new(StreamSet::of(request)), None)
     }
 
     /// Sends a request together with all of its input, at most [`MAX_DATA_BYTES`].
     pub(crate) fn open_with_input(&self, request: &Request, input: &[u8]) -> Result<u32, Fault> {
-        let mut exchange = Exchange::new(Flow::of(request));
+        let mut exchange = Exchange::new(StreamSet::of(request));
         let wanted = input.len() as u32;
         let booked = exchange.spend(wanted);
         debug_assert!(
@@ -180,7 +180,7 @@ impl Link {
 
     /// [`Self::open`], with its content gathered for [`Self::gathered`] instead of delivered.
     pub(crate) fn open_gathering(&self, request: &Request, max_bytes: u64) -> Result<u32, Fault> {
-        let mut exchange = Exchange::new(Flow::of(request));
+        let mut exchange = Exchange::new(StreamSet::of(request));
         exchange.gather(max_bytes);
         self.open_as(request, exchange, None)
     }
@@ -232,7 +232,7 @@ impl Link {
     }
 
     /// The next event of a request.
-    pub(crate) fn recv(&self, id: u32, deadline: Option<Instant>) -> Result<Incoming, Unmet> {
+    pub(crate) fn recv(&self, id: u32, deadline: Option<Instant>) -> Result<Incoming, WaitFailure> {
         let (event, credit) =
             self.wait(id, deadline, |shared| match shared.exchanges.get_mut(&id) {
                 Some(exchange) => exchange.take(),
@@ -262,7 +262,7 @@ impl Link {
                         .map(|exchange| exchange.spend(wanted));
                     (outbound != Some(Outbound::Room(0))).then_some(outbound)
                 })
-                .map_err(Unmet::into_fault)?;
+                .map_err(WaitFailure::into_fault)?;
             let count = match outbound {
                 Some(Outbound::Room(count)) => count as usize,
                 Some(Outbound::Finished) => {
@@ -437,7 +437,7 @@ impl Link {
         request: u32,
         deadline: Option<Instant>,
         mut check: impl FnMut(&mut Shared) -> Option<T>,
-    ) -> Result<T, Unmet> {
+    ) -> Result<T, WaitFailure> {
         let mut is_leading = false;
         let mut token = None;
         let mut shared = lock(&self.shared);
@@ -446,11 +446,11 @@ impl Link {
                 break Ok(found);
             }
             if let Some(fault) = &shared.lost {
-                break Err(Unmet::Lost(fault.clone()));
+                break Err(WaitFailure::Lost(fault.clone()));
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
-                break Err(Unmet::TimedOut);
+                break Err(WaitFailure::TimedOut);
             }
             if is_leading || !shared.has_leader {
                 is_leading = true;
@@ -534,7 +534,7 @@ fn gone(detail: &str) -> Fault {
     )
 }
 
-impl Unmet {
+impl WaitFailure {
     /// The fault for a wait that has no deadline of its own to speak of.
     pub(crate) fn into_fault(self) -> Fault {
         match self {

@@ -72,7 +72,7 @@ pub(super) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-fn greet_over(ours: OwnedFd) -> Result<Greeted, Fault> {
+fn greet_over(ours: OwnedFd) -> Result<GuestLink, Fault> {
     let writer = ours.try_clone().unwrap();
     greet(ours, writer, &[], soon())
 }
@@ -105,7 +105,10 @@ pub(super) fn ping(byte: u8) -> Request {
 pub(super) fn call(link: &Link, request: &Request) -> Result<Reply, Fault> {
     let id = link.open(request)?;
     let reply = loop {
-        match link.recv(id, Some(soon())).map_err(Unmet::into_fault)? {
+        match link
+            .recv(id, Some(soon()))
+            .map_err(WaitFailure::into_fault)?
+        {
             Incoming::Reply(reply) => break reply,
             Incoming::Data { .. } => {}
         }
@@ -220,7 +223,7 @@ fn a_deadline_is_kept_and_the_late_reply_does_no_harm() {
     let unmet = link
         .recv(id, Some(begin + Duration::from_millis(50)))
         .unwrap_err();
-    assert!(matches!(unmet, Unmet::TimedOut));
+    assert!(matches!(unmet, WaitFailure::TimedOut));
     assert!(begin.elapsed() >= Duration::from_millis(50));
     link.release(id);
     assert_eq!(call(&link, &Request::Facts), Ok(Reply::Done));

@@ -67,7 +67,7 @@ impl FrozenProcesses {
                 }
                 // After vfork(2) a parent waits in the kernel until its child runs a program of its
                 // own. With its child held it makes no step, and it has its signal already.
-                let waits = member.is_deaf
+                let waits = member.is_uninterruptible
                     && living
                         .iter()
                         .any(|child| child.parent == Some(member.pid) && child.is_stopped);
@@ -231,10 +231,10 @@ impl Freezer {
     }
 
     /// Keeps everybody else away from the layers until the result is dropped.
-    pub(crate) fn change(self: &Arc<Self>) -> Result<Changing, Fault> {
+    pub(crate) fn change(self: &Arc<Self>) -> Result<LayerChangeGuard, Fault> {
         let mut gate = self.wait_while(FREE_WAIT, |gate| gate.is_changing || gate.holders > 0)?;
         gate.is_changing = true;
-        Ok(Changing {
+        Ok(LayerChangeGuard {
             freezer: Arc::clone(self),
         })
     }
@@ -271,11 +271,11 @@ impl Drop for FreezeGuard {
 
 /// The one who changes the layers.
 #[derive(Debug)]
-pub(crate) struct Changing {
+pub(crate) struct LayerChangeGuard {
     freezer: Arc<Freezer>,
 }
 
-impl Changing {
+impl LayerChangeGuard {
     /// Holds the sandbox still meanwhile.
     pub(crate) fn freeze(&self) -> Result<FrozenProcesses, Fault> {
         let (init, group) = {
@@ -287,7 +287,7 @@ impl Changing {
     }
 }
 
-impl Drop for Changing {
+impl Drop for LayerChangeGuard {
     fn drop(&mut self) {
         self.freezer.gate().is_changing = false;
         self.freezer.is_free.notify_all();

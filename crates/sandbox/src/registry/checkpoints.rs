@@ -7,7 +7,7 @@ use crate::checkpoint::{Checkpoint, change, flatten, store};
 use crate::control::{self, Order};
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::is_kept;
-use crate::state::sandbox_dir::{Found, SandboxDir, read_spec};
+use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_spec};
 use crate::state::status::{SandboxState, Status};
 use crate::state::trash;
 use crate::{Name, Registry, SandboxSpec, fault};
@@ -225,12 +225,14 @@ impl Registry {
     fn access(&self, name: &Name) -> Result<Access, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         let access = match SandboxDir::find(self.layout(), name)? {
-            Found::Held => Access::Supervised,
-            Found::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
+            SandboxDirState::Held => Access::Supervised,
+            SandboxDirState::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
                 self.keep_slot(&dir);
                 Access::Ours(sandbox_dir)
             }
-            Found::Absent | Found::Free(_) => return Err(fault::not_found(name)),
+            SandboxDirState::Absent | SandboxDirState::Free(_) => {
+                return Err(fault::not_found(name));
+            }
         };
         if read_spec(&dir)?.has_layers_on_disk() {
             return Ok(access);

@@ -4,7 +4,7 @@ use crate::control::socket::dial;
 use crate::handle::{Core, Sandbox, SandboxInfo};
 use crate::link::{Link, greet};
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::{Found, SandboxDir, read_spec, read_status};
+use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_spec, read_status};
 use crate::state::status::SandboxState;
 use crate::{Name, fault};
 use glovebox_proto::{Class, Code, Fault};
@@ -33,9 +33,9 @@ pub(crate) fn connect(layout: &Layout, name: &Name, deadline: Instant) -> Result
             Err(errno) => fault::plain_io(format!("cannot connect to the sandbox `{name}`"), errno),
         };
         match SandboxDir::find(layout, name)? {
-            Found::Absent => return Err(fault::not_found(name)),
-            Found::Free(_) => return Err(not_running(name, &dir)),
-            Found::Held => {}
+            SandboxDirState::Absent => return Err(fault::not_found(name)),
+            SandboxDirState::Free(_) => return Err(not_running(name, &dir)),
+            SandboxDirState::Held => {}
         }
         match read_status(&dir) {
             Ok(status) if !status.is_supervised => {

@@ -15,16 +15,16 @@ mod upkeep;
 use crate::backend::{self, CreateCx};
 use crate::cache::{CacheLease, KeptCaches};
 use crate::checkpoint::workspace;
-use crate::control::handover::{self, Ready, Supervisor};
+use crate::control::handover::{self, ReadySupervisor, Supervisor};
 use crate::control::socket;
 use crate::handle::wall_clock::WallClockTimer;
-use crate::handle::{Core, Owned, Sandbox, SandboxInfo};
+use crate::handle::{Core, OwnedSandbox, Sandbox, SandboxInfo};
 use crate::lifecycle::parking::ParkingNews;
 use crate::lifecycle::sweep;
 use crate::lifecycle::termination;
 use crate::state::cleanup::CleanupWorker;
 use crate::state::layout::Layout;
-use crate::state::sandbox_dir::{Found, SandboxDir, is_kept, read_spec, read_status};
+use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, is_kept, read_spec, read_status};
 use crate::state::slot::Slot;
 use crate::state::status::{SandboxState, Status};
 use crate::{
@@ -182,7 +182,7 @@ impl Registry {
             .wall_ms
             .map(|ms| WallClockTimer::start(Arc::downgrade(&core), ms))
             .transpose();
-        let mut owned = Owned {
+        let mut owned = OwnedSandbox {
             sandbox_dir,
             slot,
             caches: caches.map(|lease| KeptCaches::new(lease, spec)),
@@ -222,15 +222,15 @@ impl Registry {
             let claimed = match SandboxDir::make(&self.layout, name, spec, Some(&status))? {
                 Some(sandbox_dir) => Some((sandbox_dir, StartOutcome::Created)),
                 None => match SandboxDir::find(&self.layout, name)? {
-                    Found::Absent => continue,
-                    Found::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
+                    SandboxDirState::Absent => continue,
+                    SandboxDirState::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
                         Some((sandbox_dir, StartOutcome::Resumed))
                     }
-                    Found::Free(sandbox_dir) => {
+                    SandboxDirState::Free(sandbox_dir) => {
                         sweep::remove_dead(&self.layout, sandbox_dir)?;
                         continue;
                     }
-                    Found::Held => None,
+                    SandboxDirState::Held => None,
                 },
             };
             let Some((sandbox_dir, started)) = claimed else {
@@ -253,7 +253,7 @@ impl Registry {
                     )
                 });
             match ready {
-                Ok(Ready { child }) => {
+                Ok(ReadySupervisor { child }) => {
                     lock(&self.supervisors).push(child);
                     return Ok((self.known(name)?, started));
                 }
@@ -307,9 +307,9 @@ impl Registry {
         let dir = self.layout.sandbox(name.as_str());
         // Looked at first: what the files say is then never older than what the lock says.
         let (found, is_live) = match SandboxDir::find(&self.layout, name)? {
-            Found::Absent => return Ok(None),
-            Found::Held => (None, true),
-            Found::Free(sandbox_dir) => (Some(sandbox_dir), false),
+            SandboxDirState::Absent => return Ok(None),
+            SandboxDirState::Held => (None, true),
+            SandboxDirState::Free(sandbox_dir) => (Some(sandbox_dir), false),
         };
         let entry = describe(name, &dir, is_live);
         drop(found);
@@ -358,7 +358,7 @@ impl Registry {
 
     /// Removes what dead owners left, and says what that was.
     pub fn sweep(&self) -> Result<Vec<Orphan>, Fault> {
-        let sweep::Swept {
+        let sweep::SweepReport {
             orphans,
             kept_slots,
             parking_news,
@@ -432,14 +432,18 @@ impl Registry {
                 return Ok(sandbox_dir);
             }
             match SandboxDir::find(&self.layout, name)? {
-                Found::Absent => {}
-                Found::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
+                SandboxDirState::Absent => {}
+                SandboxDirState::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
                     return Err(taken(name, "is kept"));
                 }
-                Found::Free(sandbox_dir) => sweep::remove_dead(&self.layout, sandbox_dir)?,
+                SandboxDirState::Free(sandbox_dir) => {
+                    sweep::remove_dead(&self.layout, sandbox_dir)?;
+                }
                 // It may be on its way out.
-                Found::Held if Instant::now() < patience => std::thread::sleep(LOOK_AGAIN),
-                Found::Held => return Err(taken(name, "is running")),
+                SandboxDirState::Held if Instant::now() < patience => {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                SandboxDirState::Held => return Err(taken(name, "is running")),
             }
         }
     }
@@ -459,7 +463,7 @@ impl Registry {
                 Err(fault) if fault.code != Code::NotFound => return Err(fault),
                 _ => {}
             }
-            if !matches!(SandboxDir::find(&self.layout, name)?, Found::Held) {
+            if !matches!(SandboxDir::find(&self.layout, name)?, SandboxDirState::Held) {
                 return Ok(false);
             }
             if Instant::now() >= deadline {

@@ -4,7 +4,7 @@ use super::checkpoints::ask;
 use super::connect::not_running;
 use crate::control::Order;
 use crate::control::network::{NetworkOrder, no_filtered_network, read};
-use crate::state::sandbox_dir::{Found, SandboxDir, read_spec, read_status};
+use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_spec, read_status};
 use crate::{Name, Registry, fault};
 use glovebox_egress::{Host, LogEntry, Probe, RuleInForce, TrafficStats};
 use glovebox_jail::spec::Net;
@@ -57,7 +57,10 @@ impl Registry {
         let is_supervised = read_status(&dir).is_ok_and(|status| status.is_supervised);
         if !is_supervised
             || read_spec(&dir)?.jail.net != Net::Egress
-            || !matches!(SandboxDir::find(self.layout(), name)?, Found::Held)
+            || !matches!(
+                SandboxDir::find(self.layout(), name)?,
+                SandboxDirState::Held
+            )
         {
             return Ok(None);
         }
@@ -101,9 +104,9 @@ impl Registry {
     fn filtered(&self, name: &Name) -> Result<PathBuf, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         match SandboxDir::find(self.layout(), name)? {
-            Found::Absent => return Err(fault::not_found(name)),
-            Found::Free(_) => return Err(not_running(name, &dir)),
-            Found::Held => {}
+            SandboxDirState::Absent => return Err(fault::not_found(name)),
+            SandboxDirState::Free(_) => return Err(not_running(name, &dir)),
+            SandboxDirState::Held => {}
         }
         match read_spec(&dir)?.jail.net {
             Net::Egress => Ok(dir),

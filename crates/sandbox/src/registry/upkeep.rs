@@ -4,7 +4,7 @@
 
 use super::Registry;
 use crate::state::sandbox_dir::is_kept;
-use crate::state::sandbox_dir::{Found, SandboxDir, read_status, unlock};
+use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_status, unlock};
 use crate::watch::{ResourceUsage, work_below};
 use crate::{Name, fault};
 use glovebox_jail::usage::{TreeUsage, measure_visible};
@@ -32,9 +32,11 @@ impl Registry {
     pub fn rename(&self, old: &Name, new: &Name) -> Result<(), Fault> {
         let layout = self.layout();
         let sandbox_dir = match SandboxDir::find(layout, old)? {
-            Found::Free(sandbox_dir) if is_kept(&sandbox_dir) => sandbox_dir,
-            Found::Absent | Found::Free(_) => return Err(fault::not_found(old)),
-            Found::Held => {
+            SandboxDirState::Free(sandbox_dir) if is_kept(&sandbox_dir) => sandbox_dir,
+            SandboxDirState::Absent | SandboxDirState::Free(_) => {
+                return Err(fault::not_found(old));
+            }
+            SandboxDirState::Held => {
                 let fault = Fault::failed(
                     Code::Busy,
                     format!("the sandbox `{old}` runs, and its processes know it by its name"),

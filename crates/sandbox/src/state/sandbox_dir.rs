@@ -60,7 +60,7 @@ pub(crate) struct SandboxDir {
 
 /// What a look at a sandbox's directory found.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum SandboxDirState {
     /// There is none.
     Absent,
     /// Its owner lives.
@@ -139,17 +139,17 @@ impl SandboxDir {
     }
 
     /// Looks at a sandbox's directory and takes its lock if the owner is dead.
-    pub(crate) fn find(layout: &Layout, name: &Name) -> Result<Found, Fault> {
+    pub(crate) fn find(layout: &Layout, name: &Name) -> Result<SandboxDirState, Fault> {
         let path = layout.sandbox(name.as_str());
         Self::find_at(&path, name)
     }
 
-    pub(crate) fn find_at(path: &Path, name: &Name) -> Result<Found, Fault> {
+    pub(crate) fn find_at(path: &Path, name: &Name) -> Result<SandboxDirState, Fault> {
         let broken = |errno| fault::io("open", path, errno);
         loop {
             let dir = match open_dir(path) {
                 Ok(dir) => dir,
-                Err(Errno::NOENT) => return Ok(Found::Absent),
+                Err(Errno::NOENT) => return Ok(SandboxDirState::Absent),
                 Err(errno) => return Err(broken(errno)),
             };
             let lock = match open_lock(&dir) {
@@ -160,13 +160,13 @@ impl SandboxDir {
             };
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(Found::Held),
+                Err(Errno::WOULDBLOCK) => return Ok(SandboxDirState::Held),
                 Err(errno) => return Err(broken(errno)),
             }
             // Between opening and locking somebody may have removed the directory, and even made
             // another of the same name: the lock counts only if it is the one found there now.
             if is_same(&lock, &path.join("lock")) {
-                return Ok(Found::Free(Self {
+                return Ok(SandboxDirState::Free(Self {
                     name: name.clone(),
                     path: path.to_owned(),
                     lock,
@@ -359,27 +359,27 @@ mod tests {
         let name = Name::parse("one").unwrap();
         assert!(matches!(
             SandboxDir::find(&layout, &name).unwrap(),
-            Found::Absent
+            SandboxDirState::Absent
         ));
         let sandbox_dir = make(&layout, &name).unwrap();
         assert!(make(&layout, &name).is_none());
         assert_eq!(fs::read_dir(layout.staging()).unwrap().count(), 0);
         assert!(matches!(
             SandboxDir::find(&layout, &name).unwrap(),
-            Found::Held
+            SandboxDirState::Held
         ));
         unlock(&sandbox_dir.lock);
-        let Found::Free(sandbox_dir) = SandboxDir::find(&layout, &name).unwrap() else {
+        let SandboxDirState::Free(sandbox_dir) = SandboxDir::find(&layout, &name).unwrap() else {
             panic!("still held")
         };
         assert!(matches!(
             SandboxDir::find(&layout, &name).unwrap(),
-            Found::Held
+            SandboxDirState::Held
         ));
         sandbox_dir.discard(&layout).unwrap();
         assert!(matches!(
             SandboxDir::find(&layout, &name).unwrap(),
-            Found::Absent
+            SandboxDirState::Absent
         ));
         assert!(make(&layout, &name).is_some());
     }
@@ -401,7 +401,9 @@ mod tests {
                 }
             });
             while !remover.is_finished() {
-                if let Found::Free(sandbox_dir) = SandboxDir::find(&layout, &name).unwrap() {
+                if let SandboxDirState::Free(sandbox_dir) =
+                    SandboxDir::find(&layout, &name).unwrap()
+                {
                     unlock(&sandbox_dir.lock);
                 }
             }

@@ -61,7 +61,7 @@ fn remove_by(layout: &Layout, place: &Path, batch: usize) -> Result<(), Fault> {
     };
     let name = CString::new(std::os::unix::ffi::OsStrExt::as_bytes(name))
         .map_err(|_| broken(Errno::INVAL))?;
-    let mut walk = Walk {
+    let mut walk = TrashWalk {
         trash: &trash,
         deep: vec![name],
         moved: 0,
@@ -109,7 +109,7 @@ fn close_all(removed: Vec<OwnedFd>) {
     });
 }
 
-struct Walk<'a> {
+struct TrashWalk<'a> {
     trash: &'a OwnedFd,
     /// Names in the trash that are yet to be removed.
     deep: Vec<CString>,
@@ -146,7 +146,7 @@ impl Level {
     }
 }
 
-impl<'a> Walk<'a> {
+impl<'a> TrashWalk<'a> {
     /// Removes what has this name in the trash. The levels are kept in a stack of our own: how deep a
     /// tree is was decided by who made it, and the stack of a thread may be small.
     fn tree(&mut self, name: CString) -> Result<(), Errno> {

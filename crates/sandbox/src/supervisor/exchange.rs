@@ -7,7 +7,7 @@
 
 use super::{Life, raise};
 use crate::backend::ExchangeCx;
-use crate::checkpoint::change::{self, Pending};
+use crate::checkpoint::change::{self, PendingChange};
 use crate::checkpoint::{self, Checkpoint, stack, store, upper};
 use crate::control::{ControlCommand, Order};
 use crate::process::freeze::{self, FrozenProcesses};
@@ -28,7 +28,7 @@ const RENEW_WAIT: Duration = Duration::from_secs(10);
 const MAX_STALE: usize = 64;
 
 /// A change that happens.
-enum Begun {
+enum ExchangeOutcome {
     /// It has happened.
     Done {
         id: String,
@@ -44,12 +44,12 @@ enum Begun {
 }
 
 /// What came of trying to exchange the overlays.
-enum Tried {
+enum ExchangeAttempt {
     /// It cannot be done; nothing has changed.
     Impossible,
     /// It failed before anything was written down, and may have left the sandbox read-only.
     Failed,
-    Begun(Begun),
+    Begun(ExchangeOutcome),
 }
 
 impl Life {
@@ -70,18 +70,20 @@ impl Life {
             }
         };
         let (id, thrown, exchange) = match begun {
-            Begun::Done {
+            ExchangeOutcome::Done {
                 id,
                 thrown,
                 exchange,
             } => (id, thrown, exchange),
-            Begun::Written { id, held } => match self.start_anew(layout, sandbox_dir, &id, held) {
-                Ok(thrown) => (id, thrown, None),
-                Err(fault) => {
-                    command.answer(Err(fault.clone()));
-                    return Err(fault);
+            ExchangeOutcome::Written { id, held } => {
+                match self.start_anew(layout, sandbox_dir, &id, held) {
+                    Ok(thrown) => (id, thrown, None),
+                    Err(fault) => {
+                        command.answer(Err(fault.clone()));
+                        return Err(fault);
+                    }
                 }
-            },
+            }
         };
         let is_new = matches!(command.order, Order::Checkpoint { .. });
         command.answer(Ok(id));
@@ -132,13 +134,13 @@ impl Life {
         layout: &Layout,
         sandbox_dir: &SandboxDir,
         command: &ControlCommand,
-    ) -> Result<Begun, Fault> {
+    ) -> Result<ExchangeOutcome, Fault> {
         let mut is_broken = false;
         if self.is_idle()? {
             match self.exchange(layout, sandbox_dir, &command.order)? {
-                Tried::Begun(begun) => return Ok(begun),
-                Tried::Failed => is_broken = true,
-                Tried::Impossible => {}
+                ExchangeAttempt::Begun(begun) => return Ok(begun),
+                ExchangeAttempt::Failed => is_broken = true,
+                ExchangeAttempt::Impossible => {}
             }
         }
         let held = command.changing.freeze()?;
@@ -160,7 +162,7 @@ impl Life {
         }
         let (pending, checkpoint) = plan(sandbox_dir, &command.order, false)?;
         change::begin(&sandbox_dir.path, &pending)?;
-        Ok(Begun::Written {
+        Ok(ExchangeOutcome::Written {
             id: checkpoint.id,
             held: Some(held),
         })
@@ -181,7 +183,7 @@ impl Life {
         layout: &Layout,
         sandbox_dir: &SandboxDir,
         order: &Order,
-    ) -> Result<Tried, Fault> {
+    ) -> Result<ExchangeAttempt, Fault> {
         let dir = &sandbox_dir.path;
         let old = stack::read(dir)?;
         let stale = old.mounted.len().saturating_sub(old.layers.len());
@@ -193,7 +195,7 @@ impl Life {
                 // Nothing was written, so nothing is to be exchanged.
                 change::begin(dir, &pending)?;
                 let thrown = change::finish(layout, dir)?;
-                return Ok(Tried::Begun(Begun::Done {
+                return Ok(ExchangeAttempt::Begun(ExchangeOutcome::Done {
                     id: checkpoint.id,
                     thrown,
                     exchange: None,
@@ -216,15 +218,15 @@ impl Life {
             parts: &parts,
         });
         let closed = match layering {
-            None | Some(Err(_)) => return Ok(Tried::Impossible),
+            None | Some(Err(_)) => return Ok(ExchangeAttempt::Impossible),
             Some(Ok(layering)) => match layering.close() {
                 Ok(Some(closed)) => closed,
-                Ok(None) => return Ok(Tried::Impossible),
-                Err(_) => return Ok(Tried::Failed),
+                Ok(None) => return Ok(ExchangeAttempt::Impossible),
+                Err(_) => return Ok(ExchangeAttempt::Failed),
             },
         };
         if change::begin(dir, &pending).is_err() {
-            return Ok(Tried::Failed);
+            return Ok(ExchangeAttempt::Failed);
         }
         let done = change::finish(layout, dir).and_then(|thrown| {
             let stack = stack::read(dir)?;
@@ -239,14 +241,14 @@ impl Life {
             self.router.renew(RENEW_WAIT)?;
             Ok((thrown, exchange))
         });
-        Ok(Tried::Begun(match done {
-            Ok((thrown, exchange)) => Begun::Done {
+        Ok(ExchangeAttempt::Begun(match done {
+            Ok((thrown, exchange)) => ExchangeOutcome::Done {
                 id: checkpoint.id,
                 thrown,
                 exchange: Some(exchange),
             },
             // It is written down, so whoever comes next finishes it; the guest cannot stay.
-            Err(_) => Begun::Written {
+            Err(_) => ExchangeOutcome::Written {
                 id: checkpoint.id,
                 held: None,
             },
@@ -258,7 +260,7 @@ fn plan(
     sandbox_dir: &SandboxDir,
     order: &Order,
     is_whole: bool,
-) -> Result<(Pending, Checkpoint), Fault> {
+) -> Result<(PendingChange, Checkpoint), Fault> {
     match order {
         Order::Checkpoint { comment, .. } => {
             change::plan_checkpoint(&sandbox_dir.path, comment.as_deref(), is_whole)

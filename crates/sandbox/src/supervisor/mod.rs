@@ -7,7 +7,7 @@ mod router;
 mod watch_parent;
 
 use crate::backend::{self, CreateCx, Owner};
-use crate::breach::Breach;
+use crate::breach::LimitBreach;
 use crate::cache::{CacheLease, KeptCaches};
 use crate::checkpoint::workspace;
 use crate::checkpoint::{self, change, stack};
@@ -15,7 +15,7 @@ use crate::control::handover;
 use crate::control::socket;
 use crate::control::{self, ControlServer, Order};
 use crate::handle::Core;
-use crate::link::{Greeted, set_nonblocking};
+use crate::link::{GuestLink, set_nonblocking};
 use crate::process::freeze::Freezer;
 use crate::state::layout::{Layout, open_dir};
 use crate::state::sandbox_dir::is_kept;
@@ -158,8 +158,8 @@ impl Life {
 }
 
 /// A guest that serves.
-struct Raised {
-    greeted: Greeted,
+struct RunningGuest {
+    greeted: GuestLink,
     owner: Box<dyn Owner>,
     /// Places in the trash that are still to be removed.
     thrown: Vec<PathBuf>,
@@ -173,7 +173,7 @@ fn raise(
     slot: u32,
     caches: Option<&CacheLease>,
     egress: Option<Arc<Control>>,
-) -> Result<Raised, Fault> {
+) -> Result<RunningGuest, Fault> {
     let begin = Instant::now();
     // Closed again as soon as the guest runs from it.
     let image = GuestImage::shared(&layout.base())?;
@@ -203,7 +203,7 @@ fn raise(
         return Err(fault::internal("the sandbox has no owner"));
     };
     write_json(&sandbox_dir.path.join("report.json"), &report?)?;
-    Ok(Raised {
+    Ok(RunningGuest {
         greeted: link.into_greeted(),
         owner,
         thrown,
@@ -220,7 +220,7 @@ fn come_up(layout: &Layout, sandbox_dir: &SandboxDir, starter: &OwnedFd) -> Resu
         .slot
         .ok_or_else(|| fault::internal("the sandbox has no slot"))?;
     let caches = CacheLease::take(layout, &spec, &sandbox_dir.path)?;
-    let Raised {
+    let RunningGuest {
         greeted,
         owner,
         thrown,
@@ -313,7 +313,7 @@ fn clean_up(
     let reason = match end {
         End::Shutdown | End::CommandPending => None,
         End::Stopped(reason) => Some(reason),
-        End::Wall(ms) => Some(Breach::wall_clock(ms).reason),
+        End::Wall(ms) => Some(LimitBreach::wall_clock(ms).reason),
         End::Lease(lease) => Some(format!(
             "no client was connected for {} s",
             lease.as_secs_f64()

@@ -23,7 +23,7 @@ const PIDFD_THREAD: u32 = 0o200;
 
 /// What is held.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct KernelHeldBytes {
     /// Bytes of the layers on disk in files without a name.
     pub(super) disk_bytes: u64,
     /// Bytes in memory files.
@@ -49,8 +49,8 @@ enum Medium {
 
 /// A look in progress.
 #[derive(Debug, Default)]
-struct Look {
-    held: Held,
+struct DescriptorScan {
+    held: KernelHeldBytes,
     /// Device and inode of what is counted.
     seen: HashSet<(u64, u64)>,
     /// Inode numbers of files of the layers that are counted.
@@ -60,8 +60,8 @@ struct Look {
 
 /// Looks at all of `processes`, of which the first is the guest. Files on the file systems `counted`, by
 /// device, are counted elsewhere.
-pub(super) fn held_by(processes: &[Process], counted: &[u64]) -> Held {
-    let mut look = Look::default();
+pub(super) fn held_by(processes: &[Process], counted: &[u64]) -> KernelHeldBytes {
+    let mut look = DescriptorScan::default();
     look.media
         .extend(counted.iter().map(|device| (*device, Medium::Other)));
     let Some((guest, others)) = processes.split_first() else {
@@ -82,7 +82,7 @@ pub(super) fn held_by(processes: &[Process], counted: &[u64]) -> Held {
     look.held
 }
 
-impl Look {
+impl DescriptorScan {
     fn descriptors(&mut self, process: &Process) {
         for thread in &process.threads {
             let listed = list(&format!("/proc/{}/task/{thread}/fd", process.pid));

@@ -5,7 +5,7 @@
 //! is too much are the mappings of each process read, where the kernel has divided shared pages.
 
 use super::census::Process;
-use super::held::Held;
+use super::held::KernelHeldBytes;
 use std::collections::HashSet;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub(super) const MAX_DESCRIPTORS: u64 = 1 << 18;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Memory outside of processes.
-pub(super) fn kernel_bytes(held: &Held, counters_bytes: u64) -> u64 {
+pub(super) fn kernel_bytes(held: &KernelHeldBytes, counters_bytes: u64) -> u64 {
     let pipes = held.pipes.saturating_sub(FREE_PIPES);
     let pipe_bytes =
         (pipes * PIPE_BYTES).min(ALL_PIPES_BYTES) + pipes.saturating_sub(1024) * CROWDED_PIPE_BYTES;
@@ -181,10 +181,10 @@ Anonymous:             0 kB
 
     #[test]
     fn a_few_pipes_and_sockets_are_free() {
-        let held = |pipes, sockets| Held {
+        let held = |pipes, sockets| KernelHeldBytes {
             pipes,
             sockets,
-            ..Held::default()
+            ..KernelHeldBytes::default()
         };
         assert_eq!(kernel_bytes(&held(64, 256), 5), 5);
         assert_eq!(kernel_bytes(&held(65, 257), 0), PIPE_BYTES + SOCKET_BYTES);

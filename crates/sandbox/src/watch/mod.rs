@@ -15,7 +15,7 @@ mod work;
 
 pub(crate) use roster::add;
 
-use crate::breach::Breach;
+use crate::breach::LimitBreach;
 use crate::process::ProcessRef;
 use crate::process::forced_end;
 use crate::spec::amount::size;
@@ -30,7 +30,7 @@ use glovebox_jail::plan::{CheckpointLayer, Place};
 use glovebox_jail::spec::{Layers, Limits, Spec};
 use glovebox_jail::usage::{MAX_DEPTH, MAX_ENTRIES, TreeUsage, measure, measure_inside};
 use glovebox_proto::{Fault, Limit};
-use held::Held;
+use held::KernelHeldBytes;
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +68,7 @@ pub(crate) struct Instruments {
 
 /// One sandbox under watch.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedSandbox {
     /// Its first process.
     pub(crate) init: Init,
     /// The same for looking at it in /proc.
@@ -77,9 +77,9 @@ pub(crate) struct Watched {
     /// Where its layers are on disk; `None` when they are in memory, or the kernel holds their limit.
     layers: Option<PathBuf>,
     /// What checkpoints froze counts as well.
-    frozen: Mutex<Settled>,
+    frozen: Mutex<FixedLayers>,
     instruments: Mutex<Instruments>,
-    breach: Mutex<Option<Breach>>,
+    breach: Mutex<Option<LimitBreach>>,
     /// Commands that were ended for want of memory.
     relieved: AtomicU64,
     /// Looks that found as many processes and threads as the limit allows.
@@ -110,9 +110,9 @@ enum Finding {
     /// All is well.
     Below(Headroom),
     /// A limit was passed.
-    Exceeded(Breach),
+    Exceeded(LimitBreach),
     /// The memory limit was passed.
-    OverMemory(Breach),
+    OverMemory(LimitBreach),
     /// It cannot be told; why not, as a phrase that follows "because".
     Unseen(String),
 }
@@ -128,12 +128,12 @@ enum NextLook {
 
 /// Layers that never change, and how large they are once that was looked at.
 #[derive(Debug, Default)]
-struct Settled {
+struct FixedLayers {
     paths: Vec<PathBuf>,
     bytes: Option<u64>,
 }
 
-impl Settled {
+impl FixedLayers {
     fn new(frozen: Vec<CheckpointLayer>) -> Self {
         let paths = frozen
             .into_iter()
@@ -147,11 +147,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Watched {
+impl WatchedSandbox {
     /// Takes what was started under its wing.
     pub(crate) fn new(init: Init, spec: &Spec, place: &Place, instruments: Instruments) -> Self {
         Self {
-            frozen: Mutex::new(Settled::new(place.frozen.clone())),
+            frozen: Mutex::new(FixedLayers::new(place.frozen.clone())),
             reference: u32::try_from(init.pid).ok().and_then(ProcessRef::of),
             init,
             limits: spec.limits.clone(),
@@ -167,7 +167,7 @@ impl Watched {
 
     /// Other layers are below the writable ones now.
     pub(crate) fn set_frozen(&self, frozen: Vec<CheckpointLayer>) {
-        *lock(&self.frozen) = Settled::new(frozen);
+        *lock(&self.frozen) = FixedLayers::new(frozen);
     }
 
     /// Times one of its processes was ended for want of memory.
@@ -189,7 +189,7 @@ impl Watched {
     }
 
     /// Why it was ended, if the watch ended it.
-    pub(crate) fn breach(&self) -> Option<Breach> {
+    pub(crate) fn breach(&self) -> Option<LimitBreach> {
         lock(&self.breach).clone()
     }
 
@@ -259,10 +259,10 @@ impl Watched {
         match usage {
             TreeUsage::Bytes(bytes) => Ok(bytes),
             TreeUsage::Over => Err(self.disk_exceeded()),
-            TreeUsage::TooManyEntries => Err(Finding::Exceeded(Breach::fixed(format!(
+            TreeUsage::TooManyEntries => Err(Finding::Exceeded(LimitBreach::fixed(format!(
                 "it made more than {MAX_ENTRIES} files"
             )))),
-            TreeUsage::TooDeep => Err(Finding::Exceeded(Breach::fixed(format!(
+            TreeUsage::TooDeep => Err(Finding::Exceeded(LimitBreach::fixed(format!(
                 "it nested directories more than {MAX_DEPTH} deep"
             )))),
             TreeUsage::Unseen(errno) => Err(Finding::Unseen(format!(
@@ -290,11 +290,11 @@ impl Watched {
     fn disk_exceeded(&self) -> Finding {
         let max = self.limits.disk_bytes.unwrap_or_default();
         let reason = format!("it wrote more than its disk limit of {}", size(max));
-        Finding::Exceeded(Breach::of(Limit::Disk, reason))
+        Finding::Exceeded(LimitBreach::of(Limit::Disk, reason))
     }
 
     /// Room below the disk limit.
-    fn disk_room(&self, held: &Held) -> Result<Option<u64>, Finding> {
+    fn disk_room(&self, held: &KernelHeldBytes) -> Result<Option<u64>, Finding> {
         let (Some(max), Some(layers)) = (self.limits.disk_bytes, &self.layers) else {
             return Ok(None);
         };
@@ -307,7 +307,11 @@ impl Watched {
     }
 
     /// Room below the memory limit.
-    fn memory_room(&self, processes: &[Process], held: &Held) -> Result<Option<u64>, Finding> {
+    fn memory_room(
+        &self,
+        processes: &[Process],
+        held: &KernelHeldBytes,
+    ) -> Result<Option<u64>, Finding> {
         let Some(max) = self
             .limits
             .memory_bytes
@@ -320,7 +324,7 @@ impl Watched {
                 "its processes had more than {} files open together, which counts against its memory limit",
                 memory::MAX_DESCRIPTORS
             );
-            return Err(Finding::Exceeded(Breach::of(Limit::Memory, reason)));
+            return Err(Finding::Exceeded(LimitBreach::of(Limit::Memory, reason)));
         }
         let counted = self.counted_bytes().map_err(|errno| {
             Finding::Unseen(format!("its kernel memory cannot be counted ({errno})"))
@@ -334,7 +338,7 @@ impl Watched {
             .map_or(quick, |bytes| bytes.saturating_add(kernel_bytes));
         max.checked_sub(exact).map(Some).ok_or_else(|| {
             let reason = format!("it used more than its memory limit of {}", size(max));
-            Finding::OverMemory(Breach::of(Limit::Memory, reason))
+            Finding::OverMemory(LimitBreach::of(Limit::Memory, reason))
         })
     }
 
@@ -398,7 +402,7 @@ impl Watched {
     }
 
     /// One look. Says what was exceeded, or when the next one is due at the latest.
-    fn exceeded(&self) -> Result<NextLook, Breach> {
+    fn exceeded(&self) -> Result<NextLook, LimitBreach> {
         let finding = self.look();
         let mut progress = lock(&self.progress);
         match finding {
@@ -419,7 +423,7 @@ impl Watched {
                     (Some(_), Some(_)) => Limit::Disk,
                     _ => Limit::Memory,
                 };
-                Err(Breach::unseen(limit, &why))
+                Err(LimitBreach::unseen(limit, &why))
             }
             Finding::Below(room) => {
                 let now = Instant::now();

@@ -1,12 +1,12 @@
 //! The thread that looks at all sandboxes of this process in turn.
 
-use super::{DUTY, NextLook, SHORT_TICK, TICK, Watched, lock};
+use super::{DUTY, NextLook, SHORT_TICK, TICK, WatchedSandbox, lock};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
 /// Puts a sandbox under watch until it is dropped, if one of its limits needs that.
-pub(crate) fn add(watched: &Arc<Watched>) {
+pub(crate) fn add(watched: &Arc<WatchedSandbox>) {
     if !watched.needs_watching() {
         return;
     }
@@ -20,7 +20,7 @@ pub(crate) fn add(watched: &Arc<Watched>) {
 
 #[derive(Debug)]
 struct Entry {
-    sandbox: Weak<Watched>,
+    sandbox: Weak<WatchedSandbox>,
     next: Instant,
 }
 
@@ -51,7 +51,7 @@ fn roster() -> &'static Roster {
 fn watch(entries: &Mutex<Vec<Entry>>) {
     loop {
         let now = Instant::now();
-        let due: Vec<Arc<Watched>> = {
+        let due: Vec<Arc<WatchedSandbox>> = {
             let mut entries = lock(entries);
             entries.retain(|entry| entry.sandbox.strong_count() > 0);
             entries

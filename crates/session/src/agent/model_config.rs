@@ -3,7 +3,7 @@
 use crate::Error;
 use glovebox_agent::{
     ContextBudget, Event, KnownModel, Model, ModelName, Provider, ProviderAccess, RecordedModel,
-    RemoteModel, RetryPolicy, Secret, Secrets, Tariff, detect, known, read_recording,
+    RemoteModel, RetryPolicy, Secret, Secrets, Tariff, detect, known_model, read_recording,
     window_of_server,
 };
 use glovebox_proto::visible::line_of_text as escape_text;
@@ -126,7 +126,7 @@ pub fn find_model(
     let access = ProviderAccess::find(name.provider, variable)
         .map_err(|message| Error::usage(message, "correct the variable"))?;
     let secrets = all_secrets(host, settings);
-    let (known, is_elsewhere) = (known(&name), access.is_custom);
+    let (known, is_elsewhere) = (known_model(&name), access.is_custom);
     let asked = settings.agent.window.value.0.is_none() && access.is_custom;
     let asked = asked.then(|| (name.clone(), access.clone()));
     let model = RemoteModel::new(name, &access, secrets.clone(), RetryPolicy::default()).map_err(

@@ -162,12 +162,12 @@ impl Launch for Job {
         let stream = self.sandbox.open(Request::Exec(self.exec.clone()))?;
         let told = Arc::new(JobEnd::default());
         Ok(ServerProcess {
-            input: Box::new(ToJob(stream.input())),
+            input: Box::new(JobInput(stream.input())),
             life: Box::new(JobLife {
                 input: stream.input(),
                 told: Arc::clone(&told),
             }),
-            output: Box::new(FromJob {
+            output: Box::new(JobOutput {
                 stream,
                 told,
                 rest: VecDeque::new(),
@@ -200,9 +200,9 @@ impl JobEnd {
     }
 }
 
-struct ToJob(Input);
+struct JobInput(Input);
 
-impl Write for ToJob {
+impl Write for JobInput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let sent = self.0.send(bytes);
         sent.map_err(|fault| io::Error::other(fault.message))?;
@@ -214,19 +214,19 @@ impl Write for ToJob {
     }
 }
 
-impl Drop for ToJob {
+impl Drop for JobInput {
     fn drop(&mut self) {
         let _ = self.0.finish();
     }
 }
 
-struct FromJob {
+struct JobOutput {
     stream: Stream,
     told: Arc<JobEnd>,
     rest: VecDeque<u8>,
 }
 
-impl Read for FromJob {
+impl Read for JobOutput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.rest.is_empty() {
             match self.stream.recv() {
@@ -252,7 +252,7 @@ impl Read for FromJob {
     }
 }
 
-impl Drop for FromJob {
+impl Drop for JobOutput {
     fn drop(&mut self) {
         // Nobody reads on, and dropping the stream ends the job.
         self.told.end(String::new());
@@ -287,7 +287,7 @@ impl JobLife {
 }
 
 impl ProcessLife for JobLife {
-    fn last_words(&mut self) -> String {
+    fn exit_report(&mut self) -> String {
         let state = self.wait(Duration::from_millis(200));
         let errors: Vec<u8> = state.errors.iter().copied().collect();
         let errors = String::from_utf8_lossy(&errors);

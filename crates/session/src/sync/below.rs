@@ -1,16 +1,18 @@
 //! A part of a change set, as seen from a directory of the workspace.
 
 use glovebox_proto::{Code, Fault};
-use glovebox_workspace::{Change, ChangeKind, ChangeSet, Collected, Contents, Refusal, RelPath};
+use glovebox_workspace::{
+    Change, ChangeKind, ChangeSet, Collected, Contents, RefusedPath, RelPath,
+};
 use std::io::Read;
 
 /// Contents whose paths are relative to a directory.
-pub(crate) struct Below {
+pub(crate) struct ChangesBelow {
     whole: Collected,
     dir: RelPath,
 }
 
-impl Below {
+impl ChangesBelow {
     /// What lies below `dir`, with paths relative to it. A file that was renamed across the border is
     /// one that was added or deleted.
     pub(super) fn rebase(mut whole: Collected, dir: &RelPath) -> Collected {
@@ -52,7 +54,7 @@ impl Below {
             .into_iter()
             .filter_map(|refusal| {
                 let path = refusal.path.strip_prefix(dir.as_bytes())?;
-                Some(Refusal {
+                Some(RefusedPath {
                     path: path.strip_prefix(b"/")?.to_vec(),
                     reason: refusal.reason,
                 })
@@ -78,7 +80,7 @@ impl Below {
     }
 }
 
-impl Contents for Below {
+impl Contents for ChangesBelow {
     fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
         self.whole.open(&self.path(path)?)
     }
@@ -94,9 +96,9 @@ fn relative(path: &RelPath, dir: &RelPath) -> Option<RelPath> {
 }
 
 /// Contents of nothing.
-pub(super) struct Nothing;
+pub(super) struct NoContents;
 
-impl Contents for Nothing {
+impl Contents for NoContents {
     fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
         Err(absent(path))
     }
@@ -136,8 +138,8 @@ mod tests {
             ],
             refused: Vec::new(),
         };
-        let whole = Collected::new(set, Box::new(Nothing));
-        let part = Below::rebase(whole, &path("d"));
+        let whole = Collected::new(set, Box::new(NoContents));
+        let part = ChangesBelow::rebase(whole, &path("d"));
         let kinds: Vec<_> = part
             .set
             .changes

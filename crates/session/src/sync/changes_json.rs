@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use glovebox_workspace::collect::why_executed;
 use glovebox_workspace::{
-    Change, ChangeKind, ChangeSet, Effect, Flag, Flagged, Node, Outcome, Refusal, RelPath,
+    Change, ChangeKind, ChangeSet, Effect, Flag, Flagged, Node, Outcome, RefusedPath, RelPath,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ pub fn changes_json(set: &ChangeSet) -> Value {
 }
 
 /// Paths that stay where they are, for programs.
-pub fn refused_json(refused: &[Refusal]) -> Value {
+pub fn refused_json(refused: &[RefusedPath]) -> Value {
     refused.iter().map(refusal_json).collect()
 }
 
@@ -110,7 +110,7 @@ fn change_json(change: &Change) -> Value {
     Value::Object(object)
 }
 
-fn refusal_json(refusal: &Refusal) -> Value {
+fn refusal_json(refusal: &RefusedPath) -> Value {
     let mut object = Map::new();
     output_fields(&mut object, "path", &refusal.path);
     object.insert("reason".to_owned(), word(&refusal.reason));
@@ -178,7 +178,7 @@ mod tests {
                 kind: ChangeKind::Added { to: Node::Dir },
                 flags: Vec::new(),
             }],
-            refused: vec![Refusal {
+            refused: vec![RefusedPath {
                 path: b"evil\n".to_vec(),
                 reason: RefusalReason::LinkLeadsOut,
             }],

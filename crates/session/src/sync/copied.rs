@@ -12,7 +12,9 @@ use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxState};
 use glovebox_settings::Settings;
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::base;
-use glovebox_workspace::copy::{self, Copied, Packing, Place, PushOptions, Pushed, Recorded};
+use glovebox_workspace::copy::{
+    self, CopyInputs, Packing, Place, PushOptions, PushRecords, PushTotals,
+};
 use glovebox_workspace::{Filter, Quota, RelPath, Stage, SyncError, Watch, find_hidden};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -84,7 +86,7 @@ pub fn push(
     project: &Path,
     settings: &Settings,
     watch: &mut Watch<'_>,
-) -> Result<Pushed, Error> {
+) -> Result<PushTotals, Error> {
     let failed = |fault| Error::from(SyncError::push(Stage::Collect, fault));
     let dir = sandbox.dir();
     let hidden = find_hidden(project, &hide_rules(settings)).map_err(failed)?;
@@ -111,7 +113,7 @@ pub fn push(
         root: &root,
         packing: packing(sandbox),
     };
-    let recorded = Recorded {
+    let recorded = PushRecords {
         manifest: &dir.join("copied"),
         index: &dir.join("base"),
         spool_dir: dir,
@@ -225,7 +227,7 @@ pub fn collect(
         root: &root,
         packing: packing(sandbox),
     };
-    let source = Copied {
+    let source = CopyInputs {
         manifest: Some(&dir.join("copied")),
         project: Some(&origin.project),
         hidden: &origin.hidden,

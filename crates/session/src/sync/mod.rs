@@ -15,7 +15,7 @@ pub use base::BaseIndex;
 
 use crate::Error;
 use crate::host::GitQuestion;
-use below::Below;
+use below::ChangesBelow;
 use glovebox_proto::{Class, Code, Fault};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{FrozenSandbox, Name, Registry, Sandbox, SandboxState, WorkspaceLayers};
@@ -88,10 +88,10 @@ impl SandboxChanges {
         };
         let empty = Collected::new(
             glovebox_workspace::ChangeSet::default(),
-            Box::new(below::Nothing),
+            Box::new(below::NoContents),
         );
         let whole = std::mem::replace(&mut self.collected, empty);
-        self.collected = Below::rebase(whole, &dir);
+        self.collected = ChangesBelow::rebase(whole, &dir);
     }
 }
 

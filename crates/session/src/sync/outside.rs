@@ -5,7 +5,7 @@ use super::SandboxChanges;
 use crate::Error;
 use glovebox_proto::{Code, Fault, FileKind};
 use glovebox_sandbox::Sandbox;
-use glovebox_workspace::copy::{self, Copied, Place};
+use glovebox_workspace::copy::{self, CopyInputs, Place};
 use glovebox_workspace::{Filter, Quota, RelPath, Stage, SyncError, Watch};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -51,7 +51,7 @@ pub fn collect<E: From<Error>>(
         root: root.as_os_str().as_bytes(),
         packing: super::copied::packing(sandbox),
     };
-    let source = Copied {
+    let source = CopyInputs {
         manifest: None,
         project: None,
         hidden: &[],

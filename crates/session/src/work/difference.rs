@@ -299,7 +299,7 @@ mod tests {
         ResolvedSpec {
             spec,
             toolchains: Vec::new(),
-            hidden: glovebox_workspace::Hidden::default(),
+            hidden: glovebox_workspace::HiddenPaths::default(),
             notes: Vec::new(),
         }
     }

@@ -1,13 +1,13 @@
 //! Bash: a command line. Every command is a job; waiting in the foreground is waiting for a job.
 
 use super::denied;
-use super::log::Ends;
+use super::log::LogEnds;
 use crate::ToolOutcome;
 use crate::call::{Call, unexpected};
 use crate::catalog::{Advice, Effect, Tool};
 use crate::cut::{CutBias, CutSource, OUTPUT_BYTES, cut};
 use crate::hint::Hint;
-use crate::schedule::Lane;
+use crate::schedule::ScheduleLane;
 use glovebox_proto::{
     Background, Code, EnvVar, Exec, Exit, ExitReport, Fault, JobId, Reply, Request, Stdin,
     WindowSize,
@@ -82,8 +82,8 @@ impl Tool for Bash {
     }];
     const EFFECT: Effect = Effect::Runs;
 
-    fn lane(&self) -> Lane {
-        Lane::Command(self.session.clone())
+    fn lane(&self) -> ScheduleLane {
+        ScheduleLane::Command(self.session.clone())
     }
 
     fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
@@ -134,13 +134,13 @@ impl Bash {
             feed(call, job, text.into_bytes(), true)?;
         }
         let waited = wait_or_end(call, job, wait_ms)?;
-        let is_late = matches!(waited, Waited::Running);
+        let is_late = matches!(waited, WaitOutcome::Running);
         let report = match waited {
-            Waited::Ended(report) | Waited::GivenUp(report) => report,
-            Waited::Running => end(call, job)?,
+            WaitOutcome::Ended(report) | WaitOutcome::GivenUp(report) => report,
+            WaitOutcome::Running => end(call, job)?,
         };
         let rest = |_| Some("let it write to a file, and show parts of that".to_owned());
-        let ends = Ends::read(&call.to_the_end(), job, 0)?;
+        let ends = LogEnds::read(&call.to_the_end(), job, 0)?;
         let mut outcome = outcome(call, job, Some(&report), &ends, rest);
         denied::tell(call, &report, &mut outcome);
         if is_late {
@@ -276,7 +276,7 @@ pub(super) fn wait(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Option<E
 
 /// How waiting for a command of the call's own came out.
 #[derive(Debug)]
-pub(super) enum Waited {
+pub(super) enum WaitOutcome {
     Ended(ExitReport),
     /// It goes on.
     Running,
@@ -284,14 +284,14 @@ pub(super) enum Waited {
     GivenUp(ExitReport),
 }
 
-impl Waited {
+impl WaitOutcome {
     /// What the model is told: the state of the command, and what it has written so far.
     pub(super) fn outcome(&self, call: &Call<'_>, job: JobId) -> Result<ToolOutcome, Fault> {
         let report = match self {
             Self::Ended(report) | Self::GivenUp(report) => Some(report),
             Self::Running => None,
         };
-        let ends = Ends::read(&call.to_the_end(), job, 0)?;
+        let ends = LogEnds::read(&call.to_the_end(), job, 0)?;
         call.session.commands.note_shown(job, ends.total());
         let mut outcome = outcome(call, job, report, &ends, |offset| {
             reads_on(call, job, offset)
@@ -312,15 +312,15 @@ impl Waited {
 
 /// [`wait`] of whoever started the job. When the call is given up, the job ends with it, or goes on where the
 /// caller is one that gives up by itself.
-pub(super) fn wait_or_end(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<Waited, Fault> {
+pub(super) fn wait_or_end(call: &Call<'_>, job: JobId, wait_ms: u64) -> Result<WaitOutcome, Fault> {
     match call.session.live.during(job, || wait(call, job, wait_ms)) {
-        Ok(Some(report)) => Ok(Waited::Ended(report)),
-        Ok(None) => Ok(Waited::Running),
+        Ok(Some(report)) => Ok(WaitOutcome::Ended(report)),
+        Ok(None) => Ok(WaitOutcome::Running),
         Err(fault) if fault.code == Code::Cancelled => {
             if call.session.waits().keeps_commands() {
                 return Err(leave(call, job));
             }
-            end(call, job).map(Waited::GivenUp)
+            end(call, job).map(WaitOutcome::GivenUp)
         }
         Err(fault) => Err(fault),
     }
@@ -352,7 +352,7 @@ pub(super) fn outcome(
     call: &Call<'_>,
     job: JobId,
     report: Option<&ExitReport>,
-    ends: &Ends,
+    ends: &LogEnds,
     rest: impl FnOnce(u64) -> Option<String>,
 ) -> ToolOutcome {
     let is_failure = report.is_some_and(|report| report.exit != Exit::Code(0));
@@ -390,7 +390,7 @@ pub(super) fn outcome(
 }
 
 /// Output as it is shown, ending with a line feed if there is any.
-pub(super) struct Shown {
+pub(super) struct ShownOutput {
     pub(super) text: String,
     pub(super) left_out: u64,
 }
@@ -411,10 +411,10 @@ pub(super) fn reads_on(call: &Call<'_>, job: JobId, offset: u64) -> Option<Strin
 
 /// Cuts output to the room there is, and says how to read what was left out.
 pub(super) fn show(
-    ends: &Ends,
+    ends: &LogEnds,
     is_failure: bool,
     rest: impl FnOnce(u64) -> Option<String>,
-) -> Shown {
+) -> ShownOutput {
     let source = CutSource {
         head: &ends.head,
         gap: ends.gap,
@@ -439,7 +439,7 @@ pub(super) fn show(
             rest(offset).map_or_else(String::new, |rest| format!("; {rest}"))
         );
     }
-    Shown {
+    ShownOutput {
         text,
         left_out: cut.left_out,
     }

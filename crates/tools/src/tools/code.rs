@@ -14,8 +14,8 @@ use crate::ToolOutcome;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
 use crate::hint::{Hint, with_hint};
-use crate::schedule::Lane;
-use cell::{Cell, Word};
+use crate::schedule::ScheduleLane;
+use cell::{Cell, CellStatus};
 use glovebox_proto::limits::MAX_ARG_BYTES;
 use glovebox_proto::{Background, Code as FaultCode, Exec, Fault, JobId, JobState, Request, Stdin};
 use schemars::JsonSchema;
@@ -122,13 +122,13 @@ impl Tool for Code {
         program that is still running when the wait is over goes on as a job.";
     const EFFECT: Effect = Effect::Runs;
 
-    fn lane(&self) -> Lane {
+    fn lane(&self) -> ScheduleLane {
         let session = self.session.as_ref().map(|session| match self.language {
             // Its sessions are those of the Bash tool.
             Language::Bash => session.clone(),
             language => format!("{}:{session}", language.name()),
         });
-        Lane::Command(session)
+        ScheduleLane::Command(session)
     }
 
     fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
@@ -312,13 +312,13 @@ impl Session {
 
     fn outcome(&self, call: &Call<'_>, cell: &Cell, took: Duration) -> ToolOutcome {
         let word = cell.word();
-        let is_failure = matches!(word, Some(Word::Failed | Word::Lost));
+        let is_failure = matches!(word, Some(CellStatus::Failed | CellStatus::Lost));
         let rest = |offset| reads_on(call, self.job, cell.base() + offset);
         let mut shown = show(cell.ends(), is_failure, rest);
         let how = match word {
-            Some(Word::Ok) => "done",
-            Some(Word::Failed) => "failed",
-            Some(Word::Lost) => "the session has ended",
+            Some(CellStatus::Ok) => "done",
+            Some(CellStatus::Failed) => "failed",
+            Some(CellStatus::Lost) => "the session has ended",
             None if cell.has_begun() => "still running",
             None => "waiting for the cell before it",
         };
@@ -337,7 +337,7 @@ impl Session {
             "language": self.language.name(),
             "session": self.name,
             "is_new_session": self.is_new,
-            "session_ended": word == Some(Word::Lost),
+            "session_ended": word == Some(CellStatus::Lost),
             "wall_ms": took.as_millis() as u64,
             "output_bytes": cell.ends().total(),
             "truncated": shown.left_out > 0,

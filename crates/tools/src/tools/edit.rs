@@ -32,13 +32,13 @@ pub(crate) struct Edit {
     all: bool,
     /// Several replacements at once, each in the result of the one before: all are made, or none.
     #[serde(default)]
-    edits: Vec<One>,
+    edits: Vec<ReplacementArgument>,
 }
 
 /// One of several replacements.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct One {
+struct ReplacementArgument {
     /// The text that is there.
     #[serde(alias = "old_string", alias = "old_text")]
     old: String,

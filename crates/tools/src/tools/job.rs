@@ -4,13 +4,13 @@ mod signal;
 
 use super::PROBE;
 use super::bash::{RUN_SESSION, feed, reads_on, show, status, wait};
-use super::log::{Ends, part};
+use super::log::{LogEnds, part};
 use super::{code, denied, run_js};
 use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, floor, readable};
 use crate::hint::{Hint, with_hint};
-use crate::schedule::Lane;
+use crate::schedule::ScheduleLane;
 use crate::{OutcomeView, ToolOutcome};
 use glovebox_proto::{Code, Exit, ExitReport, Fault, JobId, JobState, Reply, Request, visible};
 use schemars::JsonSchema;
@@ -70,8 +70,8 @@ impl Tool for Job {
         standard input, signals or ends them.";
     const EFFECT: Effect = Effect::Runs;
 
-    fn lane(&self) -> Lane {
-        Lane::Beside
+    fn lane(&self) -> ScheduleLane {
+        ScheduleLane::Beside
     }
 
     fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
@@ -156,7 +156,7 @@ fn no_input(call: &Call<'_>, job: JobId) -> Fault {
 /// Where a job stands, and what it has written since this conversation last looked.
 fn news(call: &Call<'_>, job: JobId, report: Option<&ExitReport>) -> Result<ToolOutcome, Fault> {
     let from = call.session.commands.shown(job);
-    let ends = Ends::read(call, job, from)?;
+    let ends = LogEnds::read(call, job, from)?;
     let total = from + ends.total();
     call.session.commands.note_shown(job, total);
     let is_failure = report.is_some_and(|report| report.exit != Exit::Code(0));

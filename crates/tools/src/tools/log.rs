@@ -105,13 +105,13 @@ pub(crate) fn part(
 
 /// Both ends of what was written, and how much lies between them.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct LogEnds {
     pub(super) head: Vec<u8>,
     pub(super) gap: u64,
     pub(super) tail: Vec<u8>,
 }
 
-impl Ends {
+impl LogEnds {
     /// Of what was written from `offset` on.
     pub(super) fn read(call: &Call<'_>, job: JobId, offset: u64) -> Result<Self, Fault> {
         let head = part(call, job, offset, 2 * END_BYTES, 0)?;
@@ -169,7 +169,7 @@ mod tests {
         fn both_ends_are_right_however_they_arrive(
             pieces in proptest::collection::vec((0_u64..3, 0_usize..60_000), 0..12),
         ) {
-            let mut ends = Ends::default();
+            let mut ends = LogEnds::default();
             let mut all = Vec::new();
             let mut seed = 0_u8;
             for (skipped, length) in pieces {

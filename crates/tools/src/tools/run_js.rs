@@ -17,11 +17,11 @@ use crate::ToolOutcome;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
 use crate::cut::readable;
-use crate::schedule::Lane;
-use glovebox_js::{Ending, MAX_CODE_BYTES, Run, Thrown};
+use crate::schedule::ScheduleLane;
+use glovebox_js::{Ending, MAX_CODE_BYTES, Run, ScriptException};
 use glovebox_proto::{Code, Fault};
 use schemars::JsonSchema;
-use script::Told;
+use script::ScriptReport;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use session::Session;
@@ -65,8 +65,8 @@ impl Tool for RunJs {
     const EFFECT: Effect = Effect::Runs;
     const IS_FOR_SCRIPTS: bool = false;
 
-    fn lane(&self) -> Lane {
-        Lane::Script
+    fn lane(&self) -> ScheduleLane {
+        ScheduleLane::Script
     }
 
     fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
@@ -98,7 +98,7 @@ impl Tool for RunJs {
 }
 
 /// What a script came to.
-fn outcome(told: &Told, session: &Session, name: &str, wall_ms: u64) -> ToolOutcome {
+fn outcome(told: &ScriptReport, session: &Session, name: &str, wall_ms: u64) -> ToolOutcome {
     let is_error = told.ending != Some(Ending::Done);
     let rest = |_| Some("print less of it at a time".to_owned());
     let mut shown = show(&told.output, is_error, rest);
@@ -157,7 +157,7 @@ fn outcome(told: &Told, session: &Session, name: &str, wall_ms: u64) -> ToolOutc
 
 /// What was thrown, for the model.
 // TRUST: from inside; bounded here by characters and lines, and made visible.
-fn describe(error: &Thrown) -> String {
+fn describe(error: &ScriptException) -> String {
     let message: String = error.message.chars().take(4000).collect();
     let mut text = readable(message.as_bytes());
     if let Some(line) = error.line {

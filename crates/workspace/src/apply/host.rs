@@ -5,7 +5,7 @@ use crate::base::{Base, BaseContents, Signature};
 use crate::beneath::{Anchor, digest, io, read_names};
 use crate::merge::{Versions, is_executable, read_text, read_theirs};
 use crate::plan::{Leftover, MergedFile};
-use crate::{Collected, Digest, Host, HostNode, HostState, Node, RelPath, Since};
+use crate::{Collected, Digest, Host, HostChange, HostNode, HostState, Node, RelPath};
 use glovebox_proto::Fault;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ pub(super) struct KnownBase<'a> {
 }
 
 /// Looks at a destination and notes what it saw.
-pub(super) struct Seen<'a> {
+pub(super) struct DestinationLook<'a> {
     anchor: &'a Anchor,
     /// `None`: not the project the sandbox started from.
     base: Option<KnownBase<'a>>,
@@ -28,7 +28,7 @@ pub(super) struct Seen<'a> {
     seen: &'a mut HashMap<RelPath, Signature>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> DestinationLook<'a> {
     pub(super) fn new(
         anchor: &'a Anchor,
         base: Option<KnownBase<'a>>,
@@ -99,12 +99,17 @@ impl<'a> Seen<'a> {
 
     /// Whether what is at a path of another directory than the project differs from what the
     /// sandbox started from. What such a directory never had was not removed from it.
-    fn compare(&self, path: &RelPath, stat: &Stat, from: Option<&Node>) -> Result<Since, Fault> {
+    fn compare(
+        &self,
+        path: &RelPath,
+        stat: &Stat,
+        from: Option<&Node>,
+    ) -> Result<HostChange, Fault> {
         let Some(from) = from else {
-            return Ok(Since::Added);
+            return Ok(HostChange::Added);
         };
         let HostNode::Present(now) = self.node(path, stat, Some(from), None)? else {
-            return Ok(Since::Changed);
+            return Ok(HostChange::Changed);
         };
         let is_changed = match (&now, from) {
             (
@@ -132,14 +137,14 @@ impl<'a> Seen<'a> {
             _ => now != *from,
         };
         Ok(if is_changed {
-            Since::Changed
+            HostChange::Changed
         } else {
-            Since::Same
+            HostChange::Same
         })
     }
 }
 
-impl Host for Seen<'_> {
+impl Host for DestinationLook<'_> {
     fn state(
         &mut self,
         path: &RelPath,
@@ -153,18 +158,18 @@ impl Host for Seen<'_> {
                 self.seen.insert(path.clone(), Signature::Absent);
                 let since = match &self.base {
                     Some(base) => base.signatures.since(path, &Signature::Absent),
-                    None => Since::Same,
+                    None => HostChange::Same,
                 };
                 return state(HostNode::Absent, since);
             }
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 return match self.blocker(path) {
-                    Some(at) => state(HostNode::Blocked(at), Since::Changed),
+                    Some(at) => state(HostNode::Blocked(at), HostChange::Changed),
                     // It was a directory again in between.
-                    None => state(HostNode::Absent, Since::Changed),
+                    None => state(HostNode::Absent, HostChange::Changed),
                 };
             }
-            Err(Errno::XDEV) => return state(HostNode::Special, Since::Changed),
+            Err(Errno::XDEV) => return state(HostNode::Special, HostChange::Changed),
             Err(errno) => return Err(self.cannot_read(path, errno)),
         };
         let signature = Signature::from(&stat);
@@ -175,7 +180,7 @@ impl Host for Seen<'_> {
         };
         let known = match from {
             // Collected from this very file, which has not changed since.
-            Some(Node::File { digest, .. }) if self.base.is_some() && since == Since::Same => {
+            Some(Node::File { digest, .. }) if self.base.is_some() && since == HostChange::Same => {
                 *digest
             }
             _ => None,

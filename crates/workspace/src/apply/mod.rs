@@ -34,7 +34,7 @@ use crate::beneath::Anchor;
 use crate::progress::Watch;
 use crate::{ChangeKind, ChangeSet, Collected, Options, Plan, RelPath, Stage, SyncError, plan};
 use glovebox_proto::{Code, Fault};
-use host::{KnownBase, Seen};
+use host::{DestinationLook, KnownBase};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
@@ -98,7 +98,7 @@ impl Destination {
                 theirs: noted_theirs(&base.index),
             }
         });
-        let mut view = Seen::new(&self.anchor, base, collected, &mut self.seen);
+        let mut view = DestinationLook::new(&self.anchor, base, collected, &mut self.seen);
         plan(&collected.set, &mut view, options)
             .map_err(|fault| SyncError::pull(Stage::Plan, fault))
     }

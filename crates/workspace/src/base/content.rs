@@ -1,6 +1,6 @@
 //! The content a file had when the sandbox started from it, wherever that can still be found.
 
-use super::kept::{Kept, KeptFile};
+use super::kept::{KeptFile, KeptRecord};
 use crate::RelPath;
 use crate::base::BaseFile;
 use crate::branch::Blobs;
@@ -13,8 +13,8 @@ use std::path::Path;
 pub(crate) struct BaseContents<'a> {
     base: &'a BaseFile,
     project: &'a Path,
-    first: Kept,
-    pulled: Kept,
+    first: KeptRecord,
+    pulled: KeptRecord,
     repository: Repository<'a>,
 }
 
@@ -31,8 +31,8 @@ impl<'a> BaseContents<'a> {
         Self {
             base,
             project,
-            first: Kept::first(&base.index, wanted),
-            pulled: Kept::pulled(&base.index, wanted),
+            first: KeptRecord::first(&base.index, wanted),
+            pulled: KeptRecord::pulled(&base.index, wanted),
             repository: Repository::Unopened,
         }
     }

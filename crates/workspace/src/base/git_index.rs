@@ -33,7 +33,7 @@ struct Entry {
 
 /// What the index says about one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tracked<'a> {
+pub(super) struct IndexEntry<'a> {
     /// Name of the content it has for git.
     pub(super) id: &'a [u8],
     /// Whether the file has that content.
@@ -69,9 +69,9 @@ impl GitIndex {
     }
 
     /// What it says about the file at `path` that has this signature.
-    pub(super) fn tracked(&self, path: &[u8], signature: &Signature) -> Option<Tracked<'_>> {
+    pub(super) fn tracked(&self, path: &[u8], signature: &Signature) -> Option<IndexEntry<'_>> {
         let entry = self.entries.get(path)?;
-        Some(Tracked {
+        Some(IndexEntry {
             id: &entry.id,
             is_clean: !entry.is_assumed && self.is_clean(entry, signature),
         })

@@ -154,7 +154,7 @@ pub(crate) fn advance(
     }
     let file = pulled_file(index);
     // An unreadable note is as good as none.
-    let mut earlier = Kept::load(file.clone(), |path| !updates.contains_key(path));
+    let mut earlier = KeptRecord::load(file.clone(), |path| !updates.contains_key(path));
     write_atomically(&file, |out| {
         let mut writer = Writer::new(out)?;
         for (path, content) in updates {
@@ -176,12 +176,12 @@ pub(crate) fn advance(
 
 /// A record that is read.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptRecord {
     files: HashMap<RelPath, KeptFile>,
     file: Option<File>,
 }
 
-impl Kept {
+impl KeptRecord {
     /// What was kept when the sandbox started.
     pub(crate) fn first(index: &Path, wanted: &BTreeSet<RelPath>) -> Self {
         Self::load(kept_file(index), |path| wanted.contains(path))
@@ -342,7 +342,7 @@ mod tests {
         note(&[("a", Some("one")), ("b", Some("two")), ("d/c", Some(""))]);
         note(&[("b", None), ("a", Some("three"))]);
         let wanted: BTreeSet<RelPath> = ["a", "b", "d/c"].map(path).into();
-        let mut kept = Kept::pulled(&index, &wanted);
+        let mut kept = KeptRecord::pulled(&index, &wanted);
         assert_eq!(kept.content(&path("a"), 9).as_deref(), Some(&b"three"[..]));
         assert_eq!(kept.content(&path("a"), 4), None);
         assert_eq!(kept.content(&path("b"), 9), None);
@@ -358,7 +358,7 @@ mod tests {
         let whole = std::fs::read(&file).unwrap();
         for length in 0..whole.len() {
             std::fs::write(&file, &whole[..length]).unwrap();
-            let mut kept = Kept::pulled(&index, &[path("a")].into());
+            let mut kept = KeptRecord::pulled(&index, &[path("a")].into());
             assert_eq!(kept.content(&path("a"), 9), None, "{length}");
         }
     }
@@ -394,7 +394,7 @@ mod tests {
             "secret",
             "secrets/a",
         ];
-        let mut kept = Kept::first(&index, &names.map(path).into());
+        let mut kept = KeptRecord::first(&index, &names.map(path).into());
         let found = names.map(|name| kept.content(&path(name), 1 << 30).is_some());
         assert_eq!(found, [true, false, false, true, false, false, false]);
         assert_eq!(

@@ -25,7 +25,7 @@ pub use kept::keep;
 
 use crate::beneath::{Anchor, io, read_names, stat_at};
 use crate::collect::RESERVED_PREFIX;
-use crate::{RelPath, Since};
+use crate::{HostChange, RelPath};
 use codec::{Encoder, scan};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd as _, OwnedFd};
@@ -269,15 +269,15 @@ impl Recorder<'_> {
 #[derive(Debug)]
 pub(crate) struct Writer {
     encoder: Encoder<BufWriter<File>>,
-    new: Unfinished,
+    new: TemporaryFile,
     index: PathBuf,
 }
 
 /// A file that is removed unless it takes its place.
 #[derive(Debug)]
-struct Unfinished(PathBuf);
+struct TemporaryFile(PathBuf);
 
-impl Drop for Unfinished {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -288,7 +288,7 @@ impl Writer {
     pub(crate) fn create(index: &Path, pushed_unix_ns: u128) -> Result<Self, Fault> {
         let mut name = index.file_name().unwrap_or_default().to_owned();
         name.push(".new");
-        let new = Unfinished(index.with_file_name(name));
+        let new = TemporaryFile(index.with_file_name(name));
         let encoder = File::create(&new.0)
             .map(|file| BufWriter::with_capacity(64 << 10, file))
             .and_then(|out| Encoder::new(out, pushed_unix_ns))
@@ -370,17 +370,17 @@ impl Base {
     }
 
     /// What the host did to a path since the push, or since the pull that last wrote it.
-    pub fn since(&self, path: &RelPath, now: &Signature) -> Since {
+    pub fn since(&self, path: &RelPath, now: &Signature) -> HostChange {
         if let Some(known) = self.pulled.get(path) {
             return match known {
-                _ if known.is_same(now) => Since::Same,
-                Signature::Absent => Since::Added,
-                Signature::Present { .. } => Since::Changed,
+                _ if known.is_same(now) => HostChange::Same,
+                Signature::Absent => HostChange::Added,
+                Signature::Present { .. } => HostChange::Changed,
             };
         }
         let known = self.index.get(path);
         let Signature::Present { kind, ctime_ns, .. } = now else {
-            return known.map_or(Since::Same, |_| Since::Changed);
+            return known.map_or(HostChange::Same, |_| HostChange::Changed);
         };
         // Times of a directory change with its entries: that it was touched means nothing.
         let is_dir = *kind == Kind::Dir;
@@ -388,12 +388,12 @@ impl Base {
             // The index may have been written after the change. What bears the very time of the push
             // was written just before it: no sandbox starts, and nobody reacts to it, within one tick.
             Some(known) if known.is_same(now) && (is_dir || *ctime_ns <= self.pushed_unix_ns) => {
-                Since::Same
+                HostChange::Same
             }
-            Some(_) => Since::Changed,
-            None if self.has_index => Since::Added,
-            None if !is_dir && *ctime_ns >= self.pushed_unix_ns => Since::Changed,
-            None => Since::Same,
+            Some(_) => HostChange::Changed,
+            None if self.has_index => HostChange::Added,
+            None if !is_dir && *ctime_ns >= self.pushed_unix_ns => HostChange::Changed,
+            None => HostChange::Same,
         }
     }
 }

@@ -57,17 +57,17 @@ fn changes_of_the_host_are_noticed() {
     fs::remove_file(project.join("gone")).unwrap();
     fs::write(project.join("dir/new"), "1").unwrap();
     let expected = [
-        ("same", Since::Changed),
-        ("edited", Since::Changed),
-        ("mode", Since::Changed),
-        ("replaced", Since::Same),
-        ("gone", Since::Changed),
-        ("dir", Since::Same),
-        ("dir/sub", Since::Same),
-        ("dir/in", Since::Same),
-        ("dir/new", Since::Added),
-        ("link", Since::Same),
-        ("never", Since::Same),
+        ("same", HostChange::Changed),
+        ("edited", HostChange::Changed),
+        ("mode", HostChange::Changed),
+        ("replaced", HostChange::Same),
+        ("gone", HostChange::Changed),
+        ("dir", HostChange::Same),
+        ("dir/sub", HostChange::Same),
+        ("dir/in", HostChange::Same),
+        ("dir/new", HostChange::Added),
+        ("link", HostChange::Same),
+        ("never", HostChange::Same),
     ];
     let wanted: BTreeSet<RelPath> = expected.iter().map(|(name, _)| path(name)).collect();
     let base = Base::load(&index, pushed, &wanted);
@@ -79,11 +79,11 @@ fn changes_of_the_host_are_noticed() {
     let base = Base::load(&temp.path().join("none"), pushed, &wanted);
     for (name, since) in expected {
         let now = signature(&project, name);
-        let is_known = since == Since::Same || now == Signature::Absent;
+        let is_known = since == HostChange::Same || now == Signature::Absent;
         let expected = if is_known {
-            Since::Same
+            HostChange::Same
         } else {
-            Since::Changed
+            HostChange::Changed
         };
         assert_eq!(base.since(&path(name), &now), expected, "{name}");
     }
@@ -95,14 +95,14 @@ fn changes_of_the_host_are_noticed() {
     for name in ["edited", "gone", "dir/new", "mode"] {
         assert_eq!(
             base.since(&path(name), &signature(&project, name)),
-            Since::Same,
+            HostChange::Same,
             "{name}"
         );
     }
     fs::write(project.join("gone"), "again").unwrap();
     assert_eq!(
         base.since(&path("gone"), &signature(&project, "gone")),
-        Since::Added
+        HostChange::Added
     );
 }
 

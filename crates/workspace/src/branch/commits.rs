@@ -24,7 +24,7 @@ const LOG_MESSAGE: &str = "glovebox: commits from a sandbox";
 
 /// What a sandbox offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct OfferedCommit {
     /// The commit that is checked out in it.
     pub commit: String,
     /// The objects it needs and the host does not have, as a pack.
@@ -83,7 +83,7 @@ pub fn is_object_name(text: &str) -> bool {
 /// commits that the sandbox's has not, or is checked out, [`Code::InvalidArgument`] for a name that git does
 /// not take, and whatever keeps git from working.
 pub fn take_commits(
-    offer: &Offer,
+    offer: &OfferedCommit,
     project: &Path,
     git: &Path,
     branch: &str,
@@ -202,7 +202,7 @@ impl<'a> Incoming<'a> {
     }
 
     /// Takes the objects in, checked, and looks whether the commit and all it needs are there.
-    fn check(&self, offer: &Offer, repository: &Repository) -> Result<(), Fault> {
+    fn check(&self, offer: &OfferedCommit, repository: &Repository) -> Result<(), Fault> {
         let args = ["index-pack", "--stdin", "--strict", "--fix-thin"];
         let output = self.run(&args, &offer.pack)?;
         if !output.status.success() {

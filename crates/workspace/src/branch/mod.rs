@@ -13,7 +13,7 @@ mod objects;
 mod repository;
 mod tree;
 
-pub use commits::{Offer, TakenCommits, is_object_name, known_tips, take_commits};
+pub use commits::{OfferedCommit, TakenCommits, is_object_name, known_tips, take_commits};
 pub(crate) use objects::Blobs;
 
 use crate::base::BaseFile;

@@ -9,7 +9,7 @@ use crate::base::{Base, BaseContents, Signature, hex};
 use crate::beneath::{Anchor, digest};
 use crate::merge::{MAX_TEXT_BYTES, Versions, is_executable, read_text, read_theirs};
 use crate::plan::{Leftover, MergedFile};
-use crate::{ChangeSet, Collected, Digest, Host, HostNode, HostState, Node, RelPath, Since};
+use crate::{ChangeSet, Collected, Digest, Host, HostChange, HostNode, HostState, Node, RelPath};
 use glovebox_proto::Fault;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -127,13 +127,13 @@ impl<'a> CommitTree<'a> {
     }
 
     /// What the user has done to the file in the project since the sandbox started.
-    fn since_in_project(&self, path: &RelPath) -> Since {
+    fn since_in_project(&self, path: &RelPath) -> HostChange {
         let now = match self.project.stat_within(path.as_bytes()) {
             Ok(stat) => Signature::from(&stat),
             Err(_) => Signature::Absent,
         };
         let base = self.base.as_ref();
-        base.map_or(Since::Same, |base| base.signatures.since(path, &now))
+        base.map_or(HostChange::Same, |base| base.signatures.since(path, &now))
     }
 
     /// The version that the sandbox started from.
@@ -155,29 +155,29 @@ impl<'a> CommitTree<'a> {
         committed: &HostNode,
         from: Option<&Node>,
         is_removed: bool,
-    ) -> Since {
+    ) -> HostChange {
         let base = self.base.as_ref();
         let tracked = base.and_then(|base| base.contents.tracked(path));
         if let Some(tracked) = tracked
             && hex(&tracked.id) == entry.id
             && (tracked.is_clean || is_removed)
         {
-            return Since::Same;
+            return HostChange::Same;
         }
         let since = self.since_in_project(path);
-        if since == Since::Added || from.is_none() {
-            return Since::Added;
+        if since == HostChange::Added || from.is_none() {
+            return HostChange::Added;
         }
         let is_same = match committed {
             HostNode::Present(Node::Link { .. }) => {
-                since == Since::Same
+                since == HostChange::Same
                     && matches!(committed, HostNode::Present(node) if Some(node) == from)
             }
             HostNode::Present(Node::File {
                 size,
                 digest: Some(sum),
                 ..
-            }) if since == Since::Same => self
+            }) if since == HostChange::Same => self
                 .base_reader(path)
                 .and_then(|mut reader| digest(&mut reader, *size, &mut |_| Ok(())).ok())
                 .is_some_and(|(found, _)| found == *sum),
@@ -193,7 +193,11 @@ impl<'a> CommitTree<'a> {
             }
             _ => false,
         };
-        if is_same { Since::Same } else { Since::Changed }
+        if is_same {
+            HostChange::Same
+        } else {
+            HostChange::Changed
+        }
     }
 }
 
@@ -208,12 +212,12 @@ impl Host for CommitTree<'_> {
         let mut above = path.parent();
         while let Some(dir) = above {
             if self.entries.contains_key(&dir) {
-                return state(HostNode::Blocked(dir), Since::Changed);
+                return state(HostNode::Blocked(dir), HostChange::Changed);
             }
             above = dir.parent();
         }
         if self.is_dir(path) {
-            return state(HostNode::Present(Node::Dir), Since::Same);
+            return state(HostNode::Present(Node::Dir), HostChange::Same);
         }
         let Some(entry) = self.entries.get(path).cloned() else {
             // The user has removed what git tracked when the sandbox started.
@@ -221,9 +225,9 @@ impl Host for CommitTree<'_> {
             let was_tracked = base.is_some_and(|base| base.contents.tracked(path).is_some());
             let is_removed = was_tracked && self.project.stat(path.as_bytes()).is_err();
             let since = if is_removed {
-                Since::Changed
+                HostChange::Changed
             } else {
-                Since::Same
+                HostChange::Same
             };
             return state(HostNode::Absent, since);
         };
@@ -246,7 +250,7 @@ impl Host for CommitTree<'_> {
         let (Some(ours), Some(theirs)) = (ours, read_theirs(self.collected, path, to)?) else {
             return Ok(None);
         };
-        let base = if self.since_in_project(path) == Since::Same {
+        let base = if self.since_in_project(path) == HostChange::Same {
             let reader = self.base_reader(path);
             reader.and_then(|reader| read_text(reader).ok().flatten())
         } else {

@@ -10,15 +10,15 @@ use std::sync::LazyLock;
 
 /// The list, ready to be looked up in. Each entry leads to its reason.
 #[derive(Default)]
-struct Known {
+struct FlagList {
     files: HashMap<&'static str, &'static str>,
     directories: HashMap<&'static str, &'static str>,
     /// Beginning, end, reason.
     patterns: Vec<(&'static str, &'static str, &'static str)>,
 }
 
-static KNOWN: LazyLock<Known> = LazyLock::new(|| {
-    let mut known = Known::default();
+static KNOWN: LazyLock<FlagList> = LazyLock::new(|| {
+    let mut known = FlagList::default();
     for program in PROGRAMS {
         for pattern in program.patterns.split_whitespace() {
             if let Some(directory) = pattern.strip_suffix('/') {

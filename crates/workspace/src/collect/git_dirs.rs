@@ -7,7 +7,7 @@
 
 use super::BaseTree;
 use crate::beneath::Anchor;
-use crate::{Change, ChangeSet, Flag, Refusal, RefusalReason, RelPath};
+use crate::{Change, ChangeSet, Flag, RefusalReason, RefusedPath, RelPath};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -83,7 +83,7 @@ pub(super) fn refuse(set: &mut ChangeSet, base: &dyn BaseTree) {
     set.changes
         .retain(|change| !change.path.starts_with(git_dir));
     if set.changes.len() < before {
-        set.refused.push(Refusal {
+        set.refused.push(RefusedPath {
             path: git_dir.as_bytes().to_vec(),
             reason: RefusalReason::Git,
         });

@@ -5,7 +5,7 @@
 //! itself a link.
 
 use super::{BaseTree, git_dirs, is_git_name};
-use crate::{Change, ChangeSet, Node, Refusal, RefusalReason, RelPath};
+use crate::{Change, ChangeSet, Node, RefusalReason, RefusedPath, RelPath};
 use std::collections::HashMap;
 
 /// How many links one target may lead through, as in the kernel (`path_resolution(7)`).
@@ -43,7 +43,7 @@ pub(super) fn refuse(set: &mut ChangeSet, base: &dyn BaseTree) {
             return true;
         };
         above = Some(change.path.clone());
-        refused.push(Refusal {
+        refused.push(RefusedPath {
             path: change.path.as_bytes().to_vec(),
             reason,
         });

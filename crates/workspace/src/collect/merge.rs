@@ -44,13 +44,13 @@ pub(super) enum Top {
 
 /// What the host has at a name, in few bytes: there may be many of them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct HostEntry {
     pub(super) kind: FileType,
     pub(super) size: u64,
     pub(super) is_executable: bool,
 }
 
-impl From<Stat> for Look {
+impl From<Stat> for HostEntry {
     fn from(stat: Stat) -> Self {
         Self {
             kind: FileType::from_raw_mode(stat.st_mode),
@@ -66,7 +66,7 @@ pub(super) struct Entry {
     pub(super) name: Box<[u8]>,
     pub(super) top: Top,
     /// What the host has there, if its directory is one.
-    pub(super) base: Option<Look>,
+    pub(super) base: Option<HostEntry>,
 }
 
 /// What a directory of the layers turned out to be.
@@ -77,7 +77,7 @@ pub(super) enum Listing {
 }
 
 /// A name in a layer.
-struct Seen {
+struct LayerEntry {
     name: Box<[u8]>,
     /// `None`: the host, whose directory is hidden.
     layer: Option<LayerId>,
@@ -137,7 +137,7 @@ pub(super) fn list(
     }
     // Newest layer first within a name; the host last.
     seen.sort_by(|a, b| {
-        let rank = |seen: &Seen| seen.layer.unwrap_or(LayerId::MAX);
+        let rank = |seen: &LayerEntry| seen.layer.unwrap_or(LayerId::MAX);
         a.name.cmp(&b.name).then(rank(a).cmp(&rank(b)))
     });
     let mut entries = Vec::new();
@@ -158,7 +158,7 @@ pub(super) fn list(
         let base = match &base_dir {
             None => None,
             Some((project, dir)) => match stat_at(dir.as_fd(), &first.name) {
-                Ok(stat) => Some(Look::from(stat)),
+                Ok(stat) => Some(HostEntry::from(stat)),
                 Err(Errno::NOENT) => None,
                 Err(errno) => return Err(cannot_read(project, path, errno)),
             },
@@ -175,14 +175,14 @@ pub(super) fn list(
 fn collect(
     dir: &OwnedFd,
     layer: Option<LayerId>,
-    seen: &mut Vec<Seen>,
+    seen: &mut Vec<LayerEntry>,
     max_names: usize,
 ) -> Result<(), Stop> {
     read_names(dir, |name, kind| {
         if seen.len() >= max_names {
             return Err(Stop::TooMany);
         }
-        seen.push(Seen {
+        seen.push(LayerEntry {
             name: name.into(),
             layer,
             kind,

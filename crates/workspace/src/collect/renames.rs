@@ -22,7 +22,7 @@ const MIN_PERCENT: u64 = 50;
 
 /// Turns pairs of additions and deletions into renames.
 pub(super) fn detect(set: &mut ChangeSet, contents: &dyn Contents) {
-    let mut pairs = Pairs::default();
+    let mut pairs = RenamePairs::default();
     exact(set, contents, &mut pairs);
     similar(set, contents, &mut pairs);
     if pairs.source_of.is_empty() {
@@ -57,13 +57,13 @@ pub(super) fn detect(set: &mut ChangeSet, contents: &dyn Contents) {
 }
 
 #[derive(Default)]
-struct Pairs {
+struct RenamePairs {
     source_of: HashMap<RelPath, RelPath>,
     is_source: HashSet<RelPath>,
     digests: HashMap<RelPath, Digest>,
 }
 
-impl Pairs {
+impl RenamePairs {
     fn add(&mut self, source: &RelPath, target: &RelPath) {
         self.source_of.insert(target.clone(), source.clone());
         self.is_source.insert(source.clone());
@@ -98,7 +98,7 @@ fn candidates(set: &ChangeSet) -> (Vec<Candidate<'_>>, Vec<Candidate<'_>>) {
     (added, deleted)
 }
 
-fn exact(set: &ChangeSet, contents: &dyn Contents, pairs: &mut Pairs) {
+fn exact(set: &ChangeSet, contents: &dyn Contents, pairs: &mut RenamePairs) {
     let (added, deleted) = candidates(set);
     let sizes: HashSet<u64> = added.iter().map(|file| file.size).collect();
     let mut by_digest: BTreeMap<Digest, Vec<&RelPath>> = BTreeMap::new();
@@ -140,7 +140,7 @@ fn base_digest(contents: &dyn Contents, file: &Candidate<'_>) -> Option<Digest> 
     (size == file.size).then_some(sum)
 }
 
-fn similar(set: &ChangeSet, contents: &dyn Contents, pairs: &mut Pairs) {
+fn similar(set: &ChangeSet, contents: &dyn Contents, pairs: &mut RenamePairs) {
     let (mut added, mut deleted) = candidates(set);
     added.retain(|file| file.size <= MAX_TEXT_BYTES && !pairs.source_of.contains_key(file.path));
     deleted.retain(|file| file.size <= MAX_TEXT_BYTES && !pairs.is_source.contains(file.path));
@@ -150,7 +150,7 @@ fn similar(set: &ChangeSet, contents: &dyn Contents, pairs: &mut Pairs) {
     if added.len() > MAX_TEXTS || deleted.len() > MAX_TEXTS {
         return;
     }
-    let sketches = |files: &[Candidate<'_>], is_base: bool| -> Vec<Option<Sketch>> {
+    let sketches = |files: &[Candidate<'_>], is_base: bool| -> Vec<Option<LineCounts>> {
         files
             .iter()
             .map(|file| {
@@ -159,7 +159,7 @@ fn similar(set: &ChangeSet, contents: &dyn Contents, pairs: &mut Pairs) {
                 } else {
                     contents.open(file.path)
                 };
-                Sketch::read(source.ok()?)
+                LineCounts::read(source.ok()?)
             })
             .collect()
     };
@@ -189,12 +189,12 @@ fn similar(set: &ChangeSet, contents: &dyn Contents, pairs: &mut Pairs) {
 }
 
 /// The lines of a text as a multiset: hash -> bytes.
-struct Sketch {
+struct LineCounts {
     lines: HashMap<u64, u64>,
     size: u64,
 }
 
-impl Sketch {
+impl LineCounts {
     /// `None` for what is no text, or too large, or cannot be read.
     fn read(source: Box<dyn Read + Send + '_>) -> Option<Self> {
         let mut text = Vec::new();

@@ -2,10 +2,10 @@
 //! as from the layers of a native sandbox.
 
 use super::Place;
-use super::entry::{Row, Rows, Seen, SeenKind};
-use super::fetch::{Fetched, Spool, Wanted, fetch};
-use super::manifest::{Line, Lines, Same, Side};
-use super::scan::{Inside, list};
+use super::entry::{Row, Rows, SeenEntry, SeenKind};
+use super::fetch::{FetchedFile, Spool, WantedFile, fetch};
+use super::manifest::{FileSide, Line, Lines, Sameness};
+use super::scan::{SandboxList, list};
 use super::spool::Reader;
 use crate::beneath::{Anchor, io};
 use crate::collect::{BaseTree, RESERVED_PREFIX, complete, is_git_name, named_by_file};
@@ -13,7 +13,7 @@ use crate::filter::Verdict;
 use crate::progress::{Progress, Watch, report};
 use crate::{
     Change, ChangeKind, ChangeSet, Collected, Contents, Digest, Filter, Flag, Ignored, Node, Quota,
-    Refusal, RefusalReason, RelPath, Stage, SyncError,
+    RefusalReason, RefusedPath, RelPath, Stage, SyncError,
 };
 use glovebox_proto::{Class, Code, Fault, Setting};
 use glovebox_sandbox::FrozenCommands;
@@ -30,7 +30,7 @@ const SPARE_PATHS: usize = 100_000;
 
 /// What a sandbox's directory is compared with.
 #[derive(Debug, Clone, Copy)]
-pub struct Copied<'a> {
+pub struct CopyInputs<'a> {
     /// The manifest of the last push; `None` when nothing was ever pushed there.
     pub manifest: Option<&'a Path>,
     /// The host's directory it came from or will go to.
@@ -49,13 +49,13 @@ pub struct Copied<'a> {
 /// so, the guest's own faults, and whatever reading the project fails with.
 pub fn collect(
     place: &Place<'_>,
-    source: &Copied<'_>,
+    source: &CopyInputs<'_>,
     filter: &Filter,
     quota: &Quota,
     watch: &mut Watch<'_>,
 ) -> Result<Collected, SyncError> {
     let failed = |fault| SyncError::pull(Stage::Collect, fault);
-    let (held, mut unheld) = match place.sandbox.hold() {
+    let (held, mut unheld) = match place.sandbox.freeze_commands() {
         Ok(held) => (Some(held), None),
         Err(fault) if fault.class == Class::Lost => return Err(failed(fault)),
         Err(fault) => (None, Some(fault)),
@@ -71,11 +71,11 @@ pub fn collect(
     let compared = compare(source, filter, quota, inside).map_err(failed)?;
     let spool = Spool::create(source.spool_dir).map_err(failed)?;
     let transfer = |fault| SyncError::pull(Stage::Transfer, fault);
-    let wanted: Vec<Wanted<'_>> = compared
+    let wanted: Vec<WantedFile<'_>> = compared
         .touched
         .iter()
-        .filter(|touched| touched.inside.as_ref().is_some_and(Seen::is_file))
-        .map(|touched| Wanted {
+        .filter(|touched| touched.inside.as_ref().is_some_and(SeenEntry::is_file))
+        .map(|touched| WantedFile {
             path: &touched.path,
             known: touched.base.as_ref().and_then(Line::digest),
         })
@@ -114,7 +114,7 @@ pub fn collect(
     };
     let mut fetched = fetched.into_iter();
     for touched in compared.touched {
-        let is_file = touched.inside.as_ref().is_some_and(Seen::is_file);
+        let is_file = touched.inside.as_ref().is_some_and(SeenEntry::is_file);
         let fetched = if is_file { fetched.next() } else { None };
         builder.add(touched, fetched).map_err(failed)?;
     }
@@ -129,16 +129,16 @@ pub fn collect(
 
 /// A path that is not, or not surely, as it was pushed.
 #[derive(Debug)]
-struct Touched {
+struct TouchedPath {
     path: RelPath,
     base: Option<Line>,
-    inside: Option<Seen>,
+    inside: Option<SeenEntry>,
 }
 
 /// What came out of comparing the lists.
-struct Compared {
-    touched: Vec<Touched>,
-    refused: Vec<Refusal>,
+struct ListComparison {
+    touched: Vec<TouchedPath>,
+    refused: Vec<RefusedPath>,
     ignored: Ignored,
     /// Paths in directories that must therefore stay.
     stays: BTreeSet<RelPath>,
@@ -147,7 +147,7 @@ struct Compared {
 }
 
 /// A part of the tree that is not looked at more closely.
-struct Apart {
+struct SkippedTree {
     path: RelPath,
     /// Named as soon as something in it turns out to have changed.
     reason: Option<RefusalReason>,
@@ -158,20 +158,20 @@ struct Comparison<'a> {
     quota: &'a Quota,
     hidden: HashSet<&'a [u8]>,
     has_project: bool,
-    apart: Option<Apart>,
+    apart: Option<SkippedTree>,
     /// The topmost directory that a pattern excludes, and whether that has been said.
     excluded: Option<(RelPath, bool)>,
     /// The topmost directory that the project ignores.
     ignored: Option<RelPath>,
-    found: Compared,
+    found: ListComparison,
 }
 
 fn compare(
-    source: &Copied<'_>,
+    source: &CopyInputs<'_>,
     filter: &Filter,
     quota: &Quota,
-    inside: Inside,
-) -> Result<Compared, Fault> {
+    inside: SandboxList,
+) -> Result<ListComparison, Fault> {
     let mut rows = Rows {
         base: match source.manifest {
             Some(manifest) => Lines::open(manifest)?,
@@ -193,7 +193,7 @@ fn compare(
         apart: None,
         excluded: None,
         ignored: None,
-        found: Compared {
+        found: ListComparison {
             touched: Vec::new(),
             refused: inside.refused,
             ignored: Ignored::default(),
@@ -213,9 +213,9 @@ impl Comparison<'_> {
             path, base, inside, ..
         } = row;
         let same = match (&base, &inside) {
-            (Some(line), Some(seen)) => line.compare(seen, Side::Inside),
-            (None, None) => Same::Yes,
-            _ => Same::No,
+            (Some(line), Some(seen)) => line.compare(seen, FileSide::Inside),
+            (None, None) => Sameness::Yes,
+            _ => Sameness::No,
         };
         if self
             .apart
@@ -231,7 +231,7 @@ impl Comparison<'_> {
             // Of what was never pushed, anything that is there is the sandbox's.
             let is_said = is_hidden || reason == RefusalReason::Reserved;
             self.found.stays.insert(path.clone());
-            self.apart = Some(Apart {
+            self.apart = Some(SkippedTree {
                 path,
                 reason: Some(reason),
             });
@@ -239,7 +239,7 @@ impl Comparison<'_> {
                 .as_ref()
                 .is_some_and(|seen| matches!(seen.kind, SeenKind::Special | SeenKind::Missed(_)));
             self.note_apart(if is_odd || (is_said && inside.is_some()) {
-                Same::No
+                Sameness::No
             } else {
                 same
             });
@@ -258,27 +258,27 @@ impl Comparison<'_> {
         match self.filter.verdict(&path, is_dir) {
             Verdict::Takes => {}
             Verdict::Excluded => {
-                self.exclude(path, same != Same::Yes);
+                self.exclude(path, same != Sameness::Yes);
                 return Ok(());
             }
             Verdict::Ignored => {
                 let bytes = inside.as_ref().filter(|seen| seen.is_file());
                 let bytes = bytes.map_or(0, |seen| seen.signature.size);
-                self.leave_out(path, is_dir, same != Same::Yes, bytes);
+                self.leave_out(path, is_dir, same != Sameness::Yes, bytes);
                 return Ok(());
             }
         }
-        if same != Same::Yes {
+        if same != Sameness::Yes {
             if self.found.touched.len() >= self.quota.max_changes + SPARE_PATHS {
                 return Err(too_many(self.quota));
             }
-            self.found.touched.push(Touched { path, base, inside });
+            self.found.touched.push(TouchedPath { path, base, inside });
         }
         Ok(())
     }
 
     /// Why a part of the tree is not taken, whatever is in it.
-    fn reason_apart(&self, path: &RelPath, inside: Option<&Seen>) -> Option<RefusalReason> {
+    fn reason_apart(&self, path: &RelPath, inside: Option<&SeenEntry>) -> Option<RefusalReason> {
         if path.parent().is_none() && path.name().starts_with(RESERVED_PREFIX) {
             return Some(RefusalReason::Reserved);
         }
@@ -297,8 +297,8 @@ impl Comparison<'_> {
     }
 
     /// Names the part that is not looked at, once, if something in it surely changed.
-    fn note_apart(&mut self, same: Same) {
-        if same != Same::No {
+    fn note_apart(&mut self, same: Sameness) {
+        if same != Sameness::No {
             return;
         }
         if let Some(apart) = &mut self.apart
@@ -348,7 +348,7 @@ impl Comparison<'_> {
     fn refuse(&mut self, path: &RelPath, reason: RefusalReason) {
         // Beyond any number a person would read, the first ones stand for all.
         if self.found.refused.len() < self.quota.max_changes {
-            self.found.refused.push(Refusal {
+            self.found.refused.push(RefusedPath {
                 path: path.as_bytes().to_vec(),
                 reason,
             });
@@ -375,8 +375,8 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn add(&mut self, touched: Touched, fetched: Option<Fetched>) -> Result<(), Fault> {
-        let Touched { path, base, inside } = touched;
+    fn add(&mut self, touched: TouchedPath, fetched: Option<FetchedFile>) -> Result<(), Fault> {
+        let TouchedPath { path, base, inside } = touched;
         let mut flags = Vec::new();
         let to = match (&inside, fetched) {
             (None, _) => None,
@@ -389,7 +389,7 @@ impl Builder<'_> {
                     flags.push(Flag::HardLink);
                 }
                 match fetched {
-                    Fetched::Same => base.as_ref().map(Line::node).map(|node| match node {
+                    FetchedFile::Same => base.as_ref().map(Line::node).map(|node| match node {
                         Node::File { size, digest, .. } => Node::File {
                             size,
                             is_executable,
@@ -397,7 +397,7 @@ impl Builder<'_> {
                         },
                         other => other,
                     }),
-                    Fetched::File { size, digest } => {
+                    FetchedFile::File { size, digest } => {
                         self.contents.digests.insert(path.clone(), digest);
                         Some(Node::File {
                             size,
@@ -407,9 +407,9 @@ impl Builder<'_> {
                     }
                     // It went away while it was looked at: the next pull sees it gone.
                     // One that is torn is refused before the fetched ones are handed over.
-                    Fetched::Gone | Fetched::Torn => return Ok(()),
-                    Fetched::Refused(reason) => {
-                        self.set.refused.push(Refusal {
+                    FetchedFile::Gone | FetchedFile::Torn => return Ok(()),
+                    FetchedFile::Refused(reason) => {
+                        self.set.refused.push(RefusedPath {
                             path: path.as_bytes().to_vec(),
                             reason,
                         });

@@ -3,9 +3,9 @@
 //! Most of a project is as it was. So neither side's whole list is kept: each is compared with the
 //! manifest as it arrives, and only what differs is written down.
 
-use super::entry::{Found, Located, Row, Rows, Seen};
-use super::manifest::{Line, Lines, Same, Side};
-use super::spool::{Reader, Spool, Spooled};
+use super::entry::{ListedPath, PathVersions, Row, Rows, SeenEntry};
+use super::manifest::{FileSide, Line, Lines, Sameness};
+use super::spool::{Reader, Spool, SpooledList};
 use crate::RelPath;
 use crate::path::compare;
 use glovebox_proto::Fault;
@@ -19,7 +19,7 @@ use std::path::Path;
 pub(super) enum Difference {
     /// What is there now.
     Seen {
-        seen: Seen,
+        seen: SeenEntry,
         /// In the manifest it is a file of this length, which may be this one or surely is not.
         was: Option<(u64, bool)>,
     },
@@ -27,7 +27,7 @@ pub(super) enum Difference {
     Gone(RelPath),
 }
 
-impl Located for Difference {
+impl ListedPath for Difference {
     fn path(&self) -> &RelPath {
         match self {
             Self::Seen { seen, .. } => &seen.path,
@@ -37,19 +37,19 @@ impl Located for Difference {
 }
 
 /// Whoever takes what is found in a tree, in order.
-pub(super) trait Finds {
+pub(super) trait DifferenceSink {
     /// Whether a file is as it is known, and need not be taken.
     fn knows(&mut self, path: &[u8], signature: &Signature) -> Result<bool, Fault>;
     /// Takes what is there.
-    fn take(&mut self, seen: Seen) -> Result<(), Fault>;
+    fn take(&mut self, seen: SeenEntry) -> Result<(), Fault>;
 }
 
-impl Finds for Spool<Seen> {
+impl DifferenceSink for Spool<SeenEntry> {
     fn knows(&mut self, _path: &[u8], _signature: &Signature) -> Result<bool, Fault> {
         Ok(false)
     }
 
-    fn take(&mut self, seen: Seen) -> Result<(), Fault> {
+    fn take(&mut self, seen: SeenEntry) -> Result<(), Fault> {
         self.push(&seen)
     }
 }
@@ -58,12 +58,12 @@ impl Finds for Spool<Seen> {
 #[derive(Debug)]
 pub(super) struct Comparison {
     base: Lines,
-    side: Side,
+    side: FileSide,
     found: Spool<Difference>,
 }
 
 impl Comparison {
-    pub(super) fn new(manifest: &Path, side: Side, spool_dir: &Path) -> Result<Self, Fault> {
+    pub(super) fn new(manifest: &Path, side: FileSide, spool_dir: &Path) -> Result<Self, Fault> {
         Ok(Self {
             base: Lines::open(manifest)?,
             side,
@@ -87,7 +87,7 @@ impl Comparison {
     }
 
     /// Everything has been found.
-    pub(super) fn finish(mut self) -> Result<Spooled<Difference>, Fault> {
+    pub(super) fn finish(mut self) -> Result<SpooledList<Difference>, Fault> {
         while let Some(line) = self.base.next()? {
             self.found.push(&Difference::Gone(line.path))?;
         }
@@ -95,20 +95,20 @@ impl Comparison {
     }
 }
 
-impl Finds for Comparison {
+impl DifferenceSink for Comparison {
     fn knows(&mut self, path: &[u8], signature: &Signature) -> Result<bool, Fault> {
         let is_known = self.pass(path)?
             && self
                 .base
                 .peek()?
-                .is_some_and(|line| line.compare_file(signature, self.side) == Same::Yes);
+                .is_some_and(|line| line.compare_file(signature, self.side) == Sameness::Yes);
         if is_known {
             self.base.next()?;
         }
         Ok(is_known)
     }
 
-    fn take(&mut self, seen: Seen) -> Result<(), Fault> {
+    fn take(&mut self, seen: SeenEntry) -> Result<(), Fault> {
         let line = if self.pass(seen.path.as_bytes())? {
             self.base.next()?
         } else {
@@ -116,11 +116,11 @@ impl Finds for Comparison {
         };
         let same = line.as_ref().map(|line| line.compare(&seen, self.side));
         // Of the host, the index wants to know about everything that is no file.
-        if same == Some(Same::Yes) && (self.side == Side::Inside || seen.is_file()) {
+        if same == Some(Sameness::Yes) && (self.side == FileSide::Inside || seen.is_file()) {
             return Ok(());
         }
         let size = line.as_ref().and_then(Line::digest).map(|(size, _)| size);
-        let was = size.map(|size| (size, same == Some(Same::Perhaps)));
+        let was = size.map(|size| (size, same == Some(Sameness::Perhaps)));
         self.found.push(&Difference::Seen { seen, was })
     }
 }
@@ -141,7 +141,7 @@ pub(super) trait Steps {
 impl Steps for Rows<Difference> {
     fn next_step(&mut self) -> Result<Option<Step>, Fault> {
         let found = match self.found()? {
-            Found {
+            PathVersions {
                 base: Some(line),
                 host: None,
                 inside: None,
@@ -151,13 +151,13 @@ impl Steps for Rows<Difference> {
         let Some(path) = found.path().cloned() else {
             return Ok(None);
         };
-        let Found { base, host, inside } = found;
+        let PathVersions { base, host, inside } = found;
         let now = |found: Option<Difference>, side| match found {
             Some(Difference::Seen { seen, .. }) => Some(seen),
             Some(Difference::Gone(_)) => None,
             None => base.as_ref().map(|line| line.as_seen(side)),
         };
-        let (host, inside) = (now(host, Side::Host), now(inside, Side::Inside));
+        let (host, inside) = (now(host, FileSide::Host), now(inside, FileSide::Inside));
         Ok(Some(Step::Row(Box::new(Row {
             path,
             base,
@@ -173,7 +173,7 @@ pub(super) fn doubtful(
     mut host: Reader<Difference>,
     mut inside: Reader<Difference>,
     spool_dir: &Path,
-) -> Result<(Spooled<RelPath>, u64), Fault> {
+) -> Result<(SpooledList<RelPath>, u64), Fault> {
     let mut wanted: Spool<RelPath> = Spool::unnamed(spool_dir)?;
     let mut count = 0;
     while let Some(found) = inside.next()? {
@@ -225,10 +225,10 @@ mod tests {
     }
 
     /// Something at some paths, as one side tells it.
-    fn side(side: Side) -> impl Strategy<Value = Vec<Seen>> {
+    fn side(side: FileSide) -> impl Strategy<Value = Vec<SeenEntry>> {
         let kind =
             (0..4_u8, signature(), prop::bool::ANY).prop_map(move |(kind, known, is_linked)| {
-                let plain = if side == Side::Host {
+                let plain = if side == FileSide::Host {
                     known
                 } else {
                     NO_SIGNATURE
@@ -241,7 +241,7 @@ mod tests {
                         (SeenKind::Link { target }, plain)
                     }
                     _ => {
-                        let is_linked = is_linked && side == Side::Inside;
+                        let is_linked = is_linked && side == FileSide::Inside;
                         (SeenKind::File { is_linked }, known)
                     }
                 }
@@ -249,7 +249,7 @@ mod tests {
         prop::collection::vec(prop::option::of(kind), PATHS.len()).prop_map(|kinds| {
             let seen = |(path, kind): (&str, Option<(SeenKind, Signature)>)| {
                 let (kind, signature) = kind?;
-                Some(Seen {
+                Some(SeenEntry {
                     path: RelPath::new(path).ok()?,
                     signature,
                     kind,
@@ -262,11 +262,11 @@ mod tests {
     fn manifest() -> impl Strategy<Value = Vec<Line>> {
         let known = || prop::option::of(signature());
         (
-            side(Side::Host),
+            side(FileSide::Host),
             prop::collection::vec((known(), known()), PATHS.len()),
         )
             .prop_map(|(seen, known)| {
-                let line = |(seen, (host, inside)): (Seen, _)| Line {
+                let line = |(seen, (host, inside)): (SeenEntry, _)| Line {
                     path: seen.path,
                     kind: match seen.kind {
                         SeenKind::File { .. } => LineKind::File {
@@ -284,11 +284,16 @@ mod tests {
             })
     }
 
-    fn compared(at: &Path, side: Side, list: &[Seen], dir: &Path) -> Spooled<Difference> {
+    fn compared(
+        at: &Path,
+        side: FileSide,
+        list: &[SeenEntry],
+        dir: &Path,
+    ) -> SpooledList<Difference> {
         let mut comparison = Comparison::new(at, side, dir).unwrap();
         for seen in list {
             let is_plain =
-                side == Side::Inside && seen.kind == (SeenKind::File { is_linked: false });
+                side == FileSide::Inside && seen.kind == (SeenKind::File { is_linked: false });
             if !is_plain
                 || !comparison
                     .knows(seen.path.as_bytes(), &seen.signature)
@@ -300,7 +305,7 @@ mod tests {
         comparison.finish().unwrap()
     }
 
-    fn list(seen: &[Seen], dir: &Path) -> Reader<Seen> {
+    fn list(seen: &[SeenEntry], dir: &Path) -> Reader<SeenEntry> {
         let mut spool = Spool::unnamed(dir).unwrap();
         for seen in seen {
             spool.push(seen).unwrap();
@@ -316,11 +321,11 @@ mod tests {
         match row
             .base
             .as_ref()
-            .map(|line| line.compare(inside, Side::Inside))
+            .map(|line| line.compare(inside, FileSide::Inside))
         {
-            Some(Same::Yes) => false,
-            Some(Same::Perhaps) => true,
-            Some(Same::No) | None => row
+            Some(Sameness::Yes) => false,
+            Some(Sameness::Perhaps) => true,
+            Some(Sameness::No) | None => row
                 .host
                 .as_ref()
                 .is_some_and(|host| host.is_file() && host.signature.size == inside.signature.size),
@@ -331,8 +336,8 @@ mod tests {
         #[test]
         fn what_differs_and_the_manifest_tell_all_that_whole_lists_tell(
             lines in manifest(),
-            host in side(Side::Host),
-            inside in side(Side::Inside),
+            host in side(FileSide::Host),
+            inside in side(FileSide::Inside),
         ) {
             let temp = tempfile::tempdir().unwrap();
             let (dir, at) = (temp.path(), temp.path().join("manifest"));
@@ -350,8 +355,8 @@ mod tests {
             while let Some(row) = rows.next().unwrap() {
                 expected.insert(row.path.clone(), row);
             }
-            let on_host = compared(&at, Side::Host, &host, dir);
-            let on_inside = compared(&at, Side::Inside, &inside, dir);
+            let on_host = compared(&at, FileSide::Host, &host, dir);
+            let on_inside = compared(&at, FileSide::Inside, &inside, dir);
             let (wanted, count) = doubtful(on_host.read(), on_inside.read(), dir).unwrap();
             let mut asked = BTreeSet::new();
             let mut wanted = wanted.read();
@@ -373,15 +378,15 @@ mod tests {
                 prop_assert!(!needs_content(&row) || asked.contains(&path));
                 match step {
                     Step::Same(line) => {
-                        let same = |seen: Option<Seen>, side| seen.map(|seen| line.compare(&seen, side));
-                        prop_assert_eq!(same(row.host, Side::Host), Some(Same::Yes));
-                        prop_assert_eq!(same(row.inside, Side::Inside), Some(Same::Yes));
+                        let same = |seen: Option<SeenEntry>, side| seen.map(|seen| line.compare(&seen, side));
+                        prop_assert_eq!(same(row.host, FileSide::Host), Some(Sameness::Yes));
+                        prop_assert_eq!(same(row.inside, FileSide::Inside), Some(Sameness::Yes));
                         prop_assert_eq!(row.base.as_ref(), Some(&line));
                     }
                     Step::Row(found) => {
                         prop_assert_eq!(found.base, row.base);
                         prop_assert_eq!(found.host, row.host);
-                        let unlinked = |seen: Option<Seen>| seen.map(|mut seen| {
+                        let unlinked = |seen: Option<SeenEntry>| seen.map(|mut seen| {
                             if seen.is_file() {
                                 seen.kind = SeenKind::File { is_linked: false };
                             }

@@ -1,7 +1,7 @@
 //! Asking a sandbox for the digests of files that their signatures cannot tell from others.
 
 use super::get::{self, Questions, get};
-use super::spool::{Reader, Spool, Spooled};
+use super::spool::{Reader, Spool, SpooledList};
 use super::{Place, protocol};
 use crate::{Digest, RelPath};
 use glovebox_proto::Fault;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// A file of the sandbox, read for its digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct ReadDigest {
     pub(super) size: u64,
     pub(super) digest: Digest,
     /// Its signature, if that will prove the same content later.
@@ -22,7 +22,7 @@ pub(super) struct Told {
 #[derive(Debug)]
 pub(super) struct Answers {
     wanted: Reader<RelPath>,
-    told: Reader<Option<Told>>,
+    told: Reader<Option<ReadDigest>>,
 }
 
 impl Answers {
@@ -35,7 +35,7 @@ impl Answers {
     }
 
     /// What was answered about a file, if it was asked about and could be read.
-    pub(super) fn about(&mut self, path: &RelPath) -> Result<Option<Told>, Fault> {
+    pub(super) fn about(&mut self, path: &RelPath) -> Result<Option<ReadDigest>, Fault> {
         if self.wanted.peek()? != Some(path) {
             return Ok(None);
         }
@@ -52,7 +52,7 @@ impl Answers {
 // TRUST: the guest's words about its own files; exactly one answer per question is taken.
 pub(super) fn ask(
     place: &Place<'_>,
-    wanted: &Spooled<RelPath>,
+    wanted: &SpooledList<RelPath>,
     count: u64,
     spool_dir: &Path,
     each: &mut dyn FnMut(u64) -> Result<(), Fault>,
@@ -87,7 +87,7 @@ pub(super) fn ask(
 
 /// Takes down what arrives.
 struct Digests<'a> {
-    told: &'a mut Spool<Option<Told>>,
+    told: &'a mut Spool<Option<ReadDigest>>,
     answers: u64,
     count: u64,
     each: &'a mut dyn FnMut(u64) -> Result<(), Fault>,
@@ -107,7 +107,7 @@ impl get::Answers for Digests<'_> {
                 digest,
                 has_content: false,
                 ..
-            } => self.told.push(&Some(Told {
+            } => self.told.push(&Some(ReadDigest {
                 size,
                 digest,
                 signature: is_settled.then_some(signature),

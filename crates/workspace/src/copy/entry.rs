@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 /// Something with a place in a sorted list.
-pub(super) trait Located {
+pub(super) trait ListedPath {
     fn path(&self) -> &RelPath;
 }
 
 /// What was found at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct SeenEntry {
     pub(super) path: RelPath,
     /// All zero where it was not looked at: what is not a regular file, on the inside.
     pub(super) signature: Signature,
@@ -40,13 +40,13 @@ pub(super) enum SeenKind {
     Missed(Code),
 }
 
-impl Located for Seen {
+impl ListedPath for SeenEntry {
     fn path(&self) -> &RelPath {
         &self.path
     }
 }
 
-impl Seen {
+impl SeenEntry {
     pub(super) fn is_dir(&self) -> bool {
         self.kind == SeenKind::Dir
     }
@@ -61,8 +61,8 @@ impl Seen {
 pub(super) struct Row {
     pub(super) path: RelPath,
     pub(super) base: Option<Line>,
-    pub(super) host: Option<Seen>,
-    pub(super) inside: Option<Seen>,
+    pub(super) host: Option<SeenEntry>,
+    pub(super) inside: Option<SeenEntry>,
 }
 
 /// The manifest and a list of each side, next to each other.
@@ -75,28 +75,28 @@ pub(super) struct Rows<T> {
 
 /// What each list has at one path.
 #[derive(Debug)]
-pub(super) struct Found<T> {
+pub(super) struct PathVersions<T> {
     pub(super) base: Option<Line>,
     pub(super) host: Option<T>,
     pub(super) inside: Option<T>,
 }
 
-impl<T: Located> Found<T> {
+impl<T: ListedPath> PathVersions<T> {
     /// The path, unless no list has anything.
     pub(super) fn path(&self) -> Option<&RelPath> {
         let of_side = || self.host.as_ref().or(self.inside.as_ref());
-        let of_base = self.base.as_ref().map(Located::path);
-        of_base.or_else(|| of_side().map(Located::path))
+        let of_base = self.base.as_ref().map(ListedPath::path);
+        of_base.or_else(|| of_side().map(ListedPath::path))
     }
 }
 
-impl<T: Located + DeserializeOwned> Rows<T> {
+impl<T: ListedPath + DeserializeOwned> Rows<T> {
     /// What there is at the next path that any list has; nothing in any at the end.
-    pub(super) fn found(&mut self) -> Result<Found<T>, Fault> {
+    pub(super) fn found(&mut self) -> Result<PathVersions<T>, Fault> {
         let paths = [
-            self.base.peek()?.map(Located::path),
-            self.host.peek()?.map(Located::path),
-            self.inside.peek()?.map(Located::path),
+            self.base.peek()?.map(ListedPath::path),
+            self.host.peek()?.map(ListedPath::path),
+            self.inside.peek()?.map(ListedPath::path),
         ];
         let first = paths.into_iter().flatten().min();
         let [in_base, in_host, is_inside] = paths.map(|path| path.is_some() && path == first);
@@ -110,11 +110,11 @@ impl<T: Located + DeserializeOwned> Rows<T> {
         {
             inside = self.inside.next()?;
         }
-        Ok(Found { base, host, inside })
+        Ok(PathVersions { base, host, inside })
     }
 }
 
-impl Rows<Seen> {
+impl Rows<SeenEntry> {
     /// The next path that any of them has.
     pub(super) fn next(&mut self) -> Result<Option<Row>, Fault> {
         let found = self.found()?;
@@ -127,7 +127,7 @@ impl Rows<Seen> {
     }
 }
 
-impl Steps for Rows<Seen> {
+impl Steps for Rows<SeenEntry> {
     fn next_step(&mut self) -> Result<Option<Step>, Fault> {
         Ok(self.next()?.map(|row| Step::Row(Box::new(row))))
     }

@@ -55,7 +55,7 @@ impl Spool {
 
 /// A file to fetch.
 #[derive(Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedFile<'a> {
     pub(super) path: &'a RelPath,
     /// What it was; the same content need not be sent.
     pub(super) known: Option<(u64, Digest)>,
@@ -63,7 +63,7 @@ pub(super) struct Wanted<'a> {
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fetched {
+pub(super) enum FetchedFile {
     /// It has the content that is known.
     Same,
     /// Its content is in the spool.
@@ -84,27 +84,27 @@ pub(super) enum Fetched {
 /// `too-large` when there are more than `max_bytes`, naming the file.
 pub(super) fn fetch(
     place: &Place<'_>,
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedFile<'_>],
     spool: &Spool,
     max_bytes: u64,
     each: &mut dyn FnMut(u64) -> Result<(), Fault>,
-) -> Result<Vec<Fetched>, Fault> {
-    let all: Vec<&Wanted<'_>> = wanted.iter().collect();
+) -> Result<Vec<FetchedFile>, Fault> {
+    let all: Vec<&WantedFile<'_>> = wanted.iter().collect();
     let mut fetched = fetch_once(place, &all, spool, max_bytes, each)?;
     // What something writes to at this moment may be at rest at the next.
     for _ in 0..TRIES {
         let torn: Vec<usize> = (0..wanted.len())
-            .filter(|index| fetched[*index] == Fetched::Torn)
+            .filter(|index| fetched[*index] == FetchedFile::Torn)
             .collect();
-        let again: Vec<&Wanted<'_>> = torn.iter().map(|index| &wanted[*index]).collect();
+        let again: Vec<&WantedFile<'_>> = torn.iter().map(|index| &wanted[*index]).collect();
         let later = fetch_once(place, &again, spool, max_bytes, each)?;
         for (index, found) in torn.into_iter().zip(later) {
             fetched[index] = found;
         }
     }
     for found in &mut fetched {
-        if *found == Fetched::Torn {
-            *found = Fetched::Refused(RefusalReason::Moving);
+        if *found == FetchedFile::Torn {
+            *found = FetchedFile::Refused(RefusalReason::Moving);
         }
     }
     Ok(fetched)
@@ -112,12 +112,12 @@ pub(super) fn fetch(
 
 fn fetch_once(
     place: &Place<'_>,
-    wanted: &[&Wanted<'_>],
+    wanted: &[&WantedFile<'_>],
     spool: &Spool,
     max_bytes: u64,
     each: &mut dyn FnMut(u64) -> Result<(), Fault>,
-) -> Result<Vec<Fetched>, Fault> {
-    let mut taker = Taker {
+) -> Result<Vec<FetchedFile>, Fault> {
+    let mut taker = ContentReceiver {
         wanted,
         spool,
         left: max_bytes,
@@ -144,25 +144,25 @@ fn fetch_once(
 }
 
 /// Takes what arrives.
-struct Taker<'a> {
-    wanted: &'a [&'a Wanted<'a>],
+struct ContentReceiver<'a> {
+    wanted: &'a [&'a WantedFile<'a>],
     spool: &'a Spool,
     left: u64,
     max_bytes: u64,
-    growing: Option<Growing>,
-    fetched: Vec<Fetched>,
+    growing: Option<ArrivingFile>,
+    fetched: Vec<FetchedFile>,
     each: &'a mut dyn FnMut(u64) -> Result<(), Fault>,
 }
 
 /// A content that is arriving.
-struct Growing {
+struct ArrivingFile {
     file: File,
     path: PathBuf,
     hasher: blake3::Hasher,
     size: u64,
 }
 
-impl Answers for Taker<'_> {
+impl Answers for ContentReceiver<'_> {
     fn pause(&mut self) -> Result<(), Fault> {
         (self.each)(self.max_bytes - self.left)
     }
@@ -196,7 +196,7 @@ impl Answers for Taker<'_> {
                 })?;
                 let growing = match &mut self.growing {
                     Some(growing) => growing,
-                    none => none.insert(Growing::create(self.spool)?),
+                    none => none.insert(ArrivingFile::create(self.spool)?),
                 };
                 growing.hasher.update(bytes);
                 growing.size += count;
@@ -209,7 +209,7 @@ impl Answers for Taker<'_> {
                 if let Some(growing) = self.growing.take() {
                     let _ = std::fs::remove_file(&growing.path);
                 }
-                self.fetched.push(Fetched::Torn);
+                self.fetched.push(FetchedFile::Torn);
                 Ok(())
             }
             GotItem::End {
@@ -220,7 +220,7 @@ impl Answers for Taker<'_> {
             } => {
                 let growing = match self.growing.take() {
                     Some(growing) => growing,
-                    None => Growing::create(self.spool)?,
+                    None => ArrivingFile::create(self.spool)?,
                 };
                 if growing.size != size || growing.hasher.finalize().as_bytes() != &digest {
                     let message = format!("`{}` did not arrive as it was sent", wanted.path);
@@ -229,14 +229,14 @@ impl Answers for Taker<'_> {
                 let target = self.spool.place(&digest);
                 std::fs::rename(&growing.path, &target)
                     .map_err(|error| io("put in place", &target, error))?;
-                self.fetched.push(Fetched::File { size, digest });
+                self.fetched.push(FetchedFile::File { size, digest });
                 Ok(())
             }
             GotItem::End { size, digest, .. } => {
                 if self.growing.is_some() || wanted.known != Some((size, digest)) {
                     return Err(protocol("does not send a file it was asked for"));
                 }
-                self.fetched.push(Fetched::Same);
+                self.fetched.push(FetchedFile::Same);
                 Ok(())
             }
             GotItem::Failed { code, message } => {
@@ -244,9 +244,9 @@ impl Answers for Taker<'_> {
                     let _ = std::fs::remove_file(&growing.path);
                 }
                 self.fetched.push(match code {
-                    Code::NotFound | Code::NotDirectory | Code::IsDirectory => Fetched::Gone,
-                    Code::SpecialFile => Fetched::Refused(RefusalReason::Special),
-                    Code::PermissionDenied => Fetched::Refused(RefusalReason::Unreadable),
+                    Code::NotFound | Code::NotDirectory | Code::IsDirectory => FetchedFile::Gone,
+                    Code::SpecialFile => FetchedFile::Refused(RefusalReason::Special),
+                    Code::PermissionDenied => FetchedFile::Refused(RefusalReason::Unreadable),
                     code => return Err(Fault::failed(code, message)),
                 });
                 Ok(())
@@ -255,7 +255,7 @@ impl Answers for Taker<'_> {
     }
 }
 
-impl Growing {
+impl ArrivingFile {
     fn create(spool: &Spool) -> Result<Self, Fault> {
         let path = spool.dir.join("arriving");
         let file = OpenOptions::new()

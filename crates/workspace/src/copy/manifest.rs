@@ -1,9 +1,9 @@
 //! What a push has brought into a sandbox, path by path: the base of the next push and of every
 //! collection in copy mode. A sorted list in a file, read and written as a stream.
 
-use super::entry::{Located, Seen, SeenKind};
+use super::entry::{ListedPath, SeenEntry, SeenKind};
 use super::scan::NO_SIGNATURE;
-use super::spool::{Reader, Spool, Spooled};
+use super::spool::{Reader, Spool, SpooledList};
 use crate::beneath::io;
 use crate::{Digest, Node, RelPath};
 use glovebox_proto::tree::Signature;
@@ -41,7 +41,7 @@ pub(super) enum LineKind {
     },
 }
 
-impl Located for Line {
+impl ListedPath for Line {
     fn path(&self) -> &RelPath {
         &self.path
     }
@@ -69,48 +69,48 @@ impl Line {
     }
 
     /// Whether something seen later is the same, as far as that can be told without reading it.
-    pub(super) fn compare(&self, seen: &Seen, side: Side) -> Same {
+    pub(super) fn compare(&self, seen: &SeenEntry, side: FileSide) -> Sameness {
         match (&self.kind, &seen.kind) {
-            (LineKind::Dir, SeenKind::Dir) => Same::Yes,
+            (LineKind::Dir, SeenKind::Dir) => Sameness::Yes,
             (LineKind::Link { target }, SeenKind::Link { target: now }) => (target == now).into(),
             (LineKind::File { .. }, SeenKind::File { .. }) => {
                 self.compare_file(&seen.signature, side)
             }
-            _ => Same::No,
+            _ => Sameness::No,
         }
     }
 
     /// The same for something that is known to be a file.
-    pub(super) fn compare_file(&self, signature: &Signature, side: Side) -> Same {
+    pub(super) fn compare_file(&self, signature: &Signature, side: FileSide) -> Sameness {
         let LineKind::File {
             size,
             is_executable,
             ..
         } = &self.kind
         else {
-            return Same::No;
+            return Sameness::No;
         };
         if *size != signature.size || *is_executable != signature.is_executable() {
-            Same::No
+            Sameness::No
         } else if self.signature(side) == Some(signature) {
-            Same::Yes
+            Sameness::Yes
         } else {
-            Same::Perhaps
+            Sameness::Perhaps
         }
     }
 
     /// What proves a file of one side to be this one.
-    pub(super) fn signature(&self, side: Side) -> Option<&Signature> {
+    pub(super) fn signature(&self, side: FileSide) -> Option<&Signature> {
         match (&self.kind, side) {
-            (LineKind::File { host, .. }, Side::Host) => host.as_ref(),
-            (LineKind::File { inside, .. }, Side::Inside) => inside.as_ref(),
+            (LineKind::File { host, .. }, FileSide::Host) => host.as_ref(),
+            (LineKind::File { inside, .. }, FileSide::Inside) => inside.as_ref(),
             _ => None,
         }
     }
 
     /// What is on a side where it is the same.
-    pub(super) fn as_seen(&self, side: Side) -> Seen {
-        Seen {
+    pub(super) fn as_seen(&self, side: FileSide) -> SeenEntry {
+        SeenEntry {
             path: self.path.clone(),
             signature: self.signature(side).copied().unwrap_or(NO_SIGNATURE),
             kind: match &self.kind {
@@ -134,21 +134,21 @@ impl Line {
 
 /// Whose file is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum FileSide {
     Host,
     Inside,
 }
 
 /// Whether two are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Same {
+pub(super) enum Sameness {
     Yes,
     No,
     /// Only their content can tell.
     Perhaps,
 }
 
-impl From<bool> for Same {
+impl From<bool> for Sameness {
     fn from(is_same: bool) -> Self {
         if is_same { Self::Yes } else { Self::No }
     }
@@ -262,7 +262,7 @@ impl Lines {
             path: path.to_owned(),
             ..Self::none()
         };
-        let items = match Spooled::<Item>::open(path) {
+        let items = match SpooledList::<Item>::open(path) {
             Ok(spooled) => spooled.read(),
             Err(fault) if fault.code == Code::NotFound => return Ok(lines),
             Err(fault) => return Err(fault),

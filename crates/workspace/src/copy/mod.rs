@@ -33,9 +33,9 @@ mod send;
 mod spool;
 mod walk;
 
-pub use collect::{Copied, collect};
+pub use collect::{CopyInputs, collect};
 pub use glovebox_proto::tree::Packing;
-pub use push::{PushOptions, Pushed, Recorded, push};
+pub use push::{PushOptions, PushRecords, PushTotals, push};
 pub use walk::IsHidden;
 
 use glovebox_proto::{Code, Fault};

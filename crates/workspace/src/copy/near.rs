@@ -7,12 +7,12 @@ use rustix::io::Errno;
 
 /// A project, and the directory of it that was opened last.
 #[derive(Debug)]
-pub(super) struct Near<'a> {
+pub(super) struct OpenProject<'a> {
     anchor: &'a Anchor,
     dir: Option<(Vec<u8>, OwnedFd)>,
 }
 
-impl<'a> Near<'a> {
+impl<'a> OpenProject<'a> {
     pub(super) const fn new(anchor: &'a Anchor) -> Self {
         Self { anchor, dir: None }
     }

@@ -5,21 +5,21 @@
 //! changed too is left alone and named, unless the caller says that the project wins. Only what an
 //! earlier push brought is ever deleted.
 
-use super::difference::{Comparison, Difference, Finds as _, Steps, doubtful};
+use super::difference::{Comparison, Difference, DifferenceSink as _, Steps, doubtful};
 use super::entry::Rows;
-use super::manifest::{Lines, Side, Writer};
-use super::receipt::{Decided, Receipts, receive};
+use super::manifest::{FileSide, Lines, Writer};
+use super::receipt::{ReceiptDecision, Receipts, receive};
 use super::remember::index_entry;
 use super::scan;
 use super::send::{Sender, Sums};
-use super::spool::{Reader, Spool, Spooled};
-use super::walk::{Gauge, Hidden, IsHidden, walk, walk_along};
+use super::spool::{Reader, Spool, SpooledList};
+use super::walk::{HiddenCount, IsHidden, WalkProgress, walk, walk_along};
 use super::{Place, digest};
 use crate::base;
 use crate::beneath::{Anchor, io};
 use crate::progress::{Progress, Watch, report};
 use crate::threads;
-use crate::{Refusal, RelPath, Stage, SyncError};
+use crate::{RefusedPath, RelPath, Stage, SyncError};
 use glovebox_proto::{Code, Fault, Request};
 use serde::Serialize;
 use serde_bytes::ByteBuf;
@@ -44,7 +44,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(50);
 
 /// Where a push keeps what later ones and every collection start from.
 #[derive(Debug, Clone, Copy)]
-pub struct Recorded<'a> {
+pub struct PushRecords<'a> {
     /// File for the manifest: what both sides had after the push.
     pub manifest: &'a Path,
     /// File for the base index (see [`crate::base`]): what the project looked like.
@@ -62,7 +62,7 @@ pub struct PushOptions {
 
 /// What a push has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Pushed {
+pub struct PushTotals {
     /// Files sent; each was checked against its digest on arrival.
     pub files: u64,
     /// Bytes of their content.
@@ -78,7 +78,7 @@ pub struct Pushed {
     /// The first of them.
     pub hidden_paths: Vec<RelPath>,
     /// What cannot be pushed, and why.
-    pub skipped: Vec<Refusal>,
+    pub skipped: Vec<RefusedPath>,
     /// What both sides changed: the sandbox's version stays.
     pub conflicts: Vec<RelPath>,
 }
@@ -93,10 +93,10 @@ pub fn push(
     place: &Place<'_>,
     project: &Path,
     is_hidden: &IsHidden<'_>,
-    recorded: &Recorded<'_>,
+    recorded: &PushRecords<'_>,
     options: PushOptions,
     watch: &mut Watch<'_>,
-) -> Result<Pushed, SyncError> {
+) -> Result<PushTotals, SyncError> {
     let collect = |fault| SyncError::push(Stage::Collect, fault);
     let pushed_unix_ns = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -129,7 +129,7 @@ pub fn push(
         inside: inside.read(),
     };
     let mut pushed = job.run(differences, told, watch).map_err(transfer)?;
-    let Looked {
+    let BothSides {
         hidden, refused, ..
     } = looked;
     pushed.hidden = hidden.count;
@@ -139,12 +139,12 @@ pub fn push(
 }
 
 /// What both sides have that the last push has not left there.
-struct Looked {
-    host: Spooled<Difference>,
-    inside: Spooled<Difference>,
-    hidden: Hidden,
+struct BothSides {
+    host: SpooledList<Difference>,
+    inside: SpooledList<Difference>,
+    hidden: HiddenCount,
     /// Names of the sandbox that cannot be used.
-    refused: Vec<Refusal>,
+    refused: Vec<RefusedPath>,
 }
 
 /// Looks at both sides at once.
@@ -152,12 +152,12 @@ fn look(
     place: &Place<'_>,
     anchor: &Anchor,
     is_hidden: &IsHidden<'_>,
-    recorded: &Recorded<'_>,
+    recorded: &PushRecords<'_>,
     watch: &mut Watch<'_>,
-) -> Result<Looked, Fault> {
-    let gauge = Gauge::default();
+) -> Result<BothSides, Fault> {
+    let gauge = WalkProgress::default();
     let compare = |side| Comparison::new(recorded.manifest, side, recorded.spool_dir);
-    let (mut on_host, mut on_inside) = (compare(Side::Host)?, compare(Side::Inside)?);
+    let (mut on_host, mut on_inside) = (compare(FileSide::Host)?, compare(FileSide::Inside)?);
     std::thread::scope(|scope| {
         let gauge = &gauge;
         let walker = threads::start(scope, move || {
@@ -181,7 +181,7 @@ fn look(
         let refused = scanned?.refused;
         watched?;
         let (host, hidden) = walked?;
-        Ok(Looked {
+        Ok(BothSides {
             host,
             inside: on_inside.finish()?,
             hidden,
@@ -193,7 +193,7 @@ fn look(
 struct Job<'a> {
     place: &'a Place<'a>,
     anchor: &'a Anchor,
-    recorded: &'a Recorded<'a>,
+    recorded: &'a PushRecords<'a>,
     options: PushOptions,
     pushed_unix_ns: u128,
 }
@@ -219,8 +219,8 @@ impl Job<'_> {
         &self,
         is_hidden: &IsHidden<'_>,
         watch: &mut Watch<'_>,
-    ) -> Result<Pushed, SyncError> {
-        let gauge = Gauge::default();
+    ) -> Result<PushTotals, SyncError> {
+        let gauge = WalkProgress::default();
         let (found_in, found) = sync_channel(MAX_BATCHES);
         let rows = Rows {
             base: Lines::none(),
@@ -258,13 +258,13 @@ impl Job<'_> {
         mut steps: impl Steps + Send,
         told: digest::Answers,
         watch: &mut Watch<'_>,
-    ) -> Result<Pushed, Fault> {
+    ) -> Result<PushTotals, Fault> {
         let manifest = Writer::create(self.recorded.manifest)?;
         let index = base::Writer::create(self.recorded.index, self.pushed_unix_ns)?;
         let stream = self.place.sandbox.open(Request::TreePut {
             path: ByteBuf::from(self.place.root),
         })?;
-        let (decided_in, decided) = sync_channel::<Decided>(MAX_DECIDED);
+        let (decided_in, decided) = sync_channel::<ReceiptDecision>(MAX_DECIDED);
         let (receipts_in, receipts) = sync_channel(MAX_RECEIPTS);
         let input = stream.input();
         let sums = Sums::default();
@@ -328,7 +328,7 @@ struct Books {
 /// Writes down what was decided, in order, once the guest has said that it is so.
 fn keep(
     books: &mut Books,
-    decided: &std::sync::mpsc::Receiver<Decided>,
+    decided: &std::sync::mpsc::Receiver<ReceiptDecision>,
     sums: &Sums,
     watch: &mut Watch<'_>,
 ) -> Result<(), Fault> {
@@ -339,10 +339,10 @@ fn keep(
             report_sums(sums, watch)?;
         }
         let next = match decided.recv_timeout(REPORT_EVERY) {
-            Ok(Decided::One(next)) => *next,
-            Ok(Decided::Same(lines)) => {
+            Ok(ReceiptDecision::One(next)) => *next,
+            Ok(ReceiptDecision::Same(lines)) => {
                 for line in lines {
-                    if let Some(signature) = line.signature(Side::Host) {
+                    if let Some(signature) = line.signature(FileSide::Host) {
                         let entry = index_entry(base::Kind::File, *signature);
                         books.index.put(&line.path, &entry)?;
                     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// What goes to the manifest and the index, in order.
 #[derive(Debug)]
-pub(super) enum Decided {
+pub(super) enum ReceiptDecision {
     /// Files that are as they were.
     Same(Vec<Line>),
     One(Box<Pending>),
@@ -28,7 +28,7 @@ pub(super) struct Pending {
 
 /// What the guest answers.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum GuestAnswer {
     Receipt(PutReceipt),
     End(Result<(), Fault>),
 }
@@ -36,7 +36,7 @@ pub(super) enum Heard {
 /// The receipts, in order.
 #[derive(Debug)]
 pub(super) struct Receipts {
-    heard: Receiver<Heard>,
+    heard: Receiver<GuestAnswer>,
 }
 
 /// One of them.
@@ -64,16 +64,16 @@ impl Receipt {
 }
 
 impl Receipts {
-    pub(super) fn new(heard: Receiver<Heard>) -> Self {
+    pub(super) fn new(heard: Receiver<GuestAnswer>) -> Self {
         Self { heard }
     }
 
     /// The next one; `None` when none came in time.
     pub(super) fn next(&mut self, wait: Duration) -> Result<Option<Receipt>, Fault> {
         match self.heard.recv_timeout(wait) {
-            Ok(Heard::Receipt(receipt)) => Ok(Some(Receipt(receipt))),
-            Ok(Heard::End(Err(fault))) => Err(fault),
-            Ok(Heard::End(Ok(()))) => Err(protocol("ended a put before everything was done")),
+            Ok(GuestAnswer::Receipt(receipt)) => Ok(Some(Receipt(receipt))),
+            Ok(GuestAnswer::End(Err(fault))) => Err(fault),
+            Ok(GuestAnswer::End(Ok(()))) => Err(protocol("ended a put before everything was done")),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(protocol("stopped answering")),
         }
@@ -82,8 +82,10 @@ impl Receipts {
     /// The end, after the last receipt.
     pub(super) fn end(&mut self) -> Result<(), Fault> {
         match self.heard.recv() {
-            Ok(Heard::End(result)) => result,
-            Ok(Heard::Receipt(_)) => Err(protocol("sends more receipts than it was sent items")),
+            Ok(GuestAnswer::End(result)) => result,
+            Ok(GuestAnswer::Receipt(_)) => {
+                Err(protocol("sends more receipts than it was sent items"))
+            }
             Err(_) => Err(protocol("stopped answering")),
         }
     }
@@ -91,7 +93,7 @@ impl Receipts {
 
 /// Takes the guest's receipts off the wire.
 // TRUST: the channel is bounded; a guest that sends more than was asked for waits for room.
-pub(super) fn receive(mut stream: Stream, heard: &SyncSender<Heard>) -> Result<(), Fault> {
+pub(super) fn receive(mut stream: Stream, heard: &SyncSender<GuestAnswer>) -> Result<(), Fault> {
     let mut unpacker = Unpacker::new();
     let result = loop {
         match stream.recv() {
@@ -107,7 +109,7 @@ pub(super) fn receive(mut stream: Stream, heard: &SyncSender<Heard>) -> Result<(
                 {
                     for receipt in block.items::<PutReceipt>() {
                         let receipt = receipt.map_err(|error| protocol(&error.to_string()))?;
-                        if heard.send(Heard::Receipt(receipt)).is_err() {
+                        if heard.send(GuestAnswer::Receipt(receipt)).is_err() {
                             // Nobody wants them any more: it was given up.
                             return Ok(());
                         }
@@ -120,6 +122,6 @@ pub(super) fn receive(mut stream: Stream, heard: &SyncSender<Heard>) -> Result<(
             Incoming::Reply(Err(fault)) => break Err(fault),
         }
     };
-    let _ = heard.send(Heard::End(result));
+    let _ = heard.send(GuestAnswer::End(result));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What is remembered of a path after a push: its line of the manifest, its entry of the base index.
 
-use super::digest::Told;
-use super::entry::{Seen, SeenKind};
+use super::digest::ReadDigest;
+use super::entry::{SeenEntry, SeenKind};
 use super::manifest::{Line, LineKind};
 use super::walk::signature;
 use crate::base;
@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A host file that was read for its digest.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hashed {
+pub(super) struct HashedFile {
     pub(super) size: u64,
     pub(super) digest: Digest,
     pub(super) settled: Option<Signature>,
@@ -31,10 +31,10 @@ pub(super) fn settled(file: &File, before: Signature, size: u64) -> Option<Signa
 pub(super) fn refreshed(
     path: RelPath,
     base: Option<Line>,
-    host: &Seen,
-    inside: Option<&Seen>,
-    told: Option<&Told>,
-    hashed: Option<Hashed>,
+    host: &SeenEntry,
+    inside: Option<&SeenEntry>,
+    told: Option<&ReadDigest>,
+    hashed: Option<HashedFile>,
 ) -> Line {
     let kind = match (&host.kind, base.map(|line| line.kind)) {
         (SeenKind::Dir, _) => LineKind::Dir,
@@ -71,7 +71,7 @@ pub(super) fn refreshed(
     Line { path, kind }
 }
 
-pub(super) fn index_signature(host: &Seen) -> base::Signature {
+pub(super) fn index_signature(host: &SeenEntry) -> base::Signature {
     let kind = match host.kind {
         SeenKind::File { .. } => base::Kind::File,
         SeenKind::Dir => base::Kind::Dir,

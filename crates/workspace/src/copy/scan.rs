@@ -1,11 +1,11 @@
 //! The sandbox's side of a comparison: what its guest says is there, checked and handed over.
 
-use super::difference::Finds;
-use super::entry::{Seen, SeenKind};
-use super::spool::{Spool, Spooled};
+use super::difference::DifferenceSink;
+use super::entry::{SeenEntry, SeenKind};
+use super::spool::{Spool, SpooledList};
 use super::{Place, protocol};
 use crate::path::compare;
-use crate::{Refusal, RefusalReason, RelPath};
+use crate::{RefusalReason, RefusedPath, RelPath};
 use glovebox_proto::tree::{EntryKind, ScanItem, Signature, Unpacker};
 use glovebox_proto::{Channel, Code, Fault, Reply, Request};
 use glovebox_sandbox::Incoming;
@@ -25,19 +25,19 @@ const MAX_BAD_NAMES: usize = 1000;
 
 /// What a sandbox has below a directory, as a list.
 #[derive(Debug)]
-pub(super) struct Inside {
-    pub(super) seen: Spooled<Seen>,
+pub(super) struct SandboxList {
+    pub(super) seen: SpooledList<SeenEntry>,
     /// Names that cannot be used.
-    pub(super) refused: Vec<Refusal>,
+    pub(super) refused: Vec<RefusedPath>,
 }
 
 /// What is said of it apart from that.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct ScanSummary {
     /// There is nothing at all.
     pub(super) is_empty: bool,
     /// Names that cannot be used.
-    pub(super) refused: Vec<Refusal>,
+    pub(super) refused: Vec<RefusedPath>,
 }
 
 /// Lists what a sandbox has.
@@ -47,10 +47,10 @@ pub(super) fn list(
     max_depth: usize,
     spool_dir: &Path,
     each: &mut dyn FnMut(u64) -> Result<(), Fault>,
-) -> Result<Inside, Fault> {
+) -> Result<SandboxList, Fault> {
     let mut spool = Spool::unnamed(spool_dir)?;
     let told = scan(place, max_entries, max_depth, &mut spool, each)?;
-    Ok(Inside {
+    Ok(SandboxList {
         seen: spool.finish()?,
         refused: told.refused,
     })
@@ -64,9 +64,9 @@ pub(super) fn scan(
     place: &Place<'_>,
     max_entries: u64,
     max_depth: usize,
-    finds: &mut dyn Finds,
+    finds: &mut dyn DifferenceSink,
     each: &mut dyn FnMut(u64) -> Result<(), Fault>,
-) -> Result<Told, Fault> {
+) -> Result<ScanSummary, Fault> {
     let mut stream = place.sandbox.open(Request::TreeScan {
         path: ByteBuf::from(place.root),
         max_entries,
@@ -123,12 +123,12 @@ pub(super) fn scan(
                     continue;
                 }
                 match RelPath::new(path) {
-                    Ok(path) => finds.take(Seen {
+                    Ok(path) => finds.take(SeenEntry {
                         path,
                         signature,
                         kind,
                     })?,
-                    Err(_) if refused.len() < MAX_BAD_NAMES => refused.push(Refusal {
+                    Err(_) if refused.len() < MAX_BAD_NAMES => refused.push(RefusedPath {
                         path: path.to_vec(),
                         reason: RefusalReason::BadName,
                     }),
@@ -138,7 +138,7 @@ pub(super) fn scan(
         }
         each(count)?;
     }
-    Ok(Told {
+    Ok(ScanSummary {
         is_empty: count == 0,
         refused,
     })

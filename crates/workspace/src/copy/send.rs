@@ -1,17 +1,17 @@
 //! The sending half of a push: decides path by path, reads the project's files, and sends them.
 
 use super::difference::{Step, Steps};
-use super::digest::{Answers, Told};
-use super::entry::{Row, Seen, SeenKind};
-use super::manifest::{Line, LineKind, Same, Side};
-use super::near::Near;
-use super::push::{PushOptions, Pushed};
-use super::receipt::{Decided, Pending};
-use super::remember::{Hashed, index_signature, refreshed, settled};
+use super::digest::{Answers, ReadDigest};
+use super::entry::{Row, SeenEntry, SeenKind};
+use super::manifest::{FileSide, Line, LineKind, Sameness};
+use super::near::OpenProject;
+use super::push::{PushOptions, PushTotals};
+use super::receipt::{Pending, ReceiptDecision};
+use super::remember::{HashedFile, index_signature, refreshed, settled};
 use super::walk::signature;
 use crate::base;
 use crate::beneath::{Anchor, io};
-use crate::{Refusal, RefusalReason, RelPath};
+use crate::{RefusalReason, RefusedPath, RelPath};
 use glovebox_proto::tree::{Packer, Packing, PutItem, Signature};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Input;
@@ -38,10 +38,10 @@ pub(super) struct Sums {
 
 /// What waits until everything in a directory has been gone through.
 #[derive(Debug)]
-struct Deferred {
+struct DeferredDirectory {
     path: RelPath,
     /// What takes the directory's place; `None` deletes it.
-    host: Option<Seen>,
+    host: Option<SeenEntry>,
     /// Something of the sandbox's own is in it.
     is_kept: bool,
 }
@@ -62,23 +62,23 @@ enum Verdict {
 
 pub(super) struct Sender<'a> {
     anchor: &'a Anchor,
-    files: Near<'a>,
+    files: OpenProject<'a>,
     options: PushOptions,
     told: Answers,
     input: Input,
-    decided: SyncSender<Decided>,
+    decided: SyncSender<ReceiptDecision>,
     /// Files that are as they were, not yet handed over.
     same: Vec<Line>,
     sums: &'a Sums,
     packer: Packer,
     out: Vec<u8>,
     buffer: Vec<u8>,
-    deferred: Vec<Deferred>,
+    deferred: Vec<DeferredDirectory>,
     /// Directories of the project, one within the other, that the sandbox has deleted.
     missing: Vec<RelPath>,
     /// A directory of the project where the sandbox has something else.
     blocked: Option<RelPath>,
-    pushed: Pushed,
+    pushed: PushTotals,
 }
 
 impl<'a> Sender<'a> {
@@ -87,13 +87,13 @@ impl<'a> Sender<'a> {
         options: PushOptions,
         told: Answers,
         input: Input,
-        decided: SyncSender<Decided>,
+        decided: SyncSender<ReceiptDecision>,
         sums: &'a Sums,
         packing: Packing,
     ) -> Result<Self, Fault> {
         Ok(Self {
             anchor,
-            files: Near::new(anchor),
+            files: OpenProject::new(anchor),
             options,
             told,
             input,
@@ -106,12 +106,12 @@ impl<'a> Sender<'a> {
             deferred: Vec::new(),
             missing: Vec::new(),
             blocked: None,
-            pushed: Pushed::default(),
+            pushed: PushTotals::default(),
         })
     }
 
     /// Goes through everything. When this fails, the request is given up.
-    pub(super) fn run(mut self, steps: &mut dyn Steps) -> Result<Pushed, Fault> {
+    pub(super) fn run(mut self, steps: &mut dyn Steps) -> Result<PushTotals, Fault> {
         let result = self.run_steps(steps);
         if result.is_err() {
             let _ = self.input.cancel();
@@ -187,15 +187,16 @@ impl<'a> Sender<'a> {
     fn decide(
         &mut self,
         base: Option<&Line>,
-        host: Option<&Seen>,
-        inside: Option<&Seen>,
-        told: Option<&Told>,
-        hashed: &mut Option<Hashed>,
+        host: Option<&SeenEntry>,
+        inside: Option<&SeenEntry>,
+        told: Option<&ReadDigest>,
+        hashed: &mut Option<HashedFile>,
     ) -> Result<Verdict, Fault> {
-        let is_as_base = |line: &Line, seen: &Seen| match line.compare(seen, Side::Inside) {
-            Same::Yes => true,
-            Same::No => false,
-            Same::Perhaps => told.map(|told| (told.size, told.digest)) == line.digest(),
+        let is_as_base = |line: &Line, seen: &SeenEntry| match line.compare(seen, FileSide::Inside)
+        {
+            Sameness::Yes => true,
+            Sameness::No => false,
+            Sameness::Perhaps => told.map(|told| (told.size, told.digest)) == line.digest(),
         };
         let Some(host) = host else {
             return Ok(match (base, inside) {
@@ -210,10 +211,10 @@ impl<'a> Sender<'a> {
             });
         };
         if let Some(line) = base {
-            let is_unchanged = match line.compare(host, Side::Host) {
-                Same::Yes => true,
-                Same::No => false,
-                Same::Perhaps => {
+            let is_unchanged = match line.compare(host, FileSide::Host) {
+                Sameness::Yes => true,
+                Sameness::No => false,
+                Sameness::Perhaps => {
                     *hashed = self.hash(host)?;
                     hashed.map(|hashed| (hashed.size, hashed.digest)) == line.digest()
                 }
@@ -244,10 +245,10 @@ impl<'a> Sender<'a> {
     /// Whether both sides have the same now.
     fn is_same(
         &mut self,
-        host: &Seen,
-        inside: &Seen,
-        told: Option<&Told>,
-        hashed: &mut Option<Hashed>,
+        host: &SeenEntry,
+        inside: &SeenEntry,
+        told: Option<&ReadDigest>,
+        hashed: &mut Option<HashedFile>,
     ) -> Result<bool, Fault> {
         Ok(match (&host.kind, &inside.kind) {
             (SeenKind::Dir, SeenKind::Dir) => true,
@@ -275,10 +276,10 @@ impl<'a> Sender<'a> {
         verdict: Verdict,
         path: RelPath,
         base: Option<Line>,
-        host: Option<Seen>,
-        inside: Option<Seen>,
-        told: Option<&Told>,
-        hashed: Option<Hashed>,
+        host: Option<SeenEntry>,
+        inside: Option<SeenEntry>,
+        told: Option<&ReadDigest>,
+        hashed: Option<HashedFile>,
     ) -> Result<(), Fault> {
         match (verdict, host) {
             (Verdict::Ignore, _) | (Verdict::Keep | Verdict::Adopt | Verdict::Put, None) => Ok(()),
@@ -292,7 +293,7 @@ impl<'a> Sender<'a> {
             (Verdict::Delete, _) => {
                 self.pushed.deleted += 1;
                 if inside.is_some_and(|seen| seen.is_dir()) {
-                    self.deferred.push(Deferred {
+                    self.deferred.push(DeferredDirectory {
                         path,
                         host: None,
                         is_kept: false,
@@ -319,7 +320,7 @@ impl<'a> Sender<'a> {
             }
             (Verdict::Put, Some(host)) => {
                 if inside.is_some_and(|seen| seen.is_dir()) && !host.is_dir() {
-                    self.deferred.push(Deferred {
+                    self.deferred.push(DeferredDirectory {
                         path,
                         host: Some(host),
                         is_kept: false,
@@ -360,7 +361,7 @@ impl<'a> Sender<'a> {
 
     fn skip(&mut self, path: &RelPath, reason: RefusalReason) {
         if self.pushed.skipped.len() < MAX_LISTED {
-            self.pushed.skipped.push(Refusal {
+            self.pushed.skipped.push(RefusedPath {
                 path: path.as_bytes().to_vec(),
                 reason,
             });
@@ -368,7 +369,12 @@ impl<'a> Sender<'a> {
     }
 
     /// Keeps what both sides had before for a path that could not be read now.
-    fn remember(&mut self, path: &RelPath, base: Option<Line>, host: &Seen) -> Result<(), Fault> {
+    fn remember(
+        &mut self,
+        path: &RelPath,
+        base: Option<Line>,
+        host: &SeenEntry,
+    ) -> Result<(), Fault> {
         let has_place = self.keep_above();
         let index = (path.clone(), index_signature(host));
         self.queue(Pending {
@@ -417,7 +423,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Sends a path, with the directories above it that the sandbox has deleted.
-    fn put(&mut self, host: &Seen, base: Option<Line>) -> Result<(), Fault> {
+    fn put(&mut self, host: &SeenEntry, base: Option<Line>) -> Result<(), Fault> {
         for dir in std::mem::take(&mut self.missing) {
             if host.path.starts_with(&dir) {
                 self.expect_receipt(None, None)?;
@@ -446,7 +452,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn put_file(&mut self, host: &Seen, base: Option<Line>) -> Result<(), Fault> {
+    fn put_file(&mut self, host: &SeenEntry, base: Option<Line>) -> Result<(), Fault> {
         let Some((mut file, before)) = self.open(host)? else {
             return self.remember(&host.path, base, host);
         };
@@ -501,7 +507,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Opens a file of the project; `None` when it went away or must not be read.
-    fn open(&mut self, host: &Seen) -> Result<Option<(File, Signature)>, Fault> {
+    fn open(&mut self, host: &SeenEntry) -> Result<Option<(File, Signature)>, Fault> {
         // The walk has seen a regular file, and the project is the user's own; should it be something
         // else by now, this neither waits for a FIFO's other end nor follows a link.
         let flags =
@@ -532,18 +538,18 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn unreadable(&self, host: &Seen, error: impl Into<std::io::Error>) -> Fault {
+    fn unreadable(&self, host: &SeenEntry, error: impl Into<std::io::Error>) -> Fault {
         io("read", &self.anchor.path().join(host.path.as_path()), error)
     }
 
     /// Reads a file of the project for its digest.
-    fn hash(&mut self, host: &Seen) -> Result<Option<Hashed>, Fault> {
+    fn hash(&mut self, host: &SeenEntry) -> Result<Option<HashedFile>, Fault> {
         let Some((mut file, before)) = self.open(host)? else {
             return Ok(None);
         };
         let summed = crate::beneath::digest(&mut file, u64::MAX, &mut |_| Ok(()));
         let (digest, size) = summed.map_err(|error| self.unreadable(host, error))?;
-        Ok(Some(Hashed {
+        Ok(Some(HashedFile {
             size,
             digest,
             settled: settled(&file, before, size),
@@ -552,7 +558,7 @@ impl<'a> Sender<'a> {
 
     fn queue(&mut self, pending: Pending) -> Result<(), Fault> {
         self.hand_over_same()?;
-        self.hand_over(Decided::One(Box::new(pending)))
+        self.hand_over(ReceiptDecision::One(Box::new(pending)))
     }
 
     fn hand_over_same(&mut self) -> Result<(), Fault> {
@@ -560,10 +566,10 @@ impl<'a> Sender<'a> {
             return Ok(());
         }
         let same = std::mem::replace(&mut self.same, Vec::with_capacity(SAME_BATCH));
-        self.hand_over(Decided::Same(same))
+        self.hand_over(ReceiptDecision::Same(same))
     }
 
-    fn hand_over(&mut self, decided: Decided) -> Result<(), Fault> {
+    fn hand_over(&mut self, decided: ReceiptDecision) -> Result<(), Fault> {
         let gone = || Fault::failed(Code::Cancelled, "the push was given up");
         match self.decided.try_send(decided) {
             Ok(()) => Ok(()),

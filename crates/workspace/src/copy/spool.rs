@@ -75,10 +75,10 @@ impl<T: Serialize> Spool<T> {
     }
 
     /// Writes the rest.
-    pub(super) fn finish(mut self) -> Result<Spooled<T>, Fault> {
+    pub(super) fn finish(mut self) -> Result<SpooledList<T>, Fault> {
         self.packer.seal(&mut self.out)?;
         self.flush()?;
-        Ok(Spooled {
+        Ok(SpooledList {
             file: Arc::new(self.file),
             path: self.path,
             kind: PhantomData,
@@ -88,13 +88,13 @@ impl<T: Serialize> Spool<T> {
 
 /// A list that has been written.
 #[derive(Debug)]
-pub(super) struct Spooled<T> {
+pub(super) struct SpooledList<T> {
     file: Arc<File>,
     path: PathBuf,
     kind: PhantomData<fn() -> T>,
 }
 
-impl<T: DeserializeOwned> Spooled<T> {
+impl<T: DeserializeOwned> SpooledList<T> {
     /// A list in a file.
     pub(super) fn open(path: &Path) -> Result<Self, Fault> {
         let file = File::open(path).map_err(|error| io("open", path, error))?;

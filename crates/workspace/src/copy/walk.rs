@@ -1,6 +1,6 @@
 //! The host's side of a push: the project, sorted, without opening a single file.
 
-use super::entry::{Seen, SeenKind};
+use super::entry::{SeenEntry, SeenKind};
 use super::spool::Batch;
 use crate::RelPath;
 use crate::beneath::{Anchor, io, read_names, stat_at};
@@ -26,14 +26,14 @@ const BATCH: usize = 256;
 
 /// What a push does not see of a project.
 #[derive(Debug, Default)]
-pub(super) struct Hidden {
+pub(super) struct HiddenCount {
     pub(super) count: u64,
     pub(super) paths: Vec<RelPath>,
 }
 
 /// How far the walk is, for another thread, which may also stop it.
 #[derive(Debug, Default)]
-pub(super) struct Gauge {
+pub(super) struct WalkProgress {
     pub(super) paths: AtomicU64,
     pub(super) is_stopped: AtomicBool,
 }
@@ -41,18 +41,18 @@ pub(super) struct Gauge {
 struct Walk<'a> {
     anchor: &'a Anchor,
     is_hidden: &'a IsHidden<'a>,
-    gauge: &'a Gauge,
-    each: &'a mut dyn FnMut(Seen) -> Result<(), Fault>,
-    hidden: Hidden,
+    gauge: &'a WalkProgress,
+    each: &'a mut dyn FnMut(SeenEntry) -> Result<(), Fault>,
+    hidden: HiddenCount,
 }
 
 /// Walks a project and hands over what is there as it is found, then how it ended.
 pub(super) fn walk_along(
     anchor: &Anchor,
     is_hidden: &IsHidden<'_>,
-    gauge: &Gauge,
-    found: &SyncSender<Batch<Seen>>,
-) -> Result<Hidden, Fault> {
+    gauge: &WalkProgress,
+    found: &SyncSender<Batch<SeenEntry>>,
+) -> Result<HiddenCount, Fault> {
     let given_up = |_| Fault::failed(Code::Cancelled, "the push was given up");
     let mut batch = Vec::with_capacity(BATCH);
     let mut each = |seen| {
@@ -80,22 +80,22 @@ pub(super) fn walk_along(
 pub(super) fn walk(
     anchor: &Anchor,
     is_hidden: &IsHidden<'_>,
-    gauge: &Gauge,
-    each: &mut dyn FnMut(Seen) -> Result<(), Fault>,
-) -> Result<Hidden, Fault> {
+    gauge: &WalkProgress,
+    each: &mut dyn FnMut(SeenEntry) -> Result<(), Fault>,
+) -> Result<HiddenCount, Fault> {
     let mut walk = Walk {
         anchor,
         is_hidden,
         gauge,
         each,
-        hidden: Hidden::default(),
+        hidden: HiddenCount::default(),
     };
     walk.tree()?;
     Ok(walk.hidden)
 }
 
 /// What a directory has under a name.
-struct Listed {
+struct NamedEntry {
     name: Box<[u8]>,
     signature: Signature,
     kind: SeenKind,
@@ -103,7 +103,7 @@ struct Listed {
 
 /// A directory of which some names are yet to be handed over.
 struct Level {
-    names: std::vec::IntoIter<Listed>,
+    names: std::vec::IntoIter<NamedEntry>,
     /// Length of the path of the directory above.
     parent_length: usize,
 }
@@ -149,7 +149,7 @@ impl Walk<'_> {
     }
 
     /// What is in a directory, sorted by name.
-    fn list(&self, path: &[u8]) -> Result<Vec<Listed>, Fault> {
+    fn list(&self, path: &[u8]) -> Result<Vec<NamedEntry>, Fault> {
         let dir = match self.anchor.dir(path) {
             Ok(dir) => dir,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if !path.is_empty() => {
@@ -181,7 +181,7 @@ impl Walk<'_> {
                 }
                 _ => SeenKind::Special,
             };
-            Some(Listed {
+            Some(NamedEntry {
                 signature: signature(&stat),
                 name,
                 kind,
@@ -191,7 +191,7 @@ impl Walk<'_> {
     }
 
     /// Hands one name over; whether it is a directory to be walked.
-    fn entry(&mut self, checked: RelPath, listed: Listed) -> Result<bool, Fault> {
+    fn entry(&mut self, checked: RelPath, listed: NamedEntry) -> Result<bool, Fault> {
         self.gauge.paths.fetch_add(1, Ordering::Relaxed);
         let is_dir = matches!(listed.kind, SeenKind::Dir);
         if (self.is_hidden)(&checked, is_dir) {
@@ -201,7 +201,7 @@ impl Walk<'_> {
             }
             return Ok(false);
         }
-        (self.each)(Seen {
+        (self.each)(SeenEntry {
             path: checked,
             signature: listed.signature,
             kind: listed.kind,

@@ -5,7 +5,7 @@
 //! none of its changes.
 
 use super::{
-    Tracked, common_dir, git_dir, owned_working_tree, path_of, small_file, small_file_in,
+    TrackedFiles, common_dir, git_dir, owned_working_tree, path_of, small_file, small_file_in,
     with_slash,
 };
 use crate::RelPath;
@@ -73,12 +73,12 @@ pub struct IgnoreRules {
     named: Vec<RelPath>,
     /// The repository that the project lies in.
     outer: Scope,
-    known: Mutex<Known>,
+    known: Mutex<IgnoreCache>,
 }
 
 /// What has been read.
 #[derive(Debug, Default)]
-struct Known {
+struct IgnoreCache {
     /// Whether directories are ignored.
     dirs: HashMap<Vec<u8>, bool>,
     /// The rules in directories.
@@ -90,7 +90,7 @@ struct Known {
 /// One repository.
 #[derive(Debug)]
 struct Scope {
-    tracked: Tracked,
+    tracked: TrackedFiles,
     /// `info/exclude`.
     exclude: Gitignore,
     /// Where the project lies in it, when it reaches above the project, with the rules in each directory
@@ -113,7 +113,7 @@ impl IgnoreRules {
             global: rules(&global.unwrap_or_default()),
             named: Vec::new(),
             outer: Scope::around(project),
-            known: Mutex::new(Known::default()),
+            known: Mutex::new(IgnoreCache::default()),
         })
     }
 
@@ -245,7 +245,7 @@ impl IgnoreRules {
         ask(&self.outer, path)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> std::sync::MutexGuard<'_, IgnoreCache> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -254,7 +254,7 @@ impl Scope {
     /// The repository that a directory lies in, if any.
     fn around(dir: &Path) -> Self {
         let mut scope = Self {
-            tracked: Tracked::read(dir, &[]),
+            tracked: TrackedFiles::read(dir, &[]),
             exclude: Gitignore::empty(),
             above: Vec::new(),
             prefix: Vec::new(),

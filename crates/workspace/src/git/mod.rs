@@ -11,7 +11,7 @@ mod outside;
 mod tracked;
 
 pub use outside::{OutsideRepository, ShownGitDir, find_outside};
-pub(crate) use tracked::Tracked;
+pub(crate) use tracked::TrackedFiles;
 
 use crate::beneath::Anchor;
 use rustix::fs::Stat;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// The indexes of the repositories in a project.
 #[derive(Debug, Default)]
-pub(crate) struct Tracked {
+pub(crate) struct TrackedFiles {
     /// The innermost come first.
     parts: Vec<Part>,
 }
@@ -22,7 +22,7 @@ struct Part {
     index: Index,
 }
 
-impl Tracked {
+impl TrackedFiles {
     /// Reads the index of the repository that the project lies in, and those of the repositories at the
     /// `nested` paths in it. One that cannot be read tracks nothing.
     pub(crate) fn read(project: &Path, nested: &[Vec<u8>]) -> Self {

@@ -17,10 +17,10 @@ pub(crate) mod repository;
 mod scan;
 
 use crate::beneath::{Anchor, io};
-use crate::git::Tracked;
+use crate::git::TrackedFiles;
 use glovebox_proto::{Code, Fault};
 use rustix::io::Errno;
-use scan::{Scan, Scanned};
+use scan::{Scan, ScanResult};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -77,14 +77,14 @@ pub enum HideReason {
 
 /// What is hidden of one project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Hidden {
+pub struct HiddenPaths {
     /// Relative paths and why, sorted. What lies below one of them is hidden with it.
     pub paths: Vec<(PathBuf, HideReason)>,
     /// Files of the repository that are shown with other content: their configuration without credentials.
     pub replaced: Vec<(PathBuf, Vec<u8>)>,
 }
 
-impl Hidden {
+impl HiddenPaths {
     /// How many paths are hidden for a reason.
     pub fn count(&self, reason: HideReason) -> usize {
         self.paths.iter().filter(|(_, why)| *why == reason).count()
@@ -95,12 +95,12 @@ impl Hidden {
 ///
 /// # Errors
 /// When a pattern is none, the ignore file cannot be read, or far too much would be hidden one by one.
-pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<Hidden, Fault> {
+pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<HiddenPaths, Fault> {
     let anchor = Anchor::open(project)?;
     let mut exclude = ignore_file(&anchor)?;
     exclude.extend(rules.exclude.iter().cloned());
     let scan = Scan::new(anchor, &exclude, &rules.include)?;
-    let Scanned {
+    let ScanResult {
         hidden,
         readable,
         repositories,
@@ -110,9 +110,9 @@ pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<Hidden, Fault> {
             .iter()
             .any(|found| found.reason == HideReason::Secret);
     let tracked = if is_tracked_of_interest {
-        Tracked::read(project, &repositories)
+        TrackedFiles::read(project, &repositories)
     } else {
-        Tracked::default()
+        TrackedFiles::default()
     };
     let mut paths: Vec<(Vec<u8>, HideReason)> = Vec::new();
     let mut pem_files = 0;
@@ -154,7 +154,7 @@ pub fn find_hidden(project: &Path, rules: &HideRules) -> Result<Hidden, Fault> {
         return Err(scan::too_many());
     }
     paths.sort();
-    Ok(Hidden {
+    Ok(HiddenPaths {
         paths,
         replaced: replaced
             .into_iter()

@@ -7,7 +7,7 @@ use super::names::{is_one_of, is_secret, may_hold_secret};
 use super::{HideReason, MAX_HIDDEN, SKIPPED};
 use crate::beneath::{Anchor, io, read_names, stat_at};
 use crate::filter::compile;
-use crate::git::Tracked;
+use crate::git::TrackedFiles;
 use glovebox_proto::{Code, Fault};
 use ignore::gitignore::Gitignore;
 use rustix::fd::AsFd as _;
@@ -32,7 +32,7 @@ const MAX_REPOSITORIES: usize = 256;
 
 /// A path that is hidden.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct HiddenPath {
     pub(super) path: Vec<u8>,
     pub(super) reason: HideReason,
     pub(super) is_dir: bool,
@@ -40,8 +40,8 @@ pub(super) struct Found {
 
 /// What the walk found.
 #[derive(Debug, Default)]
-pub(super) struct Scanned {
-    pub(super) hidden: Vec<Found>,
+pub(super) struct ScanResult {
+    pub(super) hidden: Vec<HiddenPath>,
     /// Files whose content may be a secret, those nearest to the top first.
     pub(super) readable: Vec<Vec<u8>>,
     /// Directories with a `.git`.
@@ -53,7 +53,7 @@ pub(super) struct Scanned {
 struct Queue {
     dirs: Vec<Vec<u8>>,
     busy: usize,
-    found: Scanned,
+    found: ScanResult,
     failure: Option<Fault>,
 }
 
@@ -68,9 +68,9 @@ pub(super) struct Scan {
 
 /// What one directory turned out to have.
 #[derive(Default)]
-struct Listed {
+struct DirectoryListing {
     dirs: Vec<Vec<u8>>,
-    found: Scanned,
+    found: ScanResult,
 }
 
 impl Scan {
@@ -93,7 +93,7 @@ impl Scan {
     }
 
     /// Looks at everything.
-    pub(super) fn run(&self) -> Result<Scanned, Fault> {
+    pub(super) fn run(&self) -> Result<ScanResult, Fault> {
         // Most projects are through before another thread would have begun.
         self.work(Some(ALONE_DIRS));
         if self.is_unfinished() {
@@ -135,7 +135,7 @@ impl Scan {
     pub(super) fn untracked_below(
         &self,
         dir: &[u8],
-        tracked: &Tracked,
+        tracked: &TrackedFiles,
         hidden: &mut Vec<(Vec<u8>, HideReason)>,
     ) -> Result<(), Fault> {
         let mut found = Vec::new();
@@ -178,7 +178,7 @@ impl Scan {
             };
             queue.busy += 1;
             drop(queue);
-            let mut listed = Listed::default();
+            let mut listed = DirectoryListing::default();
             let result = self.directory(&dir, &mut listed);
             queue = self.lock();
             queue.busy -= 1;
@@ -200,7 +200,7 @@ impl Scan {
     }
 
     /// Looks at the names in one directory.
-    fn directory(&self, path: &[u8], listed: &mut Listed) -> Result<(), Fault> {
+    fn directory(&self, path: &[u8], listed: &mut DirectoryListing) -> Result<(), Fault> {
         self.each(path, |name, child, kind| {
             let is_dir = kind == FileType::Directory;
             if name == b".git" {
@@ -238,7 +238,7 @@ impl Scan {
         depth: usize,
         reason: HideReason,
         is_shown: &dyn Fn(&[u8], bool) -> bool,
-        hidden: &mut Vec<Found>,
+        hidden: &mut Vec<HiddenPath>,
     ) -> Result<bool, Fault> {
         let mut is_any_shown = false;
         if depth > MAX_DEPTH {
@@ -258,7 +258,7 @@ impl Scan {
                     return Ok(());
                 }
             }
-            hidden.push(Found {
+            hidden.push(HiddenPath {
                 path: child.to_vec(),
                 reason,
                 is_dir,
@@ -336,9 +336,9 @@ impl Scan {
     }
 }
 
-impl Scanned {
+impl ScanResult {
     fn hide(&mut self, path: &[u8], reason: HideReason, is_dir: bool) {
-        self.hidden.push(Found {
+        self.hidden.push(HiddenPath {
             path: path.to_vec(),
             reason,
             is_dir,

@@ -12,7 +12,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Which version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum VersionSide {
     /// As it was.
     Before,
     /// As the sandbox has it.
@@ -45,7 +45,7 @@ impl Content {
     /// Reads `node` at `path`.
     pub(super) fn read(
         collected: &Collected,
-        side: Side,
+        side: VersionSide,
         path: &RelPath,
         node: &Node,
     ) -> Result<Self, Fault> {
@@ -58,9 +58,9 @@ impl Content {
             }),
             Node::File { size, digest, .. } => {
                 let size = match side {
-                    Side::After => *size,
+                    VersionSide::After => *size,
                     // The host's own file may have changed since; it is measured, not believed.
-                    Side::Before => measure(collected.open_base(path)?, path)?,
+                    VersionSide::Before => measure(collected.open_base(path)?, path)?,
                 };
                 let mut text = (size <= MAX_TEXT_BYTES).then(Vec::new);
                 let mut name = named(size);
@@ -85,7 +85,7 @@ impl Content {
     pub(super) fn again<T>(
         &self,
         collected: &Collected,
-        side: Side,
+        side: VersionSide,
         path: &RelPath,
         node: &Node,
         sink: impl FnOnce(&mut dyn Read) -> io::Result<T>,
@@ -96,7 +96,7 @@ impl Content {
         if self.id == NO_ID {
             return Ok(sink(&mut io::empty())?);
         }
-        let mut reader = Naming {
+        let mut reader = GitNameReader {
             inner: open(collected, side, path)?.take(self.size),
             name: named(self.size),
         };
@@ -109,12 +109,12 @@ impl Content {
 }
 
 /// Computes git's name of what passes through.
-struct Naming<R> {
+struct GitNameReader<R> {
     inner: R,
     name: Sha1,
 }
 
-impl<R: Read> Read for Naming<R> {
+impl<R: Read> Read for GitNameReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         self.name.update(&buffer[..count]);
@@ -122,19 +122,19 @@ impl<R: Read> Read for Naming<R> {
     }
 }
 
-struct Found {
+struct FoundContent {
     size: u64,
     digest: Digest,
 }
 
 fn open<'a>(
     collected: &'a Collected,
-    side: Side,
+    side: VersionSide,
     path: &RelPath,
 ) -> Result<Box<dyn Read + Send + 'a>, Fault> {
     match side {
-        Side::Before => collected.open_base(path),
-        Side::After => collected.open(path),
+        VersionSide::Before => collected.open_base(path),
+        VersionSide::After => collected.open(path),
     }
 }
 
@@ -148,7 +148,7 @@ fn read_through(
     path: &RelPath,
     size: u64,
     mut sink: impl FnMut(&[u8]),
-) -> Result<Found, Fault> {
+) -> Result<FoundContent, Fault> {
     let mut reader = reader.take(size.saturating_add(1));
     let mut hasher = blake3::Hasher::new();
     let mut found = 0;
@@ -165,7 +165,7 @@ fn read_through(
             Err(error) => return Err(unreadable(path, &error)),
         }
     }
-    Ok(Found {
+    Ok(FoundContent {
         size: found,
         digest: *hasher.finalize().as_bytes(),
     })
@@ -173,14 +173,14 @@ fn read_through(
 
 // TRUST: a sandbox that writes on while we read must not make a patch of what was never collected.
 fn check(
-    side: Side,
+    side: VersionSide,
     path: &RelPath,
     digest: Option<&Digest>,
     size: u64,
-    found: &Found,
+    found: &FoundContent,
 ) -> Result<(), Fault> {
     let is_same = found.size == size
-        && (side == Side::Before || digest.is_none_or(|digest| found.digest == *digest));
+        && (side == VersionSide::Before || digest.is_none_or(|digest| found.digest == *digest));
     if is_same { Ok(()) } else { Err(changed(path)) }
 }
 

@@ -10,7 +10,7 @@ const CONTEXT_LINES: u32 = 3;
 const NO_NEWLINE: &[u8] = b"\\ No newline at end of file";
 
 /// Two texts and what differs.
-pub(super) struct Compared<'a> {
+pub(super) struct TextComparison<'a> {
     input: InternedInput<&'a [u8]>,
     diff: Diff,
 }
@@ -53,7 +53,7 @@ impl Hunk {
     }
 }
 
-impl<'a> Compared<'a> {
+impl<'a> TextComparison<'a> {
     pub(super) fn new(before: &'a [u8], after: &'a [u8]) -> Self {
         let mut input = InternedInput::default();
         // With their line break, so that a last line without one differs from the same line with.
@@ -190,7 +190,7 @@ mod tests {
 
     fn patch(before: &str, after: &str) -> String {
         let mut out = Vec::new();
-        Compared::new(before.as_bytes(), after.as_bytes())
+        TextComparison::new(before.as_bytes(), after.as_bytes())
             .write(Style::Exact, &mut out)
             .unwrap();
         String::from_utf8(out).unwrap()
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn similarity_is_the_share_of_what_stays() {
-        let share = |a: &str, b: &str| Compared::new(a.as_bytes(), b.as_bytes()).similarity();
+        let share = |a: &str, b: &str| TextComparison::new(a.as_bytes(), b.as_bytes()).similarity();
         assert_eq!(share("", ""), 100);
         assert_eq!(share("a\nb\n", "a\nc\n"), 50);
         assert_eq!(share("a\n", "b\n"), 0);

@@ -1,7 +1,7 @@
 //! One section of a patch: what happened to one name, from `diff --git` to its last hunk.
 
-use super::content::{Content, Side};
-use super::hunks::Compared;
+use super::content::{Content, VersionSide};
+use super::hunks::TextComparison;
 use super::{Line, PatchError, Style, binary, name};
 use crate::{Change, ChangeKind, Collected, Node, RelPath};
 use glovebox_proto::Fault;
@@ -57,8 +57,8 @@ impl<'a> Part<'a> {
             None => Ok(Content::nothing()),
         };
         Ok((
-            read(Side::Before, self.before)?,
-            read(Side::After, self.after)?,
+            read(VersionSide::Before, self.before)?,
+            read(VersionSide::After, self.after)?,
         ))
     }
 
@@ -71,7 +71,7 @@ impl<'a> Part<'a> {
     ) -> Result<(), PatchError> {
         let (before, after) = self.contents(collected)?;
         let compared = match (&before.text, &after.text) {
-            (Some(before), Some(after)) => Some(Compared::new(before, after)),
+            (Some(before), Some(after)) => Some(TextComparison::new(before, after)),
             _ => None,
         };
         let is_same = before.id == after.id;
@@ -170,11 +170,11 @@ impl<'a> Part<'a> {
         }
         out.write_all(b"GIT binary patch\n")?;
         let sides = [
-            (Side::After, self.after, after),
-            (Side::Before, self.before, before),
+            (VersionSide::After, self.after, after),
+            (VersionSide::Before, self.before, before),
         ];
         for (side, version, content) in sides {
-            if side == Side::Before && content.size > MAX_REVERSE_BYTES {
+            if side == VersionSide::Before && content.size > MAX_REVERSE_BYTES {
                 continue;
             }
             match version {

@@ -4,8 +4,8 @@
 //! [`Selection`], which [`Plan::select`] leaves of the plan. What is left out is offered again by the next
 //! pull: the base of a file that is taken in part stays what it was.
 
-use super::content::{Content, Side};
-use super::hunks::{Compared, Hunk};
+use super::content::{Content, VersionSide};
+use super::hunks::{Hunk, TextComparison};
 use super::part::Part;
 use super::{PatchError, Style};
 use crate::{Change, ChangeKind, Collected, Effect, Node, Plan, RelPath, Step};
@@ -34,12 +34,12 @@ impl Hunks {
         else {
             return Ok(None);
         };
-        let before = Content::read(collected, Side::Before, &change.path, from)?;
-        let after = Content::read(collected, Side::After, &change.path, to)?;
+        let before = Content::read(collected, VersionSide::Before, &change.path, from)?;
+        let after = Content::read(collected, VersionSide::After, &change.path, to)?;
         let (Some(before), Some(after)) = (before.text, after.text) else {
             return Ok(None);
         };
-        let hunks = Compared::new(&before, &after).hunks();
+        let hunks = TextComparison::new(&before, &after).hunks();
         Ok((!hunks.is_empty()).then_some(Self {
             before,
             after,
@@ -71,7 +71,9 @@ impl Hunks {
     /// When the text cannot be written.
     pub fn write(&self, number: usize, style: Style, out: &mut dyn Write) -> std::io::Result<()> {
         match self.hunks.get(number) {
-            Some(hunk) => Compared::new(&self.before, &self.after).write_hunk(hunk, style, out),
+            Some(hunk) => {
+                TextComparison::new(&self.before, &self.after).write_hunk(hunk, style, out)
+            }
             None => Ok(()),
         }
     }
@@ -97,7 +99,7 @@ impl Hunks {
 
 /// What is taken of a file, and what it was before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Partial {
+struct PartialContent {
     content: Vec<u8>,
     before: Vec<u8>,
 }
@@ -106,7 +108,7 @@ struct Partial {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     left_out: BTreeSet<RelPath>,
-    partial: BTreeMap<RelPath, Partial>,
+    partial: BTreeMap<RelPath, PartialContent>,
 }
 
 impl Selection {
@@ -128,7 +130,7 @@ impl Selection {
         if picks.iter().all(|pick| !pick) {
             self.leave(change);
         } else if !picks.iter().all(|pick| *pick) || picks.len() < hunks.count() {
-            let partial = Partial {
+            let partial = PartialContent {
                 content: hunks.picked(picks),
                 before: hunks.before.clone(),
             };
@@ -209,7 +211,7 @@ impl Plan {
         }
     }
 
-    fn take_part(&mut self, path: &RelPath, partial: &Partial) {
+    fn take_part(&mut self, path: &RelPath, partial: &PartialContent) {
         for step in &mut self.steps {
             if let Step::Write {
                 path: written,
@@ -246,7 +248,7 @@ mod tests {
         Hunks {
             before: before.into(),
             after: after.into(),
-            hunks: Compared::new(before.as_bytes(), after.as_bytes()).hunks(),
+            hunks: TextComparison::new(before.as_bytes(), after.as_bytes()).hunks(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! How much changed, file by file and together.
 
 use super::content::Content;
-use super::hunks::Compared;
+use super::hunks::TextComparison;
 use super::part::Part;
 use super::{PatchError, Style};
 use crate::{Collected, RelPath};
@@ -78,7 +78,7 @@ pub fn stat(collected: &Collected) -> Result<Vec<FileStat>, Fault> {
 fn add(stat: &mut FileStat, before: &Content, after: &Content) {
     match (&before.text, &after.text) {
         (Some(old), Some(new)) => {
-            let (insertions, deletions) = Compared::new(old, new).counts();
+            let (insertions, deletions) = TextComparison::new(old, new).counts();
             stat.insertions += insertions;
             stat.deletions += deletions;
         }

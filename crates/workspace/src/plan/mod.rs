@@ -37,12 +37,12 @@ pub struct HostState {
     /// What is there.
     pub node: HostNode,
     /// What the host did.
-    pub since: Since,
+    pub since: HostChange,
 }
 
 /// What the host did to a path since the sandbox started from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Since {
+pub enum HostChange {
     /// Nothing.
     Same,
     /// It changed or removed it.

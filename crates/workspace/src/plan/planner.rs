@@ -1,8 +1,8 @@
 //! How a plan is made: what goes away is decided first, then what comes, then what that needs.
 
-use super::{Host, HostNode, HostState, Options, Plan, Resolution, Since, Step};
+use super::{Host, HostChange, HostNode, HostState, Options, Plan, Resolution, Step};
 use crate::outcome::{Applied, Conflict, ConflictReason, Effect, Flagged, Outcome};
-use crate::{Change, ChangeKind, ChangeSet, Node, Refusal, RefusalReason, RelPath};
+use crate::{Change, ChangeKind, ChangeSet, Node, RefusalReason, RefusedPath, RelPath};
 use glovebox_proto::Fault;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -44,7 +44,7 @@ pub(super) fn plan(set: &ChangeSet, host: &mut dyn Host, options: Options) -> Re
 }
 
 /// What a change means for one path; a rename is two of them.
-struct Half<'a> {
+struct PathChange<'a> {
     path: &'a RelPath,
     from: Option<&'a Node>,
     to: Option<&'a Node>,
@@ -89,7 +89,7 @@ pub(super) struct Planner<'a> {
 impl Planner<'_> {
     /// Splits changes into what happens to each path, leaving out those that the file system of the
     /// destination could not tell apart.
-    fn halves<'a>(&mut self, set: &'a ChangeSet) -> Vec<Half<'a>> {
+    fn halves<'a>(&mut self, set: &'a ChangeSet) -> Vec<PathChange<'a>> {
         let mut halves = Vec::with_capacity(set.changes.len());
         let mut folded: HashMap<Vec<u8>, &RelPath> = HashMap::new();
         let mut collided: Option<&RelPath> = None;
@@ -99,7 +99,7 @@ impl Planner<'_> {
                 ChangeKind::Modified { from, to } => (Some(from), Some(to)),
                 ChangeKind::Deleted { from } => (Some(from), None),
                 ChangeKind::Renamed { source, from, to } => {
-                    halves.push(Half {
+                    halves.push(PathChange {
                         path: source,
                         from: Some(from),
                         to: None,
@@ -114,20 +114,20 @@ impl Planner<'_> {
                     if !is_below {
                         collided = Some(path);
                     }
-                    self.outcome.refused.push(Refusal {
+                    self.outcome.refused.push(RefusedPath {
                         path: path.as_bytes().to_vec(),
                         reason: RefusalReason::CaseCollision,
                     });
                     continue;
                 }
             }
-            halves.push(Half { path, from, to });
+            halves.push(PathChange { path, from, to });
         }
         halves.sort_by(|a, b| a.path.cmp(b.path));
         halves
     }
 
-    fn remove(&mut self, half: &Half<'_>) -> Result<(), Fault> {
+    fn remove(&mut self, half: &PathChange<'_>) -> Result<(), Fault> {
         let path = half.path;
         let state = self.host.state(path, half.from, None)?;
         let node = match state.node {
@@ -141,12 +141,12 @@ impl Planner<'_> {
             }
             HostNode::Present(node) => node,
         };
-        if state.since == Since::Added {
+        if state.since == HostChange::Added {
             // The sandbox removed the directory around it, and did not mean this.
             return Ok(());
         }
         match (half.from, node) {
-            (Some(Node::Dir), Node::Dir) if state.since == Since::Same => {
+            (Some(Node::Dir), Node::Dir) if state.since == HostChange::Same => {
                 if self.will_be_empty(path)? {
                     self.steps
                         .remove_dirs
@@ -158,7 +158,7 @@ impl Planner<'_> {
                 }
             }
             (_, Node::Dir) => self.conflict(path, ConflictReason::DeletedInSandbox, None),
-            _ if state.since == Since::Same => {
+            _ if state.since == HostChange::Same => {
                 self.steps.removes.push(Step::Remove { path: path.clone() });
                 self.leaves(path);
                 self.apply(path, Effect::Deleted, None);
@@ -189,7 +189,7 @@ impl Planner<'_> {
         self.folds_case && !self.gone.contains(path) && self.vacated.contains(&path.folded())
     }
 
-    fn put(&mut self, half: &Half<'_>) -> Result<(), Fault> {
+    fn put(&mut self, half: &PathChange<'_>) -> Result<(), Fault> {
         let (path, Some(to)) = (half.path, half.to) else {
             return Ok(());
         };
@@ -198,7 +198,7 @@ impl Planner<'_> {
             // Only the case of its name changes: what is there now goes away first.
             state = HostState {
                 node: HostNode::Absent,
-                since: Since::Same,
+                since: HostChange::Same,
             };
         }
         if let HostNode::Blocked(at) = &state.node {
@@ -208,7 +208,7 @@ impl Planner<'_> {
             }
             state = HostState {
                 node: HostNode::Absent,
-                since: Since::Same,
+                since: HostChange::Same,
             };
         }
         match state.node {
@@ -220,9 +220,9 @@ impl Planner<'_> {
                 Ok(())
             }
             HostNode::Present(Node::Dir) => {
-                if state.since == Since::Added {
+                if state.since == HostChange::Added {
                     self.put_beside(path, to, ConflictReason::AddedOnHost)
-                } else if state.since == Since::Same && self.will_be_empty(path)? {
+                } else if state.since == HostChange::Same && self.will_be_empty(path)? {
                     self.steps
                         .remove_dirs
                         .push(Step::RemoveDir { path: path.clone() });
@@ -233,7 +233,7 @@ impl Planner<'_> {
                     self.put_beside(path, to, ConflictReason::DirectoryNotEmpty)
                 }
             }
-            HostNode::Present(now) if state.since != Since::Same => {
+            HostNode::Present(now) if state.since != HostChange::Same => {
                 let merged = match (&now, to) {
                     (Node::File { .. }, Node::File { .. })
                         if self.merged_bytes < MAX_MERGED_BYTES =>
@@ -258,7 +258,7 @@ impl Planner<'_> {
                     return Ok(());
                 }
                 let reason = match state.since {
-                    Since::Added => ConflictReason::AddedOnHost,
+                    HostChange::Added => ConflictReason::AddedOnHost,
                     _ => ConflictReason::ChangedOnHost,
                 };
                 self.put_beside(path, to, reason)
@@ -272,9 +272,14 @@ impl Planner<'_> {
     }
 
     /// There is nothing at the path.
-    fn put_new(&mut self, half: &Half<'_>, to: &Node, since: Since) -> Result<(), Fault> {
+    fn put_new(
+        &mut self,
+        half: &PathChange<'_>,
+        to: &Node,
+        since: HostChange,
+    ) -> Result<(), Fault> {
         let path = half.path;
-        if since != Since::Same {
+        if since != HostChange::Same {
             // The host removed it. A directory comes back only for what is to lie in it.
             if *to == Node::Dir {
                 return Ok(());

@@ -11,7 +11,7 @@ use glovebox_sandbox::jail::spec::Layers;
 use glovebox_sandbox::{Backend, Registry, RegistryConfig, Sandbox, SandboxSpec};
 use glovebox_workspace::collect::{Layered, from_layers};
 use glovebox_workspace::copy::{
-    Copied, Packing, Place, PushOptions, Pushed, Recorded, collect, push,
+    CopyInputs, Packing, Place, PushOptions, PushRecords, PushTotals, collect, push,
 };
 use glovebox_workspace::{ChangeKind, Collected, Filter, Progress, Quota, RelPath, SyncError};
 use std::collections::BTreeMap;
@@ -262,10 +262,10 @@ impl Copy {
         &self,
         options: PushOptions,
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Pushed, SyncError> {
+    ) -> Result<PushTotals, SyncError> {
         let is_hidden =
             |path: &RelPath, _: bool| self.hidden.iter().any(|hidden| hidden == path.as_path());
-        let recorded = Recorded {
+        let recorded = PushRecords {
             manifest: &self.manifest(),
             index: &self.temp.path().join("index"),
             spool_dir: &self.spool_dir(),
@@ -280,17 +280,17 @@ impl Copy {
         )
     }
 
-    pub(crate) fn push_with(&self, options: PushOptions) -> Pushed {
+    pub(crate) fn push_with(&self, options: PushOptions) -> PushTotals {
         self.push_watched(options, &mut |_| ControlFlow::Continue(()))
             .unwrap()
     }
 
-    pub(crate) fn push(&self) -> Pushed {
+    pub(crate) fn push(&self) -> PushTotals {
         self.push_with(PushOptions::default())
     }
 
     pub(crate) fn try_collect(&self) -> Result<Collected, SyncError> {
-        let source = Copied {
+        let source = CopyInputs {
             manifest: Some(&self.manifest()),
             project: Some(&self.project_dir()),
             hidden: &self.hidden,

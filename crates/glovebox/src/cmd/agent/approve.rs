@@ -3,7 +3,7 @@
 
 use super::view::placed;
 use crate::render::{escape_text, say};
-use crate::session::Signals;
+use crate::streams::Signals;
 use crate::sync::question;
 use glovebox_agent::{Approval, Approve, Secrets, ToolCall, ToolServer};
 use glovebox_session::agent::{AgentUser, UNANSWERED};
@@ -18,7 +18,7 @@ const MAX_LINES: usize = 60;
 
 /// Asks at the terminal.
 #[derive(Debug)]
-pub(crate) struct AtTerminal {
+pub(crate) struct TerminalApproval {
     signals: Signals,
     secrets: Secrets,
     /// Servers whose tools may be called.
@@ -27,7 +27,7 @@ pub(crate) struct AtTerminal {
     always: Mutex<BTreeSet<String>>,
 }
 
-impl AtTerminal {
+impl TerminalApproval {
     pub(crate) fn new(signals: &Signals, secrets: &Secrets, servers: Vec<ToolServer>) -> Self {
         Self {
             signals: signals.clone(),
@@ -82,7 +82,7 @@ impl AtTerminal {
     }
 }
 
-impl AtTerminal {
+impl TerminalApproval {
     /// `by` is who makes the call, where it is not the model itself.
     fn approve_call(&self, name: &str, arguments: &Value, by: &str) -> Approval {
         let mut always = self.turn();
@@ -113,7 +113,7 @@ impl AtTerminal {
     }
 }
 
-impl Approve for AtTerminal {
+impl Approve for TerminalApproval {
     fn approve(&self, call: &ToolCall) -> Approval {
         // Aliases lead to the same tool.
         let name = glovebox_tools::find(&call.name).map_or(call.name.as_str(), |tool| tool.name);
@@ -121,13 +121,13 @@ impl Approve for AtTerminal {
     }
 }
 
-impl AgentUser for AtTerminal {
+impl AgentUser for TerminalApproval {
     fn approve_nested(&self, tool: &str, arguments: &Value) -> Approval {
         self.approve_call(tool, arguments, ", called by the script,")
     }
 }
 
-impl AskHost for AtTerminal {
+impl AskHost for TerminalApproval {
     fn ask_host(&self, rule: &str) -> Option<bool> {
         let _turn = self.turn();
         let rule = escape_text(rule);
@@ -139,7 +139,7 @@ impl AskHost for AtTerminal {
     }
 }
 
-impl Ask for AtTerminal {
+impl Ask for TerminalApproval {
     fn ask(&self, asked: &PermitQuestion<'_>) -> PermitAnswer {
         let _turn = self.turn();
         let unanswered = || PermitAnswer::Deny(UNANSWERED.to_owned());

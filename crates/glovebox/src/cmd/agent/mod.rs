@@ -25,7 +25,7 @@ use crate::args::{AgentArgs, Apply};
 use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
 use crate::render;
-use crate::session::Signals;
+use crate::streams::Signals;
 use crate::sync::settle::SettleOutcome;
 use dry_run::dry_run;
 use ending::state_of;

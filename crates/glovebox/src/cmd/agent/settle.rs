@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// One phase of a workflow, and where it is written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step<'a> {
+pub(super) struct PhaseStep<'a> {
     pub phase: &'a Phase,
     pub origin: &'a Origin,
 }
@@ -41,10 +41,10 @@ pub(super) fn load(cx: &Cx) -> Result<(PathBuf, Settings), CommandError> {
 pub(super) fn settle(
     cx: &Cx,
     args: &AgentArgs,
-    step: Option<Step<'_>>,
+    step: Option<PhaseStep<'_>>,
     mut settings: Settings,
 ) -> Result<(Settings, Placement), CommandError> {
-    if let Some(Step { phase, origin }) = step {
+    if let Some(PhaseStep { phase, origin }) = step {
         settings.lay_workflow_phase(phase, origin, cx.host.home())?;
     }
     let is_sandbox = match (args.in_sandbox, args.sandbox.backend, args.local) {

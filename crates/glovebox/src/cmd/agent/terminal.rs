@@ -1,10 +1,10 @@
 //! The terminal as the user interface of an agent's run.
 
 use super::View;
-use super::approve::AtTerminal;
+use super::approve::TerminalApproval;
 use crate::cmd::{Cx, TerminalFrontend};
 use crate::render::say;
-use crate::session::{OnWish, Signals};
+use crate::streams::{Signals, StopWatch};
 use crate::sync::question;
 use glovebox_agent::{Log, Observe, Secrets, ToolServer};
 use glovebox_session::agent::{AgentFrontend, AgentUser, OnStop};
@@ -55,7 +55,11 @@ impl AgentFrontend for AgentTerminal<'_> {
         if !self.has_user() {
             return None;
         }
-        Some(Arc::new(AtTerminal::new(self.signals, secrets, servers)))
+        Some(Arc::new(TerminalApproval::new(
+            self.signals,
+            secrets,
+            servers,
+        )))
     }
 
     fn has_user(&self) -> bool {
@@ -64,7 +68,7 @@ impl AgentFrontend for AgentTerminal<'_> {
 
     fn watch_stop(&self, id: &str, on_stop: OnStop) {
         let (id, is_quiet) = (id.to_owned(), self.cx.talk.is_quiet);
-        self.signals.work(OnWish(Box::new(move |count| {
+        self.signals.work(StopWatch(Box::new(move |count| {
             on_stop(count);
             if count == SECOND_WISH && !is_quiet {
                 say(format_args!(

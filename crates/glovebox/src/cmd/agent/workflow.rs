@@ -9,13 +9,13 @@
 //! phase is a session of its own. The first that does not end well, or does not leave what it should, is
 //! the end of the workflow: its ending is the workflow's, and what was changed by then is settled as ever.
 
-use super::settle::{Step, load, refuse_unasked, settle};
+use super::settle::{PhaseStep, load, refuse_unasked, settle};
 use super::{AgentTerminal, Work, dry_run, load_context, task, workplace};
 use crate::args::AgentArgs;
 use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
-use crate::session::Signals;
+use crate::streams::Signals;
 use glovebox_agent::{Conversation, Ending, Instructions, Placement, RunOutcome, SessionState};
 use glovebox_session::agent::{
     AgentRun, AgentSession, AgentWorkplace, ContextFile, ModelConfig, PhaseResult, check_phase,
@@ -28,7 +28,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// A phase with all its settings.
-struct Planned<'a> {
+struct PlannedPhase<'a> {
     phase: &'a Phase,
     settings: Settings,
 }
@@ -41,13 +41,13 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
     let found = base.workflow(name)?;
     let mut planned = Vec::new();
     for phase in &found.value.phases {
-        let step = Step {
+        let step = PhaseStep {
             phase,
             origin: &found.origin,
         };
         let (settings, _) = settle(cx, args, Some(step), loaded.clone())?;
         check_phase(placement, phase, &settings)?;
-        planned.push(Planned { phase, settings });
+        planned.push(PlannedPhase { phase, settings });
     }
     refuse_unasked(args, placement)?;
     let task = task(&args.task)?;
@@ -79,7 +79,7 @@ fn tell_plan(
     cx: &Cx,
     args: &AgentArgs,
     project: &Path,
-    planned: &[Planned<'_>],
+    planned: &[PlannedPhase<'_>],
     placement: Placement,
     model: &ModelConfig,
 ) -> CommandResult {
@@ -114,7 +114,7 @@ struct Chain<'a> {
     cx: &'a Cx,
     args: &'a AgentArgs,
     project: &'a Path,
-    planned: &'a [Planned<'a>],
+    planned: &'a [PlannedPhase<'a>],
     model: &'a ModelConfig,
     given: Option<ContextFile>,
     instructions: Vec<Instructions>,
@@ -180,7 +180,7 @@ impl Chain<'_> {
         Err(CommandError::usage("the workflow has no phases", "add one"))
     }
 
-    fn on<'b>(&'b self, one: &'b Planned<'_>) -> Work<'b> {
+    fn on<'b>(&'b self, one: &'b PlannedPhase<'_>) -> Work<'b> {
         let mut addition = one.phase.prompt.clone().unwrap_or_default();
         if !one.phase.leaves.is_empty() {
             let _ = write!(

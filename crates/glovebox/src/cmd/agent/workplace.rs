@@ -3,7 +3,7 @@
 use crate::cmd::run::supervisor;
 use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::CommandError;
-use crate::session::{OnWish, Signals};
+use crate::streams::{Signals, StopWatch};
 use glovebox_agent::Placement;
 use glovebox_sandbox::Name;
 use glovebox_session::agent::{AgentWorkplace, EarlierSession};
@@ -80,7 +80,7 @@ pub(crate) fn start_servers(
     };
     let cancel = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&cancel);
-    signals.work(OnWish(Box::new(move |_| {
+    signals.work(StopWatch(Box::new(move |_| {
         stop.store(true, Ordering::Relaxed);
     })));
     let started = place.start_servers(&caller, settings, project, &cancel);

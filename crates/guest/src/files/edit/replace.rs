@@ -15,7 +15,7 @@ const MAX_PLACES_NAMED: usize = 10;
 
 /// One replacement that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Made {
+pub(super) struct ReplacementMade {
     /// How the old text was found.
     pub(super) how: Match,
     /// In how many places.
@@ -23,7 +23,10 @@ pub(super) struct Made {
 }
 
 /// Content after all replacements, and how each was made.
-pub(super) fn all(content: &[u8], wanted: &[Replacement]) -> Result<(Vec<u8>, Vec<Made>), Fault> {
+pub(super) fn all(
+    content: &[u8],
+    wanted: &[Replacement],
+) -> Result<(Vec<u8>, Vec<ReplacementMade>), Fault> {
     let mut content = content.to_vec();
     let mut made = Vec::with_capacity(wanted.len());
     for (index, replacement) in wanted.iter().enumerate() {
@@ -39,7 +42,11 @@ pub(super) fn all(content: &[u8], wanted: &[Replacement]) -> Result<(Vec<u8>, Ve
     Ok((content, made))
 }
 
-fn one(content: &[u8], wanted: &Replacement, label: &str) -> Result<(Vec<u8>, Made), Fault> {
+fn one(
+    content: &[u8],
+    wanted: &Replacement,
+    label: &str,
+) -> Result<(Vec<u8>, ReplacementMade), Fault> {
     let invalid = |message: String| Err(Fault::failed(Code::InvalidArgument, message));
     if wanted.old.is_empty() {
         return invalid(format!(
@@ -70,7 +77,7 @@ fn one(content: &[u8], wanted: &Replacement, label: &str) -> Result<(Vec<u8>, Ma
         ));
     }
     let count = places.len();
-    Ok((next, Made { how, places: count }))
+    Ok((next, ReplacementMade { how, places: count }))
 }
 
 /// What stands where, and what takes its place.
@@ -316,7 +323,7 @@ mod tests {
             let wanted = Replacement { old: ByteBuf::from(old), new: ByteBuf::from(new.clone()), all: false };
             let (result, made) = all(&content, &[wanted]).unwrap();
             prop_assert_eq!(result, [&before[..], &new, &after].concat());
-            prop_assert_eq!(made, vec![Made { how: Match::Exact, places: 1 }]);
+            prop_assert_eq!(made, vec![ReplacementMade { how: Match::Exact, places: 1 }]);
         }
 
         #[test]

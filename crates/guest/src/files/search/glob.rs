@@ -1,6 +1,6 @@
 //! Files by name, newest first.
 
-use super::{Bounds, Near, Scope, bad_pattern, mtime_ns};
+use super::{Bounds, OpenDirectory, Scope, bad_pattern, mtime_ns};
 use glovebox_proto::{Fault, Found, Glob, Globbed, Reply};
 use ignore::DirEntry;
 use ignore::overrides::OverrideBuilder;
@@ -40,7 +40,7 @@ pub(crate) fn glob(root: &[u8], wanted: &Glob, cancel: &AtomicBool) -> Result<Re
     scope.check()?;
     let max = wanted.max_hits as usize;
     let newest: Mutex<(BinaryHeap<Rank>, u64)> = Mutex::default();
-    let look = |near: &mut Near, path: &Path| {
+    let look = |near: &mut OpenDirectory, path: &Path| {
         let stat = near
             .find(path)
             .and_then(|(dir, name)| rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok());
@@ -65,7 +65,7 @@ pub(crate) fn glob(root: &[u8], wanted: &Glob, cancel: &AtomicBool) -> Result<Re
         }
     };
     let walked = scope.walk(&bounds, || {
-        let mut near = Near::default();
+        let mut near = OpenDirectory::default();
         let look = &look;
         move |entry: &DirEntry| look(&mut near, entry.path())
     });

@@ -1,6 +1,6 @@
 //! Lines by pattern, in the newest files first, or in what a job has written.
 
-use super::{Bounds, Near, Scope, bad_pattern, mtime_ns, open_file, own, regular};
+use super::{Bounds, OpenDirectory, Scope, bad_pattern, mtime_ns, open_file, own, regular};
 use crate::log::LogText;
 use glovebox_proto::limits::MAX_LINE_BYTES;
 use glovebox_proto::{Case, Code, Fault, FileHits, Grep, GrepMode, Grepped, Line, Reply};
@@ -41,14 +41,14 @@ pub(crate) fn grep(root: &[u8], wanted: &Grep, cancel: &AtomicBool) -> Result<Re
     let matcher = matcher(wanted)?;
     let scope = scope(root, wanted)?;
     let kind = FileType::from_raw_mode(scope.check()?.st_mode);
-    let hits = Hits::new(wanted);
+    let hits = GrepHits::new(wanted);
     let mut walked_unreadable = 0;
     let mut was_stopped = false;
     match kind {
         FileType::Directory => {
             let walked = scope.walk(&bounds, || {
                 let mut search = hits.start(&matcher, BinaryDetection::quit(0));
-                let mut near = Near::default();
+                let mut near = OpenDirectory::default();
                 let (scope, bounds) = (&scope, &bounds);
                 move |entry: &DirEntry| {
                     let path = entry.path();
@@ -80,7 +80,7 @@ pub(crate) fn grep(root: &[u8], wanted: &Grep, cancel: &AtomicBool) -> Result<Re
 pub(crate) fn grep_log(log: LogText, wanted: &Grep, cancel: &AtomicBool) -> Result<Reply, Fault> {
     let bounds = Bounds::new(wanted.deadline_ms, cancel);
     let matcher = matcher(wanted)?;
-    let hits = Hits::new(wanted);
+    let hits = GrepHits::new(wanted);
     hits.start(&matcher, BinaryDetection::none())
         .log(&bounds, log);
     hits.reply(&bounds, 0, false)
@@ -134,9 +134,9 @@ fn scope<'a>(root: &'a [u8], wanted: &Grep) -> Result<Scope<'a>, Fault> {
 }
 
 /// What was found so far.
-struct Hits<'a> {
+struct GrepHits<'a> {
     wanted: &'a Grep,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptHits>,
     matches: AtomicU64,
     files: AtomicU64,
     binary: AtomicU64,
@@ -146,14 +146,14 @@ struct Hits<'a> {
 
 /// Files with matches, and the bytes of their lines.
 #[derive(Default)]
-struct Kept {
+struct KeptHits {
     files: Vec<FileHits>,
     bytes: usize,
 }
 
 /// One thread's search: its buffers serve all files it looks into.
 struct Search<'a> {
-    hits: &'a Hits<'a>,
+    hits: &'a GrepHits<'a>,
     matcher: RegexMatcher,
     searcher: Searcher,
     ahead: Vec<u8>,
@@ -161,13 +161,13 @@ struct Search<'a> {
 
 /// Reads a file a little ahead, for the searcher takes the first few bytes by themselves, to see how they
 /// are encoded: for a small file that would be one system call of four.
-struct Ahead<'a, R> {
+struct ReadAhead<'a, R> {
     source: R,
     buffer: &'a mut [u8],
     rest: Range<usize>,
 }
 
-impl<R: Read> Read for Ahead<'_, R> {
+impl<R: Read> Read for ReadAhead<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.rest.is_empty() {
             if out.len() >= self.buffer.len() {
@@ -210,7 +210,7 @@ impl Search<'_> {
             is_binary: false,
             is_stopped: false,
         };
-        let reader = Ahead {
+        let reader = ReadAhead {
             source,
             buffer: &mut self.ahead,
             rest: 0..0,
@@ -225,7 +225,7 @@ impl Search<'_> {
     }
 }
 
-impl<'a> Hits<'a> {
+impl<'a> GrepHits<'a> {
     fn new(wanted: &'a Grep) -> Self {
         Self {
             wanted,
@@ -378,7 +378,7 @@ fn page(lines: Vec<Line>, skip: &mut usize, left: &mut usize) -> Vec<Line> {
     shown
 }
 
-impl Kept {
+impl KeptHits {
     /// Keeps the newest half.
     fn forget_oldest(&mut self) {
         sort(&mut self.files);

@@ -74,7 +74,7 @@ struct Scope<'a> {
 }
 
 /// What a walk came across besides files.
-struct Walked {
+struct WalkReport {
     unreadable: u64,
     was_stopped: bool,
 }
@@ -95,7 +95,7 @@ impl Scope<'_> {
         &self,
         bounds: &Bounds<'_>,
         visitor: impl Fn() -> V,
-    ) -> Walked {
+    ) -> WalkReport {
         let mut builder = WalkBuilder::new(self.root());
         // Patterns are asked here and not by the walk, for which what fits one is never ignored: then
         // `*` would find everything that an ignore file names.
@@ -144,7 +144,7 @@ impl Scope<'_> {
                 WalkState::Continue
             })
         });
-        Walked {
+        WalkReport {
             unreadable: unreadable.into_inner(),
             was_stopped: was_stopped.into_inner(),
         }
@@ -168,13 +168,13 @@ fn below<'a>(root: &[u8], path: &'a Path) -> &'a [u8] {
 /// The directory whose files a thread looks at. A walk shows the files of a directory one after the
 /// other, and the way to each from the root would be gone, and allowed, again and again.
 #[derive(Debug, Default)]
-struct Near {
+struct OpenDirectory {
     dir: Option<(Vec<u8>, OwnedFd)>,
     /// Whether something in it may be the guest's own.
     is_of_proc: bool,
 }
 
-impl Near {
+impl OpenDirectory {
     /// The directory that `path` is in, and its name there. `None` when the directory is gone.
     fn find<'a>(&mut self, path: &'a Path) -> Option<(BorrowedFd<'_>, &'a OsStr)> {
         let bytes = path.as_os_str().as_bytes();

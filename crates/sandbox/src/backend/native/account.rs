@@ -6,7 +6,7 @@ use crate::report::{self, Identity};
 use crate::{CacheFact, CacheKeeping, LimitFact, Name, Report};
 use glovebox_jail::bounds;
 use glovebox_jail::cgroup::{self, Cgroup, Controller};
-use glovebox_jail::launch::Launched;
+use glovebox_jail::launch::LaunchedSandbox;
 use glovebox_jail::plan::{MapWriter, Plan};
 use glovebox_jail::spec::{
     Layers, LimitKind, LimitState, RootFs, Spec, WORKSPACE, WorkspaceAccess,
@@ -240,7 +240,7 @@ pub(super) fn report(
     name: &Name,
     spec: &Spec,
     plan: &Plan,
-    launched: &Launched,
+    launched: &LaunchedSandbox,
     prepared_us: u64,
 ) -> Report {
     use LimitState::{Approximate, Enforced};

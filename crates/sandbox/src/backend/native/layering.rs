@@ -4,7 +4,7 @@ use super::disk_quota::{DiskLimit, LooseLimit};
 use super::{Native, launch_fault, plan_fault, workspace_mode};
 use crate::backend::ExchangeCx;
 use crate::fault;
-use crate::watch::Watched;
+use crate::watch::WatchedSandbox;
 use glovebox_jail::exchange::{Closed, Exchange, ExchangeError};
 use glovebox_jail::facts::HostFacts;
 use glovebox_jail::plan::{CheckpointLayer, Place, Plan};
@@ -20,7 +20,7 @@ const STEP_WAIT: Duration = Duration::from_secs(10);
 
 /// What a plan was made from, and another can be.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct PlanInput {
     pub(super) spec: Spec,
     pub(super) facts: HostFacts,
     /// Without what is frozen, which changes.
@@ -36,12 +36,12 @@ pub(crate) struct Layering {
     place: Place,
     mode: u32,
     state_dir: PathBuf,
-    watched: Arc<Watched>,
+    watched: Arc<WatchedSandbox>,
     disk: LooseLimit,
 }
 
 pub(super) fn begin(native: &Native, cx: ExchangeCx<'_>) -> Result<Layering, Fault> {
-    let Ground {
+    let PlanInput {
         spec,
         facts,
         place,
@@ -104,7 +104,7 @@ pub(crate) struct ClosedLayering {
     place: Place,
     mode: u32,
     state_dir: PathBuf,
-    watched: Arc<Watched>,
+    watched: Arc<WatchedSandbox>,
     disk: LooseLimit,
 }
 

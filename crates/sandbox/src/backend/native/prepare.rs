@@ -126,8 +126,8 @@ pub(super) fn skeletons(
 ) -> Result<Skeletons, Fault> {
     /// How long a skeleton that was found is trusted to still fit the host's `/etc`.
     const FRESH: Duration = Duration::from_secs(5);
-    type Found = (Spec, PathBuf, Instant, Skeletons);
-    static LAST: Mutex<Option<Found>> = Mutex::new(None);
+    type SandboxDirState = (Spec, PathBuf, Instant, Skeletons);
+    static LAST: Mutex<Option<SandboxDirState>> = Mutex::new(None);
 
     let key = Spec {
         workspace_access: WorkspaceAccess::Overlay,

@@ -40,7 +40,7 @@ const TOKEN_BYTES: usize = 16;
 
 /// What has been prepared for the secrets of a sandbox.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedSecrets {
     pub(super) interceptor: Interceptor,
     /// Why values may be seen on disk or by other processes, if they may.
     weaknesses: Vec<String>,
@@ -51,7 +51,7 @@ pub(super) fn prepare(
     wanted: &SandboxSpec,
     jail: &mut Spec,
     dir: &Path,
-) -> Result<Option<Prepared>, Fault> {
+) -> Result<Option<PreparedSecrets>, Fault> {
     if wanted.secrets.is_empty() {
         return Ok(None);
     }
@@ -109,13 +109,13 @@ pub(super) fn prepare(
         path: BUNDLE.into(),
         content: trusted.concat().into_bytes(),
     });
-    Ok(Some(Prepared {
+    Ok(Some(PreparedSecrets {
         interceptor,
         weaknesses,
     }))
 }
 
-impl Prepared {
+impl PreparedSecrets {
     /// Lines of the isolation report: names and hosts, no values.
     pub(super) fn tell(&self, wanted: &SandboxSpec, report: &mut Report) {
         let names: Vec<_> = wanted

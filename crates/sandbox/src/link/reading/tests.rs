@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::link::Incoming;
-use crate::link::Unmet;
+use crate::link::WaitFailure;
 use crate::link::tests::{Peer, call, link, ping, soon};
 use glovebox_proto::limits::MAX_DATA_BYTES;
 use glovebox_proto::{Code, FrameKind, Reply, Request, SendWindow, encode_header};
@@ -30,7 +30,7 @@ fn end(total: usize) -> Reply {
 fn gather(link: &Link, max_bytes: u64) -> Result<Vec<u8>, Fault> {
     let id = link.open_gathering(&wanted(), max_bytes)?;
     let answered = loop {
-        match link.recv(id, Some(soon())).map_err(Unmet::into_fault) {
+        match link.recv(id, Some(soon())).map_err(WaitFailure::into_fault) {
             Ok(Incoming::Data { .. }) => {}
             Ok(Incoming::Reply(reply)) => break reply,
             Err(fault) => break Err(fault),

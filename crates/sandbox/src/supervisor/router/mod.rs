@@ -13,10 +13,10 @@ mod renew;
 mod route;
 
 use crate::backend::Owner;
-use crate::breach::Breach;
+use crate::breach::LimitBreach;
 use crate::control::ControlServer;
 use crate::handle::LimitCounts;
-use crate::link::{Flow, Greeted, Outgoing, until, wire_fault};
+use crate::link::{GuestLink, Outgoing, StreamSet, until, wire_fault};
 use crate::supervisor::Timing;
 use client::Client;
 use glovebox_proto::limits::MAX_OPEN_REQUESTS;
@@ -80,8 +80,8 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    pub(crate) fn new(greeted: Greeted, listener: OwnedFd) -> Result<Self, Fault> {
-        let Greeted {
+    pub(crate) fn new(greeted: GuestLink, listener: OwnedFd) -> Result<Self, Fault> {
+        let GuestLink {
             reader,
             writer,
             decoder,
@@ -130,7 +130,7 @@ impl Router {
     }
 
     /// Goes on with another guest. What was open with the old one ends with `fault`.
-    pub(crate) fn replace(&mut self, greeted: Greeted, fault: &Fault) -> Result<(), Fault> {
+    pub(crate) fn replace(&mut self, greeted: GuestLink, fault: &Fault) -> Result<(), Fault> {
         for (_, route) in std::mem::take(&mut self.routes) {
             if let Some(client) = route.client.and_then(|key| self.clients.get_mut(&key)) {
                 client.ids.remove(&route.client_id);
@@ -420,7 +420,7 @@ impl Router {
         let RequestId(id) = self.next_id();
         client.ids.insert(client_id, id);
         self.routes
-            .insert(id, Route::new(key, client_id, Flow::of(&request)));
+            .insert(id, Route::new(key, client_id, StreamSet::of(&request)));
         self.tell_guest(
             Header::control(FrameKind::Request, RequestId(id), payload.len() as u32),
             payload,
@@ -521,8 +521,8 @@ impl Router {
                 Fault::lost(Code::LinkLost, "the sandbox was killed")
             }
             End::Stopped(_) => Fault::lost(Code::LinkLost, "the sandbox was stopped"),
-            End::Wall(wall_ms) => Breach::wall_clock(*wall_ms).into_fault(),
-            End::Lease(_) => Breach::lease().into_fault(),
+            End::Wall(wall_ms) => LimitBreach::wall_clock(*wall_ms).into_fault(),
+            End::Lease(_) => LimitBreach::lease().into_fault(),
             End::Lost(fault) => match (owner.limit_breach(), owner.exit_reason()) {
                 (Some(breach), _) => breach.into_fault(),
                 (None, Some(exit_reason)) => Fault {

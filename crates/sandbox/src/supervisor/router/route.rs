@@ -3,7 +3,7 @@
 //! Credit travels end to end, from the one that consumes to the one that produces. The supervisor
 //! only keeps the books, so that neither side can make it hold more than one window per channel.
 
-use crate::link::Flow;
+use crate::link::StreamSet;
 use glovebox_proto::limits::WINDOW_BYTES;
 use glovebox_proto::{Channel, WireError};
 
@@ -17,7 +17,7 @@ pub(super) struct Route {
     pub(super) client: Option<ClientKey>,
     /// The client's own id for it.
     pub(super) client_id: u32,
-    flow: Flow,
+    flow: StreamSet,
     /// Bytes the guest may still send, by channel from [`Channel::Stdout`] on.
     inbound: [u32; 3],
     ended: [bool; 3],
@@ -44,7 +44,7 @@ fn violation(what: &str) -> WireError {
 }
 
 impl Route {
-    pub(super) fn new(client: ClientKey, client_id: u32, flow: Flow) -> Self {
+    pub(super) fn new(client: ClientKey, client_id: u32, flow: StreamSet) -> Self {
         Self {
             client: Some(client),
             client_id,
@@ -152,7 +152,7 @@ mod tests {
         Route::new(
             1,
             1,
-            Flow {
+            StreamSet {
                 has_input: true,
                 has_output: true,
                 has_content: false,

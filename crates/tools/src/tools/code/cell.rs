@@ -1,13 +1,13 @@
 //! What belongs to one cell, out of everything a session writes.
 
-use crate::tools::log::{Ends, Part};
+use crate::tools::log::{LogEnds, Part};
 
 /// The longest mark: a record separator, a token, a space, a word and a line feed.
 const MAX_MARK_BYTES: usize = 64;
 
 /// How a cell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum CellStatus {
     Ok,
     Failed,
     /// Its session has ended before it.
@@ -20,8 +20,8 @@ pub(super) struct Cell {
     token: String,
     /// Offset of its first byte of output in the log.
     base: Option<u64>,
-    ends: Ends,
-    word: Option<Word>,
+    ends: LogEnds,
+    word: Option<CellStatus>,
     /// Bytes that may be the beginning of a mark.
     pending: Vec<u8>,
 }
@@ -35,7 +35,7 @@ impl Cell {
         Self {
             token,
             base: None,
-            ends: Ends::default(),
+            ends: LogEnds::default(),
             word: None,
             pending: Vec::new(),
         }
@@ -45,11 +45,11 @@ impl Cell {
         &self.token
     }
 
-    pub(super) fn word(&self) -> Option<Word> {
+    pub(super) fn word(&self) -> Option<CellStatus> {
         self.word
     }
 
-    pub(super) fn ends(&self) -> &Ends {
+    pub(super) fn ends(&self) -> &LogEnds {
         &self.ends
     }
 
@@ -66,7 +66,7 @@ impl Cell {
         if self.word.is_none() {
             let rest = std::mem::take(&mut self.pending);
             self.ends.take(0, &rest);
-            self.word = Some(Word::Lost);
+            self.word = Some(CellStatus::Lost);
         }
     }
 
@@ -109,13 +109,13 @@ impl Cell {
             let (word, after) = (&word[..end], at + mark.len() + end + 1);
             if word == b"begin" {
                 self.base = Some(offset + after as u64);
-                self.ends = Ends::default();
+                self.ends = LogEnds::default();
             } else {
                 self.keep(&bytes[from..at]);
                 self.word = Some(if word == b"ok" {
-                    Word::Ok
+                    CellStatus::Ok
                 } else {
-                    Word::Failed
+                    CellStatus::Failed
                 });
             }
             from = after;
@@ -176,7 +176,7 @@ mod tests {
                 cell.take(offset, &part(offset, bytes));
                 offset += bytes.len() as u64;
             }
-            prop_assert_eq!(cell.word(), Some(if is_ok { Word::Ok } else { Word::Failed }));
+            prop_assert_eq!(cell.word(), Some(if is_ok { CellStatus::Ok } else { CellStatus::Failed }));
             prop_assert_eq!(&cell.ends().head[..], output.as_bytes());
             let base = cell.base() as usize;
             prop_assert_eq!(&log.as_bytes()[base..base + output.len()], output.as_bytes());
@@ -193,6 +193,6 @@ mod tests {
             (&ends.head[..], ends.gap, &ends.tail[..]),
             (&b"ab"[..], 89, &b"yz"[..])
         );
-        assert_eq!(cell.word(), Some(Word::Ok));
+        assert_eq!(cell.word(), Some(CellStatus::Ok));
     }
 }

@@ -35,7 +35,7 @@ struct CutSource {
 }
 
 /// What a replacement does to the text of cells.
-struct Wanted<'a> {
+struct CellReplacement<'a> {
     old: &'a str,
     new: &'a str,
     all: bool,
@@ -78,10 +78,10 @@ pub(super) fn in_json(
     Ok(Some(made))
 }
 
-fn wanted(replacement: &Replacement) -> Option<Wanted<'_>> {
+fn wanted(replacement: &Replacement) -> Option<CellReplacement<'_>> {
     let [old, new] = [&replacement.old, &replacement.new].map(|bytes| std::str::from_utf8(bytes));
     let (old, new) = (old.ok()?, new.ok()?);
-    (!old.is_empty()).then_some(Wanted {
+    (!old.is_empty()).then_some(CellReplacement {
         old,
         new,
         all: replacement.all,
@@ -133,7 +133,7 @@ fn sources(file: &[u8]) -> Option<Vec<CutSource>> {
 /// The sources that change, with their new text.
 fn apply<'a>(
     sources: &'a [CutSource],
-    wanted: &Wanted<'_>,
+    wanted: &CellReplacement<'_>,
 ) -> Result<Vec<(&'a CutSource, String)>, Fault> {
     let count = |source: &CutSource| source.text.matches(wanted.old).count();
     let places: usize = sources.iter().map(count).sum();
@@ -155,7 +155,10 @@ fn apply<'a>(
 }
 
 /// Read ends the last line of a cell, which has no end in the file.
-fn at_the_end<'a>(sources: &'a [CutSource], wanted: &Wanted<'_>) -> Vec<(&'a CutSource, String)> {
+fn at_the_end<'a>(
+    sources: &'a [CutSource],
+    wanted: &CellReplacement<'_>,
+) -> Vec<(&'a CutSource, String)> {
     let Some(old) = wanted.old.strip_suffix('\n').filter(|old| !old.is_empty()) else {
         return Vec::new();
     };

@@ -22,19 +22,19 @@ const SIGNALS: [(&str, i32); 9] = [
 pub(super) fn number_or_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i32>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Given {
+    enum SignalName {
         Number(i32),
         Name(String),
     }
-    let Ok(given) = Option::<Given>::deserialize(from) else {
+    let Ok(given) = Option::<SignalName>::deserialize(from) else {
         return Err(D::Error::custom(
             "a signal is a number, such as 15, or a name, such as TERM",
         ));
     };
     let name = match given {
         None => return Ok(None),
-        Some(Given::Number(number)) => return Ok(Some(number)),
-        Some(Given::Name(name)) => name.to_ascii_uppercase(),
+        Some(SignalName::Number(number)) => return Ok(Some(number)),
+        Some(SignalName::Name(name)) => name.to_ascii_uppercase(),
     };
     let short = name.strip_prefix("SIG").unwrap_or(&name);
     let known = SIGNALS.iter().find(|(known, _)| *known == short);
@@ -54,20 +54,23 @@ mod tests {
     use serde_json::{Value, json};
 
     #[derive(Debug, Deserialize)]
-    struct Taken {
+    struct SignalArgument {
         #[serde(default, deserialize_with = "number_or_name")]
         signal: Option<i32>,
     }
 
     fn take(signal: &Value) -> Result<Option<i32>, String> {
-        serde_json::from_value::<Taken>(json!({ "signal": signal }))
+        serde_json::from_value::<SignalArgument>(json!({ "signal": signal }))
             .map(|taken| taken.signal)
             .map_err(|error| error.to_string())
     }
 
     #[test]
     fn numbers_and_names_are_taken() {
-        assert_eq!(serde_json::from_str::<Taken>("{}").unwrap().signal, None);
+        assert_eq!(
+            serde_json::from_str::<SignalArgument>("{}").unwrap().signal,
+            None
+        );
         assert_eq!(take(&Value::Null), Ok(None));
         for given in [
             json!(15),

@@ -119,7 +119,7 @@ impl Page {
     }
 
     /// The lines, and what to say about what is not among them.
-    pub(super) fn finish(mut self) -> Finished {
+    pub(super) fn finish(mut self) -> ShownPage {
         if !self.current.is_empty() && !self.has_more {
             self.end_line();
         }
@@ -131,7 +131,7 @@ impl Page {
         } else if self.shown == 0 {
             let _ = write!(self.text, "[the file ends at line {}]", self.line - 1);
         }
-        Finished {
+        ShownPage {
             text: self.text,
             first: self.first,
             shown: self.shown,
@@ -160,7 +160,7 @@ fn push_number(text: &mut String, mut number: u64) {
 
 /// A page as it is shown.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct ShownPage {
     pub(super) text: String,
     pub(super) first: u64,
     pub(super) shown: u64,
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn page(content: &[u8], pieces: usize, first: u64, limit: u64) -> Finished {
+    fn page(content: &[u8], pieces: usize, first: u64, limit: u64) -> ShownPage {
         let mut page = Page::new(first, limit);
         for piece in content.chunks(pieces) {
             if !page.is_full() {

@@ -11,8 +11,11 @@
 
 use super::super::bash::end;
 use crate::call::{Call, given_up};
-use crate::tools::log::Ends;
-use glovebox_js::{Ending, MAX_ARGUMENT_BYTES, MAX_CALLS, MAX_LINE_BYTES, Run, Said, Thrown, Word};
+use crate::tools::log::LogEnds;
+use glovebox_js::{
+    Ending, MAX_ARGUMENT_BYTES, MAX_CALLS, MAX_LINE_BYTES, Run, ScriptEvent, ScriptException,
+    ScriptMessage,
+};
 use glovebox_proto::{Channel, Class, Code, Fault, JobId, Request};
 use glovebox_sandbox::{Incoming, Input, Stream};
 use serde::Serialize;
@@ -33,23 +36,23 @@ const GRACE: Duration = Duration::from_secs(15);
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// The longest answer to a call, as JSON text.
 const MAX_ANSWER_BYTES: usize = 2 << 20;
-const BREACH: Leave = Leave::Breach("it broke the rules");
+const BREACH: ScriptEnd = ScriptEnd::Breach("it broke the rules");
 
 /// What is known of a script when it has ended.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    pub(super) output: Ends,
+pub(super) struct ScriptReport {
+    pub(super) output: LogEnds,
     /// `None` when its session has ended before it.
     pub(super) ending: Option<Ending>,
-    pub(super) error: Option<Thrown>,
+    pub(super) error: Option<ScriptException>,
     /// Whether the session's variables are gone.
     pub(super) is_fresh: bool,
-    pub(super) calls: Vec<Made>,
+    pub(super) calls: Vec<ScriptCall>,
 }
 
 /// A call the script made.
 #[derive(Debug, Serialize)]
-pub(super) struct Made {
+pub(super) struct ScriptCall {
     tool: String,
     is_error: bool,
     /// What `glovebox why` knows it by.
@@ -59,7 +62,7 @@ pub(super) struct Made {
 
 /// What a script wants to have called.
 #[derive(Debug)]
-struct Wish {
+struct ToolRequest {
     call: u32,
     name: String,
     arguments: String,
@@ -67,20 +70,20 @@ struct Wish {
 
 /// What the threads of one script share.
 #[derive(Debug)]
-struct Desk<'a> {
+struct ScriptState<'a> {
     call: &'a Call<'a>,
     token: &'a str,
     input: Input,
     /// Lines are handed over one by one.
     turn: Mutex<()>,
-    wishes: Mutex<Receiver<Wish>>,
+    wishes: Mutex<Receiver<ToolRequest>>,
     /// The script has ended: its calls are given up.
     is_over: AtomicBool,
-    calls: Mutex<Vec<Made>>,
+    calls: Mutex<Vec<ScriptCall>>,
 }
 
 /// Why a script is not followed any more.
-enum Leave {
+enum ScriptEnd {
     /// It has ended, or its session has.
     Ended,
     /// The call was given up, and the script has ended, or its session.
@@ -93,12 +96,12 @@ enum Leave {
 ///
 /// # Errors
 /// `cancelled`, and the loss of the sandbox.
-pub(super) fn run(call: &Call<'_>, job: JobId, run: &Run) -> Result<Told, Fault> {
+pub(super) fn run(call: &Call<'_>, job: JobId, run: &Run) -> Result<ScriptReport, Fault> {
     let stream = call
         .sandbox()
         .open(Request::JobAttach { job, offset: None })?;
     let (wish, wishes) = channel();
-    let desk = Desk {
+    let desk = ScriptState {
         call,
         token: &run.token,
         input: stream.input(),
@@ -118,14 +121,14 @@ pub(super) fn run(call: &Call<'_>, job: JobId, run: &Run) -> Result<Told, Fault>
         is_cancelled: false,
         wished: 0,
         callers: 0,
-        told: Told::default(),
+        told: ScriptReport::default(),
     };
     let left = std::thread::scope(|scope| {
         let left = follower.follow(scope, run);
         desk.is_over.store(true, Ordering::SeqCst);
         // Whoever waits for something to call, or for the session to read, stops waiting.
         follower.wish = None;
-        if !matches!(left, Ok(Leave::Ended | Leave::GivenUp(_))) {
+        if !matches!(left, Ok(ScriptEnd::Ended | ScriptEnd::GivenUp(_))) {
             let _ = end(call, job);
         }
         left
@@ -133,15 +136,15 @@ pub(super) fn run(call: &Call<'_>, job: JobId, run: &Run) -> Result<Told, Fault>
     let mut told = follower.told;
     told.calls = std::mem::take(&mut *desk.calls());
     let why = match left {
-        Leave::GivenUp(fault) => return Err(fault),
-        Leave::Ended if told.ending.is_some() => return Ok(told),
-        Leave::Ended => "the session has ended".to_owned(),
-        Leave::Breach(why) => format!("the session was ended because {why}"),
+        ScriptEnd::GivenUp(fault) => return Err(fault),
+        ScriptEnd::Ended if told.ending.is_some() => return Ok(told),
+        ScriptEnd::Ended => "the session has ended".to_owned(),
+        ScriptEnd::Breach(why) => format!("the session was ended because {why}"),
     };
     told.is_fresh = true;
-    told.error = Some(Thrown {
+    told.error = Some(ScriptException {
         message: why,
-        ..Thrown::default()
+        ..ScriptException::default()
     });
     Ok(told)
 }
@@ -149,17 +152,17 @@ pub(super) fn run(call: &Call<'_>, job: JobId, run: &Run) -> Result<Told, Fault>
 /// Reads what a session says of one script.
 #[derive(Debug)]
 struct Follower<'a> {
-    desk: &'a Desk<'a>,
+    desk: &'a ScriptState<'a>,
     job: JobId,
     stream: Stream,
     /// Dropped when there is nothing more to wish for.
-    wish: Option<Sender<Wish>>,
+    wish: Option<Sender<ToolRequest>>,
     limit: Duration,
     until: Instant,
     is_cancelled: bool,
     wished: u32,
     callers: usize,
-    told: Told,
+    told: ScriptReport,
 }
 
 impl<'a> Follower<'a> {
@@ -167,7 +170,7 @@ impl<'a> Follower<'a> {
         &mut self,
         scope: &'scope Scope<'scope, 'a>,
         run: &'a Run,
-    ) -> Result<Leave, Fault> {
+    ) -> Result<ScriptEnd, Fault> {
         let desk = self.desk;
         spawn(scope, move || desk.hand_over(&json_line("run", run)))?;
         let mut lines = Lines::default();
@@ -187,9 +190,9 @@ impl<'a> Follower<'a> {
                     return Err(fault);
                 }
                 Some(Incoming::Reply(_)) if self.is_cancelled => {
-                    return Ok(Leave::GivenUp(given_up()));
+                    return Ok(ScriptEnd::GivenUp(given_up()));
                 }
-                Some(Incoming::Reply(_)) => return Ok(Leave::Ended),
+                Some(Incoming::Reply(_)) => return Ok(ScriptEnd::Ended),
             };
             if !lines.push(&bytes) {
                 return Ok(BREACH);
@@ -208,7 +211,7 @@ impl<'a> Follower<'a> {
     fn look_at_time<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, 'a>,
-    ) -> Result<Option<Leave>, Fault> {
+    ) -> Result<Option<ScriptEnd>, Fault> {
         let desk = self.desk;
         if desk.call.is_given_up() && !self.is_cancelled {
             self.is_cancelled = true;
@@ -223,23 +226,25 @@ impl<'a> Follower<'a> {
         Ok(Some(if self.is_cancelled {
             end(desk.call, self.job)?;
             let message = "the call was cancelled and its script ended with the session";
-            Leave::GivenUp(Fault::failed(Code::Cancelled, message))
+            ScriptEnd::GivenUp(Fault::failed(Code::Cancelled, message))
         } else {
-            Leave::Breach("it did not answer in time")
+            ScriptEnd::Breach("it did not answer in time")
         }))
     }
 
     fn hear<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, 'a>,
-        word: Word,
-    ) -> Result<Option<Leave>, Fault> {
+        word: ScriptEvent,
+    ) -> Result<Option<ScriptEnd>, Fault> {
         match word {
             // It waited for a script of somebody else until now.
-            Word::Begin if !self.is_cancelled => self.until = Instant::now() + self.limit,
-            Word::Begin => {}
-            Word::Output { text, skipped } => self.told.output.take(skipped, text.as_bytes()),
-            Word::Call {
+            ScriptEvent::Begin if !self.is_cancelled => self.until = Instant::now() + self.limit,
+            ScriptEvent::Begin => {}
+            ScriptEvent::Output { text, skipped } => {
+                self.told.output.take(skipped, text.as_bytes());
+            }
+            ScriptEvent::Call {
                 call,
                 name,
                 arguments,
@@ -249,7 +254,7 @@ impl<'a> Follower<'a> {
                     return Ok(Some(BREACH));
                 }
                 if let Some(wish) = &self.wish {
-                    let _ = wish.send(Wish {
+                    let _ = wish.send(ToolRequest {
                         call,
                         name,
                         arguments,
@@ -261,7 +266,7 @@ impl<'a> Follower<'a> {
                     spawn(scope, move || desk.serve())?;
                 }
             }
-            Word::End {
+            ScriptEvent::End {
                 ending,
                 error,
                 is_fresh,
@@ -272,9 +277,9 @@ impl<'a> Follower<'a> {
                 return Ok(Some(if self.is_cancelled {
                     let message =
                         "the call was cancelled and its script ended; the session goes on";
-                    Leave::GivenUp(Fault::failed(Code::Cancelled, message))
+                    ScriptEnd::GivenUp(Fault::failed(Code::Cancelled, message))
                 } else {
-                    Leave::Ended
+                    ScriptEnd::Ended
                 }));
             }
         }
@@ -303,7 +308,7 @@ fn json_line(word: &str, value: &impl Serialize) -> Value {
     value
 }
 
-impl Desk<'_> {
+impl ScriptState<'_> {
     /// Writes a line to the session. One that has ended has no use for it, and whoever reads learns of it.
     fn hand_over(&self, word: &Value) {
         let mut line = word.to_string().into_bytes();
@@ -330,7 +335,7 @@ impl Desk<'_> {
     }
 
     // TRUST: a wish is of the same kind as a model's call: name and arguments are checked where all are.
-    fn answer(&self, wish: &Wish) -> Value {
+    fn answer(&self, wish: &ToolRequest) -> Value {
         let called = serde_json::from_str(&wish.arguments)
             .map_err(|error| {
                 let message = format!("the arguments of the call are not JSON: {error}");
@@ -341,7 +346,7 @@ impl Desk<'_> {
                     .session
                     .call_nested(&wish.name, arguments, self.call.asker, &self.is_over)
             });
-        self.calls().push(Made {
+        self.calls().push(ScriptCall {
             tool: glovebox_proto::visible::line_of_text(&wish.name),
             is_error: called.as_ref().map_or(true, |outcome| outcome.is_error),
             call: called
@@ -376,7 +381,7 @@ impl Desk<'_> {
         answer(true, json.to_string())
     }
 
-    fn calls(&self) -> MutexGuard<'_, Vec<Made>> {
+    fn calls(&self) -> MutexGuard<'_, Vec<ScriptCall>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -400,7 +405,7 @@ impl Lines {
     }
 
     /// The next line that says something. The first may be the end of one that began before we listened.
-    fn said(&mut self) -> Option<Said> {
+    fn said(&mut self) -> Option<ScriptMessage> {
         loop {
             let rest = &self.pending[self.given..];
             let end = rest.iter().position(|byte| *byte == b'\n')?;
@@ -430,13 +435,16 @@ mod tests {
                     found.push((said.token, said.word));
                 }
             }
-            let output = Word::Output {
+            let output = ScriptEvent::Output {
                 text: "\n".to_owned(),
                 skipped: 0,
             };
             assert_eq!(
                 found,
-                [("a".to_owned(), Word::Begin), ("b".to_owned(), output)]
+                [
+                    ("a".to_owned(), ScriptEvent::Begin),
+                    ("b".to_owned(), output)
+                ]
             );
         }
     }

@@ -3,7 +3,7 @@
 use super::children;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
-use crate::schedule::Lane;
+use crate::schedule::ScheduleLane;
 use crate::tools::bash::Bash;
 use crate::{ToolOutcome, ToolSession};
 use glovebox_proto::Fault;
@@ -41,9 +41,9 @@ impl Tool for SandboxExec {
     const EFFECT: Effect = Effect::Runs;
     const IS_FOR_SCRIPTS: bool = false;
 
-    fn lane(&self) -> Lane {
+    fn lane(&self) -> ScheduleLane {
         // It changes nothing in the session's own sandbox.
-        Lane::Beside
+        ScheduleLane::Beside
     }
 
     fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {

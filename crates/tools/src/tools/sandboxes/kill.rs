@@ -4,7 +4,7 @@ use super::children;
 use crate::ToolOutcome;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
-use crate::schedule::Lane;
+use crate::schedule::ScheduleLane;
 use glovebox_proto::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,9 +27,9 @@ impl Tool for SandboxKill {
     const EFFECT: Effect = Effect::Writes;
     const IS_FOR_SCRIPTS: bool = false;
 
-    fn lane(&self) -> Lane {
+    fn lane(&self) -> ScheduleLane {
         // Also while something in it is waited for.
-        Lane::Beside
+        ScheduleLane::Beside
     }
 
     fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {

@@ -3,7 +3,7 @@
 use super::children;
 use crate::call::Call;
 use crate::catalog::{Effect, Tool};
-use crate::schedule::Lane;
+use crate::schedule::ScheduleLane;
 use crate::{OutcomeView, ToolOutcome};
 use glovebox_proto::Fault;
 use schemars::JsonSchema;
@@ -28,8 +28,8 @@ impl Tool for Sandboxes {
     const EFFECT: Effect = Effect::Reads;
     const IS_FOR_SCRIPTS: bool = false;
 
-    fn lane(&self) -> Lane {
-        Lane::Beside
+    fn lane(&self) -> ScheduleLane {
+        ScheduleLane::Beside
     }
 
     fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {

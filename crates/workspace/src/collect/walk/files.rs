@@ -2,7 +2,7 @@
 
 use super::Walk;
 use crate::beneath::{digest, io};
-use crate::collect::merge::{LayerId, Look};
+use crate::collect::merge::{HostEntry, LayerId};
 use crate::progress::{Progress, report};
 use crate::{Flag, Node, RefusalReason, RelPath};
 use glovebox_proto::{Code, Fault, Setting};
@@ -17,7 +17,7 @@ impl Walk<'_, '_> {
         path: &RelPath,
         layer: LayerId,
         kind: FileType,
-        base: Option<&Look>,
+        base: Option<&HostEntry>,
     ) -> Result<bool, Fault> {
         let anchor = &self.trees.layers[usize::from(layer)];
         let bytes = path.as_bytes();
@@ -154,7 +154,7 @@ impl Walk<'_, '_> {
     pub(super) fn base_node(
         &self,
         path: &RelPath,
-        base: Option<&Look>,
+        base: Option<&HostEntry>,
     ) -> Result<Option<Node>, Fault> {
         let (Some(look), Some(project)) = (base, &self.trees.project) else {
             return Ok(None);

@@ -8,11 +8,11 @@ mod files;
 mod ignored;
 
 use super::layers::{Layered, RESERVED_PREFIX, Trees};
-use super::merge::{Base, Entry, LayerId, Listing, Look, Top, list};
+use super::merge::{Base, Entry, HostEntry, LayerId, Listing, Top, list};
 use crate::filter::{Filter, Verdict};
 use crate::progress::{Progress, Watch, report};
 use crate::{
-    Change, ChangeKind, ChangeSet, Flag, Ignored, Node, Quota, Refusal, RefusalReason, RelPath,
+    Change, ChangeKind, ChangeSet, Flag, Ignored, Node, Quota, RefusalReason, RefusedPath, RelPath,
 };
 use glovebox_proto::{Code, Fault, Setting};
 use rustix::fs::FileType;
@@ -32,7 +32,7 @@ pub(super) struct Walk<'a, 'w> {
     watch: &'a mut Watch<'w>,
     /// `None`: a deletion that turned out not to be one.
     changes: Vec<Option<Change>>,
-    refused: Vec<Refusal>,
+    refused: Vec<RefusedPath>,
     ignored: Ignored,
     paths: u64,
     bytes: u64,
@@ -73,7 +73,7 @@ impl<'a, 'w> Walk<'a, 'w> {
             Some(_) => Base::Shows,
             None => Base::Absent,
         };
-        self.tree(Descent {
+        self.tree(PendingDirectory {
             path: Vec::new(),
             layers: (0..).take(self.trees.layers.len()).collect(),
             base,
@@ -91,7 +91,7 @@ impl<'a, 'w> Walk<'a, 'w> {
 }
 
 /// A directory that is to be looked into.
-struct Descent {
+struct PendingDirectory {
     path: Vec<u8>,
     /// The layers that have it.
     layers: Vec<LayerId>,
@@ -107,7 +107,7 @@ struct Descent {
     stays_anyway: bool,
 }
 
-impl Descent {
+impl PendingDirectory {
     fn new(path: &RelPath, layers: Vec<LayerId>, base: Base, is_excluded: bool) -> Self {
         Self {
             path: path.as_bytes().to_vec(),
@@ -122,16 +122,16 @@ impl Descent {
 }
 
 /// What came of looking at a name.
-enum Looked {
+enum LookOutcome {
     /// It is done with; whether something of the host there stays, whatever the sandbox did.
     Done(bool),
     /// It is a directory that is to be looked into.
-    Below(Descent),
+    Below(PendingDirectory),
 }
 
 /// A directory that is being looked at.
 struct Level {
-    descent: Descent,
+    descent: PendingDirectory,
     entries: std::vec::IntoIter<Entry>,
     /// Names in it.
     held: usize,
@@ -141,7 +141,7 @@ struct Level {
 
 impl Walk<'_, '_> {
     /// Looks at everything, with a stack of its own: how deep the layers are was decided inside.
-    fn tree(&mut self, top: Descent) -> Result<(), Fault> {
+    fn tree(&mut self, top: PendingDirectory) -> Result<(), Fault> {
         let mut levels: Vec<Level> = Vec::new();
         let mut next = Some(top);
         loop {
@@ -175,7 +175,7 @@ impl Walk<'_, '_> {
                 if self.paths.is_multiple_of(REPORT_EVERY) {
                     self.report()?;
                 }
-                let Descent {
+                let PendingDirectory {
                     path,
                     base,
                     is_excluded,
@@ -183,8 +183,8 @@ impl Walk<'_, '_> {
                 } = &level.descent;
                 let child = join(path, &entry.name);
                 match self.entry(&child, entry, *base, depth, *is_excluded)? {
-                    Looked::Done(stays) => level.stays |= stays,
-                    Looked::Below(descent) => {
+                    LookOutcome::Done(stays) => level.stays |= stays,
+                    LookOutcome::Below(descent) => {
                         next = Some(descent);
                         break;
                     }
@@ -195,8 +195,12 @@ impl Walk<'_, '_> {
 
     /// What is in a directory, or whether something of the host there stays if it is not looked into.
     // TRUST: names, depth and number are a sandbox's; all are bounded by the quota.
-    fn list(&mut self, descent: &Descent, depth: usize) -> Result<Result<Vec<Entry>, bool>, Fault> {
-        let Descent {
+    fn list(
+        &mut self,
+        descent: &PendingDirectory,
+        depth: usize,
+    ) -> Result<Result<Vec<Entry>, bool>, Fault> {
+        let PendingDirectory {
             path, layers, base, ..
         } = descent;
         let is_on_host = *base != Base::Absent;
@@ -218,7 +222,7 @@ impl Walk<'_, '_> {
     }
 
     /// A directory is done with. True when something of the host there stays.
-    fn settle(&mut self, descent: &Descent, stays: bool) -> bool {
+    fn settle(&mut self, descent: &PendingDirectory, stays: bool) -> bool {
         if stays && let Some(at) = descent.deletion {
             self.changes[at] = None;
         }
@@ -238,22 +242,22 @@ impl Walk<'_, '_> {
         base: Base,
         depth: usize,
         is_excluded: bool,
-    ) -> Result<Looked, Fault> {
+    ) -> Result<LookOutcome, Fault> {
         let exists_below = entry.base.is_some();
         let is_in_layers = !matches!(entry.top, Top::Nothing);
         let Ok(checked) = RelPath::new(path) else {
             self.refuse(path, RefusalReason::BadName);
-            return Ok(Looked::Done(exists_below));
+            return Ok(LookOutcome::Done(exists_below));
         };
         if depth == 0 && entry.name.starts_with(RESERVED_PREFIX) {
             if is_in_layers {
                 self.refuse(path, RefusalReason::Reserved);
             }
-            return Ok(Looked::Done(exists_below));
+            return Ok(LookOutcome::Done(exists_below));
         }
         if super::is_git_name(&entry.name) {
             self.refuse(path, RefusalReason::Git);
-            return Ok(Looked::Done(exists_below));
+            return Ok(LookOutcome::Done(exists_below));
         }
         if self.hidden.contains(path) {
             // A whiteout here is the sandbox's own file, made and removed.
@@ -262,7 +266,7 @@ impl Walk<'_, '_> {
             {
                 self.refuse(path, RefusalReason::Excluded);
             }
-            return Ok(Looked::Done(exists_below));
+            return Ok(LookOutcome::Done(exists_below));
         }
         let base_kind = entry.base.map(|look| look.kind);
         let is_dir = match &entry.top {
@@ -281,7 +285,7 @@ impl Walk<'_, '_> {
                 if verdict == Verdict::Ignored {
                     self.leave_out(&checked, &entry);
                 }
-                return Ok(Looked::Done(exists_below));
+                return Ok(LookOutcome::Done(exists_below));
             }
         }
         self.take(&checked, entry, base, is_out)
@@ -294,7 +298,7 @@ impl Walk<'_, '_> {
         entry: Entry,
         base: Base,
         is_out: bool,
-    ) -> Result<Looked, Fault> {
+    ) -> Result<LookOutcome, Fault> {
         let below = entry.base.map(|look| look.kind);
         match entry.top {
             Top::Whiteout | Top::Nothing => self.deleted(path, entry.base.as_ref(), is_out),
@@ -312,17 +316,17 @@ impl Walk<'_, '_> {
                         .then_some((self.changes.len(), self.ignored.paths));
                     self.change(path, from, Some(Node::Dir), Vec::new())?;
                 }
-                let below = Descent::new(path, layers, child_base, is_out);
-                Ok(Looked::Below(Descent { addition, ..below }))
+                let below = PendingDirectory::new(path, layers, child_base, is_out);
+                Ok(LookOutcome::Below(PendingDirectory { addition, ..below }))
             }
             Top::Other { layer, kind } => {
                 let was_dir = below == Some(FileType::Directory);
                 let is_taken = self.other(path, layer, kind, entry.base.as_ref())? && !is_out;
                 if was_dir && is_taken {
-                    let below = Descent::new(path, Vec::new(), Base::Hidden, is_out);
-                    Ok(Looked::Below(below))
+                    let below = PendingDirectory::new(path, Vec::new(), Base::Hidden, is_out);
+                    Ok(LookOutcome::Below(below))
                 } else {
-                    Ok(Looked::Done(below.is_some() && !is_taken))
+                    Ok(LookOutcome::Done(below.is_some() && !is_taken))
                 }
             }
         }
@@ -331,25 +335,25 @@ impl Walk<'_, '_> {
     fn deleted(
         &mut self,
         path: &RelPath,
-        base: Option<&Look>,
+        base: Option<&HostEntry>,
         is_out: bool,
-    ) -> Result<Looked, Fault> {
+    ) -> Result<LookOutcome, Fault> {
         let Some(look) = base else {
             // The host has removed it too, or never had it.
-            return Ok(Looked::Done(false));
+            return Ok(LookOutcome::Done(false));
         };
         match self.base_node(path, Some(look))? {
             None => {
                 self.refuse(path.as_bytes(), RefusalReason::Special);
-                Ok(Looked::Done(true))
+                Ok(LookOutcome::Done(true))
             }
             Some(Node::Dir) => {
                 let at = self.changes.len();
                 if !is_out {
                     self.change(path, Some(Node::Dir), None, Vec::new())?;
                 }
-                let below = Descent::new(path, Vec::new(), Base::Hidden, is_out);
-                Ok(Looked::Below(Descent {
+                let below = PendingDirectory::new(path, Vec::new(), Base::Hidden, is_out);
+                Ok(LookOutcome::Below(PendingDirectory {
                     deletion: (!is_out).then_some(at),
                     stays_anyway: is_out,
                     ..below
@@ -357,7 +361,7 @@ impl Walk<'_, '_> {
             }
             Some(from) => {
                 self.change(path, Some(from), None, Vec::new())?;
-                Ok(Looked::Done(false))
+                Ok(LookOutcome::Done(false))
             }
         }
     }
@@ -387,7 +391,7 @@ impl Walk<'_, '_> {
         // Beyond any number a person would read, the first ones stand for all.
         if self.refused.len() < self.quota.max_changes {
             let path = path.to_vec();
-            self.refused.push(Refusal { path, reason });
+            self.refused.push(RefusedPath { path, reason });
         }
     }
 

@@ -16,7 +16,7 @@ mod terminal_modes;
 pub(crate) use input::is_null_device;
 pub(crate) use output::{Capture, JsonLines, Passthrough, Sink};
 pub(crate) use screen::Screen;
-pub(crate) use signals::{OnSignal, OnWish, Signals};
+pub(crate) use signals::{OnSignal, Signals, StopWatch};
 pub(crate) use terminal::{
     RawMode, is_interactive, restore as restore_terminal, size as terminal_size,
 };
@@ -40,7 +40,7 @@ pub(crate) enum InputFrom {
 
 /// How a session ended.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum StreamsEnd {
     /// The command ended.
     Exited(ExitReport),
     /// The user left; the job goes on.
@@ -59,7 +59,7 @@ pub(crate) fn carry(
     on_signal: OnSignal,
     signals: &Signals,
     sink: &mut dyn Sink,
-) -> Result<Ended, CommandError> {
+) -> Result<StreamsEnd, CommandError> {
     let job = Job::of(&request);
     let mut stream = sandbox.open(request)?;
     let input = stream.input();
@@ -81,7 +81,7 @@ pub(crate) fn carry(
                     break Err(CommandError::io("write the command's output", &error));
                 }
             }
-            Incoming::Reply(Ok(Reply::Exited(report))) => break Ok(Ended::Exited(report)),
+            Incoming::Reply(Ok(Reply::Exited(report))) => break Ok(StreamsEnd::Exited(report)),
             Incoming::Reply(Ok(_)) => {
                 break Err(Fault::lost(
                     Code::Protocol,
@@ -94,7 +94,7 @@ pub(crate) fn carry(
                     && (on_signal == OnSignal::Leave
                         || pump.as_ref().is_some_and(input::Pump::was_asked)) =>
             {
-                break Ok(Ended::Detached);
+                break Ok(StreamsEnd::Detached);
             }
             Incoming::Reply(Err(fault)) if fault.code == Code::TimedOut => {
                 break Err(CommandError {

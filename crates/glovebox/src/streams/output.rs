@@ -107,15 +107,15 @@ impl Sink for Capture {
 /// One JSON object per piece of output, as it arrives.
 #[derive(Debug, Default)]
 pub(crate) struct JsonLines {
-    stdout: Tail,
-    stderr: Tail,
+    stdout: PartialChar,
+    stderr: PartialChar,
 }
 
 /// The start of a character whose rest has not arrived yet.
 #[derive(Debug, Default)]
-struct Tail(Vec<u8>);
+struct PartialChar(Vec<u8>);
 
-impl Tail {
+impl PartialChar {
     /// Bytes to show now: what was held back, then `bytes` up to the last whole character.
     fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut ready = std::mem::take(&mut self.0);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_character_split_over_two_pieces_stays_whole() {
-        let mut tail = Tail::default();
+        let mut tail = PartialChar::default();
         assert_eq!(tail.take(b"a\xc3"), b"a");
         assert_eq!(tail.take(b"\xa4b"), "äb".as_bytes());
         assert_eq!(tail.take(b"\xff\xfe"), b"\xff\xfe");

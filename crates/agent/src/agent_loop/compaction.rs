@@ -6,7 +6,7 @@
 //! what to raise. A server that says a prompt is too long is believed once for each answer. All of it
 //! happens by events, so that a log gives the same prompts again; a recording decides nothing anew.
 
-use super::verdict::Leave;
+use super::outcome::EarlyEnd;
 use super::{AgentLoop, Observe, Run, delta_event};
 use crate::Ending;
 use crate::context::{self, ContextBudget, Cut};
@@ -35,13 +35,13 @@ const SYSTEM: &str = "You keep the notes of a software engineer whose conversati
 
 impl AgentLoop<'_> {
     /// Makes room for the next answer where there is little; whether something was asked for to that end.
-    pub(super) fn make_room(
+    pub(super) fn compact_context(
         &self,
         run: &mut Run<'_>,
         conversation: &mut Conversation,
         observe: &mut dyn Observe,
-    ) -> Result<bool, Leave> {
-        if let Some(events) = self.model.room_made() {
+    ) -> Result<bool, EarlyEnd> {
+        if let Some(events) = self.model.compactions() {
             for event in events {
                 happen(&event, conversation, observe)?;
             }
@@ -63,7 +63,7 @@ impl AgentLoop<'_> {
         run: &mut Run<'_>,
         conversation: &mut Conversation,
         observe: &mut dyn Observe,
-    ) -> Result<bool, Leave> {
+    ) -> Result<bool, EarlyEnd> {
         let has_asked = run.failed_summaries < MAX_FAILED_SUMMARIES
             && self.compact(run, conversation, observe)?;
         let budget = run.budget;
@@ -84,12 +84,12 @@ impl AgentLoop<'_> {
     }
 
     /// One answer. When a server says that it was told too much, more room is made and it is asked again.
-    pub(super) fn ask_in_room(
+    pub(super) fn ask_within_window(
         &self,
         run: &mut Run<'_>,
         conversation: &mut Conversation,
         observe: &mut dyn Observe,
-    ) -> Result<ModelAnswer, Leave> {
+    ) -> Result<ModelAnswer, EarlyEnd> {
         let mut is_again = false;
         loop {
             let told = conversation.told();
@@ -115,7 +115,7 @@ impl AgentLoop<'_> {
             if !error.is_too_long {
                 return Err(Fault::from(error).into());
             }
-            if is_again || self.model.room_made().is_some() {
+            if is_again || self.model.compactions().is_some() {
                 return Err(too_long(&error.message));
             }
             is_again = true;
@@ -136,7 +136,7 @@ impl AgentLoop<'_> {
         run: &mut Run<'_>,
         conversation: &mut Conversation,
         observe: &mut dyn Observe,
-    ) -> Result<bool, Leave> {
+    ) -> Result<bool, EarlyEnd> {
         let window = run.budget.window_tokens;
         let Some(begin) = context::newest_part(conversation, window / 10 * 3) else {
             return Ok(false);
@@ -218,8 +218,8 @@ impl AgentLoop<'_> {
 }
 
 /// What is said when there is no room to be made.
-fn too_long(why: &str) -> Leave {
-    Leave::because(
+fn too_long(why: &str) -> EarlyEnd {
+    EarlyEnd::because(
         Ending::StoppedByLimit,
         format!("{why}; if the model can be told more, raise `agent.window` in glovebox.toml"),
     )

@@ -63,7 +63,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// `unsupported` where the guest cannot see what it has started, `busy` when that could not be held.
-    pub fn hold(&self) -> Result<FrozenCommands, Fault> {
+    pub fn freeze_commands(&self) -> Result<FrozenCommands, Fault> {
         let mut request = self.open(Request::Hold)?;
         match request.recv_for(HOLD_WAIT) {
             Some(Incoming::Data {

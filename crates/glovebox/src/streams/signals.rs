@@ -26,9 +26,9 @@ pub(crate) enum OnSignal {
 }
 
 /// Told of the wish to stop: how often it was uttered. After the third we end, so nothing may wait then.
-pub(crate) struct OnWish(pub Box<dyn Fn(u32) + Send + Sync>);
+pub(crate) struct StopWatch(pub Box<dyn Fn(u32) + Send + Sync>);
 
-impl std::fmt::Debug for OnWish {
+impl std::fmt::Debug for StopWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("OnWish(..)")
     }
@@ -48,7 +48,7 @@ enum Phase {
     /// An agent works, and somebody else decides what its end is.
     Working {
         /// Told how many signals there were.
-        on_signal: OnWish,
+        on_signal: StopWatch,
         asked: u32,
     },
     /// A command runs.
@@ -113,7 +113,7 @@ impl Signals {
     }
 
     /// From now on `on_signal` is told of each signal; the third ends us in any case.
-    pub(crate) fn work(&self, on_signal: OnWish) {
+    pub(crate) fn work(&self, on_signal: StopWatch) {
         let pending = {
             let mut phase = self.lock();
             let pending = matches!(&*phase, Phase::Idle { pending: Some(_) });

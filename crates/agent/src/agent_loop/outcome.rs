@@ -17,9 +17,9 @@ pub struct RunOutcome {
 }
 
 /// Why the loop leaves before the model is done.
-pub(super) struct Leave(pub(super) RunOutcome);
+pub(super) struct EarlyEnd(pub(super) RunOutcome);
 
-impl From<Fault> for Leave {
+impl From<Fault> for EarlyEnd {
     fn from(fault: Fault) -> Self {
         Self(RunOutcome {
             ending: Ending::Failed,
@@ -30,7 +30,7 @@ impl From<Fault> for Leave {
     }
 }
 
-impl Leave {
+impl EarlyEnd {
     pub(super) fn because(ending: Ending, message: impl Into<String>) -> Self {
         Self(RunOutcome {
             ending,
@@ -51,20 +51,19 @@ impl Leave {
 }
 
 /// An answer without calls: done, unless the provider cut it.
-pub(super) fn finished(said: &str, stop: &StopReason) -> Result<RunOutcome, Leave> {
+pub(super) fn finished(said: &str, stop: &StopReason) -> Result<RunOutcome, EarlyEnd> {
     match stop {
-        StopReason::Length => Err(Leave::because(
+        StopReason::Length => Err(EarlyEnd::because(
             Ending::StoppedByLimit,
             "the model's answers were cut for their length, again and again",
         )),
-        StopReason::Filtered => Err(Leave::because(
+        StopReason::Filtered => Err(EarlyEnd::because(
             Ending::Failed,
             "the provider did not let the model answer (its filter refused)",
         )),
-        StopReason::Done | StopReason::Other(_) if said.trim().is_empty() => Err(Leave::because(
-            Ending::Failed,
-            "the model said nothing and called nothing",
-        )),
+        StopReason::Done | StopReason::Other(_) if said.trim().is_empty() => Err(
+            EarlyEnd::because(Ending::Failed, "the model said nothing and called nothing"),
+        ),
         StopReason::Done | StopReason::Other(_) => Ok(RunOutcome {
             ending: Ending::Completed,
             message: said.to_owned(),
