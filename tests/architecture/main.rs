@@ -240,7 +240,7 @@ fn every_file_says_what_it_is_for_and_is_finished() {
 
 /// Crates that serve every surface: the command line, configuration files, tools and MCP. Each surface has words of its
 /// own for what can be chosen (`glovebox_proto::Remedy`).
-const WORDLESS: [&str; 10] = [
+const WORDLESS: [&str; 11] = [
     "agent",
     "gitignore",
     "guest",
@@ -249,12 +249,13 @@ const WORDLESS: [&str; 10] = [
     "mcp",
     "proto",
     "sandbox",
+    "session",
     "tools",
     "workspace",
 ];
 
 /// Flags of other programs that messages of these crates advise or that they read.
-const FLAGS_OF_OTHERS: [(&str, &str); 12] = [
+const FLAGS_OF_OTHERS: [(&str, &str); 13] = [
     ("--add", "git config, and usermod"),
     ("--enable-auto-tool-choice", "vLLM"),
     ("--git", "the first line of a patch"),
@@ -267,6 +268,7 @@ const FLAGS_OF_OTHERS: [(&str, &str); 12] = [
     ("--tool-call-parser", "vLLM"),
     ("--unshare", "bubblewrap"),
     ("--user", "systemd-run"),
+    ("--version", "every program that an agent is told about"),
 ];
 
 /// The part of a file that is compiled into programs.

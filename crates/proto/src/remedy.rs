@@ -124,6 +124,28 @@ settings! {
     NetBytes = "net-bytes",
     /// The limit on connections at once.
     NetConnections = "net-connections",
+    /// What stands behind a sandbox.
+    Backend = "backend",
+    /// The command that leads to the other side.
+    Carrier = "carrier",
+    /// What `/` shows.
+    Rootfs = "rootfs",
+    /// A host path that is shown.
+    Grant = "grant",
+    /// A variable of commands.
+    Env = "env",
+    /// The directory that changes go to.
+    To = "to",
+    /// A file that comes along with a task.
+    Context = "context",
+    /// That files of the user's and the project's tell the model nothing.
+    NoInstructions = "no-instructions",
+    /// That nobody is asked before changes.
+    Yes = "yes",
+    /// That tools work on this machine.
+    Local = "local",
+    /// What tokens cost.
+    Price = "price",
 }
 
 impl Setting {

@@ -1,6 +1,7 @@
 //! One piece of work: what a sandbox for a project is to be like, and what became of it.
 //!
 //! ```text
+//! note      what does not reach a sandbox, and how it would
 //! host      what of this machine and this user reaches a sandbox: project, variables, toolchains, git
 //! secrets   what is filled in outside: read from where the user keeps it
 //! spec      settings and surroundings -> ResolvedSpec
@@ -17,6 +18,7 @@ pub mod agent;
 mod error;
 pub mod frontend;
 pub mod host;
+mod note;
 pub mod secrets;
 pub mod spec;
 pub mod sync;
@@ -24,5 +26,6 @@ pub mod work;
 
 pub use error::Error;
 pub use frontend::{Frontend, Notice};
+pub use note::Note;
 pub use spec::ResolvedSpec;
 pub use work::WorkSession;

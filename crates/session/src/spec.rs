@@ -2,8 +2,9 @@
 
 use crate::Error;
 use crate::host::{self, GitQuestion, Toolchain};
+use crate::note::Note;
 use crate::secrets;
-use glovebox_proto::{EnvVar, Setting};
+use glovebox_proto::{AdvicePart, EnvVar, Remedy, Setting};
 use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{
     CacheDir, Grant, Layers, Limits, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
@@ -29,7 +30,7 @@ pub struct ResolvedSpec {
     /// What of the project the sandbox is not shown.
     pub hidden: HiddenPaths,
     /// What else the user should know, such as variables that commands do not get.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// Puts a sandbox's spec together. `wall_ms` is the life of the sandbox as a whole.
@@ -236,7 +237,10 @@ pub fn resolve_supervised_spec(
     if matches!(resolved.spec.backend, Backend::Command { .. }) && !settings.env.is_empty() {
         return Err(Error::usage(
             "variables cannot be given to a sandbox that lives elsewhere as a whole",
-            "give them to each command with `glovebox exec --env`",
+            Remedy::advice([
+                "give them to each command with ".into(),
+                AdvicePart::command("glovebox exec", Setting::Env, None),
+            ]),
         ));
     }
     Ok(resolved)
@@ -256,7 +260,7 @@ fn replaced_file((path, content): &(PathBuf, Vec<u8>)) -> ReplacedFile {
 }
 
 /// Shows the repository of a linked working tree or a submodule, which lies outside the project.
-fn show_repository(jail: &mut Spec, project: &Path) -> Option<String> {
+fn show_repository(jail: &mut Spec, project: &Path) -> Option<Note> {
     match find_outside(project, Path::new(WORKSPACE)) {
         OutsideRepository::None => None,
         OutsideRepository::Shown(dirs) => {
@@ -269,11 +273,13 @@ fn show_repository(jail: &mut Spec, project: &Path) -> Option<String> {
             }
             None
         }
-        OutsideRepository::Foreign(path) => Some(format!(
-            "git does not work inside: the repository {} does not name this project; \
-             --grant shows it nevertheless",
-            path.display()
-        )),
+        OutsideRepository::Foreign(path) => Some(Note {
+            what: format!(
+                "git does not work inside: the repository {} does not name this project",
+                path.display()
+            ),
+            remedy: Remedy::advice([Setting::Grant.into(), " shows it nevertheless".into()]),
+        }),
     }
 }
 
@@ -306,7 +312,11 @@ fn backend(settings: &Settings) -> Result<Backend, Error> {
                 "--{flag} has no meaning with the backend `{}`",
                 kind.as_str()
             ),
-            "choose the backend it belongs to with --backend, or leave it out",
+            Remedy::advice([
+                "choose the backend it belongs to with ".into(),
+                Setting::Backend.into(),
+                ", or leave it out".into(),
+            ]),
         ));
     }
     let words = &settings.carrier.value;
@@ -315,7 +325,12 @@ fn backend(settings: &Settings) -> Result<Backend, Error> {
         BackendKind::Host => Ok(Backend::Host),
         BackendKind::Command if words.is_empty() => Err(Error::usage(
             "the backend `command` needs a carrier: the command that leads to the other side",
-            "add one, such as --carrier 'ssh box' or --carrier 'docker exec -i NAME'",
+            Remedy::advice([
+                "add one, such as ".into(),
+                Setting::Carrier.of("ssh box"),
+                " or ".into(),
+                Setting::Carrier.of("docker exec -i NAME"),
+            ]),
         )),
         BackendKind::Command => Ok(Backend::Command {
             carrier: words.iter().map(Into::into).collect(),
@@ -330,14 +345,14 @@ fn check_cache(settings: &Settings) -> Result<(), Error> {
         return Ok(());
     }
     let needs = if settings.layers.value != Layers::Disk {
-        "--layers disk"
+        "layers on disk"
     } else if settings.rootfs.value != RootFs::Host {
-        "--rootfs host"
+        "the programs of this machine as its root"
     } else if matches!(
         settings.workspace_mode(),
         WorkspaceMode::None | WorkspaceMode::Copy
     ) {
-        "a project: --workspace overlay, read-only or live"
+        "a project as an overlay, read-only or live"
     } else {
         return Ok(());
     };
@@ -446,7 +461,10 @@ fn rootfs(settings: &Settings, host: &Surroundings) -> Result<RootFs, Error> {
     if !real.is_dir() {
         return Err(Error::usage(
             format!("the root file system {} is not a directory", path.display()),
-            "name a directory that holds one with --rootfs dir:PATH",
+            Remedy::advice([
+                "name a directory that holds one with ".into(),
+                Setting::Rootfs.of("dir:PATH"),
+            ]),
         ));
     }
     Ok(RootFs::Dir(real))
@@ -492,7 +510,10 @@ pub fn command_env<'a>(
                         "there is no variable `{}` to pass on",
                         name.to_string_lossy()
                     ),
-                    "set it, or give a value with --env NAME=VALUE",
+                    Remedy::advice([
+                        "set it, or give a value with ".into(),
+                        Setting::Env.of("NAME=VALUE"),
+                    ]),
                 ));
             };
             Ok(EnvVar {

@@ -61,6 +61,7 @@ use crate::render::Messages;
 use glovebox_proto::ExitReport;
 use glovebox_sandbox::jail::spec::{Net, WorkspaceAccess};
 use glovebox_sandbox::{Backend, CacheKeeping, Name, Registry, RegistryConfig, Report};
+use glovebox_session::Note;
 use glovebox_session::ResolvedSpec;
 use glovebox_session::host;
 use glovebox_session::work::unknown_toolset;
@@ -204,8 +205,9 @@ impl Cx {
         if let Some(line) = hidden_note::at_start(&wanted.hidden) {
             self.talk.note(line);
         }
-        for line in &wanted.notes {
-            self.talk.note(crate::render::escape_text(line));
+        for Note { what, remedy } in &wanted.notes {
+            let line = format!("{what}; {}", crate::render::in_flags(remedy));
+            self.talk.note(crate::render::escape_text(&line));
         }
         if wanted.spec.jail.workspace_access == WorkspaceAccess::Live {
             self.talk.warning(

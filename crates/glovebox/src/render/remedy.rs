@@ -34,6 +34,7 @@ impl Wording for Flags {
 fn typed(setting: Setting, value: Option<&str>) -> String {
     let flag = flag(setting);
     match value {
+        Some(value) if value.contains(' ') => format!("{flag} '{value}'"),
         Some(value) => format!("{flag} {value}"),
         None => flag,
     }

@@ -5,7 +5,7 @@ use super::workplace::AgentWorkplace;
 use crate::Error;
 use glovebox_agent::Placement;
 use glovebox_proto::visible::line_of_text as escape_text;
-use glovebox_proto::{Request, WriteMode};
+use glovebox_proto::{Remedy, Request, Setting, WriteMode};
 use glovebox_sandbox::Backend;
 use glovebox_settings::Surroundings;
 use glovebox_tools::ContextData;
@@ -40,7 +40,7 @@ impl ContextFile {
         if !metadata(&path).map_err(fail)?.is_file() {
             return Err(Error::usage(
                 format!("the context {shown} is not a regular file"),
-                "give a file of text with --context",
+                Remedy::advice(["give a file of text with ".into(), Setting::Context.into()]),
             ));
         }
         let mut content = Vec::new();

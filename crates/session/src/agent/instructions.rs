@@ -11,6 +11,7 @@ use crate::frontend::{Frontend, Notice};
 use crate::host::short_path;
 use crate::spec::hide_rules;
 use glovebox_agent::{InstructionSource, Instructions};
+use glovebox_proto::{Remedy, Setting};
 use glovebox_settings::{Settings, Surroundings, WorkspaceMode};
 use glovebox_workspace::find_hidden;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
@@ -65,7 +66,10 @@ fn own(host: &Surroundings) -> Result<Option<Instructions>, Error> {
     let found = read.map_err(|error| {
         Error::usage(
             format!("your instructions {shown} cannot be read: {error}"),
-            "make it a regular file that you can read, or pass --no-instructions",
+            Remedy::advice([
+                "make it a regular file that you can read, or pass ".into(),
+                Setting::NoInstructions.into(),
+            ]),
         )
     })?;
     let source = InstructionSource::User;

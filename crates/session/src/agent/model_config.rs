@@ -7,6 +7,7 @@ use glovebox_agent::{
     window_of_server,
 };
 use glovebox_proto::visible::line_of_text as escape_text;
+use glovebox_proto::{Remedy, Setting};
 use glovebox_settings::{Settings, Surroundings};
 use std::io::Read;
 use std::path::Path;
@@ -58,7 +59,11 @@ impl ModelConfig {
                     escape_text(&model.label()),
                     if is_elsewhere { " at that server" } else { "" }
                 ),
-                "give the price of a million tokens with --price IN/OUT, or agent.price",
+                Remedy::advice([
+                    "give the price of a million tokens with ".into(),
+                    Setting::Price.of("IN/OUT"),
+                    ", or agent.price".into(),
+                ]),
             ));
         }
         let window = settings.agent.window.value.0.map(u64::from);
@@ -110,16 +115,24 @@ pub fn find_model(
     let usage = |message: String| {
         Error::usage(
             message,
-            "name one with --model PROVIDER/NAME, such as openai/gpt-5",
+            Remedy::advice([
+                "name one with ".into(),
+                Setting::Model.of("PROVIDER/NAME"),
+                ", such as openai/gpt-5".into(),
+            ]),
         )
     };
     let name = match asked {
         Some(text) => ModelName::parse(text).map_err(usage)?,
         None => detect(variable).ok_or_else(|| {
             Error::usage(
-                "there is no model: neither --model nor a key in the environment",
-                "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, or OPENAI_BASE_URL for a server of your \
-                 own; or name a model with --model PROVIDER/NAME",
+                "there is no model: none is named, and there is no key in the environment",
+                Remedy::advice([
+                    "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, or OPENAI_BASE_URL for a server of your \
+                     own; or name a model with "
+                        .into(),
+                    Setting::Model.of("PROVIDER/NAME"),
+                ]),
             )
         })?,
     };

@@ -1,7 +1,7 @@
 //! Kinds of work: a phase is a toolset by its name, and an instruction for the model.
 
 use glovebox_agent::{ToolDefinition, ToolOutput, Tools};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Remedy, Setting};
 use glovebox_tools::policy::Policy;
 use serde_json::Value;
 use std::sync::atomic::AtomicBool;
@@ -75,9 +75,10 @@ impl<T: Tools> Tools for ToolsetFilter<T> {
                 Code::PermissionDenied,
                 format!("{own} may change things, which the phase `{phase}` does not"),
             )
-            .remedy(
-                "say what would have to be done; with --sandbox commands can run in this phase",
-            ));
+            .remedy(Remedy::advice([
+                "say what would have to be done; commands can run in this phase with ".into(),
+                Setting::Sandbox.into(),
+            ])));
         }
         self.tools.call(name, arguments, cancel)
     }

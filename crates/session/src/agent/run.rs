@@ -10,7 +10,7 @@ use glovebox_agent::{
     SessionState, StopSignal, ToolServer, Toolbox, Tools as _, system_prompt,
 };
 use glovebox_mcp::client::Servers;
-use glovebox_proto::Fault;
+use glovebox_proto::{Fault, Remedy, Setting};
 use glovebox_sandbox::Name;
 use glovebox_settings::{Settings, Surroundings};
 use glovebox_tools::policy::{
@@ -295,7 +295,12 @@ impl AgentRun<'_> {
             None => {
                 return Err(Error::usage(
                     "there is nobody to ask before each change",
-                    "let the agent work in a sandbox with --sandbox, or pass --yes",
+                    Remedy::advice([
+                        "let the agent work in a sandbox with ".into(),
+                        Setting::Sandbox.into(),
+                        ", or pass ".into(),
+                        Setting::Yes.into(),
+                    ]),
                 ));
             }
         };

@@ -3,7 +3,7 @@
 use super::AgentWorkplace;
 use crate::Error;
 use glovebox_agent::{Placement, RunOutcome};
-use glovebox_proto::{Code, Fault, WriteMode};
+use glovebox_proto::{Code, Fault, Remedy, Setting, WriteMode};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_settings::{Phase, Settings, WorkspaceMode};
 use std::fmt::Write as _;
@@ -38,8 +38,11 @@ pub fn check_phase(placement: Placement, phase: &Phase, settings: &Settings) -> 
                 "the phase `{}` is in a sandbox that does not outlive the one before it",
                 phase.name
             ),
-            "a workflow needs the native backend, its layers on disk and a workspace that is no copy; or use \
-             --local",
+            Remedy::advice([
+                "a workflow needs the native backend, its layers on disk and a workspace that is no copy; or use "
+                    .into(),
+                Setting::Local.into(),
+            ]),
         ));
     }
     Ok(())

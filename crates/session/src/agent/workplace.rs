@@ -11,7 +11,7 @@ use crate::sync::copied;
 use crate::work::{NewName, NewSandbox, WorkContext, WorkSession, WorkTarget, take_down};
 use glovebox_agent::{Date, NetworkReach, Placement, Program, PromptFacts, Questions};
 use glovebox_mcp::client::Servers;
-use glovebox_proto::{Class, Exec, Fault};
+use glovebox_proto::{Class, Exec, Fault, Remedy, Setting};
 use glovebox_sandbox::jail::spec::{Net, WORKSPACE};
 use glovebox_sandbox::{Name, Sandbox};
 use glovebox_settings::{BackendKind, Settings, WorkspaceMode};
@@ -44,8 +44,14 @@ true
 "#;
 
 /// What to do about a server that cannot be started.
-const CORRECT_SERVER: &str = "correct its table in glovebox.toml, or take it out; a server in the sandbox finds \
-    only what is in there, and the network only with --net host";
+fn correct_server() -> Remedy {
+    Remedy::advice([
+        "correct its table in glovebox.toml, or take it out; a server in the sandbox finds only what is in there, and \
+         the network only with "
+            .into(),
+        Setting::Net.of("host"),
+    ])
+}
 
 /// Where the tools of an agent work, with what they have there.
 #[derive(Debug)]
@@ -142,11 +148,11 @@ impl AgentWorkplace {
         let resolved = servers::resolve_servers(caller, settings, project, &self.work)?;
         self.beside = resolved.host;
         let started = Servers::start(resolved.specs, cancel).map_err(|mut fault| {
-            fault.remedy.get_or_insert_with(|| CORRECT_SERVER.into());
+            fault.remedy.get_or_insert_with(correct_server);
             fault
         })?;
         for (name, mut fault) in resolved.broken.into_iter().chain(started.broken) {
-            fault.remedy.get_or_insert_with(|| CORRECT_SERVER.into());
+            fault.remedy.get_or_insert_with(correct_server);
             let (name, fault) = (&name, &fault);
             caller
                 .frontend

@@ -4,6 +4,8 @@
 //! connection fail. So such a file is made readable, or its variable stays out and a line says why.
 
 use super::is_shown;
+use crate::note::Note;
+use glovebox_proto::{Remedy, Setting};
 use glovebox_sandbox::jail::spec::{Grant, Net, RootFs, WORKSPACE};
 use glovebox_settings::Surroundings;
 use std::fs;
@@ -80,7 +82,7 @@ pub struct PassedEnvironment {
     /// Files that they name.
     pub grants: Vec<Grant>,
     /// What stays out, and why: one line each.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 fn is_plain(name: &str) -> bool {
@@ -121,9 +123,10 @@ pub fn passed_inside(host: &Surroundings, shown: &SandboxView<'_>) -> PassedEnvi
         };
         match value {
             Ok(value) => passed.env.push((name.to_owned(), value)),
-            Err(why) => passed.notes.push(format!(
-                "{name} is not passed on: {why}; `--env {name}` passes it as it is"
-            )),
+            Err(why) => passed.notes.push(Note {
+                what: format!("{name} is not passed on: {why}"),
+                remedy: Remedy::advice([Setting::Env.of(name), " passes it as it is".into()]),
+            }),
         }
     }
     passed
@@ -296,7 +299,7 @@ mod tests {
         let names: Vec<_> = open.env.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["http_proxy", "no_proxy"]);
         assert_eq!(open.notes.len(), 1, "{open:?}");
-        assert!(!open.notes[0].contains("hush"), "{open:?}");
+        assert!(!open.notes[0].what.contains("hush"), "{open:?}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use base::BaseIndex;
 use crate::Error;
 use crate::host::GitQuestion;
 use below::ChangesBelow;
-use glovebox_proto::{Class, Code, Fault};
+use glovebox_proto::{Class, Code, Fault, Remedy, Setting};
 use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{FrozenSandbox, Name, Registry, Sandbox, SandboxState, WorkspaceLayers};
 use glovebox_settings::Surroundings;
@@ -303,7 +303,10 @@ pub fn destination(taken: &SandboxChanges) -> Result<PathBuf, Error> {
     taken.project.clone().ok_or_else(|| {
         Error::usage(
             "the sandbox did not come from a project",
-            "name the directory that its changes go to with --to DIR",
+            Remedy::advice([
+                "name the directory that its changes go to with ".into(),
+                Setting::To.of("DIR"),
+            ]),
         )
     })
 }
