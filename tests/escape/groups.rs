@@ -47,30 +47,7 @@ fn attack_own_control_group() {
             continue;
         };
         is_tried = true;
-        let found = perl(
-            &sandbox,
-            r#"my @all; my @todo = ('/sys/fs/cgroup');
-               while (@todo) { my $p = shift @todo; push @all, $p; next if -l $p || !-d $p;
-                 opendir(my $d, $p) or next; push @todo, map { "$p/$_" } grep { !/^\.\.?$/ } readdir $d; }
-               found('count', scalar @all);
-               sub write_to { my ($name, $p) = @_; $! = 0; verdict($name, sysopen(my $h, $p, 1)); }
-               for my $p (@all) {
-                 if (-d $p) { $! = 0; verdict("write/mkdir$p", mkdir "$p/own");
-                   $! = 0; verdict("write/rmdir$p", rmdir $p) if $p ne '/sys/fs/cgroup'; }
-                 else { write_to("write/open$p", $p); }
-                 $! = 0; verdict("write/chmod$p", chmod 0777, $p);
-                 $! = 0; verdict("write/utime$p", utime 1, 1, $p);
-                 $! = 0; verdict("write/rename$p", rename $p, "$p-x");
-                 try("mount/remount$p", 'mount', 'none', $p, 0, 32 | 4096, 0);
-                 try("mount/umount$p", 'umount2', $p, 2); }
-               for my $line (split /\n/, slurp('/proc/self/mountinfo')) { my ($where, $options) = (split / /, $line)[4, 5];
-                 found("access$where", (split /,/, $options)[0]) if $where =~ m{^/sys/fs/cgroup}; }
-               my ($limit) = grep { -e } '/sys/fs/cgroup/memory.max', '/sys/fs/cgroup/memory/memory.limit_in_bytes';
-               found('limit', slurp($limit) + 0);
-               write_to('twin/open', do { open(my $h, '>', '/tmp/file'); close $h; '/tmp/file' });
-               verdict('twin/mkdir', mkdir '/tmp/own'); verdict('twin/chmod', chmod 0777, '/tmp/file');
-               verdict('twin/utime', utime 1, 1, '/tmp/file'); verdict('twin/rename', rename '/tmp/file', '/tmp/other');"#,
-        );
+        let found = perl(&sandbox, include_str!("probes/attack_own_control_group.pl"));
         let count: u32 = found.get("count").parse().expect("a number");
         assert!(count > 10, "{shape:?}: {count} names");
         found.all_refused("write/", &["EROFS", "EBUSY", "EACCES", "EPERM", "EXDEV"]);
@@ -108,24 +85,7 @@ fn attack_control_groups_of_others() {
         is_tried = true;
         let found = perl(
             &sandbox,
-            r#"my $root = join ',', (stat '/')[0, 1];
-               opendir(my $all, '/sys/fs/cgroup'); my @below = map { "/sys/fs/cgroup/$_" } grep { !/^\./ } readdir $all;
-               my @tops = grep { -e "$_/cgroup.procs" } '/sys/fs/cgroup', @below;
-               found('tops', scalar @tops); my $n = 0;
-               for my $top (@tops) {
-                 opendir(my $d, $top); my @dirs = grep { !/^\.\.?$/ && -d "$top/$_" } readdir $d;
-                 found("below$top", scalar @dirs) unless $top eq '/sys/fs/cgroup' && @tops > 1;
-                 # Above the own group lies what the sandbox itself has there.
-                 my $fd = sys('openat', -100, "$top\0", 0x10000, 0); my $up = '..';
-                 for my $turn (1 .. 6) {
-                   my $path = "$top/" . join('/', ('..') x $turn);
-                   found("above$turn$top", (-e "$path/cgroup.procs" || -e "$path/glovebox") ? 'group' : 'none'); }
-                 chdir $top; chdir '..'; found("left$top", -e 'cgroup.procs' && $top ne '/sys/fs/cgroup' ? 'group' : 'none');
-                 chdir '/'; for (split /\n/, slurp("$top/cgroup.procs")) { $n++ if -d "/proc/$_"; $n += 1000 if $_ eq '0'; } }
-               found('seen', $n);
-               my $names = join ' ', grep { /cgroup/ } split /\n/, slurp('/proc/self/mountinfo');
-               found('named', $names =~ /sandbox-|glovebox\// ? 'yes' : 'no');
-               found('own', slurp('/proc/self/cgroup') =~ /sandbox-/ ? 'yes' : 'no');"#,
+            include_str!("probes/attack_control_groups_of_others.pl"),
         );
         let tops: u32 = found.get("tops").parse().expect("a number");
         assert!(tops >= 1, "{shape:?}: {found:?}");

@@ -70,22 +70,7 @@ fn probe_02_proc1() {
     let arena = Arena::new();
     let inside = sh_ok(&arena.sandbox(), "ls /");
     arena.in_every_shape(|shape, sandbox| {
-        let found = perl(
-            sandbox,
-            r#"for my $p (qw(environ mem maps smaps smaps_rollup auxv stack syscall personality io
-                 pagemap clear_refs map_files numa_maps)) {
-                 my $h; $! = 0; my $done = sysopen($h, "/proc/1/$p", 0) && defined sysread($h, my $b, 64);
-                 verdict("one/$p", $done && length $b); }
-               for my $p (qw(root cwd exe fd/0 fd/3 ns/user ns/mnt ns/net ns/pid)) {
-                 $! = 0; verdict("link/$p", defined readlink("/proc/1/$p")); }
-               for my $p (qw(root/etc/shadow root/.. cwd/../../.. task/1/root map_files fd)) {
-                 $! = 0; opendir(my $d, "/proc/1/$p") ? verdict("walk/$p", 1) : verdict("walk/$p", 0); }
-               try_open('write/mem', '/proc/1/mem', 2);
-               try_open('write/oom', '/proc/1/oom_score_adj', 1);
-               verdict('self/environ', defined slurp('/proc/self/environ'));
-               verdict('self/root', defined readlink('/proc/self/root'));
-               opendir(R, '/proc/self/root/..'); found('above', join ' ', sort grep { !/^\./ } readdir(R));"#,
-        );
+        let found = perl(sandbox, include_str!("probes/probe_02_proc1.pl"));
         found.all_refused("one/", &HIDDEN);
         found.all_refused("link/", &HIDDEN);
         found.all_refused("walk/", &HIDDEN);
@@ -95,7 +80,11 @@ fn probe_02_proc1() {
         if shape == crate::arena::Shape::Host {
             let mut names: Vec<_> = inside.split_whitespace().collect();
             names.sort_unstable();
-            assert_eq!(found.get("above"), names.join(" "), "above the root lies the root");
+            assert_eq!(
+                found.get("above"),
+                names.join(" "),
+                "above the root lies the root"
+            );
         }
     });
 }
@@ -109,15 +98,7 @@ fn probe_03_self_exe_overwrite() {
     arena.in_every_shape(|_, sandbox| {
         let found = perl(
             sandbox,
-            r#"for my $round (1..50) { for my $pid (1..30) { next if $pid == $$;
-                 my $h; next unless sysopen($h, "/proc/$pid/exe", 1) || sysopen($h, "/proc/$pid/exe", 2);
-                 found('foreign', $pid); } }
-               found('foreign', 'none');
-               for my $flags (1, 2, 513) { try_open("self/$flags", '/proc/self/exe', $flags); }
-               # O_PATH first, then a second look through /proc/self/fd.
-               my $fd = sys('openat', -100, '/proc/self/exe', 0x200000, 0);
-               try_open('reopen', "/proc/self/fd/$fd", 1);
-               sys('close', $fd);"#,
+            include_str!("probes/probe_03_self_exe_overwrite.pl"),
         );
         assert_eq!(found.get("foreign"), "none");
         found.all_refused("self/", &["EACCES", "ETXTBSY", "EROFS", "EPERM"]);
@@ -183,22 +164,10 @@ fn probe_04_fd_leak() {
 fn probe_24_ptrace_init() {
     let arena = Arena::new();
     arena.in_every_shape(|_, sandbox| {
-        let found = perl(
-            sandbox,
-            r#"my $buf = "\0" x 64; my $iov = pack('JJ', unpack('J', pack('p', $buf)), 64);
-               for my $pid (1, 2, 3, 4, $$) {
-                 try("attach/$pid", 'ptrace', 16, $pid, 0, 0);
-                 try("seize/$pid", 'ptrace', 0x4206, $pid, 0, 0);
-                 try("read/$pid", 'process_vm_readv', $pid, $iov, 1, $iov, 1, 0);
-                 try("write/$pid", 'process_vm_writev', $pid, $iov, 1, $iov, 1, 0);
-                 try("kcmp/$pid", 'kcmp', $pid, $$, 0, 0, 0); }
-               my $own = sys('pidfd_open', $$, 0); verdict('pidfd', $own >= 0);
-               my $one = sys('pidfd_open', 1, 0);
-               try('getfd/own', 'pidfd_getfd', $own, 0, 0); try('getfd/one', 'pidfd_getfd', $one, 0, 0);
-               try('traceme', 'ptrace', 0, 0, 0, 0);
-               verdict('child', child('child', sub {}) == 0);"#,
-        );
-        for prefix in ["attach/", "seize/", "read/", "write/", "kcmp/", "getfd/", "traceme"] {
+        let found = perl(sandbox, include_str!("probes/probe_24_ptrace_init.pl"));
+        for prefix in [
+            "attach/", "seize/", "read/", "write/", "kcmp/", "getfd/", "traceme",
+        ] {
             found.all_refused(prefix, &["EPERM", "ENOSYS"]);
         }
         found.worked("pidfd");

@@ -6,15 +6,7 @@ use glovebox_proto::WindowSize;
 use std::process::{Command, Stdio};
 
 /// TIOCSTI, TIOCLINUX, TIOCSETD, with and without high bits, on every terminal in reach.
-const PUSH: &str = r#"
-    my @fd = (0, 1, 2);
-    for my $p ('/dev/tty', '/dev/pts/0', '/dev/ptmx', map("/dev/pts/$_", 1 .. 4), '/dev/console', '/dev/tty0') {
-        my $fd = sys('openat', -100, $p, 2, 0); push @fd, $fd if $fd >= 0; }
-    for my $fd (@fd) { for my $c (split //, "echo injected\n") { for my $high (0, 1 << 32, 0xffffffff << 32) {
-        try("push/$fd/$high", 'ioctl', $fd, 0x5412 | $high, "$c\0");
-        try("linux/$fd/$high", 'ioctl', $fd, 0x541c | $high, "\x02\0");
-        try("line/$fd/$high", 'ioctl', $fd, 0x5423 | $high, pack('i', 2)); } } }
-"#;
+const PUSH: &str = include_str!("probes/push.pl");
 
 /// Push characters into the terminal -> EPERM, with a terminal and without. Twin: its size is known.
 #[test]
