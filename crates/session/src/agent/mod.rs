@@ -21,5 +21,5 @@ pub use phase::ToolsetFilter;
 use phase::phase_instruction;
 pub use resume::{EarlierSession, has_own_sandbox};
 pub use run::{AgentFrontend, AgentRun, AgentSession, AgentUser, NewSession, OnStop, UNANSWERED};
-pub use workflow::{PhaseResult, check_phase};
+pub use workflow::{PhaseDriver, PlannedPhase, WorkflowEnd, check_phase, run_phases};
 pub use workplace::AgentWorkplace;

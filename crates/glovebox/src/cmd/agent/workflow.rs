@@ -1,13 +1,7 @@
 //! `glovebox agent --workflow NAME`: phases one after the other, on the same files.
 //!
-//! ```text
-//! phase -> its answer and the files it leaves -> the task of the next phase, and files in its sandbox
-//! ```
-//!
-//! There is one sandbox. Between two phases it is stopped and started again as the next one wants it, on
-//! the files as they are, so that a phase that may write nothing is walled in as if it were alone. Each
-//! phase is a session of its own. The first that does not end well, or does not leave what it should, is
-//! the end of the workflow: its ending is the workflow's, and what was changed by then is settled as ever.
+//! How one leads to the next is [`run_phases`]; here is what a terminal adds. The ending of the last phase that was
+//! worked on is the workflow's, and what was changed by then is settled as ever.
 
 use super::settle::{PhaseStep, load, refuse_unasked, settle};
 use super::{AgentTerminal, Work, dry_run, load_context, task, workplace};
@@ -16,22 +10,15 @@ use crate::cmd::{Cx, TerminalFrontend};
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::streams::Signals;
-use glovebox_agent::{Conversation, Ending, Instructions, Placement, RunOutcome, SessionState};
+use glovebox_agent::{Instructions, Placement, RunOutcome};
 use glovebox_session::agent::{
-    AgentRun, AgentSession, AgentWorkplace, ContextFile, ModelConfig, PhaseResult, check_phase,
-    find_model, load_instructions,
+    AgentRun, AgentSession, AgentWorkplace, ModelConfig, PhaseDriver, PlannedPhase, check_phase,
+    find_model, load_instructions, run_phases,
 };
 use glovebox_settings::BackendKind;
-use glovebox_settings::{Phase, Settings};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::Path;
-
-/// A phase with all its settings.
-struct PlannedPhase<'a> {
-    phase: &'a Phase,
-    settings: Settings,
-}
 
 /// Runs it.
 pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
@@ -59,20 +46,21 @@ pub(super) fn run(cx: &Cx, args: &AgentArgs, name: &str) -> CommandResult {
     let given = load_context(cx, args)?;
     let instructions = load_instructions(&cx.host, &TerminalFrontend::new(cx), &base, &project)?;
     let signals = Signals::take_over()?;
-    let chain = Chain {
+    let driver = TerminalPhases {
         cx,
         args,
         project: &project,
-        planned: &planned,
         model: &model,
-        given,
         instructions,
         is_kept: keep.is_some(),
         signals: &signals,
     };
     let first = planned.first().map_or(&base, |planned| &planned.settings);
     let place = workplace::open(cx, first, &project, placement, keep.as_ref(), &signals)?;
-    chain.work(place, &task)
+    let end = run_phases(&driver, &planned, &project, given.as_ref(), place, &task)?;
+    driver
+        .on(end.phase)
+        .finish(end.place, end.session, &end.outcome)
 }
 
 fn tell_plan(
@@ -109,87 +97,70 @@ fn tell_plan(
     Ok(0)
 }
 
-/// All that the phases share.
-struct Chain<'a> {
+/// All that the phases share at a terminal.
+struct TerminalPhases<'a> {
     cx: &'a Cx,
     args: &'a AgentArgs,
     project: &'a Path,
-    planned: &'a [PlannedPhase<'a>],
     model: &'a ModelConfig,
-    given: Option<ContextFile>,
     instructions: Vec<Instructions>,
     is_kept: bool,
     signals: &'a Signals,
 }
 
-impl Chain<'_> {
-    fn work(&self, place: AgentWorkplace, task: &str) -> CommandResult {
-        let mut place = place;
-        let mut left: Vec<PhaseResult> = Vec::new();
-        let mut before = Conversation::default();
-        for (at, one) in self.planned.iter().enumerate() {
-            if at > 0 {
-                let name = place.work.name().cloned();
-                place = workplace::renew(self.cx, place, &one.settings, self.project)
-                    .inspect_err(|_| self.tell_kept(name.as_ref().map(AsRef::as_ref)))?;
-            }
-            self.cx.talk.note(format_args!(
-                "phase {} ({} of {})",
-                one.phase.name,
-                at + 1,
-                self.planned.len()
-            ));
-            let work = self.on(one);
-            let begun = self.begin(&work, &mut place, task, &left);
-            let mut session = match begun {
-                Ok(session) => session,
-                Err(error) if at == 0 => {
-                    place.end(&TerminalFrontend::new(self.cx));
-                    return Err(error);
-                }
-                Err(error) => {
-                    self.tell_kept(place.work.name().map(AsRef::as_ref));
-                    return Err(error);
-                }
-            };
-            session.conversation.count(&before);
-            let mut verdict = work.perform(&mut place, &mut session)?;
-            if verdict.ending == Ending::Completed {
-                match PhaseResult::collect(&place, self.project, one.phase, &verdict) {
-                    Ok(done) => left.push(done),
-                    Err(fault) => {
-                        verdict = RunOutcome {
-                            ending: Ending::Failed,
-                            message: fault.message.clone(),
-                            fault: Some(fault),
-                            remedy: None,
-                        };
-                    }
-                }
-            }
-            if verdict.ending != Ending::Completed || at + 1 == self.planned.len() {
-                return work.finish(place, session, &verdict);
-            }
-            session
-                .log
-                .set_state(&session.id, SessionState::Completed)?;
-            // The sandbox is the next session's.
-            session.log.set_sandbox(&session.id, None)?;
-            before = session.conversation;
-        }
-        Err(CommandError::usage("the workflow has no phases", "add one"))
+impl PhaseDriver for TerminalPhases<'_> {
+    type Error = CommandError;
+
+    fn phase_begins(&self, one: &PlannedPhase<'_>, number: usize, count: usize) {
+        self.cx.talk.note(format_args!(
+            "phase {} ({number} of {count})",
+            one.phase.name
+        ));
     }
 
-    fn on<'b>(&'b self, one: &'b PlannedPhase<'_>) -> Work<'b> {
-        let mut addition = one.phase.prompt.clone().unwrap_or_default();
-        if !one.phase.leaves.is_empty() {
-            let _ = write!(
-                addition,
-                "\nBefore you are done, write what is to be kept for the next phase to: {}",
-                one.phase.leaves.join(", ")
-            );
+    fn renew(
+        &self,
+        one: &PlannedPhase<'_>,
+        place: AgentWorkplace,
+    ) -> Result<AgentWorkplace, CommandError> {
+        workplace::renew(self.cx, place, &one.settings, self.project)
+    }
+
+    fn begin(
+        &self,
+        one: &PlannedPhase<'_>,
+        place: &mut AgentWorkplace,
+        task: String,
+    ) -> Result<AgentSession, CommandError> {
+        self.signals.check()?;
+        workplace::start_servers(self.cx, place, &one.settings, self.project, self.signals)?;
+        self.on(one).begin(place, task)
+    }
+
+    fn perform(
+        &self,
+        one: &PlannedPhase<'_>,
+        place: &mut AgentWorkplace,
+        session: &mut AgentSession,
+    ) -> Result<RunOutcome, CommandError> {
+        self.on(one).perform(place, session)
+    }
+
+    fn tell_kept(&self, name: Option<&str>) {
+        if let Some(name) = name {
+            self.cx.talk.warning(format_args!(
+                "the sandbox is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
+            ));
         }
-        let addition = addition.trim().to_owned();
+    }
+
+    fn abandon(&self, place: AgentWorkplace) {
+        place.end(&TerminalFrontend::new(self.cx));
+    }
+}
+
+impl TerminalPhases<'_> {
+    fn on<'b>(&'b self, one: &'b PlannedPhase<'_>) -> Work<'b> {
         Work {
             cx: self.cx,
             run: AgentRun {
@@ -198,7 +169,7 @@ impl Chain<'_> {
                 project: self.project,
                 model: self.model,
                 phase: Some(&one.settings.tools.toolset.value),
-                addition: (!addition.is_empty()).then_some(addition),
+                addition: one.addition(),
                 instructions: self.instructions.clone(),
                 is_asked: one.settings.backend.value == BackendKind::Host && !self.args.yes,
                 is_yes: self.args.yes,
@@ -208,40 +179,6 @@ impl Chain<'_> {
             apply: self.args.apply,
             is_json: self.args.json,
             signals: self.signals,
-        }
-    }
-
-    /// Begins the session of a phase: the task, and what came before.
-    fn begin(
-        &self,
-        work: &Work<'_>,
-        place: &mut AgentWorkplace,
-        task: &str,
-        left: &[PhaseResult],
-    ) -> Result<AgentSession, CommandError> {
-        let mut text = task.to_owned();
-        if let Some(given) = &self.given {
-            place.bring(given)?;
-        }
-        for done in left {
-            done.hand_over(place, &mut text)?;
-        }
-        self.signals.check()?;
-        workplace::start_servers(
-            self.cx,
-            place,
-            work.run.settings,
-            self.project,
-            self.signals,
-        )?;
-        work.begin(place, text)
-    }
-
-    fn tell_kept(&self, name: Option<&str>) {
-        if let Some(name) = name {
-            self.cx.talk.warning(format_args!(
-                "the sandbox is kept: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`"
-            ));
         }
     }
 }
