@@ -1,4 +1,4 @@
-//! `glovebox tools` and `glovebox call`: the agent's hands, by hand.
+//! `glovebox tools` and `glovebox call`: the tools of an agent, by hand.
 
 use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::{CallArgs, SandboxArgs, ToolsArgs};

@@ -33,7 +33,7 @@ pub struct RegistryEntry {
     pub dir: PathBuf,
 }
 
-/// What [`Registry::start`] did.
+/// What `Registry::start` did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartOutcome {

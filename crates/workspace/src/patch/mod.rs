@@ -5,7 +5,7 @@
 //! directories that hold nothing cannot be said in it, as in git.
 //!
 //! Memory is bounded: what is too large for a line by line comparison is streamed as a binary part.
-//! What the sandbox says about a file is compared with what it delivers ([`Code::DigestMismatch`]).
+//! What the sandbox says about a file is compared with what it delivers (`digest-mismatch`).
 
 mod binary;
 mod content;
