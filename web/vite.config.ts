@@ -17,8 +17,10 @@ export default defineConfig({
     modulePreload: false,
     assetsInlineLimit: 0,
     cssCodeSplit: false,
-    rollupOptions: {
+    rolldownOptions: {
       output: {
+        // The licences of what is built in ask that their notes stay.
+        comments: { legal: true },
         entryFileNames: "assets/app.js",
         assetFileNames: "assets/app[extname]",
       },

@@ -65,11 +65,14 @@ function Page({ path }: { path: string[] }) {
   }
   if (first === "sessions") return <SessionsPage />;
   return (
-    <Empty title="There is no such page">
-      <Link href="/" className="link">
-        Go to the sessions
-      </Link>
-    </Empty>
+    <>
+      <h1 className="mb-4 text-xl font-semibold">Not found</h1>
+      <Empty title="There is no such page">
+        <Link href="/" className="link">
+          Go to the sessions
+        </Link>
+      </Empty>
+    </>
   );
 }
 

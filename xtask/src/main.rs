@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask test`, `check`, `bench`, `fuzz`, `dist`.
+//! Developer commands: `cargo xtask test`, `check`, `bench`, `fuzz`, `dist`, `web`.
 //!
 //! Each is a list of steps. A step is announced, runs an ordinary command, and when it fails the
 //! command line to repeat it alone is printed and nothing after it runs.
@@ -15,6 +15,7 @@ mod packages;
 mod projects;
 mod step;
 mod test;
+mod web;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -39,6 +40,8 @@ enum Task {
     Fuzz(fuzz::FuzzArgs),
     /// Release binary, manual pages and completions in target/dist, as a tar and as a Debian package
     Dist(dist::DistArgs),
+    /// Check and build the web interface, whose built files are committed; or try it in a browser
+    Web(web::WebArgs),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Dist(args) => dist::run(&args),
+        Task::Web(args) => web::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

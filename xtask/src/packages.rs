@@ -57,6 +57,7 @@ const NEEDED: &[(&str, &str, &str)] = &[
     ("rclone", "rclone", "a client in Go"),
     ("javac", "default-jdk-headless", "a client in Java"),
     ("wget", "wget", "a client of the filtered network"),
+    ("chromium", "chromium", "the web interface"),
     ("bwrap", "bubblewrap", "the measurements beside it"),
     ("crun", "crun", "the measurements beside it"),
     ("rsync", "rsync", "the measurements beside it"),

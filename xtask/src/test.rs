@@ -4,7 +4,8 @@
 //! 2. build the binary, then all tests
 //! 3. run all tests as the current user
 //! 4. as root: run the suites under `tests/` again as an ordinary user made for it, from prebuilt copies
-//! 5. in CI also formatting, lints and licences, before anything else; there a skip is a failure
+//! 5. without a filter, check the web interface and try it in Chromium
+//! 6. in CI also formatting, lints and licences, before anything else; there a skip is a failure
 //!
 //! All of it runs, whatever fails: somebody who waits for a whole run wants to know everything that
 //! is wrong. At the end every skipped test is listed with its reason, and every one that passed only
@@ -14,7 +15,7 @@ mod program;
 mod user;
 
 use crate::step::{self, cargo, is_ci, is_root, say, target_dir};
-use crate::{check, clients, kernel, musl, packages, projects};
+use crate::{check, clients, kernel, musl, packages, projects, web};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use program::{Program, Tally, programs};
@@ -127,6 +128,11 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     }
     let mut examples = cargo(&["test", "--locked", "--workspace", "--doc"]);
     if let Err(error) = step::run("examples in the documentation", examples.args(&filter)) {
+        tally.failed.push(format!("{error:#}"));
+    }
+    if filter.is_empty()
+        && let Err(error) = web::test(&binary)
+    {
         tally.failed.push(format!("{error:#}"));
     }
     if is_root() && !args.no_unprivileged {

@@ -115,7 +115,7 @@ function Item({ checkpoint, isCurrent, isBusy, canRestore, onRestore, onFork }: 
       <div className="min-w-0 flex-1 basis-60">
         <p className="flex flex-wrap items-center gap-2">
           <span className="font-mono font-medium">{checkpoint.id}</span>
-          {isCurrent ? <Badge style="bg-accent-soft text-accent" mark="✓" label="Files stand on it" /> : null}
+          {isCurrent ? <Badge style="bg-accent-soft text-accent" mark="✓" label="Current" /> : null}
         </p>
         <p className="text-sm wrap-anywhere text-muted">
           {checkpoint.comment ? `${cleanText(checkpoint.comment)} · ` : ""}

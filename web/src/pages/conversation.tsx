@@ -132,14 +132,14 @@ function Thoughts({ text, isOpen = false }: { text: string; isOpen?: boolean }) 
 function Progress({ session, conversation }: { session: Session; conversation: Conversation }) {
   if (!isActive(session.state)) return null;
   const runs = conversation.entries.some((entry) => entry.kind === "call" && entry.state === "running");
-  let text = "The model is asked";
-  if (session.approvals.length) text = "Waits for your answer above";
-  else if (session.state === "queued") text = session.queue_position ? `Place ${session.queue_position} in the queue` : "Waits for its turn";
+  let text = "The model is working";
+  if (session.approvals.length) text = "Waiting for your answer above";
+  else if (session.state === "queued") text = session.queue_position ? `Place ${session.queue_position} in the queue` : "Waiting for its turn";
   else if (conversation.writing)
-    text = `The model writes a call of ${conversation.writing.tool} (${formatBytes(conversation.writing.bytes)})`;
-  else if (conversation.words) text = "The model writes";
-  else if (runs) text = "A tool works";
-  else if (conversation.turn === 0) text = "The sandbox starts";
+    text = `The model is writing a call of ${conversation.writing.tool} (${formatBytes(conversation.writing.bytes)})`;
+  else if (conversation.words) text = "The model is writing";
+  else if (runs) text = "A tool is running";
+  else if (conversation.turn === 0) text = "The sandbox is starting";
   return (
     <p role="status" className="flex items-center gap-2 text-sm text-muted">
       <Spinner /> {text}…

@@ -110,7 +110,7 @@ function Content({ content }: { content: BoundedText }) {
   const lines = text.replace(/\n$/, "").split("\n");
   return (
     <div className="card overflow-hidden">
-      <div tabIndex={0} role="region" aria-label="Content" className="flex overflow-x-auto font-mono text-sm">
+      <div tabIndex={0} role="group" aria-label="Content" className="flex overflow-x-auto font-mono text-sm">
         <pre aria-hidden="true" className="border-r border-line bg-sunken px-3 py-3 text-right text-muted select-none">
           {lines.map((_, index) => index + 1).join("\n")}
         </pre>

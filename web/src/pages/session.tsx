@@ -31,7 +31,12 @@ export function SessionPage({ id, view, rest }: { id: string; view: string; rest
   const data = session.data;
   useTitle(data ? oneLine(data.task, 60) : "Session");
   if (!data) {
-    return session.error ? <ErrorBox error={session.error} onRetry={session.reload} /> : <Loading what="the session" />;
+    return (
+      <>
+        <h1 className="mb-4 text-xl font-semibold wrap-anywhere">Session {id}</h1>
+        {session.error ? <ErrorBox error={session.error} onRetry={session.reload} /> : <Loading what="the session" />}
+      </>
+    );
   }
   const base = `/sessions/${encodeURIComponent(id)}`;
   return (
@@ -69,7 +74,9 @@ export function SessionPage({ id, view, rest }: { id: string; view: string; rest
           ))}
         </ul>
       </nav>
-      <Approvals session={id} approvals={data.approvals} onAnswered={session.reload} />
+      <div className={view === "conversation" ? "mx-auto w-full max-w-4xl empty:hidden" : "empty:hidden"}>
+        <Approvals session={id} approvals={data.approvals} onAnswered={session.reload} />
+      </div>
       {view === "conversation" ? (
         <ConversationView
           session={data}

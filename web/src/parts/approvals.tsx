@@ -28,6 +28,8 @@ function Question({ session, approval, onAnswered }: { session: string; approval
     });
   const isHost = approval.tool === "host";
   const tool = cleanText(approval.tool);
+  const args = readArguments(approval.arguments);
+  const summary = cleanText(approval.summary);
   return (
     <div className="rounded-lg border-2 border-warn bg-surface p-4" data-testid="approval">
       <h3 className="font-semibold">
@@ -36,9 +38,9 @@ function Question({ session, approval, onAnswered }: { session: string; approval
         </span>
         {isHost ? "A command wants to reach a host" : `The agent wants to call ${tool}`}
       </h3>
-      {approval.summary ? <p className="mt-1 font-mono text-sm wrap-anywhere">{cleanText(approval.summary)}</p> : null}
+      {summary && !args.some((arg) => arg.value === summary) ? <p className="mt-1 font-mono text-sm wrap-anywhere">{summary}</p> : null}
       <dl className="mt-2 grid gap-2 text-sm">
-        {readArguments(approval.arguments).map((arg) => (
+        {args.map((arg) => (
           <div key={arg.name} className="grid gap-1 sm:grid-cols-[8rem_minmax(0,1fr)]">
             <dt className="text-muted">{arg.name}</dt>
             <dd tabIndex={0} className="max-h-60 overflow-auto font-mono wrap-anywhere whitespace-pre-wrap">

@@ -1,5 +1,5 @@
 // One call of a tool: what was asked for, what it says while it runs, and what it came to.
-import { memo, useMemo } from "react";
+import { memo, useLayoutEffect, useMemo, useRef } from "react";
 import type { CallEntry } from "../model/conversation";
 import { useNow } from "../model/hooks";
 import { readHunks } from "../model/patch";
@@ -32,10 +32,12 @@ function stateBadge(call: CallEntry) {
 export const CallCard = memo(function CallCard({ call }: { call: CallEntry }) {
   const hunks = useMemo(() => (call.diff ? readHunks(call.diff.split("\n")).hunks : []), [call.diff]);
   const about = summary(call);
+  // A diff says what long arguments say, and where.
+  const args = hunks.length ? call.args.filter((arg) => !arg.value.includes("\n")) : call.args;
   return (
     <details className="card group overflow-hidden" open={call.state === "running" || call.state === "failed" || undefined} data-testid="call">
       <summary className="flex list-none items-center gap-2 px-3 py-2 text-sm hover:bg-sunken [&::-webkit-details-marker]:hidden">
-        <span aria-hidden="true" className="text-muted transition-transform group-open:rotate-90">
+        <span aria-hidden="true" className="text-muted group-open:rotate-90">
           ▸
         </span>
         <span className="font-semibold whitespace-nowrap">
@@ -51,9 +53,9 @@ export const CallCard = memo(function CallCard({ call }: { call: CallEntry }) {
         {stateBadge(call)}
       </summary>
       <div className="grid gap-3 border-t border-line p-3">
-        {call.args.length ? (
+        {args.length ? (
           <dl className="grid gap-2 text-sm">
-            {call.args.map((arg) => (
+            {args.map((arg) => (
               <div key={arg.name} className="grid gap-1 sm:grid-cols-[8rem_minmax(0,1fr)]">
                 <dt className="truncate text-muted">{arg.name || "arguments"}</dt>
                 <dd tabIndex={0} className="max-h-60 overflow-auto font-mono wrap-anywhere whitespace-pre-wrap">
@@ -65,7 +67,7 @@ export const CallCard = memo(function CallCard({ call }: { call: CallEntry }) {
         ) : null}
         {call.state === "running" ? (
           call.live ? (
-            <Output label="Output so far" text={call.isLiveCut ? `[… earlier output is not shown …]\n${call.live}` : call.live} />
+            <Output label="Output so far" text={call.isLiveCut ? `[… earlier output is not shown …]\n${call.live}` : call.live} isLive />
           ) : (
             <p className="flex items-center gap-2 text-sm text-muted">
               <Spinner /> No output yet
@@ -93,11 +95,21 @@ function Elapsed({ from }: { from: number }) {
   return <span className="text-xs whitespace-nowrap text-muted">{formatDuration(now - from)}</span>;
 }
 
-function Output({ label, text }: { label: string; text: string }) {
+function Output({ label, text, isLive = false }: { label: string; text: string; isLive?: boolean }) {
+  const box = useRef<HTMLPreElement>(null);
+  // Where the user has scrolled up to read, the box stays.
+  const isAtEnd = useRef(true);
+  useLayoutEffect(() => {
+    if (isLive && isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [text, isLive]);
   return (
     <pre
+      ref={box}
+      onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) => {
+        isAtEnd.current = scrollHeight - scrollTop - clientHeight < 24;
+      }}
       tabIndex={0}
-      role="region"
+      role="group"
       aria-label={label}
       className="max-h-96 overflow-auto rounded-md bg-sunken p-3 font-mono text-sm wrap-anywhere whitespace-pre-wrap"
     >

@@ -28,7 +28,7 @@ export function DiffView({ hunks, isSplit, label }: { hunks: readonly Hunk[]; is
   const [max, setMax] = useState(FIRST_LINES);
   const { hunks: shown, total } = useMemo(() => bound(hunks, max), [hunks, max]);
   return (
-    <div role="region" aria-label={label} tabIndex={0} className="overflow-x-auto font-mono text-sm">
+    <div role="group" aria-label={label} tabIndex={0} className="overflow-x-auto font-mono text-sm">
       <table className={`w-full border-collapse ${isSplit ? "table-fixed" : ""}`}>
         {isSplit ? (
           <colgroup>
@@ -57,7 +57,7 @@ export function DiffView({ hunks, isSplit, label }: { hunks: readonly Hunk[]; is
         {shown.map((hunk, index) => (
           <tbody key={index}>
             <tr>
-              <td colSpan={isSplit ? 4 : 3} className="border-y border-line bg-sunken px-3 py-1 text-muted">
+              <td colSpan={isSplit ? 4 : 3} className={`border-b border-line bg-sunken px-3 py-1 text-muted ${index ? "border-t" : ""}`}>
                 {cleanText(hunk.header)}
               </td>
             </tr>
@@ -85,8 +85,8 @@ function lineText(line: DiffLine): string {
   return cutMiddle(cleanText(line.text), MAX_LINE_CHARS).text;
 }
 
-function NumberCell({ value }: { value: number | null | undefined }) {
-  return <td className="w-12 px-2 text-right align-top text-xs/5 text-muted select-none">{value ?? ""}</td>;
+function NumberCell({ value, style = "" }: { value: number | null | undefined; style?: string }) {
+  return <td className={`${style} w-px px-2 text-right align-top text-xs/5 text-muted select-none`}>{value ?? ""}</td>;
 }
 
 function TextCell({ line }: { line: DiffLine | null }) {
@@ -104,7 +104,7 @@ function SplitRows({ lines }: { lines: readonly DiffLine[] }) {
     <tr key={index}>
       <NumberCell value={row.left?.before} />
       <TextCell line={row.left} />
-      <NumberCell value={row.right?.after} />
+      <NumberCell value={row.right?.after} style="border-l border-line" />
       <TextCell line={row.right} />
     </tr>
   ));

@@ -20,7 +20,7 @@ export function Prose({ text }: { text: string }) {
 
 function Code({ text }: { text: string }) {
   return (
-    <pre tabIndex={0} role="region" aria-label="Code" className="overflow-x-auto rounded-md bg-sunken p-3 font-mono text-sm">
+    <pre tabIndex={0} role="group" aria-label="Code" className="overflow-x-auto rounded-md bg-sunken p-3 font-mono text-sm">
       {text}
     </pre>
   );
