@@ -1,0 +1,43 @@
+//! Bundles: JavaScript or TypeScript files in which users of a platform declare agents and their tools. This crate reads
+//! what a bundle declares from its syntax tree. Nothing of a bundle is ever run here.
+//!
+//! ```text
+//! extract      bounds, parser, the whole                        text -> Extraction
+//!   nesting    how deep the syntax is, before it is parsed
+//!   exports    which value is the configuration
+//!   evaluate   values of expressions, without running them
+//!   config     agents;  tool  tools;  schema  zod and others -> JSON Schema
+//!   slice      the code that one tool would run
+//! problem      errors and warnings: code, place, source, reason, what to write instead
+//! ```
+//!
+//! Everything in a bundle is untrusted. Size, nesting, steps, depth and output are bounded (`limits`); what comes out is
+//! data, and names in it were checked once, here.
+
+mod config;
+mod data;
+mod evaluate;
+mod exports;
+mod extract;
+mod json;
+mod limits;
+mod model;
+mod nesting;
+mod problem;
+mod provenance;
+mod report;
+mod schema;
+mod slice;
+mod source;
+mod text;
+mod tool;
+mod value;
+
+pub use extract::{Language, extract};
+pub use json::Json;
+pub use limits::MAX_SOURCE_BYTES;
+pub use model::{
+    Agent, Bundle, BundleFormat, EXTRACTOR_VERSION, Extraction, Model, Slice, SourcePlace, Tool,
+    ToolKind, ToolSignature,
+};
+pub use problem::{Problem, ProblemCode, RelatedPlace};

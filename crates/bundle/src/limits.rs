@@ -1,0 +1,22 @@
+//! Bounds of an extraction. Every one of them is named in the error it leads to.
+
+/// Largest source.
+pub const MAX_SOURCE_BYTES: usize = 8 * 1024 * 1024;
+/// Steps of the evaluator.
+pub(crate) const FUEL: u32 = 100_000;
+/// Nesting of values, calls and schemas.
+pub(crate) const MAX_DEPTH: u32 = 200;
+/// Stack that one level of the evaluator may take, with a wide margin also in debug builds.
+pub(crate) const STACK_BYTES: usize = 256 * 1024 * 1024;
+/// Deepest syntax, by the estimate of `nesting`: recursion of the parser and of walks over its tree.
+pub(crate) const MAX_NESTING: u32 = 8_000;
+/// Everything that was read, without code.
+pub(crate) const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
+/// Code of one tool.
+pub(crate) const MAX_SLICE_BYTES: usize = 1024 * 1024;
+/// Longest text that the evaluator makes.
+pub(crate) const MAX_TEXT_BYTES: usize = 1024 * 1024;
+/// Longest name of an agent or a tool, in characters.
+pub(crate) const MAX_NAME_CHARS: usize = 128;
+/// Problems that are kept; what comes after them is counted.
+pub(crate) const MAX_PROBLEMS: usize = 200;

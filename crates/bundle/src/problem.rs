@@ -1,0 +1,172 @@
+//! What is wrong with a bundle, or worth knowing about it: a stable code, the place, the source there, the reason, and
+//! what to write instead.
+
+use serde::{Deserialize, Serialize};
+use std::fmt::{self, Write};
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
+        /// Stable code of a problem. `E_` is an error, `W_` a warning.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum ProblemCode { $($(#[doc = $doc])+ #[serde(rename = $text)] $name,)+ }
+
+        impl ProblemCode {
+            /// Every code, in the order of the enum.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The code as it is printed.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+
+            /// One sentence on when it is used.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc),+),)+ }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The file is no JavaScript or TypeScript.
+    Parse = "E_PARSE",
+    /// The file, or what was read from it, exceeds a bound.
+    TooLarge = "E_TOO_LARGE",
+    /// The source nests deeper than a bound, or reading it took too many steps.
+    TooDeep = "E_TOO_DEEP",
+    /// There is no configuration: no exported `createLightfast(...)`.
+    NoConfig = "E_NO_CONFIG",
+    /// There are several configurations.
+    ManyConfigs = "E_MANY_CONFIGS",
+    /// The configuration has no agents.
+    NoAgents = "E_NO_AGENTS",
+    /// A required field is not there.
+    FieldMissing = "E_FIELD_MISSING",
+    /// A field has a value of the wrong type.
+    FieldType = "E_FIELD_TYPE",
+    /// A value is only known when the bundle runs.
+    DynamicValue = "E_DYNAMIC_VALUE",
+    /// Which of several values it is, is only known when the bundle runs.
+    Conditional = "E_CONDITIONAL",
+    /// A value is changed after its definition.
+    Mutated = "E_MUTATED",
+    /// A getter, a setter or `__proto__` in an object that is read.
+    Getter = "E_GETTER",
+    /// A computed key is only known when the bundle runs.
+    ComputedKey = "E_COMPUTED_KEY",
+    /// What is spread into an object or a list is only known when the bundle runs.
+    SpreadDynamic = "E_SPREAD_DYNAMIC",
+    /// A value comes from a package that is not known here.
+    ImportUnknown = "E_IMPORT_UNKNOWN",
+    /// A tool imports a module that tools do not have.
+    ImportNotAllowed = "E_IMPORT_NOT_ALLOWED",
+    /// A schema uses what cannot be said as a JSON Schema.
+    SchemaUnsupported = "E_SCHEMA_UNSUPPORTED",
+    /// A value stands where a schema should be.
+    SchemaUnrecognised = "E_SCHEMA_UNRECOGNISED",
+    /// A tool has no `execute` where one is needed.
+    ToolNoExecute = "E_TOOL_NO_EXECUTE",
+    /// The `execute` of a tool is no function.
+    ToolNotFunction = "E_TOOL_NOT_FUNCTION",
+    /// The code of a tool uses a value that cannot be carried along.
+    ToolClosure = "E_TOOL_CLOSURE",
+    /// Two agents or tools have one name.
+    Duplicate = "E_DUPLICATE",
+    /// A name is empty, too long, or has characters that names cannot have.
+    NameInvalid = "E_NAME_INVALID",
+    /// A name that means something to every JavaScript object.
+    ReservedKey = "E_RESERVED_KEY",
+    /// A function was recognised by its name or by its file, not by its import.
+    Stub = "W_STUB",
+    /// Something in the bundle has no effect here.
+    Ignored = "W_IGNORED",
+    /// The JSON Schema accepts more than the schema in the bundle does.
+    SchemaLossy = "W_SCHEMA_LOSSY",
+}
+
+impl ProblemCode {
+    /// Whether the bundle is refused for it.
+    pub fn is_error(self) -> bool {
+        self.as_str().starts_with('E')
+    }
+}
+
+impl fmt::Display for ProblemCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One problem of a bundle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What kind of problem.
+    pub code: ProblemCode,
+    /// The agent it is about.
+    pub agent: Option<String>,
+    /// The field it is about, `agents.x.tools.hash.inputSchema`; empty when it is about the whole file.
+    pub path: String,
+    /// Line in the file, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+    /// The source at that place, one line, cut where it is long.
+    pub snippet: String,
+    /// Where in `snippet` it begins, in characters.
+    pub snippet_start: u32,
+    /// How many characters of `snippet` it is.
+    pub snippet_length: u32,
+    /// Why.
+    pub reason: String,
+    /// What to write instead.
+    pub hint: String,
+    /// Other places that belong to it.
+    pub also: Vec<RelatedPlace>,
+}
+
+/// Another place that belongs to a problem.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelatedPlace {
+    /// Line in the file, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+    /// What is there.
+    pub reason: String,
+}
+
+impl Problem {
+    /// The problem as text with the source around it; `file` is how the user knows the bundle. Control characters are
+    /// in none of its texts but line ends.
+    pub fn render(&self, file: &str) -> String {
+        let mut text = self.code.to_string();
+        if !self.path.is_empty() {
+            let _ = write!(text, " {}", self.path);
+        }
+        let _ = writeln!(
+            text,
+            " ({file}:{}:{}): {}",
+            self.line, self.column, self.reason
+        );
+        if !self.snippet.is_empty() {
+            let number = self.line.to_string();
+            let margin = " ".repeat(number.len());
+            let before = " ".repeat(self.snippet_start as usize);
+            let carets = "^".repeat(self.snippet_length.max(1) as usize);
+            let _ = writeln!(text, " {margin} |");
+            let _ = writeln!(text, " {number} | {}", self.snippet);
+            let _ = writeln!(text, " {margin} | {before}{carets}");
+        }
+        for place in &self.also {
+            let _ = writeln!(
+                text,
+                "   also {file}:{}:{}: {}",
+                place.line, place.column, place.reason
+            );
+        }
+        if !self.hint.is_empty() {
+            let _ = writeln!(text, "   hint: {}", self.hint);
+        }
+        text
+    }
+}

@@ -1,0 +1,100 @@
+//! Collects problems: every error of a bundle at once, each place once, up to a bound.
+
+use crate::limits::MAX_PROBLEMS;
+use crate::problem::{Problem, ProblemCode, RelatedPlace};
+use crate::source::{Source, shown};
+use crate::value::Refusal;
+use oxc_span::Span;
+
+/// The problems of one bundle.
+pub(crate) struct Report<'a> {
+    source: &'a Source<'a>,
+    problems: Vec<(u32, Problem)>,
+}
+
+impl<'a> Report<'a> {
+    pub(crate) const fn new(source: &'a Source<'a>) -> Self {
+        Self {
+            source,
+            problems: Vec::new(),
+        }
+    }
+
+    /// Adds a problem about `path`, `agents.x.model` for instance.
+    pub(crate) fn add(&mut self, path: &str, refusal: &Refusal) {
+        if self.problems.len() >= MAX_PROBLEMS {
+            return;
+        }
+        let span = refusal.span;
+        let (line, column) = self.source.position(span.start);
+        let snippet = self.source.snippet(span);
+        let is_there = self.problems.iter().any(|(_, other)| {
+            other.code == refusal.code
+                && other.path == path
+                && (other.line, other.column) == (line, column)
+                && other.reason == refusal.reason
+        });
+        if is_there {
+            return;
+        }
+        let clean = |text: &str| text.chars().map(shown).collect::<String>();
+        let also = refusal.also.iter().map(|(span, reason)| {
+            let (line, column) = self.source.position(span.start);
+            RelatedPlace {
+                line,
+                column,
+                reason: clean(reason),
+            }
+        });
+        let problem = Problem {
+            code: refusal.code,
+            agent: agent_of(path).map(clean),
+            path: clean(path),
+            line,
+            column,
+            snippet: snippet.text,
+            snippet_start: snippet.start,
+            snippet_length: snippet.length,
+            reason: clean(&refusal.reason),
+            hint: clean(&refusal.hint),
+            also: also.collect(),
+        };
+        self.problems.push((span.start, problem));
+    }
+
+    /// Adds a problem with its parts.
+    pub(crate) fn refuse(
+        &mut self,
+        code: ProblemCode,
+        path: &str,
+        span: Span,
+        reason: impl Into<String>,
+        hint: &str,
+    ) {
+        self.add(path, &Refusal::new(code, span, reason, hint));
+    }
+
+    pub(crate) fn warn(
+        &mut self,
+        code: ProblemCode,
+        path: &str,
+        span: Span,
+        reason: impl Into<String>,
+    ) {
+        self.refuse(code, path, span, reason, "");
+    }
+
+    /// The problems in the order of the source.
+    pub(crate) fn finish(mut self) -> Vec<Problem> {
+        self.problems.sort_by_key(|(offset, _)| *offset);
+        self.problems
+            .into_iter()
+            .map(|(_, problem)| problem)
+            .collect()
+    }
+}
+
+/// The agent in `agents.NAME.field`.
+fn agent_of(path: &str) -> Option<&str> {
+    path.strip_prefix("agents.")?.split('.').next()
+}

@@ -1,0 +1,154 @@
+//! Places in the source of a bundle: from byte offsets to lines, columns and the text there.
+
+use oxc_span::Span;
+
+/// Longest piece of a line in a snippet. Minified bundles are one line of many thousands of characters.
+const SNIPPET_CHARS: usize = 120;
+/// How much of a long line stands before the place.
+const SNIPPET_BEFORE: usize = 40;
+
+/// The text of a bundle, with its line starts.
+#[derive(Debug)]
+pub(crate) struct Source<'a> {
+    text: &'a str,
+    line_starts: Vec<u32>,
+}
+
+/// One line of the source around a place.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Snippet {
+    pub text: String,
+    pub start: u32,
+    pub length: u32,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        let mut line_starts = vec![0];
+        let bytes = text.as_bytes();
+        for (index, &byte) in bytes.iter().enumerate() {
+            let is_end = byte == b'\n' || (byte == b'\r' && bytes.get(index + 1) != Some(&b'\n'));
+            if is_end {
+                line_starts.push(index as u32 + 1);
+            }
+        }
+        Self { text, line_starts }
+    }
+
+    pub(crate) const fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// The text of a span; empty for a span that is none of this source.
+    pub(crate) fn slice(&self, span: Span) -> &'a str {
+        self.text
+            .get(span.start as usize..span.end as usize)
+            .unwrap_or_default()
+    }
+
+    /// Line and column, from 1, the column in characters.
+    pub(crate) fn position(&self, offset: u32) -> (u32, u32) {
+        let line = self.line_starts.partition_point(|&start| start <= offset);
+        let start = self.line_starts.get(line - 1).copied().unwrap_or_default();
+        let column = self
+            .text
+            .get(start as usize..offset as usize)
+            .map_or(0, |before| before.chars().count());
+        (line as u32, column as u32 + 1)
+    }
+
+    /// The line of a span, cut to a window around it, without characters that could act on a terminal.
+    pub(crate) fn snippet(&self, span: Span) -> Snippet {
+        let (line, column) = self.position(span.start);
+        let start = self.line_starts[line as usize - 1] as usize;
+        let end = self
+            .line_starts
+            .get(line as usize)
+            .map_or(self.text.len(), |&end| end as usize);
+        let whole = self.text.get(start..end).unwrap_or_default();
+        let whole = whole.trim_end_matches(['\n', '\r']);
+        let column = column as usize - 1;
+        let skipped = if column > SNIPPET_CHARS - SNIPPET_BEFORE {
+            column - SNIPPET_BEFORE
+        } else {
+            0
+        };
+        let text: String = whole
+            .chars()
+            .skip(skipped)
+            .take(SNIPPET_CHARS)
+            .map(shown)
+            .collect();
+        let shown_chars = text.chars().count();
+        let start = (column - skipped).min(shown_chars);
+        let length = self.slice(span).chars().count();
+        let length = length.clamp(1, (shown_chars - start).max(1));
+        Snippet {
+            text,
+            start: start as u32,
+            length: length as u32,
+        }
+    }
+}
+
+/// A character as it may be shown anywhere.
+pub(crate) fn shown(character: char) -> char {
+    match character {
+        '\t' => ' ',
+        // Controls, and marks that change the direction of text or are invisible.
+        c if c.is_control() => '\u{fffd}',
+        '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' => '\u{fffd}',
+        c => c,
+    }
+}
+
+/// Text of a bundle as part of a message: one line, no controls, cut when it is long.
+pub(crate) fn quoted(text: &str) -> String {
+    const MAX_CHARS: usize = 80;
+    let mut short: String = text
+        .chars()
+        .map(|c| if c == '\n' { ' ' } else { shown(c) })
+        .take(MAX_CHARS)
+        .collect();
+    if text.chars().nth(MAX_CHARS).is_some() {
+        short.push_str("...");
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_in_every_way_that_javascript_files_use() {
+        let source = Source::new("a\r\nbé c\rd\n");
+        assert_eq!(source.position(0), (1, 1));
+        assert_eq!(source.position(3), (2, 1));
+        // After `é`, which is two bytes and one character.
+        assert_eq!(source.position(7), (2, 4));
+        assert_eq!(source.position(9), (3, 1));
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_place() {
+        let text = format!("{}TARGET{}", "x".repeat(5000), "y".repeat(5000));
+        let snippet = Source::new(&text).snippet(Span::new(5000, 5006));
+        assert_eq!(snippet.text.chars().count(), SNIPPET_CHARS);
+        assert_eq!(
+            snippet
+                .text
+                .get(snippet.start as usize..(snippet.start + snippet.length) as usize),
+            Some("TARGET")
+        );
+    }
+
+    #[test]
+    fn what_could_act_on_a_terminal_is_not_in_a_snippet() {
+        let snippet = Source::new("a\u{1b}[2J\u{202e}b").snippet(Span::new(0, 1));
+        assert_eq!(snippet.text, "a\u{fffd}[2J\u{fffd}b");
+    }
+}
