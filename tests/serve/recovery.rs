@@ -107,12 +107,11 @@ fn a_server_that_is_asked_to_end_lets_sessions_end_and_then_ends_them() {
     admin.follow(&id, None, |event| event.kind == "call_started");
     assert_eq!(server.end(), Some(0));
     let state = |id: &str| {
-        let shown = person
+        person
             .line(&format!("sessions show {id}"))
             .run()
             .expect_code(0)
-            .out();
-        shown
+            .out()
     };
     assert!(state(&id).contains("completed"), "{}", state(&id));
 

@@ -13,7 +13,7 @@ use ureq::{Agent, Body};
 /// The administrator's token.
 pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// How long anything may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A server. Killed when dropped.
 #[derive(Debug)]
@@ -62,23 +62,19 @@ impl Answer {
 
 /// A recording of answers that call tools, ended by words.
 pub(crate) fn recording(person: &Person, name: &str, calls: &[(&str, Value)]) -> String {
-    let mut lines = String::new();
+    let mut lines: Vec<Value> = Vec::new();
     for (turn, (tool, arguments)) in calls.iter().enumerate() {
         let call = json!({ "kind": "call", "id": format!("c{turn}"), "name": tool, "arguments": arguments });
-        lines += &format!(
-            "{}\n",
-            json!({ "type": "answered", "turn": turn + 1, "parts": [call] })
-        );
+        lines.push(json!({ "type": "answered", "turn": turn + 1, "parts": [call] }));
     }
     for turn in 0..4 {
         let text = json!({ "kind": "text", "text": format!("done {turn}") });
-        lines += &format!(
-            "{}\n",
-            json!({ "type": "answered", "turn": calls.len() + 1 + turn, "parts": [text] })
-        );
+        let turn = calls.len() + 1 + turn;
+        lines.push(json!({ "type": "answered", "turn": turn, "parts": [text] }));
     }
     let path = person.place().root().join(name);
-    std::fs::write(&path, lines).unwrap();
+    let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+    std::fs::write(&path, lines.join("\n")).unwrap();
     format!("replay:{}", path.display())
 }
 

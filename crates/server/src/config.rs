@@ -95,6 +95,8 @@ pub struct ServerConfig {
     pub max_running_per_user: usize,
     /// Sessions that wait for their turn.
     pub max_queued: usize,
+    /// How long a sandbox that nobody uses goes on before it stops, with its files kept.
+    pub idle: std::time::Duration,
     /// How long running sessions may go on when the server is asked to end.
     pub drain: std::time::Duration,
 }

@@ -68,6 +68,7 @@ pub fn serve(
             app: Arc::clone(&app),
             logins,
         };
+        tokio::spawn(Arc::clone(&app).stop_idle());
         let accepting = tokio::spawn(accept(listener, shared, closing.clone()));
         ready(&Serving {
             addr,

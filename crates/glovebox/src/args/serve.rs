@@ -36,15 +36,18 @@ pub(crate) struct ServeArgs {
     /// Another name the server may be called by, such as example.com:443
     #[arg(long, value_name = "HOST")]
     pub allow_host: Vec<String>,
-    /// Sessions that work at the same time
-    #[arg(long, value_name = "N", default_value_t = 32)]
-    pub max_running: u16,
+    /// Sessions that work at the same time [default: 32, or what `max_sandboxes` allows]
+    #[arg(long, value_name = "N")]
+    pub max_running: Option<u16>,
     /// The same of one user
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub max_running_per_user: u16,
     /// Sessions that wait for their turn
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub max_queued: u16,
+    /// How long a sandbox that nobody uses goes on; then it stops, and keeps its files
+    #[arg(long, value_name = "TIME", default_value = "15m")]
+    pub idle: Span,
     /// How long sessions may go on working when the server is asked to end
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub drain: Span,

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 const TOKEN_VARIABLE: &str = "GLOVEBOX_SERVER_TOKEN";
 const MAX_TOKEN_BYTES: u64 = 4096;
+const USUAL_RUNNING: usize = 32;
 
 /// Serves until a signal says that it is enough.
 pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
@@ -59,9 +60,10 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         placement,
         admin_token: admin_token.clone(),
         allowed_hosts: args.allow_host.clone(),
-        max_running: usize::from(args.max_running.max(1)),
+        max_running: max_running(args, &settings)?,
         max_running_per_user: usize::from(args.max_running_per_user.max(1)),
         max_queued: usize::from(args.max_queued),
+        idle: args.idle.0.map_or(Duration::MAX, Duration::from_millis),
         drain: args.drain.0.map_or(Duration::MAX, Duration::from_millis),
         settings,
     };
@@ -95,6 +97,23 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         ));
     })?;
     Ok(0)
+}
+
+/// Each session that works has a sandbox, and one more is needed to try whether they work.
+fn max_running(args: &ServeArgs, settings: &Settings) -> Result<usize, CommandError> {
+    let most = settings.max_sandboxes.value.0.unwrap_or(u32::MAX);
+    let room = usize::try_from(most.saturating_sub(1)).unwrap_or(usize::MAX);
+    match args.max_running {
+        None => Ok(USUAL_RUNNING.min(room).max(1)),
+        Some(asked) if usize::from(asked) <= room => Ok(usize::from(asked.max(1))),
+        Some(asked) => Err(CommandError::usage(
+            format!("{asked} sessions cannot work at the same time: `max_sandboxes` is {most}"),
+            format!(
+                "raise it in glovebox.toml to {} or more",
+                u32::from(asked) + 1
+            ),
+        )),
+    }
 }
 
 fn project(cx: &Cx, dir: &Path) -> Result<PathBuf, CommandError> {

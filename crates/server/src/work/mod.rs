@@ -6,6 +6,7 @@ mod files;
 mod frontend;
 mod health;
 mod hub;
+mod idle;
 mod live;
 mod queue;
 mod recover;
@@ -30,6 +31,7 @@ use glovebox_agent::{Ending, Log, SessionInfo};
 use glovebox_proto::Fault;
 use glovebox_session::host::now_unix_ms;
 use health::LastProbe;
+use idle::IdleSandboxes;
 use queue::{Bounds, Queue};
 use serde_json::json;
 use std::collections::HashMap;
@@ -50,6 +52,7 @@ pub(crate) struct App {
     pub audit: Audit,
     pub metrics: Arc<Metrics>,
     pub sandboxes: OpenSandboxes,
+    idle: IdleSandboxes,
     /// Ends everything that waits.
     pub end: CancellationToken,
     log: Mutex<Log>,
@@ -70,6 +73,7 @@ impl App {
             audit: Audit::open(&dir)?,
             metrics: Arc::new(Metrics::new()),
             sandboxes: OpenSandboxes::default(),
+            idle: IdleSandboxes::default(),
             end: CancellationToken::new(),
             log: Mutex::new(Log::open(&sessions_dir(&config), now_unix_ms)?),
             live: Mutex::default(),
@@ -84,6 +88,8 @@ impl App {
             config,
         });
         app.mark_interrupted()?;
+        app.find_idle()
+            .map_err(glovebox_session::Error::into_fault)?;
         Ok(app)
     }
 

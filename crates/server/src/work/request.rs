@@ -365,9 +365,7 @@ impl App {
         self.log().delete(id)?;
         if let Some(sandbox) = &info.sandbox {
             let name = parse_name(sandbox)?;
-            self.sandboxes.close(&name);
-            self.config.registry.kill(&name)?;
-            self.owners.remove_sandbox(sandbox)?;
+            self.kill_sandbox(&name)?;
         }
         if info.project.starts_with(self.workspaces_dir()) {
             let others = self.log().list()?;

@@ -105,7 +105,8 @@ impl App {
             name: NewName::Random("box"),
             lease_ms: Some(LEASE_MS),
         });
-        let work = WorkSession::open(&self.unheard_caller(), &settings, &project, target)?;
+        let caller = self.unheard_caller();
+        let work = self.with_room(|| WorkSession::open(&caller, &settings, &project, target))?;
         let backend = settings.backend.value.as_str();
         self.metrics.operation("start", backend, begun.elapsed());
         let tools = work.permitted_tools(&settings)?;
@@ -113,6 +114,7 @@ impl App {
         self.owners.add_sandbox(name.as_str(), user)?;
         let sandbox = Arc::new(OpenSandbox { work, tools });
         self.sandboxes.add(name.clone(), &sandbox);
+        self.idle.touch(&name);
         Ok(name)
     }
 
@@ -120,18 +122,21 @@ impl App {
     pub(crate) fn open_sandbox(&self, name: &Name) -> Result<Arc<OpenSandbox>, Error> {
         if let Some(found) = self.sandboxes.find(name) {
             if found.work.sandbox().ping().is_ok() {
+                self.idle.touch_idle(name);
                 return Ok(found);
             }
             // It has stopped or was lost; it may be there again.
             self.sandboxes.close(name);
         }
         let settings = self.session_settings(None, TaskLimits::default())?;
-        let Some(work) = WorkSession::resume(&self.unheard_caller(), name)? else {
+        let caller = self.unheard_caller();
+        let Some(work) = self.with_room(|| WorkSession::resume(&caller, name))? else {
             return Err(Error::no_sandbox(name));
         };
         let tools = work.permitted_tools(&settings)?;
         let sandbox = Arc::new(OpenSandbox { work, tools });
         self.sandboxes.add(name.clone(), &sandbox);
+        self.idle.touch(name);
         Ok(sandbox)
     }
 
@@ -182,6 +187,7 @@ impl App {
     /// Ends a sandbox with all that is in it.
     pub(crate) fn kill_sandbox(&self, name: &Name) -> Result<(), Error> {
         self.sandboxes.close(name);
+        self.idle.remove(name);
         self.config.registry.kill(name)?;
         Ok(self.owners.remove_sandbox(name.as_str())?)
     }

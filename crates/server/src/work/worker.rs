@@ -122,7 +122,11 @@ impl Worker<'_> {
         if let Some(name) = place.work.name() {
             app.owners.add_sandbox(name.as_str(), &owned.user)?;
         }
-        let outcome = self.converse(&run, &mut place, &mut session)?;
+        let outcome = self.converse(&run, &mut place, &mut session);
+        if let Some(name) = place.work.name() {
+            app.idle.touch(name);
+        }
+        let outcome = outcome?;
         let state = state_of(outcome.ending);
         session.log.set_state(&session.id, state)?;
         if owned.is_applied && outcome.ending == Ending::Completed && settings.can_collect() {
@@ -143,14 +147,17 @@ impl Worker<'_> {
     ) -> Result<(AgentWorkplace, bool), Error> {
         let caller = self.caller();
         let started = Instant::now();
-        let opened = match beginning {
+        let opened = self.app.with_room(|| match beginning {
             Beginning::New(_) => {
                 let placement = self.app.config.placement;
                 AgentWorkplace::open(&caller, run.settings, run.project, placement, None)
                     .map(|place| (place, true))
             }
             Beginning::Again { earlier, .. } => earlier.reopen_place(&caller, run.settings),
-        }?;
+        })?;
+        if let Some(name) = opened.0.work.name() {
+            self.app.idle.remove(name);
+        }
         let backend = run.settings.backend.value.as_str();
         self.app
             .metrics
