@@ -81,9 +81,9 @@ fn dir() -> PathBuf {
 }
 
 fn install() -> Result<()> {
-    // Versions are those of the lock file. `npm ci` is not used: it refuses a lock file that lacks packages for other
-    // platforms, which npm leaves out of it here.
-    let mut install = npm(&["install", "--no-save", "--no-audit", "--no-fund"]);
+    // Exactly what the lock file says, or an error. It lists the optional packages of every platform, which npm leaves
+    // out when it writes the file beside a node_modules of one platform: write it with `--package-lock-only`.
+    let mut install = npm(&["ci", "--no-audit", "--no-fund"]);
     step::run("install what the interface is built with", &mut install)
 }
 
