@@ -30,6 +30,7 @@ struct Policy {
     argument: Vec<Argument>,
     same_user: Vec<Argument>,
     nested: Nested,
+    compute: Compute,
 }
 
 /// `[nested]` of the policy.
@@ -38,6 +39,14 @@ struct Policy {
 struct Nested {
     allowed: Vec<String>,
     unsupported: Vec<String>,
+    argument: Vec<Argument>,
+}
+
+/// `[compute]` of the policy.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Compute {
+    allowed: Vec<String>,
     argument: Vec<Argument>,
 }
 
@@ -103,6 +112,7 @@ fn main() -> Outcome<()> {
             same_user_filter(&policy, &numbers, audit_arch)?,
         ),
         ("NESTED", nested_filter(&policy, &numbers, audit_arch)?),
+        ("COMPUTE", compute_filter(&policy, &numbers, audit_arch)?),
         ("MARK", program(&BTreeMap::new(), ALLOW, audit_arch)),
     ];
     let out = PathBuf::from(env::var("OUT_DIR")?).join("seccomp_table.rs");
@@ -184,6 +194,14 @@ fn check_names(policy: &Policy, numbers: &BTreeMap<String, Number>) -> Outcome<(
         }
         Ok(())
     };
+    let computing: BTreeSet<_> = policy.compute.allowed.iter().collect();
+    if let Some(name) = computing.difference(&allowed).next() {
+        return Err(format!(
+            "seccomp.toml: [compute] names {name}, which is not one of the calls that are allowed otherwise"
+        )
+        .into());
+    }
+    check_rules(&computing, &policy.compute.argument)?;
     check_rules(&allowed, &policy.argument)?;
     check_rules(&allowed, &policy.same_user)?;
     allowed.extend(&policy.nested.allowed);
@@ -199,7 +217,7 @@ fn check_rule(allowed: &BTreeSet<&String>, argument: &Argument) -> Outcome<()> {
         )
         .into());
     }
-    if !["EPERM", "EAFNOSUPPORT"].contains(&argument.errno.as_str()) {
+    if !["EPERM", "EAFNOSUPPORT", "KILL"].contains(&argument.errno.as_str()) {
         return Err(format!("seccomp.toml: no filter answers {}", argument.errno).into());
     }
     Ok(())
@@ -288,6 +306,18 @@ fn nested_filter(
     )?;
     narrow(&mut answers, &nested.argument, numbers, ALLOW)?;
     Ok(program(&answers, unsupported, audit_arch))
+}
+
+/// The filter of a process that only computes: whatever it does not name ends the process.
+fn compute_filter(
+    policy: &Policy,
+    numbers: &BTreeMap<String, Number>,
+    audit_arch: u32,
+) -> Outcome<Vec<Insn>> {
+    let mut answers = BTreeMap::new();
+    answer_all(&mut answers, &policy.compute.allowed, numbers, ALLOW)?;
+    narrow(&mut answers, &policy.compute.argument, numbers, ALLOW)?;
+    Ok(program(&answers, KILL_PROCESS, audit_arch))
 }
 
 /// What each call is answered by its group.
@@ -406,7 +436,11 @@ fn search(runs: &[(u32, Vec<Insn>)]) -> Vec<Insn> {
 
 /// Refuses by one argument, or falls through.
 fn argument_rule(argument: &Argument) -> Outcome<Vec<Insn>> {
-    let no = refuse(errno(&argument.errno)?);
+    let no = if argument.errno == "KILL" {
+        KILL_PROCESS
+    } else {
+        refuse(errno(&argument.errno)?)
+    };
     let load = insn(LOAD, argument_low(argument.index));
     let mut code = vec![load];
     for &bits in argument.any_bit.iter().flatten() {

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. What is not named here may not be depended on by anything but tests.
-const EDGES: [(&str, &[&str]); 20] = [
+const EDGES: [(&str, &[&str]); 21] = [
     ("glovebox-proto", &[]),
     ("glovebox-jail", &[]),
-    ("glovebox-js", &[]),
+    ("glovebox-js", &["glovebox-jail"]),
     ("glovebox-gitignore", &[]),
     ("glovebox-bundle", &[]),
     (
@@ -39,6 +39,7 @@ const EDGES: [(&str, &[&str]); 20] = [
             "glovebox-agent",
             "glovebox-proto",
             "glovebox-mcp",
+            "glovebox-runner",
             "glovebox-sandbox",
             "glovebox-server",
             "glovebox-session",
@@ -52,6 +53,7 @@ const EDGES: [(&str, &[&str]); 20] = [
         &[
             "glovebox-agent",
             "glovebox-proto",
+            "glovebox-runner",
             "glovebox-sandbox",
             "glovebox-session",
             "glovebox-settings",
@@ -65,6 +67,7 @@ const EDGES: [(&str, &[&str]); 20] = [
             "glovebox-agent",
             "glovebox-mcp",
             "glovebox-proto",
+            "glovebox-runner",
             "glovebox-sandbox",
             "glovebox-settings",
             "glovebox-tools",
@@ -88,6 +91,10 @@ const EDGES: [(&str, &[&str]); 20] = [
     ),
     (
         "glovebox-tools",
+        &["glovebox-js", "glovebox-proto", "glovebox-sandbox"],
+    ),
+    (
+        "glovebox-runner",
         &["glovebox-js", "glovebox-proto", "glovebox-sandbox"],
     ),
     ("glovebox-agent", &["glovebox-proto", "glovebox-tools"]),

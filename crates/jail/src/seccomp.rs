@@ -23,6 +23,9 @@ pub enum Profile {
     SameUser,
     /// In place of [`Profile::Default`], for a sandbox whose commands may make namespaces of their own.
     Nested,
+    /// On top of whatever holds already, for a process that reads a task, computes and writes the answer. Whatever
+    /// else it asks for ends it with SIGSYS.
+    Compute,
     /// Refuses nothing. Who runs under it has one filter more than those who do not, and can never have fewer.
     Mark,
 }
@@ -95,6 +98,7 @@ pub fn program(profile: Profile) -> &'static [libc::sock_filter] {
         Profile::Default => generated::PROGRAM,
         Profile::SameUser => generated::SAME_USER,
         Profile::Nested => generated::NESTED,
+        Profile::Compute => generated::COMPUTE,
         Profile::Mark => generated::MARK,
     }
 }

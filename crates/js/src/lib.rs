@@ -11,6 +11,8 @@
 //!
 //! A call that a script makes is a wish: what comes of it is decided where all calls are.
 
+pub mod tool_call;
+
 use serde::{Deserialize, Serialize};
 
 /// Longest line either side accepts, in bytes.

@@ -8,14 +8,18 @@
 //!
 //! A script reaches nothing but what the prelude gives it: no files, no network, no modules. What it wants
 //! done it asks for; the other end decides. The end of the input ends the program.
+//!
+//! In another mode it answers one call of a bundle's tool instead (`tool`).
 
 mod console;
 mod desk;
 mod engine;
 mod outlet;
+mod tool;
 
 use desk::ScriptTable;
 use engine::Engine;
+use glovebox_js::tool_call::TOOL_MODE;
 use glovebox_js::{Ending, HostMessage, MAX_LINE_BYTES, ScriptEvent, ScriptException};
 use outlet::LineWriter;
 use rustix::process::DumpableBehavior;
@@ -38,6 +42,12 @@ fn main() -> ExitCode {
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // It was executed without a path, from which it would have its name.
     let _ = rustix::thread::set_name(c"glovebox-js");
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|mode| mode == TOOL_MODE)
+    {
+        return tool::answer();
+    }
     let desk = Arc::new(ScriptTable::default());
     let outlet = LineWriter::default();
     let (send, receive) = channel();

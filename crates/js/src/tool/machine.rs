@@ -1,0 +1,424 @@
+//! The runtime of one call: the modules of a tool, the loop of jobs and timers, and what an exception is called.
+
+use super::host;
+use super::output::Output;
+use glovebox_js::tool_call::{CallError, CallErrorKind, LogLevel, TOOL_FILE, ToolCall};
+use rquickjs::loader::{ImportAttributes, Loader, Resolver};
+use rquickjs::module::Declared;
+use rquickjs::promise::PromiseState;
+use rquickjs::{
+    CatchResultExt as _, CaughtError, Context, Ctx, Exception, FromJs as _, Function, Module,
+    Object, Persistent, Promise, Result, Runtime, Value,
+};
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// The program's main thread has eight megabytes; the engine's own C functions take from the same stack.
+const STACK_BYTES: usize = 2 << 20;
+/// Timers at a time.
+const MAX_TIMERS: usize = 10_000;
+/// How the engine tells a lack of memory.
+const OUT_OF_MEMORY: &str = "out of memory";
+const MAX_STACK_BYTES: usize = 4096;
+/// Rejections that are told.
+const MAX_REJECTIONS: usize = 16;
+
+/// The functions of `surroundings.js`, once they are there.
+type Api = Rc<RefCell<Option<Persistent<Object<'static>>>>>;
+/// Promises that were rejected and that nobody handles so far, with a short text of the reason.
+type Rejections = Rc<RefCell<Vec<(Persistent<Value<'static>>, String)>>>;
+
+/// The runtime of one call.
+pub(super) struct Machine {
+    api: Api,
+    context: Context,
+    runtime: Runtime,
+    clock: Rc<Clock>,
+    rejections: Rejections,
+    output: Output,
+}
+
+/// When the call ends, and the timers of the tool.
+pub(super) struct Clock {
+    until: Instant,
+    next_id: Cell<u32>,
+    timers: RefCell<BinaryHeap<Reverse<(Instant, u32)>>>,
+    live: RefCell<BTreeSet<u32>>,
+}
+
+impl Clock {
+    /// Starts a timer; none when there are too many.
+    pub(super) fn start(&self, ms: f64) -> Option<u32> {
+        let mut timers = self.timers.borrow_mut();
+        if timers.len() >= MAX_TIMERS {
+            return None;
+        }
+        let id = self.next_id.get();
+        self.next_id.set(id.wrapping_add(1).max(1));
+        timers.push(Reverse((
+            Instant::now() + Duration::from_millis(ms as u64),
+            id,
+        )));
+        self.live.borrow_mut().insert(id);
+        Some(id)
+    }
+
+    pub(super) fn forget(&self, id: u32) {
+        self.live.borrow_mut().remove(&id);
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    /// Waits for the next timer that was not forgotten. None when there is none, or the call is over first.
+    fn wait(&self) -> Option<u32> {
+        loop {
+            let Reverse((at, id)) = self.timers.borrow_mut().pop()?;
+            if !self.live.borrow_mut().remove(&id) {
+                continue;
+            }
+            let now = Instant::now();
+            std::thread::sleep(at.min(self.until).saturating_duration_since(now));
+            return (at <= self.until).then_some(id);
+        }
+    }
+
+    fn has_timers(&self) -> bool {
+        !self.live.borrow().is_empty()
+    }
+}
+
+impl Machine {
+    /// A runtime with all that a tool finds around it, and nothing of the tool yet.
+    pub(super) fn new(call: &ToolCall, output: &Output) -> Result<Self> {
+        let clock = Rc::new(Clock {
+            until: Instant::now() + Duration::from_millis(call.limits.wall_ms),
+            next_id: Cell::new(1),
+            timers: RefCell::default(),
+            live: RefCell::default(),
+        });
+        let runtime = Runtime::new()?;
+        runtime.set_memory_limit(call.limits.memory_bytes as usize);
+        runtime.set_max_stack_size(STACK_BYTES);
+        let watched = Rc::clone(&clock);
+        runtime.set_interrupt_handler(Some(Box::new(move || watched.is_over())));
+        let api: Api = Rc::default();
+        runtime.set_loader(
+            Modules {
+                api: Rc::clone(&api),
+            },
+            Modules {
+                api: Rc::clone(&api),
+            },
+        );
+        let rejections = Rejections::default();
+        let seen = Rc::clone(&rejections);
+        runtime.set_host_promise_rejection_tracker(Some(Box::new(
+            move |ctx, promise, reason, is_handled| {
+                let promise = Persistent::save(&ctx, promise);
+                let mut seen = seen.borrow_mut();
+                if is_handled {
+                    forget(&ctx, &mut seen, &promise);
+                } else if seen.len() < MAX_REJECTIONS {
+                    seen.push((promise, brief(&ctx, &reason)));
+                }
+            },
+        )));
+        let context = Context::full(&runtime)?;
+        context.with(|ctx| {
+            let host = host::object(&ctx, output, &clock, call.fixed)?;
+            let make = host::evaluate(&ctx, include_str!("surroundings.js"))?;
+            let made: Object = make.call((host,))?;
+            *api.borrow_mut() = Some(Persistent::save(&ctx, made));
+            // The time zone is read from a file when it is asked for first, and no file can be opened later.
+            ctx.eval::<Value, _>("new Date(0).getTimezoneOffset()")
+                .map(drop)
+        })?;
+        Ok(Self {
+            api,
+            context,
+            runtime,
+            clock,
+            rejections,
+            output: output.clone(),
+        })
+    }
+
+    /// Runs the call and answers.
+    pub(super) fn run(&self, call: &ToolCall) {
+        let outcome = self.context.with(|ctx| self.answer(&ctx, call));
+        for (_, reason) in self.rejections.borrow().iter() {
+            let text = format!("a promise was rejected and nobody handles it: {reason}");
+            self.output.log(LogLevel::Warn, &text);
+        }
+        match outcome {
+            Ok(warnings) => self.output.succeed(warnings),
+            Err(error) => self.output.fail(error),
+        }
+    }
+
+    fn answer(
+        &self,
+        ctx: &Ctx<'_>,
+        call: &ToolCall,
+    ) -> std::result::Result<Vec<String>, CallError> {
+        let api = api_of(ctx, &self.api).map_err(|_| self.lack_of_memory())?;
+        let module = Module::declare(ctx.clone(), TOOL_FILE, call.code.as_str())
+            .map_err(|error| self.declared(ctx, &api, error))?;
+        let (module, ready) = module
+            .eval()
+            .map_err(|error| self.thrown(ctx, &api, error))?;
+        self.settle(ctx, &api, &ready)?;
+        let export: Value = module
+            .get("default")
+            .map_err(|error| self.thrown(ctx, &api, error))?;
+        let Some(function) = export.into_function() else {
+            return Err(error(
+                CallErrorKind::NotFound,
+                "the code of the tool has no function as its default export",
+            ));
+        };
+        let run: Function = api
+            .get("run")
+            .map_err(|error| self.thrown(ctx, &api, error))?;
+        let arguments = (
+            function,
+            call.input.as_str(),
+            call.context.as_str(),
+            call.call_id.as_str(),
+        );
+        let result: Promise = run
+            .call(arguments)
+            .map_err(|error| self.thrown(ctx, &api, error))?;
+        let warnings = self.settle(ctx, &api, &result)?;
+        let warnings = String::from_js(ctx, warnings).unwrap_or_default();
+        Ok(warnings.lines().map(str::to_owned).collect())
+    }
+
+    /// Runs jobs and timers until a promise is settled: its value, or why there is none.
+    fn settle<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        api: &Object<'js>,
+        promise: &Promise<'js>,
+    ) -> std::result::Result<Value<'js>, CallError> {
+        loop {
+            while !self.clock.is_over()
+                && promise.state() == PromiseState::Pending
+                && ctx.execute_pending_job()
+            {}
+            if self.clock.is_over() {
+                return Err(interrupted());
+            }
+            if promise.state() != PromiseState::Pending {
+                break;
+            }
+            if !self.clock.has_timers() {
+                return Err(error(
+                    CallErrorKind::Tool,
+                    "the tool waits for a promise that is never settled",
+                ));
+            }
+            let Some(id) = self.clock.wait() else {
+                continue;
+            };
+            let fire: Function = api
+                .get("fire")
+                .map_err(|error| self.thrown(ctx, api, error))?;
+            fire.call::<_, ()>((id,))
+                .map_err(|error| self.thrown(ctx, api, error))?;
+        }
+        // This one is handled here.
+        let own = Persistent::save(ctx, promise.clone().into_value());
+        forget(ctx, &mut self.rejections.borrow_mut(), &own);
+        promise
+            .result::<Value>()
+            .unwrap_or(Err(rquickjs::Error::Unknown))
+            .map_err(|error| self.thrown(ctx, api, error))
+    }
+
+    /// Why the code of the tool cannot be read.
+    fn declared<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        api: &Object<'js>,
+        cause: rquickjs::Error,
+    ) -> CallError {
+        if let rquickjs::Error::InvalidString(_) = cause {
+            return error(
+                CallErrorKind::Syntax,
+                "the code of the tool has a NUL character",
+            );
+        }
+        let mut told = self.thrown(ctx, api, cause);
+        if told.kind == CallErrorKind::Tool && told.name == "SyntaxError" {
+            told.kind = CallErrorKind::Syntax;
+        }
+        told
+    }
+
+    /// What was thrown, or that it was no exception of the tool's.
+    fn thrown<'js>(&self, ctx: &Ctx<'js>, api: &Object<'js>, cause: rquickjs::Error) -> CallError {
+        let caught = Err::<(), _>(cause).catch(ctx).err();
+        if self.clock.is_over() {
+            return interrupted();
+        }
+        let value = match caught {
+            Some(CaughtError::Exception(exception)) => exception.into_value(),
+            Some(CaughtError::Value(value)) => value,
+            Some(CaughtError::Error(cause)) => {
+                return error(CallErrorKind::Tool, &cause.to_string());
+            }
+            None => return error(CallErrorKind::Tool, "the tool failed without saying why"),
+        };
+        // What is left of an error that there was no memory for.
+        if (value.is_null() || value.is_undefined()) && self.is_near_limit() {
+            return self.lack_of_memory();
+        }
+        let is_engines_own = value.as_exception().is_some();
+        let told: Option<Vec<String>> = api
+            .get::<_, Function>("describe")
+            .and_then(|describe| describe.call((value,)))
+            .ok();
+        if self.clock.is_over() {
+            return interrupted();
+        }
+        let Some([kind, name, message, stack]) =
+            told.and_then(|told| <[String; 4]>::try_from(told).ok())
+        else {
+            return self.lack_of_memory();
+        };
+        if is_engines_own && name == "InternalError" && message == OUT_OF_MEMORY {
+            return self.lack_of_memory();
+        }
+        let kind = match kind.as_str() {
+            "not_json" => CallErrorKind::NotJson,
+            "output_limit" => CallErrorKind::OutputLimit,
+            _ => CallErrorKind::Tool,
+        };
+        CallError {
+            kind,
+            name,
+            message,
+            stack: own_lines(&stack),
+        }
+    }
+
+    fn is_near_limit(&self) -> bool {
+        let usage = self.runtime.memory_usage();
+        usage.malloc_size > usage.malloc_limit / 2
+    }
+
+    #[expect(clippy::unused_self, reason = "reads like the other ways to fail")]
+    fn lack_of_memory(&self) -> CallError {
+        error(
+            CallErrorKind::Memory,
+            "the tool wanted more memory than it may have",
+        )
+    }
+}
+
+/// A failure that no exception stands for.
+fn error(kind: CallErrorKind, message: &str) -> CallError {
+    CallError {
+        kind,
+        name: String::new(),
+        message: message.to_owned(),
+        stack: String::new(),
+    }
+}
+
+fn interrupted() -> CallError {
+    error(
+        CallErrorKind::Interrupted,
+        "the tool took longer than it may",
+    )
+}
+
+/// The lines of a stack that are the tool's.
+fn own_lines(stack: &str) -> String {
+    let mut lines = String::new();
+    for line in stack.lines().filter(|line| line.contains(TOOL_FILE)) {
+        if lines.len() + line.len() > MAX_STACK_BYTES {
+            break;
+        }
+        if !lines.is_empty() {
+            lines.push('\n');
+        }
+        lines.push_str(line.trim());
+    }
+    lines
+}
+
+/// A short text of a value, without running any of the tool's code.
+fn brief<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
+    let exception = value.as_exception().and_then(Exception::message);
+    let text = exception.or_else(|| {
+        let is_plain = !value.is_object() && !value.is_symbol();
+        is_plain
+            .then(|| rquickjs::Coerced::<String>::from_js(ctx, value.clone()).ok())
+            .flatten()
+            .map(|text| text.0)
+    });
+    let text = text.unwrap_or_else(|| value.type_name().to_owned());
+    text.chars().take(500).collect()
+}
+
+/// Takes a promise out of those that nobody handles.
+fn forget(
+    ctx: &Ctx<'_>,
+    rejections: &mut Vec<(Persistent<Value<'static>>, String)>,
+    handled: &Persistent<Value<'static>>,
+) {
+    let value = |saved: &Persistent<Value<'static>>| saved.clone().restore(ctx).ok();
+    let handled = value(handled);
+    rejections.retain(|(promise, _)| value(promise) != handled);
+}
+
+fn api_of<'js>(ctx: &Ctx<'js>, api: &Api) -> Result<Object<'js>> {
+    let api = api.borrow().clone().ok_or(rquickjs::Error::Unknown)?;
+    api.restore(ctx)
+}
+
+/// The closed table of modules.
+struct Modules {
+    api: Api,
+}
+
+impl Resolver for Modules {
+    fn resolve<'js>(
+        &mut self,
+        ctx: &Ctx<'js>,
+        _base: &str,
+        name: &str,
+        _attributes: Option<ImportAttributes<'js>>,
+    ) -> Result<String> {
+        let api = api_of(ctx, &self.api)?;
+        let known: Function = api.get("moduleName")?;
+        known.call((name,))
+    }
+}
+
+impl Loader for Modules {
+    fn load<'js>(
+        &mut self,
+        ctx: &Ctx<'js>,
+        name: &str,
+        _attributes: Option<ImportAttributes<'js>>,
+    ) -> Result<Module<'js, Declared>> {
+        let api = api_of(ctx, &self.api)?;
+        let exports: Object = api.get::<_, Function>("exportsOf")?.call((name,))?;
+        let mut source = "const own = import.meta.own;\nexport default own;\n".to_owned();
+        for key in exports.keys::<String>() {
+            let key = key?;
+            source.extend(["export const ", &key, " = own.", &key, ";\n"]);
+        }
+        let module = Module::declare(ctx.clone(), format!("{name}{}", host::OWN_FILE), source)?;
+        module.meta()?.set("own", exports)?;
+        Ok(module)
+    }
+}

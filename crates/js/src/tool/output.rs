@@ -1,0 +1,94 @@
+//! What goes to the host: log records up to a bound, and one answer.
+
+use glovebox_js::tool_call::{
+    CallError, CallLimits, CallMessage, LogLevel, LogRecord, MAX_LOG_TEXT_BYTES, frame,
+};
+use std::cell::{Cell, RefCell};
+use std::io::Write as _;
+use std::rc::Rc;
+
+/// Standard output, as frames. Copies write to the same bound.
+#[derive(Debug, Clone)]
+pub(super) struct Output {
+    state: Rc<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    log_left: Cell<u64>,
+    is_cut: Cell<bool>,
+    value: RefCell<String>,
+    max_value_bytes: usize,
+}
+
+impl Output {
+    pub(super) fn new(limits: &CallLimits) -> Self {
+        let state = State {
+            log_left: Cell::new(limits.log_bytes),
+            is_cut: Cell::new(false),
+            value: RefCell::default(),
+            max_value_bytes: limits.output_bytes as usize,
+        };
+        Self {
+            state: Rc::new(state),
+        }
+    }
+
+    /// Whether another record would be sent.
+    pub(super) fn has_log_room(&self) -> bool {
+        self.state.log_left.get() > 0
+    }
+
+    /// Sends a record, or its beginning. Once the bound is reached, one record says so and the rest is left out.
+    pub(super) fn log(&self, level: LogLevel, text: &str) {
+        let left = self.state.log_left.get();
+        if left == 0 {
+            return;
+        }
+        let max = left.min(MAX_LOG_TEXT_BYTES as u64) as usize;
+        let shown = &text[..text.floor_char_boundary(max)];
+        self.state
+            .log_left
+            .set(left.saturating_sub(shown.len() as u64 + 1));
+        send(&CallMessage::Log(LogRecord {
+            level,
+            text: shown.to_owned(),
+        }));
+        if !self.has_log_room() && !self.state.is_cut.replace(true) {
+            send(&CallMessage::Log(LogRecord {
+                level: LogLevel::Warn,
+                text: "[the log is full; the rest is left out]".to_owned(),
+            }));
+        }
+    }
+
+    /// Takes a piece of the result; false when it is too long.
+    pub(super) fn emit(&self, piece: &str) -> bool {
+        let mut value = self.state.value.borrow_mut();
+        if value.len() + piece.len() > self.state.max_value_bytes {
+            return false;
+        }
+        value.push_str(piece);
+        true
+    }
+
+    /// Answers with the pieces of the result.
+    pub(super) fn succeed(&self, warnings: Vec<String>) {
+        let json = self.state.value.take();
+        send(&CallMessage::Value { json, warnings });
+    }
+
+    /// Answers with an error.
+    #[expect(clippy::unused_self, reason = "only what can answer may fail")]
+    pub(super) fn fail(&self, error: CallError) {
+        send(&CallMessage::Error(error));
+    }
+}
+
+/// A host that does not listen any more ends the call soon enough.
+fn send(message: &CallMessage) {
+    if let Ok(json) = serde_json::to_vec(message) {
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(&frame(&json)).and_then(|()| out.flush());
+    }
+}

@@ -1,0 +1,215 @@
+//! What the program inside says of one call, put together from whatever arrives, and how its end is judged.
+
+use crate::call::{CallFailure, FailureKind};
+use glovebox_js::tool_call::{
+    CallError, CallErrorKind, CallLimits, CallMessage, FRAME_SLACK_BYTES, FrameDecoder, FrameError,
+    LogRecord,
+};
+use glovebox_proto::{Exit, ExitReport};
+use serde_json::Value;
+use std::time::Duration;
+
+/// A filter ended the process.
+const SIGSYS: i32 = 31;
+/// The kernel's limit on the time of a processor.
+const SIGXCPU: i32 = 24;
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+const SIGABRT: i32 = 6;
+/// JSON may write one byte as six, and a value is JSON within JSON.
+const JSON_GROWTH: usize = 6;
+/// Records of a log besides its bytes: empty ones count as one byte each.
+const MAX_WARNINGS: usize = 32;
+const MAX_TEXT_BYTES: usize = 32 << 10;
+
+/// What has come of a call so far.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    frames: FrameDecoder,
+    limits: CallLimits,
+    log: Vec<LogRecord>,
+    log_bytes: u64,
+    outcome: Option<Outcome>,
+}
+
+/// What the program came to, by its own word.
+#[derive(Debug)]
+enum Outcome {
+    Value {
+        value: Value,
+        warnings: Vec<String>,
+    },
+    Error(CallError),
+    /// It did not keep to the form of its messages.
+    Broken(String),
+}
+
+impl Answer {
+    pub(crate) fn new(limits: CallLimits) -> Self {
+        let value_bytes = usize::try_from(limits.output_bytes).unwrap_or(usize::MAX);
+        let max = value_bytes
+            .saturating_mul(JSON_GROWTH)
+            .saturating_add(FRAME_SLACK_BYTES * JSON_GROWTH);
+        Self {
+            frames: FrameDecoder::new(max),
+            limits,
+            log: Vec::new(),
+            log_bytes: 0,
+            outcome: None,
+        }
+    }
+
+    /// Takes what the program wrote. False when nothing of it is of use any more.
+    // TRUST: the program runs a stranger's code, which may have taken it over. Frames, log and value are bounded, and
+    // after an answer or a broken frame nothing is kept.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> bool {
+        if self.outcome.is_some() {
+            return false;
+        }
+        self.frames.push(bytes);
+        loop {
+            match self.frames.next_frame() {
+                Ok(None) => return true,
+                Ok(Some(frame)) => match serde_json::from_slice::<CallMessage>(&frame) {
+                    Ok(message) => self.hear(message),
+                    Err(_) => self.broken(&FrameError::NotAMessage),
+                },
+                Err(error) => self.broken(&error),
+            }
+            if self.outcome.is_some() {
+                return false;
+            }
+        }
+    }
+
+    fn broken(&mut self, error: &FrameError) {
+        self.outcome = Some(Outcome::Broken(match error {
+            FrameError::TooLarge(bytes) => format!("it announced an answer of {bytes} bytes"),
+            FrameError::NotAMessage => "it wrote something that is no answer".to_owned(),
+        }));
+    }
+
+    fn hear(&mut self, message: CallMessage) {
+        match message {
+            CallMessage::Log(record) => {
+                let bytes = record.text.len() as u64 + 1;
+                // The record that tells of the end of the log is beyond the bound by its own size.
+                let max = self.limits.log_bytes.saturating_add(1024);
+                if self.log_bytes + bytes <= max {
+                    self.log_bytes += bytes;
+                    self.log.push(record);
+                }
+            }
+            CallMessage::Value { json, mut warnings } => {
+                if json.len() as u64 > self.limits.output_bytes {
+                    return self.broken(&FrameError::TooLarge(json.len() as u64));
+                }
+                warnings.truncate(MAX_WARNINGS);
+                self.outcome = Some(match serde_json::from_str(&json) {
+                    Ok(value) => Outcome::Value { value, warnings },
+                    Err(_) => Outcome::Broken("its result is no JSON".to_owned()),
+                });
+            }
+            CallMessage::Error(mut error) => {
+                for text in [&mut error.name, &mut error.message, &mut error.stack] {
+                    text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+                }
+                self.outcome = Some(Outcome::Error(error));
+            }
+        }
+    }
+
+    /// What came of the call, by how its process ended and how long it took.
+    pub(crate) fn judge(
+        self,
+        end: &ExitReport,
+        wall: Duration,
+    ) -> Result<(Value, Vec<String>, Vec<LogRecord>), CallFailure> {
+        let allowed = Duration::from_millis(self.limits.wall_ms);
+        let fail = |kind, message: String, log| {
+            Err(CallFailure {
+                log,
+                wall,
+                ..CallFailure::new(kind, message)
+            })
+        };
+        let late = format!("the tool took longer than {} ms", self.limits.wall_ms);
+        match self.outcome {
+            Some(Outcome::Value { value, warnings }) => Ok((value, warnings, self.log)),
+            Some(Outcome::Broken(what)) => fail(
+                FailureKind::Killed,
+                format!("the tool's process broke the rules: {what}"),
+                self.log,
+            ),
+            Some(Outcome::Error(error)) => {
+                let kind = match error.kind {
+                    CallErrorKind::Interrupted if wall >= allowed => {
+                        return fail(FailureKind::Timeout, late, self.log);
+                    }
+                    // It says that its time is over, and it is not.
+                    CallErrorKind::Interrupted => FailureKind::Killed,
+                    CallErrorKind::Tool => FailureKind::ToolError,
+                    CallErrorKind::Syntax => FailureKind::Syntax,
+                    CallErrorKind::NotFound => FailureKind::NotFound,
+                    CallErrorKind::NotJson => FailureKind::NotJson,
+                    CallErrorKind::OutputLimit => FailureKind::OutputLimit,
+                    CallErrorKind::Memory => FailureKind::Memory,
+                };
+                Err(CallFailure {
+                    kind,
+                    name: error.name,
+                    message: error.message,
+                    stack: error.stack,
+                    log: self.log,
+                    wall,
+                })
+            }
+            None => {
+                let (kind, message) = unanswered(end, self.limits, late);
+                fail(kind, message, self.log)
+            }
+        }
+    }
+}
+
+/// Why a process ended without an answer.
+fn unanswered(end: &ExitReport, limits: CallLimits, late: String) -> (FailureKind, String) {
+    let cpu_ms = (end.user_us + end.system_us) / 1000;
+    if end.timed_out {
+        return (FailureKind::Timeout, late);
+    }
+    if end.oom {
+        let message = "the tools of this tenant together took all the memory there is for them";
+        return (FailureKind::Memory, message.to_owned());
+    }
+    match end.exit {
+        Exit::Signal(SIGXCPU) => (
+            FailureKind::Cpu,
+            format!("the tool used {cpu_ms} ms of a processor, more than it may"),
+        ),
+        Exit::Signal(SIGKILL) if cpu_ms >= limits.cpu_ms => (
+            FailureKind::Cpu,
+            format!("the tool used {cpu_ms} ms of a processor, more than it may"),
+        ),
+        Exit::Signal(SIGSYS) => (
+            FailureKind::Killed,
+            "the tool's process made a system call that it may not make (SIGSYS)".to_owned(),
+        ),
+        Exit::Signal(SIGABRT) => (
+            FailureKind::Memory,
+            "the tool's process could not get the memory it wanted (SIGABRT)".to_owned(),
+        ),
+        Exit::Signal(SIGTERM) => (FailureKind::Timeout, late),
+        Exit::Signal(signal) => (
+            FailureKind::Killed,
+            format!("the tool's process was ended by signal {signal}"),
+        ),
+        Exit::Code(code) => (
+            FailureKind::Killed,
+            format!("the tool's process ended with code {code} and without an answer"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! What is made of an answer, and of an end without one.
+
+use super::*;
+use glovebox_js::tool_call::{LogLevel, frame};
+use glovebox_proto::JobId;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn limits() -> CallLimits {
+    CallLimits {
+        wall_ms: 1000,
+        ..CallLimits::default()
+    }
+}
+
+fn said(message: &Value) -> Vec<u8> {
+    frame(message.to_string().as_bytes())
+}
+
+fn ended(exit: Exit) -> ExitReport {
+    ExitReport::new(JobId(1), exit)
+}
+
+fn judged(bytes: &[u8], end: &ExitReport, wall_ms: u64) -> Result<Value, CallFailure> {
+    let mut answer = Answer::new(limits());
+    answer.take(bytes);
+    answer
+        .judge(end, Duration::from_millis(wall_ms))
+        .map(|(value, _, _)| value)
+}
+
+fn kind(bytes: &[u8], end: &ExitReport, wall_ms: u64) -> FailureKind {
+    judged(bytes, end, wall_ms).unwrap_err().kind
+}
+
+#[test]
+fn a_value_is_what_its_text_says() {
+    let bytes = said(&json!({ "is": "value", "json": "{\"a\":[1,null]}", "warnings": [] }));
+    let value = judged(&bytes, &ended(Exit::Code(0)), 5).unwrap();
+    assert_eq!(value, json!({ "a": [1, null] }));
+}
+
+#[test]
+fn whether_a_call_was_late_is_told_by_the_host() {
+    let bytes = said(&json!({
+        "is": "error", "kind": "interrupted", "name": "", "message": "late", "stack": ""
+    }));
+    let end = ended(Exit::Code(0));
+    assert_eq!(kind(&bytes, &end, 1001), FailureKind::Timeout);
+    assert_eq!(kind(&bytes, &end, 20), FailureKind::Killed);
+    let mut killed = ended(Exit::Signal(SIGKILL));
+    killed.timed_out = true;
+    assert_eq!(kind(b"", &killed, 1060), FailureKind::Timeout);
+}
+
+#[test]
+fn an_end_without_an_answer_has_a_kind_by_its_signal() {
+    for (signal, expected) in [
+        (SIGSYS, FailureKind::Killed),
+        (SIGXCPU, FailureKind::Cpu),
+        (SIGKILL, FailureKind::Killed),
+        (11, FailureKind::Killed),
+        (SIGABRT, FailureKind::Memory),
+    ] {
+        assert_eq!(
+            kind(b"", &ended(Exit::Signal(signal)), 5),
+            expected,
+            "{signal}"
+        );
+    }
+    assert_eq!(kind(b"", &ended(Exit::Code(0)), 5), FailureKind::Killed);
+    let mut out_of_memory = ended(Exit::Signal(SIGKILL));
+    out_of_memory.oom = true;
+    assert_eq!(kind(b"", &out_of_memory, 5), FailureKind::Memory);
+}
+
+#[test]
+fn a_frame_that_is_torn_or_too_large_or_nonsense_is_no_answer() {
+    let end = ended(Exit::Code(0));
+    let whole = said(&json!({ "is": "value", "json": "1", "warnings": [] }));
+    assert_eq!(
+        kind(&whole[..whole.len() - 1], &end, 5),
+        FailureKind::Killed
+    );
+    assert_eq!(kind(&[0xff; 16], &end, 5), FailureKind::Killed);
+    assert_eq!(kind(&frame(b"[]"), &end, 5), FailureKind::Killed);
+    let other = said(&json!({ "is": "value", "json": "1 2", "warnings": [] }));
+    assert_eq!(kind(&other, &end, 5), FailureKind::Killed);
+    let large = "x".repeat((1 << 20) + 1);
+    let large = said(&json!({ "is": "value", "json": format!("\"{large}\""), "warnings": [] }));
+    assert_eq!(kind(&large, &end, 5), FailureKind::Killed);
+}
+
+#[test]
+fn what_comes_after_the_answer_is_not_heard() {
+    let first = said(&json!({ "is": "value", "json": "1", "warnings": [] }));
+    let second = said(&json!({ "is": "value", "json": "2", "warnings": [] }));
+    let value = judged(&[first, second].concat(), &ended(Exit::Code(0)), 5).unwrap();
+    assert_eq!(value, json!(1));
+}
+
+#[test]
+fn a_log_is_kept_up_to_its_bound() {
+    let mut answer = Answer::new(limits());
+    let record = LogRecord {
+        level: LogLevel::Info,
+        text: "x".repeat(1000),
+    };
+    let bytes = frame(&serde_json::to_vec(&CallMessage::Log(record)).unwrap());
+    for _ in 0..1000 {
+        assert!(answer.take(&bytes));
+    }
+    let failure = answer
+        .judge(&ended(Exit::Code(0)), Duration::ZERO)
+        .unwrap_err();
+    assert!(
+        (60..70).contains(&failure.log.len()),
+        "{}",
+        failure.log.len()
+    );
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_arrives_is_a_panic(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..64), 0..16)) {
+        let mut answer = Answer::new(limits());
+        for piece in &pieces {
+            answer.take(piece);
+        }
+        let _ = answer.judge(&ended(Exit::Code(0)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,25 @@
+//! Runs the code of one tool of a bundle, one call at a time, apart from everything.
+//!
+//! ```text
+//! call      what a call is, what comes of it, and what may go wrong
+//! runner    ToolRunner: a call in, a report out
+//!   pool    sandboxes that hold nothing: one for each tenant, and one more in reserve
+//!   answer  frames of the program inside -> log, value, error; how its end is judged
+//! ```
+//!
+//! A call is a process of `glovebox-js` (crate `js`, its `tool` module) in a native sandbox without network, workspace
+//! or programs. The process puts itself under limits and under a filter that leaves it nothing but to compute, before
+//! it sees the tool's code; it answers with one frame and ends. It serves no second call.
+//!
+//! Two clocks end a call: the program's own, so that most calls end with a reason and their log, and the guest's, which
+//! kills what cannot be interrupted. Whether a call was late, was killed or broke the rules is told by what the sandbox
+//! reports of the process, never by what the process says.
+
+mod answer;
+mod call;
+mod pool;
+mod runner;
+
+pub use call::{CallFailure, CallReport, FailureKind, MAX_WALL, ToolRequest};
+pub use glovebox_js::tool_call::{CallLimits, FixedSources, LogLevel, LogRecord};
+pub use runner::{RunnerConfig, ToolRunner};

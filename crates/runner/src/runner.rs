@@ -1,0 +1,263 @@
+//! A call in, a report out.
+
+use crate::answer::Answer;
+use crate::call::{CallFailure, CallReport, FailureKind, MAX_WALL, ToolRequest};
+use crate::pool::{self, Pool};
+use glovebox_js::tool_call::{CallLimits, MAX_CALL_BYTES, ToolCall, frame};
+use glovebox_proto::{Channel, Class, Code, ExitReport, Fault, Reply, Request};
+use glovebox_sandbox::{Incoming, Registry, Sandbox, Stream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What the program has to end by itself, with a reason, before it is killed.
+const GRACE: Duration = Duration::from_millis(60);
+/// What the guest may take to tell of an end that is due.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked whether a call is given up.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a call waits for others to end.
+const QUEUE: Duration = Duration::from_secs(10);
+
+/// What a runner may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunnerConfig {
+    /// Calls at a time, over all tenants.
+    pub max_parallel: usize,
+}
+
+impl Default for RunnerConfig {
+    fn default() -> Self {
+        Self { max_parallel: 64 }
+    }
+}
+
+/// Runs calls. Share it by reference or `Arc` between threads.
+#[derive(Debug)]
+pub struct ToolRunner {
+    pool: Arc<Pool>,
+    gate: Gate,
+}
+
+impl ToolRunner {
+    /// One whose sandboxes are in this registry.
+    pub fn new(registry: Arc<Registry>, config: RunnerConfig) -> Self {
+        Self {
+            pool: Arc::new(Pool::new(registry)),
+            gate: Gate {
+                free: Mutex::new(config.max_parallel),
+                changed: Condvar::new(),
+            },
+        }
+    }
+
+    /// Starts a sandbox ahead of the first call.
+    ///
+    /// # Errors
+    /// Whatever keeps a sandbox from starting.
+    pub fn prepare(&self) -> Result<(), Fault> {
+        self.pool.prepare()
+    }
+
+    /// Makes one call. Setting `cancel` ends it.
+    ///
+    /// # Errors
+    /// [`CallFailure`]: of the tool, of its limits, or of what runs it.
+    pub fn call(
+        &self,
+        request: &ToolRequest<'_>,
+        cancel: &AtomicBool,
+    ) -> Result<CallReport, CallFailure> {
+        let begin = Instant::now();
+        let mut limits = request.limits;
+        limits.wall_ms = limits.wall_ms.clamp(1, MAX_WALL.as_millis() as u64);
+        let call = frame_of(request, limits)?;
+        let _turn = self.gate.enter(cancel)?;
+        let sandbox = self
+            .pool
+            .sandbox(request.tenant)
+            .map_err(|fault| unavailable(&fault))?;
+        let wall = Duration::from_millis(limits.wall_ms);
+        let started = Instant::now();
+        let answer = Answer::new(limits);
+        let ended = run(&sandbox, &call, answer, wall, cancel);
+        let (answer, end) = ended.map_err(|lost| {
+            if lost.is_sandbox_lost {
+                self.pool.discard(request.tenant, &sandbox);
+            }
+            *lost.failure
+        })?;
+        let (value, warnings, log) = answer.judge(&end, started.elapsed())?;
+        Ok(CallReport {
+            value,
+            warnings,
+            log,
+            wall: begin.elapsed(),
+            cpu: Duration::from_micros(end.user_us + end.system_us),
+            peak_memory_bytes: end.max_rss_kib.saturating_mul(1024),
+        })
+    }
+}
+
+impl Drop for ToolRunner {
+    fn drop(&mut self) {
+        self.pool.settle();
+    }
+}
+
+/// The frame of a call, which has a size that the program takes.
+fn frame_of(request: &ToolRequest<'_>, limits: CallLimits) -> Result<Vec<u8>, CallFailure> {
+    let call = ToolCall {
+        code: request.code.to_owned(),
+        input: request.input.to_string(),
+        context: request.context.to_string(),
+        call_id: request.call_id.to_owned(),
+        limits,
+        fixed: request.fixed,
+    };
+    let json = serde_json::to_vec(&call)
+        .map_err(|error| CallFailure::new(FailureKind::TooLarge, error.to_string()))?;
+    if json.len() > MAX_CALL_BYTES {
+        return Err(CallFailure::new(
+            FailureKind::TooLarge,
+            format!(
+                "the tool and its input have {} bytes, more than {MAX_CALL_BYTES}",
+                json.len()
+            ),
+        ));
+    }
+    Ok(frame(&json))
+}
+
+/// A call of which nothing more is known.
+struct LostCall {
+    failure: Box<CallFailure>,
+    /// Whether its sandbox should not be used again.
+    is_sandbox_lost: bool,
+}
+
+/// Runs the process of one call to its end.
+fn run(
+    sandbox: &Sandbox,
+    call: &[u8],
+    mut answer: Answer,
+    wall: Duration,
+    cancel: &AtomicBool,
+) -> Result<(Answer, ExitReport), LostCall> {
+    let deadline = Instant::now() + wall + GRACE + PATIENCE;
+    let mut stream = sandbox
+        .open(Request::Exec(pool::process(wall + GRACE)))
+        .map_err(|fault| lost(&fault))?;
+    // One frame fits into what the guest takes without anybody reading, or the program reads it: it reads first.
+    let sent = stream.send(call).and_then(|()| stream.finish_input());
+    if let Err(fault) = sent
+        && fault.class == Class::Lost
+    {
+        return Err(lost(&fault));
+    }
+    let mut is_cancelled = false;
+    loop {
+        if cancel.load(Ordering::Relaxed) && !is_cancelled {
+            is_cancelled = true;
+            let _ = stream.cancel();
+        }
+        if Instant::now() > deadline {
+            return Err(silent(&stream));
+        }
+        match stream.recv_for(LOOK) {
+            Some(Incoming::Data {
+                channel: Channel::Stdout,
+                bytes,
+                ..
+            }) => {
+                answer.take(&bytes);
+            }
+            // What the program itself complains about is no part of an answer.
+            Some(Incoming::Data { .. }) | None => {}
+            Some(Incoming::Reply(Err(fault))) if fault.class == Class::Lost => {
+                return Err(lost(&fault));
+            }
+            Some(Incoming::Reply(_)) if is_cancelled => return Err(given_up()),
+            Some(Incoming::Reply(Ok(Reply::Exited(end)))) => return Ok((answer, end)),
+            Some(Incoming::Reply(Ok(_))) => {
+                return Err(lost(&Fault::lost(
+                    Code::Protocol,
+                    "the guest answered something else than the end of a call",
+                )));
+            }
+            Some(Incoming::Reply(Err(fault))) => return Err(lost(&fault)),
+        }
+    }
+}
+
+fn lost(fault: &Fault) -> LostCall {
+    LostCall {
+        is_sandbox_lost: fault.class == Class::Lost,
+        failure: Box::new(unavailable(fault)),
+    }
+}
+
+fn unavailable(fault: &Fault) -> CallFailure {
+    CallFailure::new(
+        FailureKind::Unavailable,
+        format!("no sandbox for the tool: {}", fault.message),
+    )
+}
+
+fn given_up() -> LostCall {
+    LostCall {
+        failure: Box::new(CallFailure::new(
+            FailureKind::Cancelled,
+            "the call was given up",
+        )),
+        is_sandbox_lost: false,
+    }
+}
+
+fn silent(stream: &Stream) -> LostCall {
+    let _ = stream.cancel();
+    let message = "the time of the call is over and its sandbox does not answer; it is replaced";
+    LostCall {
+        failure: Box::new(CallFailure::new(FailureKind::Timeout, message)),
+        is_sandbox_lost: true,
+    }
+}
+
+/// How many calls may run.
+#[derive(Debug)]
+struct Gate {
+    free: Mutex<usize>,
+    changed: Condvar,
+}
+
+/// One of them.
+struct Turn<'a>(&'a Gate);
+
+impl Gate {
+    fn enter(&self, cancel: &AtomicBool) -> Result<Turn<'_>, CallFailure> {
+        let until = Instant::now() + QUEUE;
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free == 0 {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(*given_up().failure);
+            }
+            if Instant::now() >= until {
+                let message = "too many tools run at the same time; try again";
+                return Err(CallFailure::new(FailureKind::Busy, message));
+            }
+            (free, _) = self
+                .changed
+                .wait_timeout(free, LOOK)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= 1;
+        Ok(Turn(self))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.changed.notify_one();
+    }
+}
