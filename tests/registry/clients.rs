@@ -1,11 +1,16 @@
 //! Many clients and one supervisor: what flows between them, and what it costs.
 
 use crate::fixture::{eventually, marker, processes};
-use crate::{Place, job, name};
-use glovebox_proto::{Exec, JobState, Reply, Request};
-use glovebox_sandbox::{Incoming, SandboxState};
+use crate::{Place, job, name, spec, supervisor};
+use glovebox_proto::{Code, Exec, Exit, JobState, Reply, Request};
+use glovebox_sandbox::egress::Policy;
+use glovebox_sandbox::jail::spec::Net;
+use glovebox_sandbox::{Backend, Incoming, SandboxSpec, SandboxState};
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener};
 use std::time::Duration;
+use testkit::skip;
 
 #[test]
 fn a_hundred_clients_share_one_sandbox() {
@@ -141,4 +146,83 @@ fn status_kib(pid: u32, key: &str) -> u64 {
         .unwrap()
         .parse()
         .unwrap()
+}
+
+fn native() -> SandboxSpec {
+    let mut native = SandboxSpec::new(Backend::Native);
+    native.jail.env = spec().jail.env;
+    native
+}
+
+/// Answers one connection: what it brought, and that it has ended.
+const ECHO_ONCE: &str = "import socket\nl = socket.create_server(('127.0.0.1', 7007))\nprint('ready', flush=True)\n\
+c, _ = l.accept()\ngot = b''\nwhile True:\n part = c.recv(65536)\n if not part: break\n got += part\n\
+c.sendall(got + b' and the end')\n";
+
+#[test]
+fn a_port_inside_is_a_stream_outside() {
+    let place = Place::new();
+    // Its loopback is its own, so that any port is free.
+    let started = place.registry.start(&native(), &name("dev"), &supervisor());
+    if let Err(fault) = started {
+        skip!("no native sandboxes here: {fault}");
+    }
+    let sandbox = place.registry.connect(&name("dev")).unwrap();
+
+    // Nobody listens yet: the stream ends, and says why by then.
+    let (mut stream, failure) = sandbox.connect_port(7007).unwrap().into_parts();
+    let mut got = Vec::new();
+    let _ = stream.read_to_end(&mut got);
+    assert_eq!(got, b"");
+    assert_eq!(failure.get().unwrap().code, Code::NotFound);
+
+    let request = Request::Exec(Exec::new(["python3", "-c", ECHO_ONCE]));
+    let mut server = sandbox.open(request).unwrap();
+    assert!(matches!(server.recv(), Incoming::Data { .. }));
+    let (mut stream, failure) = sandbox.connect_port(7007).unwrap().into_parts();
+    // More than all buffers in between hold, so that both threads have to wait.
+    let sent = vec![b'x'; 3 << 20];
+    stream.write_all(&sent).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    got.clear();
+    let _ = stream.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len(), sent.len() + b" and the end".len());
+    assert!(got.ends_with(b"x and the end"));
+    assert_eq!(failure.get(), None);
+}
+
+#[test]
+fn a_client_learns_what_the_sandbox_has_carried() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"12345").unwrap();
+    });
+    let place = Place::new();
+    place.start("closed");
+    let closed = place.registry.connect(&name("closed")).unwrap();
+    assert_eq!(closed.network_stats().unwrap(), None);
+
+    let mut spec = native();
+    spec.jail.net = Net::Egress;
+    spec.egress = Policy::new(&[format!("one.test:{port}=127.0.0.1")], &[]).unwrap();
+    if let Err(fault) = place.registry.start(&spec, &name("open"), &supervisor()) {
+        skip!("no native sandboxes here: {fault}");
+    }
+    let sandbox = place.registry.connect(&name("open")).unwrap();
+    let script = format!(
+        "import socket\ns = socket.create_connection(('one.test', {port}))\nassert s.recv(9) == b'12345'\n\
+         try: socket.getaddrinfo('two.test', 80)\nexcept OSError: pass\n"
+    );
+    let ran = sandbox.exec(Exec::new(["python3", "-c", &script])).unwrap();
+    assert_eq!(ran.report.exit, Exit::Code(0), "{ran:?}");
+    answering.join().unwrap();
+    let stats = sandbox.network_stats().unwrap().unwrap();
+    assert_eq!(
+        (stats.total.received_bytes, stats.total.connections),
+        (5, 1)
+    );
+    assert_eq!(stats.hosts[0].0, "one.test");
+    assert!(stats.refusals >= 1, "{stats:?}");
 }

@@ -58,6 +58,7 @@ pub use checkpoint::workspace::WorkspaceLayers;
 pub use control::handover::Supervisor;
 pub use handle::frozen::FrozenSandbox;
 pub use handle::frozen_commands::FrozenCommands;
+pub use handle::ports::{PortConnection, PortFailure};
 pub use handle::stream::{Input, Stream};
 pub use handle::{CommandOutput, Sandbox, SandboxInfo, ShutdownReport};
 pub use image::{GUEST_HASH, GUEST_SHA256, GuestImage, SCRIPTS_BYTES, SCRIPTS_HASH};

@@ -1,17 +1,15 @@
 //! `glovebox expose`: a port of this machine that leads to a server of a sandbox.
-//!
-//! Every connection is a request of its own to the guest, which connects to the server inside; so it works through
-//! whatever carries a sandbox, and the sandbox's network stays as it is.
 
 use super::Cx;
 use crate::args::{ExposeArgs, Listen};
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, Messages};
-use glovebox_proto::{Code, Fault, Reply, Request};
-use glovebox_sandbox::{Incoming, Input, Sandbox};
+use glovebox_proto::{Code, Fault, Request};
+use glovebox_sandbox::Sandbox;
 use serde_json::json;
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -21,8 +19,6 @@ use std::time::Duration;
 const MAX_CONNECTIONS: usize = 128;
 /// How often the sandbox is asked whether it is still there.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
-/// Bytes read in one go.
-const CHUNK_BYTES: usize = 64 << 10;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Leads there until the sandbox ends or somebody interrupts.
@@ -122,7 +118,8 @@ fn accept(listener: &TcpListener, sandbox: &Arc<Sandbox>, port: u16, talk: Messa
         let served = thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                match forward(&sandbox, &client, port) {
+                let _ = client.set_nodelay(true);
+                match sandbox.forward_port(port, client.as_fd()) {
                     Ok(()) => is_told.store(false, Ordering::Relaxed),
                     Err(fault) => {
                         // To the client it is a closed port, or a connection that broke off.
@@ -138,66 +135,6 @@ fn accept(listener: &TcpListener, sandbox: &Arc<Sandbox>, port: u16, talk: Messa
             });
         if served.is_err() {
             places.give_back();
-        }
-    }
-}
-
-/// Carries one connection to its end.
-fn forward(sandbox: &Sandbox, client: &TcpStream, port: u16) -> Result<(), Fault> {
-    let _ = client.set_nodelay(true);
-    let mut stream = sandbox.open(Request::Connect { port })?;
-    let input = stream.input();
-    thread::scope(|scope| {
-        let sending = thread::Builder::new()
-            .stack_size(STACK_BYTES)
-            .spawn_scoped(scope, || send(client, &input));
-        let ended = match sending {
-            Ok(_) => receive(&mut stream, client),
-            Err(error) => Err(Fault::failed(
-                Code::Unavailable,
-                format!("cannot start a thread: {error}"),
-            )),
-        };
-        // Ends the other thread; what has been written still arrives.
-        let how = if ended.is_ok() {
-            Shutdown::Both
-        } else {
-            Shutdown::Read
-        };
-        let _ = client.shutdown(how);
-        ended
-    })
-}
-
-fn send(mut client: &TcpStream, input: &Input) {
-    let mut bytes = vec![0; CHUNK_BYTES];
-    loop {
-        let sent = match client.read(&mut bytes) {
-            Ok(0) => break drop(input.finish()),
-            Ok(count) => input.send(bytes.get(..count).unwrap_or_default()),
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            Err(_) => break drop(input.cancel()),
-        };
-        if sent.is_err() {
-            break;
-        }
-    }
-}
-
-fn receive(stream: &mut glovebox_sandbox::Stream, mut client: &TcpStream) -> Result<(), Fault> {
-    loop {
-        match stream.recv() {
-            Incoming::Data { bytes, .. } => {
-                if client.write_all(&bytes).is_err() {
-                    // The client has gone; the server learns of it.
-                    return stream.cancel();
-                }
-            }
-            Incoming::Reply(Ok(Reply::Done)) => return Ok(()),
-            Incoming::Reply(Ok(_)) => {
-                return Err(Fault::lost(Code::Protocol, "an unexpected answer"));
-            }
-            Incoming::Reply(Err(fault)) => return Err(fault),
         }
     }
 }

@@ -11,6 +11,7 @@ mod files;
 pub(crate) mod frozen;
 pub(crate) mod frozen_commands;
 mod keeping;
+pub(crate) mod ports;
 pub(crate) mod stream;
 pub(crate) mod wall_clock;
 
@@ -34,7 +35,7 @@ use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{SandboxDir, read_json};
 use crate::state::slot::Slot;
 use crate::{Backend, Name, Report, WorkspaceLayers};
-use glovebox_egress::RuleInForce;
+use glovebox_egress::{RuleInForce, TrafficStats};
 use glovebox_proto::{Class, Code, Denial, EgressReason, ExitReport, Facts, Fault, Reply, Request};
 use serde_bytes::ByteBuf;
 use std::path::{Path, PathBuf};
@@ -413,6 +414,22 @@ impl Sandbox {
         let order = Order::Network(NetworkOrder::allow(words, None)?);
         let (answer, _) = control::order(&self.dir, &order, REPLY_SLACK)?;
         network::read(&answer)
+    }
+
+    /// What was carried to and from listed hosts; `None` for a sandbox with another network.
+    ///
+    /// # Errors
+    /// Whatever keeps its supervisor from answering.
+    pub fn network_stats(&self) -> Result<Option<TrafficStats>, Fault> {
+        if let Some(owner) = &self.core.owner {
+            return Ok(owner.egress().map(|proxy| proxy.control().stats()));
+        }
+        let order = Order::Network(NetworkOrder::Stats);
+        match control::order(&self.dir, &order, REPLY_SLACK) {
+            Ok((answer, _)) => network::read(&answer).map(Some),
+            Err(fault) if fault.code == Code::Unsupported => Ok(None),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// Holds every process of a native sandbox still until the result is dropped or this process
