@@ -37,6 +37,7 @@ const EDGES: [(&str, &[&str]); 21] = [
         "glovebox",
         &[
             "glovebox-agent",
+            "glovebox-bundle",
             "glovebox-proto",
             "glovebox-mcp",
             "glovebox-runner",
@@ -52,6 +53,8 @@ const EDGES: [(&str, &[&str]); 21] = [
         "glovebox-server",
         &[
             "glovebox-agent",
+            "glovebox-bundle",
+            "glovebox-egress",
             "glovebox-proto",
             "glovebox-runner",
             "glovebox-sandbox",
@@ -65,6 +68,7 @@ const EDGES: [(&str, &[&str]); 21] = [
         "glovebox-session",
         &[
             "glovebox-agent",
+            "glovebox-bundle",
             "glovebox-mcp",
             "glovebox-proto",
             "glovebox-runner",

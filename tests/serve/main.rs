@@ -7,6 +7,7 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod bundles;
 mod events;
 mod limits;
 mod operation;

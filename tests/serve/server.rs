@@ -85,6 +85,15 @@ impl Server {
     }
 
     pub(crate) fn start_at(person: &Person, addr: &str, args: &str) -> Self {
+        Self::start_command(person, addr, args, &[])
+    }
+
+    /// Serves with further variables.
+    pub(crate) fn start_with(person: &Person, args: &str, env: &[(&str, String)]) -> Self {
+        Self::start_command(person, "127.0.0.1:0", args, env)
+    }
+
+    fn start_command(person: &Person, addr: &str, args: &str, env: &[(&str, String)]) -> Self {
         let walls = if args.contains("--unsafe-local") {
             ""
         } else {
@@ -93,6 +102,9 @@ impl Server {
         let mut call = person
             .line(&format!("serve --listen {addr} {walls} {args}"))
             .env("GLOVEBOX_SERVER_TOKEN", TOKEN);
+        for (name, value) in env {
+            call = call.env(name, value);
+        }
         call.command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -267,6 +279,20 @@ impl Client {
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
         let json = [("content-type", "application/json")];
         self.ask("POST", path, &json, body.to_string().as_bytes())
+    }
+
+    /// Asks without a look at what comes of it.
+    pub(crate) fn attempt(&self, path: &str, body: &Value) {
+        let mut request = Request::builder()
+            .method("POST")
+            .uri(format!("{}{path}", self.base));
+        request = request.header("content-type", "application/json");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let body = body.to_string();
+        let sent = self.agent.run(request.body(body.as_bytes()).unwrap());
+        let _ = sent.map(|answer| read_all(answer.into_body().into_reader()));
     }
 
     /// Submits a task: the session's name.

@@ -12,6 +12,8 @@ const PYTHON: &str = "mcp==2.3.0";
 const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
 /// The official conformance suite; later ones want a newer Node than distributions have.
 const CONFORMANCE: &str = "@modelcontextprotocol/conformance@0.1.13";
+/// The AI SDK, whose chats the server speaks; later ones want a newer Node than distributions have.
+const AI_SDK: &str = "ai@6.0.325";
 /// Agents of others that have MCP servers.
 const HOSTS: &str = "@anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33";
 
@@ -43,6 +45,7 @@ pub(crate) fn install_missing() {
         for (name, packages) in [
             ("node", NODE),
             ("conformance", CONFORMANCE),
+            ("ai", AI_SDK),
             ("hosts", HOSTS),
         ] {
             install(name, packages, |dir| {

@@ -25,7 +25,7 @@ pub enum Event {
         task: String,
         /// `PROVIDER/NAME`.
         model: String,
-        /// `local` or `sandbox`.
+        /// `local`, `sandbox` or `bundle`.
         placement: String,
         /// Name of the sandbox, where it has one that outlives us.
         #[serde(default)]
@@ -46,6 +46,9 @@ pub enum Event {
         /// The file that came along with the task, as the tools see it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context: Option<ContextData>,
+        /// The agent of a bundle that it is, where it is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        declared: Option<DeclaredAgent>,
     },
     /// It goes on in another process.
     Resumed {
@@ -206,6 +209,15 @@ pub enum Event {
         /// What they cost, if that is known of all of them.
         cost_usd: Option<f64>,
     },
+}
+
+/// An agent that a bundle declares.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeclaredAgent {
+    /// SHA-256 of the bundle's text, in hexadecimal digits.
+    pub bundle: String,
+    /// The agent's key in it.
+    pub agent: String,
 }
 
 impl Event {
@@ -543,6 +555,7 @@ mod tests {
             phase: None,
             addition: None,
             context: None,
+            declared: None,
         };
         let events = [started, answered(1, &["a", "b"]), finished("a")];
         let conversation = Conversation::from_events(&events);

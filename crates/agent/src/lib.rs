@@ -38,7 +38,7 @@ pub use conversation::{
     CallResult, Image, Message, MessagePart, ModelAnswer, Spending, StopReason, ToolCall, Usage,
 };
 pub use ending::Ending;
-pub use event::{Conversation, EVENT_VERSION, Event, LoggedEvent};
+pub use event::{Conversation, DeclaredAgent, EVENT_VERSION, Event, LoggedEvent};
 pub use instructions::{InstructionSource, Instructions};
 pub use limits::RunLimits;
 pub use log::{Appended, Log, SessionInfo, SessionLock, SessionState};

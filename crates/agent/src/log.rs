@@ -82,7 +82,7 @@ pub struct SessionInfo {
     pub task: String,
     /// `PROVIDER/NAME` it began with.
     pub model: String,
-    /// `local` or `sandbox`.
+    /// `local`, `sandbox` or `bundle`.
     pub placement: String,
     /// The sandbox it works in, by name.
     pub sandbox: Option<String>,

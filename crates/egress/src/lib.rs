@@ -24,7 +24,7 @@ mod secrets;
 mod state;
 
 pub use allow::AllowError;
-pub use outward::resolve::{Resolve, SystemResolver};
+pub use outward::resolve::{Resolve, ResolveError, Resolver, SystemResolver};
 pub use policy::address::{AddressKind, kind};
 pub use policy::endpoint::{Endpoint, EndpointError};
 pub use policy::live_policy::RuleInForce;

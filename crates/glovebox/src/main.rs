@@ -105,6 +105,7 @@ fn dispatch(cx: &Cx, mut command: Command) -> CommandResult {
         Command::Call(args) => cmd::tools::call(cx, &args),
         Command::Why(args) => cmd::why::run(cx, &args),
         Command::Mcp(args) => cmd::mcp::run(cx, &args),
+        Command::Bundle(args) => cmd::bundle::run(cx, &args),
         Command::Serve(args) => cmd::serve::run(cx, &args),
         Command::Token(args) => cmd::token::run(cx, &args),
         Command::Doctor(args) => cmd::doctor::run(cx, &args),

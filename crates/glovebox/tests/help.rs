@@ -49,6 +49,7 @@ help_of! {
     config_trusted: "config trusted",
     config_untrust: "config untrust",
     tools: "tools",
+    bundle_run: "bundle run",
     call: "call",
     why: "why",
     mcp: "mcp",

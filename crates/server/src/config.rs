@@ -3,6 +3,7 @@
 use glovebox_agent::Placement;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::{Registry, Supervisor};
+use glovebox_session::bundle::{AllowedModel, BundleKeys};
 use glovebox_settings::{Settings, Surroundings};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt;
@@ -66,6 +67,19 @@ impl Token {
     }
 }
 
+/// What holds for bundles of users.
+#[derive(Debug)]
+pub struct BundleConfig {
+    /// Which models stand for those that bundles name, besides those that tasks may name.
+    pub models: Vec<AllowedModel>,
+    /// Whose signatures are accepted; when there are any, each bundle needs one.
+    pub keys: BundleKeys,
+    /// Hosts that bundles may be fetched from, in the words of `--allow`; none when empty.
+    pub hosts: Vec<String>,
+    /// Certificates, in PEM, that are believed there besides the usual ones.
+    pub ca: Option<Vec<u8>>,
+}
+
 /// What a server is told when it starts.
 #[derive(Debug)]
 pub struct ServerConfig {
@@ -85,6 +99,8 @@ pub struct ServerConfig {
     pub state_dir: PathBuf,
     /// Where the tools work.
     pub placement: Placement,
+    /// Bundles of users.
+    pub bundles: BundleConfig,
     /// The administrator's.
     pub admin_token: Token,
     /// Names by which the server may be called besides those of its address, with their ports.

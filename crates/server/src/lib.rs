@@ -19,6 +19,6 @@ mod store;
 mod work;
 
 pub use api::openapi;
-pub use config::{ServerConfig, Token};
+pub use config::{BundleConfig, ServerConfig, Token};
 pub use listen::{Serving, serve};
 pub use store::{Scope, Scopes, TokenInfo, TokenStore};

@@ -7,6 +7,7 @@
 //! spec      settings and surroundings -> ResolvedSpec
 //! work      a sandbox for tools: started or attached to, with the project in it; ended or left
 //! agent     the run of an agent: model, MCP servers, instructions, session
+//! bundle    agents that a bundle declares: kept by digest, run with their own tools
 //! sync      a sandbox's changes, collected, planned and applied; a copy of the project, pushed
 //! frontend  what a user interface gives to all that
 //! ```
@@ -15,6 +16,7 @@
 //! here prints, reads a variable, or knows exit codes: the command line, MCP and tests are equal callers.
 
 pub mod agent;
+pub mod bundle;
 mod error;
 pub mod frontend;
 pub mod host;

@@ -4,6 +4,93 @@
  */
 
 export interface paths {
+    "/api/bundles": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Your bundles. */
+        get: operations["list"];
+        /** Upload a bundle: a JavaScript or TypeScript file that declares agents and tools. */
+        put: operations["put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/bundles/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A bundle with all that was read from it. */
+        get: operations["show"];
+        put?: never;
+        post?: never;
+        /** Forget a bundle. Sessions of its agents stay, and cannot go on. */
+        delete: operations["delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/chat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say something in a chat, and read what the agent answers. A reader that leaves stops the agent. */
+        post: operations["send"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/chat/{id}/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read on in a chat whose agent works. */
+        get: operations["resume"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/execute": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Run an agent of a bundle, and follow it. The run goes on when the reader leaves; its events can be read again. */
+        post: operations["execute"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sandboxes": {
         parameters: {
             query?: never;
@@ -296,6 +383,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tool": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether tools of bundles can be called, and within which limits. */
+        get: operations["health"];
+        put?: never;
+        /** Call one tool of a bundle. A caller that leaves ends the call. */
+        post: operations["call"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tools": {
         parameters: {
             query?: never;
@@ -334,6 +439,30 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @description The model of an agent. */
+        AgentModelView: {
+            /** @description The model of this server that is asked in its place. */
+            model?: string | null;
+            /** @description Its name. */
+            name: string;
+            /** @description `gateway`, `openai`...; none when it is given as text. */
+            provider?: string | null;
+            /** @description Why there is none. */
+            refusal?: string | null;
+        };
+        /** @description An agent of a bundle. */
+        AgentView: {
+            /** @description Its key, by which it is asked for. */
+            key: string;
+            /** @description The model that it names. */
+            model: components["schemas"]["AgentModelView"];
+            /** @description The name it gives itself. */
+            name: string;
+            /** @description What its model is told first. */
+            system: string;
+            /** @description Its tools. */
+            tools: components["schemas"]["BundleToolView"][];
+        };
         /** @description What was taken over. */
         AppliedView: {
             /** @description Paths that were taken over, conflicts, and what stays in the sandbox. */
@@ -355,6 +484,51 @@ export interface components {
             /** @description Why not; the agent is told. */
             reason?: string | null;
         };
+        /** @description Your bundles. */
+        BundleList: {
+            /** @description The newest first. */
+            bundles: components["schemas"]["ListedBundle"][];
+        };
+        /** @description A tool of a bundle. */
+        BundleToolView: {
+            /** @description What models are told about it. */
+            description?: string | null;
+            /** @description JSON Schema of its arguments. */
+            input_schema: Record<string, never>;
+            /** @description Whether it is offered: its code can be run here. */
+            is_offered: boolean;
+            /** @description `function`, `client` or `provider`: who runs it. */
+            kind: string;
+            /** @description Its name. */
+            name: string;
+            /** @description JSON Schema of its result. */
+            output_schema?: Record<string, never> | null;
+        };
+        /** @description A bundle, as it was read. */
+        BundleView: {
+            /** @description Its agents, in the order of the source. */
+            agents: components["schemas"]["AgentView"][];
+            /**
+             * Format: int64
+             * @description Its size.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description When it came, in milliseconds since 1970.
+             */
+            created_unix_ms: number;
+            /** @description `lightfast-v1` or `ai-sdk`. */
+            format?: string | null;
+            /** @description SHA-256 of its text, by which it is named. */
+            hash: string;
+            /** @description Whose signature it came with. */
+            signed_by?: string | null;
+            /** @description Exported tools that belong to no agent. */
+            tools: components["schemas"]["BundleToolView"][];
+            /** @description What is worth knowing about it. */
+            warnings: Record<string, never>[];
+        };
         /** @description A call of a tool. */
         CallRequest: {
             /** @description Its arguments; `/api/tools` has their schemas. */
@@ -375,6 +549,28 @@ export interface components {
         Cancelled: {
             /** @description Whether the session worked or waited, and ends now. */
             is_ending: boolean;
+        };
+        /** @description A message of a chat. */
+        ChatMessage: {
+            /** @description What it is made of. */
+            parts: Record<string, never>[];
+            /** @description `user`, `assistant` or `system`. */
+            role: string;
+        };
+        /** @description What `useChat` sends, with the bundle and the agent in `body`. */
+        ChatRequest: {
+            /** @description The agent, by its key; not needed where the bundle has one only. */
+            agentName?: string | null;
+            /** @description SHA-256 of the bundle. */
+            bundle: string;
+            /** @description The chat. */
+            id: string;
+            /** @description Limits that are tighter than the server's. */
+            limits?: components["schemas"]["TaskLimits"];
+            /** @description All messages so far; the last one of the user is what the agent is told. */
+            messages: components["schemas"]["ChatMessage"][];
+            /** @description Whether the agent goes on when the reader leaves; without it, it stops. */
+            resumable?: boolean;
         };
         /** @description The checkpoints of a session. */
         CheckpointList: {
@@ -427,12 +623,33 @@ export interface components {
             class: string;
             /** @description Stable word for programs. */
             code: string;
+            /** @description More about it, for programs: what there is instead, each place that is wrong. */
+            details?: Record<string, never> | null;
             /** @description Whether the same request may succeed later and is safe to repeat. */
             is_retryable: boolean;
             /** @description One sentence for people. */
             message: string;
             /** @description What to do about it. */
             remedy?: string | null;
+        };
+        /** @description A run of an agent of a bundle. */
+        ExecuteRequest: {
+            /** @description The agent, by its key; not needed where the bundle has one only. */
+            agentName?: string | null;
+            /** @description SHA-256 of the bundle. */
+            bundle?: string | null;
+            /** @description SHA-256 that the bundle at `bundleUrl` must have. */
+            bundleSha256?: string | null;
+            /** @description Base64 of its Ed25519 signature, where the server asks for one. */
+            bundleSignature?: string | null;
+            /** @description Where the bundle is, instead: `https`, at a host that the operator has listed. */
+            bundleUrl?: string | null;
+            /** @description What it is to do. */
+            input: string;
+            /** @description Limits that are tighter than the server's. */
+            limits?: components["schemas"]["TaskLimits"];
+            /** @description A session of it that goes on with that. */
+            sessionId?: string | null;
         };
         /** @description An entry of a directory. */
         FileEntry: {
@@ -455,6 +672,16 @@ export interface components {
         ForkView: {
             /** @description Its name. */
             session_id: string;
+        };
+        /** @description A bundle that is listed. */
+        ListedBundle: {
+            /**
+             * Format: int64
+             * @description When you uploaded it, in milliseconds since 1970.
+             */
+            created_unix_ms: number;
+            /** @description SHA-256 of its text. */
+            hash: string;
         };
         /** @description Words for an agent. */
         MessageRequest: {
@@ -597,12 +824,78 @@ export interface components {
             /** @description What is to be done, at most 1 MiB. */
             task: string;
         };
+        /** @description What a tool returned. */
+        ToolAnswer: {
+            /** @description The call. */
+            call_id: string;
+            /** @description What it logged. */
+            log: Record<string, never>[];
+            /** @description What it returned. */
+            result: unknown;
+            /**
+             * Format: int64
+             * @description How long it took.
+             */
+            wall_ms: number;
+            /** @description What was changed to make it JSON. */
+            warnings: string[];
+        };
+        /** @description What calls of tools of bundles can do here. */
+        ToolHealth: {
+            /** @description `quickjs`: what runs the code of a tool. */
+            engines: string[];
+            /** @description Whether bundles can be fetched by `bundleUrl`. */
+            has_bundle_urls: boolean;
+            /** @description Whether tools can be called. */
+            is_ready: boolean;
+            /** @description Bounds of a call. */
+            limits: components["schemas"]["ToolLimits"];
+            /** @description Whether bundles need a signature. */
+            needs_signature: boolean;
+        };
+        /** @description Bounds of a call of a tool. */
+        ToolLimits: {
+            /** @description Bytes of a bundle. */
+            bundle_bytes: number;
+            /**
+             * Format: int32
+             * @description The same, at most.
+             */
+            max_timeout_ms: number;
+            /** @description Bytes of a request. */
+            request_bytes: number;
+            /**
+             * Format: int32
+             * @description Milliseconds of a call, usually.
+             */
+            usual_timeout_ms: number;
+        };
         /** @description The tools. */
         ToolList: {
             /** @description Its tools, in a fixed order. */
             tools: components["schemas"]["ToolView"][];
             /** @description The toolset. */
             toolset: string;
+        };
+        /** @description A call of a tool of a bundle. */
+        ToolRequest: {
+            /** @description The agent whose tool it is; not needed where the bundle has one agent only. */
+            agent?: string | null;
+            /** @description Its arguments. */
+            arguments?: Record<string, never>;
+            /** @description SHA-256 of a bundle, where there is no `run_id`. */
+            bundle?: string | null;
+            /** @description Names the call, for the tool and in the answer. */
+            call_id?: string | null;
+            /** @description A session of an agent of a bundle, whose tools are meant. */
+            run_id?: string | null;
+            /**
+             * Format: int32
+             * @description How long it may take: 1 to 30000 milliseconds; 10000 without it.
+             */
+            timeout_ms?: number | null;
+            /** @description The tool. */
+            tool: string;
         };
         /** @description A tool. */
         ToolView: {
@@ -629,6 +922,296 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The newest first */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BundleList"];
+                };
+            };
+            /** @description Refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    put: {
+        parameters: {
+            query?: {
+                /** @description `javascript` or `typescript`; without it the `Content-Type` says it, and JavaScript is usual. */
+                language?: string | null;
+            };
+            header?: {
+                /** @description Base64 of the Ed25519 signature of the text, where the server asks for one */
+                "Glovebox-Signature"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The file as it is, at most 8 MiB */
+        requestBody: {
+            content: {
+                "text/javascript": string;
+            };
+        };
+        responses: {
+            /** @description What was read from it; the same text is the same bundle */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BundleView"];
+                };
+            };
+            /** @description It has no signature that is accepted here */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description It is wrong; `details.problems` has every error with its place and what to write instead */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    show: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description SHA-256 of its text */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was read from it */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BundleView"];
+                };
+            };
+            /** @description Refused, or not there */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description SHA-256 of its text */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused, or not there */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    send: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChatRequest"];
+            };
+        };
+        responses: {
+            /** @description Chunks of the AI SDK's UI message stream, version 1 */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description There is no such bundle or agent: `details.agents` has those there are */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The chat has more messages than were said here */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Refused, or wrong */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    resume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The chat */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The chunks of the agent's answer from its beginning */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description The agent does not work */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    execute: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExecuteRequest"];
+            };
+        };
+        responses: {
+            /** @description First `session` (`session_id`, `events_url`), then the events of the session as in `/api/sessions/{id}/events`, to its end */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description The agent's model is not allowed here, or the host of `bundleUrl` is not */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description There is no such bundle, session or agent: `details.agents` has those there are */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Refused, or wrong */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     list: {
         parameters: {
             query?: never;
@@ -1342,6 +1925,131 @@ export interface operations {
             };
             /** @description It could not be begun */
             "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    health: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description How it stands */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ToolHealth"];
+                };
+            };
+            /** @description Refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    call: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ToolRequest"];
+            };
+        };
+        responses: {
+            /** @description What it returned */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ToolAnswer"];
+                };
+            };
+            /** @description The request is wrong, or its arguments do not fit the tool's schema: `details.mismatches` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description There is no such tool, bundle or run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The request or the result is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The tool threw, or was ended by one of its limits: `details.thrown`, `details.log` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Too many tools are being called */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description No sandbox can be had now */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description It took too long */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Refused */
+            "4XX": {
                 headers: {
                     [name: string]: unknown;
                 };

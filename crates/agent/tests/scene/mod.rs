@@ -23,6 +23,7 @@ impl Kept {
             phase: None,
             addition: None,
             context: None,
+            declared: None,
         }])
     }
 

@@ -44,7 +44,7 @@ impl Resolve for SystemResolver {
 
 /// Why a host has no address that may be dialled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResolveError {
+pub enum ResolveError {
     /// It leads to private addresses, or to none that anybody may reach, and the rule opens no such.
     Forbidden,
     /// Nobody knows it, or the answer did not come.
@@ -53,13 +53,14 @@ pub(crate) enum ResolveError {
 
 /// Looks names up and remembers for a while what was found.
 #[derive(Debug)]
-pub(crate) struct Resolver {
+pub struct Resolver {
     source: Arc<dyn Resolve>,
     kept: Mutex<HashMap<Name, (Instant, Vec<IpAddr>)>>,
 }
 
 impl Resolver {
-    pub(crate) fn new(source: Arc<dyn Resolve>) -> Self {
+    /// Asks `source`.
+    pub fn new(source: Arc<dyn Resolve>) -> Self {
         Self {
             source,
             kept: Mutex::default(),
@@ -67,11 +68,10 @@ impl Resolver {
     }
 
     /// The addresses that may be dialled for `host` under `rule`; at least one.
-    pub(crate) async fn targets(
-        &self,
-        host: &Host,
-        rule: &Rule,
-    ) -> Result<Vec<IpAddr>, ResolveError> {
+    ///
+    /// # Errors
+    /// [`ResolveError`].
+    pub async fn targets(&self, host: &Host, rule: &Rule) -> Result<Vec<IpAddr>, ResolveError> {
         if let Reach::Pinned(address) = rule.reach() {
             return Ok(vec![address]);
         }

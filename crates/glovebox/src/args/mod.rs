@@ -5,6 +5,7 @@
 //! reads a file, a variable or the terminal.
 
 mod agent;
+mod bundle;
 mod checkpoint;
 mod command;
 mod config;
@@ -24,6 +25,7 @@ pub(crate) use agent::{
     AgentArgs, InitArgs, ReplayArgs, ResumeArgs, SessionArgs, SessionDeleteArgs, SessionExportArgs,
     SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
 };
+pub(crate) use bundle::{BundleAction, BundleArgs, BundleRunArgs};
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,
 };
@@ -213,6 +215,7 @@ pub(crate) enum Command {
     Call(CallArgs),
     Why(WhyArgs),
     Mcp(McpArgs),
+    Bundle(BundleArgs),
     Serve(ServeArgs),
     Token(TokenArgs),
     Doctor(DoctorArgs),

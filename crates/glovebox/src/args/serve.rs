@@ -3,6 +3,7 @@
 use super::SandboxArgs;
 use clap::{Args, Subcommand};
 use glovebox_server::Scope;
+use glovebox_session::bundle::{AllowedModel, BundleKey};
 use glovebox_settings::units::Span;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,6 +25,18 @@ pub(crate) struct ServeArgs {
     /// A model that tasks may name, as PROVIDER/NAME; the first is the usual one
     #[arg(long, value_name = "PROVIDER/NAME")]
     pub model: Vec<String>,
+    /// A model for agents of bundles, as they name it: gateway/gpt-4=openai/gpt-4o; those of --model need none
+    #[arg(long, value_name = "NAME=PROVIDER/NAME")]
+    pub allow_model: Vec<AllowedModel>,
+    /// Whose bundles are accepted, as NAME=KEY with an Ed25519 public key in base64; each then needs a signature
+    #[arg(long, value_name = "NAME=KEY")]
+    pub bundle_key: Vec<BundleKey>,
+    /// A host that bundles may be fetched from over HTTPS, in the words of --allow
+    #[arg(long, value_name = "HOST")]
+    pub bundle_host: Vec<String>,
+    /// Certificates in PEM that are believed there besides the usual ones
+    #[arg(long, value_name = "FILE")]
+    pub bundle_ca: Option<PathBuf>,
     /// The project that sessions work on; without it they begin with an empty workspace
     #[arg(long, value_name = "DIR")]
     pub project: Option<PathBuf>,

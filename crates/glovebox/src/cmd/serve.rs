@@ -6,8 +6,9 @@ use crate::args::ServeArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{escape_text, say};
 use glovebox_agent::Placement;
-use glovebox_server::{ServerConfig, Token, serve};
+use glovebox_server::{BundleConfig, ServerConfig, Token, serve};
 use glovebox_session::agent::{DEMO_MODEL, find_model};
+use glovebox_session::bundle::BundleKeys;
 use glovebox_settings::{AgentFlags, BackendKind, Settings};
 use std::fs::File;
 use std::io::Read as _;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 const TOKEN_VARIABLE: &str = "GLOVEBOX_SERVER_TOKEN";
 const MAX_TOKEN_BYTES: u64 = 4096;
+const MAX_CA_BYTES: u64 = 1 << 20;
 const USUAL_RUNNING: usize = 32;
 
 /// Serves until a signal says that it is enough.
@@ -31,6 +33,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     };
     let settings = settings(cx, args, project.as_deref(), placement)?;
     let models = models(cx, args, &settings)?;
+    let bundles = bundles(cx, args, &settings)?;
     let given = token(cx, args.token_file.as_deref())?;
     let is_made = given.is_none();
     let admin_token = match given {
@@ -58,6 +61,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         project,
         models,
         placement,
+        bundles,
         admin_token: admin_token.clone(),
         allowed_hosts: args.allow_host.clone(),
         max_running: max_running(args, &settings)?,
@@ -97,6 +101,27 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         ));
     })?;
     Ok(0)
+}
+
+/// What holds for bundles. Each model is looked for now.
+fn bundles(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<BundleConfig, CommandError> {
+    for rule in &args.allow_model {
+        find_named(cx, settings, rule.model())?;
+    }
+    let ca = args.bundle_ca.as_deref().map(|path| {
+        let path = cx.host.absolute(path);
+        let mut pem = Vec::new();
+        File::open(&path)
+            .and_then(|file| file.take(MAX_CA_BYTES).read_to_end(&mut pem))
+            .map_err(|error| CommandError::io(format!("read {}", path.display()), &error))?;
+        Ok::<_, CommandError>(pem)
+    });
+    Ok(BundleConfig {
+        models: args.allow_model.clone(),
+        keys: BundleKeys::new(args.bundle_key.clone()),
+        hosts: args.bundle_host.clone(),
+        ca: ca.transpose()?,
+    })
 }
 
 /// Each session that works has a sandbox, and one more is needed to try whether they work.
@@ -153,12 +178,7 @@ fn settings(
 /// The models that tasks may name. Each is looked for now, so that a task does not find out that there is none.
 fn models(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<Vec<String>, CommandError> {
     for model in &args.model {
-        let mut settings = settings.clone();
-        settings.lay_agent_flags(&AgentFlags {
-            model: Some(model.clone()),
-            ..AgentFlags::default()
-        });
-        find_model(&cx.host, &settings, None)?;
+        find_named(cx, settings, model)?;
     }
     if !args.model.is_empty() {
         return Ok(args.model.clone());
@@ -174,6 +194,17 @@ fn models(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<Vec<String>,
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Looks for a model.
+fn find_named(cx: &Cx, settings: &Settings, model: &str) -> Result<(), CommandError> {
+    let mut settings = settings.clone();
+    settings.lay_agent_flags(&AgentFlags {
+        model: Some(model.to_owned()),
+        ..AgentFlags::default()
+    });
+    find_model(&cx.host, &settings, None)?;
+    Ok(())
 }
 
 /// The administrator's token, from where it is not seen by others: never from the command line.

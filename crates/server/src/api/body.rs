@@ -28,7 +28,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let kind = request.headers().get(CONTENT_TYPE).cloned();
-        let bytes = read(request).await?;
+        let bytes = read(request, MAX_BODY_BYTES).await?;
         let is_json = kind.as_ref().is_some_and(|kind| {
             let word = kind.to_str().unwrap_or_default();
             word.split(';').next().unwrap_or_default().trim() == "application/json"
@@ -64,13 +64,16 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 }
 
 // TRUST: a body is of any size and comes as slowly as its sender likes.
-async fn read(request: Request) -> Result<Bytes, ApiError> {
-    let reading = Limited::new(request.into_body(), MAX_BODY_BYTES).collect();
+pub(super) async fn read(request: Request, most: usize) -> Result<Bytes, ApiError> {
+    let reading = Limited::new(request.into_body(), most).collect();
     match tokio::time::timeout(BODY_WAIT, reading).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            Fault::failed(Code::TooLarge, "the body has more than 2 MiB"),
+            Fault::failed(
+                Code::TooLarge,
+                format!("the body has more than {} MiB", most >> 20),
+            ),
         )),
         Ok(Err(_)) => Err(ApiError::invalid(
             "the body did not arrive",

@@ -7,6 +7,7 @@ use glovebox_session::Error;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 /// Seconds after which what is busy may be tried again.
@@ -32,6 +33,10 @@ pub(crate) struct ErrorInfo {
     pub remedy: Option<String>,
     /// Whether the same request may succeed later and is safe to repeat.
     pub is_retryable: bool,
+    /// More about it, for programs: what there is instead, each place that is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub details: Option<Value>,
 }
 
 /// What keeps a request from being answered.
@@ -39,11 +44,37 @@ pub(crate) struct ErrorInfo {
 pub(crate) struct ApiError {
     pub status: StatusCode,
     pub fault: Fault,
+    /// More about it, where there is more.
+    more: Option<Box<More>>,
+}
+
+/// What an error has besides its fault.
+#[derive(Debug, Default)]
+struct More {
+    /// Its word for programs, where the fault's code is not the one.
+    code: Option<&'static str>,
+    details: Option<Value>,
 }
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, fault: Fault) -> Self {
-        Self { status, fault }
+        Self {
+            status,
+            fault,
+            more: None,
+        }
+    }
+
+    /// With more about it for programs.
+    pub(crate) fn with_details(mut self, details: Value) -> Self {
+        self.more.get_or_insert_default().details = Some(details);
+        self
+    }
+
+    /// Under a word of its own.
+    pub(crate) fn with_code(mut self, code: &'static str) -> Self {
+        self.more.get_or_insert_default().code = Some(code);
+        self
     }
 
     /// Something that is not there, or not for this user, which is not told apart.
@@ -94,6 +125,7 @@ const fn status_of(fault: &Fault) -> StatusCode {
             _,
             Code::AlreadyExists
             | Code::Conflict
+            | Code::DigestMismatch
             | Code::SandboxNotRunning
             | Code::IsDirectory
             | Code::NotDirectory
@@ -119,6 +151,8 @@ impl IntoResponse for ApiError {
             remedy,
             is_retryable,
         } = self.fault;
+        let more = self.more.map(|more| *more).unwrap_or_default();
+        let code = more.code.unwrap_or(code.as_str());
         let class = match class {
             Class::Refused => "refused",
             Class::Failed => "failed",
@@ -126,11 +160,12 @@ impl IntoResponse for ApiError {
         };
         let body = ErrorBody {
             error: ErrorInfo {
-                code: code.as_str().to_owned(),
+                code: code.to_owned(),
                 class: class.to_owned(),
                 message,
                 remedy: remedy.map(|remedy| remedy.to_string()),
                 is_retryable,
+                details: more.details,
             },
         };
         let mut response = (self.status, Json(body)).into_response();

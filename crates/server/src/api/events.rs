@@ -14,7 +14,7 @@ use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use std::collections::VecDeque;
@@ -76,16 +76,33 @@ pub(super) async fn stream(
     if live.is_none() && is_return && after.seq >= last {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let reader = Reader::new(Arc::clone(&shared.app), id, live, after);
-    let events = stream::unfold(reader, |mut reader| async {
-        let event = reader.next().await?;
-        Some((Ok::<_, Infallible>(event), reader))
-    });
+    let events = follow(Arc::clone(&shared.app), id, live, after);
+    Ok(to_response(events.map(|sent| Ok(sent.to_event()))))
+}
+
+/// The events of a session after `after`, to its end.
+pub(super) fn follow(
+    app: Arc<App>,
+    id: String,
+    live: Option<Arc<LiveSession>>,
+    after: Cursor,
+) -> impl Stream<Item = Sent> + Send + 'static {
+    let reader = Reader::new(app, id, live, after);
+    stream::unfold(reader, |mut reader| async {
+        let sent = reader.next().await?;
+        Some((sent, reader))
+    })
+}
+
+/// Events as an answer, with signs of life between them.
+pub(super) fn to_response(
+    events: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
+) -> Response {
     let keep_alive = KeepAlive::new().interval(HEARTBEAT).text("still here");
     let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
     let no_store = http::HeaderValue::from_static("no-store");
     response.headers_mut().insert("cache-control", no_store);
-    Ok(response)
+    response
 }
 
 /// One reader's place in one session.
@@ -122,7 +139,7 @@ impl Reader {
     }
 
     /// The next event, when there is one; `None` after the last.
-    async fn next(&mut self) -> Option<Event> {
+    async fn next(&mut self) -> Option<Sent> {
         loop {
             // This is asked for when the connection has taken what came before.
             let waited = self.handed.take().map(|at| at.elapsed());
@@ -131,17 +148,16 @@ impl Reader {
             }
             if waited.is_some_and(|waited| waited > SLOW) {
                 self.is_over = true;
-                return Some(
-                    Event::default()
-                        .event("dropped")
-                        .id(self.after.to_string())
-                        .data(r#"{"type":"dropped","reason":"the reader was too slow; it can come back with Last-Event-ID"}"#),
-                );
+                return Some(Sent {
+                    at: self.after,
+                    kind: "dropped",
+                    json: r#"{"type":"dropped","reason":"the reader was too slow; it can come back with Last-Event-ID"}"#.into(),
+                });
             }
             if let Some(sent) = self.ready.pop_front() {
                 self.after = sent.at;
                 self.handed = Some(Instant::now());
-                return Some(to_event(&sent));
+                return Some(sent);
             }
             if !self.take_up().await {
                 return None;
@@ -191,11 +207,14 @@ impl Reader {
     }
 }
 
-fn to_event(sent: &Sent) -> Event {
-    Event::default()
-        .event(sent.kind)
-        .id(sent.at.to_string())
-        .data(&*sent.json)
+impl Sent {
+    /// The event as it goes out.
+    pub(super) fn to_event(&self) -> Event {
+        Event::default()
+            .event(self.kind)
+            .id(self.at.to_string())
+            .data(&*self.json)
+    }
 }
 
 /// Counts a reader while it is there.

@@ -2,7 +2,12 @@
 
 mod auth;
 mod body;
+mod bundle_runs;
+mod bundle_tools;
+mod bundles;
 mod changes;
+mod chat;
+mod chat_chunks;
 mod checkpoints;
 mod error;
 mod events;
@@ -63,6 +68,12 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(sandboxes::kill))
         .routes(routes!(sandboxes::call))
         .routes(routes!(sandboxes::tools))
+        .routes(routes!(bundles::put, bundles::list))
+        .routes(routes!(bundles::show, bundles::delete))
+        .routes(routes!(bundle_runs::execute))
+        .routes(routes!(bundle_tools::call, bundle_tools::health))
+        .routes(routes!(chat::send))
+        .routes(routes!(chat::resume))
         .routes(routes!(health::metrics))
 }
 

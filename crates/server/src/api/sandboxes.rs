@@ -221,7 +221,8 @@ impl From<Fault> for CallView {
     }
 }
 
-struct Presence(Arc<AtomicBool>);
+/// A caller; when it has gone, its call is to end.
+pub(super) struct Presence(pub Arc<AtomicBool>);
 
 impl Drop for Presence {
     fn drop(&mut self) {

@@ -3,10 +3,12 @@
 //! Sessions are in the log of `glovebox_agent`, sandboxes in the registry. Here is only what those do not know.
 
 mod audit;
+mod bundles;
 mod owners;
 mod tokens;
 
 pub(crate) use audit::{Audit, AuditEntry, Decision};
+pub(crate) use bundles::ChatTurns;
 pub(crate) use owners::{Owned, Owners};
 pub(crate) use tokens::ADMIN;
 pub use tokens::{Scope, Scopes, TokenInfo, TokenStore};
@@ -59,7 +61,13 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
                  PRIMARY KEY (kind, id)) STRICT, WITHOUT ROWID;
              CREATE TABLE IF NOT EXISTS request (
                  user TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, session TEXT NOT NULL,
-                 at INTEGER NOT NULL, PRIMARY KEY (user, key)) STRICT, WITHOUT ROWID;",
+                 at INTEGER NOT NULL, PRIMARY KEY (user, key)) STRICT, WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS bundle (
+                 user TEXT NOT NULL, hash TEXT NOT NULL, at INTEGER NOT NULL,
+                 PRIMARY KEY (user, hash)) STRICT, WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS chat (
+                 user TEXT NOT NULL, chat TEXT NOT NULL, session TEXT NOT NULL, begun TEXT NOT NULL,
+                 PRIMARY KEY (user, chat)) STRICT, WITHOUT ROWID;",
         )
     };
     prepare().map_err(|error| broken(&error))?;

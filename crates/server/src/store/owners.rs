@@ -31,7 +31,7 @@ impl Owners {
         })
     }
 
-    fn db(&self) -> MutexGuard<'_, Connection> {
+    pub(super) fn db(&self) -> MutexGuard<'_, Connection> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,9 +86,10 @@ impl Owners {
 
     pub(crate) fn remove_session(&self, id: &str) -> Result<(), Fault> {
         self.remove(SESSION, id)?;
-        let removed = self
-            .db()
-            .execute("DELETE FROM request WHERE session = ?1", [id]);
+        let db = self.db();
+        let removed = db
+            .execute("DELETE FROM request WHERE session = ?1", [id])
+            .and_then(|_| db.execute("DELETE FROM chat WHERE session = ?1", [id]));
         removed.map(drop).map_err(|error| broken(&error))
     }
 

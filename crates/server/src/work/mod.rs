@@ -1,6 +1,9 @@
 //! The server's sessions: those that wait, those that work, and the way back to those that did.
 
 mod approvals;
+mod bundle_run;
+mod bundle_url;
+mod bundles;
 mod changes;
 mod files;
 mod frontend;
@@ -15,6 +18,8 @@ mod tools;
 mod worker;
 
 pub(crate) use approvals::{OpenApproval, Word};
+pub(crate) use bundle_run::check_input;
+pub(crate) use bundles::{ReadyBundle, Refused};
 pub(crate) use changes::Conflicts;
 pub(crate) use files::{FileAnswer, FileEntry};
 pub(crate) use frontend::to_json;
@@ -27,6 +32,8 @@ pub(crate) use tools::OpenSandboxes;
 use crate::config::ServerConfig;
 use crate::metrics::Metrics;
 use crate::store::{Audit, Owners, TokenStore};
+use bundle_run::BundleJob;
+use bundles::Bundles;
 use glovebox_agent::{Ending, Log, SessionInfo};
 use glovebox_proto::Fault;
 use glovebox_session::host::now_unix_ms;
@@ -43,6 +50,24 @@ use worker::Job;
 /// A session's thread has deep stacks only where a hostile tree is walked, which is done with explicit ones.
 const STACK_BYTES: usize = 4 << 20;
 
+/// The work of one session.
+#[derive(Debug)]
+enum QueuedWork {
+    /// With tools in a sandbox, or on this machine.
+    Agent(Box<Job>),
+    /// With the tools of a bundle.
+    Bundle(Box<BundleJob>),
+}
+
+impl QueuedWork {
+    const fn live(&self) -> &Arc<LiveSession> {
+        match self {
+            Self::Agent(job) => &job.live,
+            Self::Bundle(job) => &job.live,
+        }
+    }
+}
+
 /// All that requests share.
 #[derive(Debug)]
 pub(crate) struct App {
@@ -52,12 +77,13 @@ pub(crate) struct App {
     pub audit: Audit,
     pub metrics: Arc<Metrics>,
     pub sandboxes: OpenSandboxes,
+    pub bundles: Arc<Bundles>,
     idle: IdleSandboxes,
     /// Ends everything that waits.
     pub end: CancellationToken,
     log: Mutex<Log>,
     live: Mutex<HashMap<String, Arc<LiveSession>>>,
-    queue: Queue<Job>,
+    queue: Queue<QueuedWork>,
     last_probe: LastProbe,
     /// Held by a request with a key, so that the same one is not done twice at once.
     idempotent: Mutex<()>,
@@ -68,11 +94,13 @@ impl App {
     pub(crate) fn open(config: ServerConfig) -> Result<Arc<Self>, Fault> {
         let dir = config.state_dir.join("server");
         let owners = Owners::open(&dir)?;
+        bundle_url::check_hosts(&config.bundles)?;
         let app = Arc::new(Self {
             tokens: TokenStore::open(&config.state_dir)?,
             audit: Audit::open(&dir)?,
             metrics: Arc::new(Metrics::new()),
             sandboxes: OpenSandboxes::default(),
+            bundles: Arc::new(Bundles::open(&dir.join("bundles"), &config)?),
             idle: IdleSandboxes::default(),
             end: CancellationToken::new(),
             log: Mutex::new(Log::open(&sessions_dir(&config), now_unix_ms)?),
@@ -140,8 +168,8 @@ impl App {
     }
 
     /// Puts a session's work into the queue and begins what may begin.
-    fn enqueue(self: &Arc<Self>, job: Job) {
-        let live = Arc::clone(&job.live);
+    fn enqueue(self: &Arc<Self>, job: QueuedWork) {
+        let live = Arc::clone(job.live());
         self.live_sessions()
             .insert(live.id.clone(), Arc::clone(&live));
         self.queue.push(live.id.clone(), live.user.clone(), job);
@@ -163,15 +191,18 @@ impl App {
         }
     }
 
-    fn begin(self: &Arc<Self>, job: Job) {
-        let (app, live) = (Arc::clone(self), Arc::clone(&job.live));
+    fn begin(self: &Arc<Self>, job: QueuedWork) {
+        let (app, live) = (Arc::clone(self), Arc::clone(job.live()));
         let thread = std::thread::Builder::new()
             .name(format!("session {}", live.id))
             .stack_size(STACK_BYTES)
             .spawn({
                 let live = Arc::clone(&live);
                 move || {
-                    worker::carry_out(&app, job);
+                    match job {
+                        QueuedWork::Agent(job) => worker::carry_out(&app, *job),
+                        QueuedWork::Bundle(job) => bundle_run::carry_out(&app, *job),
+                    }
                     app.finish(&live);
                 }
             });
@@ -225,7 +256,7 @@ impl App {
     /// Asks all to end: those that wait at once, those that work when their time is over.
     pub(crate) fn end_waiting(&self) {
         for job in self.queue.drain() {
-            let live = Arc::clone(&job.live);
+            let live = Arc::clone(job.live());
             drop(job);
             self.end_unbegun(&live, Ending::Aborted, "the server ended before it began");
             self.live_sessions().remove(&live.id);

@@ -1,8 +1,8 @@
 //! What a request asks for, checked once and turned into the work of a session.
 
-use super::App;
 use super::live::{Heard, LiveSession};
 use super::worker::{Beginning, Job};
+use super::{App, QueuedWork};
 use crate::store::Owned;
 use glovebox_agent::{Placement, SessionState};
 use glovebox_proto::{Code, Fault};
@@ -165,7 +165,7 @@ impl App {
             SessionState::Queued,
             request.task.clone(),
             &model,
-            self.config.placement,
+            self.config.placement.as_str(),
             &project,
         )?;
         let id = new.id.clone();
@@ -174,7 +174,7 @@ impl App {
             is_applied: request.apply,
         };
         self.owners.add_session(&id, &owned)?;
-        self.enqueue(Job {
+        self.enqueue(QueuedWork::Agent(Box::new(Job {
             live: LiveSession::new(&id, user, 0),
             owned,
             beginning: Beginning::New(new),
@@ -183,7 +183,7 @@ impl App {
             model,
             phase: request.phase.clone(),
             has_user: request.ask,
-        });
+        })));
         Ok(id)
     }
 
@@ -216,11 +216,14 @@ impl App {
         };
         let log = self.open_log()?;
         let earlier = EarlierSession::open(&log, id)?;
+        if earlier.declared().is_some() {
+            return self.go_on_with_bundle(&owned.user, log, earlier, Some(text), limits);
+        }
         let mut settings = self.session_settings(earlier.phase().as_deref(), limits)?;
         self.choose_model(&mut settings, Some(&earlier.info.model))?;
         let model = find_model(&self.config.host, &settings, Some(&earlier.info.model))?;
         log.set_state(id, SessionState::Queued)?;
-        self.enqueue(Job {
+        self.enqueue(QueuedWork::Agent(Box::new(Job {
             live: LiveSession::new(id, &owned.user, earlier.info.events),
             owned,
             project: earlier.info.project.clone(),
@@ -233,7 +236,7 @@ impl App {
             settings,
             model,
             has_user,
-        });
+        })));
         Ok(())
     }
 
@@ -245,7 +248,7 @@ impl App {
         }
     }
 
-    fn refuse_when_full(&self) -> Result<(), Fault> {
+    pub(super) fn refuse_when_full(&self) -> Result<(), Fault> {
         if self.end.is_cancelled() {
             return Err(Fault::failed(Code::Unavailable, "the server is ending").retryable());
         }

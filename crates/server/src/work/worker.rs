@@ -60,7 +60,30 @@ pub(crate) fn carry_out(app: &App, job: Job) {
         frontend: &frontend,
     };
     if let Err(error) = worker.work(job) {
-        worker.fail(&id, &error);
+        fail(app, &frontend, &id, &error);
+    }
+}
+
+/// The session's last event says why there is no more.
+pub(super) fn fail(app: &App, frontend: &EventFrontend, id: &str, error: &Error) {
+    let code = error.clone().into_fault().code;
+    app.metrics.failed(code.as_str(), "");
+    frontend.notify(&Notice::RunFailed(error));
+    let ending = if frontend.live.is_cancelled() {
+        Ending::Aborted
+    } else {
+        Ending::Failed
+    };
+    let said = app.open_log().map_err(Error::from).and_then(|log| {
+        let ended = ended(ending, error.message());
+        frontend.observer(&log, id).observe(&ended)?;
+        log.set_state(id, state_of(ending))?;
+        Ok(())
+    });
+    if let Err(lost) = said {
+        // The log cannot be written; whoever reads the events now still hears it.
+        let json = super::frontend::to_json(&ended(ending, lost.message()));
+        frontend.live.hub.publish_piece("ended", &json);
     }
 }
 
@@ -238,30 +261,6 @@ impl Worker<'_> {
         };
         settle(&context, place.work.sandbox(), options, &mut Unasked)?;
         Ok(())
-    }
-
-    /// The session's last event says why there is no more.
-    fn fail(&self, id: &str, error: &Error) {
-        let frontend = self.frontend;
-        let code = error.clone().into_fault().code;
-        self.app.metrics.failed(code.as_str(), "");
-        frontend.notify(&Notice::RunFailed(error));
-        let ending = if frontend.live.is_cancelled() {
-            Ending::Aborted
-        } else {
-            Ending::Failed
-        };
-        let said = self.app.open_log().map_err(Error::from).and_then(|log| {
-            let ended = ended(ending, error.message());
-            frontend.observer(&log, id).observe(&ended)?;
-            log.set_state(id, state_of(ending))?;
-            Ok(())
-        });
-        if let Err(lost) = said {
-            // The log cannot be written; whoever reads the events now still hears it.
-            let json = super::frontend::to_json(&ended(ending, lost.message()));
-            frontend.live.hub.publish_piece("ended", &json);
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::{AgentFrontend, AgentRun, AgentSession, AgentWorkplace};
 use crate::Error;
 use crate::work::WorkContext;
 use glovebox_agent::{
-    Conversation, Event, Log, Message, Placement, SessionInfo, SessionLock, changed,
+    Conversation, DeclaredAgent, Event, Log, Message, Placement, SessionInfo, SessionLock, changed,
 };
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
@@ -76,6 +76,14 @@ impl EarlierSession {
         })
     }
 
+    /// The agent of a bundle that it is, where it is one.
+    pub fn declared(&self) -> Option<&DeclaredAgent> {
+        self.events.iter().find_map(|event| match event {
+            Event::Started { declared, .. } => declared.as_ref(),
+            _ => None,
+        })
+    }
+
     /// Whether its tools work on the user's machine itself.
     pub fn is_local(&self) -> bool {
         self.info.placement == Placement::Local.as_str()
@@ -84,6 +92,17 @@ impl EarlierSession {
     /// Whether its sandbox was made for it alone.
     pub fn has_own_sandbox(&self) -> bool {
         has_own_sandbox(&self.info, &self.events)
+    }
+
+    /// The session, taken up.
+    pub(crate) fn into_session(self, log: Log, system: String) -> AgentSession {
+        AgentSession {
+            id: self.info.id,
+            log,
+            lock: self.lock,
+            system,
+            conversation: self.conversation,
+        }
     }
 
     /// The place it had, or a new one; and whether it is new.
@@ -95,6 +114,18 @@ impl EarlierSession {
         caller: &WorkContext<'_>,
         settings: &Settings,
     ) -> Result<(AgentWorkplace, bool), Error> {
+        if let Some(declared) = self.declared() {
+            return Err(Error::usage(
+                format!(
+                    "the session {} is of the agent `{}` of a bundle",
+                    self.info.id, declared.agent
+                ),
+                format!(
+                    "go on with `glovebox bundle run FILE --agent {} --session {}`",
+                    declared.agent, self.info.id
+                ),
+            ));
+        }
         let open =
             |placement| AgentWorkplace::open(caller, settings, &self.info.project, placement, None);
         if self.is_local() {

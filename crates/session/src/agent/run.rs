@@ -117,7 +117,7 @@ impl NewSession {
         state: SessionState,
         task: String,
         model: &ModelConfig,
-        placement: Placement,
+        placement: &str,
         project: &Path,
     ) -> Result<Self, Error> {
         let id = Name::random("s").to_string();
@@ -128,7 +128,7 @@ impl NewSession {
             state,
             task: task.clone(),
             model: model.model.label(),
-            placement: placement.to_string(),
+            placement: placement.to_owned(),
             sandbox: None,
             project: project.to_owned(),
             created_unix_ms: 0,
@@ -141,6 +141,22 @@ impl NewSession {
             lock,
             task,
         })
+    }
+
+    /// What it is to work on.
+    pub(crate) fn task(&self) -> &str {
+        &self.task
+    }
+
+    /// The session, begun.
+    pub(crate) fn into_session(self, system: String) -> AgentSession {
+        AgentSession {
+            log: self.log,
+            id: self.id,
+            lock: self.lock,
+            system,
+            conversation: Conversation::new(self.task),
+        }
     }
 }
 
@@ -155,17 +171,11 @@ impl AgentRun<'_> {
         frontend: &dyn AgentFrontend,
         new: NewSession,
     ) -> Result<AgentSession, Error> {
-        let NewSession {
-            log,
-            id,
-            lock,
-            task,
-        } = new;
         let system = self.system(place, frontend)?;
         let sandbox = place.work.name().map(ToString::to_string);
-        log.set_sandbox(&id, sandbox.as_deref())?;
+        new.log.set_sandbox(&new.id, sandbox.as_deref())?;
         let started = Event::Started {
-            task: task.clone(),
+            task: new.task.clone(),
             model: self.model.model.label(),
             placement: place.work.placement().to_string(),
             own_sandbox: sandbox.clone().filter(|_| !self.is_kept),
@@ -175,15 +185,10 @@ impl AgentRun<'_> {
             phase: self.phase.map(str::to_owned),
             addition: self.addition.clone(),
             context: place.context.clone(),
+            declared: None,
         };
-        frontend.observer(&log, &id).observe(&started)?;
-        Ok(AgentSession {
-            log,
-            id,
-            lock,
-            system,
-            conversation: Conversation::new(task),
-        })
+        frontend.observer(&new.log, &new.id).observe(&started)?;
+        Ok(new.into_session(system))
     }
 
     /// The rules of this run, with the tools of its servers.

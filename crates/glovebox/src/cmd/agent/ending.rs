@@ -2,11 +2,12 @@
 
 use super::Work;
 use crate::args::Apply;
-use crate::exit::CommandError;
+use crate::cmd::Cx;
+use crate::exit::{CommandError, Kind};
 use crate::sync::question;
 use crate::sync::settle::{ApplyWhen, SettleOutcome, TerminalReviewer};
 use glovebox_agent::{Ending, RunOutcome, SessionState};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Class, Code, Fault};
 use glovebox_session::agent::{AgentSession, AgentWorkplace, FinishOptions};
 use glovebox_settings::Settings;
 
@@ -23,30 +24,45 @@ pub(super) fn when(apply: Option<Apply>, settings: &Settings, ending: Ending) ->
     }
 }
 
-impl Work<'_> {
-    pub(super) fn tell(&self, verdict: &RunOutcome) {
-        if matches!(verdict.ending, Ending::Completed | Ending::Aborted) {
-            return;
-        }
-        let code = match verdict.ending {
-            Ending::StoppedByLimit => Code::TimedOut,
-            Ending::Lost => Code::LinkLost,
-            _ => verdict
-                .fault
-                .as_ref()
-                .map_or(Code::Unavailable, |fault| match fault.code {
-                    Code::QuotaExhausted => Code::QuotaExhausted,
-                    _ => Code::Unavailable,
-                }),
-        };
-        let mut fault = Fault::failed(code, verdict.message.clone());
-        let told = verdict.fault.as_ref();
-        fault.remedy = told
-            .and_then(|fault| fault.remedy.clone())
-            .or_else(|| verdict.remedy.clone());
-        self.cx.talk.error(&CommandError::from(fault));
+/// Says how a run ended, where that is not what was asked for.
+pub(crate) fn tell(cx: &Cx, verdict: &RunOutcome) {
+    if matches!(verdict.ending, Ending::Completed | Ending::Aborted) {
+        return;
     }
+    let code = match verdict.ending {
+        Ending::StoppedByLimit => Code::TimedOut,
+        Ending::Lost => Code::LinkLost,
+        _ => verdict
+            .fault
+            .as_ref()
+            .map_or(Code::Unavailable, |fault| match fault.code {
+                Code::QuotaExhausted => Code::QuotaExhausted,
+                _ => Code::Unavailable,
+            }),
+    };
+    let mut fault = Fault::failed(code, verdict.message.clone());
+    let told = verdict.fault.as_ref();
+    fault.remedy = told
+        .and_then(|fault| fault.remedy.clone())
+        .or_else(|| verdict.remedy.clone());
+    cx.talk.error(&CommandError::from(fault));
+}
 
+/// The exit code of a run that ended so.
+pub(crate) const fn code_of(verdict: &RunOutcome) -> u8 {
+    match verdict.ending {
+        Ending::Completed => 0,
+        Ending::Failed => match &verdict.fault {
+            Some(fault) if matches!(fault.class, Class::Refused) => Kind::Refused.exit_code(),
+            _ => Kind::Failed.exit_code(),
+        },
+        Ending::Aborted => Kind::Interrupted.exit_code(),
+        Ending::Lost => Kind::Lost.exit_code(),
+        Ending::StoppedByLimit => Kind::Limit.exit_code(),
+    }
+}
+
+impl Work<'_> {
     /// Takes over what changed, or keeps it, or lets it go if the user said so.
     pub(super) fn settle_changes(
         &self,
@@ -79,7 +95,7 @@ impl Work<'_> {
     }
 }
 
-pub(super) fn state_of(ending: Ending) -> SessionState {
+pub(crate) fn state_of(ending: Ending) -> SessionState {
     match ending {
         Ending::Completed => SessionState::Completed,
         Ending::StoppedByLimit => SessionState::StoppedByLimit,

@@ -23,14 +23,13 @@ pub(crate) use view::{View, placed, summary};
 
 use crate::args::{AgentArgs, Apply};
 use crate::cmd::{Cx, TerminalFrontend};
-use crate::exit::{CONFLICT, CommandError, CommandResult, Kind};
+use crate::exit::{CONFLICT, CommandError, CommandResult};
 use crate::render;
 use crate::streams::Signals;
 use crate::sync::settle::SettleOutcome;
 use dry_run::dry_run;
-use ending::state_of;
+pub(crate) use ending::{code_of, state_of, tell};
 use glovebox_agent::{Ending, Log, Placement, RunOutcome, SessionState};
-use glovebox_proto::Class;
 use glovebox_session::agent::{
     AgentRun, AgentSession, AgentWorkplace, ContextFile, NewSession, find_model, load_instructions,
 };
@@ -106,7 +105,8 @@ fn load_context(cx: &Cx, args: &AgentArgs) -> Result<Option<ContextFile>, Comman
     Ok(args.context.as_deref().map(read).transpose()?)
 }
 
-fn task(given: &str) -> Result<String, CommandError> {
+/// The words of a task, from the command line or standard input.
+pub(crate) fn task(given: &str) -> Result<String, CommandError> {
     let mut text = given.to_owned();
     if given == "-" {
         text.clear();
@@ -154,7 +154,7 @@ impl Work<'_> {
     fn begin(&self, place: &AgentWorkplace, task: String) -> Result<AgentSession, CommandError> {
         let log = open_log(self.cx, self.run.settings)?;
         let (model, project) = (self.run.model, self.run.project);
-        let placement = place.work.placement();
+        let placement = place.work.placement().as_str();
         let new = NewSession::create(log, SessionState::Running, task, model, placement, project)?;
         let session = self.run.begin(place, &self.terminal, new)?;
         self.banner(place, &session.id);
@@ -227,20 +227,13 @@ impl Work<'_> {
         session
             .log
             .set_state(&session.id, state_of(verdict.ending))?;
-        self.tell(verdict);
+        tell(self.cx, verdict);
         let sandbox = place.work.name().map(ToString::to_string);
         let settled = self.settle_changes(place, verdict.ending, &session);
         let code = match (&settled, verdict.ending) {
             (Ok(SettleOutcome::Conflicts), Ending::Completed) => CONFLICT,
             (Err(error), Ending::Completed) => error.exit_code(),
-            (_, Ending::Completed) => 0,
-            (_, Ending::Failed) => match &verdict.fault {
-                Some(fault) if fault.class == Class::Refused => Kind::Refused.exit_code(),
-                _ => Kind::Failed.exit_code(),
-            },
-            (_, Ending::Aborted) => Kind::Interrupted.exit_code(),
-            (_, Ending::Lost) => Kind::Lost.exit_code(),
-            (_, Ending::StoppedByLimit) => Kind::Limit.exit_code(),
+            _ => code_of(verdict),
         };
         if self.is_json {
             let data = json!({

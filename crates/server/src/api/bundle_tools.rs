@@ -1,0 +1,308 @@
+//! Single calls of the tools of bundles. A request names a bundle or a run, never code.
+
+use super::auth::{Principal, Shared};
+use super::blocking;
+use super::body::JsonBody;
+use super::bundle_runs::find_run;
+use super::error::{ApiError, ApiResult, ErrorBody};
+use super::sandboxes::Presence;
+use crate::store::Scope;
+use crate::work::{App, ReadyBundle};
+use axum::extract::State;
+use axum::{Extension, Json};
+use glovebox_bundle::MAX_SOURCE_BYTES;
+use glovebox_proto::{Code, Fault};
+use glovebox_runner::{FailureKind, LogRecord};
+use glovebox_session::bundle::{CallContext, ToolFailure, find_agent};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use utoipa::ToSchema;
+
+/// How long a call may take, in milliseconds: usually, and at most.
+const USUAL_MS: u32 = 10_000;
+const MAX_MS: u32 = 30_000;
+const MAX_ID_CHARS: usize = 128;
+
+/// A call of a tool of a bundle.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ToolRequest {
+    /// A session of an agent of a bundle, whose tools are meant.
+    run_id: Option<String>,
+    /// SHA-256 of a bundle, where there is no `run_id`.
+    bundle: Option<String>,
+    /// The agent whose tool it is; not needed where the bundle has one agent only.
+    agent: Option<String>,
+    /// The tool.
+    tool: String,
+    /// Its arguments.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    arguments: Map<String, Value>,
+    /// Names the call, for the tool and in the answer.
+    call_id: Option<String>,
+    /// How long it may take: 1 to 30000 milliseconds; 10000 without it.
+    timeout_ms: Option<u32>,
+}
+
+/// What a tool returned.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ToolAnswer {
+    /// The call.
+    call_id: String,
+    /// What it returned.
+    result: Value,
+    /// What was changed to make it JSON.
+    warnings: Vec<String>,
+    /// What it logged.
+    #[schema(value_type = Vec<Object>)]
+    log: Vec<LogRecord>,
+    /// How long it took.
+    wall_ms: u64,
+}
+
+/// Call one tool of a bundle. A caller that leaves ends the call.
+#[utoipa::path(
+    post, path = "/api/tool", tag = "bundles", request_body = ToolRequest,
+    responses((status = 200, description = "What it returned", body = ToolAnswer),
+        (status = 400, description = "The request is wrong, or its arguments do not fit the tool's schema: `details.mismatches`", body = ErrorBody),
+        (status = 404, description = "There is no such tool, bundle or run", body = ErrorBody),
+        (status = 413, description = "The request or the result is too large", body = ErrorBody),
+        (status = 422, description = "The tool threw, or was ended by one of its limits: `details.thrown`, `details.log`", body = ErrorBody),
+        (status = 429, description = "Too many tools are being called", body = ErrorBody),
+        (status = 503, description = "No sandbox can be had now", body = ErrorBody),
+        (status = 504, description = "It took too long", body = ErrorBody),
+        (status = "4XX", description = "Refused", body = ErrorBody))
+)]
+pub(super) async fn call(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+    body: JsonBody<ToolRequest>,
+) -> ApiResult<Json<ToolAnswer>> {
+    principal.require(Scope::Run)?;
+    let request = body.value;
+    let id = call_id(request.call_id.as_deref())?;
+    let timeout = timeout(request.timeout_ms)?;
+    let cancel = Arc::new(AtomicBool::new(false));
+    // Dropped when the caller has gone.
+    let _presence = Presence(Arc::clone(&cancel));
+    let app = Arc::clone(&shared.app);
+    let open = app.bundles.begin_call(&principal.name).ok_or_else(busy)?;
+    let called = blocking(move || -> ApiResult<ToolAnswer> {
+        let _open = open;
+        let (bundle, agent) = find_tools(&app, &principal, &request)?;
+        let tools = bundle.tools(agent.as_deref());
+        let context = json!({ "resourceId": principal.name, "sessionId": request.run_id });
+        let call = CallContext {
+            tenant: &principal.name,
+            id: &id,
+            context: &context,
+            timeout: Some(timeout),
+        };
+        let arguments = Value::Object(request.arguments);
+        let done = app.call_bundle_tool(tools, &request.tool, &call, &arguments, &cancel);
+        let done = done.map_err(|failure| to_error(&failure, &id))?;
+        Ok(ToolAnswer {
+            call_id: id,
+            result: done.value,
+            warnings: done.warnings,
+            log: done.log,
+            wall_ms: done.wall.as_millis() as u64,
+        })
+    });
+    Ok(Json(called.await??))
+}
+
+fn busy() -> ApiError {
+    let fault = Fault::failed(Code::Busy, "too many tools are being called");
+    fault
+        .remedy("try again when some have ended")
+        .retryable()
+        .into()
+}
+
+fn call_id(given: Option<&str>) -> ApiResult<String> {
+    let Some(id) = given else {
+        return Ok(glovebox_sandbox::Name::random("call").to_string());
+    };
+    let is_word = !id.is_empty()
+        && id.len() <= MAX_ID_CHARS
+        && id.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_word {
+        return Ok(id.to_owned());
+    }
+    Err(ApiError::invalid(
+        format!("`call_id` is not a word of at most {MAX_ID_CHARS} characters"),
+        "send such a word, or leave it out",
+    ))
+}
+
+fn timeout(asked: Option<u32>) -> ApiResult<Duration> {
+    let ms = asked.unwrap_or(USUAL_MS);
+    if (1..=MAX_MS).contains(&ms) {
+        return Ok(Duration::from_millis(ms.into()));
+    }
+    Err(ApiError::invalid(
+        format!("`timeout_ms` is not between 1 and {MAX_MS}"),
+        "send such a number, or leave it out",
+    ))
+}
+
+/// The bundle that is meant, and the agent whose tools are.
+fn find_tools(
+    app: &App,
+    principal: &Principal,
+    request: &ToolRequest,
+) -> ApiResult<(Arc<ReadyBundle>, Option<String>)> {
+    let one = "send `run_id`, or `bundle` with `agent`";
+    match (&request.run_id, &request.bundle) {
+        (Some(_), Some(_)) => Err(ApiError::invalid(
+            "there are both `run_id` and `bundle`",
+            one,
+        )),
+        (None, None) => Err(ApiError::invalid(
+            "there is neither `run_id` nor `bundle`",
+            one,
+        )),
+        (Some(run), None) => {
+            if request.agent.is_some() {
+                return Err(ApiError::invalid(
+                    "a run has its agent",
+                    "leave `agent` out",
+                ));
+            }
+            let (bundle, agent) = find_run(app, principal, run)?;
+            Ok((bundle, Some(agent)))
+        }
+        (None, Some(hash)) => {
+            let bundle = app.bundle(&principal.name, hash.parse()?)?;
+            let agents = &bundle.stored.extraction.bundle.agents;
+            let agent = match (&request.agent, agents.as_slice()) {
+                (Some(asked), _) => Some(find_agent(&bundle.stored, asked)?.key.clone()),
+                (None, []) => None,
+                (None, [only]) => Some(only.key.clone()),
+                (None, several) => {
+                    let keys: Vec<&str> = several.iter().map(|agent| agent.key.as_str()).collect();
+                    let message = format!("the bundle has several agents: {}", keys.join(", "));
+                    return Err(ApiError::invalid(
+                        message,
+                        "say whose tool it is with `agent`",
+                    ));
+                }
+            };
+            Ok((bundle, agent))
+        }
+    }
+}
+
+/// The status that fits a failure.
+const fn status_of(failure: &ToolFailure) -> StatusCode {
+    match failure {
+        ToolFailure::NotFound(_) | ToolFailure::NotExecutable(_) => StatusCode::NOT_FOUND,
+        ToolFailure::InvalidArguments(_) => StatusCode::BAD_REQUEST,
+        ToolFailure::InvalidResult(..) => StatusCode::UNPROCESSABLE_ENTITY,
+        ToolFailure::Call(failure) => match failure.kind {
+            FailureKind::OutputLimit | FailureKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            FailureKind::Busy => StatusCode::TOO_MANY_REQUESTS,
+            FailureKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            FailureKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
+            FailureKind::Cancelled => StatusCode::REQUEST_TIMEOUT,
+            FailureKind::ToolError
+            | FailureKind::Syntax
+            | FailureKind::NotFound
+            | FailureKind::NotJson
+            | FailureKind::Cpu
+            | FailureKind::Memory
+            | FailureKind::Killed => StatusCode::UNPROCESSABLE_ENTITY,
+        },
+    }
+}
+
+fn to_error(failure: &ToolFailure, call: &str) -> ApiError {
+    let status = status_of(failure);
+    let mut details = Map::new();
+    details.insert("call_id".to_owned(), call.into());
+    match failure {
+        ToolFailure::InvalidArguments(mismatches) | ToolFailure::InvalidResult(mismatches, _) => {
+            let mismatches = mismatches
+                .iter()
+                .map(|one| json!({ "path": one.path, "reason": one.reason }));
+            details.insert("mismatches".to_owned(), mismatches.collect());
+        }
+        ToolFailure::Call(failure) if !failure.name.is_empty() => {
+            let thrown =
+                json!({ "name": failure.name, "message": failure.message, "stack": failure.stack });
+            details.insert("thrown".to_owned(), thrown);
+        }
+        _ => {}
+    }
+    if !failure.log().is_empty() {
+        details.insert("log".to_owned(), json!(failure.log()));
+    }
+    let fault = Fault::failed(Code::InvalidArgument, failure.to_string());
+    let fault = match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => fault.retryable(),
+        _ => fault,
+    };
+    ApiError::new(status, fault)
+        .with_code(failure.as_str())
+        .with_details(details.into())
+}
+
+/// What calls of tools of bundles can do here.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ToolHealth {
+    /// Whether tools can be called.
+    is_ready: bool,
+    /// Bounds of a call.
+    limits: ToolLimits,
+    /// `quickjs`: what runs the code of a tool.
+    engines: Vec<&'static str>,
+    /// Whether bundles need a signature.
+    needs_signature: bool,
+    /// Whether bundles can be fetched by `bundleUrl`.
+    has_bundle_urls: bool,
+}
+
+/// Bounds of a call of a tool.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ToolLimits {
+    /// Bytes of a bundle.
+    bundle_bytes: usize,
+    /// Bytes of a request.
+    request_bytes: usize,
+    /// Milliseconds of a call, usually.
+    usual_timeout_ms: u32,
+    /// The same, at most.
+    max_timeout_ms: u32,
+}
+
+/// Whether tools of bundles can be called, and within which limits.
+#[utoipa::path(
+    get, path = "/api/tool", tag = "bundles",
+    responses((status = 200, description = "How it stands", body = ToolHealth),
+        (status = "4XX", description = "Refused", body = ErrorBody))
+)]
+pub(super) async fn health(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+) -> ApiResult<Json<ToolHealth>> {
+    principal.require(Scope::Read)?;
+    let config = &shared.app.config.bundles;
+    Ok(Json(ToolHealth {
+        is_ready: true,
+        limits: ToolLimits {
+            bundle_bytes: MAX_SOURCE_BYTES,
+            request_bytes: super::body::MAX_BODY_BYTES,
+            usual_timeout_ms: USUAL_MS,
+            max_timeout_ms: MAX_MS,
+        },
+        engines: vec!["quickjs"],
+        needs_signature: config.keys.is_required(),
+        has_bundle_urls: !config.hosts.is_empty(),
+    }))
+}

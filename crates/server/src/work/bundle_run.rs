@@ -1,0 +1,232 @@
+//! Sessions of agents that bundles declare: they wait for their turn as others do, and have no sandbox.
+
+use super::bundles::ReadyBundle;
+use super::frontend::EventFrontend;
+use super::live::LiveSession;
+use super::request::TaskLimits;
+use super::worker::{self, state_of};
+use super::{App, QueuedWork};
+use crate::store::Owned;
+use glovebox_agent::{DeclaredAgent, Ending, Event, Log, Message, SessionState};
+use glovebox_bundle::Agent;
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Name;
+use glovebox_session::Error;
+use glovebox_session::agent::{
+    AgentFrontend as _, AgentSession, EarlierSession, ModelConfig, NewSession, find_model,
+};
+use glovebox_session::bundle::{BundleRun, PLACEMENT, RunTools, find_agent};
+use glovebox_settings::{AgentFlags, Settings};
+use serde_json::json;
+use std::sync::Arc;
+
+/// More than any input that is written by hand.
+const MAX_INPUT_BYTES: usize = 1 << 20;
+
+/// The work of one session of a bundle's agent, ready to begin.
+#[derive(Debug)]
+pub(crate) struct BundleJob {
+    pub live: Arc<LiveSession>,
+    prepared: Prepared,
+    session: AgentSession,
+}
+
+/// What every run of an agent needs besides its session.
+#[derive(Debug)]
+struct Prepared {
+    settings: Settings,
+    model: ModelConfig,
+    declared: DeclaredAgent,
+    system: String,
+    tools: RunTools,
+}
+
+impl Prepared {
+    fn run(&self) -> BundleRun<'_> {
+        BundleRun {
+            settings: &self.settings,
+            model: &self.model,
+            declared: self.declared.clone(),
+            system: &self.system,
+            tools: &self.tools,
+        }
+    }
+}
+
+/// Checks the words for an agent.
+pub(crate) fn check_input(text: &str) -> Result<(), Fault> {
+    let wrong =
+        |message: &str, remedy: &str| Fault::failed(Code::InvalidArgument, message).remedy(remedy);
+    if text.trim().is_empty() {
+        return Err(wrong("`input` is empty", "say what the agent is to do"));
+    }
+    if text.len() > MAX_INPUT_BYTES {
+        return Err(wrong("`input` has more than 1 MiB", "say less at once"));
+    }
+    Ok(())
+}
+
+impl App {
+    fn prepare(
+        &self,
+        user: &str,
+        bundle: &ReadyBundle,
+        agent: &Agent,
+        limits: TaskLimits,
+    ) -> Result<Prepared, Error> {
+        let mut settings = self.session_settings(None, limits)?;
+        let model = self.bundles.rules.resolve(&agent.key, &agent.model)?;
+        settings.lay_agent_flags(&AgentFlags {
+            model: Some(model),
+            ..AgentFlags::default()
+        });
+        let model = find_model(&self.config.host, &settings, None)?;
+        Ok(Prepared {
+            settings,
+            model,
+            declared: DeclaredAgent {
+                bundle: bundle.stored.hash.to_string(),
+                agent: agent.key.clone(),
+            },
+            system: agent.system.clone(),
+            tools: RunTools {
+                tools: Arc::clone(bundle.tools(Some(&agent.key))),
+                runner: Arc::clone(&self.bundles.runner),
+                tenant: user.to_owned(),
+                // The session's name is known when there is one.
+                context: json!({ "resourceId": user }),
+            },
+        })
+    }
+
+    /// Begins a session of an agent of a bundle, for `user`: its name.
+    pub(crate) fn execute(
+        self: &Arc<Self>,
+        user: &str,
+        bundle: &ReadyBundle,
+        agent: &str,
+        input: &str,
+        limits: TaskLimits,
+    ) -> Result<String, Error> {
+        check_input(input)?;
+        let agent = find_agent(&bundle.stored, agent)?;
+        self.refuse_when_full()?;
+        let prepared = self.prepare(user, bundle, agent, limits)?;
+        let new = NewSession::create(
+            self.open_log()?,
+            SessionState::Queued,
+            input.to_owned(),
+            &prepared.model,
+            PLACEMENT,
+            std::path::Path::new("/"),
+        )?;
+        let id = new.id.clone();
+        let owned = Owned {
+            user: user.to_owned(),
+            is_applied: false,
+        };
+        self.owners.add_session(&id, &owned)?;
+        let live = LiveSession::new(&id, user, 0);
+        self.enqueue_run(live, prepared, |run, frontend| run.begin(frontend, new))?;
+        Ok(id)
+    }
+
+    /// A session that begins with the first `events` of this one: its name.
+    pub(crate) fn fork_at(&self, user: &str, id: &str, events: u64) -> Result<String, Error> {
+        if self.live(id).is_some() {
+            let fault = Fault::failed(Code::Busy, "the agent still answers an earlier message");
+            return Err(fault.remedy("stop it first").retryable().into());
+        }
+        let Some(info) = self.find(id)? else {
+            return Err(
+                Fault::failed(Code::NotFound, format!("there is no session `{id}`")).into(),
+            );
+        };
+        let new = Name::random("s").to_string();
+        self.log().fork(&info, &new, Some(events))?;
+        let owned = Owned {
+            user: user.to_owned(),
+            is_applied: false,
+        };
+        self.owners.add_session(&new, &owned)?;
+        Ok(new)
+    }
+
+    /// Goes on with a session of a bundle's agent.
+    pub(super) fn go_on_with_bundle(
+        self: &Arc<Self>,
+        user: &str,
+        log: Log,
+        earlier: EarlierSession,
+        words: Option<&str>,
+        limits: TaskLimits,
+    ) -> Result<(), Error> {
+        let Some(declared) = earlier.declared().cloned() else {
+            return Err(Fault::failed(Code::Internal, "the session is of no bundle").into());
+        };
+        let bundle = self.bundle(user, declared.bundle.parse()?)?;
+        let agent = find_agent(&bundle.stored, &declared.agent)?;
+        let prepared = self.prepare(user, &bundle, agent, limits)?;
+        let id = &earlier.info.id;
+        log.set_state(id, SessionState::Queued)?;
+        let live = LiveSession::new(id, user, earlier.info.events);
+        self.enqueue_run(live, prepared, |run, frontend| {
+            run.model.model.skip(earlier.conversation.turns as usize);
+            run.take_up(frontend, log, earlier, words)
+        })
+    }
+
+    fn enqueue_run(
+        self: &Arc<Self>,
+        live: Arc<LiveSession>,
+        mut prepared: Prepared,
+        begin: impl FnOnce(&BundleRun<'_>, &EventFrontend) -> Result<AgentSession, Error>,
+    ) -> Result<(), Error> {
+        prepared.tools.context["sessionId"] = live.id.clone().into();
+        let session = begin(&prepared.run(), &self.bundle_frontend(&live))?;
+        self.enqueue(QueuedWork::Bundle(Box::new(BundleJob {
+            live,
+            prepared,
+            session,
+        })));
+        Ok(())
+    }
+
+    fn bundle_frontend(&self, live: &Arc<LiveSession>) -> EventFrontend {
+        EventFrontend {
+            live: Arc::clone(live),
+            metrics: Arc::clone(&self.metrics),
+            placement: PLACEMENT,
+            has_user: false,
+        }
+    }
+}
+
+/// Works until the end. Whatever goes wrong is an event of the session.
+pub(super) fn carry_out(app: &App, mut job: BundleJob) {
+    let frontend = app.bundle_frontend(&job.live);
+    job.prepared.model.learn_window();
+    if let Err(error) = work(&frontend, &mut job) {
+        worker::fail(app, &frontend, &job.live.id, &error);
+    }
+}
+
+/// Works until the agent has ended and nobody has said anything more.
+fn work(frontend: &EventFrontend, job: &mut BundleJob) -> Result<(), Error> {
+    loop {
+        let session = &mut job.session;
+        let outcome = job.prepared.run().perform(frontend, session)?;
+        let can_go_on = !job.live.is_cancelled() && outcome.ending != Ending::Lost;
+        let Some(text) = job.live.next_message(true).filter(|_| can_go_on) else {
+            return Ok(session
+                .log
+                .set_state(&session.id, state_of(outcome.ending))?);
+        };
+        let text = job.prepared.model.secrets.clean(text);
+        let said = Event::Said { text: text.clone() };
+        frontend
+            .observer(&session.log, &session.id)
+            .observe(&said)?;
+        session.conversation.messages.push(Message::User { text });
+    }
+}

@@ -1,0 +1,303 @@
+//! Bundles of users: kept by digest, each of the users that have uploaded it, and their tools called one by one.
+
+use super::App;
+use crate::config::ServerConfig;
+use glovebox_bundle::Language;
+use glovebox_proto::{Code, Fault};
+use glovebox_runner::{CallReport, RunnerConfig, ToolRunner};
+use glovebox_session::bundle::{
+    BundleHash, BundleStore, BundleTools, CallContext, ModelRules, PutError, StoreLimits,
+    StoredBundle, ToolFailure, ToolNote,
+};
+use glovebox_session::host::now_unix_ms;
+use serde_json::Value;
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bundles of all users, and of one.
+const MAX_BUNDLES: usize = 10_000;
+const MAX_BUNDLES_PER_USER: usize = 100;
+/// Bundles that are held ready, and the bytes of their texts together.
+const MAX_READY: usize = 64;
+const MAX_READY_BYTES: u64 = 64 << 20;
+/// Bundles that are read at the same time; more wait.
+const MAX_READERS: usize = 2;
+/// Calls of tools at the same time, and of one user.
+const MAX_CALLS: usize = 64;
+const MAX_CALLS_PER_USER: usize = 16;
+
+/// A bundle whose tools are ready to be called.
+#[derive(Debug)]
+pub(crate) struct ReadyBundle {
+    pub stored: StoredBundle,
+    /// By the key of their agent.
+    agents: HashMap<String, Arc<BundleTools>>,
+    /// Those without an agent.
+    own: Arc<BundleTools>,
+}
+
+/// Why a bundle is refused.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// It is wrong; all errors and warnings are in it.
+    Problems(Box<glovebox_bundle::Extraction>),
+    /// Tools cannot be offered as they are declared: agent, tool.
+    Tools(Vec<(String, ToolNote)>),
+    /// It cannot be taken.
+    Fault(Fault),
+}
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl ReadyBundle {
+    fn prepare(stored: StoredBundle) -> Result<Self, Vec<(String, ToolNote)>> {
+        let bundle = &stored.extraction.bundle;
+        let (mut agents, mut wrong) = (HashMap::new(), Vec::new());
+        let mut prepare = |agent: &str, tools| match BundleTools::new(tools) {
+            Ok(tools) => Some(Arc::new(tools)),
+            Err(notes) => {
+                wrong.extend(notes.into_iter().map(|note| (agent.to_owned(), note)));
+                None
+            }
+        };
+        for agent in &bundle.agents {
+            if let Some(tools) = prepare(&agent.key, &agent.tools) {
+                agents.insert(agent.key.clone(), tools);
+            }
+        }
+        match prepare("", &bundle.tools) {
+            Some(own) if wrong.is_empty() => Ok(Self {
+                stored,
+                agents,
+                own,
+            }),
+            _ => Err(wrong),
+        }
+    }
+
+    /// The tools of an agent, or those without one.
+    pub(crate) fn tools(&self, agent: Option<&str>) -> &Arc<BundleTools> {
+        let found = agent.and_then(|agent| self.agents.get(agent));
+        found.unwrap_or(&self.own)
+    }
+}
+
+/// Bundles of this server.
+#[derive(Debug)]
+pub(crate) struct Bundles {
+    store: BundleStore,
+    pub rules: ModelRules,
+    /// Runs their tools.
+    pub runner: Arc<ToolRunner>,
+    is_prepared: AtomicBool,
+    ready: Mutex<VecDeque<Arc<ReadyBundle>>>,
+    /// Held while a bundle is read or stored.
+    readers: Arc<tokio::sync::Semaphore>,
+    calls: Mutex<HashMap<String, usize>>,
+}
+
+impl Bundles {
+    pub(crate) fn open(dir: &Path, config: &ServerConfig) -> Result<Self, Fault> {
+        let limits = StoreLimits {
+            bundles: MAX_BUNDLES,
+            evicts: false,
+        };
+        Ok(Self {
+            store: BundleStore::open(dir, limits)?,
+            rules: ModelRules::new(config.bundles.models.clone(), config.models.clone()),
+            runner: Arc::new(ToolRunner::new(
+                Arc::clone(&config.registry),
+                RunnerConfig {
+                    max_parallel: MAX_CALLS,
+                },
+            )),
+            is_prepared: AtomicBool::default(),
+            ready: Mutex::default(),
+            readers: Arc::new(tokio::sync::Semaphore::new(MAX_READERS)),
+            calls: Mutex::default(),
+        })
+    }
+
+    /// Leave to read a bundle, which takes memory and a processor.
+    pub(crate) async fn reader(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
+        Arc::clone(&self.readers).acquire_owned().await.ok()
+    }
+
+    /// Starts a sandbox for tools, once, so that the first call does not wait for it.
+    fn prepare_runner(&self) {
+        if self.is_prepared.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let runner = Arc::clone(&self.runner);
+        // One that cannot be started is started, or told of, when it is needed.
+        let _ = std::thread::Builder::new()
+            .name("tool sandbox".to_owned())
+            .spawn(move || runner.prepare());
+    }
+
+    fn ready(&self) -> MutexGuard<'_, VecDeque<Arc<ReadyBundle>>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find_ready(&self, hash: BundleHash) -> Option<Arc<ReadyBundle>> {
+        let mut ready = self.ready();
+        let at = ready.iter().position(|one| one.stored.hash == hash)?;
+        let found = ready.remove(at)?;
+        ready.push_back(Arc::clone(&found));
+        Some(found)
+    }
+
+    fn keep_ready(&self, bundle: &Arc<ReadyBundle>) {
+        let mut ready = self.ready();
+        ready.retain(|one| one.stored.hash != bundle.stored.hash);
+        ready.push_back(Arc::clone(bundle));
+        let bytes = |ready: &VecDeque<Arc<ReadyBundle>>| -> u64 {
+            ready.iter().map(|one| one.stored.summary.bytes).sum()
+        };
+        while ready.len() > MAX_READY || (bytes(&ready) > MAX_READY_BYTES && ready.len() > 1) {
+            ready.pop_front();
+        }
+    }
+
+    /// Leave to call a tool. Nobody waits: a caller that gets none is told to come back.
+    pub(crate) fn begin_call(self: &Arc<Self>, user: &str) -> Option<OpenCall> {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = calls.get(user).copied().unwrap_or_default();
+        if own >= MAX_CALLS_PER_USER || calls.values().sum::<usize>() >= MAX_CALLS {
+            return None;
+        }
+        calls.insert(user.to_owned(), own + 1);
+        Some(OpenCall {
+            bundles: Arc::clone(self),
+            user: user.to_owned(),
+        })
+    }
+}
+
+/// A call that is being made. Counted until it is dropped.
+pub(crate) struct OpenCall {
+    bundles: Arc<Bundles>,
+    user: String,
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        let mut calls = self
+            .bundles
+            .calls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = calls.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                calls.remove(&self.user);
+            }
+        }
+    }
+}
+
+impl App {
+    /// Takes a bundle of `user`.
+    pub(crate) fn put_bundle(
+        &self,
+        user: &str,
+        source: &[u8],
+        language: Language,
+        signature: Option<&str>,
+    ) -> Result<Arc<ReadyBundle>, Refused> {
+        let signed_by = self.config.bundles.keys.check(source, signature)?;
+        let hash = BundleHash::of(source);
+        let name = hash.to_string();
+        let is_own = self.owners.has_bundle(user, &name)?;
+        if !is_own && self.owners.bundles(user)?.len() >= MAX_BUNDLES_PER_USER {
+            let message = format!("you have {MAX_BUNDLES_PER_USER} bundles, and that is the most");
+            let fault = Fault::failed(Code::NoSpace, message);
+            return Err(fault.remedy("delete those that are not used").into());
+        }
+        let stored = self
+            .bundles
+            .store
+            .put(source, language, signed_by, now_unix_ms());
+        let stored = stored.map_err(|error| match error {
+            PutError::Refused(extraction) => Refused::Problems(extraction),
+            PutError::Fault(fault) => fault.into(),
+        })?;
+        let ready = match ReadyBundle::prepare(stored) {
+            Ok(ready) => Arc::new(ready),
+            Err(notes) => {
+                // Nobody has it, so nobody can use it.
+                self.bundles.store.remove(hash)?;
+                return Err(Refused::Tools(notes));
+            }
+        };
+        self.owners.add_bundle(user, &name, now_unix_ms())?;
+        self.bundles.keep_ready(&ready);
+        self.bundles.prepare_runner();
+        Ok(ready)
+    }
+
+    /// A bundle of `user`. What is another's is not there.
+    pub(crate) fn bundle(&self, user: &str, hash: BundleHash) -> Result<Arc<ReadyBundle>, Fault> {
+        let absent = || {
+            Fault::failed(Code::NotFound, format!("you have no bundle {hash}"))
+                .remedy("upload it with PUT /api/bundles")
+        };
+        if !self.owners.has_bundle(user, &hash.to_string())? {
+            return Err(absent());
+        }
+        if let Some(found) = self.bundles.find_ready(hash) {
+            return Ok(found);
+        }
+        let stored = self.bundles.store.get(hash)?.ok_or_else(absent)?;
+        let ready = ReadyBundle::prepare(stored).map_err(|notes| {
+            let reason = notes
+                .first()
+                .map(|(_, note)| note.to_string())
+                .unwrap_or_default();
+            Fault::failed(
+                Code::InvalidArgument,
+                format!("the bundle {hash} is refused by now: {reason}"),
+            )
+        })?;
+        let ready = Arc::new(ready);
+        self.bundles.keep_ready(&ready);
+        Ok(ready)
+    }
+
+    /// Forgets a bundle of `user`. False when there was none.
+    pub(crate) fn delete_bundle(&self, user: &str, hash: BundleHash) -> Result<bool, Fault> {
+        let name = hash.to_string();
+        if !self.owners.has_bundle(user, &name)? {
+            return Ok(false);
+        }
+        if !self.owners.remove_bundle(user, &name)? {
+            self.bundles.ready().retain(|one| one.stored.hash != hash);
+            self.bundles.store.remove(hash)?;
+        }
+        Ok(true)
+    }
+
+    /// Calls one tool of a bundle.
+    pub(crate) fn call_bundle_tool(
+        &self,
+        tools: &BundleTools,
+        tool: &str,
+        call: &CallContext<'_>,
+        arguments: &Value,
+        cancel: &AtomicBool,
+    ) -> Result<CallReport, ToolFailure> {
+        let called = tools.call(&self.bundles.runner, tool, call, arguments, cancel);
+        // A name that is no tool's is a stranger's word, and no label of a metric.
+        let is_tool = !matches!(&called, Err(ToolFailure::NotFound(_)));
+        if is_tool {
+            self.metrics.tool_executed("bundle", tool, called.is_ok());
+        }
+        called
+    }
+}

@@ -1,0 +1,28 @@
+//! Agents of a bundle: kept by digest, run with a model that the operator allows and with the bundle's own tools.
+//!
+//! ```text
+//! store      bundles by SHA-256, with what was read from them
+//! signature  whose bundles are accepted
+//! models     which model stands for the one that a bundle names
+//! schema     arguments and results, checked against the schemas of a tool
+//! tools      the tools of one agent as the loop calls them: nothing else than these
+//! run        one agent's session
+//! ```
+//!
+//! A bundle is text of a stranger. Its configuration was read without running it (`glovebox_bundle`); what of it reaches
+//! a model is bounded here, and its code runs where [`tools`](BundleTools) sends it and nowhere else.
+
+mod models;
+mod run;
+mod schema;
+mod signature;
+mod store;
+mod tools;
+
+pub use models::{AllowedModel, ModelRules};
+
+pub use run::{BundleRun, PLACEMENT, find_agent};
+pub use schema::{Mismatch, Schema};
+pub use signature::{BundleKey, BundleKeys};
+pub use store::{BundleHash, BundleStore, BundleSummary, PutError, StoreLimits, StoredBundle};
+pub use tools::{BundleTools, CallContext, RunTools, ToolFailure, ToolNote};

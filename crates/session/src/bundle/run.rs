@@ -1,0 +1,144 @@
+//! The session of one agent of a bundle: the agent loop with the bundle's tools and without a sandbox.
+
+use super::{RunTools, StoredBundle};
+use crate::Error;
+use crate::agent::{AgentFrontend, AgentSession, EarlierSession, ModelConfig, NewSession};
+use glovebox_agent::{
+    AgentLoop, DeclaredAgent, Event, Log, Message, NoApproval, RunOutcome, SessionState,
+    StopSignal, Tools as _,
+};
+use glovebox_bundle::Agent;
+use glovebox_proto::visible::line_of_text as escape_text;
+use glovebox_proto::{Code, Fault};
+use glovebox_settings::Settings;
+
+/// Where such a session's tools work, in its events.
+pub const PLACEMENT: &str = "bundle";
+
+/// Finds an agent by its key, or by the name it gives itself.
+///
+/// # Errors
+/// `not-found` with the agents that there are.
+pub fn find_agent<'a>(bundle: &'a StoredBundle, asked: &str) -> Result<&'a Agent, Fault> {
+    let agents = &bundle.extraction.bundle.agents;
+    let found = agents.iter().find(|agent| agent.key == asked);
+    let found = found.or_else(|| agents.iter().find(|agent| agent.name == asked));
+    found.ok_or_else(|| {
+        let keys: Vec<&str> = agents.iter().map(|agent| agent.key.as_str()).collect();
+        let asked: String = asked.chars().take(128).collect();
+        let message = format!("the bundle has no agent `{}`", escape_text(&asked));
+        let remedy = match keys.as_slice() {
+            [] => "the bundle declares tools only, which can be called one by one".to_owned(),
+            keys => format!("its agents are {}", keys.join(", ")),
+        };
+        Fault::failed(Code::NotFound, message).remedy(remedy)
+    })
+}
+
+/// One run of an agent of a bundle.
+#[derive(Debug)]
+pub struct BundleRun<'a> {
+    /// Limits of the run.
+    pub settings: &'a Settings,
+    /// The model that the operator has for the one that the bundle names.
+    pub model: &'a ModelConfig,
+    /// The agent, as its session remembers it.
+    pub declared: DeclaredAgent,
+    /// Its system prompt.
+    pub system: &'a str,
+    /// Its tools, and nothing else.
+    pub tools: &'a RunTools,
+}
+
+impl BundleRun<'_> {
+    /// Begins a session that is written down.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn begin(
+        &self,
+        frontend: &dyn AgentFrontend,
+        new: NewSession,
+    ) -> Result<AgentSession, Error> {
+        let system = self.model.secrets.clean(self.system.to_owned());
+        let started = Event::Started {
+            task: new.task().to_owned(),
+            model: self.model.model.label(),
+            placement: PLACEMENT.to_owned(),
+            sandbox: None,
+            own_sandbox: None,
+            system: system.clone(),
+            tools: self
+                .tools
+                .definitions()
+                .into_iter()
+                .map(|tool| tool.name)
+                .collect(),
+            phase: None,
+            addition: None,
+            context: None,
+            declared: Some(self.declared.clone()),
+        };
+        frontend.observer(&new.log, &new.id).observe(&started)?;
+        Ok(new.into_session(system))
+    }
+
+    /// Takes up an earlier session; `words` are what the user adds.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn take_up(
+        &self,
+        frontend: &dyn AgentFrontend,
+        log: Log,
+        earlier: EarlierSession,
+        words: Option<&str>,
+    ) -> Result<AgentSession, Error> {
+        let system = self.model.secrets.clean(self.system.to_owned());
+        let resumed = Event::Resumed {
+            model: self.model.model.label(),
+            system: system.clone(),
+            own_sandbox: None,
+        };
+        let mut session = earlier.into_session(log, system);
+        let mut observer = frontend.observer(&session.log, &session.id);
+        observer.observe(&resumed)?;
+        let words = words.map(|words| self.model.secrets.clean(words.to_owned()));
+        if let Some(text) = words {
+            observer.observe(&Event::Said { text: text.clone() })?;
+            session.conversation.messages.push(Message::User { text });
+        }
+        drop(observer);
+        Ok(session)
+    }
+
+    /// Works until the end. What keeps it from working is how the run ended.
+    ///
+    /// # Errors
+    /// When the session's state cannot be written.
+    pub fn perform(
+        &self,
+        frontend: &dyn AgentFrontend,
+        session: &mut AgentSession,
+    ) -> Result<RunOutcome, Error> {
+        session.log.set_state(&session.id, SessionState::Running)?;
+        let stop = StopSignal::default();
+        let head = AgentLoop {
+            model: self.model.model.as_ref(),
+            tools: self.tools,
+            approve: &NoApproval,
+            system: &session.system,
+            limits: self.settings.agent_limits(),
+            price: self.model.price,
+            budget: self.model.budget,
+            secrets: &self.model.secrets,
+            stop: stop.clone(),
+        };
+        let mut observer = frontend.observer(&session.log, &session.id);
+        let asked = stop.clone();
+        frontend.watch_stop(&session.id, Box::new(move |_| asked.ask()));
+        let outcome = head.run(&mut session.conversation, observer.as_mut());
+        frontend.unwatch_stop();
+        Ok(outcome)
+    }
+}

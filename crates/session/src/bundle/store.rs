@@ -1,0 +1,531 @@
+//! Bundles on disk, named by the SHA-256 of their text, each with what was read from it.
+//!
+//! ```text
+//! DIR/HASH/bundle            the text as it came
+//!          manifest.json     when, how large, in which language, whose signature
+//!          extraction-N.json what version N of the extractor read
+//! ```
+//!
+//! A bundle appears by one rename, whole. What another version of the extractor read is read anew from the text.
+
+use glovebox_bundle::{EXTRACTOR_VERSION, Extraction, Language, MAX_SOURCE_BYTES, extract};
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Name;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+const SOURCE: &str = "bundle";
+const MANIFEST: &str = "manifest.json";
+/// Version of the manifest's form.
+const MANIFEST_VERSION: u32 = 1;
+/// Most that is read of a file of ours: an extraction holds every tool's code, and JSON escapes it.
+const MAX_FILE_BYTES: u64 = 256 << 20;
+/// Begins the name of a bundle that is being written.
+const UNFINISHED: &str = ".new-";
+/// What was not finished after this long is a leftover of a process that was killed.
+const LEFTOVER_AGE: Duration = Duration::from_hours(1);
+
+/// The name of a bundle: the SHA-256 of its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BundleHash([u8; 32]);
+
+impl BundleHash {
+    /// Of this text.
+    pub fn of(source: &[u8]) -> Self {
+        Self(Sha256::digest(source).into())
+    }
+}
+
+impl fmt::Display for BundleHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for BundleHash {
+    type Err = Fault;
+
+    /// 64 hexadecimal digits, with `sha256:` before them or without.
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        let digits = text.strip_prefix("sha256:").unwrap_or(text).as_bytes();
+        let wrong = || {
+            Fault::failed(Code::InvalidArgument, "a bundle is named by its SHA-256")
+                .remedy("give the 64 hexadecimal digits that the upload answered")
+        };
+        if digits.len() != 64 {
+            return Err(wrong());
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+            if !pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+                return Err(wrong());
+            }
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// How much a store holds.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreLimits {
+    /// Bundles.
+    pub bundles: usize,
+    /// Whether the one that was used longest ago makes room; otherwise what is too much is refused.
+    pub evicts: bool,
+}
+
+/// What is known of a stored bundle without what was read from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BundleSummary {
+    version: u32,
+    /// SHA-256 of the text, in hexadecimal digits.
+    pub hash: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether it is TypeScript.
+    pub is_typescript: bool,
+    /// When it came, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// Whose signature it came with.
+    pub signed_by: Option<String>,
+}
+
+/// A bundle of the store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredBundle {
+    /// Its name.
+    pub hash: BundleHash,
+    /// What is known of it.
+    pub summary: BundleSummary,
+    /// What was read from it; there is no error in it.
+    pub extraction: Extraction,
+}
+
+/// Why a bundle is not stored.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PutError {
+    /// It has errors, all of which are in here.
+    Refused(Box<Extraction>),
+    /// It could not be kept.
+    Fault(Fault),
+}
+
+impl From<Fault> for PutError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// Bundles of one directory.
+#[derive(Debug)]
+pub struct BundleStore {
+    dir: PathBuf,
+    limits: StoreLimits,
+}
+
+impl BundleStore {
+    /// Opens the store in `dir`, making what is missing and removing what was never finished.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or read.
+    pub fn open(dir: &Path, limits: StoreLimits) -> Result<Self, Fault> {
+        let store = Self {
+            dir: dir.to_owned(),
+            limits,
+        };
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|error| store.broken(&error))?;
+        let entries = fs::read_dir(dir).map_err(|error| store.broken(&error))?;
+        for entry in entries.flatten() {
+            let is_unfinished = entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(UNFINISHED.as_bytes());
+            let age = entry.metadata().and_then(|meta| meta.modified());
+            let is_old = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > LEFTOVER_AGE));
+            if is_unfinished && is_old {
+                // It takes room and does no harm.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        Ok(store)
+    }
+
+    fn broken(&self, error: &io::Error) -> Fault {
+        let message = format!("bundles cannot be kept in {}: {error}", self.dir.display());
+        let code = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Code::NoSpace,
+            _ => Code::Io,
+        };
+        Fault::failed(code, message)
+    }
+
+    fn path(&self, hash: BundleHash) -> PathBuf {
+        self.dir.join(hash.to_string())
+    }
+
+    /// Reads a bundle and keeps it. One that is there already is the answer.
+    ///
+    /// # Errors
+    /// [`PutError`]: every error of the bundle, or what keeps it from being stored.
+    pub fn put(
+        &self,
+        source: &[u8],
+        language: Language,
+        signed_by: Option<String>,
+        now_unix_ms: u64,
+    ) -> Result<StoredBundle, PutError> {
+        // TRUST: text of whoever uploads; bounded here, read without running it.
+        if source.len() > MAX_SOURCE_BYTES {
+            let message = format!(
+                "the bundle has {} bytes, more than {MAX_SOURCE_BYTES}",
+                source.len()
+            );
+            let fault = Fault::failed(Code::TooLarge, message);
+            return Err(fault
+                .remedy("leave out what the agents do not need, source maps above all")
+                .into());
+        }
+        let hash = BundleHash::of(source);
+        if let Some(stored) = self.get(hash)? {
+            return Ok(stored);
+        }
+        let text = std::str::from_utf8(source).map_err(|error| {
+            let message = format!("the bundle is no UTF-8 text (byte {})", error.valid_up_to());
+            Fault::failed(Code::InvalidArgument, message)
+                .remedy("send the JavaScript file as it is")
+        })?;
+        let extraction = read_source(text, language)?;
+        if extraction.errors().next().is_some() {
+            return Err(PutError::Refused(Box::new(extraction)));
+        }
+        self.make_room()?;
+        let summary = BundleSummary {
+            version: MANIFEST_VERSION,
+            hash: hash.to_string(),
+            bytes: source.len() as u64,
+            is_typescript: language == Language::TypeScript,
+            created_unix_ms: now_unix_ms,
+            signed_by,
+        };
+        let stored = StoredBundle {
+            hash,
+            summary,
+            extraction,
+        };
+        self.write(&stored, source)
+            .map_err(|error| self.broken(&error))?;
+        Ok(stored)
+    }
+
+    /// Writes a bundle beside the others and moves it among them.
+    fn write(&self, stored: &StoredBundle, source: &[u8]) -> io::Result<()> {
+        let unfinished = self.dir.join(format!("{UNFINISHED}{}", Name::random("b")));
+        let written = (|| {
+            fs::DirBuilder::new().mode(0o700).create(&unfinished)?;
+            write_file(&unfinished.join(SOURCE), source)?;
+            write_file(
+                &unfinished.join(MANIFEST),
+                &serde_json::to_vec(&stored.summary)?,
+            )?;
+            let extraction = serde_json::to_vec(&stored.extraction)?;
+            write_file(&unfinished.join(extraction_file()), &extraction)?;
+            match fs::rename(&unfinished, self.path(stored.hash)) {
+                // Whoever was faster has stored the same text.
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                    fs::remove_dir_all(&unfinished)
+                }
+                renamed => renamed,
+            }
+        })();
+        if written.is_err() {
+            let _ = fs::remove_dir_all(&unfinished);
+        }
+        written
+    }
+
+    /// A bundle by its name.
+    ///
+    /// # Errors
+    /// When its files are broken.
+    pub fn get(&self, hash: BundleHash) -> Result<Option<StoredBundle>, Fault> {
+        let dir = self.path(hash);
+        let Some(manifest) = self.read(&dir.join(MANIFEST))? else {
+            return Ok(None);
+        };
+        let damaged = || {
+            let message = format!("the files of the bundle {hash} are damaged");
+            Fault::failed(Code::Io, message).remedy("delete it and upload it again")
+        };
+        let summary: BundleSummary = serde_json::from_slice(&manifest).map_err(|_| damaged())?;
+        let kept = self.read(&dir.join(extraction_file()))?;
+        let kept = kept.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let extraction = match kept {
+            Some(extraction) => extraction,
+            None => self.extract_again(hash, &summary)?.ok_or_else(damaged)?,
+        };
+        // When it was used last, for eviction; a store that cannot be written to is still read.
+        let _ = File::open(&dir).and_then(|dir| dir.set_modified(SystemTime::now()));
+        Ok(Some(StoredBundle {
+            hash,
+            summary,
+            extraction,
+        }))
+    }
+
+    /// Reads the text of a bundle with this version of the extractor, and keeps what it reads.
+    fn extract_again(
+        &self,
+        hash: BundleHash,
+        summary: &BundleSummary,
+    ) -> Result<Option<Extraction>, Fault> {
+        let dir = self.path(hash);
+        let source = self.read(&dir.join(SOURCE))?.unwrap_or_default();
+        if BundleHash::of(&source) != hash {
+            return Ok(None);
+        }
+        let Ok(text) = std::str::from_utf8(&source) else {
+            return Ok(None);
+        };
+        let language = if summary.is_typescript {
+            Language::TypeScript
+        } else {
+            Language::JavaScript
+        };
+        let extraction = read_source(text, language)?;
+        if let Some(problem) = extraction.errors().next() {
+            let message = format!("the bundle {hash} is refused by now: {}", problem.reason);
+            return Err(Fault::failed(Code::InvalidArgument, message)
+                .remedy("correct it and upload it again"));
+        }
+        // Whoever reads the same at the same time writes the same; a rename is whole.
+        let unfinished = dir.join(format!("{UNFINISHED}{}", Name::random("e")));
+        let kept = serde_json::to_vec(&extraction).map_err(io::Error::from);
+        let kept = kept.and_then(|bytes| {
+            write_file(&unfinished, &bytes)?;
+            fs::rename(&unfinished, dir.join(extraction_file()))
+        });
+        kept.map_err(|error| self.broken(&error))?;
+        Ok(Some(extraction))
+    }
+
+    /// What is stored, by name.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn list(&self) -> Result<Vec<BundleHash>, Fault> {
+        let mut hashes: Vec<BundleHash> =
+            self.by_use()?.into_iter().map(|(_, hash)| hash).collect();
+        hashes.sort_unstable();
+        Ok(hashes)
+    }
+
+    /// All bundles, the one that was used longest ago first.
+    fn by_use(&self) -> Result<Vec<(SystemTime, BundleHash)>, Fault> {
+        let entries = fs::read_dir(&self.dir).map_err(|error| self.broken(&error))?;
+        let mut found: Vec<(SystemTime, BundleHash)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let hash = entry.file_name().to_str()?.parse().ok()?;
+                Some((entry.metadata().ok()?.modified().ok()?, hash))
+            })
+            .collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn make_room(&self) -> Result<(), Fault> {
+        let found = self.by_use()?;
+        let most = self.limits.bundles;
+        let Some(too_many) = (found.len() + 1)
+            .checked_sub(most)
+            .filter(|count| *count > 0)
+        else {
+            return Ok(());
+        };
+        if !self.limits.evicts {
+            let message = format!("{most} bundles are kept here, and that is the most");
+            return Err(
+                Fault::failed(Code::NoSpace, message).remedy("delete those that are not used")
+            );
+        }
+        for (_, hash) in found.into_iter().take(too_many) {
+            self.remove(hash)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a bundle. One that is not there is gone already.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&self, hash: BundleHash) -> Result<(), Fault> {
+        // Moved away first, so that nobody reads half of it.
+        let gone = self.dir.join(format!("{UNFINISHED}{}", Name::random("x")));
+        match fs::rename(self.path(hash), &gone) {
+            Ok(()) => fs::remove_dir_all(&gone).map_err(|error| self.broken(&error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(self.broken(&error)),
+        }
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, Fault> {
+        let mut bytes = Vec::new();
+        match File::open(path).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)) {
+            Ok(_) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.broken(&error)),
+        }
+    }
+}
+
+fn extraction_file() -> String {
+    format!("extraction-{EXTRACTOR_VERSION}.json")
+}
+
+fn read_source(text: &str, language: Language) -> Result<Extraction, Fault> {
+    extract(text, language).map_err(|error| {
+        Fault::failed(
+            Code::Unavailable,
+            format!("the bundle cannot be read now: {error}"),
+        )
+        .retryable()
+    })
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::options()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUNDLE: &str = r#"
+        import { createLightfast } from "lightfast/client";
+        import { createAgent } from "lightfast/agent";
+        import { gateway } from "@ai-sdk/gateway";
+        throw new Error("never");
+        export default createLightfast({ agents: { a: createAgent({ name: "a", system: "s", model: gateway("gpt-4") }) } });
+    "#;
+
+    fn store(dir: &Path, bundles: usize, evicts: bool) -> BundleStore {
+        BundleStore::open(dir, StoreLimits { bundles, evicts }).unwrap()
+    }
+
+    fn put(store: &BundleStore, text: &str) -> Result<StoredBundle, PutError> {
+        store.put(text.as_bytes(), Language::JavaScript, None, 5)
+    }
+
+    #[test]
+    fn a_bundle_is_found_by_its_digest_and_what_was_read_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let stored = put(&store(dir.path(), 9, false), BUNDLE).unwrap();
+        let store = store(dir.path(), 9, false);
+        assert_eq!(store.get(stored.hash).unwrap(), Some(stored.clone()));
+        assert_eq!(put(&store, BUNDLE).unwrap(), stored);
+        assert_eq!(store.list().unwrap(), [stored.hash]);
+        let text = format!("sha256:{}", stored.hash);
+        assert_eq!(text.parse::<BundleHash>().unwrap(), stored.hash);
+        // What another version read does not count.
+        let kept = dir
+            .path()
+            .join(stored.hash.to_string())
+            .join(extraction_file());
+        fs::remove_file(&kept).unwrap();
+        assert_eq!(store.get(stored.hash).unwrap(), Some(stored.clone()));
+        assert!(kept.exists());
+        store.remove(stored.hash).unwrap();
+        assert_eq!(store.get(stored.hash).unwrap(), None);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_text_that_is_not_the_one_of_the_digest_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path(), 9, false);
+        let stored = put(&store, BUNDLE).unwrap();
+        let own = dir.path().join(stored.hash.to_string());
+        fs::remove_file(own.join(extraction_file())).unwrap();
+        fs::write(own.join(SOURCE), BUNDLE.replace("gpt-4", "gpt-5")).unwrap();
+        let fault = store.get(stored.hash).unwrap_err();
+        assert!(fault.message.contains("damaged"), "{fault:?}");
+    }
+
+    #[test]
+    fn nothing_of_a_refused_bundle_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path(), 9, false);
+        assert!(matches!(
+            put(&store, "export default 1"),
+            Err(PutError::Refused(_))
+        ));
+        assert!(matches!(
+            put(&store, "syntax error("),
+            Err(PutError::Refused(_))
+        ));
+        let no_text = store.put(b"\xff", Language::JavaScript, None, 0);
+        assert!(
+            matches!(no_text, Err(PutError::Fault(fault)) if fault.code == Code::InvalidArgument)
+        );
+        let large = vec![b' '; MAX_SOURCE_BYTES + 1];
+        let large = store.put(&large, Language::JavaScript, None, 0);
+        assert!(matches!(large, Err(PutError::Fault(fault)) if fault.code == Code::TooLarge));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_number_of_bundles_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let full = store(dir.path(), 2, false);
+        let named = |name: &str| BUNDLE.replace("gpt-4", name);
+        let first = put(&full, &named("one")).unwrap();
+        put(&full, &named("two")).unwrap();
+        assert!(
+            matches!(put(&full, &named("three")), Err(PutError::Fault(fault)) if fault.code == Code::NoSpace)
+        );
+        std::thread::sleep(Duration::from_millis(20));
+        full.get(first.hash).unwrap();
+        let evicting = store(dir.path(), 2, true);
+        let third = put(&evicting, &named("three")).unwrap();
+        let mut left = [first.hash, third.hash];
+        left.sort_unstable();
+        assert_eq!(
+            evicting.list().unwrap(),
+            left,
+            "the one used longest ago went"
+        );
+    }
+
+    #[test]
+    fn names_are_digests_and_nothing_else() {
+        for text in [
+            "",
+            "abc",
+            "../../etc/passwd",
+            &"g".repeat(64),
+            &"+".repeat(64),
+            &"é".repeat(32),
+        ] {
+            assert!(text.parse::<BundleHash>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! The tools of one agent of a bundle, as its loop and single calls reach them: a name, arguments that fit its schema,
+//! and a result that fits its other schema. Their code is what was cut out of the bundle when it was read; no request
+//! brings code, and no other tools are here.
+
+use super::schema::{Mismatch, Schema};
+use glovebox_agent::{ToolDefinition, ToolOutput, Tools};
+use glovebox_bundle::{Slice, Tool, ToolKind};
+use glovebox_proto::visible::line_of_text as escape_text;
+use glovebox_proto::{Code, Fault};
+use glovebox_runner::{
+    CallFailure, CallLimits, CallReport, FailureKind, LogRecord, ToolRequest, ToolRunner,
+};
+use glovebox_tools::cut::{CutBias, CutSource, OUTPUT_BYTES, cut};
+use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Tools that one agent may have.
+const MAX_TOOLS: usize = 128;
+/// What providers accept as the name of a tool.
+const MAX_NAME_CHARS: usize = 64;
+/// What a model is told about one tool.
+const MAX_DESCRIPTION_BYTES: usize = 16 << 10;
+const MAX_SCHEMA_BYTES: usize = 64 << 10;
+
+/// A tool that is not offered, or not as its bundle declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolNote {
+    /// The tool.
+    pub tool: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for ToolNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the tool `{}`: {}", escape_text(&self.tool), self.reason)
+    }
+}
+
+/// Why a call of a tool has no value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToolFailure {
+    /// There is no such tool.
+    NotFound(String),
+    /// The tool has no code here: its caller or the model's provider runs it.
+    NotExecutable(String),
+    /// The arguments do not fit the tool's schema.
+    InvalidArguments(Vec<Mismatch>),
+    /// The result is not what the tool's output schema says.
+    InvalidResult(Vec<Mismatch>, Vec<LogRecord>),
+    /// Its code threw, went over a limit, or could not be run.
+    Call(Box<CallFailure>),
+}
+
+impl ToolFailure {
+    /// Its stable word.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::NotFound(_) => "not_found",
+            Self::NotExecutable(_) => "not_executable",
+            Self::InvalidArguments(_) => "invalid_arguments",
+            Self::InvalidResult(..) => "invalid_result",
+            Self::Call(failure) => failure.kind.as_str(),
+        }
+    }
+
+    /// What the tool logged before.
+    pub fn log(&self) -> &[LogRecord] {
+        match self {
+            Self::Call(failure) => &failure.log,
+            Self::InvalidResult(_, log) => log,
+            _ => &[],
+        }
+    }
+}
+
+impl fmt::Display for ToolFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound(message) | Self::NotExecutable(message) => f.write_str(message),
+            Self::InvalidArguments(mismatches) => {
+                write!(
+                    f,
+                    "the arguments do not fit the schema of the tool: {}",
+                    joined(mismatches)
+                )
+            }
+            Self::InvalidResult(mismatches, _) => {
+                write!(
+                    f,
+                    "the result does not fit the output schema of the tool: {}",
+                    joined(mismatches)
+                )
+            }
+            // TRUST: the name and the words of an error are the tool's own.
+            Self::Call(failure) if failure.name.is_empty() => {
+                f.write_str(&escape_text(&failure.message))
+            }
+            Self::Call(failure) => {
+                write!(
+                    f,
+                    "{}: {}",
+                    escape_text(&failure.name),
+                    escape_text(&failure.message)
+                )
+            }
+        }
+    }
+}
+
+/// A tool that can be called.
+#[derive(Debug)]
+struct OfferedTool {
+    code: String,
+    definition: ToolDefinition,
+    input: Schema,
+    output: Option<Schema>,
+}
+
+/// The tools of one agent, or those that a bundle exports without one.
+#[derive(Debug)]
+pub struct BundleTools {
+    offered: Vec<OfferedTool>,
+    left_out: Vec<ToolNote>,
+}
+
+impl BundleTools {
+    /// Prepares tools of a bundle. Those without code here are left out, with a note.
+    ///
+    /// # Errors
+    /// Every tool that cannot be offered as it is declared, and why.
+    pub fn new(tools: &[Tool]) -> Result<Self, Vec<ToolNote>> {
+        let (mut offered, mut left_out, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
+        if tools.len() > MAX_TOOLS {
+            wrong.push(ToolNote {
+                tool: tools[MAX_TOOLS].name.clone(),
+                reason: format!("an agent has at most {MAX_TOOLS} tools"),
+            });
+            return Err(wrong);
+        }
+        for tool in tools {
+            let note = |reason: &str| ToolNote {
+                tool: tool.name.clone(),
+                reason: reason.to_owned(),
+            };
+            match (tool.kind, &tool.slice) {
+                (ToolKind::Provider, _) => {
+                    left_out.push(note(
+                        "the provider of the model runs it, which is not supported here",
+                    ));
+                }
+                (ToolKind::Client, _) | (_, None) => {
+                    left_out.push(note("it has no `execute`, so it cannot be run here"));
+                }
+                (ToolKind::Function, Some(slice)) => match offer(tool, slice) {
+                    Ok(tool) => offered.push(tool),
+                    Err(reason) => wrong.push(note(&reason)),
+                },
+            }
+        }
+        if wrong.is_empty() {
+            Ok(Self { offered, left_out })
+        } else {
+            Err(wrong)
+        }
+    }
+
+    /// Tools that are declared and not offered.
+    pub fn left_out(&self) -> &[ToolNote] {
+        &self.left_out
+    }
+
+    /// What models are told of each tool.
+    pub fn definitions(&self) -> Vec<ToolDefinition> {
+        self.offered
+            .iter()
+            .map(|tool| tool.definition.clone())
+            .collect()
+    }
+
+    /// Calls one tool: checks the arguments, runs its code, checks the result.
+    ///
+    /// # Errors
+    /// [`ToolFailure`].
+    pub fn call(
+        &self,
+        runner: &ToolRunner,
+        name: &str,
+        call: &CallContext<'_>,
+        arguments: &Value,
+        cancel: &AtomicBool,
+    ) -> Result<CallReport, ToolFailure> {
+        let Some(found) = self.offered.iter().find(|one| one.definition.name == name) else {
+            return Err(self.not_offered(name));
+        };
+        found
+            .input
+            .check(arguments)
+            .map_err(ToolFailure::InvalidArguments)?;
+        let usual = CallLimits::default();
+        let request = ToolRequest {
+            tenant: call.tenant,
+            code: &found.code,
+            input: arguments,
+            context: call.context,
+            call_id: call.id,
+            limits: CallLimits {
+                wall_ms: call
+                    .timeout
+                    .map_or(usual.wall_ms, |timeout| timeout.as_millis() as u64),
+                ..usual
+            },
+            fixed: None,
+        };
+        let done = runner.call(&request, cancel);
+        let done = done.map_err(|failure| ToolFailure::Call(Box::new(failure)))?;
+        if let Some(schema) = &found.output
+            && let Err(mismatches) = schema.check(&done.value)
+        {
+            return Err(ToolFailure::InvalidResult(mismatches, done.log));
+        }
+        Ok(done)
+    }
+
+    fn not_offered(&self, name: &str) -> ToolFailure {
+        if let Some(note) = self.left_out.iter().find(|note| note.tool == name) {
+            return ToolFailure::NotExecutable(note.to_string());
+        }
+        let shown: String = name.chars().take(MAX_NAME_CHARS).collect();
+        let names: Vec<&str> = self
+            .offered
+            .iter()
+            .map(|one| one.definition.name.as_str())
+            .collect();
+        let have = match names.as_slice() {
+            [] => "there are none here".to_owned(),
+            names => format!("the tools are {}", names.join(", ")),
+        };
+        ToolFailure::NotFound(format!(
+            "there is no tool `{}`; {have}",
+            escape_text(&shown)
+        ))
+    }
+}
+
+/// What a call is told besides its arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct CallContext<'a> {
+    /// On whose behalf: calls of different tenants never share a sandbox.
+    pub tenant: &'a str,
+    /// Names the call.
+    pub id: &'a str,
+    /// What the code is told about where it is called: an object.
+    pub context: &'a Value,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+}
+
+fn joined(mismatches: &[Mismatch]) -> String {
+    let told: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
+    told.join("; ")
+}
+
+/// A tool as it is declared, when all of it can be kept.
+fn offer(tool: &Tool, slice: &Slice) -> Result<OfferedTool, String> {
+    if slice.is_typescript {
+        return Err(
+            "its code is TypeScript, which is not run as it is: compile the bundle first, for instance with \
+             `esbuild --bundle --format=esm`"
+                .to_owned(),
+        );
+    }
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if tool.name.is_empty() || tool.name.len() > MAX_NAME_CHARS || !tool.name.chars().all(is_word) {
+        return Err(format!(
+            "models cannot call it by that name: write letters, digits, `_` and `-`, at most {MAX_NAME_CHARS}"
+        ));
+    }
+    let description = tool.description.clone().unwrap_or_default();
+    if description.len() > MAX_DESCRIPTION_BYTES {
+        return Err(format!(
+            "its description has {} bytes, more than {MAX_DESCRIPTION_BYTES}",
+            description.len()
+        ));
+    }
+    let schema = to_value(&tool.input_schema);
+    let bytes = schema.to_string().len();
+    if bytes > MAX_SCHEMA_BYTES {
+        return Err(format!(
+            "its input schema has {bytes} bytes, more than {MAX_SCHEMA_BYTES}"
+        ));
+    }
+    let input = Schema::new(&schema).map_err(|reason| format!("its input schema: {reason}"))?;
+    let output = tool.output_schema.as_ref().map(to_value);
+    let output = output.as_ref().map(Schema::new).transpose();
+    let output = output.map_err(|reason| format!("its output schema: {reason}"))?;
+    Ok(OfferedTool {
+        definition: ToolDefinition {
+            name: tool.name.clone(),
+            description,
+            schema,
+            // Nobody has looked at what its code does; calls of one run are made one by one.
+            is_read_only: false,
+            server: None,
+        },
+        code: slice.code.clone(),
+        input,
+        output,
+    })
+}
+
+fn to_value(json: &glovebox_bundle::Json) -> Value {
+    // Its objects have string keys and its numbers are finite, so it has a JSON form.
+    serde_json::to_value(json).unwrap_or_default()
+}
+
+/// The tools of one run of an agent, with what runs them.
+#[derive(Debug, Clone)]
+pub struct RunTools {
+    /// The agent's tools.
+    pub tools: Arc<BundleTools>,
+    /// Runs their code.
+    pub runner: Arc<ToolRunner>,
+    /// On whose behalf.
+    pub tenant: String,
+    /// What their code is told about the run: an object.
+    pub context: Value,
+}
+
+impl Tools for RunTools {
+    fn definitions(&self) -> Vec<ToolDefinition> {
+        self.tools.definitions()
+    }
+
+    fn call(&self, name: &str, arguments: Value, cancel: &AtomicBool) -> Result<ToolOutput, Fault> {
+        let id = glovebox_sandbox::Name::random("call");
+        let call = CallContext {
+            tenant: &self.tenant,
+            id: id.as_str(),
+            context: &self.context,
+            timeout: None,
+        };
+        let done = self
+            .tools
+            .call(&self.runner, name, &call, &arguments, cancel);
+        match done {
+            Ok(done) => Ok(output(done)),
+            Err(ToolFailure::Call(failure)) if failure.kind == FailureKind::Cancelled => {
+                Err(Fault::failed(Code::Cancelled, failure.message))
+            }
+            Err(failure) => Ok(failed(&failure)),
+        }
+    }
+}
+
+/// A result as a model is told it: a text as it is, everything else as JSON.
+fn output(done: CallReport) -> ToolOutput {
+    let mut facts = Map::new();
+    let text = match done.value {
+        Value::String(text) => text,
+        value => {
+            // For programs that show the value itself.
+            facts.insert("is_json".to_owned(), true.into());
+            value.to_string()
+        }
+    };
+    if !done.warnings.is_empty() {
+        facts.insert("warnings".to_owned(), done.warnings.into());
+    }
+    add_log(&mut facts, &done.log);
+    told(&text, facts, false)
+}
+
+/// A failure as a model is told it.
+fn failed(failure: &ToolFailure) -> ToolOutput {
+    let mut facts = Map::new();
+    facts.insert("failure".to_owned(), failure.as_str().into());
+    add_log(&mut facts, failure.log());
+    told(&failure.to_string(), facts, true)
+}
+
+fn add_log(facts: &mut Map<String, Value>, log: &[LogRecord]) {
+    if !log.is_empty() {
+        // Levels and texts have a JSON form.
+        facts.insert(
+            "log".to_owned(),
+            serde_json::to_value(log).unwrap_or_default(),
+        );
+    }
+}
+
+// TRUST: what a stranger's code returns or throws is cut once and made safe to show.
+fn told(text: &str, mut facts: Map<String, Value>, is_error: bool) -> ToolOutput {
+    let source = CutSource {
+        head: text.as_bytes(),
+        gap: 0,
+        tail: &[],
+    };
+    let cut = cut(source, OUTPUT_BYTES, CutBias::Even);
+    if cut.left_out > 0 {
+        facts.remove("is_json");
+        facts.insert("left_out_bytes".to_owned(), cut.left_out.into());
+    }
+    ToolOutput {
+        text: cut.text,
+        facts,
+        is_error,
+        ..ToolOutput::default()
+    }
+}
