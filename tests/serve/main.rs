@@ -14,4 +14,5 @@ mod operation;
 mod recovery;
 mod server;
 mod sessions;
+mod terminal;
 mod users;

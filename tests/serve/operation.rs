@@ -54,6 +54,8 @@ fn the_description_has_every_route() {
         ("/api/sandboxes", &["get", "post"]),
         ("/api/sandboxes/{id}", &["delete"]),
         ("/api/sandboxes/{id}/call", &["post"]),
+        ("/api/sandboxes/{id}/terminal", &["get"]),
+        ("/api/sessions/{id}/terminal", &["get"]),
         ("/api/tools", &["get"]),
         ("/metrics", &["get"]),
     ] {

@@ -78,6 +78,16 @@ pub(crate) fn recording(person: &Person, name: &str, calls: &[(&str, Value)]) ->
     format!("replay:{}", path.display())
 }
 
+/// Makes a token for a user, with these arguments of `glovebox token create`.
+pub(crate) fn token(person: &Person, args: &str) -> String {
+    let made = person
+        .line(&format!("token create {args} --json"))
+        .run()
+        .expect_code(0);
+    let made: Value = serde_json::from_str(&made.out()).unwrap();
+    made["data"]["token"].as_str().unwrap().to_owned()
+}
+
 impl Server {
     /// Serves for `person`; the current directory is a project, which is not served unless `args` say so.
     pub(crate) fn start(person: &Person, args: &str) -> Self {

@@ -1,17 +1,8 @@
 //! Who may come in, and what they see of each other: nothing.
 
-use crate::server::{Client, Server, TOKEN, recording};
+use crate::server::{Client, Server, TOKEN, recording, token};
 use serde_json::{Value, json};
 use testkit::Person;
-
-fn token(person: &Person, args: &str) -> String {
-    let made = person
-        .line(&format!("token create {args} --json"))
-        .run()
-        .expect_code(0);
-    let made: Value = serde_json::from_str(&made.out()).unwrap();
-    made["data"]["token"].as_str().unwrap().to_owned()
-}
 
 /// Requirement S3: two users cannot see, name or reach each other's sessions, files and sandboxes.
 #[test]

@@ -1,7 +1,8 @@
 //! Who asks: a bearer token, or the cookie of a browser that has logged in.
 //!
-//! Everything but health and the login needs one of them. A request that changes something and comes with a cookie must
-//! come from a page of this server's own (`Origin`, `Sec-Fetch-Site`): a cookie is sent by whatever page asks for it.
+//! Everything but health and the login needs one of them. A request that changes something, or opens a WebSocket, and comes
+//! with a cookie must come from a page of this server's own (`Origin`, `Sec-Fetch-Site`): a cookie is sent by whatever
+//! page asks for it.
 
 use super::error::{ApiError, ApiResult};
 use crate::config::Token;
@@ -12,7 +13,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use glovebox_proto::{Code, Fault};
 use glovebox_session::host::now_unix_ms;
-use http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN, SET_COOKIE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN, SET_COOKIE, UPGRADE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -193,7 +194,9 @@ async fn find_user(shared: &Shared, method: &Method, headers: &HeaderMap) -> Api
     let Some(principal) = shared.logins.of_cookie(headers) else {
         return Err(unauthorized("a token is needed"));
     };
-    if !matches!(*method, Method::GET | Method::HEAD) && !is_same_site(headers) {
+    // Pages of any site may open a WebSocket, and read what comes from it.
+    let is_read = matches!(*method, Method::GET | Method::HEAD) && !headers.contains_key(UPGRADE);
+    if !is_read && !is_same_site(headers) {
         return Err(ApiError::forbidden(
             "the request comes from a page of another site",
             "use a token in the Authorization header",

@@ -39,6 +39,33 @@ pub(crate) struct ErrorInfo {
     pub details: Option<Value>,
 }
 
+impl From<Fault> for ErrorBody {
+    fn from(fault: Fault) -> Self {
+        let Fault {
+            class,
+            code,
+            message,
+            remedy,
+            is_retryable,
+        } = fault;
+        let class = match class {
+            Class::Refused => "refused",
+            Class::Failed => "failed",
+            Class::Lost => "lost",
+        };
+        Self {
+            error: ErrorInfo {
+                code: code.as_str().to_owned(),
+                class: class.to_owned(),
+                message,
+                remedy: remedy.map(|remedy| remedy.to_string()),
+                is_retryable,
+                details: None,
+            },
+        }
+    }
+}
+
 /// What keeps a request from being answered.
 #[derive(Debug)]
 pub(crate) struct ApiError {
@@ -144,30 +171,14 @@ const fn status_of(fault: &Fault) -> StatusCode {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let Fault {
-            class,
-            code,
-            message,
-            remedy,
-            is_retryable,
-        } = self.fault;
-        let more = self.more.map(|more| *more).unwrap_or_default();
-        let code = more.code.unwrap_or(code.as_str());
-        let class = match class {
-            Class::Refused => "refused",
-            Class::Failed => "failed",
-            Class::Lost => "lost",
-        };
-        let body = ErrorBody {
-            error: ErrorInfo {
-                code: code.to_owned(),
-                class: class.to_owned(),
-                message,
-                remedy: remedy.map(|remedy| remedy.to_string()),
-                is_retryable,
-                details: more.details,
-            },
-        };
+        let is_retryable = self.fault.is_retryable;
+        let mut body = ErrorBody::from(self.fault);
+        if let Some(more) = self.more {
+            if let Some(code) = more.code {
+                code.clone_into(&mut body.error.code);
+            }
+            body.error.details = more.details;
+        }
         let mut response = (self.status, Json(body)).into_response();
         if is_retryable {
             let after = HeaderValue::from(RETRY_S);

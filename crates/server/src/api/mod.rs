@@ -17,6 +17,7 @@ mod interface;
 mod page;
 mod sandboxes;
 mod sessions;
+mod terminal;
 
 use auth::Principal;
 pub(crate) use auth::{Logins, Shared};
@@ -58,6 +59,7 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(sessions::say))
         .routes(routes!(sessions::approve))
         .routes(routes!(events::stream))
+        .routes(routes!(terminal::of_session))
         .routes(routes!(changes::diff))
         .routes(routes!(changes::apply))
         .routes(routes!(files::list))
@@ -67,6 +69,7 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(sandboxes::list, sandboxes::start))
         .routes(routes!(sandboxes::kill))
         .routes(routes!(sandboxes::call))
+        .routes(routes!(terminal::of_sandbox))
         .routes(routes!(sandboxes::tools))
         .routes(routes!(bundles::put, bundles::list))
         .routes(routes!(bundles::show, bundles::delete))
@@ -141,7 +144,9 @@ async fn audit(
     let object = named.as_deref().or(task.map(|task| task.session.as_str()));
     let status = response.status();
     let is_refused = matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
-    if !matches!(method, Method::GET | Method::HEAD) || is_refused {
+    // A terminal is opened by a GET.
+    let is_terminal = status == StatusCode::SWITCHING_PROTOCOLS;
+    if !matches!(method, Method::GET | Method::HEAD) || is_refused || is_terminal {
         let path = path.as_ref().map_or("?", MatchedPath::as_str);
         let action = format!("{method} {path}");
         let entry = AuditEntry {

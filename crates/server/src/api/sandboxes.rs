@@ -102,7 +102,7 @@ pub(super) async fn start(
 }
 
 /// Does `work` on a sandbox of the user's that asks.
-async fn on_sandbox<T: Send + 'static>(
+pub(super) async fn on_sandbox<T: Send + 'static>(
     shared: &Shared,
     principal: Principal,
     id: String,

@@ -14,6 +14,7 @@ mod live;
 mod queue;
 mod recover;
 mod request;
+mod terminals;
 mod tools;
 mod worker;
 
@@ -27,6 +28,7 @@ pub(crate) use health::ComponentHealth;
 pub(crate) use hub::{Cursor, Next, Sent};
 pub(crate) use live::LiveSession;
 pub(crate) use request::{TaskLimits, TaskRequest};
+pub(crate) use terminals::{OpenTerminal, Terminals};
 pub(crate) use tools::OpenSandboxes;
 
 use crate::config::ServerConfig;
@@ -78,6 +80,7 @@ pub(crate) struct App {
     pub metrics: Arc<Metrics>,
     pub sandboxes: OpenSandboxes,
     pub bundles: Arc<Bundles>,
+    terminals: Arc<Terminals>,
     idle: IdleSandboxes,
     /// Ends everything that waits.
     pub end: CancellationToken,
@@ -101,6 +104,7 @@ impl App {
             metrics: Arc::new(Metrics::new()),
             sandboxes: OpenSandboxes::default(),
             bundles: Arc::new(Bundles::open(&dir.join("bundles"), &config)?),
+            terminals: Arc::default(),
             idle: IdleSandboxes::default(),
             end: CancellationToken::new(),
             log: Mutex::new(Log::open(&sessions_dir(&config), now_unix_ms)?),

@@ -10,9 +10,11 @@
 mod difference;
 mod finish;
 mod start;
+mod terminal;
 
 pub use finish::{LeaveOutcome, changes_as_patch, take_down};
 pub use start::{notify_started, push_project, start_named, start_new};
+pub use terminal::{Terminal, TerminalEvent, TerminalInput};
 
 use crate::Error;
 use crate::frontend::{Frontend, Notice};
