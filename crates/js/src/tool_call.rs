@@ -136,6 +136,8 @@ pub struct CallError {
 pub enum CallErrorKind {
     /// The tool threw.
     Tool,
+    /// It threw `null` or `undefined`. The engine does that too, when it has no memory for an error.
+    Null,
     /// The code is no JavaScript.
     Syntax,
     /// The module has no function to call.

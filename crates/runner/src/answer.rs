@@ -148,7 +148,13 @@ impl Answer {
                     }
                     // It says that its time is over, and it is not.
                     CallErrorKind::Interrupted => FailureKind::Killed,
-                    CallErrorKind::Tool => FailureKind::ToolError,
+                    CallErrorKind::Null
+                        if end.max_rss_kib.saturating_mul(1024) > self.limits.memory_bytes / 3 =>
+                    {
+                        let message = "the tool wanted more memory than it may have";
+                        return fail(FailureKind::Memory, message.to_owned(), self.log);
+                    }
+                    CallErrorKind::Null | CallErrorKind::Tool => FailureKind::ToolError,
                     CallErrorKind::Syntax => FailureKind::Syntax,
                     CallErrorKind::NotFound => FailureKind::NotFound,
                     CallErrorKind::NotJson => FailureKind::NotJson,
@@ -190,6 +196,12 @@ fn unanswered(end: &ExitReport, limits: CallLimits, late: String) -> (FailureKin
         Exit::Signal(SIGKILL) if cpu_ms >= limits.cpu_ms => (
             FailureKind::Cpu,
             format!("the tool used {cpu_ms} ms of a processor, more than it may"),
+        ),
+        // Of several that the kernel ended for memory at once, it is counted for one.
+        Exit::Signal(SIGKILL) => (
+            FailureKind::Memory,
+            "the tool's process was killed: the tools of this tenant together took all the memory there is for them"
+                .to_owned(),
         ),
         Exit::Signal(SIGSYS) => (
             FailureKind::Killed,

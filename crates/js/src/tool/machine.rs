@@ -35,7 +35,6 @@ type Rejections = Rc<RefCell<Vec<(Persistent<Value<'static>>, String)>>>;
 pub(super) struct Machine {
     api: Api,
     context: Context,
-    runtime: Runtime,
     clock: Rc<Clock>,
     rejections: Rejections,
     output: Output,
@@ -141,7 +140,6 @@ impl Machine {
         Ok(Self {
             api,
             context,
-            runtime,
             clock,
             rejections,
             output: output.clone(),
@@ -275,9 +273,9 @@ impl Machine {
             }
             None => return error(CallErrorKind::Tool, "the tool failed without saying why"),
         };
-        // What is left of an error that there was no memory for.
-        if (value.is_null() || value.is_undefined()) && self.is_near_limit() {
-            return self.lack_of_memory();
+        // This is also what is left of an error that there was no memory for; the host knows which it is.
+        if value.is_null() || value.is_undefined() {
+            return error(CallErrorKind::Null, &format!("threw {}", value.type_name()));
         }
         let is_engines_own = value.as_exception().is_some();
         let told: Option<Vec<String>> = api
@@ -306,11 +304,6 @@ impl Machine {
             message,
             stack: own_lines(&stack),
         }
-    }
-
-    fn is_near_limit(&self) -> bool {
-        let usage = self.runtime.memory_usage();
-        usage.malloc_size > usage.malloc_limit / 2
     }
 
     #[expect(clippy::unused_self, reason = "reads like the other ways to fail")]

@@ -7,6 +7,9 @@ use std::cell::{Cell, RefCell};
 use std::io::Write as _;
 use std::rc::Rc;
 
+/// What a record costs besides its text.
+const RECORD_BYTES: u64 = 16;
+
 /// Standard output, as frames. Copies write to the same bound.
 #[derive(Debug, Clone)]
 pub(super) struct Output {
@@ -49,7 +52,7 @@ impl Output {
         let shown = &text[..text.floor_char_boundary(max)];
         self.state
             .log_left
-            .set(left.saturating_sub(shown.len() as u64 + 1));
+            .set(left.saturating_sub(shown.len() as u64 + RECORD_BYTES));
         send(&CallMessage::Log(LogRecord {
             level,
             text: shown.to_owned(),

@@ -60,6 +60,9 @@
   };
   define('require', (name) => need(moduleName(name)));
 
+  // The engine would show this function every caller, those of this file too.
+  defineProperty(Error, 'prepareStackTrace', { get() {}, set() {}, configurable: false, enumerable: false });
+
   // ---- the log
 
   const log = (level) => (...values) => {

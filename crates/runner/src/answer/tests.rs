@@ -58,7 +58,7 @@ fn an_end_without_an_answer_has_a_kind_by_its_signal() {
     for (signal, expected) in [
         (SIGSYS, FailureKind::Killed),
         (SIGXCPU, FailureKind::Cpu),
-        (SIGKILL, FailureKind::Killed),
+        (SIGKILL, FailureKind::Memory),
         (11, FailureKind::Killed),
         (SIGABRT, FailureKind::Memory),
     ] {

@@ -123,12 +123,12 @@
   };
   inspect.custom = Symbol.for('nodejs.util.inspect.custom');
 
-  const plain = (value) => (typeof value === 'string' ? value : inspect(value));
+  const plain = (value) => (typeof value === 'string' ? value.slice(0, MAX_CHARS) : inspect(value));
   const format = (first, ...rest) => {
     let at = 0;
     let text = '';
     if (typeof first === 'string') {
-      text = first.replace(/%[sdifjoOc%]/g, (mark) => {
+      text = first.slice(0, MAX_CHARS).replace(/%[sdifjoOc%]/g, (mark) => {
         if (mark === '%%') return rest.length > 0 ? '%' : mark;
         if (at >= rest.length) return mark;
         const value = rest[at++];
