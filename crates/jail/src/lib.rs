@@ -8,6 +8,7 @@ pub mod bounds;
 mod byte_path;
 pub mod cgroup;
 mod channel;
+pub mod compute;
 pub mod counters;
 pub mod exchange;
 mod explain;
