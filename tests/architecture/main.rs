@@ -19,7 +19,7 @@ const EDGES: [(&str, &[&str]); 21] = [
     ("glovebox-jail", &[]),
     ("glovebox-js", &["glovebox-jail"]),
     ("glovebox-gitignore", &[]),
-    ("glovebox-bundle", &[]),
+    ("glovebox-bundle", &["glovebox-jail"]),
     (
         "glovebox-guest",
         &["glovebox-gitignore", "glovebox-jail", "glovebox-proto"],

@@ -90,7 +90,7 @@ fn no_shell_is_told_of_hidden_commands() {
             .run()
             .expect_code(0)
             .out();
-        for hidden in ["__supervise", "__commit", "__man"] {
+        for hidden in ["__supervise", "__commit", "__extract", "__man"] {
             assert!(!script.contains(hidden), "{shell} names {hidden}");
         }
     }

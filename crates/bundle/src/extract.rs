@@ -3,20 +3,24 @@
 use crate::config::ConfigReader;
 use crate::evaluate::Evaluator;
 use crate::exports;
-use crate::limits::{MAX_OUTPUT_BYTES, MAX_SOURCE_BYTES, STACK_BYTES};
-use crate::model::{Bundle, EXTRACTOR_VERSION, Extraction, Tool};
+use crate::limits::{
+    MAX_CODE_BYTES, MAX_JSON_DEPTH, MAX_OUTPUT_BYTES, MAX_SOURCE_BYTES, STACK_BYTES,
+};
+use crate::model::{Bundle, EXTRACTOR_VERSION, Extraction};
 use crate::nesting;
-use crate::problem::ProblemCode;
+use crate::problem::{Problem, ProblemCode};
 use crate::report::Report;
 use crate::source::Source;
 use crate::value::Refusal;
+use crate::weigh;
 use oxc_allocator::Allocator;
 use oxc_parser::{ParseOptions, Parser};
 use oxc_semantic::SemanticBuilder;
 use oxc_span::{SourceType, Span};
+use serde::{Deserialize, Serialize};
 
 /// The language of a bundle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Language {
     /// JavaScript, a module or a script.
     JavaScript,
@@ -36,44 +40,107 @@ impl Language {
     }
 }
 
-/// Reads a bundle. Nothing of it is run. All problems are in the result, errors too.
+/// How a bundle is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtractOptions {
+    /// What it is written in.
+    pub language: Language,
+    /// Refuse schemas that JSON Schema cannot say in full, instead of warning of them.
+    pub strict_schema: bool,
+}
+
+impl From<Language> for ExtractOptions {
+    fn from(language: Language) -> Self {
+        Self {
+            language,
+            strict_schema: false,
+        }
+    }
+}
+
+/// Reads a bundle in this process, whose stack and memory a hostile bundle may take: for trusted bundles and tests.
+/// [`ConfinedExtractor`](crate::ConfinedExtractor) is for all others. Nothing of the bundle is run. All problems are in
+/// the result, errors too.
 ///
 /// # Errors
 /// When the operating system gives no thread for it.
-pub fn extract(source: &str, language: Language) -> std::io::Result<Extraction> {
+pub fn extract(source: &str, options: impl Into<ExtractOptions>) -> std::io::Result<Extraction> {
+    let options = options.into();
     // The parser and walks over its tree recurse; `nesting` keeps them below this.
     std::thread::scope(|scope| {
         let handle = std::thread::Builder::new()
             .name("bundle".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn_scoped(scope, || extract_here(source, language))?;
+            .spawn_scoped(scope, || extract_here(source, options))?;
         handle
             .join()
             .map_err(|_| std::io::Error::other("the extraction of the bundle panicked"))
     })
 }
 
-fn extract_here(text: &str, language: Language) -> Extraction {
-    let mut bundle = Bundle {
+/// Reads a bundle on the stack of the caller, which has [`STACK_BYTES`].
+pub(crate) fn extract_bytes(bytes: &[u8], options: ExtractOptions) -> Extraction {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => extract_here(text, options),
+        Err(error) => {
+            let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
+            let text = String::from_utf8_lossy(valid);
+            let end = text.len() as u32;
+            refused(&text, |report| {
+                report.refuse(
+                    ProblemCode::Parse,
+                    "",
+                    Span::new(end, end),
+                    "here is a byte that is no UTF-8",
+                    "Save the file as UTF-8.",
+                );
+            })
+        }
+    }
+}
+
+/// What there is to say about a source of that many bytes, which nobody read.
+pub(crate) fn too_large(bytes: usize) -> Extraction {
+    refused("", |report| refuse_size(report, bytes))
+}
+
+/// The result for a source that was not read.
+fn refused(text: &str, say: impl FnOnce(&mut Report<'_>)) -> Extraction {
+    let source = Source::new(text);
+    let mut report = Report::new(&source);
+    say(&mut report);
+    Extraction {
+        bundle: empty_bundle(),
+        problems: report.finish(),
+    }
+}
+
+fn refuse_size(report: &mut Report<'_>, bytes: usize) {
+    report.refuse(
+        ProblemCode::TooLarge,
+        "",
+        Span::new(0, 0),
+        format!("the file has {bytes} bytes, more than {MAX_SOURCE_BYTES}"),
+        "Leave out what the agents do not need, source maps in the file above all.",
+    );
+}
+
+const fn empty_bundle() -> Bundle {
+    Bundle {
         format: None,
         extractor: EXTRACTOR_VERSION,
         metadata: None,
         agents: Vec::new(),
         tools: Vec::new(),
-    };
+    }
+}
+
+fn extract_here(text: &str, options: ExtractOptions) -> Extraction {
+    let mut bundle = empty_bundle();
     let source = Source::new(text);
     let mut report = Report::new(&source);
     if text.len() > MAX_SOURCE_BYTES {
-        report.refuse(
-            ProblemCode::TooLarge,
-            "",
-            Span::new(0, 0),
-            format!(
-                "the file has {} bytes, more than {MAX_SOURCE_BYTES}",
-                text.len()
-            ),
-            "Leave out what the agents do not need, source maps in the file above all.",
-        );
+        refuse_size(&mut report, text.len());
     } else if let Err(deep) = nesting::check(text) {
         report.refuse(
             ProblemCode::TooDeep,
@@ -83,29 +150,24 @@ fn extract_here(text: &str, language: Language) -> Extraction {
             "Break the expression or statement up.",
         );
     } else {
-        parse(&source, language, &mut bundle, &mut report);
+        parse(&source, options, &mut bundle, &mut report);
     }
-    let weight = weight(&bundle);
-    if weight > MAX_OUTPUT_BYTES {
-        report.refuse(
-            ProblemCode::TooLarge,
-            "",
-            Span::new(0, 0),
-            format!("prompts, descriptions and schemas have {weight} bytes, more than {MAX_OUTPUT_BYTES}"),
-            "Shorten them.",
-        );
-        bundle.agents.clear();
-        bundle.tools.clear();
+    bound_output(&mut bundle, &mut report);
+    let mut problems = report.finish();
+    if options.strict_schema {
+        problems.iter_mut().for_each(refuse_lossy);
     }
-    Extraction {
-        bundle,
-        problems: report.finish(),
-    }
+    Extraction { bundle, problems }
 }
 
-fn parse(source: &Source<'_>, language: Language, bundle: &mut Bundle, report: &mut Report<'_>) {
+fn parse(
+    source: &Source<'_>,
+    options: ExtractOptions,
+    bundle: &mut Bundle,
+    report: &mut Report<'_>,
+) {
     let allocator = Allocator::default();
-    let kind = match language {
+    let kind = match options.language {
         Language::TypeScript => SourceType::ts(),
         Language::JavaScript => SourceType::unambiguous(),
     };
@@ -138,7 +200,7 @@ fn parse(source: &Source<'_>, language: Language, bundle: &mut Bundle, report: &
         .with_build_nodes(true)
         .build(&program);
     let evaluator = Evaluator::new(&built.semantic, source);
-    read(&evaluator, language, bundle, report);
+    read(&evaluator, options, bundle, report);
     for (code, span, reason) in evaluator.take_warnings() {
         report.warn(code, "", span, reason);
     }
@@ -146,7 +208,7 @@ fn parse(source: &Source<'_>, language: Language, bundle: &mut Bundle, report: &
 
 fn read(
     evaluator: &Evaluator<'_>,
-    language: Language,
+    options: ExtractOptions,
     bundle: &mut Bundle,
     report: &mut Report<'_>,
 ) {
@@ -154,7 +216,7 @@ fn read(
     let mut reader = ConfigReader {
         evaluator,
         report,
-        is_typescript: language == Language::TypeScript,
+        is_typescript: options.language == Language::TypeScript,
     };
     match exports.configs.as_slice() {
         [config] => {
@@ -192,32 +254,41 @@ fn read(
     }
 }
 
-/// Roughly how many bytes all that was read takes as text, without code.
-fn weight(bundle: &Bundle) -> usize {
-    let tool = |tool: &Tool| {
-        tool.name.len()
-            + tool.description.as_ref().map_or(0, String::len)
-            + tool.input_schema.weight()
-            + tool.output_schema.as_ref().map_or(0, crate::Json::weight)
-            + tool
-                .options
-                .iter()
-                .map(|(key, value)| key.len() + value.weight())
-                .sum::<usize>()
+/// Makes an error of a schema that JSON Schema cannot say in full.
+fn refuse_lossy(problem: &mut Problem) {
+    if problem.code == ProblemCode::SchemaLossy {
+        problem.code = ProblemCode::SchemaUnsupported;
+        "Say it with what JSON Schema has, or check it in the tool's code."
+            .clone_into(&mut problem.hint);
+    }
+}
+
+/// Clears a bundle whose content is beyond the bounds of what is handed on.
+fn bound_output(bundle: &mut Bundle, report: &mut Report<'_>) {
+    let (weight, code, depth) = (
+        weigh::text(bundle),
+        weigh::code(bundle),
+        weigh::depth(bundle),
+    );
+    let (problem, reason, hint) = if weight > MAX_OUTPUT_BYTES {
+        let reason = format!(
+            "prompts, descriptions and schemas have {weight} bytes, more than {MAX_OUTPUT_BYTES}"
+        );
+        (ProblemCode::TooLarge, reason, "Shorten them.")
+    } else if code > MAX_CODE_BYTES {
+        let reason = format!("the code of all tools has {code} bytes, more than {MAX_CODE_BYTES}");
+        let hint =
+            "Each tool has its own copy of what it needs: share less, or make several bundles.";
+        (ProblemCode::TooLarge, reason, hint)
+    } else if depth > MAX_JSON_DEPTH {
+        let reason =
+            format!("a schema or an option nests {depth} levels deep, more than {MAX_JSON_DEPTH}");
+        (ProblemCode::TooDeep, reason, "Write it flatter.")
+    } else {
+        return;
     };
-    let agents: usize = bundle
-        .agents
-        .iter()
-        .map(|agent| {
-            agent.system.len()
-                + agent.name.len()
-                + agent
-                    .options
-                    .iter()
-                    .map(|(key, value)| key.len() + value.weight())
-                    .sum::<usize>()
-                + agent.tools.iter().map(tool).sum::<usize>()
-        })
-        .sum();
-    agents + bundle.tools.iter().map(tool).sum::<usize>()
+    report.refuse(problem, "", Span::new(0, 0), reason, hint);
+    bundle.metadata = None;
+    bundle.agents.clear();
+    bundle.tools.clear();
 }

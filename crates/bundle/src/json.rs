@@ -57,6 +57,18 @@ impl Json {
         Some(entries.remove(index).1)
     }
 
+    /// Levels of lists and objects in it; 0 for anything else.
+    pub(crate) fn depth(&self) -> usize {
+        match self {
+            Self::Array(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
+            Self::Object(entries) => {
+                let inner = entries.iter().map(|(_, value)| value.depth());
+                1 + inner.max().unwrap_or(0)
+            }
+            Self::Null | Self::Boolean(_) | Self::Number(_) | Self::String(_) => 0,
+        }
+    }
+
     /// Roughly how many bytes it takes as text.
     pub(crate) fn weight(&self) -> usize {
         match self {

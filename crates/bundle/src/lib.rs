@@ -8,6 +8,7 @@
 //!   evaluate   values of expressions, without running them
 //!   config     agents;  tool  tools;  schema  zod and others -> JSON Schema
 //!   slice      the code that one tool would run
+//! confined     the same in a process of its own that can do nothing else
 //! problem      errors and warnings: code, place, source, reason, what to write instead
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! data, and names in it were checked once, here.
 
 mod config;
+mod confined;
 mod data;
 mod evaluate;
 mod exports;
@@ -32,8 +34,12 @@ mod source;
 mod text;
 mod tool;
 mod value;
+mod weigh;
 
-pub use extract::{Language, extract};
+pub use confined::{
+    ConfinedExtractor, EXTRACT_COMMAND, ExtractError, ExtractLimits, serve_extraction,
+};
+pub use extract::{ExtractOptions, Language, extract};
 pub use json::Json;
 pub use limits::MAX_SOURCE_BYTES;
 pub use model::{

@@ -20,3 +20,15 @@ pub(crate) const MAX_TEXT_BYTES: usize = 1024 * 1024;
 pub(crate) const MAX_NAME_CHARS: usize = 128;
 /// Problems that are kept; what comes after them is counted.
 pub(crate) const MAX_PROBLEMS: usize = 200;
+/// Code of all tools together.
+pub(crate) const MAX_CODE_BYTES: usize = 16 * 1024 * 1024;
+/// Deepest nesting of schemas and options as JSON: what readers of JSON take without being asked.
+pub(crate) const MAX_JSON_DEPTH: usize = 100;
+/// First line of a request to the child that reads bundles.
+pub(crate) const MAX_HEADER_BYTES: u64 = 4096;
+/// Answer of that child: all code and all else, with room for escapes.
+pub(crate) const MAX_ANSWER_BYTES: usize = 48 * 1024 * 1024;
+/// Address space of that child. An 8 MB source of the densest kind takes about half of it.
+pub(crate) const CHILD_MEMORY_BYTES: u64 = 3 * 1024 * 1024 * 1024;
+/// Processor time of that child, in seconds.
+pub(crate) const CHILD_CPU_S: u64 = 10;

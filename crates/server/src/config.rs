@@ -3,6 +3,7 @@
 use glovebox_agent::Placement;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::{Registry, Supervisor};
+use glovebox_bundle::ConfinedExtractor;
 use glovebox_session::bundle::{AllowedModel, BundleKeys};
 use glovebox_settings::{Settings, Surroundings};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -70,6 +71,8 @@ impl Token {
 /// What holds for bundles of users.
 #[derive(Debug)]
 pub struct BundleConfig {
+    /// Reads their text, each in a process that can do nothing else.
+    pub extractor: ConfinedExtractor,
     /// Which models stand for those that bundles name, besides those that tasks may name.
     pub models: Vec<AllowedModel>,
     /// Whose signatures are accepted; when there are any, each bundle needs one.

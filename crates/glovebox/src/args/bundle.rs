@@ -1,4 +1,4 @@
-//! Arguments of `bundle`.
+//! Arguments of `glovebox bundle`.
 
 use clap::{Args, Subcommand};
 use glovebox_session::bundle::AllowedModel;
@@ -7,8 +7,13 @@ use std::path::PathBuf;
 /// Agents and tools that a JavaScript file declares
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  glovebox bundle run agents.js --agent assistant --allow-model gateway/gpt-4=openai/gpt-4o \
-        \"say hello\""
+    long_about = "Agents and tools that a JavaScript or TypeScript file declares.\n\n\
+        What they are is read from the syntax of the file. Nothing of it is run for that: not its top level, not its \
+        imports. The file is read in a process that can open no file, reach no network and start no program.",
+    after_help = "Examples:\n  \
+        glovebox bundle check agents.js\n  \
+        glovebox bundle show agents.js --agent support --tool search\n  \
+        glovebox bundle run agents.js --agent support --allow-model gateway/gpt-4=openai/gpt-4o \"say hello\""
 )]
 pub(crate) struct BundleArgs {
     /// What to do.
@@ -16,10 +21,68 @@ pub(crate) struct BundleArgs {
     pub action: BundleAction,
 }
 
-/// What to do with a bundle.
+/// Actions of `glovebox bundle`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BundleAction {
+    Check(BundleCheckArgs),
+    Show(BundleShowArgs),
     Run(BundleRunArgs),
+}
+
+/// The file, and how it is read.
+#[derive(Debug, Args)]
+pub(crate) struct BundleFile {
+    /// The bundle: JavaScript, or TypeScript where the name ends in `.ts`, `.mts` or `.cts`; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Refuse schemas that JSON Schema cannot say in full, such as `refine`, instead of warning of them
+    #[arg(long)]
+    pub strict_schema: bool,
+}
+
+/// Say what is wrong with a bundle, all at once
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Say what is wrong with a bundle, all at once: each error with its code, the field, the place in \
+        the file, the reason, and what to write instead. The exit code is 2 when there is an error, and 0 when there \
+        are only warnings.",
+    after_help = "Examples:\n  \
+        glovebox bundle check agents.js\n  \
+        glovebox bundle check src/agents.ts --strict-schema --json"
+)]
+pub(crate) struct BundleCheckArgs {
+    /// The bundle.
+    #[command(flatten)]
+    pub bundle: BundleFile,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show what a bundle declares, and the code a tool would run
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Show what a bundle declares: its agents with model, prompt and tools. With --tool also the schema of \
+        the tool's input and the code that runs when it is called: its function and the declarations that the function \
+        needs, nothing else of the file.",
+    after_help = "Examples:\n  \
+        glovebox bundle show agents.js\n  \
+        glovebox bundle show agents.js --agent support\n  \
+        glovebox bundle show agents.js --agent support --tool search --json"
+)]
+pub(crate) struct BundleShowArgs {
+    /// The bundle.
+    #[command(flatten)]
+    pub bundle: BundleFile,
+    /// Show this agent only, by its key in `agents`
+    #[arg(long, value_name = "AGENT")]
+    pub agent: Option<String>,
+    /// Show this tool, with its schema and code
+    #[arg(long, value_name = "TOOL")]
+    pub tool: Option<String>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Run an agent of a bundle, with the tools of the bundle and nothing else

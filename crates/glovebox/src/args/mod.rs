@@ -25,7 +25,9 @@ pub(crate) use agent::{
     AgentArgs, InitArgs, ReplayArgs, ResumeArgs, SessionArgs, SessionDeleteArgs, SessionExportArgs,
     SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
 };
-pub(crate) use bundle::{BundleAction, BundleArgs, BundleRunArgs};
+pub(crate) use bundle::{
+    BundleAction, BundleArgs, BundleCheckArgs, BundleFile, BundleRunArgs, BundleShowArgs,
+};
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,
 };
@@ -227,6 +229,8 @@ pub(crate) enum Command {
     Supervise(SuperviseArgs),
     #[command(name = "__commit", hide = true)]
     Commit(CommitArgs),
+    #[command(name = "__extract", hide = true)]
+    Extract,
     #[command(name = "__complete", hide = true)]
     Complete(CompleteArgs),
     #[command(name = "__man", hide = true)]

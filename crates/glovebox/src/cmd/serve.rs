@@ -117,6 +117,7 @@ fn bundles(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<BundleConfi
         Ok::<_, CommandError>(pem)
     });
     Ok(BundleConfig {
+        extractor: super::bundle::extractor()?,
         models: args.allow_model.clone(),
         keys: BundleKeys::new(args.bundle_key.clone()),
         hosts: args.bundle_host.clone(),

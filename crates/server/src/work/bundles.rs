@@ -109,7 +109,7 @@ impl Bundles {
             evicts: false,
         };
         Ok(Self {
-            store: BundleStore::open(dir, limits)?,
+            store: BundleStore::open(dir, limits, config.bundles.extractor.clone())?,
             rules: ModelRules::new(config.bundles.models.clone(), config.models.clone()),
             runner: Arc::new(ToolRunner::new(
                 Arc::clone(&config.registry),

@@ -8,7 +8,10 @@
 //!
 //! A bundle appears by one rename, whole. What another version of the extractor read is read anew from the text.
 
-use glovebox_bundle::{EXTRACTOR_VERSION, Extraction, Language, MAX_SOURCE_BYTES, extract};
+use glovebox_bundle::{
+    ConfinedExtractor, EXTRACTOR_VERSION, ExtractError, ExtractOptions, Extraction, Language,
+    MAX_SOURCE_BYTES,
+};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
 use serde::{Deserialize, Serialize};
@@ -125,11 +128,35 @@ impl From<Fault> for PutError {
     }
 }
 
+/// What reads the text of bundles. Outside of tests it is a process that can do nothing else.
+pub trait ReadBundle: fmt::Debug + Send + Sync {
+    /// Reads a bundle. All that is wrong with the bundle is in the result.
+    ///
+    /// # Errors
+    /// When it could not be read to its end, whatever is in it.
+    fn read_bundle(
+        &self,
+        source: &[u8],
+        options: ExtractOptions,
+    ) -> Result<Extraction, ExtractError>;
+}
+
+impl ReadBundle for ConfinedExtractor {
+    fn read_bundle(
+        &self,
+        source: &[u8],
+        options: ExtractOptions,
+    ) -> Result<Extraction, ExtractError> {
+        self.extract(source, options)
+    }
+}
+
 /// Bundles of one directory.
 #[derive(Debug)]
 pub struct BundleStore {
     dir: PathBuf,
     limits: StoreLimits,
+    reader: Box<dyn ReadBundle>,
 }
 
 impl BundleStore {
@@ -137,10 +164,15 @@ impl BundleStore {
     ///
     /// # Errors
     /// When the directory cannot be made or read.
-    pub fn open(dir: &Path, limits: StoreLimits) -> Result<Self, Fault> {
+    pub fn open(
+        dir: &Path,
+        limits: StoreLimits,
+        reader: impl ReadBundle + 'static,
+    ) -> Result<Self, Fault> {
         let store = Self {
             dir: dir.to_owned(),
             limits,
+            reader: Box::new(reader),
         };
         fs::DirBuilder::new()
             .recursive(true)
@@ -207,7 +239,7 @@ impl BundleStore {
             Fault::failed(Code::InvalidArgument, message)
                 .remedy("send the JavaScript file as it is")
         })?;
-        let extraction = read_source(text, language)?;
+        let extraction = self.read_source(text, language)?;
         if extraction.errors().next().is_some() {
             return Err(PutError::Refused(Box::new(extraction)));
         }
@@ -285,6 +317,21 @@ impl BundleStore {
         }))
     }
 
+    fn read_source(&self, text: &str, language: Language) -> Result<Extraction, Fault> {
+        let read = self.reader.read_bundle(text.as_bytes(), language.into());
+        read.map_err(|error| {
+            let message = format!("the bundle was not read: {error}");
+            match error {
+                // Another attempt can find the machine with more room.
+                ExtractError::Start(_) => Fault::failed(Code::Unavailable, message).retryable(),
+                ExtractError::NotConfined(_) => Fault::refused(Code::Unavailable, message)
+                    .remedy("`glovebox doctor` shows what this machine can do"),
+                _ => Fault::failed(Code::TooLarge, message)
+                    .remedy("make the bundle smaller, flatter or simpler"),
+            }
+        })
+    }
+
     /// Reads the text of a bundle with this version of the extractor, and keeps what it reads.
     fn extract_again(
         &self,
@@ -304,7 +351,7 @@ impl BundleStore {
         } else {
             Language::JavaScript
         };
-        let extraction = read_source(text, language)?;
+        let extraction = self.read_source(text, language)?;
         if let Some(problem) = extraction.errors().next() {
             let message = format!("the bundle {hash} is refused by now: {}", problem.reason);
             return Err(Fault::failed(Code::InvalidArgument, message)
@@ -395,16 +442,6 @@ fn extraction_file() -> String {
     format!("extraction-{EXTRACTOR_VERSION}.json")
 }
 
-fn read_source(text: &str, language: Language) -> Result<Extraction, Fault> {
-    extract(text, language).map_err(|error| {
-        Fault::failed(
-            Code::Unavailable,
-            format!("the bundle cannot be read now: {error}"),
-        )
-        .retryable()
-    })
-}
-
 fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::options()
         .create_new(true)
@@ -427,8 +464,23 @@ mod tests {
         export default createLightfast({ agents: { a: createAgent({ name: "a", system: "s", model: gateway("gpt-4") }) } });
     "#;
 
+    /// Reads in this process: these tests are about what is kept.
+    #[derive(Debug)]
+    struct InProcess;
+
+    impl ReadBundle for InProcess {
+        fn read_bundle(
+            &self,
+            source: &[u8],
+            options: ExtractOptions,
+        ) -> Result<Extraction, ExtractError> {
+            let text = std::str::from_utf8(source).unwrap();
+            glovebox_bundle::extract(text, options).map_err(ExtractError::Start)
+        }
+    }
+
     fn store(dir: &Path, bundles: usize, evicts: bool) -> BundleStore {
-        BundleStore::open(dir, StoreLimits { bundles, evicts }).unwrap()
+        BundleStore::open(dir, StoreLimits { bundles, evicts }, InProcess).unwrap()
     }
 
     fn put(store: &BundleStore, text: &str) -> Result<StoredBundle, PutError> {

@@ -83,7 +83,11 @@ fn load(cx: &Cx, settings: &Settings, file: &Path) -> Result<StoredBundle, Comma
         bundles: MAX_BUNDLES,
         evicts: true,
     };
-    let store = BundleStore::open(&cx.state_dir(settings)?.join("bundles"), limits)?;
+    let store = BundleStore::open(
+        &cx.state_dir(settings)?.join("bundles"),
+        limits,
+        super::extractor()?,
+    )?;
     let name = file.display().to_string();
     let stored = store.put(&source, Language::of_file(&name), None, now_unix_ms());
     let stored = stored.map_err(|error| match error {

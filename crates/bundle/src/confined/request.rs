@@ -1,0 +1,23 @@
+//! What parent and child say to each other.
+//!
+//! To the child: one line of JSON, a [`Header`], then the bytes it announces. From the child: one JSON [`Answer`].
+
+use crate::{ExtractOptions, Extraction};
+use serde::{Deserialize, Serialize};
+
+/// What comes after it, and what to do with it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Header {
+    pub options: ExtractOptions,
+    pub source_bytes: usize,
+}
+
+/// What the child says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Extraction(Extraction),
+    /// A wall could not be had. Nothing was read.
+    NotConfined(String),
+    /// The input ended early or is none.
+    NoInput(String),
+}
