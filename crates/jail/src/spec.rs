@@ -1,6 +1,9 @@
 //! What is wanted of a native sandbox: declared, serialisable, free of any fact about the machine.
 
 pub mod json_path;
+mod limits;
+
+pub use limits::{LimitKind, LimitUnit, Limits};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -265,90 +268,6 @@ pub enum Ids {
     Single,
     /// 65,536 ids: a leased range under root, `/etc/subuid` otherwise.
     Range,
-}
-
-/// Resource limits; `None` means no limit.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Limits {
-    /// Memory of all processes together, in bytes.
-    pub memory_bytes: Option<u64>,
-    /// CPU time per second of wall time, in thousandths of one CPU.
-    pub cpu_millis: Option<u32>,
-    /// Processes and threads.
-    pub pids: Option<u32>,
-    /// Bytes written to all layers together.
-    pub disk_bytes: Option<u64>,
-    /// Size of one file in bytes.
-    pub file_bytes: Option<u64>,
-    /// Life of the sandbox in milliseconds.
-    pub wall_ms: Option<u64>,
-    /// Bytes to and from the network together, where that is [`Net::Egress`].
-    pub net_bytes: Option<u64>,
-    /// Connections to the network at once.
-    pub net_connections: Option<u32>,
-    /// Bytes to and from the network per second.
-    pub net_rate: Option<u64>,
-}
-
-/// Names one limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LimitKind {
-    /// [`Limits::memory_bytes`].
-    Memory,
-    /// [`Limits::cpu_millis`].
-    Cpu,
-    /// [`Limits::pids`].
-    Pids,
-    /// [`Limits::disk_bytes`].
-    Disk,
-    /// [`Limits::file_bytes`].
-    FileSize,
-    /// [`Limits::wall_ms`].
-    Wall,
-    /// [`Limits::net_bytes`].
-    NetBytes,
-    /// [`Limits::net_connections`].
-    NetConnections,
-    /// [`Limits::net_rate`].
-    NetRate,
-}
-
-impl LimitKind {
-    /// Every limit, in report order.
-    pub const ALL: [Self; 9] = [
-        Self::Memory,
-        Self::Cpu,
-        Self::Pids,
-        Self::Disk,
-        Self::FileSize,
-        Self::Wall,
-        Self::NetBytes,
-        Self::NetConnections,
-        Self::NetRate,
-    ];
-
-    /// The word used in flags, configuration and reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Cpu => "cpu",
-            Self::Pids => "pids",
-            Self::Disk => "disk",
-            Self::FileSize => "file-size",
-            Self::Wall => "wall",
-            Self::NetBytes => "net-bytes",
-            Self::NetConnections => "net-connections",
-            Self::NetRate => "net-rate",
-        }
-    }
-}
-
-impl fmt::Display for LimitKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 /// How well a limit holds.

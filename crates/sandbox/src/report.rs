@@ -1,7 +1,7 @@
 //! The isolation report: what holds around one sandbox and what does not. Facts only, no praise;
 //! every line is something that was done or measured.
 
-use glovebox_jail::spec::{LimitKind, LimitState, Limits, json_path};
+use glovebox_jail::spec::{LimitKind, LimitState, json_path};
 use glovebox_proto::Facts;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -160,25 +160,6 @@ impl Report {
             .iter()
             .filter(|limit| limit.state == LimitState::Absent)
     }
-}
-
-/// The values of the limits that are set, in report order.
-pub(crate) fn wanted(limits: &Limits) -> Vec<(LimitKind, u64)> {
-    let value = |kind: LimitKind| match kind {
-        LimitKind::Memory => limits.memory_bytes,
-        LimitKind::Cpu => limits.cpu_millis.map(u64::from),
-        LimitKind::Pids => limits.pids.map(u64::from),
-        LimitKind::Disk => limits.disk_bytes,
-        LimitKind::FileSize => limits.file_bytes,
-        LimitKind::Wall => limits.wall_ms,
-        LimitKind::NetBytes => limits.net_bytes,
-        LimitKind::NetConnections => limits.net_connections.map(u64::from),
-        LimitKind::NetRate => limits.net_rate,
-    };
-    LimitKind::ALL
-        .into_iter()
-        .filter_map(|kind| Some((kind, value(kind)?)))
-        .collect()
 }
 
 /// Guest facts as JSON. Paths that are not UTF-8 are shown with replacement characters.

@@ -10,6 +10,7 @@ use crate::args::{Cli, CompleteArgs};
 use crate::exit::CommandResult;
 use crate::render;
 use clap::{Arg, ArgAction, Command, CommandFactory, ValueHint};
+use glovebox_sandbox::jail::spec::LimitKind;
 use glovebox_sandbox::{Registry, SandboxState};
 use std::fmt::Write as _;
 
@@ -25,20 +26,7 @@ const FLAG_WORDS: &[(&str, &[&str])] = &[
     ("layers", &["disk", "memory"]),
     ("ids", &["auto", "single", "range"]),
     ("proc", &["masked", "pids", "none"]),
-    (
-        "require",
-        &[
-            "memory",
-            "cpu",
-            "pids",
-            "disk",
-            "file-size",
-            "wall",
-            "net-bytes",
-            "net-connections",
-            "net-rate",
-        ],
-    ),
+    ("require", &LimitKind::NAMES),
     ("apply", &["ask", "auto", "never"]),
 ];
 

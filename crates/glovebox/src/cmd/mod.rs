@@ -254,16 +254,20 @@ impl Cx {
     /// with `-v`.
     fn announce_limits(&self, report: &Report, settings: &Settings) {
         for limit in report.absent_limits() {
-            let (word, origin) = limit_setting(settings, limit.kind);
             let line = format!(
-                "the {word} limit of {} does not hold here: {}",
+                "the {} limit of {} does not hold here: {}",
+                limit.kind.noun(),
                 crate::render::limit_value(limit.kind, limit.value),
                 crate::render::escape_text(&limit.mechanism)
             );
-            if *origin == settings::Origin::Default {
-                self.talk.detail(line);
-            } else {
+            let is_asked_for = settings
+                .shown(limit.kind.setting())
+                .iter()
+                .any(|(_, origin)| **origin != settings::Origin::Default);
+            if is_asked_for {
                 self.talk.warning(line);
+            } else {
+                self.talk.detail(line);
             }
         }
         if !self.talk.is_quiet
@@ -290,24 +294,6 @@ impl Cx {
     /// A path below the home as people write it.
     pub(crate) fn short(&self, path: &Path) -> String {
         host::short_path(&self.host, path)
-    }
-}
-
-fn limit_setting(
-    settings: &Settings,
-    kind: glovebox_sandbox::jail::spec::LimitKind,
-) -> (&'static str, &settings::Origin) {
-    use glovebox_sandbox::jail::spec::LimitKind as Kind;
-    match kind {
-        Kind::Memory => ("memory", &settings.memory.origin),
-        Kind::Cpu => ("CPU", &settings.cpus.origin),
-        Kind::Pids => ("process", &settings.pids.origin),
-        Kind::Disk => ("disk", &settings.disk.origin),
-        Kind::FileSize => ("file size", &settings.file_size.origin),
-        Kind::Wall => ("time", &settings.timeout.origin),
-        Kind::NetBytes => ("network traffic", &settings.net_bytes.origin),
-        Kind::NetConnections => ("connection", &settings.net_connections.origin),
-        Kind::NetRate => ("network rate", &settings.net_rate.origin),
     }
 }
 

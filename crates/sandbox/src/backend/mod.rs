@@ -12,7 +12,6 @@ pub(crate) use native::{Layering, kill_left_group, sweep, sweep_base};
 use crate::breach::LimitBreach;
 use crate::link::{Link, greet};
 use crate::process::ProcessRef;
-use crate::report::wanted;
 use crate::{Backend, CacheKeeping, GuestImage, LimitFact, Name, Report, SandboxSpec};
 use glovebox_egress::{Control, ProxyHandle};
 use glovebox_jail::cgroup::GroupFreezer;
@@ -265,7 +264,7 @@ fn unheld_limits(spec: &SandboxSpec, why: &str) -> Vec<LimitFact> {
             mechanism: why.to_owned(),
         },
     };
-    wanted(&spec.jail.limits).into_iter().map(fact).collect()
+    spec.jail.limits.set().map(fact).collect()
 }
 
 /// Brings a guest up and meets it.

@@ -83,7 +83,7 @@ fn summarise(spec: &SandboxSpec) -> String {
             words.push(format!("via {}", carrier.join(" ")));
         }
     }
-    for (kind, value) in crate::report::wanted(&spec.jail.limits) {
+    for (kind, value) in spec.jail.limits.set() {
         let value = limit_in_words(kind, value);
         words.push(match kind {
             LimitKind::Cpu => value,

@@ -2,7 +2,7 @@
 //!
 //! For sentences and tables only. What programs read has plain numbers in the smallest unit.
 
-use glovebox_jail::spec::LimitKind;
+use glovebox_jail::spec::{LimitKind, LimitUnit};
 
 const UNITS: [(&str, u64); 4] = [
     ("TiB", 1 << 40),
@@ -13,17 +13,15 @@ const UNITS: [(&str, u64); 4] = [
 
 /// Value of a limit with its unit, exact where that is short.
 pub fn limit_in_words(kind: LimitKind, value: u64) -> String {
-    match kind {
-        LimitKind::Memory | LimitKind::Disk | LimitKind::FileSize | LimitKind::NetBytes => {
-            size(value)
-        }
-        LimitKind::NetRate => format!("{} per second", size(value)),
-        LimitKind::Cpu => match value {
+    match kind.unit() {
+        LimitUnit::Bytes => size(value),
+        LimitUnit::BytesPerSecond => format!("{} per second", size(value)),
+        LimitUnit::CpuMillis => match value {
             1000 => "1 cpu".to_owned(),
             millis => format!("{} cpus", millis as f64 / 1000.0),
         },
-        LimitKind::Pids | LimitKind::NetConnections => value.to_string(),
-        LimitKind::Wall => format!("{} s", value as f64 / 1000.0),
+        LimitUnit::Count => value.to_string(),
+        LimitUnit::Milliseconds => format!("{} s", value as f64 / 1000.0),
     }
 }
 

@@ -8,8 +8,9 @@ use crate::spec::ResolvedSpec;
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::egress::{Rule, Secret};
-use glovebox_sandbox::jail::spec::{Grant, Limits};
+use glovebox_sandbox::jail::spec::{Grant, LimitKind, LimitUnit, Limits};
 use glovebox_sandbox::{Backend, Name, SandboxSpec};
+use glovebox_settings::keys;
 use glovebox_settings::units::{Count, Cpus, Size, Span};
 use glovebox_settings::{ids_word, layers_word, net_word, proc_word};
 use std::path::Path;
@@ -164,10 +165,10 @@ fn differences(has: &SandboxSpec, wanted: &ResolvedSpec, variables: &[String]) -
         ),
         ("require", require_words(has), require_words(asked)),
     ];
-    let limits = limit_words(&has.jail.limits)
-        .into_iter()
-        .zip(limit_words(&asked.jail.limits));
-    rows.extend(limits.map(|((setting, has), (_, asked))| (setting, has, asked)));
+    rows.extend(LimitKind::ALL.into_iter().map(|kind| {
+        let words = |spec: &SandboxSpec| limit_words(kind, &spec.jail.limits);
+        (limit_flag(kind), words(has), words(asked))
+    }));
     let mut found: Vec<Difference> = rows
         .into_iter()
         .filter(|(_, has, asked)| has != asked)
@@ -208,18 +209,24 @@ fn require_words(spec: &SandboxSpec) -> String {
     words.join(", ")
 }
 
-fn limit_words(limits: &Limits) -> [(&'static str, String); 9] {
-    [
-        ("memory", Size(limits.memory_bytes).to_string()),
-        ("cpus", Cpus(limits.cpu_millis).to_string()),
-        ("pids", Count(limits.pids).to_string()),
-        ("disk", Size(limits.disk_bytes).to_string()),
-        ("file-size", Size(limits.file_bytes).to_string()),
-        ("timeout", Span(limits.wall_ms).to_string()),
-        ("net-bytes", Size(limits.net_bytes).to_string()),
-        ("net-connections", Count(limits.net_connections).to_string()),
-        ("net-rate", Size(limits.net_rate).to_string()),
-    ]
+/// The flag that chooses a limit.
+fn limit_flag(kind: LimitKind) -> &'static str {
+    keys()
+        .find(|key| key.name == kind.setting())
+        .and_then(|key| key.flags.first())
+        .map_or(kind.as_str(), |flag| *flag)
+}
+
+fn limit_words(kind: LimitKind, limits: &Limits) -> String {
+    let value = kind.value(limits);
+    // What is counted in 32 bits has its value from there.
+    let short = || value.and_then(|value| u32::try_from(value).ok());
+    match kind.unit() {
+        LimitUnit::Bytes | LimitUnit::BytesPerSecond => Size(value).to_string(),
+        LimitUnit::CpuMillis => Cpus(short()).to_string(),
+        LimitUnit::Count => Count(short()).to_string(),
+        LimitUnit::Milliseconds => Span(value).to_string(),
+    }
 }
 
 fn secret_words(secrets: &[Secret]) -> String {

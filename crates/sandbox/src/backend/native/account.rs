@@ -2,7 +2,7 @@
 
 use super::disk_quota::DiskLimit;
 use super::{controllers, verification, walls};
-use crate::report::{self, Identity};
+use crate::report::Identity;
 use crate::{CacheFact, CacheKeeping, LimitFact, Name, Report};
 use glovebox_jail::bounds;
 use glovebox_jail::cgroup::{self, Cgroup, Controller};
@@ -69,8 +69,8 @@ pub(super) fn limits(
         (Absent, why) => (Approximate, format!("{substitute}; no controller: {why}")),
         held => held,
     };
-    report::wanted(&spec.limits)
-        .into_iter()
+    spec.limits
+        .set()
         .map(|(kind, value)| {
             let (state, mechanism) = match kind {
                 LimitKind::Memory => or_else(

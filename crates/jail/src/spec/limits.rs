@@ -1,0 +1,184 @@
+//! The table of limits: what each is called, in what unit it is counted, and the field with its value.
+//!
+//! Reports, the comparison with a sandbox that runs already, `--require` and completion read it.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What the value of a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitUnit {
+    /// Bytes.
+    Bytes,
+    /// Bytes per second.
+    BytesPerSecond,
+    /// Thousandths of a CPU.
+    CpuMillis,
+    /// Things.
+    Count,
+    /// Milliseconds.
+    Milliseconds,
+}
+
+macro_rules! limits {
+    ($(
+        $(#[doc = $doc:literal])+
+        $kind:ident = $name:literal {
+            value: $field:ident: $type:ty,
+            unit: $unit:ident,
+            setting: $setting:literal,
+            noun: $noun:literal,
+        }
+    )+) => {
+        /// Resource limits; `None` means no limit.
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct Limits {
+            $($(#[doc = $doc])+ pub $field: Option<$type>,)+
+        }
+
+        /// Names one limit.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum LimitKind {
+            $(#[doc = concat!("[`Limits::", stringify!($field), "`].")] $kind,)+
+        }
+
+        impl LimitKind {
+            /// Every limit, in report order.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$kind),+];
+
+            /// The words of all limits, in the same order.
+            pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),+];
+
+            /// The word used in reports and by `--require`.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$kind => $name,)+ }
+            }
+
+            /// What its value counts.
+            pub const fn unit(self) -> LimitUnit {
+                match self { $(Self::$kind => LimitUnit::$unit,)+ }
+            }
+
+            /// The setting that chooses it: a key of the configuration.
+            pub const fn setting(self) -> &'static str {
+                match self { $(Self::$kind => $setting,)+ }
+            }
+
+            /// What stands before "limit" in a sentence.
+            pub const fn noun(self) -> &'static str {
+                match self { $(Self::$kind => $noun,)+ }
+            }
+
+            /// Its value, if it is set.
+            pub fn value(self, limits: &Limits) -> Option<u64> {
+                match self { $(Self::$kind => limits.$field.map(u64::from),)+ }
+            }
+        }
+    };
+}
+
+limits! {
+    /// Memory of all processes together, in bytes.
+    Memory = "memory" {
+        value: memory_bytes: u64,
+        unit: Bytes,
+        setting: "memory",
+        noun: "memory",
+    }
+    /// CPU time per second of wall time, in thousandths of one CPU.
+    Cpu = "cpu" {
+        value: cpu_millis: u32,
+        unit: CpuMillis,
+        setting: "cpus",
+        noun: "CPU",
+    }
+    /// Processes and threads.
+    Pids = "pids" {
+        value: pids: u32,
+        unit: Count,
+        setting: "pids",
+        noun: "process",
+    }
+    /// Bytes written to all layers together.
+    Disk = "disk" {
+        value: disk_bytes: u64,
+        unit: Bytes,
+        setting: "disk",
+        noun: "disk",
+    }
+    /// Size of one file in bytes.
+    FileSize = "file-size" {
+        value: file_bytes: u64,
+        unit: Bytes,
+        setting: "file_size",
+        noun: "file size",
+    }
+    /// Life of the sandbox in milliseconds.
+    Wall = "wall" {
+        value: wall_ms: u64,
+        unit: Milliseconds,
+        setting: "timeout",
+        noun: "time",
+    }
+    /// Bytes to and from the network together, where that is [`super::Net::Egress`].
+    NetBytes = "net-bytes" {
+        value: net_bytes: u64,
+        unit: Bytes,
+        setting: "net_bytes",
+        noun: "network traffic",
+    }
+    /// Connections to the network at once.
+    NetConnections = "net-connections" {
+        value: net_connections: u32,
+        unit: Count,
+        setting: "net_connections",
+        noun: "connection",
+    }
+    /// Bytes to and from the network per second.
+    NetRate = "net-rate" {
+        value: net_rate: u64,
+        unit: BytesPerSecond,
+        setting: "net_rate",
+        noun: "network rate",
+    }
+}
+
+impl Limits {
+    /// The values of the limits that are set, in report order.
+    pub fn set(&self) -> impl Iterator<Item = (LimitKind, u64)> {
+        LimitKind::ALL
+            .into_iter()
+            .filter_map(|kind| Some((kind, kind.value(self)?)))
+    }
+}
+
+impl fmt::Display for LimitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_serialised_as_it_is_named() {
+        for (kind, name) in LimitKind::ALL.into_iter().zip(LimitKind::NAMES) {
+            assert_eq!(serde_json::to_value(kind).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn only_limits_that_are_set_have_a_value() {
+        let limits = Limits {
+            pids: Some(7),
+            net_rate: Some(9),
+            ..Limits::default()
+        };
+        let set: Vec<_> = limits.set().collect();
+        assert_eq!(set, [(LimitKind::Pids, 7), (LimitKind::NetRate, 9)]);
+    }
+}
