@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::fs;
+use std::str::FromStr as _;
 use testkit::{Person, marker};
 
 /// Value of a limit in the report of a run with these flags; `None` when there is no such limit.
@@ -33,6 +34,49 @@ fn without_settings_a_sandbox_has_room_to_work() {
         assert_eq!(limit(person, "", "cpu"), None, "all processors");
         assert_eq!(limit(person, "", "wall"), None, "no deadline");
         assert_eq!(limit(person, "--cpus 0.5", "cpu"), Some(500));
+    });
+}
+
+/// The limit holds for the first command of a sandbox, for those that a process made ready before becomes, and for
+/// what they start. A command cannot take it back.
+#[test]
+fn each_program_may_have_as_many_open_files_as_the_limit_says() {
+    const SEEN: &str =
+        "ulimit -Sn; ulimit -Hn; sh -c 'ulimit -n'; ulimit -n 65 2>/dev/null || echo refused";
+    Person::each(|person| {
+        let _ = person
+            .line("start work --open-files 64")
+            .run()
+            .expect_code(0);
+        for _ in 0..3 {
+            let ran = person.script("exec work", SEEN).run().expect_code(0);
+            assert_eq!(ran.out(), "64\n64\n64\nrefused\n", "as {}", person.name());
+        }
+        // Names that are open files: standard streams and the directory that is listed are among them.
+        let open = "for i in $(seq 3 100); do eval \"exec $i</dev/null\" || exit 9; done";
+        let failed = person.script("exec work", open).run();
+        assert_ne!(failed.code, 0, "{failed}");
+        let usual = person.script("run", "ulimit -Sn; ulimit -Hn").run();
+        let usual = usual.expect_code(0).out().clone();
+        let hard = u64::from_str(usual.lines().last().unwrap()).unwrap();
+        assert!(hard <= 16_384, "{usual}");
+        // More than every sandbox has, as far as this process itself may have more.
+        let own = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let expected = own.maximum.map_or(20_000, |max| max.min(20_000));
+        let more = person.script("run --open-files 20000", "ulimit -n").run();
+        assert_eq!(more.expect_code(0).out(), format!("{expected}\n"));
+        assert_eq!(
+            limit(person, "--open-files 64 --require open-files", "open-files"),
+            Some(64)
+        );
+        let wrong = person
+            .line("run --open-files 3 -- true")
+            .run()
+            .expect_code(125);
+        assert!(
+            wrong.err().contains("write a number from 16 to 1048576"),
+            "{wrong}"
+        );
     });
 }
 

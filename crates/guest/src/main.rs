@@ -125,6 +125,7 @@ fn serve_in_sandbox(inside: Inside) -> Result<(), String> {
             .collect(),
         default_cwd: inside.cwd,
         processors: inside.processors,
+        open_files: inside.open_files,
         is_init: true,
         facts: Facts {
             landlock_abi: found.landlock_abi,
@@ -156,6 +157,7 @@ fn serve_on_standard_streams() -> Result<(), String> {
         base_env,
         default_cwd: OsString::from(cwd).into_vec(),
         processors: None,
+        open_files: None,
         is_init: rustix::process::getpid().is_init(),
         facts: Facts::default(),
     };

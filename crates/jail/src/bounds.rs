@@ -54,6 +54,10 @@ pub(crate) const NAMESPACE_SETTINGS: [&str; 6] = [
 /// The one for control groups.
 pub(crate) const CGROUP_NAMESPACE_SETTING: &str = "max_cgroup_namespaces";
 
+/// Open files of one process, unless the spec has a limit on them. Servers and language runtimes raise theirs to a few
+/// thousand at most.
+pub const OPEN_FILES: u32 = 16_384;
+
 /// All of them, in the order of reports.
 pub const BOUNDS: [Bound; 9] = [
     Bound {
@@ -73,10 +77,9 @@ pub const BOUNDS: [Bound; 9] = [
         max: 65_536,
         mechanism: Mechanism::UserSetting("max_inotify_watches"),
     },
-    // Servers and language runtimes raise their limit to a few thousand at most.
     Bound {
         name: "open files per process",
-        max: 16_384,
+        max: OPEN_FILES as u64,
         mechanism: Mechanism::HardRlimit(Resource::Nofile),
     },
     // Each POSIX timer counts as one.
@@ -136,11 +139,24 @@ impl Bound {
     }
 }
 
+/// The table where commands may have `open_files` open files each; `None` leaves it as it is.
+pub fn in_force(open_files: Option<u32>) -> [Bound; BOUNDS.len()] {
+    BOUNDS.map(|bound| match (bound.mechanism, open_files) {
+        (Mechanism::HardRlimit(Resource::Nofile), Some(count)) => Bound {
+            max: count.into(),
+            ..bound
+        },
+        _ => bound,
+    })
+}
+
 /// All bounds in one line.
-pub fn summary() -> String {
+pub fn summary(open_files: Option<u32>) -> String {
     format!(
         "at most {}",
-        BOUNDS.map(|bound| bound.to_string()).join(", ")
+        in_force(open_files)
+            .map(|bound| bound.to_string())
+            .join(", ")
     )
 }
 
@@ -164,8 +180,15 @@ mod tests {
         ] {
             assert!(told.iter().any(|one| one == line), "{line}: {told:?}");
         }
-        assert!(summary().starts_with("at most 256 terminals, 64 inotify"));
-        assert!(summary().ends_with("no keys"), "{}", summary());
+        let line = summary(None);
+        assert!(
+            line.starts_with("at most 256 terminals, 64 inotify"),
+            "{line}"
+        );
+        assert!(line.contains("16384 open files per process"), "{line}");
+        assert!(line.ends_with("no keys"), "{line}");
+        let line = summary(Some(100));
+        assert!(line.contains(", 100 open files per process"), "{line}");
     }
 
     /// What the table says the filter holds is in the filter.

@@ -1,6 +1,6 @@
 //! A plan in plain words, for `--explain`.
 
-use crate::bounds::BOUNDS;
+use crate::bounds;
 use crate::cgroup::GROUPS;
 use crate::plan::{BytePath, Extent, Idmap, MapWriter, Plan, Step, WHOLE_PROC};
 use crate::spec::Net;
@@ -85,7 +85,7 @@ impl fmt::Display for Plan {
             writeln!(f, "  no further user namespaces, system-call allow-list")?;
             writeln!(f, "  commands may write below {writable} (Landlock)")?;
         }
-        for bound in &BOUNDS {
+        for bound in bounds::in_force(self.seal.open_files) {
             writeln!(f, "  {bound} ({})", bound.mechanism())?;
         }
         if let Some(bytes) = self.seal.file_bytes {

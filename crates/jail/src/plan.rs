@@ -251,6 +251,8 @@ pub struct Seal {
     pub writable: Vec<BytePath>,
     /// Largest file in bytes (`RLIMIT_FSIZE`).
     pub file_bytes: Option<u64>,
+    /// Open files of each command (`RLIMIT_NOFILE`), where the spec says.
+    pub open_files: Option<u32>,
     /// Processes of the user id (`RLIMIT_NPROC`), where no controller counts them.
     pub processes: Option<u64>,
     /// What commands may have of namespaces of their own, if any.
@@ -384,6 +386,7 @@ impl Plan {
                 gid: SANDBOX_GID,
                 writable,
                 file_bytes: largest_file(spec),
+                open_files: spec.limits.open_files,
                 processes: None,
                 nested,
                 processors: None,

@@ -54,6 +54,7 @@ pub fn resolve_spec(
         pids: settings.pids.value.0,
         disk_bytes: settings.disk.value.0,
         file_bytes: settings.file_size.value.0,
+        open_files: settings.open_files.value.0,
         wall_ms,
         net_bytes: settings.net_bytes.value.0.filter(|_| has_egress),
         net_connections: settings.net_connections.value.0.filter(|_| has_egress),

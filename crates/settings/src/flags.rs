@@ -48,6 +48,8 @@ pub struct SandboxFlags {
     pub disk: Option<Size>,
     /// File size limit.
     pub file_size: Option<Size>,
+    /// Limit on open files of one process.
+    pub open_files: Option<Count>,
     /// Limit on bytes to and from the network.
     pub net_bytes: Option<Size>,
     /// Limit on connections at once.

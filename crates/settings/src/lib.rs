@@ -49,8 +49,8 @@ pub use surroundings::Surroundings;
 pub use sync::{Sync, texts};
 pub use values::{
     BackendKind, Carrier, EnvArg, GrantArg, WorkspaceMode, ids_word, layers_word, net_word, one_of,
-    parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_pattern, parse_proc,
-    parse_reach, parse_rootfs, parse_workspace, proc_word, split_words,
+    parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_open_files,
+    parse_pattern, parse_proc, parse_reach, parse_rootfs, parse_workspace, proc_word, split_words,
 };
 pub use workflow::{Phase, Workflow};
 
@@ -152,6 +152,8 @@ pub struct Settings {
     pub disk: Sourced<Size>,
     /// File size limit.
     pub file_size: Sourced<Size>,
+    /// Limit on open files of one process.
+    pub open_files: Sourced<Count>,
     /// Limit on bytes to and from the network.
     pub net_bytes: Sourced<Size>,
     /// Limit on connections at once.
@@ -206,6 +208,7 @@ impl Default for Settings {
             pids: Sourced::default(Count(Some(defaults::PIDS))),
             disk: Sourced::default(Size(Some(defaults::DISK_BYTES))),
             file_size: Sourced::default(Size(None)),
+            open_files: Sourced::default(Count(None)),
             net_bytes: Sourced::default(Size(None)),
             net_connections: Sourced::default(Count(None)),
             net_rate: Sourced::default(Size(None)),
@@ -247,6 +250,11 @@ impl Settings {
         lay(&mut self.pids, flags.pids.as_ref(), "pids");
         lay(&mut self.disk, flags.disk.as_ref(), "disk");
         lay(&mut self.file_size, flags.file_size.as_ref(), "file-size");
+        lay(
+            &mut self.open_files,
+            flags.open_files.as_ref(),
+            "open-files",
+        );
         lay(&mut self.net_bytes, flags.net_bytes.as_ref(), "net-bytes");
         lay(
             &mut self.net_connections,

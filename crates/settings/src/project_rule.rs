@@ -6,6 +6,7 @@
 use super::agent::Mode;
 use super::{Settings, Sourced};
 use crate::values::{BackendKind, WorkspaceMode};
+use glovebox_sandbox::jail::bounds::OPEN_FILES;
 use glovebox_sandbox::jail::spec::{Ids, Layers, Net, ProcMode, RootFs};
 use glovebox_tools::policy::{Toolset, USUAL_TOOLSET};
 use std::fmt::Display;
@@ -204,6 +205,13 @@ pub(super) fn less_disk(new: &Settings, user: &Settings) -> Option<String> {
 
 pub(super) fn less_of_one_file(new: &Settings, user: &Settings) -> Option<String> {
     raised(&new.file_size, &user.file_size, |size| size.0)
+}
+
+/// Without a limit of the user's there is the bound of every sandbox.
+pub(super) fn fewer_open_files(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.open_files, &user.open_files, |count| {
+        Some(count.0.unwrap_or(OPEN_FILES))
+    })
 }
 
 pub(super) fn less_traffic(new: &Settings, user: &Settings) -> Option<String> {

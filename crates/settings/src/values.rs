@@ -1,5 +1,6 @@
 //! The values of settings, and their words: what a flag, a variable and a key of a file accept.
 
+use crate::units::Count;
 use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use glovebox_workspace::Filter;
@@ -319,6 +320,18 @@ pub fn parse_pattern(text: &str) -> Result<String, String> {
     Filter::new(&[text.to_owned()], &[])
         .map(|_| text.to_owned())
         .map_err(|fault| fault.message)
+}
+
+/// Parses a number of open files.
+pub fn parse_open_files(text: &str) -> Result<Count, String> {
+    let count: Count = text.parse()?;
+    match count.0 {
+        // A shell with a pipe needs ten; more than a million the kernel does not give (fs.nr_open).
+        Some(number) if !(16..=1 << 20).contains(&number) => Err(format!(
+            "`{text}` open files are too few or too many; write a number from 16 to 1048576, or `none` for 16384"
+        )),
+        _ => Ok(count),
+    }
 }
 
 /// Parses the name of a limit.

@@ -7,8 +7,8 @@ use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs
 use glovebox_settings::units::{Count, Cpus, Size, Span};
 use glovebox_settings::{
     BackendKind, Carrier, EnvArg, GrantArg, SandboxFlags, WorkspaceMode, parse_backend, parse_ids,
-    parse_layers, parse_limit, parse_net, parse_pattern, parse_proc, parse_reach, parse_rootfs,
-    parse_workspace,
+    parse_layers, parse_limit, parse_net, parse_open_files, parse_pattern, parse_proc, parse_reach,
+    parse_rootfs, parse_workspace,
 };
 use std::str::FromStr;
 
@@ -78,6 +78,9 @@ pub(crate) struct SandboxArgs {
     /// Size of one file [default: none]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub file_size: Option<Size>,
+    /// Open files of one process [default: none, 16384 of which programs start with 4096]
+    #[arg(long, value_name = "N", value_parser = parse_open_files, help_heading = "Limits")]
+    pub open_files: Option<Count>,
     /// Time until it is ended [default: none]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub timeout: Option<Span>,
@@ -90,8 +93,8 @@ pub(crate) struct SandboxArgs {
     /// With `--net egress`: bytes per second to and from the network, such as 1MiB [default: none]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub net_rate: Option<Size>,
-    /// Fail when this limit cannot be enforced here: memory, cpu, pids, disk, file-size, wall, net-bytes,
-    /// net-connections or net-rate
+    /// Fail when this limit cannot be enforced here: memory, cpu, pids, disk, file-size, open-files, wall,
+    /// net-bytes, net-connections or net-rate
     #[arg(long, value_name = "LIMIT", value_delimiter = ',', value_parser = parse_limit, help_heading = "Limits")]
     pub require: Vec<LimitKind>,
     /// Let commands make namespaces of their own, for programs that bring a sandbox along, such as
@@ -132,6 +135,7 @@ impl SandboxArgs {
             pids,
             disk,
             file_size,
+            open_files,
             net_bytes,
             net_connections,
             net_rate,
@@ -162,6 +166,7 @@ impl SandboxArgs {
             pids,
             disk,
             file_size,
+            open_files,
             net_bytes,
             net_connections,
             net_rate,

@@ -30,7 +30,7 @@ use glovebox_jail::process::Wardens;
 use glovebox_proto::{Code, Fault, JobId, JobInfo};
 use job::{Ending, Job};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -46,6 +46,8 @@ pub(crate) struct CommandDefaults {
     pub(crate) dev_null: OwnedFd,
     /// Programs that are opened before a command starts.
     pub(crate) programs: Arc<Programs>,
+    /// Limits of each command, soft and hard.
+    pub(crate) limits: Vec<(Resource, u64)>,
     /// Whether the guest is the init of a pid namespace.
     pub(crate) is_init: bool,
 }

@@ -138,7 +138,7 @@ impl Jobs {
                 streams.stderr.as_ref().map_or(stdout, AsFd::as_fd),
             ],
             has_controlling_terminal: exec.pty.is_some(),
-            limits: &[],
+            limits: &self.defaults.limits,
         });
         let started = match started {
             Err(SpawnError::Interrupted) if !exec.detach => {

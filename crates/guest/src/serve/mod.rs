@@ -29,6 +29,7 @@ use rustix::event::epoll::Event;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::Resource;
 use rustix::time::Timespec;
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -59,6 +60,8 @@ pub(crate) struct Cx {
     pub(crate) default_cwd: Vec<u8>,
     /// The processors that commands start on; `None` for all.
     pub(crate) processors: Option<Processors>,
+    /// How many files each command may have open; `None` for as many as this process.
+    pub(crate) open_files: Option<u32>,
     /// Whether this is the init of a pid namespace, whose exit ends everything in it.
     pub(crate) is_init: bool,
     /// What was learnt before serving (refused calls, Landlock ABI, open descriptors).
@@ -206,6 +209,11 @@ impl EventLoop {
             cwd: Arc::clone(&default_cwd),
             dev_null,
             programs: Arc::clone(&programs),
+            limits: cx
+                .open_files
+                .map(|count| (Resource::Nofile, count.into()))
+                .into_iter()
+                .collect(),
             is_init: cx.is_init,
         };
         let event_loop = Self {

@@ -115,6 +115,13 @@ limits! {
         setting: "file_size",
         noun: "file size",
     }
+    /// Open files of one process. Without it that of [`crate::bounds::OPEN_FILES`] holds.
+    OpenFiles = "open-files" {
+        value: open_files: u32,
+        unit: Count,
+        setting: "open_files",
+        noun: "open file",
+    }
     /// Life of the sandbox in milliseconds.
     Wall = "wall" {
         value: wall_ms: u64,
@@ -163,11 +170,14 @@ impl fmt::Display for LimitKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::de::IntoDeserializer as _;
+    use serde::de::value::{Error, StrDeserializer};
 
     #[test]
     fn a_limit_is_serialised_as_it_is_named() {
         for (kind, name) in LimitKind::ALL.into_iter().zip(LimitKind::NAMES) {
-            assert_eq!(serde_json::to_value(kind).unwrap(), name);
+            let text: StrDeserializer<'_, Error> = name.into_deserializer();
+            assert_eq!(LimitKind::deserialize(text), Ok(kind));
         }
     }
 

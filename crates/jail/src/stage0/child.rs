@@ -71,6 +71,7 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
                 env: plan.env,
                 cwd: plan.cwd.as_path().as_os_str().as_bytes().to_vec(),
                 processors: plan.seal.processors,
+                open_files: plan.seal.open_files,
                 self_test,
             })
         }
@@ -393,7 +394,13 @@ fn seal(plan: &Plan) -> Result<Separation, FailedStep> {
             Mechanism::HardRlimit(resource) => (resource, SOFT_OPEN_FILES),
             Mechanism::UserSetting(_) | Mechanism::MountOption | Mechanism::Filter => continue,
         };
-        lower(resource, soft, bound.max).cannot(&format!("limit {}", bound.name))?;
+        // What commands may have beyond the bound must be theirs to have. Fewer is for commands alone: this process
+        // has files open for all of them.
+        let hard = match resource {
+            Resource::Nofile => bound.max.max(plan.seal.open_files.unwrap_or(0).into()),
+            _ => bound.max,
+        };
+        lower(resource, soft, hard).cannot(&format!("limit {}", bound.name))?;
     }
     if let Some(bytes) = plan.seal.file_bytes {
         lower(Resource::Fsize, bytes, bytes).cannot("limit the size of files")?;

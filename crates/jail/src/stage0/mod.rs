@@ -225,6 +225,8 @@ pub struct Inside {
     pub cwd: Vec<u8>,
     /// The processors that commands start on, where they are fewer than there are.
     pub processors: Option<Processors>,
+    /// How many files each command may have open; `None` for as many as this process.
+    pub open_files: Option<u32>,
     /// What the self-test found; the host has it too.
     pub self_test: SelfTest,
 }

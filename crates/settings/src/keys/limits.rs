@@ -4,10 +4,10 @@ use super::access::{Access, list, one, show_one};
 use super::{DefaultValue, Key};
 use crate::project_rule::ProjectRule::{Harmless, TightensOnly};
 use crate::project_rule::{
-    fewer_connections, fewer_pids, less_cpu, less_disk, less_memory, less_of_one_file, less_time,
-    less_traffic, slower_traffic,
+    fewer_connections, fewer_open_files, fewer_pids, less_cpu, less_disk, less_memory,
+    less_of_one_file, less_time, less_traffic, slower_traffic,
 };
-use crate::values::parse_limit;
+use crate::values::{parse_limit, parse_open_files};
 
 pub(super) const KEYS: &[Key] = &[
     Key::new(
@@ -60,6 +60,16 @@ pub(super) const KEYS: &[Key] = &[
     )
     .variable("GLOVEBOX_FILE_SIZE")
     .flags(&["file-size"])
+    .default(DefaultValue::Text("none"))
+    .for_phases(),
+    Key::new(
+        "open_files",
+        "open files of one process; `none`: 16384, of which programs start with 4096",
+        TightensOnly(fewer_open_files),
+        one!(open_files, parse_open_files),
+    )
+    .variable("GLOVEBOX_OPEN_FILES")
+    .flags(&["open-files"])
     .default(DefaultValue::Text("none"))
     .for_phases(),
     Key::new(

@@ -100,6 +100,7 @@ pub(super) fn limits(
                     },
                 },
                 LimitKind::FileSize => (Enforced, "RLIMIT_FSIZE".to_owned()),
+                LimitKind::OpenFiles => (Enforced, "RLIMIT_NOFILE of each command".to_owned()),
                 LimitKind::Wall => (Enforced, "timer of the owner".to_owned()),
                 LimitKind::NetBytes | LimitKind::NetConnections | LimitKind::NetRate => {
                     (Enforced, "proxy of the owner, the only way out".to_owned())
@@ -334,13 +335,20 @@ pub(super) fn report(
     }
     walls::namespaces(&mut report, plan, found);
     if found.unset_bounds.is_empty() {
-        report.wall("kernel-objects", Enforced, bounds::summary());
+        report.wall(
+            "kernel-objects",
+            Enforced,
+            bounds::summary(plan.seal.open_files),
+        );
     } else {
         let unset = found.unset_bounds.join(", ");
         report.wall(
             "kernel-objects",
             Approximate,
-            format!("{}; not set: {unset}", bounds::summary()),
+            format!(
+                "{}; not set: {unset}",
+                bounds::summary(plan.seal.open_files)
+            ),
         );
         report.degraded.push(format!(
             "the number of {unset} is not bounded: /proc/sys/user cannot be written here"
