@@ -47,6 +47,37 @@ pub(crate) fn sleep(marker: &str) -> Value {
     json!({ "command": format!("sleep {marker}") })
 }
 
+pub(crate) fn what_is_named_is_deleted_and_no_more(fixture: &Fixture) {
+    let tools = tools(fixture);
+    let prepare = "mkdir -p gone/full gone/empty; echo 1234567 >gone/file; echo kept >gone/full/kept; \
+        ln -s full/kept gone/link; ln -s full gone/dir-link";
+    let _ = text(&tools, "Bash", json!({ "command": prepare }));
+    for (path, told) in [
+        ("gone/file", "[gone/file deleted: file of 8 bytes]"),
+        ("gone/link", "[gone/link deleted: link]"),
+        ("gone/dir-link", "[gone/dir-link deleted: link]"),
+        ("gone/empty", "[gone/empty deleted: empty directory]"),
+    ] {
+        assert_eq!(text(&tools, "Delete", json!({ "path": path })), told);
+    }
+    let fault = call(&tools, "rm", json!({ "path": "gone/full" })).unwrap_err();
+    assert_eq!(fault.code, Code::NotEmpty);
+    assert!(fault.remedy.is_some(), "{fault}");
+    let fault = call(&tools, "Delete", json!({ "path": "gone/file" })).unwrap_err();
+    assert_eq!(fault.code, Code::NotFound);
+    let left = json!({ "command": "find gone | sort; cat gone/full/kept" });
+    assert!(
+        text(&tools, "Bash", left).starts_with("gone\ngone/full\ngone/full/kept\nkept\n"),
+        "what it must not touch is there"
+    );
+    // What was deleted can be written anew without having been read.
+    let anew = json!({ "path": "gone/file", "content": "x\n" });
+    assert_eq!(
+        text(&tools, "Write", anew),
+        "[gone/file written anew: 1 lines, 2 bytes]"
+    );
+}
+
 pub(crate) fn files_are_written_read_edited_and_found(fixture: &Fixture) {
     let tools = tools(fixture);
     let wrote = call(

@@ -27,7 +27,7 @@ const MANAGEMENT: [&str; 4] = ["Spawn", "Sandboxes", "SandboxExec", "SandboxKill
 const READING: [&str; 4] = ["Read", "List", "Glob", "Grep"];
 const COMMANDS: [&str; 2] = ["Bash", "Job"];
 const RUNNING: [&str; 4] = ["Bash", "Job", "Code", "RunJS"];
-const WRITING: [&str; 2] = ["Write", "Edit"];
+const WRITING: [&str; 3] = ["Write", "Edit", "Delete"];
 
 /// Name, tools, and whether the workspace is read-only. All but `safe`, which runs nothing, have the
 /// tools of servers.
@@ -206,7 +206,8 @@ mod tests {
         for toolset in Toolset::shipped() {
             assert!(toolset.tools().count() >= READING.len(), "{toolset:?}");
             if toolset.is_read_only {
-                assert!(!toolset.has("Write") && !toolset.has("Edit"), "{toolset:?}");
+                let can_write = WRITING.iter().any(|tool| toolset.has(tool));
+                assert!(!can_write, "{toolset:?}");
             }
             let has_management = MANAGEMENT.iter().any(|tool| toolset.has(tool));
             assert!(!has_management || toolset.name == "full", "{toolset:?}");

@@ -2,6 +2,7 @@
 
 pub(crate) mod bash;
 pub(crate) mod code;
+pub(crate) mod delete;
 mod denied;
 pub(crate) mod edit;
 pub(crate) mod glob;
