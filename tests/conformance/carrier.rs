@@ -167,6 +167,13 @@ fn a_silent_carrier_is_given_up_at_the_deadline() {
     let begin = Instant::now();
     let fault = refusal(&silent);
     assert!(fault.message.contains("not up in time"), "{fault}");
+    let remedy = fault.remedy.as_ref().map(ToString::to_string);
+    assert_eq!(
+        remedy.as_deref(),
+        Some(
+            "see whether the carrier connects by itself, without a question, or give it more time with              `start_timeout = \"2m\"`"
+        )
+    );
     assert!(
         begin.elapsed() < Duration::from_secs(8),
         "{:?}",

@@ -1,6 +1,8 @@
 //! `start` for a sandbox that is there already: the same again, or an error that names what differs.
 
 use serde_json::Value;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use testkit::Person;
 
 #[test]
@@ -64,4 +66,36 @@ fn start_names_what_differs_from_the_sandbox_that_runs() {
         let _ = person.line("kill --all").run().expect_code(0);
         person.assert_nothing_left();
     });
+}
+
+#[test]
+fn a_carrier_has_as_long_to_connect_as_is_said() {
+    let person = Person::myself();
+    let slow = person.write("home/slow", "#!/bin/sh\nsleep 1\nexec \"$@\"\n");
+    fs::set_permissions(&slow, Permissions::from_mode(0o755)).unwrap();
+    let start = |time: &str| {
+        person
+            .glovebox([
+                "start",
+                "lab",
+                "--backend",
+                "command",
+                "--start-timeout",
+                time,
+            ])
+            .args(["--carrier".as_ref(), slow.as_os_str()])
+            .run()
+    };
+    let late = start("200ms").expect_code(1);
+    insta::assert_snapshot!(late.err(), @r"
+    error: the sandbox was not ready in time
+    hint: give it more time with `--start-timeout 2m`
+    ");
+    let _ = start("20s").expect_code(0);
+    let _ = person.line("kill lab").run().expect_code(0);
+    let never = start("none").expect_code(2);
+    insta::assert_snapshot!(never.err(), @r"
+    error: --start-timeout: a sandbox cannot be waited for `none`
+    hint: write a time from 100ms to 1h
+    ");
 }

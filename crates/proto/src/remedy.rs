@@ -128,6 +128,8 @@ settings! {
     Backend = "backend",
     /// The command that leads to the other side.
     Carrier = "carrier",
+    /// How long a sandbox may take to come up.
+    StartTimeout = "start-timeout",
     /// What `/` shows.
     Rootfs = "rootfs",
     /// A host path that is shown.

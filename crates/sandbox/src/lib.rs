@@ -73,7 +73,7 @@ pub use registry::{
 pub use report::{CacheFact, CacheKeeping, Identity, LimitFact, REPORT_VERSION, Report, WallFact};
 pub use spec::amount::limit_in_words;
 pub use spec::name::{Name, NameError};
-pub use spec::{Backend, Parent, SandboxSpec};
+pub use spec::{Backend, DEFAULT_START_MS, Parent, SandboxSpec};
 pub use state::ancestors::check_ancestors;
 pub use state::status::{ParkedChanges, SandboxState};
 pub use supervisor::supervise;

@@ -9,7 +9,7 @@ use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{
     CacheDir, Grant, Layers, Limits, Net, ReplacedFile, RootFs, Spec, WORKSPACE, WorkspaceAccess,
 };
-use glovebox_sandbox::{Backend, SandboxSpec};
+use glovebox_sandbox::{Backend, DEFAULT_START_MS, SandboxSpec};
 use glovebox_settings::units::Span;
 use glovebox_settings::{BackendKind, EnvArg, GrantArg, WorkspaceMode};
 use glovebox_settings::{Origin, Settings, Sourced, Surroundings, net_word, texts};
@@ -182,6 +182,7 @@ pub fn resolve_spec(
     let spec = SandboxSpec {
         jail,
         cwd,
+        start_ms: settings.start_timeout.value.0.unwrap_or(DEFAULT_START_MS),
         cache_project,
         certificates: if secrets.is_empty() {
             Vec::new()

@@ -38,6 +38,8 @@ pub struct SandboxFlags {
     pub include: Vec<String>,
     /// Variables given to commands.
     pub env: Vec<EnvArg>,
+    /// How long a sandbox may take to come up.
+    pub start_timeout: Option<Span>,
     /// Memory limit.
     pub memory: Option<Size>,
     /// CPU limit.

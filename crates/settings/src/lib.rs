@@ -50,11 +50,13 @@ pub use sync::{Sync, texts};
 pub use values::{
     BackendKind, Carrier, EnvArg, GrantArg, WorkspaceMode, ids_word, layers_word, net_word, one_of,
     parse_backend, parse_ids, parse_layers, parse_limit, parse_net, parse_open_files,
-    parse_pattern, parse_proc, parse_reach, parse_rootfs, parse_workspace, proc_word, split_words,
+    parse_pattern, parse_proc, parse_reach, parse_rootfs, parse_start_timeout, parse_workspace,
+    proc_word, split_words,
 };
 pub use workflow::{Phase, Workflow};
 
 use crate::units::{Count, Cpus, Size, Span};
+use glovebox_sandbox::DEFAULT_START_MS;
 use glovebox_sandbox::egress::Secret;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use std::fmt;
@@ -128,6 +130,8 @@ pub struct Settings {
     pub deny: Vec<Sourced<String>>,
     /// What is filled in on the way out; declared, without values.
     pub secrets: Vec<Sourced<Secret>>,
+    /// How long a sandbox may take to come up; never without an end.
+    pub start_timeout: Sourced<Span>,
     /// Host paths shown read-only.
     pub grants: Vec<Sourced<GrantArg>>,
     /// Whether toolchains found in the home are granted.
@@ -207,6 +211,7 @@ impl Default for Settings {
             cpus: Sourced::default(Cpus(None)),
             pids: Sourced::default(Count(Some(defaults::PIDS))),
             disk: Sourced::default(Size(Some(defaults::DISK_BYTES))),
+            start_timeout: Sourced::default(Span(Some(DEFAULT_START_MS))),
             file_size: Sourced::default(Size(None)),
             open_files: Sourced::default(Count(None)),
             net_bytes: Sourced::default(Size(None)),
@@ -243,6 +248,11 @@ impl Settings {
             }));
         }
         lay(&mut self.backend, flags.backend.as_ref(), "backend");
+        lay(
+            &mut self.start_timeout,
+            flags.start_timeout.as_ref(),
+            "start-timeout",
+        );
         lay(&mut self.rootfs, flags.rootfs.as_ref(), "rootfs");
         lay(&mut self.net, flags.net.as_ref(), "net");
         lay(&mut self.memory, flags.memory.as_ref(), "memory");

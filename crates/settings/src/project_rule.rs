@@ -226,6 +226,11 @@ pub(super) fn slower_traffic(new: &Settings, user: &Settings) -> Option<String> 
     raised(&new.net_rate, &user.net_rate, |size| size.0)
 }
 
+/// A project cannot make its user wait.
+pub(super) fn less_start_time(new: &Settings, user: &Settings) -> Option<String> {
+    raised(&new.start_timeout, &user.start_timeout, |span| span.0)
+}
+
 /// Where the user set no time there is no limit.
 pub(super) fn less_time(new: &Settings, user: &Settings) -> Option<String> {
     let ms = |settings: &Settings| settings.timeout.value.and_then(|span| span.0);

@@ -23,6 +23,7 @@ fn checked(
 const SAMPLES: &[(&str, &[&str], &[&str])] = &[
     ("backend", &["'native'"], &["'host'", "'command'"]),
     ("carrier", &[], &["'ssh box'", "[]"]),
+    ("start_timeout", &["'10s'", "'30s'"], &["'31s'"]),
     ("rootfs", &["'host'"], &["'host-all'", "'dir:root'"]),
     ("net", &["'none'"], &["'egress'", "'host'"]),
     ("allow", &[], &["['npm']", "['*.example.com']"]),

@@ -1,6 +1,6 @@
 //! The values of settings, and their words: what a flag, a variable and a key of a file accept.
 
-use crate::units::Count;
+use crate::units::{Count, Span};
 use glovebox_sandbox::egress::Policy;
 use glovebox_sandbox::jail::spec::{Ids, Layers, LimitKind, Net, ProcMode, RootFs};
 use glovebox_workspace::Filter;
@@ -320,6 +320,17 @@ pub fn parse_pattern(text: &str) -> Result<String, String> {
     Filter::new(&[text.to_owned()], &[])
         .map(|_| text.to_owned())
         .map_err(|fault| fault.message)
+}
+
+/// Parses how long a sandbox may take to come up.
+pub fn parse_start_timeout(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse()?;
+    match span.0 {
+        Some(100..=3_600_000) => Ok(span),
+        _ => Err(format!(
+            "a sandbox cannot be waited for `{text}`; write a time from 100ms to 1h"
+        )),
+    }
 }
 
 /// Parses a number of open files.

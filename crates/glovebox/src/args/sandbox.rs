@@ -8,7 +8,7 @@ use glovebox_settings::units::{Count, Cpus, Size, Span};
 use glovebox_settings::{
     BackendKind, Carrier, EnvArg, GrantArg, SandboxFlags, WorkspaceMode, parse_backend, parse_ids,
     parse_layers, parse_limit, parse_net, parse_open_files, parse_pattern, parse_proc, parse_reach,
-    parse_rootfs, parse_workspace,
+    parse_rootfs, parse_start_timeout, parse_workspace,
 };
 use std::str::FromStr;
 
@@ -23,6 +23,9 @@ pub(crate) struct SandboxArgs {
     /// `ssh box`
     #[arg(long, value_name = "COMMAND", value_parser = Carrier::from_str)]
     pub carrier: Option<Carrier>,
+    /// How long it may take to come up, such as 2m for a carrier that connects slowly [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = parse_start_timeout)]
+    pub start_timeout: Option<Span>,
     /// What / shows inside: host (programs only), host-all (weaker) or dir:PATH [default: host]
     #[arg(long, value_name = "ROOTFS", value_parser = parse_rootfs)]
     pub rootfs: Option<RootFs>,
@@ -118,6 +121,7 @@ impl SandboxArgs {
         let Self {
             backend,
             carrier,
+            start_timeout,
             rootfs,
             net,
             allow,
@@ -149,6 +153,7 @@ impl SandboxArgs {
         SandboxFlags {
             backend,
             carrier,
+            start_timeout,
             rootfs,
             net,
             allow,

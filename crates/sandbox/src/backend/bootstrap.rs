@@ -9,7 +9,7 @@ use crate::image::GUEST_BYTES;
 use crate::link::{set_nonblocking, until};
 use crate::spec::name::random_hex;
 use crate::{GUEST_SHA256, fault};
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Fault, Setting};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -130,7 +130,13 @@ impl<'a> Bootstrap<'a> {
             self.socket.1
         };
         let Ok(left) = until(Some(self.deadline)) else {
-            return Err(failed("the guest was not up in time".to_owned()));
+            return Err(
+                failed("the guest was not up in time".to_owned()).remedy([
+                    "see whether the carrier connects by itself, without a question, or give it more time with "
+                        .into(),
+                    Setting::StartTimeout.of("2m"),
+                ]),
+            );
         };
         match poll(&mut [PollFd::new(fd, flags)], left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -11,7 +11,7 @@ use crate::state::layout::Layout;
 use crate::state::sandbox_dir::SandboxDir;
 use crate::state::slot::Slot;
 use glovebox_egress::{MAX_VALUE_BYTES, Secret, SecretValue};
-use glovebox_proto::{Code, Fault, decode, encode};
+use glovebox_proto::{Code, Fault, Setting, decode, encode};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -250,10 +250,12 @@ fn await_answer(socket: &OwnedFd, log: &Path, deadline: Instant) -> Result<(), F
 fn wait_readable(socket: &OwnedFd, deadline: Instant) -> Result<(), Fault> {
     loop {
         let Ok(left) = until(Some(deadline)) else {
-            return Err(Fault::failed(
-                Code::TimedOut,
-                "the sandbox was not ready in time",
-            ));
+            return Err(
+                Fault::failed(Code::TimedOut, "the sandbox was not ready in time").remedy([
+                    "give it more time with ".into(),
+                    Setting::StartTimeout.of("2m"),
+                ]),
+            );
         };
         match poll(&mut [PollFd::new(socket, PollFlags::IN)], left.as_ref()) {
             Ok(0) | Err(Errno::INTR) => {}

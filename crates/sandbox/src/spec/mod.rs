@@ -109,8 +109,8 @@ pub struct Parent {
 /// The least memory that a sandbox and a small command in it need, where everything is counted.
 const MIN_MEMORY_BYTES: u64 = 8 << 20;
 
-/// Deadline for coming up unless the caller says otherwise.
-pub(crate) const DEFAULT_START_MS: u64 = 30_000;
+/// Deadline for coming up unless the caller says otherwise, in milliseconds.
+pub const DEFAULT_START_MS: u64 = 30_000;
 
 impl SandboxSpec {
     /// A sandbox of this backend with everything else at its default.

@@ -4,8 +4,8 @@ use super::access::{Access, list, one, show_one};
 use super::{DefaultValue, Key};
 use crate::project_rule::ProjectRule::{Harmless, NativeOnly, NeedsTrust, TightensOnly};
 use crate::project_rule::{
-    no_kept_caches, no_network, no_new_env_from_host, no_other_rootfs, no_toolchains,
-    same_or_narrower_workspace, same_or_native_backend,
+    less_start_time, no_kept_caches, no_network, no_new_env_from_host, no_other_rootfs,
+    no_toolchains, same_or_narrower_workspace, same_or_native_backend,
 };
 use crate::raw::{Place, Raw, switch};
 use crate::values::{self, EnvArg, GrantArg};
@@ -51,6 +51,15 @@ pub(super) const KEYS: &[Key] = &[
     .variable("GLOVEBOX_CARRIER")
     .flags(&["carrier"])
     .default(DefaultValue::Words("none")),
+    Key::new(
+        "start_timeout",
+        "how long a sandbox may take to come up; a carrier connects in that time and sends the guest",
+        TightensOnly(less_start_time),
+        one!(start_timeout, values::parse_start_timeout),
+    )
+    .variable("GLOVEBOX_START_TIMEOUT")
+    .flags(&["start-timeout"])
+    .default(DefaultValue::Text("30s")),
     Key::new(
         "rootfs",
         "what `/` shows: `host` (programs only), `host-all` (weaker) or `dir:PATH`",

@@ -15,6 +15,7 @@ fn every_key_can_be_set_and_shown() {
     let samples = [
         ("backend", "host"),
         ("carrier", "ssh box"),
+        ("start_timeout", "90s"),
         ("rootfs", "dir:root"),
         ("net", "host"),
         ("allow", "npm"),
@@ -210,6 +211,7 @@ fn every_sandbox_flag() -> SandboxFlags {
         exclude: vec!["a".to_owned()],
         include: vec!["a".to_owned()],
         env: vec![values::EnvArg::parse(std::ffi::OsStr::new("A=b")).unwrap()],
+        start_timeout: Some("90s".parse().unwrap()),
         memory: Some("1GiB".parse().unwrap()),
         cpus: Some("1".parse().unwrap()),
         pids: Some("7".parse().unwrap()),
