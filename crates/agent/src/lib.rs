@@ -48,7 +48,8 @@ pub use model::{
 };
 pub use price::{KnownModel, Price, Tariff, known_model};
 pub use prompt::{
-    Date, NetworkReach, Placement, Program, PromptFacts, Questions, changed, system_prompt,
+    Date, NetworkReach, Placement, Program, PromptFacts, Questions, SystemFacts, changed,
+    plain_fact, system_prompt,
 };
 pub use replay::{Divergence, RecordedModel, ReplayComparison, compare, read_recording};
 pub use secret::{Secret, Secrets};

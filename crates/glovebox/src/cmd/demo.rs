@@ -14,8 +14,8 @@ use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, ReviewAnswer};
 use crate::sync::{collect_own, patch_error};
 use glovebox_agent::{
     AgentLoop, ContextBudget, Conversation, Date, Ending, NetworkReach, NoApproval, Placement,
-    PromptFacts, Questions, RecordedModel, RunLimits, Secrets, StopSignal, read_recording,
-    system_prompt,
+    PromptFacts, Questions, RecordedModel, RunLimits, Secrets, StopSignal, SystemFacts,
+    read_recording, system_prompt,
 };
 use glovebox_proto::{Code, Exec, Exit, Fault};
 use glovebox_sandbox::{Name, Sandbox};
@@ -204,6 +204,7 @@ impl DemoRun<'_> {
             workspace: "/workspace".to_owned(),
             network: NetworkReach::None,
             limits: Vec::new(),
+            system: SystemFacts::default(),
             programs: Vec::new(),
             is_read_only: false,
             changes_come_back: true,

@@ -5,6 +5,7 @@ mod caches;
 mod certificates;
 mod environment;
 mod git;
+mod host_facts;
 mod passed;
 mod project;
 mod proxy;
@@ -18,6 +19,7 @@ pub use environment::{
     base_environment, carrier_environment, host_environment, is_shown, visible_path,
 };
 pub use git::GitQuestion;
+pub use host_facts::HostFacts;
 pub(crate) use passed::place_inside;
 pub use passed::{SandboxView, passed_inside};
 pub use project::{Project, below, find_project, project_dir, short_path};
