@@ -8,6 +8,7 @@
 )]
 
 mod bundles;
+mod environment;
 mod events;
 mod limits;
 mod operation;

@@ -347,6 +347,28 @@ impl Client {
         events
     }
 
+    /// The first events of another stream: type and data.
+    pub(crate) fn follow_path(&self, path: &str, count: usize) -> Vec<(String, Value)> {
+        let response = self.send("GET", path, &[], b"");
+        assert_eq!(response.status(), 200);
+        let (mut events, mut kind) = (Vec::new(), String::new());
+        for line in BufReader::new(response.into_body().into_reader()).lines() {
+            let line = line.unwrap();
+            match line.split_once(": ") {
+                Some(("event", word)) => word.clone_into(&mut kind),
+                Some(("data", data)) => {
+                    let data = serde_json::from_str(data).unwrap();
+                    events.push((std::mem::take(&mut kind), data));
+                }
+                _ => {}
+            }
+            if events.len() == count {
+                break;
+            }
+        }
+        events
+    }
+
     /// Follows a session to its end.
     pub(crate) fn follow_to_end(&self, id: &str) -> Vec<Event> {
         self.follow(id, None, |_| false)

@@ -2,10 +2,12 @@
 import { Component, type ReactNode, useEffect, useState } from "react";
 import { setLoggedOutHandler } from "./api/client";
 import { useIsOffline } from "./model/hooks";
+import { useServerStatus } from "./model/status";
 import { HealthPage } from "./pages/health";
 import { LoginPage } from "./pages/login";
 import { SessionPage } from "./pages/session";
 import { SessionsPage } from "./pages/sessions";
+import { EnvironmentStrip } from "./parts/environment-strip";
 import { Empty, OfflineBar } from "./parts/states";
 import { ThemeSwitch } from "./parts/theme-switch";
 import { Link, usePath } from "./router";
@@ -14,6 +16,7 @@ export function App() {
   const [isLoggedOut, setLoggedOut] = useState(false);
   const isOffline = useIsOffline();
   const path = usePath();
+  const followed = useServerStatus(!isLoggedOut);
   useEffect(() => setLoggedOutHandler(() => setLoggedOut(true)), []);
   return (
     <div className="flex min-h-dvh flex-col">
@@ -37,6 +40,7 @@ export function App() {
           </div>
         </div>
       </header>
+      {isLoggedOut ? null : <EnvironmentStrip followed={followed} isOffline={isOffline} />}
       {isOffline ? <OfflineBar /> : null}
       <main id="main" tabIndex={-1} className="mx-auto w-full max-w-7xl flex-1 px-4 py-6 outline-none sm:px-6">
         <Catch key={path.join("/")}>

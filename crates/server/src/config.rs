@@ -1,9 +1,9 @@
 //! What a server is told when it starts.
 
 use glovebox_agent::Placement;
+use glovebox_bundle::ConfinedExtractor;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::{Registry, Supervisor};
-use glovebox_bundle::ConfinedExtractor;
 use glovebox_session::bundle::{AllowedModel, BundleKeys};
 use glovebox_settings::{Settings, Surroundings};
 use rustix::rand::{GetRandomFlags, getrandom};

@@ -69,6 +69,8 @@ pub fn serve(
             logins,
         };
         tokio::spawn(Arc::clone(&app).stop_idle());
+        tokio::spawn(Arc::clone(&app).watch_environment());
+        tokio::spawn(Arc::clone(&app).watch_health());
         let accepting = tokio::spawn(accept(listener, shared, closing.clone()));
         ready(&Serving {
             addr,

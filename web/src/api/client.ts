@@ -12,12 +12,8 @@ export type Checkpoint = Schemas["CheckpointView"];
 export type Answer = Schemas["Word"];
 export type ConflictChoice = Schemas["Conflicts"];
 
-/** How the server's parts are. The description of the API leaves health out, as it needs no token. */
-export interface Health {
-  is_ready: boolean;
-  placement: string;
-  components: { name: string; is_ready: boolean; detail: string }[];
-}
+/** How the server's parts are. */
+export type Health = Schemas["Ready"];
 
 /** One changed path. */
 export interface Change {

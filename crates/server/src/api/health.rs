@@ -11,20 +11,34 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
-/// The server answers.
+/// Whether the server lives. Needs no token.
+#[utoipa::path(
+    get, path = "/health/live", tag = "operation", security(()),
+    responses((status = 200, description = "It answers", body = String, content_type = "text/plain"))
+)]
 pub(super) async fn live() -> &'static str {
     "live\n"
 }
 
-#[derive(Serialize)]
-struct Ready {
+/// Whether tasks can be done.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Ready {
+    /// Whether every component works.
     is_ready: bool,
+    /// Where tools work: `sandbox`, or `local` without walls.
     placement: &'static str,
+    /// What must work.
     components: Vec<ComponentHealth>,
 }
 
-/// Whether tasks can be done, component by component. Nothing of it tells about sessions.
+/// Whether tasks can be done, component by component. Needs no token; nothing of it tells about sessions.
+#[utoipa::path(
+    get, path = "/health/ready", tag = "operation", security(()),
+    responses((status = 200, description = "They can", body = Ready),
+        (status = 503, description = "They cannot; the components say why", body = Ready))
+)]
 pub(super) async fn ready(State(shared): State<Shared>) -> Response {
     let app = Arc::clone(&shared.app);
     let placement = app.config.placement.as_str();

@@ -9,6 +9,7 @@ mod changes;
 mod chat;
 mod chat_chunks;
 mod checkpoints;
+mod environment;
 mod error;
 mod events;
 mod files;
@@ -77,12 +78,21 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(bundle_tools::call, bundle_tools::health))
         .routes(routes!(chat::send))
         .routes(routes!(chat::resume))
+        .routes(routes!(environment::show, environment::refresh))
+        .routes(routes!(environment::events))
         .routes(routes!(health::metrics))
+}
+
+/// What needs no user, with its description.
+fn public() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
 }
 
 /// The description of the API, in the form of OpenAPI 3.1.
 pub fn openapi() -> String {
-    let (_, description) = api().split_for_parts();
+    let (_, description) = api().merge(public()).split_for_parts();
     // A description that is made of constants has a JSON form.
     description.to_pretty_json().unwrap_or_default()
 }
@@ -102,8 +112,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         ));
     Router::new()
         .route("/login", get(auth::login))
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
+        .merge(public().split_for_parts().0)
         .merge(guarded)
         .fallback(interface::answer)
         .method_not_allowed_fallback(page::wrong_method)

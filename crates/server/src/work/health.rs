@@ -4,11 +4,13 @@ use super::App;
 use super::tools::Unheard;
 use glovebox_agent::Placement;
 use glovebox_proto::{Code, Exec, Exit, Fault};
+use glovebox_sandbox::Sandbox;
 use glovebox_session::Error;
 use glovebox_session::work::{NewName, NewSandbox, WorkContext, WorkSession, WorkTarget};
 use serde::Serialize;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use utoipa::ToSchema;
 
 /// How long the command that is tried may take.
 const PROBE_MS: u64 = 3000;
@@ -16,9 +18,11 @@ const PROBE_MS: u64 = 3000;
 const FRESH: Duration = Duration::from_secs(10);
 
 /// One part that must work.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct ComponentHealth {
+    /// `sandbox` or `sessions`.
     pub name: &'static str,
+    /// Whether it works.
     pub is_ready: bool,
     /// What is wrong, or how long it took.
     pub detail: String,
@@ -31,6 +35,14 @@ pub(crate) struct LastProbe(Mutex<Option<(Instant, Result<Duration, String>)>>);
 impl App {
     /// Starts a sandbox, runs a command in it, writes, reads, and ends it: how long that took.
     pub(crate) fn probe_sandbox(&self) -> Result<Duration, Error> {
+        Ok(self.try_sandbox(|_| ())?.0)
+    }
+
+    /// The same, and `also` something in that sandbox when it works: what came of it.
+    pub(super) fn try_sandbox<T>(
+        &self,
+        also: impl FnOnce(&Sandbox) -> T,
+    ) -> Result<(Duration, T), Error> {
         let begun = Instant::now();
         let settings = self.session_settings(None, super::TaskLimits::default())?;
         let caller = WorkContext {
@@ -51,7 +63,7 @@ impl App {
             }),
         };
         let work = WorkSession::open(&caller, &settings, &project, target)?;
-        let tried = work.sandbox().exec(Exec {
+        let probed = work.sandbox().exec(Exec {
             timeout_ms: Some(PROBE_MS),
             ..Exec::new([
                 "sh",
@@ -59,8 +71,10 @@ impl App {
                 "t=$(mktemp) && echo on > \"$t\" && cat \"$t\" && rm \"$t\"",
             ])
         });
+        let took = begun.elapsed();
+        let done = probed.map(|output| (output, also(work.sandbox())));
         work.end(&Unheard);
-        let output = tried?;
+        let (output, also) = done?;
         if output.report.exit != Exit::Code(0) || output.stdout != b"on\n" {
             let said = String::from_utf8_lossy(&output.stderr)
                 .chars()
@@ -73,7 +87,7 @@ impl App {
             .remedy("`glovebox doctor` shows what this machine lacks")
             .into());
         }
-        Ok(begun.elapsed())
+        Ok((took, also))
     }
 
     /// Every part, as it is now or was a moment ago.
@@ -95,7 +109,7 @@ impl App {
         };
         drop(last);
         let (running, queued) = self.counts();
-        vec![
+        let components = vec![
             ComponentHealth {
                 name: "sandbox",
                 is_ready: probed.is_ok(),
@@ -112,6 +126,8 @@ impl App {
                     |fault| fault.message,
                 ),
             },
-        ]
+        ];
+        self.status.set_components(&components);
+        components
     }
 }

@@ -5,6 +5,7 @@ mod bundle_run;
 mod bundle_url;
 mod bundles;
 mod changes;
+mod environment;
 mod files;
 mod frontend;
 mod health;
@@ -14,6 +15,7 @@ mod live;
 mod queue;
 mod recover;
 mod request;
+mod status;
 mod terminals;
 mod tools;
 mod worker;
@@ -22,12 +24,14 @@ pub(crate) use approvals::{OpenApproval, Word};
 pub(crate) use bundle_run::check_input;
 pub(crate) use bundles::{ReadyBundle, Refused};
 pub(crate) use changes::Conflicts;
+pub(crate) use environment::EnvironmentSnapshot;
 pub(crate) use files::{FileAnswer, FileEntry};
 pub(crate) use frontend::to_json;
 pub(crate) use health::ComponentHealth;
 pub(crate) use hub::{Cursor, Next, Sent};
 pub(crate) use live::LiveSession;
 pub(crate) use request::{TaskLimits, TaskRequest};
+pub(crate) use status::{Board, ServerStatus};
 pub(crate) use terminals::{OpenTerminal, Terminals};
 pub(crate) use tools::OpenSandboxes;
 
@@ -36,6 +40,7 @@ use crate::metrics::Metrics;
 use crate::store::{Audit, Owners, TokenStore};
 use bundle_run::BundleJob;
 use bundles::Bundles;
+use environment::EnvironmentClock;
 use glovebox_agent::{Ending, Log, SessionInfo};
 use glovebox_proto::Fault;
 use glovebox_session::host::now_unix_ms;
@@ -43,6 +48,7 @@ use health::LastProbe;
 use idle::IdleSandboxes;
 use queue::{Bounds, Queue};
 use serde_json::json;
+use status::StatusBoard;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,6 +87,8 @@ pub(crate) struct App {
     pub sandboxes: OpenSandboxes,
     pub bundles: Arc<Bundles>,
     terminals: Arc<Terminals>,
+    pub status: StatusBoard,
+    environment_clock: EnvironmentClock,
     idle: IdleSandboxes,
     /// Ends everything that waits.
     pub end: CancellationToken,
@@ -105,6 +113,8 @@ impl App {
             sandboxes: OpenSandboxes::default(),
             bundles: Arc::new(Bundles::open(&dir.join("bundles"), &config)?),
             terminals: Arc::default(),
+            status: StatusBoard::new(config.placement),
+            environment_clock: EnvironmentClock::default(),
             idle: IdleSandboxes::default(),
             end: CancellationToken::new(),
             log: Mutex::new(Log::open(&sessions_dir(&config), now_unix_ms)?),

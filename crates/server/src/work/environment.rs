@@ -1,0 +1,287 @@
+//! What this machine and its sandboxes are like: allow-listed facts, captured after the start, every 15 minutes, and
+//! when somebody asks.
+//!
+//! Capturing starts a sandbox as the health check does. What goes wrong in it is part of the snapshot and stops
+//! nothing. No variable is read but those that `HostFacts` lists.
+
+use super::App;
+use glovebox_agent::{Date, Placement, Program, SystemFacts};
+use glovebox_session::host::{HostFacts, now_unix_ms};
+use glovebox_session::work::SandboxFacts;
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use utoipa::ToSchema;
+
+/// How often facts are captured again.
+const REFRESH: Duration = Duration::from_mins(15);
+/// How long a snapshot is new enough for whoever asks for another.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// Facts of the machine that serves and of its sandboxes.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct EnvironmentSnapshot {
+    /// Whether the facts are there.
+    pub state: EnvironmentState,
+    /// Where tools work: `sandbox`, or `local` without walls.
+    pub placement: &'static str,
+    /// The machine that serves.
+    pub host: HostView,
+    /// A new sandbox; `null` until one was looked at. After a failure, what was found before it.
+    pub sandbox: Option<SandboxView>,
+    /// Why the sandbox could not be looked at.
+    pub problem: Option<String>,
+    /// When this was captured, in UTC, such as `2026-11-24T12:00:00Z`.
+    pub captured_at: String,
+    /// Facts that are not as in the snapshot before, such as `sandbox.kernel`.
+    pub changes: Vec<String>,
+}
+
+/// Whether the facts are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EnvironmentState {
+    /// The first sandbox is being looked at.
+    Starting,
+    /// They are.
+    Ready,
+    /// Those of the sandbox could not be captured.
+    Degraded,
+}
+
+/// A program.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ProgramView {
+    /// Its name.
+    pub name: String,
+    /// Its version; may be empty.
+    pub version: String,
+}
+
+/// The machine that serves. Each text is one line of plain characters, and empty where nothing is known.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct HostView {
+    /// System, such as `Debian GNU/Linux 12 (bookworm)`.
+    pub os: String,
+    /// Kernel, such as `Linux 6.1.0-28-amd64`.
+    pub kernel: String,
+    /// Architecture, such as `x86_64`.
+    pub arch: String,
+    /// Time zone.
+    pub time_zone: String,
+    /// `HOSTNAME`, or the kernel's name of the machine.
+    pub hostname: String,
+    /// `USER`.
+    pub user: String,
+    /// Working directory of the server.
+    pub directory: String,
+    /// Glovebox, and the programs that it uses on this machine.
+    pub programs: Vec<ProgramView>,
+}
+
+/// A new sandbox. Each text is one line of plain characters, and empty where nothing is known.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct SandboxView {
+    /// System, such as `Debian GNU/Linux 12 (bookworm)`.
+    pub os: String,
+    /// Kernel, such as `Linux 6.1.0-28-amd64`.
+    pub kernel: String,
+    /// Architecture, such as `x86_64`.
+    pub arch: String,
+    /// Time zone.
+    pub time_zone: String,
+    /// Where commands start.
+    pub directory: String,
+    /// Programs that were found, those with a version first.
+    pub programs: Vec<ProgramView>,
+}
+
+impl EnvironmentSnapshot {
+    /// Before any sandbox was looked at.
+    pub(super) fn starting(placement: Placement) -> Self {
+        Self {
+            state: EnvironmentState::Starting,
+            placement: placement.as_str(),
+            host: HostView::new(HostFacts::default()),
+            sandbox: None,
+            problem: None,
+            captured_at: utc_text(now_unix_ms()),
+            changes: Vec::new(),
+        }
+    }
+}
+
+impl HostView {
+    fn new(facts: HostFacts) -> Self {
+        let own = Program {
+            name: "glovebox".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let SystemFacts {
+            os,
+            kernel,
+            arch,
+            time_zone,
+        } = facts.system;
+        Self {
+            os,
+            kernel,
+            arch,
+            time_zone,
+            hostname: facts.hostname,
+            user: facts.user,
+            directory: facts.directory,
+            programs: views(std::iter::once(own).chain(facts.programs)),
+        }
+    }
+}
+
+impl SandboxView {
+    fn new(facts: SandboxFacts) -> Self {
+        let SystemFacts {
+            os,
+            kernel,
+            arch,
+            time_zone,
+        } = facts.system;
+        Self {
+            os,
+            kernel,
+            arch,
+            time_zone,
+            directory: facts.directory,
+            programs: views(facts.programs),
+        }
+    }
+}
+
+fn views(programs: impl IntoIterator<Item = Program>) -> Vec<ProgramView> {
+    let programs = programs.into_iter();
+    programs
+        .map(|Program { name, version }| ProgramView { name, version })
+        .collect()
+}
+
+/// A time as RFC 3339 has it, to the second.
+fn utc_text(unix_ms: u64) -> String {
+    let second = unix_ms / 1000 % 86_400;
+    let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
+    let date = Date::from_unix_ms(unix_ms);
+    format!("{date}T{hours:02}:{minutes:02}:{seconds:02}Z")
+}
+
+/// Names of the facts that differ.
+fn changes(before: &EnvironmentSnapshot, now: &EnvironmentSnapshot) -> Vec<String> {
+    let parts = |snapshot: &EnvironmentSnapshot| {
+        let value = |part: Result<Value, serde_json::Error>| part.unwrap_or_default();
+        [
+            ("host", value(serde_json::to_value(&snapshot.host))),
+            ("sandbox", value(serde_json::to_value(&snapshot.sandbox))),
+        ]
+    };
+    let mut names = Vec::new();
+    for ((part, before), (_, now)) in parts(before).into_iter().zip(parts(now)) {
+        let Some(facts) = now.as_object() else {
+            continue;
+        };
+        let changed = facts
+            .iter()
+            .filter(|(name, fact)| before.get(name) != Some(*fact));
+        names.extend(changed.map(|(name, _)| format!("{part}.{name}")));
+    }
+    names
+}
+
+/// When facts are captured.
+#[derive(Debug, Default)]
+pub(crate) struct EnvironmentClock {
+    /// Held while somebody captures; when that was done last.
+    last: Mutex<Option<Instant>>,
+    /// Told when the 15 minutes begin anew.
+    captured: Notify,
+}
+
+impl App {
+    /// A new snapshot, or the last one when that is a few seconds old.
+    pub(crate) fn refresh_environment(&self) -> Arc<EnvironmentSnapshot> {
+        let clock = &self.environment_clock;
+        let mut last = clock.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|at| at.elapsed() >= FRESH) {
+            self.capture_environment();
+            *last = Some(Instant::now());
+            clock.captured.notify_one();
+        }
+        drop(last);
+        self.status.environment()
+    }
+
+    fn capture_environment(&self) {
+        let before = self.status.environment();
+        let host = HostFacts::capture(&self.config.host);
+        let looked = self.try_sandbox(SandboxFacts::capture);
+        let (sandbox, problem) = match looked {
+            Ok((_, Ok(facts))) => (Some(SandboxView::new(facts)), None),
+            Ok((_, Err(fault))) => (before.sandbox.clone(), Some(fault.message)),
+            Err(error) => (before.sandbox.clone(), Some(error.message().to_owned())),
+        };
+        let mut now = EnvironmentSnapshot {
+            state: if problem.is_none() {
+                EnvironmentState::Ready
+            } else {
+                EnvironmentState::Degraded
+            },
+            placement: self.config.placement.as_str(),
+            host: HostView::new(host),
+            sandbox,
+            problem,
+            captured_at: utc_text(now_unix_ms()),
+            changes: Vec::new(),
+        };
+        if before.state != EnvironmentState::Starting {
+            now.changes = changes(&before, &now);
+        }
+        self.status.set_environment(now);
+    }
+
+    /// Captures facts now and every 15 minutes, until the server ends.
+    pub(crate) async fn watch_environment(self: Arc<Self>) {
+        loop {
+            let app = Arc::clone(&self);
+            let captured = tokio::task::spawn_blocking(move || app.refresh_environment());
+            // A panic in there is not this loop's end.
+            let _ = captured.await;
+            self.status.finish_startup();
+            // What has just been captured, here or for somebody who asked, holds for a while.
+            while tokio::select! {
+                () = self.end.cancelled() => return,
+                () = self.environment_clock.captured.notified() => true,
+                () = tokio::time::sleep(REFRESH) => false,
+            } {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_rfc_3339() {
+        assert_eq!(utc_text(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc_text(1_795_000_000_999), "2026-11-18T11:06:40Z");
+    }
+
+    #[test]
+    fn what_changed_is_named() {
+        let before = EnvironmentSnapshot::starting(Placement::Sandbox);
+        assert_eq!(changes(&before, &before), Vec::<String>::new());
+        let mut now = before.clone();
+        now.host.user = "ann".to_owned();
+        now.captured_at = "later".to_owned();
+        assert_eq!(changes(&before, &now), ["host.user"]);
+        now.sandbox = Some(SandboxView::new(SandboxFacts::default()));
+        assert!(changes(&before, &now).contains(&"sandbox.kernel".to_owned()));
+    }
+}

@@ -1,0 +1,179 @@
+//! How the server stands, for everybody who follows it: the newest state is always at hand, and whoever comes gets it at
+//! once.
+
+use super::App;
+use super::environment::EnvironmentSnapshot;
+use super::health::ComponentHealth;
+use glovebox_agent::Placement;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use utoipa::ToSchema;
+
+/// How often health is checked while somebody follows it.
+const CHECK: Duration = Duration::from_secs(15);
+/// Steps of the start: files, a sandbox that is tried, the environment.
+const STEPS: u8 = 3;
+
+/// How the server stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct ServerStatus {
+    /// `starting`, `ready`, or `down` when a component does not work.
+    pub state: ServerState,
+    /// Where tools work: `sandbox`, or `local` without walls.
+    pub placement: &'static str,
+    /// The step of the start that is under way; `null` after the last.
+    pub startup: Option<StartupStep>,
+    /// What is known of each component; empty until they were checked.
+    pub components: Vec<ComponentHealth>,
+}
+
+/// Whether the server can work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ServerState {
+    /// It answers, and a step of the start is under way.
+    Starting,
+    /// It can.
+    Ready,
+    /// It cannot: a component does not work.
+    Down,
+}
+
+/// A step of the start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct StartupStep {
+    /// Its number, from 1.
+    pub step: u8,
+    /// How many there are.
+    pub steps: u8,
+    /// What is done in it.
+    pub name: &'static str,
+}
+
+/// What those who follow the server see.
+#[derive(Debug, Clone)]
+pub(crate) struct Board {
+    pub status: Arc<ServerStatus>,
+    pub environment: Arc<EnvironmentSnapshot>,
+}
+
+/// The newest state, and whoever follows it.
+#[derive(Debug)]
+pub(crate) struct StatusBoard(watch::Sender<Board>);
+
+impl StatusBoard {
+    /// Of a server that answers as soon as this is made: its files are open and a sandbox was tried.
+    pub(super) fn new(placement: Placement) -> Self {
+        Self(watch::Sender::new(Board {
+            status: Arc::new(ServerStatus {
+                state: ServerState::Starting,
+                placement: placement.as_str(),
+                startup: Some(StartupStep {
+                    step: STEPS,
+                    steps: STEPS,
+                    name: "read the environment",
+                }),
+                components: Vec::new(),
+            }),
+            environment: Arc::new(EnvironmentSnapshot::starting(placement)),
+        }))
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Board> {
+        self.0.subscribe()
+    }
+
+    pub(crate) fn environment(&self) -> Arc<EnvironmentSnapshot> {
+        Arc::clone(&self.0.borrow().environment)
+    }
+
+    pub(super) fn set_environment(&self, snapshot: EnvironmentSnapshot) {
+        self.0
+            .send_modify(|board| board.environment = Arc::new(snapshot));
+    }
+
+    pub(super) fn finish_startup(&self) {
+        self.change(|status| status.startup = None);
+    }
+
+    pub(super) fn set_components(&self, components: &[ComponentHealth]) {
+        self.change(|status| status.components = components.to_vec());
+    }
+
+    /// Changes the status; whoever follows it hears only of a difference.
+    fn change(&self, change: impl FnOnce(&mut ServerStatus)) {
+        self.0.send_if_modified(|board| {
+            let mut now = ServerStatus::clone(&board.status);
+            change(&mut now);
+            let is_down = now.components.iter().any(|component| !component.is_ready);
+            now.state = match (&now.startup, is_down) {
+                (_, true) => ServerState::Down,
+                (Some(_), false) => ServerState::Starting,
+                (None, false) => ServerState::Ready,
+            };
+            let is_new = now != *board.status;
+            if is_new {
+                board.status = Arc::new(now);
+            }
+            is_new
+        });
+    }
+
+    fn is_followed(&self) -> bool {
+        self.0.receiver_count() > 0
+    }
+}
+
+impl App {
+    /// Checks health while somebody follows it, until the server ends. Nobody who looks costs no sandbox.
+    pub(crate) async fn watch_health(self: Arc<Self>) {
+        loop {
+            if self.status.is_followed() {
+                let app = Arc::clone(&self);
+                let checked = tokio::task::spawn_blocking(move || app.check_health());
+                // A panic in there is not this loop's end.
+                let _ = checked.await;
+            }
+            tokio::select! {
+                () = self.end.cancelled() => return,
+                () = tokio::time::sleep(CHECK) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn component(is_ready: bool) -> ComponentHealth {
+        ComponentHealth {
+            name: "sandbox",
+            is_ready,
+            detail: String::new(),
+        }
+    }
+
+    #[test]
+    fn who_follows_sees_the_newest_and_hears_only_of_differences() {
+        let board = StatusBoard::new(Placement::Sandbox);
+        let mut follower = board.subscribe();
+        assert_eq!(follower.borrow().status.state, ServerState::Starting);
+        board.finish_startup();
+        assert!(follower.has_changed().unwrap());
+        assert_eq!(
+            follower.borrow_and_update().status.state,
+            ServerState::Ready
+        );
+        board.set_components(&[component(true)]);
+        let _ = follower.borrow_and_update();
+        board.set_components(&[component(true)]);
+        assert!(!follower.has_changed().unwrap());
+        board.set_components(&[component(false)]);
+        assert_eq!(follower.borrow_and_update().status.state, ServerState::Down);
+        // One who comes later sees the same at once.
+        assert_eq!(board.subscribe().borrow().status.state, ServerState::Down);
+    }
+}

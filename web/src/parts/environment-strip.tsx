@@ -1,0 +1,60 @@
+// The line below the header: what this server and its sandboxes are, how it stands, and when that was looked at.
+import type { Environment, Followed, ServerStatus } from "../model/status";
+import { cleanText } from "../model/text";
+
+export function EnvironmentStrip({ followed, isOffline }: { followed: Followed; isOffline: boolean }) {
+  const { status, environment } = followed;
+  if (!environment && !status) return null;
+  const state = isOffline ? "not reachable" : stateText(status);
+  const isBad = isOffline || status?.state === "down" || environment?.state === "degraded";
+  const facts = environment && environment.state !== "starting" ? factsText(environment) : "";
+  return (
+    <div data-testid="environment-strip" className="border-b border-line bg-surface text-xs text-muted" title={environment ? tooltip(environment) : undefined}>
+      <p className="mx-auto flex max-w-7xl items-baseline gap-x-3 px-4 py-1 sm:px-6">
+        <span role="status" aria-live="polite" className={`whitespace-nowrap ${isBad ? "font-medium text-bad" : ""}`}>
+          {state}
+        </span>
+        <span className="min-w-0 flex-1 truncate">{facts}</span>
+        {environment && facts ? (
+          <time className="hidden whitespace-nowrap sm:inline" dateTime={environment.captured_at}>
+            {`seen ${new Date(environment.captured_at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}`}
+          </time>
+        ) : null}
+      </p>
+    </div>
+  );
+}
+
+export function stateText(status: ServerStatus | null): string {
+  if (!status) return "Connecting";
+  if (status.state === "down") return "Down";
+  if (status.startup) return `Starting: step ${status.startup.step} of ${status.startup.steps}, ${status.startup.name}`;
+  return status.placement === "local" ? "Ready, no sandbox" : "Ready";
+}
+
+function listed(parts: string[]): string {
+  return cleanText(parts.filter(Boolean).join(" · "));
+}
+
+function factsText({ host, sandbox, placement }: Environment): string {
+  const user = host.user && host.hostname ? `${host.user}@${host.hostname}` : host.hostname || host.user;
+  const outside = `Host: ${listed([user, host.os, host.arch])}`;
+  if (placement === "local" || !sandbox) return outside;
+  const programs = sandbox.programs.filter(({ name }) => name === "python3" || name === "node");
+  return `${outside} | Sandbox: ${listed([sandbox.os, sandbox.kernel, ...programs.map(({ name, version }) => `${name} ${version}`)])}`;
+}
+
+function tooltip({ host, sandbox, problem, captured_at }: Environment): string {
+  const programs = (list: { name: string; version: string }[]) => list.map(({ name, version }) => `${name} ${version}`.trim()).join(", ");
+  const lines = [
+    `Host: ${listed([host.os, host.kernel, host.arch, host.time_zone, host.directory])}`,
+    `Programs used there: ${programs(host.programs)}`,
+  ];
+  if (sandbox) {
+    lines.push(`Sandbox: ${listed([sandbox.os, sandbox.kernel, sandbox.arch, sandbox.time_zone, sandbox.directory])}`);
+    lines.push(`Programs found there: ${programs(sandbox.programs)}`);
+  }
+  if (problem) lines.push(`The sandbox could not be looked at: ${problem}`);
+  lines.push(`Captured at ${captured_at}`);
+  return lines.map(cleanText).join("\n");
+}
