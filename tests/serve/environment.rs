@@ -24,9 +24,9 @@ fn the_environment_is_told_without_secrets() {
     // In the sandbox by its name, and in the server's own environment.
     let model = recording(&person, "look", &[("Bash", json!({ "command": "true" }))]);
     let variables = [
-        ("PLANTED_KEY", PLANTED),
-        ("USER", "ann"),
-        ("HOSTNAME", "build-1"),
+        ("PLANTED_KEY", PLANTED.to_owned()),
+        ("USER", "ann".to_owned()),
+        ("HOSTNAME", "build-1".to_owned()),
     ];
     let args = format!("--env PLANTED_KEY --model {model}");
     let server = Server::start_with(&person, &args, &variables);

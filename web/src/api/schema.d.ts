@@ -74,6 +74,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/environment": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Facts of the machine and of a new sandbox, from an allow-list. No variable is among them but `HOSTNAME` and `USER` of
+         *     the machine.
+         */
+        get: operations["show"];
+        put?: never;
+        /** Capture them again. A snapshot of the last ten seconds is answered as it is. */
+        post: operations["refresh"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/execute": {
         parameters: {
             query?: never;
@@ -404,6 +425,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/status/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow the server: how it stands and what its environment is like. Whoever comes gets the newest of both at once, then
+         *     every change.
+         */
+        get: operations["events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tasks": {
         parameters: {
             query?: never;
@@ -448,6 +489,40 @@ export interface paths {
         };
         /** The tools that can be called here. */
         get: operations["tools"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/health/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether the server lives. Needs no token. */
+        get: operations["live"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/health/ready": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether tasks can be done, component by component. Needs no token; nothing of it tells about sessions. */
+        get: operations["ready"];
         put?: never;
         post?: never;
         delete?: never;
@@ -638,6 +713,15 @@ export interface components {
             /** @description The checkpoint that the files stood on then. */
             parent?: string | null;
         };
+        /** @description One part that must work. */
+        ComponentHealth: {
+            /** @description What is wrong, or how long it took. */
+            detail: string;
+            /** @description Whether it works. */
+            is_ready: boolean;
+            /** @description `sandbox` or `sessions`. */
+            name: string;
+        };
         /**
          * @description What becomes of files that both sides changed in a way that cannot be merged.
          * @enum {string}
@@ -650,6 +734,27 @@ export interface components {
             /** @description Whether there are more than are listed. */
             is_cut: boolean;
         };
+        /** @description Facts of the machine that serves and of its sandboxes. */
+        EnvironmentSnapshot: {
+            /** @description When this was captured, in UTC, such as `2026-11-24T12:00:00Z`. */
+            captured_at: string;
+            /** @description Facts that are not as in the snapshot before, such as `sandbox.kernel`. */
+            changes: string[];
+            /** @description The machine that serves. */
+            host: components["schemas"]["HostView"];
+            /** @description Where tools work: `sandbox`, or `local` without walls. */
+            placement: string;
+            /** @description Why the sandbox could not be looked at. */
+            problem?: string | null;
+            sandbox?: components["schemas"]["SandboxView"] | null;
+            /** @description Whether the facts are there. */
+            state: components["schemas"]["EnvironmentState"];
+        };
+        /**
+         * @description Whether the facts are there.
+         * @enum {string}
+         */
+        EnvironmentState: "starting" | "ready" | "degraded";
         /** @description An error, as every route answers it. */
         ErrorBody: {
             /** @description The error. */
@@ -711,6 +816,25 @@ export interface components {
             /** @description Its name. */
             session_id: string;
         };
+        /** @description The machine that serves. Each text is one line of plain characters, and empty where nothing is known. */
+        HostView: {
+            /** @description Architecture, such as `x86_64`. */
+            arch: string;
+            /** @description Working directory of the server. */
+            directory: string;
+            /** @description `HOSTNAME`, or the kernel's name of the machine. */
+            hostname: string;
+            /** @description Kernel, such as `Linux 6.1.0-28-amd64`. */
+            kernel: string;
+            /** @description System, such as `Debian GNU/Linux 12 (bookworm)`. */
+            os: string;
+            /** @description Glovebox, and the programs that it uses on this machine. */
+            programs: components["schemas"]["ProgramView"][];
+            /** @description Time zone. */
+            time_zone: string;
+            /** @description `USER`. */
+            user: string;
+        };
         /** @description A bundle that is listed. */
         ListedBundle: {
             /**
@@ -743,6 +867,22 @@ export interface components {
             /** @description The tool that is to be called, or `host` where a command was refused a host. */
             tool: string;
         };
+        /** @description A program. */
+        ProgramView: {
+            /** @description Its name. */
+            name: string;
+            /** @description Its version; may be empty. */
+            version: string;
+        };
+        /** @description Whether tasks can be done. */
+        Ready: {
+            /** @description What must work. */
+            components: components["schemas"]["ComponentHealth"][];
+            /** @description Whether every component works. */
+            is_ready: boolean;
+            /** @description Where tools work: `sandbox`, or `local` without walls. */
+            placement: string;
+        };
         /** @description Which checkpoint. */
         RestoreRequest: {
             /** @description Its name. */
@@ -753,19 +893,35 @@ export interface components {
             /** @description In the order of their names. */
             sandboxes: components["schemas"]["SandboxView"][];
         };
-        /** @description A sandbox. */
+        /** @description A new sandbox. Each text is one line of plain characters, and empty where nothing is known. */
         SandboxView: {
-            /**
-             * Format: int64
-             * @description When it was made, in milliseconds since 1970.
-             */
-            created_unix_ms: number;
-            /** @description Its name. */
-            id: string;
-            /** @description `starting`, `ready`, `stopped` or another word for how it stands. */
-            state: string;
-            /** @description Whose it is. */
-            user: string;
+            /** @description Architecture, such as `x86_64`. */
+            arch: string;
+            /** @description Where commands start. */
+            directory: string;
+            /** @description Kernel, such as `Linux 6.1.0-28-amd64`. */
+            kernel: string;
+            /** @description System, such as `Debian GNU/Linux 12 (bookworm)`. */
+            os: string;
+            /** @description Programs that were found, those with a version first. */
+            programs: components["schemas"]["ProgramView"][];
+            /** @description Time zone. */
+            time_zone: string;
+        };
+        /**
+         * @description Whether the server can work.
+         * @enum {string}
+         */
+        ServerState: "starting" | "ready" | "down";
+        /** @description How the server stands. */
+        ServerStatus: {
+            /** @description What is known of each component; empty until they were checked. */
+            components: components["schemas"]["ComponentHealth"][];
+            /** @description Where tools work: `sandbox`, or `local` without walls. */
+            placement: string;
+            startup?: components["schemas"]["StartupStep"] | null;
+            /** @description `starting`, `ready`, or `down` when a component does not work. */
+            state: components["schemas"]["ServerState"];
         };
         /** @description Sessions. */
         SessionList: {
@@ -813,6 +969,41 @@ export interface components {
             /** @description Its name. */
             id: string;
         };
+        /** @description A step of the start. */
+        StartupStep: {
+            /** @description What is done in it. */
+            name: string;
+            /**
+             * Format: int32
+             * @description Its number, from 1.
+             */
+            step: number;
+            /**
+             * Format: int32
+             * @description How many there are.
+             */
+            steps: number;
+        };
+        /** @description An event of the server's own stream. */
+        StatusEvent: (components["schemas"]["ServerStatus"] & {
+            /**
+             * Format: int32
+             * @description Version of this form.
+             */
+            version: number;
+        } & {
+            /** @enum {string} */
+            type: "status";
+        }) | (components["schemas"]["EnvironmentSnapshot"] & {
+            /**
+             * Format: int32
+             * @description Version of this form.
+             */
+            version: number;
+        } & {
+            /** @enum {string} */
+            type: "environment";
+        });
         /** @description A session that was begun, or goes on. */
         Submitted: {
             /** @description Where its events are. */
@@ -1187,6 +1378,64 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    show: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The newest snapshot */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentSnapshot"];
+                };
+            };
+            /** @description Refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    refresh: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The newest snapshot */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentSnapshot"];
+                };
             };
             /** @description Refused */
             "4XX": {
@@ -2013,6 +2262,35 @@ export interface operations {
             };
         };
     };
+    events: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description `event` is `status` or `environment`, `data` is JSON with the same `type` */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["StatusEvent"];
+                };
+            };
+            /** @description Refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     submit: {
         parameters: {
             query?: never;
@@ -2208,6 +2486,55 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    live: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It answers */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+        };
+    };
+    ready: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description They can */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ready"];
+                };
+            };
+            /** @description They cannot; the components say why */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ready"];
                 };
             };
         };

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use glovebox_session::bundle::AllowedModel;
+use glovebox_settings::units::Span;
 use std::path::PathBuf;
 
 /// Agents and tools that a JavaScript file declares
@@ -26,6 +27,7 @@ pub(crate) struct BundleArgs {
 pub(crate) enum BundleAction {
     Check(BundleCheckArgs),
     Show(BundleShowArgs),
+    Call(BundleCallArgs),
     Run(BundleRunArgs),
 }
 
@@ -81,6 +83,39 @@ pub(crate) struct BundleShowArgs {
     #[arg(long, value_name = "TOOL")]
     pub tool: Option<String>,
     /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Call one tool of a bundle, once
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Call one tool of a bundle, once, as an agent of it would: the arguments are checked against the tool's \
+        schema, its code runs alone in a sandbox without network and files, and the result is checked too. Nothing else of \
+        the file is run.",
+    after_help = "Exit codes: 0 with a result; 1 the tool threw or its result does not fit; 2 the bundle or the arguments are \
+        wrong; 4 no sandbox can be had; 5 a limit on memory, processor or output; 6 there is no such tool; 124 it took \
+        too long.\n\nExamples:\n  \
+        glovebox bundle call agents.js search '{\"query\":\"cats\"}'\n  \
+        echo '{\"query\":\"cats\"}' | glovebox bundle call agents.js search - --agent support --json"
+)]
+pub(crate) struct BundleCallArgs {
+    /// The bundle.
+    #[command(flatten)]
+    pub bundle: BundleFile,
+    /// The tool, by its name
+    #[arg(value_name = "TOOL")]
+    pub tool: String,
+    /// Its arguments, a JSON object; `-` reads them from standard input
+    #[arg(value_name = "JSON", default_value = "{}")]
+    pub arguments: String,
+    /// The agent that has the tool, by its key; not needed where one has it only
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// How long the call may take, at most 30s [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Span>,
+    /// Print the result as JSON, with log, time and memory
     #[arg(long)]
     pub json: bool,
 }

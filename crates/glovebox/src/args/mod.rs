@@ -26,7 +26,8 @@ pub(crate) use agent::{
     SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
 };
 pub(crate) use bundle::{
-    BundleAction, BundleArgs, BundleCheckArgs, BundleFile, BundleRunArgs, BundleShowArgs,
+    BundleAction, BundleArgs, BundleCallArgs, BundleCheckArgs, BundleFile, BundleRunArgs,
+    BundleShowArgs,
 };
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,

@@ -222,7 +222,7 @@ fn use_tool(cx: &Cx, args: &CallArgs) -> Result<(ToolOutcome, Option<Stays>), Co
     Ok((called?, left))
 }
 
-fn arguments(given: &str) -> Result<Value, CommandError> {
+pub(crate) fn arguments(given: &str) -> Result<Value, CommandError> {
     let mut text = given.to_owned();
     if given == "-" {
         text.clear();

@@ -1,6 +1,7 @@
 //! `glovebox bundle`: agents and tools that a JavaScript file declares. One file per action; here what they share: the
 //! file, its extraction in a confined process, and the words for its problems.
 
+mod call;
 mod check;
 mod run;
 mod show;
@@ -28,6 +29,7 @@ pub(crate) fn run(cx: &Cx, args: &BundleArgs) -> CommandResult {
     let (ended, is_json, file) = match &args.action {
         BundleAction::Check(args) => (check::run(cx, args), args.json, &args.bundle.file),
         BundleAction::Show(args) => (show::run(cx, args), args.json, &args.bundle.file),
+        BundleAction::Call(args) => (call::run(cx, args), args.json, &args.bundle.file),
         BundleAction::Run(args) => return run::run(cx, args),
     };
     render::answer_failure(ended, is_json, || json!({ "file": file.to_string_lossy() }))

@@ -60,7 +60,7 @@ fn with_problems(mut shown: Value, read: &ReadBundle) -> Value {
     shown
 }
 
-fn find_agent<'a>(bundle: &'a Bundle, key: &str) -> Result<&'a Agent, CommandError> {
+pub(super) fn find_agent<'a>(bundle: &'a Bundle, key: &str) -> Result<&'a Agent, CommandError> {
     let mut agents = bundle.agents.iter();
     agents.find(|agent| agent.key == key).ok_or_else(|| {
         let keys = bundle.agents.iter().map(|agent| agent.key.as_str());
@@ -69,7 +69,7 @@ fn find_agent<'a>(bundle: &'a Bundle, key: &str) -> Result<&'a Agent, CommandErr
 }
 
 /// The tool of the agent, or of the only agent that has one of that name.
-fn find_tool<'a>(
+pub(super) fn find_tool<'a>(
     bundle: &'a Bundle,
     agent: Option<&'a Agent>,
     name: &str,

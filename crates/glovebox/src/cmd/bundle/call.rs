@@ -1,0 +1,140 @@
+//! `glovebox bundle call`: one call of one tool, as an agent of the bundle would make it, in a sandbox of its own.
+
+use super::show::{find_agent, find_tool};
+use super::{ReadBundle, read};
+use crate::args::BundleCallArgs;
+use crate::cmd::{Cx, tools};
+use crate::exit::{CommandError, CommandResult, Kind, TIMED_OUT};
+use crate::render::{self, escape_text};
+use glovebox_runner::{CallReport, FailureKind, LogRecord, MAX_WALL, RunnerConfig, ToolRunner};
+use glovebox_session::bundle::{BundleTools, CallContext, ToolFailure};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// On whose behalf the tool is called.
+const TENANT: &str = "local";
+
+/// Calls it.
+pub(super) fn run(cx: &Cx, args: &BundleCallArgs) -> CommandResult {
+    let arguments = tools::arguments(&args.arguments)?;
+    // `none` is longer than any call may take.
+    let timeout = args
+        .timeout
+        .map(|given| Duration::from_millis(given.0.unwrap_or(u64::MAX)));
+    if timeout.is_some_and(|given| given.is_zero() || given > MAX_WALL) {
+        return Err(CommandError::usage(
+            format!("a call takes at most {} s", MAX_WALL.as_secs()),
+            format!("give --timeout a time up to {}s", MAX_WALL.as_secs()),
+        ));
+    }
+    let read = read(cx, &args.bundle)?;
+    if read.error_count() > 0 {
+        return read.refuse(args.json);
+    }
+    let tools = offered(&read, args)?;
+    let settings = cx.load_settings(None)?;
+    let runner = ToolRunner::new(Arc::new(cx.registry(&settings)?), RunnerConfig::default());
+    let context = CallContext {
+        tenant: TENANT,
+        id: "call-1",
+        context: &json!({ "resourceId": TENANT, "sessionId": null }),
+        timeout,
+    };
+    let never = AtomicBool::new(false);
+    match tools.call(&runner, &args.tool, &context, &arguments, &never) {
+        Ok(done) => succeed(&done, args.json),
+        Err(failure) => fail(&failure, args.json),
+    }
+}
+
+/// The tool that is asked for, ready to be called.
+fn offered(read: &ReadBundle, args: &BundleCallArgs) -> Result<BundleTools, CommandError> {
+    let bundle = &read.extraction.bundle;
+    let agent = match &args.agent {
+        Some(key) => Some(find_agent(bundle, key)?),
+        None => None,
+    };
+    let tool = find_tool(bundle, agent, &args.tool)?;
+    BundleTools::new(std::slice::from_ref(tool)).map_err(|notes| {
+        let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
+        CommandError::usage(told.join("; "), "correct the bundle")
+    })
+}
+
+fn succeed(done: &CallReport, is_json: bool) -> CommandResult {
+    if is_json {
+        let data = json!({
+            "result": done.value,
+            "warnings": done.warnings,
+            "log": done.log,
+            "wall_ms": milliseconds(done.wall),
+            "cpu_ms": milliseconds(done.cpu),
+            "peak_memory_bytes": done.peak_memory_bytes,
+        });
+        render::print(render::envelope(true, "called", &data))?;
+        return Ok(0);
+    }
+    say_log(&done.log);
+    for warning in &done.warnings {
+        render::say(format_args!("warning: {}", escape_text(warning)));
+    }
+    let text = serde_json::to_string_pretty(&done.value).unwrap_or_default();
+    render::print(format_args!("{}\n", visible(&text)))?;
+    Ok(0)
+}
+
+fn fail(failure: &ToolFailure, is_json: bool) -> CommandResult {
+    let code = match failure {
+        ToolFailure::NotFound(_) | ToolFailure::NotExecutable(_) => Kind::NotFound.exit_code(),
+        ToolFailure::InvalidArguments(_) => Kind::Usage.exit_code(),
+        ToolFailure::InvalidResult(..) => Kind::Failed.exit_code(),
+        ToolFailure::Call(call) => match call.kind {
+            FailureKind::Timeout => TIMED_OUT,
+            FailureKind::Cpu | FailureKind::Memory | FailureKind::OutputLimit => {
+                Kind::Limit.exit_code()
+            }
+            FailureKind::Unavailable | FailureKind::Busy => Kind::Lost.exit_code(),
+            _ => Kind::Failed.exit_code(),
+        },
+    };
+    let stack = match failure {
+        ToolFailure::Call(call) => call.stack.as_str(),
+        _ => "",
+    };
+    if is_json {
+        let data = json!({
+            "kind": failure.as_str(),
+            "log": failure.log(),
+            "stack": stack,
+        });
+        render::print(render::envelope(false, &failure.to_string(), &data))?;
+        return Ok(code);
+    }
+    say_log(failure.log());
+    render::say(format_args!("{}: {failure}", failure.as_str()));
+    for line in stack.lines() {
+        render::say(format_args!("  {}", escape_text(line.trim())));
+    }
+    Ok(code)
+}
+
+/// What the tool logged, harmless for a terminal.
+fn say_log(log: &[LogRecord]) {
+    for record in log {
+        for line in record.text.lines() {
+            render::say(format_args!("log: {}", escape_text(line)));
+        }
+    }
+}
+
+/// JSON has no raw control characters, but others that act on a terminal.
+fn visible(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(escape_text).collect();
+    lines.join("\n")
+}
+
+fn milliseconds(duration: Duration) -> Value {
+    json!(duration.as_secs_f64() * 1000.0)
+}
