@@ -141,3 +141,74 @@ fn who_reads_a_bundle_can_do_nothing_else() {
         assert_eq!(found, Some(soft), "{line}");
     }
 }
+
+const CALLED: &str = r#"import { createTool } from "lightfast/tool";
+import { createLightfast } from "lightfast/client";
+import { createAgent } from "lightfast/agent";
+import { gateway } from "@ai-sdk/gateway";
+import { z } from "zod";
+const double = createTool({ description: "Doubles", inputSchema: z.object({ x: z.number() }),
+  execute: async ({ x }) => { console.log("got", x); return { twice: x * 2 }; } });
+const loop = createTool({ description: "Loops", inputSchema: z.object({}), execute: () => { for (;;) {} } });
+const fails = createTool({ description: "Throws", inputSchema: z.object({}),
+  execute: () => { throw new TypeError("\u001b[31mred"); } });
+throw new Error("the top level runs");
+export default createLightfast({ agents: { a: createAgent({
+  name: "a", system: "s", model: gateway("gpt-4"), tools: { double, loop, fails } }) } });
+"#;
+
+/// A call as a user types it, what is printed of it, and its exit code.
+#[test]
+fn one_tool_is_called_and_each_ending_has_its_code() {
+    let home = Home::new();
+    let path = file(&home, "tools.js", CALLED);
+    let call = |rest: &[&str], code: i32| {
+        let ran = home
+            .glovebox(["bundle", "call", &path].iter().chain(rest))
+            .run()
+            .expect_code(code);
+        format!("{}---\n{}", ran.out(), ran.err())
+    };
+    insta::assert_snapshot!(call(&["double", r#"{"x":21}"#], 0), @r#"
+    {
+      "twice": 42
+    }
+    ---
+    log: got 21
+    "#);
+    insta::assert_snapshot!(call(&["double", r#"{"x":"a"}"#], 2), @r#"
+    ---
+    invalid_arguments: the arguments do not fit the schema of the tool: /x: "a" is not of type "number"
+    "#);
+    insta::assert_snapshot!(call(&["loop", "--timeout", "300ms"], 124), @r"
+    ---
+    timeout: the tool took longer than 300 ms
+    ");
+    insta::assert_snapshot!(call(&["nothing"], 6), @r"
+    ---
+    error: the bundle has no tool `nothing`
+    hint: there are: double, loop, fails
+    ");
+    insta::assert_snapshot!(call(&["loop", "--timeout", "none"], 2), @r"
+    ---
+    error: a call takes at most 30 s
+    hint: give --timeout a time up to 30s
+    ");
+    // What a tool throws acts on no terminal.
+    let thrown = call(&["fails"], 1);
+    assert!(
+        thrown.contains(r"tool_error: TypeError: \x1b[31mred"),
+        "{thrown}"
+    );
+    let answer = call(&["double", "-", "--json"], 2);
+    assert!(answer.contains("arguments are not JSON"), "{answer}");
+    let json = home
+        .glovebox(["bundle", "call", &path, "double", "-", "--json"])
+        .input(r#"{"x":1}"#)
+        .run()
+        .expect_code(0)
+        .out();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["data"]["result"], serde_json::json!({ "twice": 2 }));
+    assert_eq!(json["data"]["log"][0]["text"], "got 1");
+}
