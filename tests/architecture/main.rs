@@ -117,6 +117,7 @@ const EDGES: [(&str, &[&str]); 21] = [
         "glovebox-benches",
         &[
             "glovebox-agent",
+            "glovebox-mcp",
             "glovebox-proto",
             "glovebox-sandbox",
             "glovebox-jail",

@@ -1,7 +1,9 @@
 //! How many work at once, and who waits.
 
-use crate::server::{Server, recording};
+use crate::server::{Server, recording, token};
 use serde_json::{Value, json};
+use std::io::Read as _;
+use std::net::TcpStream;
 use std::time::Duration;
 use testkit::{Person, await_sleepers, marker, wait_until};
 
@@ -178,4 +180,51 @@ fn a_sandbox_that_nobody_uses_stops_unless_a_command_runs_in_it() {
         "kept\n",
         "it starts again when it is needed"
     );
+}
+
+#[test]
+fn a_flood_of_one_user_is_answered_429_and_others_go_on() {
+    let person = Person::myself();
+    let server = Server::start(&person, "--max-requests-per-second 3");
+    let ann = server.client(&token(&person, "ann --scope read"));
+    let answers: Vec<_> = (0..40).map(|_| ann.get("/api/tools")).collect();
+    let refused = answers.iter().find(|answer| answer.status == 429).unwrap();
+    assert_eq!(
+        (refused.code().as_str(), refused.header("retry-after")),
+        ("busy", Some("2"))
+    );
+    assert!(answers[..6].iter().all(|answer| answer.status == 200));
+    server.admin().get("/api/tools").expect(200);
+    assert!(wait_until(Duration::from_secs(10), || ann
+        .get("/api/tools")
+        .status
+        == 200));
+}
+
+/// Whoever has no token holds no place that a client could have.
+#[test]
+fn connections_without_a_token_are_few_and_short() {
+    let person = Person::myself();
+    let server = Server::start(&person, "");
+    let mut strangers: Vec<TcpStream> = (0..300)
+        .map(|_| TcpStream::connect(&server.addr).unwrap())
+        .collect();
+    server.admin().get("/api/tools").expect(200);
+    let last = strangers.last_mut().unwrap();
+    last.set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let ended = last.read(&mut [0]);
+    assert!(
+        !matches!(ended, Ok(1..)) && !is_timeout(&ended),
+        "{ended:?}"
+    );
+}
+
+fn is_timeout(read: &std::io::Result<usize>) -> bool {
+    read.as_ref().is_err_and(|error| {
+        matches!(
+            error.kind(),
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+        )
+    })
 }

@@ -45,7 +45,10 @@ fn type_in(socket: &mut Socket, text: &str) {
 /// Reads until what was shown has this in it: all of it.
 fn read_until(socket: &mut Socket, part: &str) -> String {
     let mut shown = String::new();
-    while !shown.contains(part) {
+    let mut seen = 0;
+    while !shown[seen..].contains(part) {
+        // Where the part can begin that the next bytes complete.
+        seen = shown.floor_char_boundary(shown.len().saturating_sub(part.len()));
         match socket.read().unwrap() {
             Message::Binary(bytes) => shown.push_str(&String::from_utf8_lossy(&bytes)),
             Message::Ping(_) | Message::Pong(_) => {}

@@ -114,6 +114,8 @@ pub struct ServerConfig {
     pub max_running_per_user: usize,
     /// Sessions that wait for their turn.
     pub max_queued: usize,
+    /// Requests of one user in a second; none for no limit.
+    pub max_requests_per_second: Option<u32>,
     /// How long a sandbox that nobody uses goes on before it stops, with its files kept.
     pub idle: std::time::Duration,
     /// How long running sessions may go on when the server is asked to end.

@@ -1,18 +1,19 @@
-//! Connections: bounded in number, with deadlines for what their clients send; and the server's beginning and end.
+//! Connections: many for clients that have shown who they are, few and short ones for all others; and the server's beginning and end.
 
 use crate::api::{self, Logins, Shared};
 use crate::config::{ServerConfig, Token};
 use crate::work::App;
+use axum::Extension;
+use glovebox_mcp::server::Connections;
 use glovebox_proto::{Code, Fault};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at the same time: readers of events stay.
+/// Connections of clients at the same time: readers of events stay.
 const MAX_CONNECTIONS: usize = 4096;
 /// Bytes of a request's head, and how long it may take to arrive; so long may a connection rest, too.
 const MAX_HEADER_BYTES: usize = 32 << 10;
@@ -128,27 +129,28 @@ async fn idle(app: &App, most: Duration) {
 }
 
 async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: CancellationToken) {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = Connections::new(MAX_CONNECTIONS);
     let router = api::router(shared);
     loop {
         let accepted = tokio::select! {
             accepted = async {
-                let slot = Arc::clone(&slots).acquire_owned().await;
-                (slot, listener.accept().await)
+                connections.wait_for_room().await;
+                listener.accept().await
             } => accepted,
             () = closing.cancelled() => return,
         };
-        let (Ok(slot), Ok((stream, _))) = accepted else {
+        let Ok((stream, _)) = accepted else {
             // No descriptors, for instance: others end, and then there are some again.
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         // Without it small answers wait for the client's acknowledgement.
         let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone());
+        let place = connections.admit();
+        let router = router.clone().layer(Extension(Arc::clone(&place)));
+        let service = TowerToHyperService::new(router);
         let closing = closing.clone();
         tokio::spawn(async move {
-            let _slot = slot;
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_WAIT)
@@ -159,6 +161,8 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
             tokio::select! {
                 // However a connection ends is its client's business.
                 _ = connection => {}
+                // Whoever has no token holds no place that a client could have.
+                () = place.unauthenticated_end() => {}
                 () = closing.cancelled() => {}
             }
         });

@@ -58,6 +58,9 @@ pub(crate) struct ServeArgs {
     /// Sessions that wait for their turn
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub max_queued: u16,
+    /// Requests of one user in a second, with bursts of twice as many; 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub max_requests_per_second: u32,
     /// How long a sandbox that nobody uses goes on; then it stops, and keeps its files
     #[arg(long, value_name = "TIME", default_value = "15m")]
     pub idle: Span,

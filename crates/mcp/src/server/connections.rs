@@ -11,8 +11,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// Connections of clients at the same time.
-const MAX_AUTHENTICATED: usize = 256;
 /// Connections that have not shown the token yet.
 const MAX_UNAUTHENTICATED: usize = 128;
 /// How long a connection may take to show the token.
@@ -24,7 +22,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// All places.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub struct Connections {
     authenticated: Arc<Semaphore>,
     waiting: Mutex<WaitingList>,
 }
@@ -45,7 +43,7 @@ struct WaitingEntry {
 
 /// One connection. It leaves its place when dropped.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub struct Connection {
     connections: Arc<Connections>,
     id: u64,
     evicted: CancellationToken,
@@ -53,15 +51,16 @@ pub(super) struct Connection {
 }
 
 impl Connections {
-    pub(super) fn new() -> Arc<Self> {
+    /// `max_authenticated` clients at the same time.
+    pub fn new(max_authenticated: usize) -> Arc<Self> {
         Arc::new(Self {
-            authenticated: Arc::new(Semaphore::new(MAX_AUTHENTICATED)),
+            authenticated: Arc::new(Semaphore::new(max_authenticated)),
             waiting: Mutex::default(),
         })
     }
 
     /// Waits until there is room for one more connection without the token.
-    pub(super) async fn wait_for_room(&self) {
+    pub async fn wait_for_room(&self) {
         loop {
             {
                 let mut waiting = self.waiting();
@@ -81,7 +80,7 @@ impl Connections {
     }
 
     /// Lets a connection in.
-    pub(super) fn admit(self: &Arc<Self>) -> Arc<Connection> {
+    pub fn admit(self: &Arc<Self>) -> Arc<Connection> {
         let evicted = CancellationToken::new();
         let mut waiting = self.waiting();
         let id = waiting.next_id;
@@ -114,7 +113,7 @@ impl Connections {
 
 impl Connection {
     /// Gives the connection a client's place, because it has shown the token; false when there is none left.
-    pub(super) fn authenticate(&self) -> bool {
+    pub fn authenticate(&self) -> bool {
         if self.permit.get().is_some() {
             return true;
         }
@@ -126,7 +125,7 @@ impl Connection {
     }
 
     /// Waits until the connection has had its chance to show the token; never ends once it has.
-    pub(super) async fn unauthenticated_end(&self) {
+    pub async fn unauthenticated_end(&self) {
         tokio::select! {
             () = self.evicted.cancelled() => return,
             () = tokio::time::sleep(AUTHENTICATION_WAIT) => {}
@@ -147,10 +146,12 @@ impl Drop for Connection {
 mod tests {
     use super::*;
 
+    const MAX_AUTHENTICATED: usize = 16;
+
     #[test]
     fn the_oldest_without_the_token_makes_room_and_clients_stay() {
         super::super::stdio::runtime().unwrap().block_on(async {
-            let connections = Connections::new();
+            let connections = Connections::new(MAX_AUTHENTICATED);
             let client = connections.admit();
             assert!(client.authenticate() && client.authenticate());
             let begin = Instant::now();
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn clients_are_bounded_and_leave_their_places() {
-        let connections = Connections::new();
+        let connections = Connections::new(MAX_AUTHENTICATED);
         let clients: Vec<_> = (0..MAX_AUTHENTICATED)
             .map(|_| connections.admit())
             .inspect(|client| assert!(client.authenticate()))

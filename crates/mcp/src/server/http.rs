@@ -33,6 +33,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// The path of the MCP endpoint.
 const PATH: &str = "/mcp";
+/// Connections of clients at the same time.
+const MAX_CLIENT_CONNECTIONS: usize = 256;
 /// Longest body of a request, in bytes.
 const MAX_BODY_BYTES: usize = 8 << 20;
 /// Bodies that are read at the same time.
@@ -125,7 +127,7 @@ pub fn check_reach(addr: SocketAddr, options: &HttpOptions) -> Result<(), Fault>
 }
 
 async fn accept(listener: &tokio::net::TcpListener, service: &Arc<HttpService>) {
-    let connections = Connections::new();
+    let connections = Connections::new(MAX_CLIENT_CONNECTIONS);
     loop {
         connections.wait_for_room().await;
         let Ok((stream, _)) = listener.accept().await else {

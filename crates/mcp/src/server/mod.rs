@@ -21,6 +21,7 @@ mod pool;
 mod resource;
 mod stdio;
 
+pub use connections::{Connection, Connections};
 pub use guard::Token;
 pub use http::{HttpOptions, check_reach, serve as serve_http};
 pub use stdio::serve as serve_stdio;

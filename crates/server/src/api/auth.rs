@@ -11,6 +11,7 @@ use crate::work::App;
 use axum::extract::{Query, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
+use glovebox_mcp::server::Connection;
 use glovebox_proto::{Code, Fault};
 use glovebox_session::host::now_unix_ms;
 use http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN, SET_COOKIE, UPGRADE, WWW_AUTHENTICATE};
@@ -19,6 +20,7 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 const COOKIE_NAME: &str = "glovebox";
 /// Browsers that are logged in at the same time.
@@ -170,11 +172,30 @@ pub(crate) async fn require_user(
     let (method, headers) = (request.method().clone(), request.headers().clone());
     match find_user(&shared, &method, &headers).await {
         Ok(principal) => {
+            if let Err(refused) = count_in(&shared, &principal, &request) {
+                return refused.into_response();
+            }
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
         Err(error) => error.into_response(),
     }
+}
+
+/// Gives the connection a client's place, and counts the request as one of the user's.
+fn count_in(shared: &Shared, principal: &Principal, request: &Request) -> ApiResult<()> {
+    let connection = request.extensions().get::<Arc<Connection>>();
+    if !connection.is_none_or(|connection| connection.authenticate()) {
+        return Err(ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            Fault::failed(Code::Busy, "too many connections are open").retryable(),
+        ));
+    }
+    let taken = shared.app.rate.take(&principal.name, Instant::now());
+    taken.map_err(|_| {
+        let fault = Fault::failed(Code::Busy, "too many requests in a short time");
+        ApiError::from(fault.remedy("send fewer in a second").retryable())
+    })
 }
 
 async fn find_user(shared: &Shared, method: &Method, headers: &HeaderMap) -> ApiResult<Principal> {

@@ -35,6 +35,7 @@ pub(crate) use status::{Board, ServerStatus};
 pub(crate) use terminals::{OpenTerminal, Terminals};
 pub(crate) use tools::OpenSandboxes;
 
+use crate::api::RateLimit;
 use crate::config::ServerConfig;
 use crate::metrics::Metrics;
 use crate::store::{Audit, Owners, TokenStore};
@@ -89,6 +90,7 @@ pub(crate) struct App {
     terminals: Arc<Terminals>,
     pub status: StatusBoard,
     environment_clock: EnvironmentClock,
+    pub rate: RateLimit,
     idle: IdleSandboxes,
     /// Ends everything that waits.
     pub end: CancellationToken,
@@ -115,6 +117,7 @@ impl App {
             terminals: Arc::default(),
             status: StatusBoard::new(config.placement),
             environment_clock: EnvironmentClock::default(),
+            rate: RateLimit::new(config.max_requests_per_second),
             idle: IdleSandboxes::default(),
             end: CancellationToken::new(),
             log: Mutex::new(Log::open(&sessions_dir(&config), now_unix_ms)?),
