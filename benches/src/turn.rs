@@ -161,6 +161,7 @@ fn prompt() -> String {
         can_run_scripts: false,
         context: None,
         limits: Vec::new(),
+        system: glovebox_agent::SystemFacts::default(),
         programs: Vec::new(),
         is_read_only: false,
         changes_come_back: true,
