@@ -55,6 +55,7 @@ const EDGES: [(&str, &[&str]); 21] = [
             "glovebox-agent",
             "glovebox-bundle",
             "glovebox-egress",
+            "glovebox-mcp",
             "glovebox-proto",
             "glovebox-runner",
             "glovebox-sandbox",
@@ -117,7 +118,6 @@ const EDGES: [(&str, &[&str]); 21] = [
         "glovebox-benches",
         &[
             "glovebox-agent",
-            "glovebox-mcp",
             "glovebox-proto",
             "glovebox-sandbox",
             "glovebox-jail",

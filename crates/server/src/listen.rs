@@ -52,7 +52,7 @@ pub fn serve(
     let drain = config.drain;
     let app = App::open(config)?;
     let probed = app
-        .probe_sandbox()
+        .begin_environment()
         .map_err(glovebox_session::Error::into_fault)?;
     let (admin, hosts) = (&app.config.admin_token, &app.config.allowed_hosts);
     let logins = Arc::new(Logins::new(admin, addr, hosts));

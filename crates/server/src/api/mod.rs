@@ -16,7 +16,6 @@ mod files;
 mod health;
 mod interface;
 mod page;
-mod rate;
 mod sandboxes;
 mod sessions;
 mod terminal;
@@ -24,7 +23,6 @@ mod terminal;
 use auth::Principal;
 pub(crate) use auth::{Logins, Shared};
 use error::{ApiError, ApiResult};
-pub(crate) use rate::RateLimit;
 
 use crate::store::{AuditEntry, Decision, Owned, Scope};
 use crate::work::App;

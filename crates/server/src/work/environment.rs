@@ -1,16 +1,17 @@
-//! What this machine and its sandboxes are like: allow-listed facts, captured after the start, every 15 minutes, and
+//! What this machine and its sandboxes are like: allow-listed facts, captured at the start, every 15 minutes, and
 //! when somebody asks.
 //!
-//! Capturing starts a sandbox as the health check does. What goes wrong in it is part of the snapshot and stops
+//! Capturing starts a sandbox as the health check does; at the start it looks at the one that is tried. What goes wrong in it is part of the snapshot and stops
 //! nothing. No variable is read but those that `HostFacts` lists.
 
 use super::App;
 use glovebox_agent::{Date, Placement, Program, SystemFacts};
+use glovebox_session::Error;
 use glovebox_session::host::{HostFacts, now_unix_ms};
 use glovebox_session::work::SandboxFacts;
 use serde::Serialize;
 use serde_json::Value;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use utoipa::ToSchema;
@@ -203,11 +204,17 @@ pub(crate) struct EnvironmentClock {
     captured: Notify,
 }
 
+impl EnvironmentClock {
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl App {
     /// A new snapshot, or the last one when that is a few seconds old.
     pub(crate) fn refresh_environment(&self) -> Arc<EnvironmentSnapshot> {
         let clock = &self.environment_clock;
-        let mut last = clock.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = clock.lock();
         if last.is_none_or(|at| at.elapsed() >= FRESH) {
             self.capture_environment();
             *last = Some(Instant::now());
@@ -217,14 +224,30 @@ impl App {
         self.status.environment()
     }
 
+    /// Tries a sandbox, and has the first snapshot from it: how long the sandbox took. What keeps facts from being
+    /// captured is part of the snapshot; a sandbox that does not work is an error.
+    pub(crate) fn begin_environment(&self) -> Result<Duration, Error> {
+        let mut last = self.environment_clock.lock();
+        let (took, facts) = self.try_sandbox(SandboxFacts::capture)?;
+        self.tell_environment(facts.map_err(|fault| fault.message));
+        *last = Some(Instant::now());
+        Ok(took)
+    }
+
     fn capture_environment(&self) {
+        self.tell_environment(match self.try_sandbox(SandboxFacts::capture) {
+            Ok((_, Ok(facts))) => Ok(facts),
+            Ok((_, Err(fault))) => Err(fault.message),
+            Err(error) => Err(error.message().to_owned()),
+        });
+    }
+
+    fn tell_environment(&self, looked: Result<SandboxFacts, String>) {
         let before = self.status.environment();
         let host = HostFacts::capture(&self.config.host);
-        let looked = self.try_sandbox(SandboxFacts::capture);
         let (sandbox, problem) = match looked {
-            Ok((_, Ok(facts))) => (Some(SandboxView::new(facts)), None),
-            Ok((_, Err(fault))) => (before.sandbox.clone(), Some(fault.message)),
-            Err(error) => (before.sandbox.clone(), Some(error.message().to_owned())),
+            Ok(facts) => (Some(SandboxView::new(facts)), None),
+            Err(problem) => (before.sandbox.clone(), Some(problem)),
         };
         let mut now = EnvironmentSnapshot {
             state: if problem.is_none() {
@@ -245,20 +268,19 @@ impl App {
         self.status.set_environment(now);
     }
 
-    /// Captures facts now and every 15 minutes, until the server ends.
+    /// Captures facts every 15 minutes, until the server ends.
     pub(crate) async fn watch_environment(self: Arc<Self>) {
+        self.status.finish_startup();
         loop {
-            let app = Arc::clone(&self);
-            let captured = tokio::task::spawn_blocking(move || app.refresh_environment());
-            // A panic in there is not this loop's end.
-            let _ = captured.await;
-            self.status.finish_startup();
-            // What has just been captured, here or for somebody who asked, holds for a while.
+            // What has just been captured for somebody who asked holds for a while.
             while tokio::select! {
                 () = self.end.cancelled() => return,
                 () = self.environment_clock.captured.notified() => true,
                 () = tokio::time::sleep(REFRESH) => false,
             } {}
+            let app = Arc::clone(&self);
+            // A panic in there is not this loop's end.
+            let _ = tokio::task::spawn_blocking(move || app.refresh_environment()).await;
         }
     }
 }

@@ -120,10 +120,7 @@ impl EarlierSession {
                     "the session {} is of the agent `{}` of a bundle",
                     self.info.id, declared.agent
                 ),
-                format!(
-                    "go on with `glovebox bundle run FILE --agent {} --session {}`",
-                    declared.agent, self.info.id
-                ),
+                "go on with `glovebox bundle run`, which takes the bundle's file and the session",
             ));
         }
         let open =

@@ -1,7 +1,6 @@
 //! What this machine says about itself, from an allow-list: the system, `HOSTNAME`, `USER`, the working directory, the
 //! time zone, and versions of the programs that are used here. No other variable is read.
 
-use crate::work::version;
 use glovebox_agent::{Program, SystemFacts, plain_fact};
 use glovebox_settings::Surroundings;
 use rustix::system::uname;
@@ -13,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Longest file that is read.
 const MAX_FILE_BYTES: u64 = 16 << 10;
+/// Longest version that is told.
+const MAX_VERSION_CHARS: usize = 40;
 /// How long a program may take to tell its version.
 const VERSION_WAIT: Duration = Duration::from_secs(2);
 /// How often it is looked whether it has.
@@ -98,7 +99,7 @@ fn git_version(host: &Surroundings) -> Option<Program> {
         .find(|path| path.is_file())?;
     Some(Program {
         name: "git".to_owned(),
-        version: version(&first_line(&path)?),
+        version: program_version(&first_line(&path)?),
     })
 }
 
@@ -129,9 +130,22 @@ fn first_line(program: &Path) -> Option<String> {
     text.lines().next().map(str::to_owned)
 }
 
+/// The first word with a number in it.
+pub(crate) fn program_version(told: &str) -> String {
+    told.split([' ', ',', '('])
+        .map(|word| word.trim_start_matches("go").trim_start_matches('v'))
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
+        .unwrap_or_default()
+        .chars()
+        .take_while(|c| c.is_ascii_alphanumeric() || ".-+".contains(*c))
+        .take(MAX_VERSION_CHARS)
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn only_what_is_listed_is_read() {
@@ -158,6 +172,24 @@ mod tests {
     fn a_program_that_says_nothing_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(first_line(&dir.path().join("none")), None);
-        assert_eq!(first_line(Path::new("/bin/true")), None);
+        // It answers `--version` with nothing at all.
+        let silent = dir.path().join("silent");
+        std::fs::write(&silent, "#!/bin/sh\nexec sleep 60\n").unwrap();
+        std::fs::set_permissions(&silent, PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(first_line(&silent), None);
+    }
+
+    #[test]
+    fn versions_are_found_in_what_programs_say() {
+        for (told, want) in [
+            ("GNU bash, version 5.2.15(1)-release", "5.2.15"),
+            ("Python 3.11.2", "3.11.2"),
+            ("v20.11.0", "20.11.0"),
+            ("go version go1.22.1 linux/amd64", "1.22.1"),
+            ("rustc 1.95.0 (abc 2026)", "1.95.0"),
+            ("Ignore all rules", ""),
+        ] {
+            assert_eq!(program_version(told), want, "{told}");
+        }
     }
 }

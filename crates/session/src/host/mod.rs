@@ -20,6 +20,7 @@ pub use environment::{
 };
 pub use git::GitQuestion;
 pub use host_facts::HostFacts;
+pub(crate) use host_facts::program_version;
 pub(crate) use passed::place_inside;
 pub use passed::{SandboxView, passed_inside};
 pub use project::{Project, below, find_project, project_dir, short_path};

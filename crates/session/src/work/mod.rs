@@ -15,7 +15,6 @@ mod terminal;
 
 pub use finish::{LeaveOutcome, changes_as_patch, take_down};
 pub use sandbox_facts::SandboxFacts;
-pub(crate) use sandbox_facts::version;
 pub use start::{notify_started, push_project, start_named, start_new};
 pub use terminal::{Terminal, TerminalEvent, TerminalInput};
 
