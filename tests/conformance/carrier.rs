@@ -171,7 +171,7 @@ fn a_silent_carrier_is_given_up_at_the_deadline() {
     assert_eq!(
         remedy.as_deref(),
         Some(
-            "see whether the carrier connects by itself, without a question, or give it more time with              `start_timeout = \"2m\"`"
+            "see whether the carrier connects by itself, without a question, or give it more time with `start_timeout = \"2m\"`"
         )
     );
     assert!(

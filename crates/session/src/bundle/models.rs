@@ -78,7 +78,7 @@ impl ModelRules {
                 "the agent `{}` wants the model `{shown}`, which is not allowed here",
                 escape_text(agent)
             ),
-            format!("whoever runs this allows it with --allow-model '{shown}=PROVIDER/NAME'"),
+            format!("whoever runs this allows it as the model `{shown}=PROVIDER/NAME`"),
         ))
     }
 }
