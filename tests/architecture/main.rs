@@ -268,9 +268,11 @@ const WORDLESS: [&str; 11] = [
 ];
 
 /// Flags of other programs that messages of these crates advise or that they read.
-const FLAGS_OF_OTHERS: [(&str, &str); 13] = [
+const FLAGS_OF_OTHERS: [(&str, &str); 15] = [
     ("--add", "git config, and usermod"),
+    ("--bundle", "esbuild"),
     ("--enable-auto-tool-choice", "vLLM"),
+    ("--format", "esbuild"),
     ("--git", "the first line of a patch"),
     ("--global", "git config"),
     ("--jinja", "llama.cpp"),
