@@ -9,7 +9,7 @@ export function EnvironmentStrip({ followed, isOffline }: { followed: Followed; 
   const isBad = isOffline || status?.state === "down" || environment?.state === "degraded";
   const facts = environment && environment.state !== "starting" ? factsText(environment) : "";
   return (
-    <div data-testid="environment-strip" className="border-b border-line bg-surface text-xs text-muted" title={environment ? tooltip(environment) : undefined}>
+    <section aria-label="Environment" data-testid="environment-strip" className="border-b border-line bg-surface text-xs text-muted" title={environment ? tooltip(environment) : undefined}>
       <p className="mx-auto flex max-w-7xl items-baseline gap-x-3 px-4 py-1 sm:px-6">
         <span role="status" aria-live="polite" className={`whitespace-nowrap ${isBad ? "font-medium text-bad" : ""}`}>
           {state}
@@ -21,7 +21,7 @@ export function EnvironmentStrip({ followed, isOffline }: { followed: Followed; 
           </time>
         ) : null}
       </p>
-    </div>
+    </section>
   );
 }
 
