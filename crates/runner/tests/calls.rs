@@ -5,35 +5,16 @@
     reason = "in a test, what must not fail may panic"
 )]
 
-use glovebox_runner::{
-    CallFailure, CallLimits, CallReport, FailureKind, FixedSources, RunnerConfig, ToolRequest,
-    ToolRunner,
-};
-use glovebox_sandbox::{Registry, RegistryConfig};
-use serde_json::{Value, json};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use tempfile::TempDir;
+mod bench;
 
-struct Bench {
-    runner: ToolRunner,
-    _state: TempDir,
-}
+use bench::Bench;
+use glovebox_runner::{
+    CallFailure, CallLimits, CallReport, FailureKind, FixedSources, ToolRequest,
+};
+use serde_json::{Value, json};
+use std::sync::atomic::AtomicBool;
 
 impl Bench {
-    fn new() -> Self {
-        let state = TempDir::new().unwrap();
-        let config = RegistryConfig {
-            state_dir: state.path().join("state"),
-            max_sandboxes: 64,
-        };
-        let registry = Arc::new(Registry::open(config).unwrap());
-        Self {
-            runner: ToolRunner::new(registry, RunnerConfig::default()),
-            _state: state,
-        }
-    }
-
     fn call_with(
         &self,
         code: &str,

@@ -7,19 +7,17 @@
     reason = "in a test, what must not fail may panic"
 )]
 
-use glovebox_runner::{
-    CallFailure, CallLimits, CallReport, FailureKind, RunnerConfig, ToolRequest, ToolRunner,
-};
-use glovebox_sandbox::{Registry, RegistryConfig};
+mod bench;
+
+use bench::Bench;
+use glovebox_runner::{CallFailure, CallLimits, CallReport, FailureKind, ToolRequest};
 use serde_json::{Value, json};
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tempfile::TempDir;
 
 /// What may come of a probe.
 #[derive(Debug, Clone)]
-enum Expected {
+enum Expectation {
     /// This value.
     Is(Value),
     /// Any value or an error of the tool's own: what it tried has led nowhere.
@@ -28,15 +26,15 @@ enum Expected {
     Ends(&'static [FailureKind]),
 }
 
-use Expected::{Ends, Is, Nowhere};
+use Expectation::{Ends, Is, Nowhere};
 use FailureKind::{Killed, Memory, NotJson, OutputLimit, Timeout, ToolError};
 
 /// Name, body of the tool, and what comes of it.
-fn probes() -> Vec<(&'static str, &'static str, Expected)> {
-    const LATE: Expected = Ends(&[Timeout]);
-    const FULL: Expected = Ends(&[Memory]);
-    const FULL_OR_LATE: Expected = Ends(&[Memory, Timeout, ToolError]);
-    const THROWN: Expected = Ends(&[ToolError]);
+fn probes() -> Vec<(&'static str, &'static str, Expectation)> {
+    const LATE: Expectation = Ends(&[Timeout]);
+    const FULL: Expectation = Ends(&[Memory]);
+    const FULL_OR_LATE: Expectation = Ends(&[Memory, Timeout, ToolError]);
+    const THROWN: Expectation = Ends(&[ToolError]);
     vec![
         (
             "constructor chain",
@@ -346,25 +344,7 @@ fn probes() -> Vec<(&'static str, &'static str, Expected)> {
     ]
 }
 
-struct Bench {
-    runner: ToolRunner,
-    _state: TempDir,
-}
-
 impl Bench {
-    fn new() -> Self {
-        let state = TempDir::new().unwrap();
-        let config = RegistryConfig {
-            state_dir: state.path().join("state"),
-            max_sandboxes: 64,
-        };
-        let registry = Arc::new(Registry::open(config).unwrap());
-        Self {
-            runner: ToolRunner::new(registry, RunnerConfig::default()),
-            _state: state,
-        }
-    }
-
     fn call(&self, tenant: &str, code: &str, input: &Value) -> Result<CallReport, CallFailure> {
         self.call_within(5000, tenant, code, input)
     }

@@ -113,7 +113,7 @@ impl ConfinedExtractor {
         ended.into_extraction()
     }
 
-    fn converse(&self, request: &[u8]) -> Result<Ended, ExtractError> {
+    fn converse(&self, request: &[u8]) -> Result<ChildExit, ExtractError> {
         let (program, arguments) = self.command.split_first().ok_or_else(|| {
             ExtractError::Start(io::Error::new(io::ErrorKind::InvalidInput, "no command"))
         })?;
@@ -140,7 +140,7 @@ impl ConfinedExtractor {
         // It closed its outputs, so it has ended or is about to; one that only closed them is ended here.
         let status = child.end_within(deadline).map_err(ExtractError::Start)?;
         match (talked, status) {
-            (Ok(Talk::Ended { answer, complaint }), Some(status)) => Ok(Ended {
+            (Ok(Talk::Ended { answer, complaint }), Some(status)) => Ok(ChildExit {
                 status,
                 answer,
                 complaint,
@@ -278,13 +278,13 @@ fn read_some(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> io::Result<boo
 }
 
 /// A child that has ended.
-struct Ended {
+struct ChildExit {
     status: ExitStatus,
     answer: Vec<u8>,
     complaint: Vec<u8>,
 }
 
-impl Ended {
+impl ChildExit {
     fn into_extraction(self) -> Result<Extraction, ExtractError> {
         if !self.status.success() {
             return Err(self.into_error());

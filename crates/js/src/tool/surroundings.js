@@ -125,7 +125,7 @@
 
   define('fetch', async () => {
     const refusal = new TypeError(
-      'E_NETWORK: this tool has no network; whoever runs it can grant hosts to tools of `engine: "node"`');
+      'E_NETWORK: tools have no network, and nobody can grant them one');
     refusal.code = 'E_NETWORK';
     throw refusal;
   });

@@ -4,7 +4,7 @@ use super::auth::{Principal, Shared};
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::{SubmittedTask, blocking, body};
 use crate::store::Scope;
-use crate::work::{App, ReadyBundle, Refused};
+use crate::work::{App, BundleRefusal, ReadyBundle};
 use axum::extract::{Path, Query, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -211,11 +211,11 @@ fn language(asked: Option<&str>, request: &Request) -> ApiResult<Language> {
 }
 
 /// A refusal with all that is wrong.
-pub(super) fn refusal(refused: Refused) -> ApiError {
+pub(super) fn refusal(refused: BundleRefusal) -> ApiError {
     match refused {
-        Refused::Fault(fault) => fault.into(),
-        Refused::Problems(extraction) => problems(&extraction),
-        Refused::Tools(notes) => {
+        BundleRefusal::Fault(fault) => fault.into(),
+        BundleRefusal::Problems(extraction) => problems(&extraction),
+        BundleRefusal::Tools(notes) => {
             let message = match notes.as_slice() {
                 [(agent, note)] => placed(agent, note),
                 several => format!(

@@ -27,13 +27,13 @@ const MAX_INPUT_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct BundleJob {
     pub live: Arc<LiveSession>,
-    prepared: Prepared,
+    prepared: PreparedRun,
     session: AgentSession,
 }
 
 /// What every run of an agent needs besides its session.
 #[derive(Debug)]
-struct Prepared {
+struct PreparedRun {
     settings: Settings,
     model: ModelConfig,
     declared: DeclaredAgent,
@@ -41,7 +41,7 @@ struct Prepared {
     tools: RunTools,
 }
 
-impl Prepared {
+impl PreparedRun {
     fn run(&self) -> BundleRun<'_> {
         BundleRun {
             settings: &self.settings,
@@ -73,7 +73,7 @@ impl App {
         bundle: &ReadyBundle,
         agent: &Agent,
         limits: TaskLimits,
-    ) -> Result<Prepared, Error> {
+    ) -> Result<PreparedRun, Error> {
         let mut settings = self.session_settings(None, limits)?;
         let model = self.bundles.rules.resolve(&agent.key, &agent.model)?;
         settings.lay_agent_flags(&AgentFlags {
@@ -81,7 +81,7 @@ impl App {
             ..AgentFlags::default()
         });
         let model = find_model(&self.config.host, &settings, None)?;
-        Ok(Prepared {
+        Ok(PreparedRun {
             settings,
             model,
             declared: DeclaredAgent {
@@ -179,7 +179,7 @@ impl App {
     fn enqueue_run(
         self: &Arc<Self>,
         live: Arc<LiveSession>,
-        mut prepared: Prepared,
+        mut prepared: PreparedRun,
         begin: impl FnOnce(&BundleRun<'_>, &EventFrontend) -> Result<AgentSession, Error>,
     ) -> Result<(), Error> {
         prepared.tools.context["sessionId"] = live.id.clone().into();

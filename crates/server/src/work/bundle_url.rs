@@ -2,7 +2,7 @@
 //! address that the operator has not listed as one.
 
 use super::App;
-use super::bundles::{ReadyBundle, Refused};
+use super::bundles::{BundleRefusal, ReadyBundle};
 use crate::config::BundleConfig;
 use glovebox_bundle::{Language, MAX_SOURCE_BYTES};
 use glovebox_egress::{Host, Policy, ResolveError, Resolver, SystemResolver};
@@ -58,7 +58,7 @@ impl App {
         url: &str,
         pin: Option<BundleHash>,
         signature: Option<&str>,
-    ) -> Result<Arc<ReadyBundle>, Refused> {
+    ) -> Result<Arc<ReadyBundle>, BundleRefusal> {
         if let Some(pin) = pin
             && self.owners.has_bundle(user, &pin.to_string())?
         {

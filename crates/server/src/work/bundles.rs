@@ -40,7 +40,7 @@ pub(crate) struct ReadyBundle {
 
 /// Why a bundle is refused.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum BundleRefusal {
     /// It is wrong; all errors and warnings are in it.
     Problems(Box<glovebox_bundle::Extraction>),
     /// Tools cannot be offered as they are declared: agent, tool.
@@ -49,7 +49,7 @@ pub(crate) enum Refused {
     Fault(Fault),
 }
 
-impl From<Fault> for Refused {
+impl From<Fault> for BundleRefusal {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
@@ -210,7 +210,7 @@ impl App {
         source: &[u8],
         language: Language,
         signature: Option<&str>,
-    ) -> Result<Arc<ReadyBundle>, Refused> {
+    ) -> Result<Arc<ReadyBundle>, BundleRefusal> {
         let signed_by = self.config.bundles.keys.check(source, signature)?;
         let hash = BundleHash::of(source);
         let name = hash.to_string();
@@ -225,7 +225,7 @@ impl App {
             .store
             .put(source, language, signed_by, now_unix_ms());
         let stored = stored.map_err(|error| match error {
-            PutError::Refused(extraction) => Refused::Problems(extraction),
+            PutError::Refused(extraction) => BundleRefusal::Problems(extraction),
             PutError::Fault(fault) => fault.into(),
         })?;
         let ready = match ReadyBundle::prepare(stored) {
@@ -233,7 +233,7 @@ impl App {
             Err(notes) => {
                 // Nobody has it, so nobody can use it.
                 self.bundles.store.remove(hash)?;
-                return Err(Refused::Tools(notes));
+                return Err(BundleRefusal::Tools(notes));
             }
         };
         self.owners.add_bundle(user, &name, now_unix_ms())?;

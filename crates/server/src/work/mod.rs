@@ -23,7 +23,7 @@ mod worker;
 
 pub(crate) use approvals::{OpenApproval, Word};
 pub(crate) use bundle_run::check_input;
-pub(crate) use bundles::{ReadyBundle, Refused};
+pub(crate) use bundles::{BundleRefusal, ReadyBundle};
 pub(crate) use changes::Conflicts;
 pub(crate) use environment::EnvironmentSnapshot;
 pub(crate) use files::{FileAnswer, FileEntry};

@@ -1,0 +1,26 @@
+//! A runner with a state directory of its own, for the tests of this folder.
+
+use glovebox_runner::{RunnerConfig, ToolRunner};
+use glovebox_sandbox::{Registry, RegistryConfig};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+pub(crate) struct Bench {
+    pub(crate) runner: ToolRunner,
+    _state: TempDir,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let state = TempDir::new().unwrap();
+        let config = RegistryConfig {
+            state_dir: state.path().join("state"),
+            max_sandboxes: 64,
+        };
+        let registry = Arc::new(Registry::open(config).unwrap());
+        Self {
+            runner: ToolRunner::new(registry, RunnerConfig::default()),
+            _state: state,
+        }
+    }
+}
