@@ -253,14 +253,17 @@ fn every_file_says_what_it_is_for_and_is_finished() {
 
 /// Crates that serve every surface: the command line, configuration files, tools and MCP. Each surface has words of its
 /// own for what can be chosen (`glovebox_proto::Remedy`).
-const WORDLESS: [&str; 11] = [
+const WORDLESS: [&str; 14] = [
     "agent",
+    "bundle",
+    "egress",
     "gitignore",
     "guest",
     "jail",
     "js",
     "mcp",
     "proto",
+    "runner",
     "sandbox",
     "session",
     "tools",

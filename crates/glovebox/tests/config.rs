@@ -138,6 +138,6 @@ fn files_that_were_asked_for_must_exist() {
         .expect_code(2);
     insta::assert_snapshot!(filters(&ran.err(), home.root()), @"
     error: there is no configuration file [ROOT]/project/missing.toml
-    hint: correct the path, or leave --config and $GLOVEBOX_CONFIG out
+    hint: correct the path, or leave `--config` and $GLOVEBOX_CONFIG out
     ");
 }

@@ -148,6 +148,12 @@ settings! {
     Local = "local",
     /// What tokens cost.
     Price = "price",
+    /// The user's configuration file.
+    Config = "config",
+    /// That no configuration file is read.
+    NoConfig = "no-config",
+    /// That a project's file is trusted in this run.
+    TrustConfig = "trust-config",
 }
 
 impl Setting {

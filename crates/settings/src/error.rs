@@ -1,6 +1,6 @@
 //! What can be wrong with settings. Callers decide what becomes of it: an exit code, a status, a message.
 
-use glovebox_proto::{Code, Fault, Remedy};
+use glovebox_proto::{Code, Fault, Remedy, Setting};
 use std::fmt;
 use std::io;
 
@@ -51,11 +51,26 @@ impl SettingsError {
         }
     }
 
+    /// What is wrong with a configuration file; without it everything would go on.
+    pub(crate) fn in_file(message: impl Into<String>) -> Self {
+        let remedy = Remedy::advice([
+            "correct the file, or pass ".into(),
+            Setting::NoConfig.into(),
+            " to go without it".into(),
+        ]);
+        Self::usage(message, remedy)
+    }
+
     /// An operating-system error while doing `what`.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
-        // The number behind the words helps nobody who reads them.
         let text = error.to_string();
-        let words = text.split(" (os error").next().unwrap_or(&text);
+        // The number behind the words helps nobody who reads them.
+        let number = error
+            .raw_os_error()
+            .map(|errno| format!(" (os error {errno})"));
+        let words = number
+            .and_then(|number| text.strip_suffix(&number))
+            .unwrap_or(&text);
         Self::Io {
             kind: error.kind(),
             message: format!("cannot {what}: {words}"),

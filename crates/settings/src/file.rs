@@ -4,6 +4,7 @@ use super::keys::{self, Key, keys};
 use super::raw::Raw;
 use super::workflow;
 use crate::SettingsError;
+use glovebox_proto::{Remedy, Setting};
 use glovebox_tools::nearest;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -82,7 +83,7 @@ fn read_text(path: &Path) -> Result<Option<String>, SettingsError> {
     if !metadata.is_file() {
         return Err(SettingsError::usage(
             format!("{shown} is not a regular file"),
-            "remove it, or pass --no-config",
+            Remedy::advice(["remove it, or pass ".into(), Setting::NoConfig.into()]),
         ));
     }
     let mut text = String::new();
@@ -92,7 +93,10 @@ fn read_text(path: &Path) -> Result<Option<String>, SettingsError> {
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(SettingsError::usage(
             format!("{shown} is larger than 1 MiB"),
-            "this is not a glovebox configuration; pass --no-config",
+            Remedy::advice([
+                "this is not a glovebox configuration; pass ".into(),
+                Setting::NoConfig.into(),
+            ]),
         ));
     }
     Ok(Some(text))
@@ -102,13 +106,10 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, SettingsError
     let shown = path.display();
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
-        SettingsError::usage(
-            format!(
-                "{shown}:{line}: {}",
-                error.message().lines().next().unwrap_or("not TOML")
-            ),
-            "correct the file, or pass --no-config to go without it",
-        )
+        SettingsError::in_file(format!(
+            "{shown}:{line}: {}",
+            error.message().lines().next().unwrap_or("not TOML")
+        ))
     })?;
     let mut entries = Vec::new();
     collect(text, path, "", table, &mut entries)?;
@@ -231,10 +232,11 @@ fn chain(
             _ => Err("write a table `[[workflow]]`".to_owned()),
         };
         let words = words.map_err(|error| {
-            SettingsError::usage(
-                format!("{}:{line}: `{}`: {error}", path.display(), workflow::KEY),
-                "correct the file, or pass --no-config to go without it",
-            )
+            SettingsError::in_file(format!(
+                "{}:{line}: `{}`: {error}",
+                path.display(),
+                workflow::KEY
+            ))
         })?;
         if let Some(key) = key {
             let raw = Raw::Many(words);

@@ -13,6 +13,7 @@ use super::raw::Raw;
 use super::{Origin, Settings};
 use crate::SettingsError;
 use crate::values::{BackendKind, EnvArg};
+use glovebox_proto::{Remedy, Setting};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -142,8 +143,12 @@ impl Settings {
                 "{}, and a project may not do that by itself{more}{since}",
                 first.line(false)
             ),
-            "read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass \
-             --trust-config for this once",
+            Remedy::advice([
+                "read the file; if you trust it as it is, run `glovebox config trust` in the project, or pass "
+                    .into(),
+                Setting::TrustConfig.into(),
+                " for this once".into(),
+            ]),
         ))
     }
 
@@ -248,7 +253,11 @@ fn refuse_variables(key: &str, raw: &Raw, place: &str) -> Result<(), SettingsErr
                     "{place}: `{key}`: a project cannot set the variable `{}`, trusted or not: {why}",
                     variable.name.to_string_lossy().escape_debug()
                 ),
-                "take it out of the project's file; you can set it with --env, or in your own configuration",
+                Remedy::advice([
+                    "take it out of the project's file; you can set it with ".into(),
+                    Setting::Env.into(),
+                    ", or in your own configuration".into(),
+                ]),
             ));
         }
     }

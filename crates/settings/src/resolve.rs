@@ -7,6 +7,7 @@ use super::raw::{Place, Raw};
 use super::{Origin, Settings};
 use crate::SettingsError;
 use crate::Surroundings;
+use glovebox_proto::{Remedy, Setting};
 use glovebox_tools::nearest;
 use std::path::{Path, PathBuf};
 
@@ -69,7 +70,11 @@ fn lay_user_file(
         Ok(None) if is_asked_for => {
             return Err(SettingsError::usage(
                 format!("there is no configuration file {}", path.display()),
-                "correct the path, or leave --config and $GLOVEBOX_CONFIG out",
+                Remedy::advice([
+                    "correct the path, or leave ".into(),
+                    Setting::Config.into(),
+                    " and $GLOVEBOX_CONFIG out".into(),
+                ]),
             ));
         }
         Ok(None) => return Ok(None),
@@ -139,15 +144,12 @@ fn apply(
     settings
         .apply(entry.key.name, &entry.raw, place, origin)
         .map_err(|error| {
-            SettingsError::usage(
-                format!(
-                    "{}:{}: `{}`: {error}",
-                    path.display(),
-                    entry.line,
-                    entry.key.name
-                ),
-                "correct the file, or pass --no-config to go without it",
-            )
+            SettingsError::in_file(format!(
+                "{}:{}: `{}`: {error}",
+                path.display(),
+                entry.line,
+                entry.key.name
+            ))
         })
 }
 
