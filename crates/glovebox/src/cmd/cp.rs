@@ -1,7 +1,6 @@
 //! `glovebox cp`: a file or a directory between this machine and a sandbox.
 //!
-//! A single file is streamed, beside its destination first and then renamed over it, so that nobody sees half
-//! of it. A directory goes the way that `push` and `pull` go: the same walk, the same checks of what a sandbox
+//! A single file is streamed (`glovebox_session::sync::single_file`). A directory goes the way that `push` and `pull` go: the same walk, the same checks of what a sandbox
 //! says, the same all-or-nothing commit on this machine.
 
 use super::{Cx, run::supervisor};
@@ -11,25 +10,19 @@ use crate::render::{self, Meter, plural};
 use crate::streams::Signals;
 use crate::sync::apply::{self, ApplyOutcome, ApplyTarget, ReviewAnswer};
 use crate::sync::{self, ChangesRequest, copied};
-use glovebox_proto::limits::MAX_DATA_BYTES;
-use glovebox_proto::{Channel, Code, Fault, FileKind, Reply, Request, WriteMode};
+use glovebox_proto::{Code, Fault, FileKind, Request};
 use glovebox_sandbox::jail::spec::WORKSPACE;
-use glovebox_sandbox::{Backend, Incoming, Name, Sandbox};
+use glovebox_sandbox::{Backend, Name, Sandbox};
+use glovebox_session::sync::single_file::{self, PERMISSIONS, path_bytes};
 use glovebox_settings::units::human_bytes;
 use glovebox_workspace::copy::{self, Place, PushOptions, PushRecords};
-use glovebox_workspace::{Change, Node, Quota, RefusedPath, Resolution};
-use rustix::fs::{Mode, OFlags};
-use serde_bytes::ByteBuf;
+use glovebox_workspace::{Change, Node, RefusedPath, Resolution};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File};
-use std::io::{Read as _, Write as _};
+use std::fs::{self, DirBuilder};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
-
-/// Permission bits that a copy keeps.
-const PERMISSIONS: u32 = 0o777;
 
 /// One side of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +39,16 @@ struct CopyTotals {
     files: u64,
     bytes: u64,
     skipped: Vec<RefusedPath>,
+}
+
+impl CopyTotals {
+    fn of_file(bytes: u64) -> Self {
+        Self {
+            files: 1,
+            bytes,
+            skipped: Vec::new(),
+        }
+    }
 }
 
 /// Copies it.
@@ -165,16 +168,9 @@ fn inside(sandbox: &Sandbox, typed: &Path) -> Result<PathBuf, CommandError> {
     Ok(start.join(typed).components().collect())
 }
 
-fn bytes(path: &Path) -> ByteBuf {
-    match path.as_os_str().as_bytes() {
-        b"" => ByteBuf::from(b".".to_vec()),
-        path => ByteBuf::from(path),
-    }
-}
-
 /// What a path in the sandbox is; `None` when there is nothing.
 fn kind_inside(sandbox: &Sandbox, path: &Path) -> Result<Option<FileKind>, CommandError> {
-    match sandbox.stat(&bytes(path), true) {
+    match sandbox.stat(&path_bytes(path), true) {
         Ok(stat) => Ok(Some(stat.kind)),
         Err(fault) if fault.code == Code::NotFound => Ok(None),
         Err(fault) => Err(fault.into()),
@@ -219,7 +215,8 @@ fn copy_in(
     let is_directory = there == Some(FileKind::Directory);
     let to = target(to, is_directory, from, is_contents(&args.source));
     if found.is_file() {
-        return send_file(sandbox, from, &to);
+        let bytes = single_file::send(sandbox, from, &to)?;
+        return Ok(CopyTotals::of_file(bytes));
     }
     if !found.is_dir() {
         return Err(odd(from, "it is neither a directory nor a file"));
@@ -229,7 +226,7 @@ fn copy_in(
         Some(_) => return Err(odd(from, &format!("{} is no directory", to.display()))),
         None => {
             sandbox.call(Request::Mkdir {
-                path: bytes(&to),
+                path: path_bytes(&to),
                 permissions: found.mode() & PERMISSIONS,
                 make_parents: false,
             })?;
@@ -239,7 +236,7 @@ fn copy_in(
     let signals = Signals::take_over()?;
     let mut meter = Meter::new(cx.talk, args.json, &signals);
     let spool = Spool::new(sandbox.dir())?;
-    let root = bytes(&to);
+    let root = path_bytes(&to);
     let place = Place {
         sandbox,
         root: &root,
@@ -284,77 +281,6 @@ impl Drop for Spool {
     }
 }
 
-/// A name beside `path` that nothing has.
-fn beside(path: &Path) -> PathBuf {
-    path.with_file_name(Name::random("glovebox-cp").as_str())
-}
-
-fn send_file(sandbox: &Sandbox, from: &Path, to: &Path) -> Result<CopyTotals, CommandError> {
-    let failed = |error: std::io::Error| {
-        CommandError::io(format!("copy {}", from.display()), &error).with_not_found_kind()
-    };
-    let mut file = File::open(from).map_err(failed)?;
-    let permissions = file.metadata().map_err(failed)?.permissions().mode() & PERMISSIONS;
-    let place = beside(to);
-    let sent = (|| {
-        let mut stream = sandbox.open(Request::FileWrite {
-            path: bytes(&place),
-            mode: WriteMode::CreateNew,
-            permissions,
-            make_parents: false,
-        })?;
-        let mut buffer = vec![0_u8; MAX_DATA_BYTES as usize];
-        let mut sent = 0_u64;
-        loop {
-            let read = file.read(&mut buffer).map_err(failed)?;
-            if read == 0 {
-                break;
-            }
-            // A refused piece means that the answer says why.
-            if stream.send(&buffer[..read]).is_err() {
-                break;
-            }
-            sent += read as u64;
-        }
-        let _ = stream.finish_input();
-        loop {
-            match stream.recv() {
-                Incoming::Data { .. } => {}
-                Incoming::Reply(Ok(Reply::Written { .. })) => break,
-                Incoming::Reply(Ok(_)) => {
-                    let fault = Fault::lost(
-                        Code::Protocol,
-                        "the guest answered something else than was asked",
-                    );
-                    return Err(fault.into());
-                }
-                Incoming::Reply(Err(fault)) => return Err(fault.into()),
-            }
-        }
-        sandbox.call(Request::Rename {
-            from: bytes(&place),
-            to: bytes(to),
-            replace: true,
-        })?;
-        Ok(sent)
-    })();
-    match sent {
-        Ok(sent) => Ok(CopyTotals {
-            files: 1,
-            bytes: sent,
-            skipped: Vec::new(),
-        }),
-        Err(error) => {
-            // Where it was never made there is nothing to remove.
-            let _ = sandbox.call(Request::Remove {
-                path: bytes(&place),
-                recursive: false,
-            });
-            Err(error)
-        }
-    }
-}
-
 fn copy_out(
     cx: &Cx,
     args: &CpArgs,
@@ -363,92 +289,15 @@ fn copy_out(
     to: &Path,
 ) -> Result<CopyTotals, CommandError> {
     let from = inside(sandbox, typed)?;
-    let stat = sandbox.stat(&bytes(&from), true)?;
+    let stat = sandbox.stat(&path_bytes(&from), true)?;
     let to = target(to, to.is_dir(), &from, is_contents(&args.source));
     match stat.kind {
-        FileKind::File => fetch_file(sandbox, &from, stat.permissions, &to),
+        FileKind::File => {
+            let bytes = single_file::fetch(sandbox, &from, stat.permissions, &to)?;
+            Ok(CopyTotals::of_file(bytes))
+        }
         FileKind::Directory => fetch_directory(cx, args, sandbox, &from, &to),
         _ => Err(odd(&from, "it is neither a directory nor a file")),
-    }
-}
-
-fn fetch_file(
-    sandbox: &Sandbox,
-    from: &Path,
-    permissions: u32,
-    to: &Path,
-) -> Result<CopyTotals, CommandError> {
-    let place = beside(to);
-    let fetched = (|| {
-        let failed = |error: std::io::Error| {
-            CommandError::io(format!("write {}", to.display()), &error).with_not_found_kind()
-        };
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(&place, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|errno| failed(errno.into()))?;
-        let mut file = File::from(fd);
-        let received = receive(sandbox, from, &mut file)?;
-        // TRUST: special bits of a file of the sandbox mean nothing here.
-        let mode = fs::Permissions::from_mode(permissions & PERMISSIONS);
-        file.set_permissions(mode).map_err(failed)?;
-        // A link at the destination is replaced, not followed.
-        fs::rename(&place, to).map_err(failed)?;
-        Ok(received)
-    })();
-    match fetched {
-        Ok(received) => Ok(CopyTotals {
-            files: 1,
-            bytes: received,
-            skipped: Vec::new(),
-        }),
-        Err(error) => {
-            // Where it was never made there is nothing to remove.
-            let _ = fs::remove_file(&place);
-            Err(error)
-        }
-    }
-}
-
-/// Writes the content of a file of the sandbox to `file`; gives how many bytes that were.
-fn receive(sandbox: &Sandbox, from: &Path, file: &mut File) -> Result<u64, CommandError> {
-    // TRUST: a file of the sandbox can be without end.
-    let max_bytes = Quota::default().max_bytes;
-    let mut stream = sandbox.open(Request::FileRead {
-        path: bytes(from),
-        offset: 0,
-        max_bytes: Some(max_bytes + 1),
-    })?;
-    let mut received = 0_u64;
-    loop {
-        match stream.recv() {
-            Incoming::Data {
-                channel: Channel::Content,
-                bytes,
-                ..
-            } => {
-                received += bytes.len() as u64;
-                if received > max_bytes {
-                    let _ = stream.cancel();
-                    let fault = Fault::failed(
-                        Code::TooLarge,
-                        format!(
-                            "{} has more than {}",
-                            from.display(),
-                            human_bytes(max_bytes)
-                        ),
-                    );
-                    return Err(fault.into());
-                }
-                if let Err(error) = file.write_all(&bytes) {
-                    let _ = stream.cancel();
-                    return Err(CommandError::io("write the copy", &error));
-                }
-            }
-            Incoming::Data { .. } => {}
-            Incoming::Reply(Ok(_)) => return Ok(received),
-            Incoming::Reply(Err(fault)) => return Err(fault.into()),
-        }
     }
 }
 

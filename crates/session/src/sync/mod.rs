@@ -8,8 +8,10 @@ mod below;
 pub mod changes_json;
 mod commit;
 pub mod copied;
+pub mod git_commits;
 pub mod outside;
 pub mod settle;
+pub mod single_file;
 
 pub use base::BaseIndex;
 

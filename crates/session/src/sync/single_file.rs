@@ -1,0 +1,179 @@
+//! One file between this machine and a sandbox: streamed to a name beside its destination and then renamed over it, so
+//! that nobody sees half of it.
+
+use crate::Error;
+use glovebox_proto::limits::MAX_DATA_BYTES;
+use glovebox_proto::{Channel, Code, Fault, Reply, Request, WriteMode};
+use glovebox_sandbox::{Incoming, Name, Sandbox};
+use glovebox_settings::units::human_bytes;
+use glovebox_workspace::Quota;
+use rustix::fs::{Mode, OFlags};
+use serde_bytes::ByteBuf;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Permission bits that a copy keeps.
+pub const PERMISSIONS: u32 = 0o777;
+
+/// A path in a sandbox as it travels; the empty one is where commands start.
+pub fn path_bytes(path: &Path) -> ByteBuf {
+    match path.as_os_str().as_bytes() {
+        b"" => ByteBuf::from(b".".to_vec()),
+        path => ByteBuf::from(path),
+    }
+}
+
+/// A name beside `path` that nothing has.
+fn beside(path: &Path) -> PathBuf {
+    path.with_file_name(Name::random("glovebox-cp").as_str())
+}
+
+/// Sends the file `from` of this machine to `to` in the sandbox, over whatever is there. Gives its bytes.
+///
+/// # Errors
+/// The file cannot be read, or the sandbox refuses it; nothing of it is left there then.
+pub fn send(sandbox: &Sandbox, from: &Path, to: &Path) -> Result<u64, Error> {
+    let failed = |error: std::io::Error| Error::io(format!("copy {}", from.display()), &error);
+    let mut file = File::open(from).map_err(failed)?;
+    let permissions = file.metadata().map_err(failed)?.permissions().mode() & PERMISSIONS;
+    let place = beside(to);
+    let sent = send_beside(sandbox, &mut file, from, permissions, &place).and_then(|sent| {
+        sandbox.call(Request::Rename {
+            from: path_bytes(&place),
+            to: path_bytes(to),
+            replace: true,
+        })?;
+        Ok(sent)
+    });
+    if sent.is_err() {
+        // Where it was never made there is nothing to remove.
+        let _ = sandbox.call(Request::Remove {
+            path: path_bytes(&place),
+            recursive: false,
+        });
+    }
+    sent
+}
+
+fn send_beside(
+    sandbox: &Sandbox,
+    file: &mut File,
+    from: &Path,
+    permissions: u32,
+    place: &Path,
+) -> Result<u64, Error> {
+    let mut stream = sandbox.open(Request::FileWrite {
+        path: path_bytes(place),
+        mode: WriteMode::CreateNew,
+        permissions,
+        make_parents: false,
+    })?;
+    let mut buffer = vec![0_u8; MAX_DATA_BYTES as usize];
+    let mut sent = 0_u64;
+    loop {
+        let read = file
+            .read(&mut buffer)
+            .map_err(|error| Error::io(format!("copy {}", from.display()), &error))?;
+        // A refused piece means that the answer says why.
+        if read == 0 || stream.send(&buffer[..read]).is_err() {
+            break;
+        }
+        sent += read as u64;
+    }
+    let _ = stream.finish_input();
+    loop {
+        match stream.recv() {
+            Incoming::Data { .. } => {}
+            Incoming::Reply(Ok(Reply::Written { .. })) => return Ok(sent),
+            Incoming::Reply(Ok(_)) => {
+                let fault = Fault::lost(
+                    Code::Protocol,
+                    "the guest answered something else than was asked",
+                );
+                return Err(fault.into());
+            }
+            Incoming::Reply(Err(fault)) => return Err(fault.into()),
+        }
+    }
+}
+
+/// Fetches the file `from` of the sandbox to `to` on this machine, with these permission bits; a link that is there is
+/// replaced, not followed. Gives its bytes.
+///
+/// # Errors
+/// The sandbox does not give it, it is larger than a transfer may be, or it cannot be written; nothing of it is left
+/// then.
+pub fn fetch(sandbox: &Sandbox, from: &Path, permissions: u32, to: &Path) -> Result<u64, Error> {
+    let place = beside(to);
+    let fetched = fetch_beside(sandbox, from, permissions, &place, to);
+    if fetched.is_err() {
+        // Where it was never made there is nothing to remove.
+        let _ = fs::remove_file(&place);
+    }
+    fetched
+}
+
+fn fetch_beside(
+    sandbox: &Sandbox,
+    from: &Path,
+    permissions: u32,
+    place: &Path,
+    to: &Path,
+) -> Result<u64, Error> {
+    let failed = |error: std::io::Error| Error::io(format!("write {}", to.display()), &error);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(place, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|errno| failed(errno.into()))?;
+    let mut file = File::from(fd);
+    let received = receive(sandbox, from, &mut file)?;
+    // TRUST: special bits of a file of the sandbox mean nothing here.
+    let mode = fs::Permissions::from_mode(permissions & PERMISSIONS);
+    file.set_permissions(mode).map_err(failed)?;
+    fs::rename(place, to).map_err(failed)?;
+    Ok(received)
+}
+
+/// Writes the content of a file of the sandbox to `file`; gives how many bytes that were.
+fn receive(sandbox: &Sandbox, from: &Path, file: &mut File) -> Result<u64, Error> {
+    // TRUST: a file of the sandbox can be without end.
+    let max_bytes = Quota::default().max_bytes;
+    let mut stream = sandbox.open(Request::FileRead {
+        path: path_bytes(from),
+        offset: 0,
+        max_bytes: Some(max_bytes + 1),
+    })?;
+    let mut received = 0_u64;
+    loop {
+        match stream.recv() {
+            Incoming::Data {
+                channel: Channel::Content,
+                bytes,
+                ..
+            } => {
+                received += bytes.len() as u64;
+                if received > max_bytes {
+                    let _ = stream.cancel();
+                    let fault = Fault::failed(
+                        Code::TooLarge,
+                        format!(
+                            "{} has more than {}",
+                            from.display(),
+                            human_bytes(max_bytes)
+                        ),
+                    );
+                    return Err(fault.into());
+                }
+                if let Err(error) = file.write_all(&bytes) {
+                    let _ = stream.cancel();
+                    return Err(Error::io("write the copy", &error));
+                }
+            }
+            Incoming::Data { .. } => {}
+            Incoming::Reply(Ok(_)) => return Ok(received),
+            Incoming::Reply(Err(fault)) => return Err(fault.into()),
+        }
+    }
+}
