@@ -289,7 +289,7 @@ fn connections_that_say_nothing_end_and_keep_nobody_out() {
 #[test]
 fn clients_are_bounded_and_those_who_stay_silent_are_gone() {
     let person = Person::myself();
-    let site = Site::open(&person, "--max-clients 2 --idle 2s");
+    let site = Site::open(&person, "--max-clients 2 --idle 5s");
     let sessions = [site.session(), site.session()];
     for session in &sessions {
         let answer = site.call(session, "Bash", &json!({ "command": "echo here" }));

@@ -4,6 +4,7 @@
 //! fields of JSON, and whether a line is shown at all is for each user interface to decide.
 
 use crate::Error;
+use crate::LeaveOutcome;
 use crate::spec::ResolvedSpec;
 use glovebox_agent::ToolServer;
 use glovebox_proto::Fault;
@@ -77,6 +78,32 @@ pub enum Notice<'a> {
         has_patch: bool,
         /// Whether the changes go with the sandbox, because the user said so.
         is_dropped: bool,
+    },
+    /// A client of our MCP server works in a sandbox of its own.
+    ClientArrived {
+        /// The sandbox.
+        name: &'a Name,
+    },
+    /// Such a client has gone.
+    ClientLeft {
+        /// The sandbox.
+        name: &'a Name,
+        /// What became of it.
+        outcome: &'a LeaveOutcome,
+    },
+    /// Such a client has gone, and its sandbox could not be left in order.
+    ClientNotLeft {
+        /// The sandbox.
+        name: &'a Name,
+        /// Why.
+        fault: &'a Fault,
+    },
+    /// Clients work in a sandbox that was there before: their toolset only reads, but commands do as they did.
+    SharedIsWritable {
+        /// The sandbox.
+        name: &'a Name,
+        /// The toolset.
+        toolset: &'a str,
     },
     /// Changes were taken over.
     Applied {

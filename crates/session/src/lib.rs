@@ -20,6 +20,8 @@ pub mod bundle;
 mod error;
 pub mod frontend;
 pub mod host;
+mod leave_outcome;
+pub mod mcp_clients;
 mod note;
 pub mod secrets;
 pub mod spec;
@@ -28,6 +30,7 @@ pub mod work;
 
 pub use error::Error;
 pub use frontend::{Frontend, Notice};
+pub use leave_outcome::LeaveOutcome;
 pub use note::Note;
 pub use spec::ResolvedSpec;
 pub use work::WorkSession;

@@ -2,11 +2,12 @@
 
 use super::{Cx, push};
 use crate::exit::CommandError;
-use crate::render::{Meter, escape_text, in_flags};
+use crate::render::{Messages, Meter, escape_text, in_flags, plural};
 use crate::streams::Signals;
 use crate::sync::{self, settle};
 use glovebox_agent::ServerPlace;
-use glovebox_session::{Frontend, Notice};
+use glovebox_sandbox::Name;
+use glovebox_session::{Frontend, LeaveOutcome, Notice};
 use glovebox_workspace::Watch;
 use std::ops::ControlFlow;
 
@@ -89,6 +90,17 @@ impl Frontend for TerminalFrontend<'_> {
                 };
                 talk.note(format_args!("MCP server {} works {place}", server.name));
             }
+            Notice::ClientArrived { name } => {
+                talk.note(format_args!("a client works in the sandbox {name}"));
+            }
+            Notice::ClientLeft { name, outcome } => tell_left(talk, name, outcome),
+            Notice::ClientNotLeft { name, fault } => talk.warning(format_args!(
+                "the sandbox {name} could not be left in order ({}); look at it with `glovebox list`",
+                escape_text(&fault.message)
+            )),
+            Notice::SharedIsWritable { name, toolset } => talk.warning(format_args!(
+                "the sandbox `{name}` is as it was started: the toolset `{toolset}` is read-only, the commands in it are not"
+            )),
             Notice::ChangesLost => talk.warning(
                 "what it had changed cannot be reached any more: its files were not in layers on this disk",
             ),
@@ -117,5 +129,40 @@ impl Frontend for TerminalFrontend<'_> {
         };
         let mut meter = Meter::new(self.cx.talk, self.is_json, signals);
         Box::new(move |progress| meter.tick(progress))
+    }
+}
+
+/// What became of the sandbox of a client that has gone.
+fn tell_left(talk: Messages, name: &Name, outcome: &LeaveOutcome) {
+    match outcome {
+        LeaveOutcome::Untouched | LeaveOutcome::Removed => {}
+        LeaveOutcome::Stopped(count) => talk.note(format_args!(
+            "{} in the sandbox {name}: `glovebox diff {name}`, `glovebox pull {name}`, `glovebox kill {name}`",
+            plural(*count, "change is kept", "changes are kept")
+        )),
+        LeaveOutcome::Running(why) => talk.note(format_args!(
+            "the sandbox {name} goes on because {why}; `glovebox kill {name}` ends it"
+        )),
+    }
+}
+
+/// The same for work on several threads, which outlives the command's own values.
+#[derive(Debug)]
+pub(crate) struct SharedTerminal(Cx);
+
+impl SharedTerminal {
+    /// Speaks as `cx` does.
+    pub(crate) fn new(cx: &Cx) -> Self {
+        Self(Cx::new(cx.global.clone()))
+    }
+}
+
+impl Frontend for SharedTerminal {
+    fn notify(&self, notice: &Notice<'_>) {
+        TerminalFrontend::new(&self.0).notify(notice);
+    }
+
+    fn watch_progress(&self) -> Box<Watch<'_>> {
+        Box::new(|_| ControlFlow::Continue(()))
     }
 }

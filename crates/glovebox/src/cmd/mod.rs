@@ -54,7 +54,7 @@ pub(crate) mod tools;
 pub(crate) mod trust;
 pub(crate) mod why;
 
-pub(crate) use frontend::TerminalFrontend;
+pub(crate) use frontend::{SharedTerminal, TerminalFrontend};
 
 use crate::args::{GlobalArgs, SandboxArgs};
 use crate::exit::{CommandError, TIMED_OUT};

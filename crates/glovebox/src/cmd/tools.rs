@@ -4,8 +4,9 @@ use super::{Cx, TerminalFrontend, run::supervisor};
 use crate::args::{CallArgs, SandboxArgs, ToolsArgs};
 use crate::exit::{self, CommandError, CommandResult};
 use crate::render;
+use glovebox_session::LeaveOutcome;
 use glovebox_session::work::{
-    LeaveOutcome, NewName, NewSandbox, WorkContext, WorkSession, WorkTarget, unknown_toolset,
+    NewName, NewSandbox, WorkContext, WorkSession, WorkTarget, unknown_toolset,
 };
 use glovebox_settings::Tools;
 use glovebox_tools::{CATALOG, Definition, ToolOutcome};

@@ -2,6 +2,7 @@
 
 use super::{Kind, WorkSession};
 use crate::Error;
+use crate::LeaveOutcome;
 use crate::frontend::{Frontend, Notice};
 use crate::sync::{apply, collect_own, copied, patch_error};
 use glovebox_proto::{Fault, JobInfo, JobState};
@@ -12,19 +13,6 @@ use glovebox_workspace::patch::{self, Style};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-
-/// What became of a sandbox that was left.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LeaveOutcome {
-    /// It was there before, and goes on.
-    Untouched,
-    /// It is gone; nothing was changed in it.
-    Removed,
-    /// It has stopped and holds this many changes.
-    Stopped(usize),
-    /// It goes on, for this reason.
-    Running(String),
-}
 
 impl WorkSession {
     /// Ends the sandbox if it is of this piece of work, and keeps what was changed. `keeps_jobs`: one in which a job

@@ -13,7 +13,7 @@ mod sandbox_facts;
 mod start;
 mod terminal;
 
-pub use finish::{LeaveOutcome, changes_as_patch, take_down};
+pub use finish::{changes_as_patch, take_down};
 pub use sandbox_facts::SandboxFacts;
 pub use start::{notify_started, push_project, start_named, start_new};
 pub use terminal::{Terminal, TerminalEvent, TerminalInput};
@@ -408,6 +408,7 @@ pub fn lay_local(settings: &mut Settings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LeaveOutcome;
     use glovebox_sandbox::RegistryConfig;
     use glovebox_workspace::Watch;
     use std::cell::RefCell;

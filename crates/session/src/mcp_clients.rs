@@ -1,0 +1,269 @@
+//! Clients of our MCP server: each works in a sandbox of its own, or all of them in one that is there already.
+//!
+//! In: settings, and where sandboxes are. Out: what `glovebox_mcp::server` asks for, one [`Session`] per client, over
+//! pipes or HTTP. A sandbox that a client has left untouched is removed, one with changes is kept for the user.
+
+use crate::work::{
+    NewName, NewSandbox, WorkContext, WorkSession, WorkTarget, changes_as_patch, unknown_toolset,
+};
+use crate::{Error, Frontend, Notice};
+use glovebox_mcp::server::{Session, SessionFactory};
+use glovebox_proto::Fault;
+use glovebox_sandbox::jail::spec::Net;
+use glovebox_sandbox::{Name, Registry, Supervisor};
+use glovebox_settings::{Settings, Surroundings};
+use glovebox_tools::policy::Toolset;
+use glovebox_tools::{ToolSession, WaitPolicy};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a sandbox outlives a server that was killed.
+const LEASE_MS: u64 = 5000;
+/// What the names of the sandboxes of clients begin with.
+const PREFIX: &str = "mcp";
+
+/// Who is told what happens to the clients, from the threads that serve them.
+pub type ClientsFrontend = Arc<dyn Frontend + Send + Sync>;
+
+/// What clients may use of the machine, and what they get.
+#[derive(Debug)]
+pub struct McpClients {
+    host: Surroundings,
+    project: PathBuf,
+    settings: Settings,
+    toolset: Toolset,
+    registry: Arc<Registry>,
+    supervisor: Supervisor,
+    frontend: ClientsFrontend,
+    waits: WaitPolicy,
+    /// The one sandbox of all clients, if it is one.
+    shared: Option<ToolSession>,
+    /// A sandbox that waits for its client.
+    ready: Mutex<Option<OwnSession>>,
+}
+
+impl McpClients {
+    /// For clients that each get a sandbox of their own, from `project`. A call waits at most `longest_wait` for a
+    /// command.
+    ///
+    /// # Errors
+    /// The settings name a toolset that is not there.
+    pub fn new(
+        host: Surroundings,
+        project: PathBuf,
+        settings: Settings,
+        registry: Arc<Registry>,
+        supervisor: Supervisor,
+        frontend: ClientsFrontend,
+        longest_wait: Duration,
+    ) -> Result<Self, Error> {
+        let toolset = settings.tools.toolset().map_err(unknown_toolset)?.clone();
+        Ok(Self {
+            host,
+            project,
+            settings,
+            toolset,
+            registry,
+            supervisor,
+            frontend,
+            waits: WaitPolicy::at_most(longest_wait),
+            shared: None,
+            ready: Mutex::new(None),
+        })
+    }
+
+    /// All of them work in the running sandbox `name`.
+    ///
+    /// # Errors
+    /// It does not run, or cannot be worked in.
+    pub fn in_sandbox(mut self, name: &Name) -> Result<Self, Error> {
+        let (_, tools) = self.work(WorkTarget::Running(name))?;
+        self.shared = Some(tools);
+        if self.toolset.is_read_only {
+            self.frontend.notify(&Notice::SharedIsWritable {
+                name,
+                toolset: &self.toolset.name,
+            });
+        }
+        Ok(self)
+    }
+
+    /// Makes the sandbox of the first client at once, so that it is known before any client relies on it: one that an
+    /// earlier client has left, where `may_be_used` says so.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn with_first(self, may_be_used: bool) -> Result<Self, Error> {
+        *self.ready() = Some(self.own_session(may_be_used)?);
+        Ok(self)
+    }
+
+    fn ready(&self) -> MutexGuard<'_, Option<OwnSession>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A sandbox for a client alone.
+    fn own_session(&self, may_be_used: bool) -> Result<OwnSession, Error> {
+        let name = if may_be_used {
+            NewName::Reused(PREFIX)
+        } else {
+            NewName::Random(PREFIX)
+        };
+        let (work, tools) = self.work(WorkTarget::New(NewSandbox {
+            name,
+            lease_ms: Some(LEASE_MS),
+        }))?;
+        let session = OwnSession {
+            tools,
+            work,
+            frontend: Arc::clone(&self.frontend),
+        };
+        self.frontend.notify(&Notice::ClientArrived {
+            name: session.sandbox_name(),
+        });
+        Ok(session)
+    }
+
+    fn work(&self, target: WorkTarget<'_>) -> Result<(WorkSession, ToolSession), Error> {
+        let caller = WorkContext {
+            host: &self.host,
+            registry: &self.registry,
+            supervisor: &self.supervisor,
+            frontend: self.frontend.as_ref(),
+        };
+        let work = WorkSession::open(&caller, &self.settings, &self.project, target)?;
+        let tools = work.permitted_tools(&self.settings)?.with_waits(self.waits);
+        Ok((work, tools))
+    }
+}
+
+impl SessionFactory for McpClients {
+    fn open_session(&self) -> Result<Box<dyn Session>, Fault> {
+        if let Some(tools) = &self.shared {
+            return Ok(Box::new(SharedSession(tools.new_conversation())));
+        }
+        let waiting = self.ready().take();
+        let session = match waiting {
+            Some(session) => session,
+            None => self.own_session(false).map_err(Error::into_fault)?,
+        };
+        Ok(Box::new(session))
+    }
+
+    fn toolset(&self) -> &Toolset {
+        &self.toolset
+    }
+
+    fn instructions(&self) -> String {
+        let network = match self.settings.net.value {
+            Net::Host => "Commands have the network of the machine.".to_owned(),
+            Net::Egress => {
+                let listed: Vec<_> = self
+                    .settings
+                    .allow
+                    .iter()
+                    .map(|word| word.value.as_str())
+                    .collect();
+                format!(
+                    "Commands reach these hosts and no others: {}.",
+                    listed.join(", ")
+                )
+            }
+            Net::None => "Commands have no network.".to_owned(),
+        };
+        let writing = if self.toolset.is_read_only {
+            "The project cannot be written."
+        } else if self.shared.is_some() {
+            "What you change stays in that sandbox until the user takes it over."
+        } else {
+            "What you change stays in the sandbox until the user takes it over with `glovebox pull`; the \
+             resource glovebox://changes shows it as a patch."
+        };
+        let name = self.ready().as_ref().map_or_else(String::new, |session| {
+            format!(" It is called {}.", session.name())
+        });
+        let wait = self.waits.longest().as_secs();
+        let job = if self.toolset.has("Job") {
+            ": Job waits for it and reads what it writes"
+        } else {
+            ""
+        };
+        format!(
+            "These tools work in a sandbox, not on the user's machine.{name} The user's project is in /workspace, \
+             where relative paths and commands begin. {writing} {network} A call waits at most {wait} s for a \
+             command, which then goes on as a job{job}."
+        )
+    }
+}
+
+/// A client in a sandbox of its own.
+#[derive(Debug)]
+struct OwnSession {
+    work: WorkSession,
+    tools: ToolSession,
+    frontend: ClientsFrontend,
+}
+
+impl OwnSession {
+    fn sandbox_name(&self) -> &Name {
+        &self.work.sandbox().info().name
+    }
+}
+
+impl Session for OwnSession {
+    fn tools(&self) -> &ToolSession {
+        &self.tools
+    }
+
+    fn name(&self) -> String {
+        self.sandbox_name().to_string()
+    }
+
+    fn notice(&self) -> Option<String> {
+        let name = self.name();
+        Some(format!(
+            "[this is the sandbox {name}; the user takes over what is changed in it with `glovebox pull {name}`]"
+        ))
+    }
+
+    fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault> {
+        let patch = self.work.changes_as_patch(max_bytes);
+        patch.map_err(Error::into_fault)
+    }
+}
+
+impl Drop for OwnSession {
+    fn drop(&mut self) {
+        let name = self.sandbox_name();
+        let left = self.work.leave(false);
+        self.frontend.notify(&match &left {
+            Ok(outcome) => Notice::ClientLeft { name, outcome },
+            Err(fault) => Notice::ClientNotLeft { name, fault },
+        });
+    }
+}
+
+/// A client among others.
+#[derive(Debug)]
+struct SharedSession(ToolSession);
+
+impl Session for SharedSession {
+    fn tools(&self) -> &ToolSession {
+        &self.0
+    }
+
+    fn name(&self) -> String {
+        self.0.sandbox().info().name.to_string()
+    }
+
+    /// Whoever runs the server has named it.
+    fn notice(&self) -> Option<String> {
+        None
+    }
+
+    fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault> {
+        let patch = changes_as_patch(self.0.sandbox(), max_bytes);
+        patch.map_err(Error::into_fault)
+    }
+}
