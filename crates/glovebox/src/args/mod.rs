@@ -13,6 +13,8 @@ mod help;
 mod mcp;
 mod net;
 mod ports;
+#[cfg(test)]
+mod reference;
 mod sandbox;
 mod serve;
 #[cfg(test)]
