@@ -25,6 +25,7 @@ mod egress;
 mod egress_clients;
 mod egress_control;
 mod egress_limits;
+mod egress_log;
 mod egress_proxy;
 mod egress_streams;
 mod endings;

@@ -24,6 +24,7 @@ mod secrets;
 mod state;
 
 pub use allow::AllowError;
+pub use outward::failure::ConnectFailure;
 pub use outward::resolve::{Resolve, ResolveError, Resolver, SystemResolver};
 pub use policy::address::{AddressKind, kind};
 pub use policy::endpoint::{Endpoint, EndpointError};

@@ -1,5 +1,6 @@
 //! What would become of a connection to a host, and what becomes of one from this machine.
 
+use crate::outward::failure::ConnectFailure;
 use crate::outward::resolve::{ResolveError, kind_from_here};
 use crate::outward::target::dial;
 use crate::policy::address::AddressKind;
@@ -37,12 +38,10 @@ pub enum ProbeConnection {
         /// How long it took.
         took_us: u64,
     },
-    /// The name was looked up, and nobody knows it.
-    UnknownName,
     /// It was not made.
     Failed {
         /// Why not.
-        reason: String,
+        failure: ConnectFailure,
     },
 }
 
@@ -69,6 +68,7 @@ pub(crate) async fn probe(state: &ProxyState, host: &Host, port: u16) -> Probe {
         }
     };
     probe.rule = Some(rule.to_string());
+    let failed = |failure| Some(ProbeConnection::Failed { failure });
     let with_kind = |address: &IpAddr| (*address, kind_from_here(*address));
     match state.resolver().targets(host, rule).await {
         Ok(addresses) => {
@@ -79,11 +79,14 @@ pub(crate) async fn probe(state: &ProxyState, host: &Host, port: u16) -> Probe {
                     took_us: begun.elapsed().as_micros() as u64,
                 },
                 Err(error) => ProbeConnection::Failed {
-                    reason: error.to_string(),
+                    failure: (&error).into(),
                 },
             });
         }
-        Err(ResolveError::Unknown) => probe.connection = Some(ProbeConnection::UnknownName),
+        Err(ResolveError::Unknown) => probe.connection = failed(ConnectFailure::UnknownName),
+        Err(ResolveError::NoAnswer) => {
+            probe.connection = failed(ConnectFailure::NoResolverAnswer);
+        }
         Err(ResolveError::Forbidden) => {
             probe.refused = Some(EgressReason::Private);
             let addresses = state.resolver().all(host).await;

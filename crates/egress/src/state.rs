@@ -1,9 +1,11 @@
 //! What all parts of a proxy share: the rules, what stands for what, what was looked up.
 
+use crate::outward::failure::ConnectFailure;
 use crate::outward::resolve::{Resolve, ResolveError, Resolver};
 use crate::outward::target::Target;
 use crate::policy::address::{AddressKind, kind};
 use crate::policy::name::{Host, Name};
+use crate::policy::rule::Rule;
 use crate::policy::stand_in::{StandIns, is_own};
 use crate::record::control::Control;
 use crate::record::meter::Meter;
@@ -11,6 +13,15 @@ use crate::secrets::interceptor::Interceptor;
 use glovebox_proto::{EgressReason, SecretReason};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Why there is no way to a host; the log has it already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReachError {
+    /// It is not to be reached.
+    Refused,
+    /// It may be reached, and cannot.
+    Failed(ConnectFailure),
+}
 
 /// What all parts of a proxy share.
 #[derive(Debug)]
@@ -61,7 +72,7 @@ impl ProxyState {
         host: Option<Host>,
         shown: &str,
         port: u16,
-    ) -> Option<Target> {
+    ) -> Result<Target, ReachError> {
         let host = match host {
             // Whoever looks names up itself asks the proxy for the address that it got here.
             Some(Host::Address(IpAddr::V4(address))) => self.host_at(address),
@@ -69,11 +80,11 @@ impl ProxyState {
         };
         let Some(host) = host.filter(|host| port != 0 && is_possible(host)) else {
             self.refuse(shown, Some(port), EgressReason::Never);
-            return None;
+            return Err(ReachError::Refused);
         };
         let addresses = self.reach(&host, Some(port)).await?;
-        let meter = Meter::begin(&self.control, &host, port)?;
-        Some(Target {
+        let meter = Meter::begin(&self.control, &host, port).ok_or(ReachError::Refused)?;
+        Ok(Target {
             host,
             port,
             addresses,
@@ -81,9 +92,13 @@ impl ProxyState {
         })
     }
 
-    /// The addresses that may be dialled for a host, on this port or on any that is listed for it. What may not be
-    /// reached is remembered as refused.
-    pub(crate) async fn reach(&self, host: &Host, port: Option<u16>) -> Option<Vec<IpAddr>> {
+    /// The addresses that may be dialled for a host, on this port or on any that is listed for it. What may not or
+    /// cannot be reached is remembered.
+    pub(crate) async fn reach(
+        &self,
+        host: &Host,
+        port: Option<u16>,
+    ) -> Result<Vec<IpAddr>, ReachError> {
         let policy = self.control.policy.in_force();
         let decision = match port {
             Some(port) => policy.decide(host, port),
@@ -92,14 +107,31 @@ impl ProxyState {
         let (reason, rule) = match decision {
             Err(reason) => (reason, policy.closing_rule(host, port)),
             Ok(rule) => match self.resolver.targets(host, rule).await {
-                Ok(addresses) => return Some(addresses),
-                Err(ResolveError::Unknown) => return None,
+                Ok(addresses) => return Ok(addresses),
+                Err(ResolveError::Unknown) => {
+                    return Err(self.fail(host, port, rule, ConnectFailure::UnknownName));
+                }
+                Err(ResolveError::NoAnswer) => {
+                    return Err(self.fail(host, port, rule, ConnectFailure::NoResolverAnswer));
+                }
                 Err(ResolveError::Forbidden) => (EgressReason::Private, Some(rule)),
             },
         };
         let rule = rule.map(ToString::to_string);
         self.control.refuse(&host.to_string(), port, reason, rule);
-        None
+        Err(ReachError::Refused)
+    }
+
+    fn fail(
+        &self,
+        host: &Host,
+        port: Option<u16>,
+        rule: &Rule,
+        failure: ConnectFailure,
+    ) -> ReachError {
+        let log = &self.control.log;
+        log.failed(&host.to_string(), port, rule.to_string(), failure);
+        ReachError::Failed(failure)
     }
 
     pub(crate) fn refuse(&self, host: &str, port: Option<u16>, reason: EgressReason) {

@@ -28,7 +28,7 @@ pub(crate) async fn carry(stream: TcpStream, state: &Arc<ProxyState>) {
         Ok(SocketAddr::V4(local)) => {
             let host = state.host_at(*local.ip());
             let shown = host.as_ref().map_or_else(String::new, Host::to_string);
-            if let Some(target) = state.target(host, &shown, local.port()).await {
+            if let Ok(target) = state.target(host, &shown, local.port()).await {
                 relay::carry_to(stream, None, &target, state).await
             } else {
                 reset(&stream);

@@ -3,8 +3,9 @@
 //! No question leaves the host for a name that is not listed, so that names cannot carry anything out. A listed one is
 //! looked up before it is answered: whoever asks for what nobody knows is told so.
 
+use crate::outward::failure::ConnectFailure;
 use crate::policy::name::{Host, Name};
-use crate::state::ProxyState;
+use crate::state::{ProxyState, ReachError};
 use glovebox_proto::EgressReason;
 use glovebox_proto::dns::{AnswerCode, MAX_PACKET_BYTES, Question, is_local};
 use std::sync::Arc;
@@ -55,8 +56,12 @@ async fn answer(state: &ProxyState, question: &Question) -> Vec<u8> {
         state.refuse(&shown, None, EgressReason::Never);
         return question.answer(AnswerCode::NoSuchName, None, TTL_SECS);
     };
-    if state.reach(&Host::Name(name.clone()), None).await.is_none() {
-        return question.answer(AnswerCode::NoSuchName, None, TTL_SECS);
+    match state.reach(&Host::Name(name.clone()), None).await {
+        Ok(_) => {}
+        Err(ReachError::Failed(ConnectFailure::NoResolverAnswer)) => {
+            return question.answer(AnswerCode::ServerFailed, None, TTL_SECS);
+        }
+        Err(_) => return question.answer(AnswerCode::NoSuchName, None, TTL_SECS),
     }
     match state.stand_in(&name) {
         Some(address) => question.answer(AnswerCode::Found, Some(address), TTL_SECS),

@@ -1,9 +1,10 @@
 //! What a program asks of an HTTP proxy: a tunnel (CONNECT, RFC 9110, 9.3.6), or one request by its whole address.
 
+use crate::outward::failure::ConnectFailure;
 use crate::outward::target::{Target, split_authority};
 use crate::policy::name::Host;
 use crate::relay::peek::peek;
-use crate::state::ProxyState;
+use crate::state::{ProxyState, ReachError};
 use http::uri::{Scheme, Uri};
 use std::io;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -88,10 +89,7 @@ async fn ask(
     };
     Ok(match target.dial().await {
         Ok(server) => Ok(ProxyRequest::Tunnel(target, server)),
-        Err(error) => Err(Refusal {
-            status: "502 Bad Gateway",
-            text: format!("{} cannot be reached: {error}", target.host),
-        }),
+        Err(error) => Err(unreached(&target.host.to_string(), (&error).into())),
     })
 }
 
@@ -99,14 +97,26 @@ async fn target(head: &Head, state: &ProxyState) -> Result<Target, Refusal> {
     let found = state
         .target(head.host.clone(), &head.shown, head.port)
         .await;
-    found.ok_or_else(|| Refusal {
-        status: "403 Forbidden",
-        text: format!(
-            "{}:{} is not among what this sandbox may reach",
-            glovebox_proto::visible::line_of_text(&head.shown),
-            head.port
-        ),
+    let shown = || glovebox_proto::visible::line_of_text(&head.shown);
+    found.map_err(|error| match error {
+        ReachError::Refused => Refusal {
+            status: "403 Forbidden",
+            text: format!(
+                "{}:{} is not among what this sandbox may reach",
+                shown(),
+                head.port
+            ),
+        },
+        ReachError::Failed(failure) => unreached(&shown(), failure),
     })
+}
+
+/// A host that may be reached, and cannot.
+fn unreached(host: &str, failure: ConnectFailure) -> Refusal {
+    Refusal {
+        status: "502 Bad Gateway",
+        text: format!("{host} cannot be reached: {}", failure.clause()),
+    }
 }
 
 /// What the head of a request says about where it goes.

@@ -1,8 +1,9 @@
 //! SOCKS version 5 (RFC 1928), as far as programs use it: connecting by name or address, without authentication.
 
+use crate::outward::failure::ConnectFailure;
 use crate::outward::target::Target;
 use crate::policy::name::Host;
-use crate::state::ProxyState;
+use crate::state::{ProxyState, ReachError};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -22,9 +23,11 @@ const ADDRESS_V6: u8 = 4;
 #[repr(u8)]
 enum Reply {
     Succeeded = 0,
+    GeneralFailure = 1,
     NotAllowed = 2,
     HostUnreachable = 4,
     Refused = 5,
+    TtlExpired = 6,
     CommandNotSupported = 7,
     AddressTypeNotSupported = 8,
 }
@@ -85,14 +88,27 @@ async fn connect(
     if command != CONNECT {
         return Ok(Err(Reply::CommandNotSupported));
     }
-    let Some(target) = state.target(host, &shown, port).await else {
-        return Ok(Err(Reply::NotAllowed));
+    let target = match state.target(host, &shown, port).await {
+        Ok(target) => target,
+        Err(ReachError::Refused) => return Ok(Err(Reply::NotAllowed)),
+        Err(ReachError::Failed(failure)) => return Ok(Err(failure.into())),
     };
-    Ok(match target.dial().await {
-        Ok(server) => Ok((target, server)),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Err(Reply::Refused),
-        Err(_) => Err(Reply::HostUnreachable),
-    })
+    let server = target.dial().await;
+    Ok(server
+        .map(|server| (target, server))
+        .map_err(|error| ConnectFailure::from(&error).into()))
+}
+
+impl From<ConnectFailure> for Reply {
+    fn from(failure: ConnectFailure) -> Self {
+        match failure {
+            ConnectFailure::UnknownName | ConnectFailure::Unreachable => Self::HostUnreachable,
+            ConnectFailure::Refused => Self::Refused,
+            // What most servers say then.
+            ConnectFailure::TimedOut => Self::TtlExpired,
+            ConnectFailure::NoResolverAnswer | ConnectFailure::Other => Self::GeneralFailure,
+        }
+    }
 }
 
 fn address(address: IpAddr) -> (Option<Host>, String) {

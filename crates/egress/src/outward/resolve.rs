@@ -47,8 +47,10 @@ impl Resolve for SystemResolver {
 pub enum ResolveError {
     /// It leads to private addresses, or to none that anybody may reach, and the rule opens no such.
     Forbidden,
-    /// Nobody knows it, or the answer did not come.
+    /// Nobody knows it.
     Unknown,
+    /// The resolver of this machine did not answer in time.
+    NoAnswer,
 }
 
 /// Looks names up and remembers for a while what was found.
@@ -77,7 +79,7 @@ impl Resolver {
         }
         let found = match host {
             Host::Address(address) => vec![*address],
-            Host::Name(name) => self.look_up(name).await.ok_or(ResolveError::Unknown)?,
+            Host::Name(name) => self.look_up(name).await?,
         };
         // An address in a rule was written there by whoever may open it.
         let is_listed = matches!(host, Host::Address(_)) && rule.matches_host(host);
@@ -111,24 +113,25 @@ impl Resolver {
         found
     }
 
-    async fn look_up(&self, name: &Name) -> Option<Vec<IpAddr>> {
+    async fn look_up(&self, name: &Name) -> Result<Vec<IpAddr>, ResolveError> {
         if let Some(addresses) = self.find_kept(name) {
-            return Some(addresses);
+            return Ok(addresses);
         }
         let (source, asked) = (Arc::clone(&self.source), name.clone());
         let asking = tokio::task::spawn_blocking(move || source.addresses(&asked));
         let found = tokio::time::timeout(PATIENCE, asking)
             .await
-            .ok()?
-            .ok()?
-            .ok()?;
+            .map_err(|_| ResolveError::NoAnswer)?
+            .ok()
+            .and_then(Result::ok)
+            .ok_or(ResolveError::Unknown)?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MAX_KEPT {
             kept.clear();
         }
         // Whoever was faster has found what is used by now.
         let (_, addresses) = kept.entry(name.clone()).or_insert((Instant::now(), found));
-        Some(addresses.clone())
+        Ok(addresses.clone())
     }
 
     fn find_kept(&self, name: &Name) -> Option<Vec<IpAddr>> {

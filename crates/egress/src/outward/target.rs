@@ -1,5 +1,6 @@
 //! A host that a connection may go to, with the addresses that were checked.
 
+use crate::outward::failure::ConnectFailure;
 use crate::policy::name::Host;
 use crate::record::meter::Meter;
 use std::io;
@@ -23,9 +24,10 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Connects to the first of its addresses that answers.
+    /// Connects to the first of its addresses that answers. Why none did stands in the log.
     pub(crate) async fn dial(&self) -> io::Result<TcpStream> {
-        dial(&self.addresses, self.port).await
+        let dialled = dial(&self.addresses, self.port).await;
+        dialled.inspect_err(|error| self.meter.fail(ConnectFailure::from(error)))
     }
 
     /// Whether `HOST[:PORT]`, as it stands in a request, is this one.

@@ -8,6 +8,7 @@ use crate::record::log::{Log, LogEntry};
 use glovebox_proto::{Denial, EgressReason, SecretReason};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// The rules, the log and the accounts of one sandbox.
 #[derive(Debug)]
@@ -38,6 +39,12 @@ impl Control {
     /// At most `most` decisions after the one with this number, oldest first; 0 stands before all.
     pub fn log(&self, after: u64, most: usize) -> Vec<LogEntry> {
         self.log.page(after, most)
+    }
+
+    /// At most `most` decisions that were made, and connections that ended, after the change with this number, in that
+    /// order; 0 stands before all. While there are none it waits, at most so long.
+    pub fn log_changes(&self, after: u64, most: usize, wait: Duration) -> Vec<LogEntry> {
+        self.log.changes(after, most, wait)
     }
 
     /// What was carried so far.

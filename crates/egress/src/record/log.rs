@@ -1,15 +1,16 @@
 //! What a sandbox asked for and what was decided: a bounded list, oldest first.
 //!
-//! Two kinds of questions are answered from it: why did this command fail ([`Log::denials`]), and what has this
-//! sandbox been doing ([`Log::page`]). Names that were looked up and found are not in it; the connections to them are.
+//! Three kinds of questions are answered from it: why did this command fail ([`Log::denials`]), what has this sandbox
+//! been doing ([`Log::page`]), and what does it do now ([`Log::changes`]). Names that were looked up and found are not in it; the connections to them are.
 
+use crate::outward::failure::ConnectFailure;
 use crate::record::traffic::Traffic;
 use glovebox_proto::{Denial, EgressReason, MAX_DENIALS, SecretReason};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 /// Most records that are kept; older ones go.
 const MAX_RECORDS: usize = 2000;
@@ -22,6 +23,8 @@ const MAX_HOST_CHARS: usize = 256;
 pub struct LogEntry {
     /// Its place in the order of all decisions, from 1 on.
     pub number: u64,
+    /// Its place in the order of all decisions and ends of connections, from 1 on.
+    pub change: u64,
     /// When it was made, in milliseconds since the epoch.
     pub when_unix_ms: u64,
     /// The host that was asked for, printable.
@@ -33,6 +36,9 @@ pub struct LogEntry {
     /// The secret that was not filled in, if that is why it was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<WithheldSecret>,
+    /// Why the host could not be reached that was allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<ConnectFailure>,
     /// The rule that decided; `None` when none did.
     pub rule: Option<String>,
     /// Bytes that a connection has carried out of the sandbox.
@@ -64,6 +70,8 @@ pub struct WithheldSecret {
 #[derive(Debug)]
 struct Record {
     number: u64,
+    /// Number of the change that made it what it is.
+    change: u64,
     /// Nanoseconds on the clock of [`now_ns`].
     when_ns: u64,
     when_unix_ms: u64,
@@ -78,6 +86,8 @@ enum Decision {
     Refused(EgressReason),
     Withheld(WithheldSecret),
     Allowed(Arc<Traffic>),
+    /// Allowed, and there was nobody to connect to.
+    Failed(ConnectFailure),
 }
 
 impl Record {
@@ -108,7 +118,7 @@ impl Record {
                 attempts,
                 is_shared,
             }),
-            Decision::Allowed(_) => None,
+            Decision::Allowed(_) | Decision::Failed(_) => None,
         }
     }
 
@@ -117,14 +127,24 @@ impl Record {
             Decision::Refused(reason) => (Some(*reason), None, None),
             Decision::Withheld(secret) => (None, Some(secret.clone()), None),
             Decision::Allowed(traffic) => (None, None, Some(traffic)),
+            Decision::Failed(_) => (None, None, None),
+        };
+        let failure = match &self.decision {
+            Decision::Failed(failure) => Some(*failure),
+            // With the end of the connection, so that a follower is told once.
+            _ => traffic
+                .filter(|traffic| traffic.duration().is_some())
+                .and_then(|traffic| traffic.failure()),
         };
         LogEntry {
             number: self.number,
+            change: self.change,
             when_unix_ms: self.when_unix_ms,
             host: self.host.clone(),
             port: self.port,
             refused,
             withheld,
+            failure,
             rule: self.rule.clone(),
             sent_bytes: traffic.map_or(0, |traffic| traffic.bytes.sent()),
             received_bytes: traffic.map_or(0, |traffic| traffic.bytes.received()),
@@ -158,13 +178,25 @@ pub(crate) fn shown_host(host: &str) -> String {
 
 /// The latest decisions.
 #[derive(Debug, Default)]
-pub(crate) struct Log(Mutex<Records>);
+pub(crate) struct Log {
+    records: Mutex<Records>,
+    changed: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Records {
     list: VecDeque<Record>,
     /// The number of the newest.
     last: u64,
+    /// Decisions and ends of connections so far.
+    changes: u64,
+}
+
+impl Records {
+    fn change(&mut self) -> u64 {
+        self.changes += 1;
+        self.changes
+    }
 }
 
 impl Log {
@@ -178,14 +210,43 @@ impl Log {
         self.add(host, port, rule, Decision::Refused(reason), now_ns());
     }
 
+    pub(crate) fn failed(
+        &self,
+        host: &str,
+        port: Option<u16>,
+        rule: String,
+        failure: ConnectFailure,
+    ) {
+        self.add(host, port, Some(rule), Decision::Failed(failure), now_ns());
+    }
+
+    /// Gives back the number of the record.
     pub(crate) fn allowed(
         &self,
         host: &str,
         port: u16,
         rule: Option<String>,
         traffic: Arc<Traffic>,
-    ) {
-        self.add(host, Some(port), rule, Decision::Allowed(traffic), now_ns());
+    ) -> u64 {
+        self.add(host, Some(port), rule, Decision::Allowed(traffic), now_ns())
+    }
+
+    /// The connection of this record has ended.
+    pub(crate) fn ended(&self, number: u64) {
+        let mut records = self.records();
+        let Ok(index) = records
+            .list
+            .binary_search_by_key(&number, |record| record.number)
+        else {
+            // It is no longer kept, and no change either.
+            return;
+        };
+        let change = records.change();
+        if let Some(record) = records.list.get_mut(index) {
+            record.change = change;
+        }
+        drop(records);
+        self.changed.notify_all();
     }
 
     /// `when_ns` is on the clock of [`now_ns`].
@@ -212,14 +273,16 @@ impl Log {
         rule: Option<String>,
         decision: Decision,
         when_ns: u64,
-    ) {
+    ) -> u64 {
         let mut records = self.records();
         if records.list.len() == MAX_RECORDS {
             records.list.pop_front();
         }
         records.last += 1;
+        let number = records.last;
         let record = Record {
-            number: records.last,
+            number,
+            change: records.change(),
             when_ns,
             when_unix_ms: now_unix_ms(),
             host: shown_host(host),
@@ -228,6 +291,9 @@ impl Log {
             decision,
         };
         records.list.push_back(record);
+        drop(records);
+        self.changed.notify_all();
+        number
     }
 
     /// At most `most` of the entries with a higher number than `after`, oldest first.
@@ -240,6 +306,19 @@ impl Log {
         entries.map(Record::entry).collect()
     }
 
+    /// At most `most` of the entries that came to be what they are after this change, in that order. While there are
+    /// none it waits, at most so long.
+    pub(crate) fn changes(&self, after: u64, most: usize, wait: Duration) -> Vec<LogEntry> {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.records(), wait, |records| records.changes <= after);
+        let (records, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let is_new = |record: &&Record| record.change > after;
+        let mut found: Vec<&Record> = records.list.iter().filter(is_new).collect();
+        found.sort_unstable_by_key(|record| record.change);
+        found.into_iter().take(most).map(Record::entry).collect()
+    }
+
     /// One record for each host, port and reason that was refused in this time, those that came last at the end.
     pub(crate) fn denials(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
         let records = self.records();
@@ -248,7 +327,13 @@ impl Log {
             .list
             .iter()
             .filter(|record| during.contains(&record.when_ns));
-        for record in during.filter(|record| !matches!(record.decision, Decision::Allowed(_))) {
+        let is_refusal = |record: &&Record| {
+            matches!(
+                record.decision,
+                Decision::Refused(_) | Decision::Withheld(_)
+            )
+        };
+        for record in during.filter(is_refusal) {
             let same = found.iter_mut().find(|(other, _)| record.is_like(other));
             match same {
                 Some((_, attempts)) => *attempts += 1,
@@ -263,7 +348,7 @@ impl Log {
     }
 
     fn records(&self) -> MutexGuard<'_, Records> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -316,6 +401,50 @@ mod tests {
         for entry in all {
             assert!(!entry.host.contains('\u{1b}') && entry.host.chars().count() <= MAX_HOST_CHARS);
         }
+    }
+
+    #[test]
+    fn changes_come_in_their_order_and_are_waited_for() {
+        let log = Arc::new(Log::default());
+        let traffic = Arc::new(Traffic::begin());
+        let number = log.allowed("a.example", 443, None, Arc::clone(&traffic));
+        refuse(&log, "b.example", None, EgressReason::Unlisted);
+        log.failed(
+            "c.example",
+            None,
+            "c.example".to_owned(),
+            ConnectFailure::UnknownName,
+        );
+        let hosts = |entries: &[LogEntry]| -> Vec<String> {
+            entries.iter().map(|entry| entry.host.clone()).collect()
+        };
+        let first = log.changes(0, 10, Duration::ZERO);
+        assert_eq!(hosts(&first), ["a.example", "b.example", "c.example"]);
+        assert_eq!(first[2].failure, Some(ConnectFailure::UnknownName));
+        let last = first[2].change;
+        assert_eq!(log.changes(last, 10, Duration::ZERO), []);
+
+        let waiting = Arc::clone(&log);
+        let waiter = std::thread::spawn(move || waiting.changes(last, 10, Duration::from_mins(1)));
+        traffic.fail(ConnectFailure::Refused);
+        traffic.end();
+        log.ended(number);
+        let news = waiter.join().unwrap();
+        assert_eq!(hosts(&news), ["a.example"]);
+        assert_eq!(news[0].failure, Some(ConnectFailure::Refused));
+        assert_eq!(
+            hosts(&log.changes(1, 10, Duration::ZERO)),
+            ["b.example", "c.example", "a.example"]
+        );
+        assert_eq!(hosts(&log.changes(0, 1, Duration::ZERO)), ["b.example"]);
+
+        // The end of one that is no longer kept is no change: a follower would ask for it for ever.
+        for _ in 0..MAX_RECORDS {
+            refuse(&log, "d.example", None, EgressReason::Unlisted);
+        }
+        let newest = log.page(0, usize::MAX).last().unwrap().change;
+        log.ended(number);
+        assert_eq!(log.changes(newest, 10, Duration::ZERO), []);
     }
 
     #[test]

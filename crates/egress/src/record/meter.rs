@@ -1,5 +1,6 @@
 //! Counts what a connection carries, and stops or slows it where a limit says so.
 
+use crate::outward::failure::ConnectFailure;
 use crate::policy::name::Host;
 use crate::record::accounts::{Account, FlowControl};
 use crate::record::control::Control;
@@ -13,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct Meter {
     control: Arc<Control>,
+    /// Of its record in the log.
+    number: u64,
     traffic: Arc<Traffic>,
     account: Arc<Account>,
     host: String,
@@ -36,11 +39,12 @@ impl Meter {
         let rule = policy.decide(host, port).ok().map(ToString::to_string);
         let traffic = Arc::new(Traffic::begin());
         control.begin_sending();
-        control
+        let number = control
             .log
             .allowed(&shown, port, rule, Arc::clone(&traffic));
         Some(Arc::new(Self {
             control: Arc::clone(control),
+            number,
             traffic,
             account,
             host: shown,
@@ -76,6 +80,11 @@ impl Meter {
         flow
     }
 
+    /// The host could not be connected to.
+    pub(crate) fn fail(&self, failure: ConnectFailure) {
+        self.traffic.fail(failure);
+    }
+
     /// All that the program has sent has been passed on, and it sends no more.
     pub(crate) fn sent_all(&self) {
         if !self.has_sent_all.swap(true, Ordering::Relaxed) {
@@ -93,6 +102,7 @@ impl Drop for Meter {
     fn drop(&mut self) {
         self.sent_all();
         self.traffic.end();
+        self.control.log.ended(self.number);
         self.control.accounts.close();
     }
 }

@@ -1,5 +1,6 @@
 //! What one connection has carried, counted while it is open. Shared by the connection and its record in the log.
 
+use crate::outward::failure::ConnectFailure;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -49,6 +50,7 @@ pub(crate) struct Traffic {
     pub(crate) bytes: ByteCounts,
     begun: Instant,
     duration: OnceLock<Duration>,
+    failure: OnceLock<ConnectFailure>,
 }
 
 impl Traffic {
@@ -57,12 +59,23 @@ impl Traffic {
             bytes: ByteCounts::default(),
             begun: Instant::now(),
             duration: OnceLock::new(),
+            failure: OnceLock::new(),
         }
     }
 
     pub(crate) fn end(&self) {
         // The first end counts.
         let _ = self.duration.set(self.begun.elapsed());
+    }
+
+    pub(crate) fn fail(&self, failure: ConnectFailure) {
+        // The first counts: what is tried once more is tried for the same reason.
+        let _ = self.failure.set(failure);
+    }
+
+    /// Why the host was not reached, if it was not.
+    pub(crate) fn failure(&self) -> Option<ConnectFailure> {
+        self.failure.get().copied()
     }
 
     /// How long it lasted; `None` while it is open.

@@ -71,11 +71,15 @@ pub(crate) struct NetShowArgs {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Show what a running sandbox asked for: which host, whether it was allowed or refused, by which rule, \
-        and what the connection carried. The newest is last; the latest 2000 are kept, as long as the sandbox runs.",
-    after_help = "Examples:\n  glovebox net log work\n  glovebox net log work --json"
+        what the connection carried, and why it could not be made. The newest is last; the latest 2000 are kept, as long \
+        as the sandbox runs.",
+    after_help = "Examples:\n  glovebox net log work\n  glovebox net log work --follow\n  glovebox net log work --json"
 )]
 pub(crate) struct NetLogArgs {
-    /// Print the result as JSON
+    /// Go on with what comes, until the sandbox ends
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Print the result as JSON (lines when following)
     #[arg(long)]
     pub json: bool,
     /// The sandbox; `.` is the one of the project you are in [default: .]

@@ -17,11 +17,16 @@ const PAGE_BYTES: usize = 48 << 10;
 /// Most items of a page.
 const PAGE_ITEMS: usize = 1000;
 
+/// Longest wait for a change of the log: a client that has gone is noticed after it.
+const MAX_CHANGES_WAIT: Duration = Duration::from_secs(10);
+
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum NetworkOrder {
     /// The decisions that come after this number.
     Log { after: u64 },
+    /// The decisions and ends of connections after this change, waited for so long.
+    LogChanges { after: u64, wait_ms: u64 },
     /// The rules in force, without the first so many.
     Rules { skip: usize },
     /// What was carried.
@@ -68,6 +73,10 @@ pub(super) fn answer(proxy: Option<&ProxyHandle>, order: NetworkOrder) -> Result
     let proxy = proxy.ok_or_else(no_filtered_network)?;
     match order {
         NetworkOrder::Log { after } => page(proxy.control().log(after, PAGE_ITEMS)),
+        NetworkOrder::LogChanges { after, wait_ms } => {
+            let wait = Duration::from_millis(wait_ms).min(MAX_CHANGES_WAIT);
+            page(proxy.control().log_changes(after, PAGE_ITEMS, wait))
+        }
         NetworkOrder::Rules { skip } => page(proxy.control().rules().into_iter().skip(skip)),
         NetworkOrder::Stats => to_json(&proxy.control().stats()),
         NetworkOrder::Allow { words, lifetime_ms } => to_json(&allow(
@@ -181,6 +190,7 @@ mod tests {
         assert!(NetworkOrder::allow(&["x".repeat(MAX_WORD_BYTES + 1)], None).is_err());
         let entry = glovebox_egress::LogEntry {
             number: u64::MAX,
+            change: u64::MAX,
             when_unix_ms: u64::MAX,
             host: "\u{10ffff}".repeat(256),
             port: Some(u16::MAX),
@@ -189,6 +199,7 @@ mod tests {
                 secret: "x".repeat(64),
                 reason: glovebox_proto::SecretReason::OtherHost,
             }),
+            failure: Some(glovebox_egress::ConnectFailure::NoResolverAnswer),
             rule: Some("x".repeat(MAX_WORD_BYTES)),
             sent_bytes: u64::MAX,
             received_bytes: u64::MAX,

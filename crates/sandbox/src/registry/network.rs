@@ -31,6 +31,21 @@ impl Registry {
         }
     }
 
+    /// Decisions that were made and connections that ended after this change, in that order; 0 stands before all. While
+    /// there are none this waits, at most so long and never longer than ten seconds.
+    ///
+    /// # Errors
+    /// As [`Self::network_log`]; `link-lost` when the sandbox ends meanwhile.
+    pub fn network_changes(
+        &self,
+        name: &Name,
+        after: u64,
+        wait: Duration,
+    ) -> Result<Vec<LogEntry>, Fault> {
+        let wait_ms = wait.as_millis() as u64;
+        self.ask_network(name, NetworkOrder::LogChanges { after, wait_ms })
+    }
+
     /// The rules in force.
     ///
     /// # Errors

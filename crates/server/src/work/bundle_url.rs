@@ -108,6 +108,11 @@ impl App {
                 ResolveError::Unknown => {
                     Fault::failed(Code::Unavailable, format!("{host} has no address")).retryable()
                 }
+                ResolveError::NoAnswer => Fault::failed(
+                    Code::Unavailable,
+                    format!("this machine's resolver said nothing about {host} in time"),
+                )
+                .retryable(),
             })?;
         let targets: Vec<SocketAddr> = found
             .into_iter()

@@ -1,16 +1,16 @@
 //! `glovebox net`: what sandboxes can be allowed to reach, what a running one was allowed and refused, and more for it.
 
-use super::{Cx, age};
-use crate::args::{
-    NetAction, NetAllowArgs, NetArgs, NetLogArgs, NetPresetsArgs, NetShowArgs, NetTestArgs,
-};
+mod log;
+
+use super::Cx;
+use crate::args::{NetAction, NetAllowArgs, NetArgs, NetPresetsArgs, NetShowArgs, NetTestArgs};
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape_text, plural, table};
 use glovebox_proto::EgressReason;
 use glovebox_sandbox::egress::{
-    AddressKind, Endpoint, LogEntry, PRESETS, Probe, ProbeConnection, RuleInForce,
+    AddressKind, Endpoint, PRESETS, Probe, ProbeConnection, RuleInForce,
 };
-use glovebox_settings::units::{Span, human_bytes};
+use glovebox_settings::units::Span;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) fn run(cx: &Cx, args: &NetArgs) -> CommandResult {
     let (ended, is_json, name) = match &args.action {
         NetAction::Presets(args) => return presets(args),
         NetAction::Show(args) => (show(cx, args), args.json, &args.name),
-        NetAction::Log(args) => (log(cx, args), args.json, &args.name),
+        NetAction::Log(args) => (log::run(cx, args), args.json, &args.name),
         NetAction::Allow(args) => (allow(cx, args), args.json, &args.name),
         NetAction::Test(args) => (test(cx, args), args.json, &args.name),
     };
@@ -97,89 +97,8 @@ fn end_in_words(rule: &RuleInForce) -> String {
     }
 }
 
-fn log(cx: &Cx, args: &NetLogArgs) -> CommandResult {
-    let name = super::name(&args.name)?;
-    let entries = cx.user_registry()?.network_log(&name, 0)?;
-    if args.json {
-        let message = plural(entries.len(), "decision", "decisions");
-        let entries: Vec<Value> = entries.iter().map(entry_json).collect();
-        let data = json!({ "sandbox": name, "entries": entries });
-        render::print(render::envelope(true, &message, &data))?;
-    } else if entries.is_empty() {
-        cx.talk
-            .note(format_args!("sandbox `{name}` has asked for nothing yet"));
-    } else {
-        let heading = [
-            "AGE",
-            "DECISION",
-            "HOST",
-            "SENT",
-            "RECEIVED",
-            "LASTED",
-            "BECAUSE OF",
-        ];
-        let rows: Vec<Vec<String>> = entries.iter().map(entry_cells).collect();
-        render::print(table(&heading, &rows))?;
-    }
-    Ok(0)
-}
-
-fn entry_json(entry: &LogEntry) -> Value {
-    json!({
-        "number": entry.number,
-        "when_unix_ms": entry.when_unix_ms,
-        "host": entry.host,
-        "port": entry.port,
-        "decision": decision(entry.is_refused()),
-        "reason": reason_word(entry),
-        "secret": entry.withheld.as_ref().map(|withheld| &withheld.secret),
-        "rule": entry.rule,
-        "sent_bytes": entry.sent_bytes,
-        "received_bytes": entry.received_bytes,
-        "duration_ms": entry.duration_ms,
-    })
-}
-
-fn reason_word(entry: &LogEntry) -> Option<&'static str> {
-    let withheld = entry.withheld.as_ref();
-    let word = withheld.map(|withheld| withheld.reason.word());
-    word.or_else(|| entry.refused.map(EgressReason::word))
-}
-
 const fn decision(is_refused: bool) -> &'static str {
     if is_refused { "refused" } else { "allowed" }
-}
-
-fn entry_cells(entry: &LogEntry) -> Vec<String> {
-    let place = match entry.port {
-        Some(port) => format!("{}:{port}", entry.host),
-        None => entry.host.clone(),
-    };
-    let is_connection = !entry.is_refused();
-    let bytes = |bytes| {
-        if is_connection {
-            human_bytes(bytes)
-        } else {
-            "-".to_owned()
-        }
-    };
-    let lasted = match entry.duration_ms {
-        Some(ms) => format!("{:.1}s", ms as f64 / 1000.0),
-        None if is_connection => "open".to_owned(),
-        None => "-".to_owned(),
-    };
-    vec![
-        age(entry.when_unix_ms),
-        decision(entry.is_refused()).to_owned(),
-        place,
-        bytes(entry.sent_bytes),
-        bytes(entry.received_bytes),
-        lasted,
-        match &entry.withheld {
-            Some(withheld) => format!("the secret {}: {}", withheld.secret, withheld.reason.word()),
-            None => because(entry.refused, entry.rule.as_deref()),
-        },
-    ]
 }
 
 /// Which rule or what else decided.
@@ -300,10 +219,7 @@ fn connection_in_words(connection: &ProbeConnection) -> String {
         ProbeConnection::Made { took_us } => {
             format!("connected in {:.1} ms", *took_us as f64 / 1000.0)
         }
-        ProbeConnection::UnknownName => "nobody knows the name".to_owned(),
-        ProbeConnection::Failed { reason } => {
-            format!("this machine cannot connect to it: {}", escape_text(reason))
-        }
+        ProbeConnection::Failed { failure } => format!("not reached: {}", failure.clause()),
     }
 }
 
@@ -313,11 +229,12 @@ fn probe_json(probe: &Probe) -> Value {
         .iter()
         .map(|(address, kind)| json!({ "address": address, "kind": kind }))
         .collect();
-    let (took_us, problem) = match &probe.connection {
+    let (took_us, failure) = match &probe.connection {
         Some(ProbeConnection::Made { took_us }) => (Some(*took_us), None),
-        Some(other) => (None, Some(connection_in_words(other))),
+        Some(ProbeConnection::Failed { failure }) => (None, Some(failure)),
         None => (None, None),
     };
+    let problem = probe.connection.as_ref().filter(|_| failure.is_some());
     json!({
         "host": probe.host,
         "port": probe.port,
@@ -327,6 +244,7 @@ fn probe_json(probe: &Probe) -> Value {
         "addresses": addresses,
         "connected": took_us.is_some(),
         "connect_us": took_us,
-        "problem": problem,
+        "failure": failure.map(|failure| failure.word()),
+        "problem": problem.map(connection_in_words),
     })
 }
