@@ -187,6 +187,63 @@ fn a_rate_slows_every_way_and_refuses_nothing() {
 }
 
 #[test]
+fn limits_change_while_it_runs() {
+    if !has("curl") {
+        skip!("curl is not installed");
+    }
+    Person::each(|person| {
+        let web = large(MIB);
+        let start = format!(
+            "start -q --net egress --allow {} --net-bytes 64KiB box",
+            web.rule("web.test")
+        );
+        let _ = person.line(&start).run().expect_code(0);
+        let url = format!("http://web.test:{}/", web.port);
+        let fetch = || exec(person, &["curl", "-sS", "-o", "/dev/null", &url]);
+        let limit = |flags: &str| {
+            let ran = person
+                .line(&format!("net limit box --json {flags}"))
+                .run()
+                .expect_code(0);
+            serde_json::from_slice::<Value>(&ran.stdout).unwrap()["data"].clone()
+        };
+        assert_ne!(fetch().code, 0);
+        let shown = limit("");
+        assert_eq!(shown["limits"]["bytes"], 64 << 10, "{shown}");
+        assert!(shown["carried_bytes"].as_u64().unwrap() >= 64 << 10);
+        let _ = limit("--bytes none");
+        let _ = fetch().expect_code(0);
+        let shown = limit("--bytes 1MiB --connections 7 --rate 1GiB");
+        assert_eq!(shown["limits"]["connections"], 7, "{shown}");
+        let refused = fetch();
+        assert!(
+            refused.code != 0 && refused.err().contains("--net-bytes"),
+            "{refused}"
+        );
+        // A change of its files keeps them.
+        let _ = person.line("checkpoint box").run().expect_code(0);
+        let _ = person.line("restore box v1").run().expect_code(0);
+        let text = person.line("net limit box").run().expect_code(0);
+        assert!(
+            text.out().contains("1MiB") && text.out().contains("1GiB"),
+            "{text}"
+        );
+        for (line, told) in [
+            ("net limit box --bytes 0", "leaves no room"),
+            ("net limit nobox --bytes 1MiB", "no sandbox `nobox`"),
+        ] {
+            let ran = person.line(line).run();
+            assert!(ran.code != 0 && ran.err().contains(told), "{line}: {ran}");
+        }
+        let _ = person.line("kill -q box").run().expect_code(0);
+        let _ = person.line("start -q box").run().expect_code(0);
+        let ran = person.line("net limit box").run();
+        assert!(ran.code != 0 && ran.err().contains("--net egress"), "{ran}");
+        let _ = person.line("kill -q box").run().expect_code(0);
+    });
+}
+
+#[test]
 fn limits_without_such_a_network_are_told() {
     let person = Person::myself();
     for flag in ["--net-bytes 1MiB", "--net-connections 1", "--net-rate 1MiB"] {

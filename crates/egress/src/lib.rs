@@ -35,8 +35,9 @@ pub use policy::rule::{Reach, Rule, RuleError};
 pub use policy::{MAX_ADDRESSES, MAX_PORTS, MAX_RULES, Policy, PolicyError};
 pub use probe::{Probe, ProbeConnection};
 pub use proxy::{Proxy, ProxyHandle, Sockets};
-pub use record::accounts::{TrafficLimits, TrafficStats, TrafficSum};
+pub use record::accounts::{TrafficStats, TrafficSum};
 pub use record::control::Control;
+pub use record::limits::{LimitChange, TrafficLimitChanges, TrafficLimits};
 pub use record::log::{LogEntry, WithheldSecret};
 pub use secrets::interceptor::{Interceptor, InterceptorError};
 pub use secrets::secret::{

@@ -1,5 +1,6 @@
 //! What a sandbox has sent, received and connected to, in sum and for each host, and the limits on that.
 
+use crate::record::limits::{TrafficLimitChanges, TrafficLimits};
 use crate::record::log::shown_host;
 use crate::record::traffic::{ByteCounts, Direction};
 use glovebox_proto::EgressReason;
@@ -13,18 +14,6 @@ use std::time::{Duration, Instant};
 const MAX_HOSTS: usize = 100;
 /// Waits that are shorter are left out: a timer would make them longer than they are.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
-
-/// How much a sandbox may carry; `None` means no limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TrafficLimits {
-    /// Bytes, both ways together.
-    pub bytes: Option<u64>,
-    /// Connections at once.
-    pub connections: Option<u32>,
-    /// Bytes per second, both ways together and over all connections.
-    pub bytes_per_second: Option<u64>,
-}
 
 /// What one host, or all of them, came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +76,7 @@ pub(crate) enum FlowControl {
 /// Everything that is counted for one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
-    limits: TrafficLimits,
+    limits: Mutex<TrafficLimits>,
     total: Account,
     open: AtomicU64,
     refusals: AtomicU64,
@@ -105,9 +94,22 @@ struct Hosts {
 impl Accounts {
     pub(crate) fn new(limits: TrafficLimits) -> Self {
         Self {
-            limits,
+            limits: Mutex::new(limits),
             ..Self::default()
         }
+    }
+
+    /// Sets limits that hold at once. A connection that a lower one would not have let through goes on, as far as its
+    /// bytes may.
+    pub(crate) fn change_limits(&self, changes: TrafficLimitChanges) {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.change(changes);
+        // What waits for the old rate does not hold up the next bytes.
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn limits(&self) -> TrafficLimits {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn count_refusal(&self) {
@@ -124,7 +126,7 @@ impl Accounts {
         }
         let open = self.open.fetch_add(1, Ordering::Relaxed);
         if self
-            .limits
+            .limits()
             .connections
             .is_some_and(|most| open >= u64::from(most))
         {
@@ -151,14 +153,14 @@ impl Accounts {
     /// Counts bytes that a connection has taken in.
     pub(crate) fn count(&self, direction: Direction, bytes: u64) -> FlowControl {
         self.total.bytes.add(direction, bytes);
-        if self
-            .limits
+        let limits = self.limits();
+        if limits
             .bytes
             .is_some_and(|most| self.total.bytes.total() > most)
         {
             return FlowControl::Stop;
         }
-        match self.limits.bytes_per_second {
+        match limits.bytes_per_second {
             Some(rate) => self.pace(rate, bytes),
             None => FlowControl::Go,
         }
@@ -167,7 +169,7 @@ impl Accounts {
     /// Most bytes that are taken at once, so that a slow connection is slow and does not stand still in between, and
     /// that no more than one passes beyond the limit.
     pub(crate) fn most_at_once(&self) -> usize {
-        let limits = &self.limits;
+        let limits = self.limits();
         let pace = limits.bytes_per_second.map_or(u64::MAX, |rate| rate / 10);
         let room = limits.bytes.map_or(u64::MAX, |most| {
             most.saturating_sub(self.total.bytes.total())
@@ -176,7 +178,7 @@ impl Accounts {
     }
 
     fn is_used_up(&self) -> bool {
-        self.limits
+        self.limits()
             .bytes
             .is_some_and(|most| self.total.bytes.total() >= most)
     }
@@ -209,7 +211,7 @@ impl Accounts {
                 .map(|(host, account)| (host.clone(), account.sum()))
                 .collect(),
             others: hosts.others.sum(),
-            limits: self.limits,
+            limits: self.limits(),
         }
     }
 
@@ -221,6 +223,7 @@ impl Accounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::limits::LimitChange;
 
     #[test]
     fn hosts_are_counted_one_by_one_up_to_a_bound() {
@@ -271,6 +274,44 @@ mod tests {
         );
         assert_eq!(accounts.count(Direction::Received, 1), FlowControl::Stop);
         assert_eq!(accounts.stats().open_connections, 1);
+    }
+
+    #[test]
+    fn limits_change_one_by_one_and_hold_at_once() {
+        let accounts = Accounts::new(TrafficLimits {
+            bytes: Some(100),
+            connections: Some(1),
+            bytes_per_second: Some(1),
+        });
+        accounts.open("a.example").unwrap();
+        assert!(matches!(
+            accounts.count(Direction::Sent, 100),
+            FlowControl::Wait(_)
+        ));
+        accounts.change_limits(TrafficLimitChanges {
+            bytes: LimitChange::Set(150),
+            bytes_per_second: LimitChange::Remove,
+            ..TrafficLimitChanges::default()
+        });
+        assert_eq!(accounts.count(Direction::Sent, 50), FlowControl::Go);
+        accounts.change_limits(TrafficLimitChanges {
+            bytes: LimitChange::Set(120),
+            ..TrafficLimitChanges::default()
+        });
+        assert_eq!(accounts.count(Direction::Sent, 1), FlowControl::Stop);
+        accounts.change_limits(TrafficLimitChanges {
+            bytes: LimitChange::Remove,
+            ..TrafficLimitChanges::default()
+        });
+        assert_eq!(
+            accounts.open("a.example").unwrap_err(),
+            EgressReason::ConnectionLimit
+        );
+        let left = TrafficLimits {
+            connections: Some(1),
+            ..TrafficLimits::default()
+        };
+        assert_eq!(accounts.stats().limits, left);
     }
 
     #[test]

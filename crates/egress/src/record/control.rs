@@ -3,7 +3,8 @@
 
 use crate::policy::Policy;
 use crate::policy::live_policy::{LivePolicy, RuleInForce};
-use crate::record::accounts::{Accounts, TrafficLimits, TrafficStats};
+use crate::record::accounts::{Accounts, TrafficStats};
+use crate::record::limits::{TrafficLimitChanges, TrafficLimits};
 use crate::record::log::{Log, LogEntry};
 use glovebox_proto::{Denial, EgressReason, SecretReason};
 use std::ops::RangeInclusive;
@@ -50,6 +51,11 @@ impl Control {
     /// What was carried so far.
     pub fn stats(&self) -> TrafficStats {
         self.accounts.stats()
+    }
+
+    /// Sets limits that hold at once, over what was carried before too.
+    pub fn change_limits(&self, changes: TrafficLimitChanges) {
+        self.accounts.change_limits(changes);
     }
 
     /// What was refused between two moments of CLOCK_MONOTONIC, in nanoseconds. `is_shared` says that more than one

@@ -2,6 +2,7 @@
 
 pub(crate) mod accounts;
 pub(crate) mod control;
+pub(crate) mod limits;
 pub(crate) mod log;
 pub(crate) mod meter;
 pub(crate) mod traffic;

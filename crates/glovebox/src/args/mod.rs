@@ -44,7 +44,8 @@ pub(crate) use sandbox::SandboxArgs;
 
 pub(crate) use mcp::McpArgs;
 pub(crate) use net::{
-    NetAction, NetAllowArgs, NetArgs, NetLogArgs, NetPresetsArgs, NetShowArgs, NetTestArgs,
+    NetAction, NetAllowArgs, NetArgs, NetLimitArgs, NetLogArgs, NetPresetsArgs, NetShowArgs,
+    NetTestArgs,
 };
 pub(crate) use ports::{ExposeArgs, Listen, PortsArgs};
 pub(crate) use serve::{

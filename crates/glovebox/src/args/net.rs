@@ -1,7 +1,7 @@
 //! `glovebox net`.
 
 use clap::{Args, Subcommand};
-use glovebox_settings::units::Span;
+use glovebox_settings::units::{Count, Size, Span};
 
 /// See and change what sandboxes can reach
 #[derive(Debug, Args)]
@@ -16,6 +16,7 @@ use glovebox_settings::units::Span;
         glovebox start --net egress --allow npm work\n  \
         glovebox net log work\n  \
         glovebox net allow work api.example.com --for 10m\n  \
+        glovebox net limit work --bytes 200MiB\n  \
         glovebox net test work https://api.example.com/"
 )]
 pub(crate) struct NetArgs {
@@ -31,6 +32,7 @@ pub(crate) enum NetAction {
     Show(NetShowArgs),
     Log(NetLogArgs),
     Allow(NetAllowArgs),
+    Limit(NetLimitArgs),
     Test(NetTestArgs),
 }
 
@@ -42,6 +44,7 @@ impl NetAction {
             Self::Show(args) => Some((&mut args.name, args.json)),
             Self::Log(args) => Some((&mut args.name, args.json)),
             Self::Allow(args) => Some((&mut args.name, args.json)),
+            Self::Limit(args) => Some((&mut args.name, args.json)),
             Self::Test(args) => Some((&mut args.name, args.json)),
         }
     }
@@ -110,6 +113,35 @@ pub(crate) struct NetAllowArgs {
     /// Hosts and presets, as --allow takes them
     #[arg(value_name = "HOST", required = true)]
     pub hosts: Vec<String>,
+}
+
+/// Show the limits of a running sandbox's network, and change them
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Show what a running sandbox of --net egress may carry and has carried, and change the limits, at once and \
+        until the sandbox stops; a limit that is not named stays. A limit on bytes counts what was carried before too. \
+        Connections that are open stay so when fewer are allowed.",
+    after_help = "Examples:\n  \
+        glovebox net limit work\n  \
+        glovebox net limit work --bytes 200MiB --connections 16\n  \
+        glovebox net limit work --rate none"
+)]
+pub(crate) struct NetLimitArgs {
+    /// Bytes to and from the network together, such as 200MiB, or none
+    #[arg(long, value_name = "SIZE")]
+    pub bytes: Option<Size>,
+    /// Connections at once, or none
+    #[arg(long, value_name = "N")]
+    pub connections: Option<Count>,
+    /// Bytes per second to and from the network, such as 1MiB, or none
+    #[arg(long, value_name = "SIZE")]
+    pub rate: Option<Size>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The sandbox; `.` is the one of the project you are in [default: .]
+    #[arg(value_name = "NAME", default_value = ".", hide_default_value = true)]
+    pub name: String,
 }
 
 /// Try whether a running sandbox would reach a host, and whether this machine does

@@ -2,7 +2,7 @@
 //! fit into one packet.
 
 use crate::fault;
-use glovebox_egress::{AllowError, Host, ProxyHandle, RuleInForce};
+use glovebox_egress::{AllowError, Host, ProxyHandle, RuleInForce, TrafficLimitChanges};
 use glovebox_proto::{Code, Fault, Setting};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,8 @@ pub(crate) enum NetworkOrder {
     Rules { skip: usize },
     /// What was carried.
     Stats,
+    /// Change limits, and say what was carried.
+    Limit(TrafficLimitChanges),
     /// Open hosts, for so many milliseconds or as long as the sandbox runs.
     Allow {
         words: Vec<String>,
@@ -79,6 +81,10 @@ pub(super) fn answer(proxy: Option<&ProxyHandle>, order: NetworkOrder) -> Result
         }
         NetworkOrder::Rules { skip } => page(proxy.control().rules().into_iter().skip(skip)),
         NetworkOrder::Stats => to_json(&proxy.control().stats()),
+        NetworkOrder::Limit(changes) => {
+            proxy.control().change_limits(changes);
+            to_json(&proxy.control().stats())
+        }
         NetworkOrder::Allow { words, lifetime_ms } => to_json(&allow(
             proxy,
             &words,

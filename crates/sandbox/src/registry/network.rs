@@ -6,7 +6,7 @@ use crate::control::Order;
 use crate::control::network::{NetworkOrder, no_filtered_network, read};
 use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_spec, read_status};
 use crate::{Name, Registry, fault};
-use glovebox_egress::{Host, LogEntry, Probe, RuleInForce, TrafficStats};
+use glovebox_egress::{Host, LogEntry, Probe, RuleInForce, TrafficLimitChanges, TrafficStats};
 use glovebox_jail::spec::Net;
 use glovebox_proto::Fault;
 use serde::de::DeserializeOwned;
@@ -95,6 +95,19 @@ impl Registry {
         lifetime: Option<Duration>,
     ) -> Result<Vec<RuleInForce>, Fault> {
         self.ask_network(name, NetworkOrder::allow(words, lifetime)?)
+    }
+
+    /// Changes limits of a running sandbox, until it stops. Gives back what it has carried, with the limits there are
+    /// then.
+    ///
+    /// # Errors
+    /// As [`Self::network_log`].
+    pub fn limit_network(
+        &self,
+        name: &Name,
+        changes: TrafficLimitChanges,
+    ) -> Result<TrafficStats, Fault> {
+        self.ask_network(name, NetworkOrder::Limit(changes))
     }
 
     /// Says what becomes of a connection to a host, and makes one from this machine if it is allowed.

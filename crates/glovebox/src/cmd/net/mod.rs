@@ -1,5 +1,6 @@
 //! `glovebox net`: what sandboxes can be allowed to reach, what a running one was allowed and refused, and more for it.
 
+mod limit;
 mod log;
 
 use super::Cx;
@@ -22,6 +23,7 @@ pub(crate) fn run(cx: &Cx, args: &NetArgs) -> CommandResult {
         NetAction::Show(args) => (show(cx, args), args.json, &args.name),
         NetAction::Log(args) => (log::run(cx, args), args.json, &args.name),
         NetAction::Allow(args) => (allow(cx, args), args.json, &args.name),
+        NetAction::Limit(args) => (limit::run(cx, args), args.json, &args.name),
         NetAction::Test(args) => (test(cx, args), args.json, &args.name),
     };
     render::answer_failure(ended, is_json, || json!({ "sandbox": name }))
