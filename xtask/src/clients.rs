@@ -14,6 +14,9 @@ const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
 const CONFORMANCE: &str = "@modelcontextprotocol/conformance@0.1.13";
 /// The AI SDK, whose chats the server speaks; later ones want a newer Node than distributions have.
 const AI_SDK: &str = "ai@6.0.325";
+/// Builders of bundles, zod, and what bundles import, for the corpus of bundles; later ones of tsup want a newer Node.
+const BUNDLERS: &str = "esbuild@0.28.2 tsup@8.5.1 rollup@4.68.8 @rollup/plugin-node-resolve@16.0.3 terser@5.51.4 \
+    typescript@5.9.3 zod@4.6.7 zod-v3@npm:zod@3.25.76 zod-to-json-schema@3.25.2 ai@6.0.325 @ai-sdk/openai@3.0.1";
 /// Agents of others that have MCP servers.
 const HOSTS: &str = "@anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33";
 
@@ -46,13 +49,14 @@ pub(crate) fn install_missing() {
             ("node", NODE),
             ("conformance", CONFORMANCE),
             ("ai", AI_SDK),
+            ("bundlers", BUNDLERS),
             ("hosts", HOSTS),
         ] {
             install(name, packages, |dir| {
                 let mut npm = Command::new("npm");
                 npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
                     .arg(dir)
-                    .args(packages.split(' '));
+                    .args(packages.split_ascii_whitespace());
                 vec![npm]
             });
         }

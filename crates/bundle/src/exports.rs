@@ -90,6 +90,9 @@ pub(crate) fn find<'a>(evaluator: &Evaluator<'a>, program: &'a Program<'a>) -> E
         }
     }
     if exports.configs.is_empty() && exports.tools.entries.is_empty() {
+        universal(evaluator, &mut exports);
+    }
+    if exports.configs.is_empty() && exports.tools.entries.is_empty() {
         unexported(evaluator, &mut exports);
     }
     exports
@@ -188,6 +191,92 @@ fn export_assignment<'a>(
         {
             Some((name, &assignment.right))
         }
+        _ => None,
+    }
+}
+
+/// `factory(exports, require("zod"))`, as bundles say it that are CommonJS, AMD and a script of a page at once. The factory
+/// is a function that is given to the function around the call, or assigned before it.
+fn universal<'a>(evaluator: &Evaluator<'a>, exports: &mut Exports<'a>) {
+    let scoping = evaluator.scoping();
+    let nodes = evaluator.semantic.nodes();
+    let root = evaluator.root();
+    let unresolved = scoping.root_unresolved_references();
+    for &reference in unresolved.get("exports").into_iter().flatten() {
+        let node = scoping.get_reference(reference).node_id();
+        let AstKind::CallExpression(call) = nodes.parent_kind(node) else {
+            continue;
+        };
+        let Some(position) = call
+            .arguments
+            .iter()
+            .position(|argument| argument.span() == nodes.kind(node).span())
+        else {
+            continue;
+        };
+        let Some(factory) = factory_of(evaluator, call) else {
+            continue;
+        };
+        let exported = factory.node.params().items.get(position);
+        let Some(symbol) = exported
+            .and_then(|parameter| parameter.pattern.get_binding_identifier())
+            .and_then(|name| name.symbol_id.get())
+        else {
+            continue;
+        };
+        let arguments = call.arguments.iter().map(|argument| Placed {
+            value: match argument.as_expression() {
+                Some(expression) => evaluator.eval(expression, &root),
+                None => Value::Undefined,
+            },
+            span: argument.span(),
+        });
+        let frame = evaluator.enter(&factory, arguments.collect());
+        for reference in scoping.get_resolved_references(symbol) {
+            if let Some((name, assigned)) = export_assignment(evaluator, reference.node_id(), true)
+            {
+                let value = evaluator.eval(assigned, &frame);
+                exports.add(&name, value, assigned.span(), 0);
+            }
+        }
+    }
+}
+
+/// The function that a call of a name calls.
+fn factory_of<'a>(
+    evaluator: &Evaluator<'a>,
+    call: &'a CallExpression<'a>,
+) -> Option<Rc<Closure<'a>>> {
+    let Expression::Identifier(callee) = &call.callee else {
+        return None;
+    };
+    let scoping = evaluator.scoping();
+    let nodes = evaluator.semantic.nodes();
+    let root = evaluator.root();
+    let symbol = evaluator.symbol_of(callee)?;
+    let value = match evaluator.function_of(callee.node_id.get()) {
+        None => evaluator.symbol(symbol, callee.span, &root),
+        Some(around) => {
+            let AstKind::Function(function) = nodes.kind(around) else {
+                return None;
+            };
+            let position = function.params.items.iter().position(|parameter| {
+                parameter
+                    .pattern
+                    .get_binding_identifier()
+                    .is_some_and(|name| name.symbol_id.get() == Some(symbol))
+            })?;
+            let AstKind::CallExpression(outer) = nodes.parent_kind(around) else {
+                return None;
+            };
+            if scoping.symbol_is_mutated(symbol) {
+                return None;
+            }
+            evaluator.eval(outer.arguments.get(position)?.as_expression()?, &root)
+        }
+    };
+    match value {
+        Value::Function(closure) => Some(closure),
         _ => None,
     }
 }

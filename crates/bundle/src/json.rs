@@ -95,13 +95,16 @@ impl From<f64> for Json {
     }
 }
 
+/// Largest whole number that JavaScript counts exactly.
+pub(crate) const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
+
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Null => serializer.serialize_unit(),
             Self::Boolean(value) => serializer.serialize_bool(*value),
             // Whole numbers have no fraction in JSON, as in `JSON.stringify`.
-            Self::Number(value) if value.fract() == 0.0 && value.abs() < 9.0e15 => {
+            Self::Number(value) if value.fract() == 0.0 && value.abs() <= MAX_SAFE => {
                 serializer.serialize_i64(*value as i64)
             }
             Self::Number(value) => serializer.serialize_f64(*value),
@@ -180,7 +183,7 @@ mod tests {
 
     #[test]
     fn keys_keep_their_order_both_ways() {
-        let text = r#"{"z":1,"a":[null,true,"x",1.5],"m":{}}"#;
+        let text = r#"{"z":1,"a":[null,true,"x",1.5,-9007199254740991],"m":{}}"#;
         let value: Json = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&value).unwrap(), text);
     }

@@ -122,7 +122,11 @@ pub(crate) fn bundled(file: &str, declared: &str) -> Option<ImportPath> {
     let path = ImportPath::new(&package);
     // Bundlers number names that several files declare.
     let plain = declared.trim_end_matches(|c: char| c.is_ascii_digit());
-    if plain.ends_with("_exports") || plain.ends_with("_default") || plain == "z" {
+    // `_default` is zod/mini's own function; `external_default` is what a file exports by default.
+    if plain.ends_with("_exports")
+        || (plain.ends_with("_default") && plain != "_default")
+        || plain == "z"
+    {
         return Some(path);
     }
     let name = match plain {
@@ -172,6 +176,11 @@ mod tests {
                 "node_modules/.pnpm/zod@4/node_modules/zod/x.js",
                 "object",
                 "zod.object",
+            ),
+            (
+                "node_modules/zod/v4/mini/schemas.js",
+                "_default2",
+                "zod._default",
             ),
             (
                 "node_modules/@ai-sdk/gateway/dist/index.mjs",

@@ -372,6 +372,18 @@ impl<'a> Cutter<'_, 'a> {
                             .insert(span.start, format!("const {name} = undefined;"));
                         return;
                     }
+                    // What a universal bundle required before it called its factory.
+                    Value::Import(path) if path.path.len() <= 1 => {
+                        if self.module(&path.package, span, way) {
+                            let what = match path.path.first() {
+                                Some(member) => format!("{{ {member} as {name} }}"),
+                                None => format!("* as {name}"),
+                            };
+                            let text = format!("import {what} from \"{}\";", path.package);
+                            self.parts.insert(span.start, text);
+                        }
+                        return;
+                    }
                     value => {
                         let placed = Placed {
                             value: value.clone(),

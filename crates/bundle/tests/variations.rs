@@ -220,6 +220,11 @@ fn what_is_only_known_at_run_time_is_refused() {
         ("let c; if (x) c = 'y';", "c", "E_MUTATED"),
         ("const o = { get a() { return 'x'; } };", "o.a", "E_GETTER"),
         ("const o = { __proto__: { a: 'x' } };", "o.a", "E_GETTER"),
+        (
+            "const p = null; const o = { __proto__: p, a: 'x' };",
+            "o.a",
+            "E_GETTER",
+        ),
         ("const o = { [f()]: 'x' };", "o.a", "E_COMPUTED_KEY"),
         ("const o = { ...process.env };", "o.a", "E_SPREAD_DYNAMIC"),
         (
@@ -329,6 +334,8 @@ fn exports_are_found_in_every_form() {
         format!("var x = (() => {{ {require} return {config}; }})();"),
         format!("(function () {{ {require} {config}; }})();"),
         format!("(function (r, f) {{ module.exports = f(); }})(this, function () {{ {require} return {config}; }});"),
+        format!("(function (g, f) {{ typeof exports === 'object' ? f(exports, require('lightfast')) : f(g.b = {{}}, g.l); }})(this, function (exports, l) {{ const {{ createLightfast, createAgent }} = l; exports.default = {config}; }});"),
+        format!("var g, f; g = this, f = function (e, l) {{ const {{ createLightfast, createAgent }} = l; e.default = {config}; }}, 'object' == typeof exports ? f(exports, require('lightfast')) : f((g = self).b = {{}}, g.l);"),
         "import { createLightfast as a, createAgent as b } from 'lightfast'; export default a({ agents: { a: b({ name: 'a', system: 's', model: 'm' }) } });".to_owned(),
         "import * as l from 'lightfast'; export default l.createLightfast({ agents: { a: l.createAgent({ name: 'a', system: 's', model: 'm' }) } });".to_owned(),
         format!("function createLightfast(c) {{ return c }} function createAgent(c) {{ return c }} module.exports = {config};"),

@@ -279,24 +279,9 @@ impl<'a> Evaluator<'a> {
         value
     }
 
-    fn call_inner(
-        &self,
-        closure: &Closure<'a>,
-        arguments: Vec<Placed<'a>>,
-        span: Span,
-    ) -> Result<Value<'a>, Refusal> {
-        self.spend(1 + arguments.len(), span)?;
-        let node = closure.node;
-        if !node.is_plain() {
-            return Err(Refusal::new(
-                ProblemCode::DynamicValue,
-                span,
-                "an async function or a generator is called for the value",
-                "Call a plain function, or write the value itself.",
-            )
-            .also(node.span(), "the function"));
-        }
-        let params = node.params();
+    /// The names inside a function that is called with these arguments.
+    pub(crate) fn enter(&self, closure: &Closure<'a>, arguments: Vec<Placed<'a>>) -> Rc<Frame<'a>> {
+        let params = closure.node.params();
         let mut parameters = Vec::new();
         let mut arguments = arguments.into_iter();
         for parameter in &params.items {
@@ -314,11 +299,32 @@ impl<'a> Evaluator<'a> {
         }
         let frame = Rc::new(Frame {
             parent: Some(closure.frame.clone()),
-            scope: node.scope(),
+            scope: closure.node.scope(),
             parameters,
             known: RefCell::new(HashMap::new()),
         });
         self.frames.borrow_mut().push(frame.clone());
+        frame
+    }
+
+    fn call_inner(
+        &self,
+        closure: &Closure<'a>,
+        arguments: Vec<Placed<'a>>,
+        span: Span,
+    ) -> Result<Value<'a>, Refusal> {
+        self.spend(1 + arguments.len(), span)?;
+        let node = closure.node;
+        if !node.is_plain() {
+            return Err(Refusal::new(
+                ProblemCode::DynamicValue,
+                span,
+                "an async function or a generator is called for the value",
+                "Call a plain function, or write the value itself.",
+            )
+            .also(node.span(), "the function"));
+        }
+        let frame = self.enter(closure, arguments);
         let statements = match node {
             FunctionNode::Arrow(arrow) => match arrow.get_expression() {
                 Some(expression) => return Ok(self.eval(expression, &frame)),

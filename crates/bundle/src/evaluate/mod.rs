@@ -450,6 +450,11 @@ impl<'a> Evaluator<'a> {
                         None => return Err(Self::spread_refusal(&value, spread.span)),
                     }
                 }
+                // rollup's namespaces: an object without a prototype, which is no field.
+                ObjectPropertyKind::ObjectProperty(property)
+                    if property.key.is_specific_static_name("__proto__")
+                        && !property.computed
+                        && matches!(property.value, Expression::NullLiteral(_)) => {}
                 ObjectPropertyKind::ObjectProperty(property) => {
                     object.set(self.property(property, frame)?);
                 }

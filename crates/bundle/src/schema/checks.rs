@@ -1,8 +1,8 @@
 //! Bounds and formats of zod's texts, numbers and lists.
 
 use super::Converter;
-use super::zod::{MAX_SAFE, ZodSchema};
-use crate::Json;
+use super::zod::ZodSchema;
+use crate::json::{Json, MAX_SAFE};
 use crate::provenance;
 use crate::value::*;
 use oxc_span::Span;

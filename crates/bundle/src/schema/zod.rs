@@ -1,7 +1,7 @@
 //! Schemas of zod, versions 3 and 4 and its `mini`.
 
 use super::{Converter, Side};
-use crate::Json;
+use crate::json::{Json, MAX_SAFE};
 use crate::limits::MAX_DEPTH;
 use crate::provenance;
 use crate::value::*;
@@ -437,6 +437,16 @@ impl<'a> Converter<'_, 'a> {
 
     fn tuple(&mut self, made: &Rc<Made<'a>>) -> ZodSchema<'a> {
         let items = self.inner_list(made.argument(0).cloned().as_ref());
+        // Only the last ones may be left out.
+        let is_optional = |item: &ZodSchema<'a>| match self.side {
+            Side::Input => item.is_optional_in,
+            Side::Output => item.is_optional_out,
+        };
+        let count = items.len() as f64;
+        let needed = items
+            .iter()
+            .rposition(|item| !is_optional(item))
+            .map_or(0.0, |last| (last + 1) as f64);
         let mut schema = ZodSchema::typed("array");
         schema.json.set(
             "prefixItems",
@@ -447,7 +457,11 @@ impl<'a> Converter<'_, 'a> {
         {
             let rest = self.inner(&rest.clone()).json;
             schema.json.set("items", rest);
+        } else {
+            schema.json.set("items", Json::Boolean(false));
+            schema.json.set("maxItems", count.into());
         }
+        schema.json.set("minItems", needed.into());
         schema
     }
 
@@ -662,9 +676,6 @@ impl<'a> Converter<'_, 'a> {
         schema
     }
 }
-
-/// Largest whole number that JavaScript counts exactly.
-pub(super) const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
 
 fn reference(target: &str) -> Json {
     let mut json = Json::object();

@@ -1,0 +1,220 @@
+//! Bundles as builders make them: what is read from each is what it declares when Node runs it.
+//!
+//! `corpus/sources` are built by esbuild, tsup, rollup and terser, as modules, CommonJS and scripts, plain and minified,
+//! with zod inside and outside; `corpus/build.mjs` does it and says which.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test, what must not fail may panic"
+)]
+
+use glovebox_bundle::{Agent, Extraction, Language, ProblemCode, Tool, extract};
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The directory of npm packages that `cargo xtask test` installs.
+fn packages() -> Option<PathBuf> {
+    let mark = testkit::installed("bundlers/node_modules/esbuild/package.json")?;
+    Some(mark.ancestors().nth(3)?.to_owned())
+}
+
+/// Runs a script of the corpus under Node.
+fn node(script: &str, packages: &Path, out: &Path) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/corpus")
+        .join(script);
+    let ended = Command::new("node")
+        .arg(script)
+        .args([packages, out])
+        .output()
+        .unwrap();
+    assert!(
+        ended.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+}
+
+#[test]
+fn what_is_read_is_what_node_sees() {
+    let Some(packages) = packages() else {
+        testkit::skip!("needs the bundlers in the directory GLOVEBOX_TEST_CLIENTS");
+    };
+    let out = tempfile::tempdir().unwrap();
+    node("build.mjs", &packages, out.path());
+    let index = fs::read(out.path().join("index.json")).unwrap();
+    let bundles: Vec<Value> = serde_json::from_slice(&index).unwrap();
+    assert!(bundles.len() > 250, "{} bundles", bundles.len());
+    let mut wrong = Vec::new();
+    for bundle in &bundles {
+        let file = bundle["file"].as_str().unwrap();
+        let source = fs::read_to_string(out.path().join(file)).unwrap();
+        let extraction = extract(&source, Language::JavaScript).unwrap();
+        if let Err(reason) = compare(bundle, &extraction) {
+            wrong.push(format!("{file}: {reason}"));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {} bundles:\n{}",
+        wrong.len(),
+        bundles.len(),
+        wrong.join("\n")
+    );
+}
+
+fn compare(bundle: &Value, extraction: &Extraction) -> Result<(), String> {
+    let errors: Vec<_> = extraction.errors().collect();
+    if is_beyond_recognition(bundle) {
+        // Refused, and for this reason only; the hint says what to do.
+        let is_told = !errors.is_empty()
+            && errors.iter().all(|problem| {
+                problem.code == ProblemCode::SchemaUnrecognised && problem.hint.contains("external")
+            });
+        return if is_told {
+            Ok(())
+        } else {
+            Err(format!("is not refused as it should be: {errors:?}"))
+        };
+    }
+    if is_taken_apart(bundle) {
+        return match errors.first() {
+            Some(first) if matches!(first.code, ProblemCode::Mutated | ProblemCode::NoConfig) => {
+                Ok(())
+            }
+            first => Err(format!("is not refused as it should be: {first:?}")),
+        };
+    }
+    if let Some(first) = errors.first() {
+        return Err(format!("{} errors: {}", errors.len(), first.render("")));
+    }
+    let read = json!({
+        "agents": extraction.bundle.agents.iter().map(agent).collect::<Vec<_>>(),
+        "tools": sorted(&extraction.bundle.tools),
+        "metadata": extraction.bundle.metadata,
+    });
+    let (read, declared) = (comparable(&read), comparable(&bundle["declared"]));
+    if read == declared {
+        return Ok(());
+    }
+    Err(format!("\n  declared {declared}\n  read     {read}"))
+}
+
+/// Zod that lies inside of a bundle is known by the comments with which esbuild names files. Where names were shortened
+/// or comments left out, nothing says that it is zod.
+fn is_beyond_recognition(bundle: &Value) -> bool {
+    bundle["zod"] == "inside"
+        && (bundle["minified"] == true
+            || bundle["builder"] == "rollup"
+            || bundle["builder"] == "terser")
+}
+
+/// A schema in the one form of several that mean the same. zod's versions differ in these themselves.
+fn comparable(value: &Value) -> Value {
+    let Value::Object(fields) = value else {
+        return match value {
+            Value::Array(items) => items.iter().map(comparable).collect(),
+            other => other.clone(),
+        };
+    };
+    let mut fields: Map<String, Value> = fields
+        .iter()
+        .map(|(key, value)| (key.clone(), comparable(value)))
+        .collect();
+    // zod repeats a format as a pattern of its own.
+    if fields.contains_key("format") && fields.get("pattern").is_some_and(Value::is_string) {
+        fields.remove("pattern");
+    }
+    // These are names of checks inside of zod, not formats of JSON Schema.
+    if matches!(
+        fields.get("format").and_then(Value::as_str),
+        Some("starts_with" | "ends_with" | "includes" | "regex" | "lowercase" | "uppercase")
+    ) {
+        fields.remove("format");
+    }
+    // `{"anyOf": [{"type": "boolean"}, {"type": "null"}]}` is `{"type": ["boolean", "null"]}`.
+    if let Some(Value::Array(options)) = fields.get("anyOf")
+        && let Some(types) = options.iter().map(bare_type).collect::<Option<Vec<_>>>()
+    {
+        fields.remove("anyOf");
+        fields.insert("type".to_owned(), types.into());
+    }
+    // Objects that all hold are one object with the fields of all.
+    if let Some(Value::Array(parts)) = fields.get("allOf").cloned()
+        && let Some(merged) = merge_objects(&parts)
+    {
+        fields.remove("allOf");
+        fields.extend(merged);
+    }
+    Value::Object(fields)
+}
+
+/// The type of a schema that says nothing else.
+fn bare_type(schema: &Value) -> Option<Value> {
+    let fields = schema.as_object()?;
+    (fields.len() == 1)
+        .then(|| fields.get("type").cloned())
+        .flatten()
+}
+
+fn merge_objects(parts: &[Value]) -> Option<Map<String, Value>> {
+    let mut properties = Map::new();
+    let mut required = Vec::new();
+    for part in parts {
+        let fields = part.as_object()?;
+        let is_open = fields
+            .keys()
+            .all(|key| matches!(key.as_str(), "type" | "properties" | "required"));
+        if !is_open || part["type"] != "object" {
+            return None;
+        }
+        for (name, schema) in part["properties"].as_object()? {
+            if properties.insert(name.clone(), schema.clone()).is_some() {
+                return None;
+            }
+        }
+        required.extend(part["required"].as_array().cloned().unwrap_or_default());
+    }
+    let merged = json!({ "type": "object", "properties": properties, "required": required });
+    merged.as_object().cloned()
+}
+
+/// terser writes esbuild's `__toESM` and `__toCommonJS` out where they are called once: `(mod = require("zod"), target = ...)`,
+/// with names that are set in several places. Whether such a name changes in between is not followed, so the schema, or
+/// the export, is refused.
+fn is_taken_apart(bundle: &Value) -> bool {
+    let imports_all = ["agents_with_sdk_tools", "mini", "sdk"];
+    bundle["builder"] == "terser"
+        && bundle["format"] == "iife"
+        && imports_all.iter().any(|source| bundle["source"] == *source)
+}
+
+fn agent(agent: &Agent) -> Value {
+    json!({
+        "key": agent.key,
+        "name": agent.name,
+        "system": agent.system,
+        "model": agent.model,
+        "tools": agent.tools.iter().map(tool).collect::<Vec<_>>(),
+        "options": agent.options,
+    })
+}
+
+fn tool(tool: &Tool) -> Value {
+    json!({
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": tool.input_schema,
+        "output_schema": tool.output_schema,
+        "executable": tool.executable,
+    })
+}
+
+/// Exports have no order of their own.
+fn sorted(tools: &[Tool]) -> Value {
+    let mut tools: Vec<&Tool> = tools.iter().collect();
+    tools.sort_by(|one, other| one.name.cmp(&other.name));
+    tools.into_iter().map(tool).collect()
+}
