@@ -104,7 +104,7 @@ impl Server {
     }
 
     fn start_command(person: &Person, addr: &str, args: &str, env: &[(&str, String)]) -> Self {
-        let walls = if args.contains("--unsafe-local") {
+        let walls = if args.contains("--unsafe-local") || args.contains("--backend") {
             ""
         } else {
             "--no-toolchains"

@@ -129,13 +129,20 @@ impl Log {
             .create(dir.join("locks"))
             .map_err(|error| io("make the directory of sessions", &error))?;
         let file = dir.join("sessions.db");
-        // SQLite would make it readable for whoever the umask lets.
-        fs::OpenOptions::new()
-            .create(true)
-            .append(true)
+        // SQLite would make it readable for whoever the umask lets. One that is there is not opened: closing it again
+        // would take away the locks of this process's other connections, and another process could then remove the
+        // write-ahead log under them.
+        let made = fs::OpenOptions::new()
+            .create_new(true)
+            .write(true)
             .mode(0o600)
             .open(&file)
-            .map_err(|error| io("open the sessions", &error))?;
+            .map(drop);
+        if let Err(error) = made
+            && error.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            return Err(io("open the sessions", &error));
+        }
         let db = Connection::open(&file).map_err(|error| broken(&error))?;
         let prepared = (|| {
             db.busy_timeout(BUSY)?;

@@ -1,5 +1,6 @@
 //! What is counted, in the OpenMetrics text format at `/metrics`. Labels come from small closed sets.
 
+use glovebox_egress::TrafficStats;
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -43,6 +44,16 @@ struct StateLabels {
     state: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ComponentLabels {
+    component: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabels {
+    direction: &'static str,
+}
+
 /// Everything that is counted.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -53,6 +64,9 @@ pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     sessions: Family<StateLabels, Gauge>,
     readers: Gauge,
+    components: Family<ComponentLabels, Gauge>,
+    egress: Family<DirectionLabels, Counter>,
+    egress_refusals: Counter,
 }
 
 impl Metrics {
@@ -64,6 +78,9 @@ impl Metrics {
         let requests = Family::default();
         let sessions = Family::default();
         let readers = Gauge::default();
+        let components = Family::default();
+        let egress = Family::default();
+        let egress_refusals = Counter::default();
         let mut registry = Registry::with_prefix("glovebox");
         registry.register(
             "tool_executions",
@@ -87,6 +104,21 @@ impl Metrics {
         );
         registry.register("sessions", "Sessions, by what they do", sessions.clone());
         registry.register("event_readers", "Open streams of events", readers.clone());
+        registry.register(
+            "component_ready",
+            "Whether a component worked when it was last checked: 1, or 0",
+            components.clone(),
+        );
+        registry.register(
+            "egress_bytes",
+            "Bytes between sandboxes of sessions and listed hosts, counted when a session's work ends",
+            egress.clone(),
+        );
+        registry.register(
+            "egress_refusals",
+            "Connections and look-ups of sessions that were refused, counted when a session's work ends",
+            egress_refusals.clone(),
+        );
         Self {
             registry,
             tools,
@@ -95,6 +127,9 @@ impl Metrics {
             requests,
             sessions,
             readers,
+            components,
+            egress,
+            egress_refusals,
         }
     }
 
@@ -140,6 +175,30 @@ impl Metrics {
         self.readers.dec();
     }
 
+    pub(crate) fn component_checked(&self, component: &'static str, is_ready: bool) {
+        let labels = ComponentLabels { component };
+        self.components
+            .get_or_create(&labels)
+            .set(i64::from(is_ready));
+    }
+
+    /// Adds what a sandbox has carried since `before`.
+    pub(crate) fn egress(&self, before: &TrafficStats, now: &TrafficStats) {
+        let (old, new) = (&before.total, &now.total);
+        for (direction, old, new) in [
+            ("sent", old.sent_bytes, new.sent_bytes),
+            ("received", old.received_bytes, new.received_bytes),
+        ] {
+            // A sandbox that was started again in between counts from 0.
+            let bytes = new.saturating_sub(old);
+            self.egress
+                .get_or_create(&DirectionLabels { direction })
+                .inc_by(bytes);
+        }
+        self.egress_refusals
+            .inc_by(now.refusals.saturating_sub(before.refusals));
+    }
+
     /// The text, with the numbers of now.
     pub(crate) fn encode(&self, running: usize, queued: usize) -> String {
         for (state, count) in [("running", running), ("queued", queued)] {
@@ -169,6 +228,12 @@ mod tests {
         metrics.tool_executed("sandbox", "no such tool\"\n", false);
         metrics.operation("start", "native", Duration::from_millis(3));
         metrics.failed("timed-out", "Read");
+        metrics.component_checked("sandbox", true);
+        metrics.component_checked("disk", false);
+        let (mut before, mut now) = (TrafficStats::default(), TrafficStats::default());
+        (before.total.sent_bytes, now.total.sent_bytes) = (10, 15);
+        (before.refusals, now.refusals) = (1, 3);
+        metrics.egress(&before, &now);
         let text = metrics.encode(2, 1);
         for line in [
             r#"glovebox_tool_executions_total{placement="sandbox",tool="Bash",outcome="ok"} 1"#,
@@ -176,6 +241,11 @@ mod tests {
             r#"glovebox_sandbox_operation_duration_seconds_bucket{le="600.0",operation="start",backend="native"} 1"#,
             r#"glovebox_sandbox_errors_total{code="timed-out",tool="Read"} 1"#,
             r#"glovebox_sessions{state="running"} 2"#,
+            r#"glovebox_component_ready{component="sandbox"} 1"#,
+            r#"glovebox_component_ready{component="disk"} 0"#,
+            r#"glovebox_egress_bytes_total{direction="sent"} 5"#,
+            r#"glovebox_egress_bytes_total{direction="received"} 0"#,
+            "glovebox_egress_refusals_total 2",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in:\n{text}");
         }

@@ -719,7 +719,7 @@ export interface components {
             detail: string;
             /** @description Whether it works. */
             is_ready: boolean;
-            /** @description `sandbox` or `sessions`. */
+            /** @description `sandbox`, `sessions` or `disk`. */
             name: string;
         };
         /**

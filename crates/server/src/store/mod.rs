@@ -14,7 +14,7 @@ pub(crate) use tokens::ADMIN;
 pub use tokens::{Scope, Scopes, TokenInfo, TokenStore};
 
 use glovebox_proto::{Code, Fault};
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -40,13 +40,20 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
         .create(dir)
         .map_err(|error| cannot(&error))?;
     let file = dir.join("server.db");
-    // SQLite would make it readable for whoever the umask lets.
-    fs::OpenOptions::new()
-        .create(true)
-        .append(true)
+    // SQLite would make it readable for whoever the umask lets. One that is there is not opened: closing it again would
+    // take away the locks of this process's other connections, and another process could then remove the write-ahead
+    // log under them.
+    let made = fs::OpenOptions::new()
+        .create_new(true)
+        .write(true)
         .mode(0o600)
         .open(&file)
-        .map_err(|error| cannot(&error))?;
+        .map(drop);
+    if let Err(error) = made
+        && error.kind() != std::io::ErrorKind::AlreadyExists
+    {
+        return Err(cannot(&error));
+    }
     let db = Connection::open(&file).map_err(|error| broken(&error))?;
     let prepare = || {
         db.busy_timeout(BUSY)?;
@@ -75,8 +82,16 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
 }
 
 fn broken(error: &rusqlite::Error) -> Fault {
-    Fault::failed(
-        Code::Io,
-        format!("the server's database cannot be used: {error}"),
-    )
+    let message = format!("the server's database cannot be used: {error}");
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            Fault::failed(Code::NoSpace, message).remedy("make room in the state directory")
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            Fault::failed(Code::Busy, message)
+                .remedy("another process holds it: try again in a while")
+                .retryable()
+        }
+        _ => Fault::failed(Code::Io, message),
+    }
 }

@@ -231,6 +231,7 @@ impl App {
         let (took, facts) = self.try_sandbox(SandboxFacts::capture)?;
         self.tell_environment(facts.map_err(|fault| fault.message));
         *last = Some(Instant::now());
+        self.last_probe.succeeded(took);
         Ok(took)
     }
 

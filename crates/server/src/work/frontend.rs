@@ -4,7 +4,7 @@ use super::approvals::RemoteUser;
 use super::live::LiveSession;
 use crate::metrics::Metrics;
 use glovebox_agent::{Event, Log, LoggedEvent, Observe, Secrets, ToolServer};
-use glovebox_proto::Fault;
+use glovebox_proto::{Code, Fault};
 use glovebox_session::agent::{AgentFrontend, AgentUser, OnStop};
 use glovebox_session::{Frontend, Notice};
 use glovebox_workspace::Watch;
@@ -160,11 +160,21 @@ impl Observe for EventObserver<'_> {
             }
             None => hub.publish_piece(kind, &to_json(event)),
         }
-        if let Event::CallFinished { tool, is_error, .. } = event {
-            let placement = self.frontend.placement;
-            self.frontend
-                .metrics
-                .tool_executed(placement, tool, !is_error);
+        if let Event::CallFinished {
+            tool,
+            is_error,
+            facts,
+            ..
+        } = event
+        {
+            let metrics = &self.frontend.metrics;
+            metrics.tool_executed(self.frontend.placement, tool, !is_error);
+            // TRUST: a server of tools chooses its facts; only words of ours become labels.
+            let fault = facts.get("fault").and_then(Value::as_str);
+            let code = Code::ALL.iter().find(|code| fault == Some(code.as_str()));
+            if let Some(code) = code {
+                metrics.failed(code.as_str(), tool);
+            }
         }
         Ok(())
     }

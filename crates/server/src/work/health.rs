@@ -1,4 +1,7 @@
-//! Whether the server can work: tried, not believed.
+//! Whether the server can work: tried with a real command, at the start, from time to time, and when somebody asks.
+//!
+//! A sandbox that stops working turns readiness off and keeps tasks from beginning; both come back by themselves with
+//! the first probe that succeeds.
 
 use super::App;
 use super::tools::Unheard;
@@ -8,19 +11,30 @@ use glovebox_sandbox::Sandbox;
 use glovebox_session::Error;
 use glovebox_session::work::{NewName, NewSandbox, WorkContext, WorkSession, WorkTarget};
 use serde::Serialize;
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 use utoipa::ToSchema;
 
 /// How long the command that is tried may take.
 const PROBE_MS: u64 = 3000;
 /// How long what was found holds: asking for it must not start a sandbox each time.
 const FRESH: Duration = Duration::from_secs(10);
+/// The same after a failure, so that a repair is soon noticed.
+const FRESH_FAILURE: Duration = Duration::from_secs(2);
+/// How often health is checked when nobody follows it, when somebody does, and while a component does not work.
+const CHECK_UNFOLLOWED: Duration = Duration::from_mins(1);
+const CHECK_FOLLOWED: Duration = Duration::from_secs(15);
+const CHECK_BROKEN: Duration = Duration::from_secs(3);
+/// Room in the state directory below which sessions cannot be expected to work: events, layers, databases.
+const MIN_FREE_BYTES: u64 = 32 << 20;
+const SANDBOX: &str = "sandbox";
 
 /// One part that must work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct ComponentHealth {
-    /// `sandbox` or `sessions`.
+    /// `sandbox`, `sessions` or `disk`.
     pub name: &'static str,
     /// Whether it works.
     pub is_ready: bool,
@@ -30,7 +44,22 @@ pub(crate) struct ComponentHealth {
 
 /// What was last found about sandboxes.
 #[derive(Debug, Default)]
-pub(crate) struct LastProbe(Mutex<Option<(Instant, Result<Duration, String>)>>);
+pub(crate) struct LastProbe {
+    found: Mutex<Option<(Instant, Result<Duration, String>)>>,
+    /// Told when it failed, so that a failure that a request has found is followed up at once.
+    failed: Notify,
+}
+
+impl LastProbe {
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Result<Duration, String>)>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers the probe of the start.
+    pub(super) fn succeeded(&self, took: Duration) {
+        *self.lock() = Some((Instant::now(), Ok(took)));
+    }
+}
 
 impl App {
     /// Starts a sandbox, runs a command in it, writes, reads, and ends it: how long that took.
@@ -92,42 +121,130 @@ impl App {
 
     /// Every part, as it is now or was a moment ago.
     pub(crate) fn check_health(&self) -> Vec<ComponentHealth> {
-        let log = self.log().find("last");
-        let is_log_ready = !matches!(&log, Err(fault) if fault.code == Code::Io);
-        let mut last = self
-            .last_probe
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let known = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH);
+        let components = vec![
+            self.check_sandbox(),
+            self.check_sessions(),
+            check_disk(&self.config.state_dir),
+        ];
+        for component in &components {
+            self.metrics
+                .component_checked(component.name, component.is_ready);
+        }
+        self.status.set_components(&components);
+        components
+    }
+
+    fn check_sandbox(&self) -> ComponentHealth {
+        let mut last = self.last_probe.lock();
+        let known = last.as_ref().filter(|(at, probed)| {
+            let fresh = if probed.is_ok() { FRESH } else { FRESH_FAILURE };
+            at.elapsed() < fresh
+        });
         let probed = if let Some((_, probed)) = known {
             probed.clone()
         } else {
-            let probed = self.probe_sandbox().map_err(|error| error.to_string());
+            let probed = self.probe_sandbox().map_err(|error| {
+                let fault = error.into_fault();
+                self.metrics.failed(fault.code.as_str(), "");
+                self.last_probe.failed.notify_one();
+                fault.message
+            });
             *last = Some((Instant::now(), probed.clone()));
             probed
         };
         drop(last);
+        ComponentHealth {
+            name: SANDBOX,
+            is_ready: probed.is_ok(),
+            detail: match probed {
+                Ok(took) => format!("started, tried and ended in {} ms", took.as_millis()),
+                Err(message) => message,
+            },
+        }
+    }
+
+    fn check_sessions(&self) -> ComponentHealth {
+        let found = self.log().find("last");
+        let problem = found.err().filter(|fault| fault.code != Code::NotFound);
         let (running, queued) = self.counts();
-        let components = vec![
-            ComponentHealth {
-                name: "sandbox",
-                is_ready: probed.is_ok(),
-                detail: match probed {
-                    Ok(took) => format!("started, tried and ended in {} ms", took.as_millis()),
-                    Err(error) => error,
-                },
-            },
-            ComponentHealth {
-                name: "sessions",
-                is_ready: is_log_ready,
-                detail: log.err().filter(|_| !is_log_ready).map_or_else(
-                    || format!("{running} work, {queued} wait"),
-                    |fault| fault.message,
-                ),
-            },
-        ];
-        self.status.set_components(&components);
-        components
+        ComponentHealth {
+            name: "sessions",
+            is_ready: problem.is_none(),
+            detail: problem.map_or_else(
+                || format!("{running} work, {queued} wait"),
+                |fault| fault.message,
+            ),
+        }
+    }
+
+    /// An error while no sandbox works: a task that begins now could only fail.
+    pub(super) fn refuse_without_sandbox(&self) -> Result<(), Fault> {
+        let Some(detail) = self.status.problem_of(SANDBOX) else {
+            return Ok(());
+        };
+        let fault = Fault::failed(
+            Code::Unavailable,
+            format!("no sandbox works at the moment: {detail}"),
+        );
+        Err(fault
+            .remedy("try again in a while; `GET /health/ready` says when sandboxes work again")
+            .retryable())
+    }
+
+    /// Checks health from time to time, until the server ends. After a failure the environment is captured anew.
+    pub(crate) async fn watch_health(self: Arc<Self>) {
+        let mut was_ready = true;
+        loop {
+            let app = Arc::clone(&self);
+            let checked = tokio::task::spawn_blocking(move || {
+                let components = app.check_health();
+                let is_ready = components.iter().all(|component| component.is_ready);
+                if is_ready && !was_ready {
+                    app.refresh_environment();
+                }
+                is_ready
+            });
+            // A panic in there is not this loop's end.
+            was_ready = checked.await.unwrap_or(false);
+            let pause = match (was_ready, self.status.is_followed()) {
+                (false, _) => CHECK_BROKEN,
+                (true, true) => CHECK_FOLLOWED,
+                (true, false) => CHECK_UNFOLLOWED,
+            };
+            tokio::select! {
+                () = self.end.cancelled() => return,
+                () = self.last_probe.failed.notified(), if was_ready => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+}
+
+fn check_disk(state_dir: &Path) -> ComponentHealth {
+    let (is_ready, detail) = match rustix::fs::statvfs(state_dir) {
+        Ok(stat) => {
+            let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+            let mib = free >> 20;
+            if free >= MIN_FREE_BYTES {
+                (true, format!("{mib} MiB free in the state directory"))
+            } else {
+                let least = MIN_FREE_BYTES >> 20;
+                (
+                    false,
+                    format!(
+                        "{mib} MiB free in the state directory; at least {least} MiB are needed: delete sessions, or make room"
+                    ),
+                )
+            }
+        }
+        Err(error) => (
+            false,
+            format!("the state directory cannot be looked at: {error}"),
+        ),
+    };
+    ComponentHealth {
+        name: "disk",
+        is_ready,
+        detail,
     }
 }

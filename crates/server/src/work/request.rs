@@ -156,6 +156,7 @@ impl App {
             return Ok(id.clone());
         }
         self.refuse_when_full()?;
+        self.refuse_without_sandbox()?;
         let mut settings = self.session_settings(request.phase.as_deref(), request.limits)?;
         self.choose_model(&mut settings, request.model.as_deref())?;
         let model = find_model(&self.config.host, &settings, None)?;
@@ -173,7 +174,12 @@ impl App {
             user: user.to_owned(),
             is_applied: request.apply,
         };
-        self.owners.add_session(&id, &owned)?;
+        if let Err(fault) = self.owners.add_session(&id, &owned) {
+            // Without an owner nobody could ever reach it.
+            drop(new);
+            let _ = self.log().delete(&id);
+            return Err(fault.into());
+        }
         self.enqueue(QueuedWork::Agent(Box::new(Job {
             live: LiveSession::new(&id, user, 0),
             owned,
@@ -219,6 +225,7 @@ impl App {
         if earlier.declared().is_some() {
             return self.go_on_with_bundle(&owned.user, log, earlier, Some(text), limits);
         }
+        self.refuse_without_sandbox()?;
         let mut settings = self.session_settings(earlier.phase().as_deref(), limits)?;
         self.choose_model(&mut settings, Some(&earlier.info.model))?;
         let model = find_model(&self.config.host, &settings, Some(&earlier.info.model))?;

@@ -1,18 +1,14 @@
 //! How the server stands, for everybody who follows it: the newest state is always at hand, and whoever comes gets it at
 //! once.
 
-use super::App;
 use super::environment::EnvironmentSnapshot;
 use super::health::ComponentHealth;
 use glovebox_agent::Placement;
 use serde::Serialize;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
-/// How often health is checked while somebody follows it.
-const CHECK: Duration = Duration::from_secs(15);
 /// Steps of the start: files, a sandbox that is tried, the environment.
 const STEPS: u8 = 3;
 
@@ -121,26 +117,16 @@ impl StatusBoard {
         });
     }
 
-    fn is_followed(&self) -> bool {
-        self.0.receiver_count() > 0
+    /// What was last found to be wrong with a component.
+    pub(super) fn problem_of(&self, component: &str) -> Option<String> {
+        let board = self.0.borrow();
+        let mut components = board.status.components.iter();
+        let broken = components.find(|one| one.name == component && !one.is_ready);
+        broken.map(|one| one.detail.clone())
     }
-}
 
-impl App {
-    /// Checks health while somebody follows it, until the server ends. Nobody who looks costs no sandbox.
-    pub(crate) async fn watch_health(self: Arc<Self>) {
-        loop {
-            if self.status.is_followed() {
-                let app = Arc::clone(&self);
-                let checked = tokio::task::spawn_blocking(move || app.check_health());
-                // A panic in there is not this loop's end.
-                let _ = checked.await;
-            }
-            tokio::select! {
-                () = self.end.cancelled() => return,
-                () = tokio::time::sleep(CHECK) => {}
-            }
-        }
+    pub(super) fn is_followed(&self) -> bool {
+        self.0.receiver_count() > 0
     }
 }
 
@@ -173,6 +159,8 @@ mod tests {
         assert!(!follower.has_changed().unwrap());
         board.set_components(&[component(false)]);
         assert_eq!(follower.borrow_and_update().status.state, ServerState::Down);
+        assert!(board.problem_of("sandbox").is_some());
+        assert_eq!(board.problem_of("sessions"), None);
         // One who comes later sees the same at once.
         assert_eq!(board.subscribe().borrow().status.state, ServerState::Down);
     }

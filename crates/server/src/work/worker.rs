@@ -5,6 +5,7 @@ use super::frontend::EventFrontend;
 use super::live::LiveSession;
 use crate::store::Owned;
 use glovebox_agent::{Ending, Event, Log, Message, Placement, RunOutcome, SessionState};
+use glovebox_egress::TrafficStats;
 use glovebox_session::agent::{
     AgentFrontend as _, AgentRun, AgentSession, AgentWorkplace, EarlierSession, ModelConfig,
     NewSession, load_instructions,
@@ -145,7 +146,9 @@ impl Worker<'_> {
         if let Some(name) = place.work.name() {
             app.owners.add_sandbox(name.as_str(), &owned.user)?;
         }
+        let traffic = Self::traffic(&place);
         let outcome = self.converse(&run, &mut place, &mut session);
+        app.metrics.egress(&traffic, &Self::traffic(&place));
         if let Some(name) = place.work.name() {
             app.idle.touch(name);
         }
@@ -160,6 +163,12 @@ impl Worker<'_> {
             place.end(self.frontend);
         }
         Ok(())
+    }
+
+    /// What the sandbox has carried so far; nothing of one that is gone or has no network.
+    fn traffic(place: &AgentWorkplace) -> TrafficStats {
+        let stats = place.work.sandbox().network_stats();
+        stats.ok().flatten().unwrap_or_default()
     }
 
     /// The sandbox, or where else the tools work; and whether it was made now.
