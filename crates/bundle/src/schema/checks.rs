@@ -1,7 +1,7 @@
 //! Bounds and formats of zod's texts, numbers and lists.
 
 use super::Converter;
-use super::zod::ZodSchema;
+use super::zod_schema::ZodSchema;
 use crate::json::{Json, MAX_SAFE};
 use crate::provenance;
 use crate::value::*;
@@ -47,6 +47,9 @@ const FORMATS: [(&str, &str); 36] = [
     ("cidr", ""),
 ];
 
+/// A time of the day as zod takes it, seconds and their fraction may be missing.
+const TIME: &str = r"^(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?$";
+
 impl<'a> Converter<'_, 'a> {
     /// `z.email()` and the like, which are texts of their own in zod 4.
     pub(super) fn text_format(&mut self, name: &str, made: &Made<'a>) -> Option<ZodSchema<'a>> {
@@ -54,11 +57,25 @@ impl<'a> Converter<'_, 'a> {
         let mut json = Json::object();
         json.set("type", "string".into());
         let mut schema = ZodSchema::new(json);
-        self.set_format(&mut schema, format, made.span);
+        self.set_format(&mut schema, format, &made.arguments, made.span);
         Some(schema)
     }
 
-    fn set_format(&mut self, schema: &mut ZodSchema<'a>, format: &str, span: Span) {
+    fn set_format(
+        &mut self,
+        schema: &mut ZodSchema<'a>,
+        format: &str,
+        arguments: &[Placed<'a>],
+        span: Span,
+    ) {
+        if format == "time" {
+            // zod's times have no offset, which the format of JSON Schema wants.
+            match arguments.first().map(|argument| &argument.value) {
+                None | Some(Value::Text(_)) => schema.patterns.push(TIME.to_owned()),
+                Some(_) => self.lossy(span, "the precision of a time is not said in JSON Schema"),
+            }
+            return;
+        }
         if format.is_empty() {
             self.lossy(
                 span,
@@ -180,12 +197,12 @@ impl<'a> Converter<'_, 'a> {
         match name {
             "min" | "minLength" | "minSize" => {
                 if let Some(bound) = self.number(first, span) {
-                    schema.json.set(low, bound.into());
+                    tighten(&mut schema.json, low, bound);
                 }
             }
             "max" | "maxLength" | "maxSize" => {
                 if let Some(bound) = self.number(first, span) {
-                    schema.json.set(high, bound.into());
+                    tighten(&mut schema.json, high, bound);
                 }
             }
             "length" | "size" => {
@@ -194,11 +211,12 @@ impl<'a> Converter<'_, 'a> {
                     schema.json.set(high, bound.into());
                 }
             }
-            "nonempty" => schema.json.set(low, 1.0.into()),
+            "nonempty" => tighten(&mut schema.json, low, 1.0),
             "rest" => {
                 if let Some(first) = first {
                     let rest = self.inner(&first.clone()).json;
                     schema.json.set("items", rest);
+                    schema.json.remove("maxItems");
                 }
             }
             _ => self.lossy(
@@ -244,7 +262,7 @@ impl<'a> Converter<'_, 'a> {
                 self.size_check(schema, name, arguments, span, ("minLength", "maxLength"));
             }
             _ => match FORMATS.iter().find(|(known, _)| *known == name) {
-                Some((_, format)) => self.set_format(schema, format, span),
+                Some((_, format)) => self.set_format(schema, format, arguments, span),
                 None => self.lossy(
                     span,
                     format!("`{name}` is not known for texts and left out"),
@@ -260,7 +278,7 @@ fn tighten(json: &mut Json, word: &str, bound: f64) {
         Some(Json::Number(number)) => Some(*number),
         _ => None,
     };
-    let is_low = word.ends_with("inimum");
+    let is_low = word.starts_with("min") || word == "exclusiveMinimum";
     let is_narrower = |new: f64, old: f64| if is_low { new > old } else { new < old };
     if number(json, word).is_none_or(|old| is_narrower(bound, old)) {
         json.set(word, bound.into());

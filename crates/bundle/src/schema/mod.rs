@@ -5,6 +5,7 @@
 
 mod checks;
 mod zod;
+mod zod_schema;
 
 use crate::evaluate::Evaluator;
 use crate::limits::MAX_DEPTH;

@@ -1,55 +1,12 @@
 //! Schemas of zod, versions 3 and 4 and its `mini`.
 
+use super::zod_schema::*;
 use super::{Converter, Side};
 use crate::json::{Json, MAX_SAFE};
 use crate::limits::MAX_DEPTH;
 use crate::provenance;
 use crate::value::*;
 use std::rc::Rc;
-
-/// What zod makes of one schema.
-pub(super) struct ZodSchema<'a> {
-    pub json: Json,
-    /// Whether an object may be given without it, and whether it may come out without it.
-    pub is_optional_in: bool,
-    pub is_optional_out: bool,
-    pub patterns: Vec<String>,
-    /// The object whose fields are still to be written.
-    fields: Option<Rc<Made<'a>>>,
-    extra: ExtraFields<'a>,
-}
-
-/// Fields that an object does not name.
-#[derive(Clone)]
-enum ExtraFields<'a> {
-    Stripped,
-    Refused,
-    Kept,
-    Schema(Placed<'a>),
-}
-
-impl ZodSchema<'_> {
-    pub(super) const fn new(json: Json) -> Self {
-        Self {
-            json,
-            is_optional_in: false,
-            is_optional_out: false,
-            patterns: Vec::new(),
-            fields: None,
-            extra: ExtraFields::Stripped,
-        }
-    }
-
-    fn typed(name: &str) -> Self {
-        let mut json = Json::object();
-        json.set("type", name.into());
-        Self::new(json)
-    }
-
-    pub(super) fn has_type(&self, name: &str) -> bool {
-        self.json.get("type") == Some(&name.into())
-    }
-}
 
 impl<'a> Converter<'_, 'a> {
     /// Converts a chain of calls, from the function that begins it.
@@ -547,7 +504,9 @@ impl<'a> Converter<'_, 'a> {
                 self.finish(&mut schema);
                 let (is_in, is_out) = (schema.is_optional_in, schema.is_optional_out);
                 let null = ZodSchema::typed("null");
-                schema = either("anyOf", vec![schema, null]);
+                if schema.json != null.json {
+                    schema = either("anyOf", vec![schema, null]);
+                }
                 schema.is_optional_in = is_in || name == "nullish";
                 schema.is_optional_out = is_out || name == "nullish";
             }
@@ -675,68 +634,4 @@ impl<'a> Converter<'_, 'a> {
         }
         schema
     }
-}
-
-fn reference(target: &str) -> Json {
-    let mut json = Json::object();
-    json.set("$ref", target.into());
-    json
-}
-
-fn array_of<'a>(items: Json) -> ZodSchema<'a> {
-    let mut schema = ZodSchema::typed("array");
-    schema.json.set("items", items);
-    schema
-}
-
-fn enum_of<'a>(members: Vec<Json>) -> ZodSchema<'a> {
-    let mut schema = ZodSchema::new(Json::object());
-    if let Some(name @ ("string" | "number")) = shared_type(&members) {
-        schema.json.set("type", name.into());
-    }
-    schema.json.set("enum", Json::Array(members));
-    schema
-}
-
-fn either<'a>(word: &str, options: Vec<ZodSchema<'a>>) -> ZodSchema<'a> {
-    let mut schema = ZodSchema::new(Json::object());
-    schema.is_optional_in = options.iter().any(|option| option.is_optional_in);
-    schema.is_optional_out = options.iter().any(|option| option.is_optional_out);
-    let options = options.into_iter().map(|option| option.json).collect();
-    schema.json.set(word, Json::Array(options));
-    schema
-}
-
-fn both<'a>(left: ZodSchema<'a>, right: ZodSchema<'a>) -> ZodSchema<'a> {
-    let mut all = Vec::new();
-    for side in [left, right] {
-        match side.json {
-            // An intersection of intersections is one list.
-            Json::Object(mut entries) if entries.len() == 1 && entries[0].0 == "allOf" => {
-                if let Json::Array(more) = entries.remove(0).1 {
-                    all.extend(more);
-                }
-            }
-            json => all.push(json),
-        }
-    }
-    let mut schema = ZodSchema::new(Json::object());
-    schema.json.set("allOf", Json::Array(all));
-    schema
-}
-
-/// The type that all values have.
-fn shared_type(values: &[Json]) -> Option<&'static str> {
-    let of = |value: &Json| match value {
-        Json::Null => Some("null"),
-        Json::Boolean(_) => Some("boolean"),
-        Json::Number(_) => Some("number"),
-        Json::String(_) => Some("string"),
-        _ => None,
-    };
-    let first = of(values.first()?)?;
-    values
-        .iter()
-        .all(|value| of(value) == Some(first))
-        .then_some(first)
 }

@@ -1,41 +1,13 @@
 //! Bundles as builders make them: what is read from each is what it declares when Node runs it.
 //!
-//! `corpus/sources` are built by esbuild, tsup, rollup and terser, as modules, CommonJS and scripts, plain and minified,
-//! with zod inside and outside; `corpus/build.mjs` does it and says which.
+//! `sources` are built by esbuild, tsup, rollup and terser, as modules, CommonJS and scripts, plain and minified, with zod
+//! inside and outside.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "in a test, what must not fail may panic"
-)]
-
+use crate::comparable::comparable;
+use crate::{node, packages};
 use glovebox_bundle::{Agent, Extraction, Language, ProblemCode, Tool, extract};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// The directory of npm packages that `cargo xtask test` installs.
-fn packages() -> Option<PathBuf> {
-    let mark = testkit::installed("bundlers/node_modules/esbuild/package.json")?;
-    Some(mark.ancestors().nth(3)?.to_owned())
-}
-
-/// Runs a script of the corpus under Node.
-fn node(script: &str, packages: &Path, out: &Path) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/corpus")
-        .join(script);
-    let ended = Command::new("node")
-        .arg(script)
-        .args([packages, out])
-        .output()
-        .unwrap();
-    assert!(
-        ended.status.success(),
-        "{}",
-        String::from_utf8_lossy(&ended.stderr)
-    );
-}
 
 #[test]
 fn what_is_read_is_what_node_sees() {
@@ -109,76 +81,6 @@ fn is_beyond_recognition(bundle: &Value) -> bool {
         && (bundle["minified"] == true
             || bundle["builder"] == "rollup"
             || bundle["builder"] == "terser")
-}
-
-/// A schema in the one form of several that mean the same. zod's versions differ in these themselves.
-fn comparable(value: &Value) -> Value {
-    let Value::Object(fields) = value else {
-        return match value {
-            Value::Array(items) => items.iter().map(comparable).collect(),
-            other => other.clone(),
-        };
-    };
-    let mut fields: Map<String, Value> = fields
-        .iter()
-        .map(|(key, value)| (key.clone(), comparable(value)))
-        .collect();
-    // zod repeats a format as a pattern of its own.
-    if fields.contains_key("format") && fields.get("pattern").is_some_and(Value::is_string) {
-        fields.remove("pattern");
-    }
-    // These are names of checks inside of zod, not formats of JSON Schema.
-    if matches!(
-        fields.get("format").and_then(Value::as_str),
-        Some("starts_with" | "ends_with" | "includes" | "regex" | "lowercase" | "uppercase")
-    ) {
-        fields.remove("format");
-    }
-    // `{"anyOf": [{"type": "boolean"}, {"type": "null"}]}` is `{"type": ["boolean", "null"]}`.
-    if let Some(Value::Array(options)) = fields.get("anyOf")
-        && let Some(types) = options.iter().map(bare_type).collect::<Option<Vec<_>>>()
-    {
-        fields.remove("anyOf");
-        fields.insert("type".to_owned(), types.into());
-    }
-    // Objects that all hold are one object with the fields of all.
-    if let Some(Value::Array(parts)) = fields.get("allOf").cloned()
-        && let Some(merged) = merge_objects(&parts)
-    {
-        fields.remove("allOf");
-        fields.extend(merged);
-    }
-    Value::Object(fields)
-}
-
-/// The type of a schema that says nothing else.
-fn bare_type(schema: &Value) -> Option<Value> {
-    let fields = schema.as_object()?;
-    (fields.len() == 1)
-        .then(|| fields.get("type").cloned())
-        .flatten()
-}
-
-fn merge_objects(parts: &[Value]) -> Option<Map<String, Value>> {
-    let mut properties = Map::new();
-    let mut required = Vec::new();
-    for part in parts {
-        let fields = part.as_object()?;
-        let is_open = fields
-            .keys()
-            .all(|key| matches!(key.as_str(), "type" | "properties" | "required"));
-        if !is_open || part["type"] != "object" {
-            return None;
-        }
-        for (name, schema) in part["properties"].as_object()? {
-            if properties.insert(name.clone(), schema.clone()).is_some() {
-                return None;
-            }
-        }
-        required.extend(part["required"].as_array().cloned().unwrap_or_default());
-    }
-    let merged = json!({ "type": "object", "properties": properties, "required": required });
-    merged.as_object().cloned()
 }
 
 /// terser writes esbuild's `__toESM` and `__toCommonJS` out where they are called once: `(mod = require("zod"), target = ...)`,
