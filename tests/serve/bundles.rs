@@ -708,3 +708,48 @@ fn the_ai_sdk_chats_with_an_agent_of_a_bundle() {
     assert_eq!(told["regenerated"]["role"], "assistant");
     assert_eq!(told["status"], "ready");
 }
+
+/// Node runs a tool only where the operator allows it, and a session keeps the engine that it began with.
+#[test]
+fn requests_name_an_engine_that_the_operator_allows() {
+    let text = EXAMPLE.replace(
+        "({ hello: name })",
+        "({ hello: name + typeof new (globalThis.Intl ?? { NumberFormat: Object }).NumberFormat().format })",
+    );
+    let person = Person::myself();
+    let server = example_server(&person, "");
+    let admin = server.admin();
+    let bundle = hash(&admin, &text);
+    let call = json!({ "bundle": bundle, "tool": "myTool", "arguments": { "name": "ann" }, "engine": "node" });
+    let refused = admin.post("/api/tool", &call).expect(403).json();
+    assert!(
+        refused["error"]["remedy"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("--bundle-engine node"),
+        "{refused}"
+    );
+    let run = json!({ "bundle": bundle, "input": "greet ann", "engine": "node" });
+    admin.post("/api/execute", &run).expect(403);
+    let wrong = json!({ "bundle": bundle, "tool": "myTool", "arguments": { "name": "ann" }, "engine": "v8" });
+    admin.post("/api/tool", &wrong).expect(400);
+    drop(server);
+
+    let person = Person::myself();
+    let server = example_server(&person, "--bundle-engine node");
+    let admin = server.admin();
+    let bundle = hash(&admin, &text);
+    let health = admin.get("/api/tool").expect(200).json();
+    assert_eq!(health["engines"], json!(["quickjs", "node"]));
+    let result = |body: &Value| admin.post("/api/tool", body).expect(200).json()["result"].clone();
+    assert_eq!(result(&call), json!({ "hello": "annfunction" }));
+    let usual = json!({ "bundle": bundle, "tool": "myTool", "arguments": { "name": "ann" } });
+    assert_eq!(result(&usual), json!({ "hello": "annundefined" }));
+    let (session, events) = execute(&admin, &run);
+    let told = serde_json::to_string(&events).unwrap();
+    assert!(told.contains("annfunction"), "{told}");
+    let of_run = json!({ "run_id": session, "tool": "myTool", "arguments": { "name": "bob" } });
+    assert_eq!(result(&of_run), json!({ "hello": "bobfunction" }));
+    let other = json!({ "sessionId": session, "input": "more", "engine": "quickjs" });
+    admin.post("/api/execute", &other).expect(400);
+}

@@ -218,6 +218,9 @@ pub struct DeclaredAgent {
     pub bundle: String,
     /// The agent's key in it.
     pub agent: String,
+    /// What runs the code of its tools, where that is not the usual engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
 }
 
 impl Event {

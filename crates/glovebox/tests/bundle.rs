@@ -212,3 +212,31 @@ fn one_tool_is_called_and_each_ending_has_its_code() {
     assert_eq!(json["data"]["result"], serde_json::json!({ "twice": 2 }));
     assert_eq!(json["data"]["log"][0]["text"], "got 1");
 }
+
+#[test]
+fn a_tool_that_needs_node_runs_in_it() {
+    let home = Home::new();
+    let tool = "createTool({ description: 'd', inputSchema: z.object({ x: z.number() }), execute: async ({ x }) => ({ words: new Intl.NumberFormat('de-DE').format(x) }) })";
+    let text = GOOD.replace(
+        "tools: { double }",
+        &format!("tools: {{ double, words: {tool} }}"),
+    );
+    let path = file(&home, "intl.js", &text);
+    let call = |args: &str| {
+        home.line(&format!(
+            "bundle call {path} words {{\"x\":1234.5}} --json {args}"
+        ))
+        .run()
+    };
+    let told: Value = serde_json::from_str(&call("").expect_code(1).out()).unwrap();
+    assert_eq!(told["data"]["kind"], "tool_error", "{told}");
+    let told: Value = serde_json::from_str(&call("--engine node").expect_code(0).out()).unwrap();
+    assert_eq!(told["data"]["result"]["words"], "1.234,5", "{told}");
+    assert_eq!(told["data"]["engine"], "node");
+    let refused = home
+        .line(&format!("bundle call {path} words {{}} --engine node"))
+        .run()
+        .expect_code(2)
+        .err();
+    assert!(refused.contains("invalid_arguments"), "{refused}");
+}

@@ -11,6 +11,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The code that writes a result as JSON text, for everything that runs tools.
+pub const SERIALIZER: &str = include_str!("tool/serialize.js");
+
 /// The second word of the command line of a program that answers one tool call.
 pub const TOOL_MODE: &str = "glovebox-tool";
 /// What stacks call the code of the tool.

@@ -29,6 +29,7 @@ pub(crate) struct Answer {
     limits: CallLimits,
     log: Vec<LogRecord>,
     log_bytes: u64,
+    is_silent: bool,
     outcome: Option<Outcome>,
 }
 
@@ -55,6 +56,7 @@ impl Answer {
             limits,
             log: Vec::new(),
             log_bytes: 0,
+            is_silent: true,
             outcome: None,
         }
     }
@@ -63,6 +65,7 @@ impl Answer {
     // TRUST: the program runs a stranger's code, which may have taken it over. Frames, log and value are bounded, and
     // after an answer or a broken frame nothing is kept.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> bool {
+        self.is_silent &= bytes.is_empty();
         if self.outcome.is_some() {
             return false;
         }
@@ -80,6 +83,11 @@ impl Answer {
                 return false;
             }
         }
+    }
+
+    /// Whether the program has written nothing at all.
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.is_silent
     }
 
     fn broken(&mut self, error: &FrameError) {

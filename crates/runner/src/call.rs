@@ -1,5 +1,6 @@
 //! What a call is, what comes of it, and what may go wrong.
 
+use crate::engine::Engine;
 use glovebox_js::tool_call::{CallLimits, FixedSources, LogRecord};
 use serde_json::Value;
 use std::fmt;
@@ -13,6 +14,8 @@ pub const MAX_WALL: Duration = Duration::from_secs(30);
 pub struct ToolRequest<'a> {
     /// On whose behalf: calls of different tenants never share a sandbox.
     pub tenant: &'a str,
+    /// What runs it.
+    pub engine: Engine,
     /// An ECMAScript module whose default export is the function.
     pub code: &'a str,
     /// Its first argument.
@@ -23,7 +26,7 @@ pub struct ToolRequest<'a> {
     pub call_id: &'a str,
     /// What it may use. More time than [`MAX_WALL`] is cut to that.
     pub limits: CallLimits,
-    /// A clock that stands and random numbers that repeat.
+    /// A clock that stands and random numbers that repeat, which only [`Engine::Quickjs`] has.
     pub fixed: Option<FixedSources>,
 }
 

@@ -24,7 +24,7 @@ const PIDS: u32 = 256;
 /// Nothing should ever be written.
 const DISK_BYTES: u64 = 16 << 20;
 /// Nothing is read from the guest's log of a call.
-const LOG: LogCaps = LogCaps {
+pub(crate) const LOG: LogCaps = LogCaps {
     head_bytes: 0,
     tail_bytes: 0,
     spill_bytes: 0,
@@ -141,6 +141,11 @@ impl Pool {
         if let Some(refill) = refill {
             let _ = refill.join();
         }
+    }
+
+    /// Where its sandboxes are.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     fn create(&self) -> Result<Sandbox, Fault> {

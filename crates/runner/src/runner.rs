@@ -2,9 +2,11 @@
 
 use crate::answer::Answer;
 use crate::call::{CallFailure, CallReport, FailureKind, MAX_WALL, ToolRequest};
+use crate::engine::{Engine, NodeView};
+use crate::node;
 use crate::pool::{self, Pool};
 use glovebox_js::tool_call::{CallLimits, MAX_CALL_BYTES, ToolCall, frame};
-use glovebox_proto::{Channel, Class, Code, ExitReport, Fault, Reply, Request};
+use glovebox_proto::{Channel, Class, Code, Exec, ExitReport, Fault, Reply, Request};
 use glovebox_sandbox::{Incoming, Registry, Sandbox, Stream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -20,15 +22,23 @@ const LOOK: Duration = Duration::from_millis(50);
 const QUEUE: Duration = Duration::from_secs(10);
 
 /// What a runner may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunnerConfig {
     /// Calls at a time, over all tenants.
     pub max_parallel: usize,
+    /// The same of [`Engine::Node`], each of which has a sandbox of its own.
+    pub max_parallel_node: usize,
+    /// Where Node is.
+    pub node: NodeView,
 }
 
 impl Default for RunnerConfig {
     fn default() -> Self {
-        Self { max_parallel: 64 }
+        Self {
+            max_parallel: 64,
+            max_parallel_node: 8,
+            node: NodeView::default(),
+        }
     }
 }
 
@@ -37,6 +47,8 @@ impl Default for RunnerConfig {
 pub struct ToolRunner {
     pool: Arc<Pool>,
     gate: Gate,
+    node_gate: Gate,
+    node: NodeView,
 }
 
 impl ToolRunner {
@@ -44,10 +56,9 @@ impl ToolRunner {
     pub fn new(registry: Arc<Registry>, config: RunnerConfig) -> Self {
         Self {
             pool: Arc::new(Pool::new(registry)),
-            gate: Gate {
-                free: Mutex::new(config.max_parallel),
-                changed: Condvar::new(),
-            },
+            gate: Gate::new(config.max_parallel),
+            node_gate: Gate::new(config.max_parallel_node),
+            node: config.node,
         }
     }
 
@@ -72,22 +83,11 @@ impl ToolRunner {
         let mut limits = request.limits;
         limits.wall_ms = limits.wall_ms.clamp(1, MAX_WALL.as_millis() as u64);
         let call = frame_of(request, limits)?;
-        let _turn = self.gate.enter(cancel)?;
-        let sandbox = self
-            .pool
-            .sandbox(request.tenant)
-            .map_err(|fault| unavailable(&fault))?;
-        let wall = Duration::from_millis(limits.wall_ms);
-        let started = Instant::now();
-        let answer = Answer::new(limits);
-        let ended = run(&sandbox, &call, answer, wall, cancel);
-        let (answer, end) = ended.map_err(|lost| {
-            if lost.is_sandbox_lost {
-                self.pool.discard(request.tenant, &sandbox);
-            }
-            *lost.failure
-        })?;
-        let (value, warnings, log) = answer.judge(&end, started.elapsed())?;
+        let (answer, end, taken) = match request.engine {
+            Engine::Quickjs => self.call_quickjs(request.tenant, &call, limits, cancel)?,
+            Engine::Node => self.call_node(request, &call, limits, cancel)?,
+        };
+        let (value, warnings, log) = answer.judge(&end, taken)?;
         Ok(CallReport {
             value,
             warnings,
@@ -96,6 +96,52 @@ impl ToolRunner {
             cpu: Duration::from_micros(end.user_us + end.system_us),
             peak_memory_bytes: end.max_rss_kib.saturating_mul(1024),
         })
+    }
+}
+
+impl ToolRunner {
+    /// A process in the tenant's sandbox.
+    fn call_quickjs(
+        &self,
+        tenant: &str,
+        call: &[u8],
+        limits: CallLimits,
+        cancel: &AtomicBool,
+    ) -> Result<EndedCall, CallFailure> {
+        let _turn = self.gate.enter(cancel)?;
+        let sandbox = self.pool.sandbox(tenant);
+        let sandbox = sandbox.map_err(|fault| unavailable(&fault))?;
+        let process = pool::process(deadline(limits));
+        run(&sandbox, process, call, limits, cancel).map_err(|lost| {
+            if lost.is_sandbox_lost {
+                self.pool.discard(tenant, &sandbox);
+            }
+            *lost.failure
+        })
+    }
+
+    /// A process in a sandbox of its own.
+    fn call_node(
+        &self,
+        request: &ToolRequest<'_>,
+        call: &[u8],
+        limits: CallLimits,
+        cancel: &AtomicBool,
+    ) -> Result<EndedCall, CallFailure> {
+        if request.fixed.is_some() {
+            let message = "the engine `node` has no fixed clock; use the engine `quickjs`";
+            return Err(CallFailure::new(FailureKind::Unavailable, message));
+        }
+        let _turn = self.node_gate.enter(cancel)?;
+        let sandbox = node::sandbox(self.pool.registry(), &self.node, limits);
+        let sandbox = sandbox.map_err(|fault| unavailable(&fault))?;
+        let process = node::process(&self.node, limits, deadline(limits));
+        let ended = run(&sandbox, process, call, limits, cancel).map_err(|lost| *lost.failure)?;
+        let (answer, end, _) = &ended;
+        match node::missing(end).filter(|_| answer.is_silent()) {
+            Some(message) => Err(CallFailure::new(FailureKind::Unavailable, message)),
+            None => Ok(ended),
+        }
     }
 }
 
@@ -129,6 +175,14 @@ fn frame_of(request: &ToolRequest<'_>, limits: CallLimits) -> Result<Vec<u8>, Ca
     Ok(frame(&json))
 }
 
+/// What a process said, how it ended, and how long it took.
+type EndedCall = (Answer, ExitReport, Duration);
+
+/// When the process of a call is killed.
+fn deadline(limits: CallLimits) -> Duration {
+    Duration::from_millis(limits.wall_ms) + GRACE
+}
+
 /// A call of which nothing more is known.
 struct LostCall {
     failure: Box<CallFailure>,
@@ -139,14 +193,16 @@ struct LostCall {
 /// Runs the process of one call to its end.
 fn run(
     sandbox: &Sandbox,
+    process: Exec,
     call: &[u8],
-    mut answer: Answer,
-    wall: Duration,
+    limits: CallLimits,
     cancel: &AtomicBool,
-) -> Result<(Answer, ExitReport), LostCall> {
-    let deadline = Instant::now() + wall + GRACE + PATIENCE;
+) -> Result<EndedCall, LostCall> {
+    let started = Instant::now();
+    let until = started + deadline(limits) + PATIENCE;
+    let mut answer = Answer::new(limits);
     let mut stream = sandbox
-        .open(Request::Exec(pool::process(wall + GRACE)))
+        .open(Request::Exec(process))
         .map_err(|fault| lost(&fault))?;
     // One frame fits into what the guest takes without anybody reading, or the program reads it: it reads first.
     let sent = stream.send(call).and_then(|()| stream.finish_input());
@@ -161,7 +217,7 @@ fn run(
             is_cancelled = true;
             let _ = stream.cancel();
         }
-        if Instant::now() > deadline {
+        if Instant::now() > until {
             return Err(silent(&stream));
         }
         match stream.recv_for(LOOK) {
@@ -178,7 +234,9 @@ fn run(
                 return Err(lost(&fault));
             }
             Some(Incoming::Reply(_)) if is_cancelled => return Err(given_up()),
-            Some(Incoming::Reply(Ok(Reply::Exited(end)))) => return Ok((answer, end)),
+            Some(Incoming::Reply(Ok(Reply::Exited(end)))) => {
+                return Ok((answer, end, started.elapsed()));
+            }
             Some(Incoming::Reply(Ok(_))) => {
                 return Err(lost(&Fault::lost(
                     Code::Protocol,
@@ -234,6 +292,13 @@ struct Gate {
 struct Turn<'a>(&'a Gate);
 
 impl Gate {
+    const fn new(free: usize) -> Self {
+        Self {
+            free: Mutex::new(free),
+            changed: Condvar::new(),
+        }
+    }
+
     fn enter(&self, cancel: &AtomicBool) -> Result<Turn<'_>, CallFailure> {
         let until = Instant::now() + QUEUE;
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);

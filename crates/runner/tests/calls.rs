@@ -9,7 +9,7 @@ mod bench;
 
 use bench::Bench;
 use glovebox_runner::{
-    CallFailure, CallLimits, CallReport, FailureKind, FixedSources, ToolRequest,
+    CallFailure, CallLimits, CallReport, Engine, FailureKind, FixedSources, ToolRequest,
 };
 use serde_json::{Value, json};
 use std::sync::atomic::AtomicBool;
@@ -27,6 +27,7 @@ impl Bench {
             code,
             input,
             context: &context,
+            engine: Engine::Quickjs,
             call_id: "call-1",
             limits: CallLimits::default(),
             fixed: None,
@@ -327,6 +328,7 @@ fn a_call_that_is_given_up_ends_soon() {
             code: "export default () => { for (;;); };",
             input: &json!({}),
             context: &json!({}),
+            engine: Engine::Quickjs,
             call_id: "c",
             limits: CallLimits::default(),
             fixed: None,

@@ -3,6 +3,7 @@
 use glovebox_agent::Placement;
 use glovebox_bundle::ConfinedExtractor;
 use glovebox_proto::{Code, Fault};
+use glovebox_runner::{Engine, NodeView};
 use glovebox_sandbox::{Registry, Supervisor};
 use glovebox_session::bundle::{AllowedModel, BundleKeys};
 use glovebox_settings::{Settings, Surroundings};
@@ -79,6 +80,10 @@ pub struct BundleConfig {
     pub keys: BundleKeys,
     /// Hosts that bundles may be fetched from, in the words of `--allow`; none when empty.
     pub hosts: Vec<String>,
+    /// Engines that requests may name for tools, besides the usual one.
+    pub engines: Vec<Engine>,
+    /// Where the engine `node` finds Node.
+    pub node: NodeView,
     /// Certificates, in PEM, that are believed there besides the usual ones.
     pub ca: Option<Vec<u8>>,
 }

@@ -676,6 +676,8 @@ export interface components {
             agentName?: string | null;
             /** @description SHA-256 of the bundle. */
             bundle: string;
+            /** @description `quickjs` or `node`: what runs its tools; a chat keeps that of its first message. */
+            engine?: string | null;
             /** @description The chat. */
             id: string;
             /** @description Limits that are tighter than the server's. */
@@ -787,6 +789,8 @@ export interface components {
             bundleSignature?: string | null;
             /** @description Where the bundle is, instead: `https`, at a host that the operator has listed. */
             bundleUrl?: string | null;
+            /** @description `quickjs` or `node`: what runs its tools; a session keeps its own. */
+            engine?: string | null;
             /** @description What it is to do. */
             input: string;
             /** @description Limits that are tighter than the server's. */
@@ -1071,7 +1075,7 @@ export interface components {
         };
         /** @description What calls of tools of bundles can do here. */
         ToolHealth: {
-            /** @description `quickjs`: what runs the code of a tool. */
+            /** @description What may run the code of a tool here: `quickjs`, and `node` where the operator allows it. */
             engines: string[];
             /** @description Whether bundles can be fetched by `bundleUrl`. */
             has_bundle_urls: boolean;
@@ -1116,6 +1120,8 @@ export interface components {
             bundle?: string | null;
             /** @description Names the call, for the tool and in the answer. */
             call_id?: string | null;
+            /** @description `quickjs` or `node`: what runs it. Without it that of the run, or quickjs. */
+            engine?: string | null;
             /** @description A session of an agent of a bundle, whose tools are meant. */
             run_id?: string | null;
             /**
@@ -2389,6 +2395,15 @@ export interface operations {
             };
             /** @description The request is wrong, or its arguments do not fit the tool's schema: `details.mismatches` */
             400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The engine is not allowed here */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

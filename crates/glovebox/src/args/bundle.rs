@@ -1,6 +1,7 @@
 //! Arguments of `glovebox bundle`.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use glovebox_runner::Engine;
 use glovebox_session::bundle::AllowedModel;
 use glovebox_settings::units::Span;
 use std::path::PathBuf;
@@ -40,6 +41,26 @@ pub(crate) struct BundleFile {
     /// Refuse schemas that JSON Schema cannot say in full, such as `refine`, instead of warning of them
     #[arg(long)]
     pub strict_schema: bool,
+}
+
+/// What runs the code of a tool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineArg {
+    /// In a process that can only compute
+    #[default]
+    Quickjs,
+    /// In Node, where its modules, `Intl` and WebAssembly are
+    Node,
+}
+
+impl EngineArg {
+    /// As the runner names it.
+    pub(crate) const fn engine(self) -> Engine {
+        match self {
+            Self::Quickjs => Engine::Quickjs,
+            Self::Node => Engine::Node,
+        }
+    }
 }
 
 /// Say what is wrong with a bundle, all at once
@@ -112,6 +133,9 @@ pub(crate) struct BundleCallArgs {
     /// The agent that has the tool, by its key; not needed where one has it only
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
+    /// What runs the tool: quickjs, or the Node of this machine in a sandbox with its programs
+    #[arg(long, value_name = "ENGINE", value_enum, default_value_t)]
+    pub engine: EngineArg,
     /// How long the call may take, at most 30s [default: 10s]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
@@ -145,6 +169,9 @@ pub(crate) struct BundleRunArgs {
     /// A model that the agent may name: gateway/gpt-4=openai/gpt-4o
     #[arg(long, value_name = "NAME=PROVIDER/NAME", conflicts_with = "model")]
     pub allow_model: Vec<AllowedModel>,
+    /// What runs the tools: quickjs, or the Node of this machine in a sandbox with its programs
+    #[arg(long, value_name = "ENGINE", value_enum, default_value_t)]
+    pub engine: EngineArg,
     /// A session of the agent that goes on with INPUT
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,

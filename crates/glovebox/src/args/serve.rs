@@ -1,6 +1,6 @@
 //! Arguments of `serve` and `token`.
 
-use super::SandboxArgs;
+use super::{EngineArg, SandboxArgs};
 use clap::{Args, Subcommand};
 use glovebox_server::Scope;
 use glovebox_session::bundle::{AllowedModel, BundleKey};
@@ -37,6 +37,9 @@ pub(crate) struct ServeArgs {
     /// Certificates in PEM that are believed there besides the usual ones
     #[arg(long, value_name = "FILE")]
     pub bundle_ca: Option<PathBuf>,
+    /// An engine that requests may name for tools of bundles; quickjs needs no leave
+    #[arg(long, value_name = "ENGINE", value_enum)]
+    pub bundle_engine: Vec<EngineArg>,
     /// The project that sessions work on; without it they begin with an empty workspace
     #[arg(long, value_name = "DIR")]
     pub project: Option<PathBuf>,

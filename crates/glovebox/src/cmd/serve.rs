@@ -8,7 +8,7 @@ use crate::render::{escape_text, say};
 use glovebox_agent::Placement;
 use glovebox_server::{BundleConfig, ServerConfig, Token, serve};
 use glovebox_session::agent::{DEMO_MODEL, find_model};
-use glovebox_session::bundle::BundleKeys;
+use glovebox_session::bundle::{BundleKeys, node_view};
 use glovebox_settings::{AgentFlags, BackendKind, Settings};
 use std::fs::File;
 use std::io::Read as _;
@@ -122,6 +122,8 @@ fn bundles(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<BundleConfi
         models: args.allow_model.clone(),
         keys: BundleKeys::new(args.bundle_key.clone()),
         hosts: args.bundle_host.clone(),
+        engines: args.bundle_engine.iter().map(|one| one.engine()).collect(),
+        node: node_view(settings, &cx.host),
         ca: ca.transpose()?,
     })
 }

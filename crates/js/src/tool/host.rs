@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::engine::{DecodePaddingMode, general_purpose};
-use glovebox_js::tool_call::{FixedSources, LogLevel, MAX_RESULT_DEPTH};
+use glovebox_js::tool_call::{FixedSources, LogLevel, MAX_RESULT_DEPTH, SERIALIZER};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use rquickjs::context::EvalOptions;
 use rquickjs::{Ctx, Exception, Function, Object, Result, TypedArray, Value};
@@ -27,7 +27,7 @@ const PARTS: [(&str, &str); 8] = [
     ("buffer", include_str!("modules/buffer.js")),
     ("clone", include_str!("modules/clone.js")),
     ("crypto", include_str!("modules/crypto.js")),
-    ("serialize", include_str!("serialize.js")),
+    ("serialize", SERIALIZER),
     ("text", include_str!("modules/text.js")),
     ("url", include_str!("modules/url.js")),
     ("util", include_str!("modules/util.js")),

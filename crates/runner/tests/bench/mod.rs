@@ -1,6 +1,6 @@
 //! A runner with a state directory of its own, for the tests of this folder.
 
-use glovebox_runner::{RunnerConfig, ToolRunner};
+use glovebox_runner::{NodeView, RunnerConfig, ToolRunner};
 use glovebox_sandbox::{Registry, RegistryConfig};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -12,6 +12,10 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Self {
+        Self::with_node(NodeView::default())
+    }
+
+    pub(crate) fn with_node(node: NodeView) -> Self {
         let state = TempDir::new().unwrap();
         let config = RegistryConfig {
             state_dir: state.path().join("state"),
@@ -19,7 +23,13 @@ impl Bench {
         };
         let registry = Arc::new(Registry::open(config).unwrap());
         Self {
-            runner: ToolRunner::new(registry, RunnerConfig::default()),
+            runner: ToolRunner::new(
+                registry,
+                RunnerConfig {
+                    node,
+                    ..RunnerConfig::default()
+                },
+            ),
             _state: state,
         }
     }

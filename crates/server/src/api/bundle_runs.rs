@@ -2,6 +2,7 @@
 
 use super::auth::{Principal, Shared};
 use super::body::JsonBody;
+use super::bundle_tools::parse_engine;
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::events::{follow, to_response};
 use super::{SubmittedTask, blocking, own_session};
@@ -13,9 +14,10 @@ use axum::response::Response;
 use axum::response::sse::Event;
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use glovebox_agent::{DeclaredAgent, Event as SessionEvent};
+use glovebox_agent::Event as SessionEvent;
 use glovebox_bundle::Agent;
-use glovebox_session::bundle::find_agent;
+use glovebox_runner::Engine;
+use glovebox_session::bundle::{engine_of, find_agent};
 use serde::Deserialize;
 use serde_json::json;
 use std::convert::Infallible;
@@ -39,6 +41,8 @@ pub(crate) struct ExecuteRequest {
     bundle_signature: Option<String>,
     /// The agent, by its key; not needed where the bundle has one only.
     agent_name: Option<String>,
+    /// `quickjs` or `node`: what runs its tools; a session keeps its own.
+    engine: Option<String>,
     /// What it is to do.
     input: String,
     /// A session of it that goes on with that.
@@ -101,22 +105,25 @@ fn begin(
             &principal.name,
             &bundle,
             &agent.key,
+            parse_engine(request.engine.as_deref())?.unwrap_or_default(),
             &request.input,
             request.limits,
         )?;
         return Ok((id, Cursor::default()));
     };
-    let (bundle, key) = find_run(app, principal, id)?;
-    let hash = bundle.stored.hash.to_string();
+    let run = find_run(app, principal, id)?;
+    let hash = run.bundle.stored.hash.to_string();
     let is_other =
         request.bundle.as_ref().is_some_and(|asked| *asked != hash) || request.bundle_url.is_some();
     let is_other_agent = match &request.agent_name {
-        Some(asked) => choose_agent(&bundle, Some(asked))?.key != key,
+        Some(asked) => choose_agent(&run.bundle, Some(asked))?.key != run.agent,
         None => false,
     };
-    if is_other || is_other_agent {
+    let engine = parse_engine(request.engine.as_deref())?;
+    let is_other_engine = engine.is_some_and(|asked| asked != run.engine);
+    if is_other || is_other_agent || is_other_engine {
         return Err(ApiError::invalid(
-            "a session goes on with the bundle and the agent that it has",
+            "a session goes on with the bundle, the agent and the engine that it has",
             "leave them out, or begin a session without `sessionId`",
         ));
     }
@@ -192,20 +199,28 @@ pub(super) fn choose_agent<'a>(
     }
 }
 
-/// The bundle of a session of the user's that asks, and the key of its agent.
-pub(super) fn find_run(
-    app: &App,
-    principal: &Principal,
-    id: &str,
-) -> ApiResult<(Arc<ReadyBundle>, String)> {
+/// What a session of a bundle's agent works with.
+pub(super) struct RunOfBundle {
+    pub bundle: Arc<ReadyBundle>,
+    /// The key of its agent.
+    pub agent: String,
+    pub engine: Engine,
+}
+
+/// The same of a session of the user's that asks.
+pub(super) fn find_run(app: &App, principal: &Principal, id: &str) -> ApiResult<RunOfBundle> {
     let owned = own_session(app, principal, id)?;
     let events = app.log().events_after(id, 0, FIRST_EVENTS)?;
     let declared = events.into_iter().find_map(|logged| match logged.event {
         SessionEvent::Started { declared, .. } => declared,
         _ => None,
     });
-    let Some(DeclaredAgent { bundle, agent }) = declared else {
+    let Some(declared) = declared else {
         return Err(ApiError::not_found("session of a bundle", id));
     };
-    Ok((app.bundle(&owned.user, bundle.parse()?)?, agent))
+    Ok(RunOfBundle {
+        bundle: app.bundle(&owned.user, declared.bundle.parse()?)?,
+        engine: engine_of(&declared)?,
+        agent: declared.agent,
+    })
 }

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use glovebox_bundle::MAX_SOURCE_BYTES;
 use glovebox_proto::{Code, Fault};
-use glovebox_runner::{FailureKind, LogRecord};
+use glovebox_runner::{Engine, FailureKind, LogRecord};
 use glovebox_session::bundle::{CallContext, ToolFailure, find_agent};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,8 @@ pub(crate) struct ToolRequest {
     arguments: Map<String, Value>,
     /// Names the call, for the tool and in the answer.
     call_id: Option<String>,
+    /// `quickjs` or `node`: what runs it. Without it that of the run, or quickjs.
+    engine: Option<String>,
     /// How long it may take: 1 to 30000 milliseconds; 10000 without it.
     timeout_ms: Option<u32>,
 }
@@ -70,6 +72,7 @@ pub(crate) struct ToolAnswer {
     post, path = "/api/tool", tag = "bundles", request_body = ToolRequest,
     responses((status = 200, description = "What it returned", body = ToolAnswer),
         (status = 400, description = "The request is wrong, or its arguments do not fit the tool's schema: `details.mismatches`", body = ErrorBody),
+        (status = 403, description = "The engine is not allowed here", body = ErrorBody),
         (status = 404, description = "There is no such tool, bundle or run", body = ErrorBody),
         (status = 413, description = "The request or the result is too large", body = ErrorBody),
         (status = 422, description = "The tool threw, or was ended by one of its limits: `details.thrown`, `details.log`", body = ErrorBody),
@@ -94,13 +97,16 @@ pub(super) async fn call(
     let open = app.bundles.begin_call(&principal.name).ok_or_else(busy)?;
     let called = blocking(move || -> ApiResult<ToolAnswer> {
         let _open = open;
-        let (bundle, agent) = find_tools(&app, &principal, &request)?;
+        let (bundle, agent, usual) = find_tools(&app, &principal, &request)?;
+        let engine = parse_engine(request.engine.as_deref())?.unwrap_or(usual);
+        app.check_engine(engine)?;
         let tools = bundle.tools(agent.as_deref());
         let context = json!({ "resourceId": principal.name, "sessionId": request.run_id });
         let call = CallContext {
             tenant: &principal.name,
             id: &id,
             context: &context,
+            engine,
             timeout: Some(timeout),
         };
         let arguments = Value::Object(request.arguments);
@@ -152,12 +158,12 @@ fn timeout(asked: Option<u32>) -> ApiResult<Duration> {
     ))
 }
 
-/// The bundle that is meant, and the agent whose tools are.
+/// The bundle that is meant, the agent whose tools are, and what runs them where the request does not say.
 fn find_tools(
     app: &App,
     principal: &Principal,
     request: &ToolRequest,
-) -> ApiResult<(Arc<ReadyBundle>, Option<String>)> {
+) -> ApiResult<(Arc<ReadyBundle>, Option<String>, Engine)> {
     let one = "send `run_id`, or `bundle` with `agent`";
     match (&request.run_id, &request.bundle) {
         (Some(_), Some(_)) => Err(ApiError::invalid(
@@ -175,8 +181,8 @@ fn find_tools(
                     "leave `agent` out",
                 ));
             }
-            let (bundle, agent) = find_run(app, principal, run)?;
-            Ok((bundle, Some(agent)))
+            let run = find_run(app, principal, run)?;
+            Ok((run.bundle, Some(run.agent), run.engine))
         }
         (None, Some(hash)) => {
             let bundle = app.bundle(&principal.name, hash.parse()?)?;
@@ -194,9 +200,20 @@ fn find_tools(
                     ));
                 }
             };
-            Ok((bundle, agent))
+            Ok((bundle, agent, Engine::default()))
         }
     }
+}
+
+/// The engine that a request names.
+pub(super) fn parse_engine(given: Option<&str>) -> ApiResult<Option<Engine>> {
+    let parsed = given.map(str::parse).transpose();
+    parsed.map_err(|reason: String| {
+        ApiError::invalid(
+            format!("`engine`: {reason}"),
+            "send one of them, or leave it out",
+        )
+    })
 }
 
 /// The status that fits a failure.
@@ -260,7 +277,7 @@ pub(crate) struct ToolHealth {
     is_ready: bool,
     /// Bounds of a call.
     limits: ToolLimits,
-    /// `quickjs`: what runs the code of a tool.
+    /// What may run the code of a tool here: `quickjs`, and `node` where the operator allows it.
     engines: Vec<&'static str>,
     /// Whether bundles need a signature.
     needs_signature: bool,
@@ -301,7 +318,11 @@ pub(super) async fn health(
             usual_timeout_ms: USUAL_MS,
             max_timeout_ms: MAX_MS,
         },
-        engines: vec!["quickjs"],
+        engines: Engine::ALL
+            .into_iter()
+            .filter(|engine| shared.app.check_engine(*engine).is_ok())
+            .map(Engine::as_str)
+            .collect(),
         needs_signature: config.keys.is_required(),
         has_bundle_urls: !config.hosts.is_empty(),
     }))

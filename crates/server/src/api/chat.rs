@@ -8,6 +8,7 @@ use super::auth::{Principal, Shared};
 use super::blocking;
 use super::body::JsonBody;
 use super::bundle_runs::{choose_agent, go_on};
+use super::bundle_tools::parse_engine;
 use super::chat_chunks::ChatChunks;
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::events::{follow, to_response};
@@ -42,6 +43,8 @@ pub(crate) struct ChatRequest {
     bundle: String,
     /// The agent, by its key; not needed where the bundle has one only.
     agent_name: Option<String>,
+    /// `quickjs` or `node`: what runs its tools; a chat keeps that of its first message.
+    engine: Option<String>,
     /// Whether the agent goes on when the reader leaves; without it, it stops.
     #[serde(default)]
     resumable: bool,
@@ -194,7 +197,8 @@ fn begin(
         if place > 1 {
             return Err(unknown_messages());
         }
-        let session = app.execute(user, &bundle, &agent.key, &words, request.limits)?;
+        let engine = parse_engine(request.engine.as_deref())?.unwrap_or_default();
+        let session = app.execute(user, &bundle, &agent.key, engine, &words, request.limits)?;
         let turns = ChatTurns {
             session: session.clone(),
             begun: vec![0],

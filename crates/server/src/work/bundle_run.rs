@@ -10,12 +10,15 @@ use crate::store::Owned;
 use glovebox_agent::{DeclaredAgent, Ending, Event, Log, Message, SessionState};
 use glovebox_bundle::Agent;
 use glovebox_proto::{Code, Fault};
+use glovebox_runner::Engine;
 use glovebox_sandbox::Name;
 use glovebox_session::Error;
 use glovebox_session::agent::{
     AgentFrontend as _, AgentSession, EarlierSession, ModelConfig, NewSession, find_model,
 };
-use glovebox_session::bundle::{BundleRun, PLACEMENT, RunTools, find_agent};
+use glovebox_session::bundle::{
+    BundleRun, PLACEMENT, RunTools, declared_engine, engine_of, find_agent,
+};
 use glovebox_settings::{AgentFlags, Settings};
 use serde_json::json;
 use std::sync::Arc;
@@ -67,13 +70,29 @@ pub(crate) fn check_input(text: &str) -> Result<(), Fault> {
 }
 
 impl App {
+    /// Whether requests may name this engine.
+    ///
+    /// # Errors
+    /// `permission-denied`, with what the operator has to say.
+    pub(crate) fn check_engine(&self, engine: Engine) -> Result<(), Fault> {
+        if engine == Engine::default() || self.config.bundles.engines.contains(&engine) {
+            return Ok(());
+        }
+        let message = format!("the engine `{engine}` is not allowed here");
+        Err(Fault::refused(Code::PermissionDenied, message).remedy(format!(
+            "leave `engine` out; whoever runs the server allows it with --bundle-engine {engine}"
+        )))
+    }
+
     fn prepare(
         &self,
         user: &str,
         bundle: &ReadyBundle,
         agent: &Agent,
+        engine: Engine,
         limits: TaskLimits,
     ) -> Result<PreparedRun, Error> {
+        self.check_engine(engine)?;
         let mut settings = self.session_settings(None, limits)?;
         let model = self.bundles.rules.resolve(&agent.key, &agent.model)?;
         settings.lay_agent_flags(&AgentFlags {
@@ -87,11 +106,13 @@ impl App {
             declared: DeclaredAgent {
                 bundle: bundle.stored.hash.to_string(),
                 agent: agent.key.clone(),
+                engine: declared_engine(engine),
             },
             system: agent.system.clone(),
             tools: RunTools {
                 tools: Arc::clone(bundle.tools(Some(&agent.key))),
                 runner: Arc::clone(&self.bundles.runner),
+                engine,
                 tenant: user.to_owned(),
                 // The session's name is known when there is one.
                 context: json!({ "resourceId": user }),
@@ -105,13 +126,14 @@ impl App {
         user: &str,
         bundle: &ReadyBundle,
         agent: &str,
+        engine: Engine,
         input: &str,
         limits: TaskLimits,
     ) -> Result<String, Error> {
         check_input(input)?;
         let agent = find_agent(&bundle.stored, agent)?;
         self.refuse_when_full()?;
-        let prepared = self.prepare(user, bundle, agent, limits)?;
+        let prepared = self.prepare(user, bundle, agent, engine, limits)?;
         let new = NewSession::create(
             self.open_log()?,
             SessionState::Queued,
@@ -166,7 +188,7 @@ impl App {
         };
         let bundle = self.bundle(user, declared.bundle.parse()?)?;
         let agent = find_agent(&bundle.stored, &declared.agent)?;
-        let prepared = self.prepare(user, &bundle, agent, limits)?;
+        let prepared = self.prepare(user, &bundle, agent, engine_of(&declared)?, limits)?;
         let id = &earlier.info.id;
         log.set_state(id, SessionState::Queued)?;
         let live = LiveSession::new(id, user, earlier.info.events);

@@ -115,6 +115,8 @@ impl Bundles {
                 Arc::clone(&config.registry),
                 RunnerConfig {
                     max_parallel: MAX_CALLS,
+                    node: config.bundles.node.clone(),
+                    ..RunnerConfig::default()
                 },
             )),
             is_prepared: AtomicBool::default(),

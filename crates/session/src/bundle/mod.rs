@@ -5,6 +5,7 @@
 //! signature  whose bundles are accepted
 //! models     which model stands for the one that a bundle names
 //! schema     arguments and results, checked against the schemas of a tool
+//! node       where Node is, for tools that need it
 //! tools      the tools of one agent as the loop calls them: nothing else than these
 //! run        one agent's session
 //! ```
@@ -13,6 +14,7 @@
 //! a model is bounded here, and its code runs where [`tools`](BundleTools) sends it and nowhere else.
 
 mod models;
+mod node;
 mod run;
 mod schema;
 mod signature;
@@ -20,8 +22,8 @@ mod store;
 mod tools;
 
 pub use models::{AllowedModel, ModelRules};
-
-pub use run::{BundleRun, PLACEMENT, find_agent};
+pub use node::node_view;
+pub use run::{BundleRun, PLACEMENT, declared_engine, engine_of, find_agent};
 pub use schema::{Mismatch, Schema};
 pub use signature::{BundleKey, BundleKeys};
 pub use store::{BundleHash, BundleStore, BundleSummary, PutError, StoreLimits, StoredBundle};

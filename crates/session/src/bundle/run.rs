@@ -10,10 +10,28 @@ use glovebox_agent::{
 use glovebox_bundle::Agent;
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, Fault};
+use glovebox_runner::Engine;
 use glovebox_settings::Settings;
 
 /// Where such a session's tools work, in its events.
 pub const PLACEMENT: &str = "bundle";
+
+/// What a session remembers of the engine of its tools: nothing of the usual one.
+pub fn declared_engine(engine: Engine) -> Option<String> {
+    (engine != Engine::default()).then(|| engine.as_str().to_owned())
+}
+
+/// The engine that a session remembers.
+///
+/// # Errors
+/// When its log names one that there is not.
+pub fn engine_of(declared: &DeclaredAgent) -> Result<Engine, Fault> {
+    let Some(word) = &declared.engine else {
+        return Ok(Engine::default());
+    };
+    word.parse()
+        .map_err(|reason: String| Fault::failed(Code::InvalidArgument, reason))
+}
 
 /// Finds an agent by its key, or by the name it gives itself.
 ///

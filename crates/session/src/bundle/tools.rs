@@ -8,7 +8,7 @@ use glovebox_bundle::{Slice, Tool, ToolKind};
 use glovebox_proto::visible::line_of_text as escape_text;
 use glovebox_proto::{Code, Fault};
 use glovebox_runner::{
-    CallFailure, CallLimits, CallReport, FailureKind, LogRecord, ToolRequest, ToolRunner,
+    CallFailure, CallLimits, CallReport, Engine, FailureKind, LogRecord, ToolRequest, ToolRunner,
 };
 use glovebox_tools::cut::{CutBias, CutSource, OUTPUT_BYTES, cut};
 use serde_json::{Map, Value};
@@ -203,6 +203,7 @@ impl BundleTools {
         let usual = CallLimits::default();
         let request = ToolRequest {
             tenant: call.tenant,
+            engine: call.engine,
             code: &found.code,
             input: arguments,
             context: call.context,
@@ -255,6 +256,8 @@ pub struct CallContext<'a> {
     pub id: &'a str,
     /// What the code is told about where it is called: an object.
     pub context: &'a Value,
+    /// What runs its code.
+    pub engine: Engine,
     /// How long it may take.
     pub timeout: Option<Duration>,
 }
@@ -324,6 +327,8 @@ pub struct RunTools {
     pub tools: Arc<BundleTools>,
     /// Runs their code.
     pub runner: Arc<ToolRunner>,
+    /// What runs it.
+    pub engine: Engine,
     /// On whose behalf.
     pub tenant: String,
     /// What their code is told about the run: an object.
@@ -341,6 +346,7 @@ impl Tools for RunTools {
             tenant: &self.tenant,
             id: id.as_str(),
             context: &self.context,
+            engine: self.engine,
             timeout: None,
         };
         let done = self

@@ -2,12 +2,12 @@
 
 use super::show::{find_agent, find_tool};
 use super::{ReadBundle, read};
-use crate::args::BundleCallArgs;
+use crate::args::{BundleCallArgs, EngineArg};
 use crate::cmd::{Cx, tools};
 use crate::exit::{CommandError, CommandResult, Kind, TIMED_OUT};
 use crate::render::{self, escape_text};
 use glovebox_runner::{CallReport, FailureKind, LogRecord, MAX_WALL, RunnerConfig, ToolRunner};
-use glovebox_session::bundle::{BundleTools, CallContext, ToolFailure};
+use glovebox_session::bundle::{BundleTools, CallContext, ToolFailure, node_view};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -35,16 +35,21 @@ pub(super) fn run(cx: &Cx, args: &BundleCallArgs) -> CommandResult {
     }
     let tools = offered(&read, args)?;
     let settings = cx.load_settings(None)?;
-    let runner = ToolRunner::new(Arc::new(cx.registry(&settings)?), RunnerConfig::default());
+    let config = RunnerConfig {
+        node: node_view(&settings, &cx.host),
+        ..RunnerConfig::default()
+    };
+    let runner = ToolRunner::new(Arc::new(cx.registry(&settings)?), config);
     let context = CallContext {
         tenant: TENANT,
         id: "call-1",
         context: &json!({ "resourceId": TENANT, "sessionId": null }),
+        engine: args.engine.engine(),
         timeout,
     };
     let never = AtomicBool::new(false);
     match tools.call(&runner, &args.tool, &context, &arguments, &never) {
-        Ok(done) => succeed(&done, args.json),
+        Ok(done) => succeed(&done, args.engine, args.json),
         Err(failure) => fail(&failure, args.json),
     }
 }
@@ -63,12 +68,13 @@ fn offered(read: &ReadBundle, args: &BundleCallArgs) -> Result<BundleTools, Comm
     })
 }
 
-fn succeed(done: &CallReport, is_json: bool) -> CommandResult {
+fn succeed(done: &CallReport, engine: EngineArg, is_json: bool) -> CommandResult {
     if is_json {
         let data = json!({
             "result": done.value,
             "warnings": done.warnings,
             "log": done.log,
+            "engine": engine.engine().as_str(),
             "wall_ms": milliseconds(done.wall),
             "cpu_ms": milliseconds(done.cpu),
             "peak_memory_bytes": done.peak_memory_bytes,

@@ -12,7 +12,7 @@ use glovebox_runner::{RunnerConfig, ToolRunner};
 use glovebox_session::agent::{AgentSession, EarlierSession, ModelConfig, NewSession, find_model};
 use glovebox_session::bundle::{
     BundleRun, BundleStore, BundleTools, ModelRules, PLACEMENT, PutError, RunTools, StoreLimits,
-    StoredBundle, find_agent,
+    StoredBundle, declared_engine, find_agent, node_view,
 };
 use glovebox_session::host::now_unix_ms;
 use glovebox_settings::{AgentFlags, Settings};
@@ -44,6 +44,11 @@ pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
     }
     let signals = Signals::take_over()?;
     let registry = Arc::new(cx.registry(&settings)?);
+    let engine = args.engine.engine();
+    let config = RunnerConfig {
+        node: node_view(&settings, &cx.host),
+        ..RunnerConfig::default()
+    };
     let work = Work {
         cx,
         args,
@@ -54,11 +59,13 @@ pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
             declared: DeclaredAgent {
                 bundle: bundle.hash.to_string(),
                 agent: agent.key.clone(),
+                engine: declared_engine(engine),
             },
             system: &agent.system,
             tools: &RunTools {
                 tools: Arc::new(tools),
-                runner: Arc::new(ToolRunner::new(registry, RunnerConfig::default())),
+                runner: Arc::new(ToolRunner::new(registry, config)),
+                engine,
                 tenant: TENANT.to_owned(),
                 context: json!({ "resourceId": TENANT, "sessionId": args.session }),
             },
@@ -193,7 +200,11 @@ impl Work<'_> {
             return Ok(self.run.begin(&self.terminal, new)?);
         };
         let earlier = EarlierSession::open(&log, id)?;
-        if earlier.declared() != Some(&self.run.declared) {
+        let is_same = earlier.declared().is_some_and(|declared| {
+            let own = &self.run.declared;
+            (&declared.bundle, &declared.agent) == (&own.bundle, &own.agent)
+        });
+        if !is_same {
             return Err(CommandError::usage(
                 format!("the session {id} is not of this agent and this bundle"),
                 "name the file that it began with, unchanged; without --session a new one begins",

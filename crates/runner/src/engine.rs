@@ -1,0 +1,62 @@
+//! What runs the code of a tool.
+
+use glovebox_sandbox::jail::spec::Grant;
+use std::fmt;
+use std::str::FromStr;
+
+/// What runs the code of a tool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// QuickJS, in a process that can only compute: milliseconds a call.
+    #[default]
+    Quickjs,
+    /// Node of this machine, in an ordinary sandbox without network and project: for code that needs `Intl`,
+    /// WebAssembly or modules of Node.
+    Node,
+}
+
+impl Engine {
+    /// All of them, the usual one first.
+    pub const ALL: [Self; 2] = [Self::Quickjs, Self::Node];
+
+    /// Its stable word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Quickjs => "quickjs",
+            Self::Node => "node",
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Engine {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|one| one.as_str() == text);
+        found.ok_or_else(|| "there is no such engine; write `quickjs` or `node`".to_owned())
+    }
+}
+
+/// Where [`Engine::Node`] finds Node inside its sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeView {
+    /// Parts of this machine that are shown besides the system's programs, such as those of a version manager.
+    pub grants: Vec<Grant>,
+    /// `PATH` inside.
+    pub path: String,
+}
+
+impl Default for NodeView {
+    fn default() -> Self {
+        Self {
+            grants: Vec::new(),
+            path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
+        }
+    }
+}

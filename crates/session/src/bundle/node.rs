@@ -1,0 +1,28 @@
+//! Where the engine `node` finds Node: the programs of this machine, and version managers in the user's home.
+
+use crate::host;
+use glovebox_runner::NodeView;
+use glovebox_sandbox::jail::spec::RootFs;
+use glovebox_settings::{Settings, Surroundings};
+
+/// Version managers that install Node in a home directory.
+const MANAGERS: [&str; 5] = ["nvm", "fnm", "volta", "asdf", "mise"];
+
+/// What the sandboxes of that engine show.
+pub fn node_view(settings: &Settings, surroundings: &Surroundings) -> NodeView {
+    let rootfs = RootFs::Host;
+    let mut grants = Vec::new();
+    if settings.toolchains.value {
+        let found = host::find_toolchains(surroundings, |path| host::is_shown(&rootfs, path));
+        grants.extend(
+            found
+                .into_iter()
+                .filter(|toolchain| MANAGERS.contains(&toolchain.name))
+                .flat_map(|toolchain| toolchain.grants),
+        );
+    }
+    NodeView {
+        path: host::visible_path(surroundings, &rootfs, &grants, None),
+        grants,
+    }
+}
