@@ -325,7 +325,11 @@ fn in_node(name: &str) -> Option<Expectation> {
         "constructor chain" => Is(json!("object")),
         "Function constructor" => Is(json!("objectundefinedundefined")),
         "async and generator constructors" => Is(json!(["object", "object"])),
-        "import of files" | "require and its properties" => Nowhere,
+        // Newer versions have more of the web's objects.
+        "import of files"
+        | "require and its properties"
+        | "sockets"
+        | "workers and WebAssembly" => Nowhere,
         "process bindings" => Is(json!([
             "object",
             "object",
@@ -337,8 +341,6 @@ fn in_node(name: &str) -> Option<Expectation> {
         "host functions" => Is(json!(["object", true, null])),
         "flood of timers" | "survived lack of memory" => Ends(&[Memory, Timeout]),
         "typed array" | "Buffer.alloc" => Is(json!(2_147_483_647_u32)),
-        // Newer ones have more of the web's objects.
-        "workers and WebAssembly" | "sockets" => Nowhere,
         _ => return None,
     })
 }
