@@ -30,7 +30,7 @@ fn a_name_that_was_looked_up_is_named() {
     Person::each(|person| {
         let ran = person.script("run -q", script).run().expect_code(2);
         let want = "glovebox: the command looked up the name `registry.example.org`, and this sandbox has no \
-                    network: `--net host` gives it the network of this machine\n";
+                    network: `--net egress` with `--allow registry.example.org` opens it\n";
         assert_eq!(ran.err(), want, "as {}", person.name());
         let records = records(person, "", script);
         assert_eq!(records.len(), 1, "{records:?}");
@@ -45,7 +45,7 @@ fn a_name_that_was_looked_up_is_named() {
             records[0]["remedy"]
                 .as_str()
                 .unwrap()
-                .contains("--net host")
+                .contains("--allow registry.example.org")
         );
         let ran = person
             .script("run", "getent hosts a.example; getent hosts b.example")
@@ -220,7 +220,7 @@ fn the_model_is_told_what_the_user_can_do() {
         assert!(
             text.ends_with(
                 "[the command looked up the name `a.example`, and this sandbox has no network; only the user can \
-                 change that: `net = \"host\"` gives it the network of this machine]"
+                 change that: `net = \"egress\"` with `allow = \"a.example\"` opens it]"
             ),
             "as {}: {answer}",
             person.name()

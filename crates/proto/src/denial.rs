@@ -228,6 +228,13 @@ impl Denial {
     /// What whoever starts the sandbox can do.
     pub fn remedy(&self) -> Remedy {
         match self {
+            Self::NameLookup { last, .. } if is_host_like(last) => [
+                Setting::Net.of("egress"),
+                " with ".into(),
+                Setting::Allow.of(last),
+                " opens it".into(),
+            ]
+            .into(),
             Self::NameLookup { .. } | Self::Connection { .. } => [
                 Setting::Net.of("host"),
                 " gives it the network of this machine".into(),
@@ -336,6 +343,12 @@ pub(crate) fn seen(denials: &[Denial]) -> Vec<Denial> {
         .cloned()
         .map(Denial::made_safe)
         .collect()
+}
+
+/// Whether a rule can name it; what looks like it and is none is refused where rules are read.
+fn is_host_like(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    name.starts_with(|first: char| first.is_ascii_alphanumeric()) && name.bytes().all(is_plain)
 }
 
 fn egress_clause(host: &str, port: Option<u16>, reason: EgressReason, asker: &str) -> String {
