@@ -393,6 +393,40 @@ fn datagrams_are_refused_at_once_and_names_carry_nothing_out() {
 }
 
 #[test]
+fn clients_that_prefer_ipv6_get_the_address_there_is_at_once() {
+    if !has("python3") || !has("curl") {
+        skip!("python3 or curl is not installed");
+    }
+    let server = Server::http();
+    // What programs look up: any version, the sixth alone, the sixth or mapped ones.
+    let script = "import socket, sys\nport = int(sys.argv[1])\n\
+                  for family, flags in ((0, 0), (socket.AF_INET6, 0), (socket.AF_INET6, socket.AI_V4MAPPED)):\n \
+                  try: print(sorted({a[0].name + ' ' + a[4][0].split('.')[0] for a in socket.getaddrinfo('web.test', port, family, socket.SOCK_STREAM, 0, flags)}))\n \
+                  except socket.gaierror as e: print(e.errno in (socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_ADDRFAMILY))\n\
+                  for at in ('::1', '2001:db8::1'):\n s = socket.socket(socket.AF_INET6); s.settimeout(5)\n \
+                  try: s.connect((at, port))\n except TimeoutError: print('hangs')\n except OSError: print('refused')\n";
+    Person::each(|person| {
+        let ran = python(person, &server, "web.test", script)
+            .run()
+            .expect_code(0);
+        let expected = "['AF_INET 198']\nTrue\n['AF_INET6 ::ffff:198']\nrefused\nrefused\n";
+        assert_eq!(ran.out(), expected, "{ran}");
+        let url = format!("http://web.test:{}/", server.port);
+        let curl = |flag: &str| {
+            let rule = server.rule("web.test");
+            person
+                .glovebox(["run", "-q", "--net", "egress", "--allow", &rule, "--"])
+                .args(["curl", "-sS", "-m", "5", flag, &url])
+                .run()
+        };
+        assert_eq!(curl("--ipv4").expect_code(0).out(), "hello\n");
+        // No such name, or no way there, as curl was built; 28 would be one that waited in vain.
+        let ran = curl("--ipv6");
+        assert!([6, 7].contains(&ran.code), "{ran}");
+    });
+}
+
+#[test]
 fn a_named_sandbox_reaches_what_it_was_started_with() {
     if !has("curl") {
         skip!("curl is not installed");

@@ -40,6 +40,7 @@ pub use record::control::Control;
 pub use record::limits::{LimitChange, TrafficLimitChanges, TrafficLimits};
 pub use record::log::{LogEntry, WithheldSecret};
 pub use secrets::interceptor::{Interceptor, InterceptorError};
+pub use secrets::java_truststore::java_truststore;
 pub use secrets::secret::{
     MAX_SECRETS, MAX_VALUE_BYTES, MIN_VALUE_BYTES, Secret, SecretError, SecretName, SecretSource,
     SecretValue, ValueError,

@@ -394,6 +394,10 @@ fn programs_of_all_kinds_use_it() {
              print(requests.get(sys.argv[1], auth=('me', os.environ['API_TOKEN'])).text)\n";
         let node = "fetch(process.argv[1], { headers: { authorization: 'Bearer ' + process.env.API_TOKEN } })\
              .then(r => r.text()).then(console.log)";
+        let java = "mkdir /tmp/j; cd /tmp/j; printf 'import java.net.*; public class Get { public static void main(String[] a) \
+             throws Exception { URLConnection c = new URL(a[0]).openConnection(); \
+             c.setRequestProperty(\"Authorization\", \"Bearer \" + System.getenv(\"API_TOKEN\")); \
+             System.out.print(new String(c.getInputStream().readAllBytes())); } }' > Get.java; java -Xmx64m Get.java $1";
         let git = format!(
             "git -c http.extraHeader=\"Authorization: Bearer $API_TOKEN\" ls-remote {}; true",
             place.url("/repo.git")
@@ -413,6 +417,7 @@ fn programs_of_all_kinds_use_it() {
             ),
             ("node", true, vec!["node", "-e", node, &echo]),
             ("git", true, vec!["sh", "-c", &git]),
+            ("javac", true, vec!["sh", "-c", java, "sh", &echo]),
         ] {
             if !has(program) || !is_there {
                 continue;

@@ -2,6 +2,7 @@
 
 pub(crate) mod authority;
 pub(crate) mod interceptor;
+pub(crate) mod java_truststore;
 pub(crate) mod scrub;
 pub(crate) mod scrubbed_body;
 pub(crate) mod secret;

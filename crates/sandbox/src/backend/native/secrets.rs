@@ -7,7 +7,7 @@
 use crate::fault;
 use crate::report::Report;
 use crate::spec::SandboxSpec;
-use glovebox_egress::Interceptor;
+use glovebox_egress::{Interceptor, java_truststore};
 use glovebox_jail::private_memory;
 use glovebox_jail::spec::{LimitState, ReplacedFile, Spec};
 use glovebox_proto::{Code, Fault};
@@ -32,6 +32,11 @@ const VARIABLES: [&str; 10] = [
     "DENO_CERT",
     "NIX_SSL_CERT_FILE",
 ];
+/// The same certificates for Java, which reads no such file.
+const JAVA_TRUSTSTORE: &str = "/run/glovebox/truststore.jks";
+/// What every JVM adds to its options.
+const JAVA_VARIABLE: &str = "JAVA_TOOL_OPTIONS";
+const JAVA_TRUSTSTORE_OPTION: &str = "-Djavax.net.ssl.trustStore=";
 /// Largest file of certificates; that of a whole system has some 200 KiB.
 const MAX_CERTIFICATE_BYTES: u64 = 4 << 20;
 /// File in a sandbox's directory with what makes its placeholders its own. It is no secret.
@@ -104,15 +109,35 @@ pub(super) fn prepare(
             None => jail.env.push((name.to_owned(), BUNDLE.to_owned())),
         }
     }
+    trust_in_java(&mut jail.env);
     trusted.push(interceptor.certificate());
+    let bundle = trusted.concat();
+    jail.replaced.push(ReplacedFile {
+        path: JAVA_TRUSTSTORE.into(),
+        content: java_truststore(&bundle),
+    });
     jail.replaced.push(ReplacedFile {
         path: BUNDLE.into(),
-        content: trusted.concat().into_bytes(),
+        content: bundle.into_bytes(),
     });
     Ok(Some(PreparedSecrets {
         interceptor,
         weaknesses,
     }))
+}
+
+/// Tells JVMs of their file, beside what they are told already; who names another one keeps it.
+fn trust_in_java(environment: &mut Vec<(String, String)>) {
+    let options =
+        format!("{JAVA_TRUSTSTORE_OPTION}{JAVA_TRUSTSTORE} -Djavax.net.ssl.trustStoreType=JKS");
+    match environment
+        .iter_mut()
+        .find(|(name, _)| name == JAVA_VARIABLE)
+    {
+        Some((_, own)) if own.contains(JAVA_TRUSTSTORE_OPTION) => {}
+        Some((_, own)) => *own = format!("{own} {options}"),
+        None => environment.push((JAVA_VARIABLE.to_owned(), options)),
+    }
 }
 
 impl PreparedSecrets {
@@ -231,6 +256,18 @@ mod tests {
         assert_ne!(token(other.path()).unwrap(), first);
         fs::write(one.path().join(TOKEN), "not one").unwrap();
         assert_eq!(token(one.path()).unwrap().len(), 32);
+    }
+
+    #[test]
+    fn java_keeps_the_options_it_has() {
+        let after = |own: &str| {
+            let mut environment = vec![(JAVA_VARIABLE.to_owned(), own.to_owned())];
+            trust_in_java(&mut environment);
+            environment.remove(0).1
+        };
+        assert!(after("-Xmx1g").starts_with("-Xmx1g -Djavax.net.ssl.trustStore=/run/"));
+        let own = "-Djavax.net.ssl.trustStore=/mine";
+        assert_eq!(after(own), own);
     }
 
     #[test]
