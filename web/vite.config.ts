@@ -9,7 +9,7 @@ const server = process.env["GLOVEBOX_URL"] ?? "http://127.0.0.1:8585";
 
 export default defineConfig({
   plugins: [react(), tailwind()],
-  server: { proxy: { "/api": server, "/health": server, "/login": server } },
+  server: { proxy: { "/api": { target: server, ws: true }, "/health": server, "/login": server } },
   build: {
     outDir: process.env["GLOVEBOX_WEB_OUT"] ?? "../crates/server/web-dist",
     emptyOutDir: true,
@@ -22,6 +22,7 @@ export default defineConfig({
         // The licences of what is built in ask that their notes stay.
         comments: { legal: true },
         entryFileNames: "assets/app.js",
+        chunkFileNames: "assets/[name].js",
         assetFileNames: "assets/app[extname]",
       },
     },

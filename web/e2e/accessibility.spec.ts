@@ -51,6 +51,11 @@ test("axe finds nothing, and every page fits its window", async ({ page, server,
   await look("checkpoints");
   await page.getByRole("button", { name: "Restore v1" }).click();
   await look("confirm");
+  await page.goto(`${session}/terminal`);
+  await expect(page.getByTestId("shell-state")).toContainText("Connected");
+  await page.getByLabel("Terminal input").pressSequentially("ls --color=always; printf '\\033[38;2;200;210;220mpale\\033[0m\\n'\n");
+  await expect(page.locator(".xterm-rows")).toContainText("count.sh");
+  await look("terminal");
   await page.goto(`${server.url}/status`);
   await expect(page.getByText("Sandboxes")).toBeVisible();
   await look("health");

@@ -1,5 +1,5 @@
 // One session: how it stands, and its views, which share one stream of events.
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { post, send, type Session, sessionUrl } from "../api/client";
 import { useAction, useConversation, usePolled, useTitle } from "../model/hooks";
 import { isActive } from "../model/stream";
@@ -13,11 +13,15 @@ import { CheckpointsView } from "./checkpoints";
 import { ConversationView } from "./conversation";
 import { FilesView } from "./files";
 
+/** The terminal is as large as all the rest, so it is read when it is first looked at. */
+const TerminalView = lazy(() => import("./terminal").then(({ TerminalView }) => ({ default: TerminalView })));
+
 const VIEWS = [
   ["conversation", "Conversation"],
   ["changes", "Changes"],
   ["files", "Files"],
   ["checkpoints", "Checkpoints"],
+  ["terminal", "Terminal"],
 ] as const;
 
 /** Events after which the session itself is looked at again. */
@@ -93,6 +97,14 @@ export function SessionPage({ id, view, rest }: { id: string; view: string; rest
         <FilesView session={data} path={rest.join("/")} />
       ) : view === "checkpoints" ? (
         <CheckpointsView session={data} />
+      ) : view === "terminal" ? (
+        data.sandbox ? (
+          <Suspense fallback={<Loading what="the terminal" />}>
+            <TerminalView session={data} />
+          </Suspense>
+        ) : (
+          <Empty title="No terminal">This session has no sandbox that a shell could be opened in.</Empty>
+        )
       ) : (
         <Empty title="There is no such page" />
       )}

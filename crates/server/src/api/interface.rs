@@ -27,10 +27,11 @@ macro_rules! asset {
 }
 
 /// The only page comes first.
-static ASSETS: [Asset; 5] = [
+static ASSETS: [Asset; 6] = [
     asset!("index.html", "text/html; charset=utf-8"),
     asset!("assets/app.js", "text/javascript; charset=utf-8"),
     asset!("assets/app.css", "text/css; charset=utf-8"),
+    asset!("assets/terminal.js", "text/javascript; charset=utf-8"),
     asset!("theme.js", "text/javascript; charset=utf-8"),
     asset!("favicon.svg", "image/svg+xml"),
 ];
@@ -127,6 +128,23 @@ mod tests {
         }
         // The content security policy lets neither run.
         assert!(!page.contains("<script>") && !page.contains("<style") && !page.contains("style="));
+    }
+
+    #[test]
+    fn every_file_that_was_built_is_carried() {
+        let built = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("web-dist");
+        let mut found = 0;
+        for (folder, prefix) in [(built.clone(), "/"), (built.join("assets"), "/assets/")] {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_file() {
+                    let path = format!("{prefix}{}", entry.file_name().display());
+                    assert!(ASSETS.iter().any(|asset| asset.path == path), "{path}");
+                    found += 1;
+                }
+            }
+        }
+        assert_eq!(found, ASSETS.len());
     }
 
     #[test]
