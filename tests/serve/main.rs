@@ -41,4 +41,5 @@ mod recovery;
 mod server;
 mod sessions;
 mod terminal;
+mod tls;
 mod users;

@@ -132,8 +132,8 @@ impl Server {
             addr: String::new(),
             stderr,
         };
-        let line = server.told("serving at http://");
-        line.split("http://")
+        let line = server.told("serving at http");
+        line.split("://")
             .nth(1)
             .unwrap()
             .clone_into(&mut server.addr);

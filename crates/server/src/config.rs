@@ -1,5 +1,6 @@
 //! What a server is told when it starts.
 
+use crate::tls::Tls;
 use glovebox_agent::Placement;
 use glovebox_bundle::ConfinedExtractor;
 use glovebox_proto::{Code, Fault};
@@ -113,6 +114,8 @@ pub struct ServerConfig {
     pub admin_token: Token,
     /// Names by which the server may be called besides those of its address, with their ports.
     pub allowed_hosts: Vec<String>,
+    /// How clients are met that speak TLS; without it the server speaks plain HTTP.
+    pub tls: Option<Tls>,
     /// Sessions that work at the same time.
     pub max_running: usize,
     /// The same of one user.

@@ -16,9 +16,11 @@ mod config;
 mod listen;
 mod metrics;
 mod store;
+mod tls;
 mod work;
 
 pub use api::openapi;
 pub use config::{BundleConfig, ServerConfig, Token};
 pub use listen::{Serving, serve};
 pub use store::{Scope, Scopes, TokenInfo, TokenStore};
+pub use tls::Tls;

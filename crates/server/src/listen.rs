@@ -3,7 +3,7 @@
 use crate::api::{self, Logins, Shared};
 use crate::config::{ServerConfig, Token};
 use crate::work::App;
-use axum::Extension;
+use axum::{Extension, Router};
 use glovebox_mcp::server::Connections;
 use glovebox_proto::{Code, Fault};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -11,6 +11,7 @@ use hyper_util::service::TowerToHyperService;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 /// Connections of clients at the same time: readers of events stay.
@@ -54,8 +55,7 @@ pub fn serve(
     let probed = app
         .begin_environment()
         .map_err(glovebox_session::Error::into_fault)?;
-    let (admin, hosts) = (&app.config.admin_token, &app.config.allowed_hosts);
-    let logins = Arc::new(Logins::new(admin, addr, hosts));
+    let logins = Arc::new(Logins::new(&app.config, addr));
     let login_code = logins.make_code()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -130,6 +130,7 @@ async fn idle(app: &App, most: Duration) {
 
 async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: CancellationToken) {
     let connections = Connections::new(MAX_CONNECTIONS);
+    let tls = shared.app.config.tls.clone();
     let router = api::router(shared);
     loop {
         let accepted = tokio::select! {
@@ -148,23 +149,41 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
         let _ = stream.set_nodelay(true);
         let place = connections.admit();
         let router = router.clone().layer(Extension(Arc::clone(&place)));
-        let service = TowerToHyperService::new(router);
-        let closing = closing.clone();
+        let (tls, closing) = (tls.clone(), closing.clone());
         tokio::spawn(async move {
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_WAIT)
-                .max_header_size(MAX_HEADER_BYTES)
-                .max_buf_size(2 * MAX_HEADER_BYTES)
-                .serve_connection(TokioIo::new(stream), service)
-                .with_upgrades();
+            let served = async {
+                match tls {
+                    None => serve_connection(stream, router).await,
+                    Some(tls) => {
+                        let greeting = tls.acceptor().accept(stream);
+                        if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_WAIT, greeting).await {
+                            serve_connection(stream, router).await;
+                        }
+                    }
+                }
+            };
             tokio::select! {
-                // However a connection ends is its client's business.
-                _ = connection => {}
+                () = served => {}
                 // Whoever has no token holds no place that a client could have.
                 () = place.unauthenticated_end() => {}
                 () = closing.cancelled() => {}
             }
         });
     }
+}
+
+/// Answers requests until the connection ends; how it ends is its client's business.
+async fn serve_connection<S>(stream: S, router: Router)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = TowerToHyperService::new(router);
+    let _ = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_WAIT)
+        .max_header_size(MAX_HEADER_BYTES)
+        .max_buf_size(2 * MAX_HEADER_BYTES)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
+        .await;
 }

@@ -52,6 +52,12 @@ pub(crate) struct ServeArgs {
     /// Another name the server may be called by, such as example.com:443
     #[arg(long, value_name = "HOST")]
     pub allow_host: Vec<String>,
+    /// Speak TLS with this certificate, in PEM and with its chain
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The private key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// Sessions that work at the same time [default: 32, or what `max_sandboxes` allows]
     #[arg(long, value_name = "N")]
     pub max_running: Option<u16>,

@@ -6,7 +6,7 @@ use crate::args::ServeArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{escape_text, say};
 use glovebox_agent::Placement;
-use glovebox_server::{BundleConfig, ServerConfig, Token, serve};
+use glovebox_server::{BundleConfig, ServerConfig, Tls, Token, serve};
 use glovebox_session::agent::{DEMO_MODEL, find_model};
 use glovebox_session::bundle::{BundleKeys, node_view};
 use glovebox_settings::{AgentFlags, BackendKind, Settings};
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const TOKEN_VARIABLE: &str = "GLOVEBOX_SERVER_TOKEN";
 const MAX_TOKEN_BYTES: u64 = 4096;
-const MAX_CA_BYTES: u64 = 1 << 20;
+const MAX_PEM_BYTES: u64 = 1 << 20;
 const USUAL_RUNNING: usize = 32;
 
 /// Serves until a signal says that it is enough.
@@ -51,6 +51,9 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
             ));
         }
     };
+    let tls = tls(cx, args)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let is_readable_on_the_way = tls.is_none() && !args.listen.ip().is_loopback();
     let listener = TcpListener::bind(args.listen)
         .map_err(|error| CommandError::io(format!("listen at {}", args.listen), &error))?;
     let config = ServerConfig {
@@ -64,6 +67,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         bundles,
         admin_token: admin_token.clone(),
         allowed_hosts: args.allow_host.clone(),
+        tls,
         max_running: max_running(args, &settings)?,
         max_running_per_user: usize::from(args.max_running_per_user.max(1)),
         max_queued: usize::from(args.max_queued),
@@ -77,17 +81,18 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
             "there are no walls: agents work on this machine with all that this user may do (--unsafe-local)",
         );
     }
-    if !args.listen.ip().is_loopback() {
+    if is_readable_on_the_way {
         cx.talk.warning(
-            "the server speaks plain HTTP: put a proxy with TLS before it, or tokens can be read on the way",
+            "the server speaks plain HTTP, and tokens can be read on the way: name a certificate with --tls-cert and \
+             --tls-key, or put a proxy with TLS before it",
         );
     }
     serve(config, listener, |serving| {
         let (addr, code) = (serving.addr, serving.login_code.reveal());
         // Said even with --quiet: nobody knows it otherwise.
-        say(format_args!("glovebox: serving at http://{addr}"));
+        say(format_args!("glovebox: serving at {scheme}://{addr}"));
         say(format_args!(
-            "glovebox: a browser comes in, once, at http://{addr}/login?code={code}"
+            "glovebox: a browser comes in, once, at {scheme}://{addr}/login?code={code}"
         ));
         if is_made {
             let token = admin_token.reveal();
@@ -109,14 +114,7 @@ fn bundles(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<BundleConfi
     for rule in &args.allow_model {
         find_named(cx, settings, rule.model())?;
     }
-    let ca = args.bundle_ca.as_deref().map(|path| {
-        let path = cx.host.absolute(path);
-        let mut pem = Vec::new();
-        File::open(&path)
-            .and_then(|file| file.take(MAX_CA_BYTES).read_to_end(&mut pem))
-            .map_err(|error| CommandError::io(format!("read {}", path.display()), &error))?;
-        Ok::<_, CommandError>(pem)
-    });
+    let ca = args.bundle_ca.as_deref().map(|path| read_pem(cx, path));
     Ok(BundleConfig {
         extractor: super::bundle::extractor()?,
         models: args.allow_model.clone(),
@@ -126,6 +124,24 @@ fn bundles(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<BundleConfi
         node: node_view(settings, &cx.host),
         ca: ca.transpose()?,
     })
+}
+
+fn read_pem(cx: &Cx, path: &Path) -> Result<Vec<u8>, CommandError> {
+    let path = cx.host.absolute(path);
+    let mut pem = Vec::new();
+    File::open(&path)
+        .and_then(|file| file.take(MAX_PEM_BYTES).read_to_end(&mut pem))
+        .map_err(|error| CommandError::io(format!("read {}", path.display()), &error))?;
+    Ok(pem)
+}
+
+/// TLS, where files of a certificate and its key are named.
+fn tls(cx: &Cx, args: &ServeArgs) -> Result<Option<Tls>, CommandError> {
+    let (Some(chain), Some(key)) = (&args.tls_cert, &args.tls_key) else {
+        return Ok(None);
+    };
+    let (chain, key) = (read_pem(cx, chain)?, read_pem(cx, key)?);
+    Ok(Some(Tls::from_pem(&chain, &key)?))
 }
 
 /// Each session that works has a sandbox, and one more is needed to try whether they work.

@@ -5,7 +5,7 @@
 //! page asks for it.
 
 use super::error::{ApiError, ApiResult};
-use crate::config::Token;
+use crate::config::{ServerConfig, Token};
 use crate::store::{ADMIN, Scope, Scopes};
 use crate::work::App;
 use axum::extract::{Query, Request, State};
@@ -68,6 +68,8 @@ pub(crate) struct Logins {
     admin: blake3::Hash,
     state: Mutex<LoginState>,
     hosts: Vec<String>,
+    /// Whether browsers come over TLS, and so may keep the cookie from plain HTTP.
+    is_secure: bool,
 }
 
 #[derive(Debug, Default)]
@@ -79,14 +81,32 @@ struct LoginState {
 }
 
 impl Logins {
-    pub(crate) fn new(admin: &Token, addr: SocketAddr, hosts: &[String]) -> Self {
-        let mut all = usual_hosts(addr);
-        all.extend(hosts.iter().map(|host| host.to_ascii_lowercase()));
+    pub(crate) fn new(config: &ServerConfig, addr: SocketAddr) -> Self {
+        let mut hosts = usual_hosts(addr);
+        let named = config.allowed_hosts.iter();
+        hosts.extend(named.map(|host| host.to_ascii_lowercase()));
         Self {
-            admin: admin.digest(),
+            admin: config.admin_token.digest(),
             state: Mutex::default(),
-            hosts: all,
+            hosts,
+            is_secure: config.tls.is_some(),
         }
+    }
+
+    /// Answers with a cookie, and leads to the interface.
+    fn with_cookie(&self, cookie: &Token) -> Response {
+        let seconds = LOGIN_MS / 1000;
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        let text = format!(
+            "{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}",
+            cookie.reveal()
+        );
+        let mut response = Redirect::to("/").into_response();
+        // A cookie of hexadecimal digits is a header value.
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            response.headers_mut().insert(SET_COOKIE, value);
+        }
+        response
     }
 
     fn state(&self) -> MutexGuard<'_, LoginState> {
@@ -325,7 +345,7 @@ pub(crate) async fn login(
     Query(query): Query<LoginQuery>,
 ) -> Response {
     match shared.logins.redeem(&query.code) {
-        Some(Ok(cookie)) => with_cookie(&cookie),
+        Some(Ok(cookie)) => shared.logins.with_cookie(&cookie),
         Some(Err(fault)) => ApiError::from(fault).into_response(),
         None => unauthorized("this address has been used, or is too old").into_response(),
     }
@@ -337,23 +357,9 @@ pub(crate) async fn login_by_token(
     axum::Extension(principal): axum::Extension<Principal>,
 ) -> Response {
     match shared.logins.admit(principal) {
-        Ok(cookie) => with_cookie(&cookie),
+        Ok(cookie) => shared.logins.with_cookie(&cookie),
         Err(fault) => ApiError::from(fault).into_response(),
     }
-}
-
-fn with_cookie(cookie: &Token) -> Response {
-    let seconds = LOGIN_MS / 1000;
-    let text = format!(
-        "{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}",
-        cookie.reveal()
-    );
-    let mut response = Redirect::to("/").into_response();
-    // A cookie of hexadecimal digits is a header value.
-    if let Ok(value) = HeaderValue::from_str(&text) {
-        response.headers_mut().insert(SET_COOKIE, value);
-    }
-    response
 }
 
 /// Says how to come in where nobody has.
