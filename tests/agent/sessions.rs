@@ -3,8 +3,9 @@
 use super::{agent, unseen, until, with};
 use serde_json::Value;
 use std::fs;
+use std::process::Stdio;
 use std::time::Duration;
-use testkit::{ModelServer, Person, Step};
+use testkit::{ModelServer, Person, Step, wait_until};
 
 #[test]
 fn a_session_goes_on_after_the_agent_was_killed() {
@@ -97,6 +98,29 @@ fn a_sandbox_that_stopped_or_was_lost_comes_back_for_its_session() {
     }
 }
 
+/// Whoever reads the events has gone before the first of them; as `head` goes.
+fn assert_ends_without_a_reader(person: &Person, line: &str) {
+    let mut child = person
+        .line(line)
+        .command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut status = None;
+    let has_ended = wait_until(Duration::from_mins(1), || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    if !has_ended {
+        child.kill().unwrap();
+    }
+    let code = status.and_then(|status| status.code());
+    assert_eq!(code, Some(141), "{line}");
+}
+
 #[test]
 fn a_session_is_shown_exported_replayed_forked_and_forgotten() {
     let person = Person::myself();
@@ -134,6 +158,8 @@ fn a_session_is_shown_exported_replayed_forked_and_forgotten() {
     assert_eq!(told["data"]["call"], 1, "{ran}");
     assert!(told["data"]["before"].as_str().unwrap().contains("first"));
     assert!(told["data"]["now"].as_str().unwrap().contains("second"));
+    person.assert_nothing_lives();
+    assert_ends_without_a_reader(&person, "replay last --json");
     person.assert_nothing_lives();
 
     // The export is a recording.

@@ -181,6 +181,15 @@ fn a_full_disk_is_the_writers_where_the_kernel_can_tell() {
                 .expect_code(7);
             assert!(ran.err().contains("No space left on device"), "{ran}");
         }
+        // A small one as well: layers stay where they were asked for, whatever their size.
+        if testkit::has_layers_in_memory() {
+            for size in ["64KiB", "1MiB"] {
+                let script = "for i in 1 2 3; do head -c 512K /dev/zero > $i || exit 7; done";
+                let line = format!("run --apply never --layers memory --disk {size}");
+                let ran = person.script(&line, script).run().expect_code(7);
+                assert!(ran.err().contains("No space left on device"), "{ran}");
+            }
+        }
         // One large file is refused at once wherever it lies.
         let ran = person
             .script(

@@ -103,6 +103,8 @@ pub struct Plan {
     pub captured: Vec<Ipv4Addr>,
     /// Who is who inside and outside.
     pub identity: Identity,
+    /// Where the writable layers live.
+    pub layers: Layers,
     /// Size of the staging file system, which also holds the layers of [`Layers::Memory`].
     pub staging_bytes: u64,
     /// Host paths that are needed inside, opened before anything is mounted.
@@ -375,6 +377,7 @@ impl Plan {
             net: spec.net,
             captured: Vec::new(),
             identity,
+            layers: spec.layers,
             staging_bytes: match spec.layers {
                 Layers::Disk => 1 << 20,
                 Layers::Memory => spec.limits.disk_bytes.unwrap_or(1 << 30),
@@ -413,7 +416,7 @@ impl Plan {
 
     /// Whether the writable layers live in the staging file system, in memory.
     pub fn layers_in_memory(&self) -> bool {
-        self.staging_bytes > 1 << 20
+        self.layers == Layers::Memory
     }
 
     /// Directories that must exist in [`Place::layers`], with the id inside that owns each: the

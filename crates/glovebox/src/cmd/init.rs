@@ -120,7 +120,7 @@ fn fitted(project: &Path) -> String {
     text.push_str(
         "\n# Agents work in a sandbox here: `glovebox agent TASK` is `glovebox agent --sandbox TASK`.\n\
          mode = \"sandbox\"\n\
-         \n# The network inside: none, or host for all of it (widens).\n\
+         \n# The network inside: none, egress for hosts that `allow` lists, or host for all of it (both widen).\n\
          net = \"none\"\n\
          \n# What all processes together may use. Raising these widens.\n",
     );

@@ -148,8 +148,16 @@ fn play(
         _ => None,
     });
     let mut conversation = Conversation::new(task.unwrap_or_default());
-    while model.left() > 0 {
+    loop {
+        let left = model.left();
+        if left == 0 {
+            break;
+        }
         let verdict = head.run(&mut conversation, view);
+        // It cannot be told any more: whoever read the events has gone.
+        if model.left() == left {
+            break;
+        }
         match verdict.ending {
             Ending::Lost | Ending::Aborted => break,
             // A recording of a run that broke off ends like this.
