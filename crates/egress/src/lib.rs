@@ -13,6 +13,7 @@
 //! while a proxy runs ([`ProxyHandle::allow`]).
 
 mod allow;
+mod connect_failure;
 mod inward;
 mod outward;
 mod policy;
@@ -24,7 +25,7 @@ mod secrets;
 mod state;
 
 pub use allow::AllowError;
-pub use outward::failure::ConnectFailure;
+pub use connect_failure::ConnectFailure;
 pub use outward::resolve::{Resolve, ResolveError, Resolver, SystemResolver};
 pub use policy::address::{AddressKind, kind};
 pub use policy::endpoint::{Endpoint, EndpointError};

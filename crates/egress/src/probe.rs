@@ -1,6 +1,6 @@
 //! What would become of a connection to a host, and what becomes of one from this machine.
 
-use crate::outward::failure::ConnectFailure;
+use crate::ConnectFailure;
 use crate::outward::resolve::{ResolveError, kind_from_here};
 use crate::outward::target::dial;
 use crate::policy::address::AddressKind;

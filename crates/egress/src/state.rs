@@ -1,6 +1,6 @@
 //! What all parts of a proxy share: the rules, what stands for what, what was looked up.
 
-use crate::outward::failure::ConnectFailure;
+use crate::ConnectFailure;
 use crate::outward::resolve::{Resolve, ResolveError, Resolver};
 use crate::outward::target::Target;
 use crate::policy::address::{AddressKind, kind};

@@ -3,7 +3,7 @@
 //! No question leaves the host for a name that is not listed, so that names cannot carry anything out. A listed one is
 //! looked up before it is answered: whoever asks for what nobody knows is told so.
 
-use crate::outward::failure::ConnectFailure;
+use crate::ConnectFailure;
 use crate::policy::name::{Host, Name};
 use crate::state::{ProxyState, ReachError};
 use glovebox_proto::EgressReason;

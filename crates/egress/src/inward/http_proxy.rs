@@ -1,6 +1,6 @@
 //! What a program asks of an HTTP proxy: a tunnel (CONNECT, RFC 9110, 9.3.6), or one request by its whole address.
 
-use crate::outward::failure::ConnectFailure;
+use crate::ConnectFailure;
 use crate::outward::target::{Target, split_authority};
 use crate::policy::name::Host;
 use crate::relay::peek::peek;

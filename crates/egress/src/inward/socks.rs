@@ -1,6 +1,6 @@
 //! SOCKS version 5 (RFC 1928), as far as programs use it: connecting by name or address, without authentication.
 
-use crate::outward::failure::ConnectFailure;
+use crate::ConnectFailure;
 use crate::outward::target::Target;
 use crate::policy::name::Host;
 use crate::state::{ProxyState, ReachError};

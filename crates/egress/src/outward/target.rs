@@ -1,6 +1,6 @@
 //! A host that a connection may go to, with the addresses that were checked.
 
-use crate::outward::failure::ConnectFailure;
+use crate::ConnectFailure;
 use crate::policy::name::Host;
 use crate::record::meter::Meter;
 use std::io;

@@ -3,7 +3,7 @@
 //! Three kinds of questions are answered from it: why did this command fail ([`Log::denials`]), what has this sandbox
 //! been doing ([`Log::page`]), and what does it do now ([`Log::changes`]). Names that were looked up and found are not in it; the connections to them are.
 
-use crate::outward::failure::ConnectFailure;
+use crate::ConnectFailure;
 use crate::record::traffic::Traffic;
 use glovebox_proto::{Denial, EgressReason, MAX_DENIALS, SecretReason};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Counts what a connection carries, and stops or slows it where a limit says so.
 
-use crate::outward::failure::ConnectFailure;
+use crate::ConnectFailure;
 use crate::policy::name::Host;
 use crate::record::accounts::{Account, FlowControl};
 use crate::record::control::Control;

@@ -1,6 +1,6 @@
 //! What one connection has carried, counted while it is open. Shared by the connection and its record in the log.
 
-use crate::outward::failure::ConnectFailure;
+use crate::ConnectFailure;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -33,6 +33,7 @@ const CHAPTERS: &[(&str, &[&str])] = &[
             "net show",
             "net log",
             "net allow",
+            "net limit",
             "net test",
             "ports",
             "expose",
