@@ -74,7 +74,7 @@ mod tests {
         let after = work_below(std::process::id()).unwrap();
         assert!(after.cpu_us > before.cpu_us, "{before:?} {after:?}");
         assert!(
-            after.memory_bytes > 1 << 20 && after.threads >= after.processes,
+            after.memory_bytes > 100 << 10 && after.threads >= after.processes,
             "{after:?}"
         );
     }
