@@ -117,6 +117,26 @@ pub struct Appended {
 #[derive(Debug)]
 pub struct SessionLock(#[expect(dead_code, reason = "the lock ends with it")] File);
 
+/// Makes the file of a database if it is not there, readable for its owner alone: SQLite would make it so for whoever the
+/// umask lets.
+///
+/// One that is there is not opened: closing it again would take away the locks of this process's other connections, and
+/// another process could then remove the write-ahead log under them.
+///
+/// # Errors
+/// Whatever keeps it from being made.
+pub fn make_private_database(file: &Path) -> std::io::Result<()> {
+    let made = fs::OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(file);
+    match made {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
 impl Log {
     /// Opens the sessions below `dir`, making what is missing. `clock` gives milliseconds since 1970.
     ///
@@ -129,20 +149,7 @@ impl Log {
             .create(dir.join("locks"))
             .map_err(|error| io("make the directory of sessions", &error))?;
         let file = dir.join("sessions.db");
-        // SQLite would make it readable for whoever the umask lets. One that is there is not opened: closing it again
-        // would take away the locks of this process's other connections, and another process could then remove the
-        // write-ahead log under them.
-        let made = fs::OpenOptions::new()
-            .create_new(true)
-            .write(true)
-            .mode(0o600)
-            .open(&file)
-            .map(drop);
-        if let Err(error) = made
-            && error.kind() != std::io::ErrorKind::AlreadyExists
-        {
-            return Err(io("open the sessions", &error));
-        }
+        make_private_database(&file).map_err(|error| io("open the sessions", &error))?;
         let db = Connection::open(&file).map_err(|error| broken(&error))?;
         let prepared = (|| {
             db.busy_timeout(BUSY)?;

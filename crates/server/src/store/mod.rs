@@ -13,10 +13,11 @@ pub(crate) use owners::{Owned, Owners};
 pub(crate) use tokens::ADMIN;
 pub use tokens::{Scope, Scopes, TokenInfo, TokenStore};
 
+use glovebox_agent::make_private_database;
 use glovebox_proto::{Code, Fault};
 use rusqlite::{Connection, ErrorCode};
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -40,20 +41,7 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
         .create(dir)
         .map_err(|error| cannot(&error))?;
     let file = dir.join("server.db");
-    // SQLite would make it readable for whoever the umask lets. One that is there is not opened: closing it again would
-    // take away the locks of this process's other connections, and another process could then remove the write-ahead
-    // log under them.
-    let made = fs::OpenOptions::new()
-        .create_new(true)
-        .write(true)
-        .mode(0o600)
-        .open(&file)
-        .map(drop);
-    if let Err(error) = made
-        && error.kind() != std::io::ErrorKind::AlreadyExists
-    {
-        return Err(cannot(&error));
-    }
+    make_private_database(&file).map_err(|error| cannot(&error))?;
     let db = Connection::open(&file).map_err(|error| broken(&error))?;
     let prepare = || {
         db.busy_timeout(BUSY)?;
