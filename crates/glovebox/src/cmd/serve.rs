@@ -6,6 +6,7 @@ use crate::args::ServeArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{escape_text, say};
 use glovebox_agent::Placement;
+use glovebox_runner::Engine;
 use glovebox_server::{BundleConfig, ServerConfig, Tls, Token, serve};
 use glovebox_session::agent::{DEMO_MODEL, find_model};
 use glovebox_session::bundle::{BundleKeys, node_view};
@@ -115,13 +116,14 @@ fn bundles(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<BundleConfi
         find_named(cx, settings, rule.model())?;
     }
     let ca = args.bundle_ca.as_deref().map(|path| read_pem(cx, path));
+    let engines: Vec<Engine> = args.bundle_engine.iter().map(|one| one.engine()).collect();
     Ok(BundleConfig {
         extractor: super::bundle::extractor()?,
         models: args.allow_model.clone(),
         keys: BundleKeys::new(args.bundle_key.clone()),
         hosts: args.bundle_host.clone(),
-        engines: args.bundle_engine.iter().map(|one| one.engine()).collect(),
-        node: node_view(settings, &cx.host),
+        node: node_view(&engines, settings, &cx.host),
+        engines,
         ca: ca.transpose()?,
     })
 }

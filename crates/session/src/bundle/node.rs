@@ -1,15 +1,18 @@
 //! Where the engine `node` finds Node: the programs of this machine, and version managers in the user's home.
 
 use crate::host;
-use glovebox_runner::NodeView;
+use glovebox_runner::{Engine, NodeView};
 use glovebox_sandbox::jail::spec::RootFs;
 use glovebox_settings::{Settings, Surroundings};
 
 /// Version managers that install Node in a home directory.
 const MANAGERS: [&str; 5] = ["nvm", "fnm", "volta", "asdf", "mise"];
 
-/// What the sandboxes of that engine show.
-pub fn node_view(settings: &Settings, surroundings: &Surroundings) -> NodeView {
+/// What the sandboxes of that engine show; nothing is looked for where it is not among `engines`.
+pub fn node_view(engines: &[Engine], settings: &Settings, surroundings: &Surroundings) -> NodeView {
+    if !engines.contains(&Engine::Node) {
+        return NodeView::default();
+    }
     let rootfs = RootFs::Host;
     let mut grants = Vec::new();
     if settings.toolchains.value {

@@ -2,11 +2,13 @@
 
 use super::show::{find_agent, find_tool};
 use super::{ReadBundle, read};
-use crate::args::{BundleCallArgs, EngineArg};
+use crate::args::BundleCallArgs;
 use crate::cmd::{Cx, tools};
 use crate::exit::{CommandError, CommandResult, Kind, TIMED_OUT};
 use crate::render::{self, escape_text};
-use glovebox_runner::{CallReport, FailureKind, LogRecord, MAX_WALL, RunnerConfig, ToolRunner};
+use glovebox_runner::{
+    CallReport, Engine, FailureKind, LogRecord, MAX_WALL, RunnerConfig, ToolRunner,
+};
 use glovebox_session::bundle::{BundleTools, CallContext, ToolFailure, node_view};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -35,8 +37,9 @@ pub(super) fn run(cx: &Cx, args: &BundleCallArgs) -> CommandResult {
     }
     let tools = offered(&read, args)?;
     let settings = cx.load_settings(None)?;
+    let engine = args.engine.engine();
     let config = RunnerConfig {
-        node: node_view(&settings, &cx.host),
+        node: node_view(&[engine], &settings, &cx.host),
         ..RunnerConfig::default()
     };
     let runner = ToolRunner::new(Arc::new(cx.registry(&settings)?), config);
@@ -44,12 +47,12 @@ pub(super) fn run(cx: &Cx, args: &BundleCallArgs) -> CommandResult {
         tenant: TENANT,
         id: "call-1",
         context: &json!({ "resourceId": TENANT, "sessionId": null }),
-        engine: args.engine.engine(),
+        engine,
         timeout,
     };
     let never = AtomicBool::new(false);
     match tools.call(&runner, &args.tool, &context, &arguments, &never) {
-        Ok(done) => succeed(&done, args.engine, args.json),
+        Ok(done) => succeed(&done, engine, args.json),
         Err(failure) => fail(&failure, args.json),
     }
 }
@@ -68,13 +71,13 @@ fn offered(read: &ReadBundle, args: &BundleCallArgs) -> Result<BundleTools, Comm
     })
 }
 
-fn succeed(done: &CallReport, engine: EngineArg, is_json: bool) -> CommandResult {
+fn succeed(done: &CallReport, engine: Engine, is_json: bool) -> CommandResult {
     if is_json {
         let data = json!({
             "result": done.value,
             "warnings": done.warnings,
             "log": done.log,
-            "engine": engine.engine().as_str(),
+            "engine": engine.as_str(),
             "wall_ms": milliseconds(done.wall),
             "cpu_ms": milliseconds(done.cpu),
             "peak_memory_bytes": done.peak_memory_bytes,

@@ -46,7 +46,7 @@ pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
     let registry = Arc::new(cx.registry(&settings)?);
     let engine = args.engine.engine();
     let config = RunnerConfig {
-        node: node_view(&settings, &cx.host),
+        node: node_view(&[engine], &settings, &cx.host),
         ..RunnerConfig::default()
     };
     let work = Work {
