@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 /// The code that writes a result as JSON text, for everything that runs tools.
 pub const SERIALIZER: &str = include_str!("tool/serialize.js");
+/// The code that tells a tool what it is called with, and the caller what it threw, for everything that runs tools.
+pub const TOOL_CALL: &str = include_str!("tool/call.js");
 
 /// The second word of the command line of a program that answers one tool call.
 pub const TOOL_MODE: &str = "glovebox-tool";

@@ -1,9 +1,9 @@
-// Runs one call of a tool in Node. In: the serializer that both engines have, and how deep a result may nest. The call
-// comes on standard input, and frames go to standard output, as `tool_call.rs` of the crate `js` says. Everything used
-// after the tool's code was loaded is taken before, and nothing then goes through iterators of the tool's realm.
+// Runs one call of a tool in Node. In: what every engine has, the serializer and `call.js`, and how deep a result may nest.
+// The call comes on standard input, and frames go to standard output, as `tool_call.rs` of the crate `js` says. Everything
+// used after the tool's code was loaded is taken before, and nothing then goes through iterators of the tool's realm.
 //
 // None of this keeps the tool in: its walls are the sandbox around the process, and its limits are the parent's.
-async (makeSerializer, maxDepth) => {
+async (makeSerializer, makeCall, maxDepth) => {
   'use strict';
   // Node before 20 has no such method, and the serializer needs it.
   if (typeof String.prototype.toWellFormed !== 'function') process.exit(126);
@@ -11,10 +11,10 @@ async (makeSerializer, maxDepth) => {
   const { format } = require('node:util');
   const { Writable } = require('node:stream');
   const { pathToFileURL } = require('node:url');
-  const { apply, defineProperty, getOwnPropertyDescriptor } = Reflect;
+  const { apply, defineProperty } = Reflect;
   const { stringify, parse } = JSON;
-  const { alloc, allocUnsafe, from: bytesOf, byteLength } = Buffer;
   const { asyncIterator } = Symbol;
+  const { alloc, allocUnsafe, from: bytesOf, byteLength } = Buffer;
   const bound = (f) => (self, ...args) => apply(f, self, args);
   const slice = bound(String.prototype.slice), wellFormed = bound(String.prototype.toWellFormed);
   const split = bound(String.prototype.split), join = bound(Array.prototype.join), includes = bound(String.prototype.includes);
@@ -96,15 +96,7 @@ async (makeSerializer, maxDepth) => {
     return true;
   }, maxDepth);
 
-  const cut = (text, max) => (text.length > max ? `${slice(text, 0, max)}...` : text);
-  const textOf = (read, max) => {
-    try {
-      const value = read();
-      return value === undefined || value === null ? '' : wellFormed(cut(Text(value), max));
-    } catch {
-      return '';
-    }
-  };
+  const { own, textOf, context: contextOf, describe: describeThrown } = makeCall(serializer);
   const ownLines = (stack) => {
     const lines = split(stack, '\n');
     let kept = '';
@@ -118,14 +110,8 @@ async (makeSerializer, maxDepth) => {
     return kept;
   };
   const describe = (thrown) => {
-    const refusal = serializer.refusal(thrown);
-    if (refusal !== undefined) return { kind: refusal[0], name: '', message: refusal[1], stack: '' };
-    if ((typeof thrown !== 'object' && typeof thrown !== 'function') || thrown === null)
-      return { kind: 'tool', name: '', message: `threw ${Text(thrown)}`, stack: '' };
-    let message = textOf(() => thrown.message, 8000);
-    if (message === '') message = `threw ${textOf(() => thrown, 8000) || 'an object'}`;
-    const stack = ownLines(textOf(() => thrown.stack, 64000));
-    return { kind: 'tool', name: textOf(() => thrown.name, 200), message, stack };
+    const told = describeThrown(thrown);
+    return { kind: told[0], name: told[1], message: told[2], stack: ownLines(told[3]) };
   };
   const fail = (error) => answer({ is: 'error', ...error });
   const plain = (kind, message) => fail({ kind, name: '', message, stack: '' });
@@ -149,16 +135,9 @@ async (makeSerializer, maxDepth) => {
 
   // ---- the call
 
-  const own = (object, name, value) => {
-    if (getOwnPropertyDescriptor(object, name) === undefined)
-      defineProperty(object, name, { value, writable: true, configurable: true, enumerable: true });
-  };
   try {
     const input = parse(call.input);
-    // Both shapes of a second argument in one: the runtime context, and the options of the AI SDK.
-    const context = parse(call.context);
-    own(context, 'toolCallId', call.call_id);
-    own(context, 'messages', []);
+    const context = contextOf(call.context, call.call_id);
     own(context, 'abortSignal', new Abort().signal);
     writeFileSync(FILE, call.code);
     let loaded;

@@ -2,7 +2,7 @@
 //! and a process in it that runs `node.js` of this crate.
 
 use crate::engine::NodeView;
-use glovebox_js::tool_call::{CallLimits, MAX_RESULT_DEPTH, SERIALIZER};
+use glovebox_js::tool_call::{CallLimits, MAX_RESULT_DEPTH, SERIALIZER, TOOL_CALL};
 use glovebox_proto::{Background, EnvVar, Exec, Exit, ExitReport, Fault, Stdin};
 use glovebox_sandbox::jail::spec::{Layers, Limits, Net};
 use glovebox_sandbox::{Backend, Registry, Sandbox, SandboxSpec};
@@ -83,10 +83,10 @@ pub(crate) fn process(view: &NodeView, limits: CallLimits, deadline: Duration) -
     }
 }
 
-/// The code around a tool, with the serializer that both engines have.
+/// The code around a tool, with what both engines have of it.
 fn program() -> String {
     format!(
-        "({})(\n{SERIALIZER}\n, {MAX_RESULT_DEPTH})",
+        "({})(\n{SERIALIZER}\n,\n{TOOL_CALL}\n, {MAX_RESULT_DEPTH})",
         include_str!("node.js")
     )
 }

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::engine::{DecodePaddingMode, general_purpose};
-use glovebox_js::tool_call::{FixedSources, LogLevel, MAX_RESULT_DEPTH, SERIALIZER};
+use glovebox_js::tool_call::{FixedSources, LogLevel, MAX_RESULT_DEPTH, SERIALIZER, TOOL_CALL};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use rquickjs::context::EvalOptions;
 use rquickjs::{Ctx, Exception, Function, Object, Result, TypedArray, Value};
@@ -22,9 +22,10 @@ pub(super) const OWN_FILE: &str = "<glovebox>";
 const MAX_RANDOM_BYTES: u32 = 65_536;
 
 /// The parts of the code around a tool.
-const PARTS: [(&str, &str); 8] = [
+const PARTS: [(&str, &str); 9] = [
     ("abort", include_str!("modules/abort.js")),
     ("buffer", include_str!("modules/buffer.js")),
+    ("call", TOOL_CALL),
     ("clone", include_str!("modules/clone.js")),
     ("crypto", include_str!("modules/crypto.js")),
     ("serialize", SERIALIZER),

@@ -2,7 +2,7 @@
 // as an object. Out: what the program calls. Globals that few tools use are loaded when they are first touched.
 (host) => {
   'use strict';
-  const { apply, defineProperty, getOwnPropertyDescriptor } = Reflect;
+  const { apply, defineProperty } = Reflect;
   const { parse } = JSON;
   const { asyncIterator } = Symbol;
   const bound = (f) => (self, ...args) => apply(f, self, args);
@@ -133,19 +133,7 @@
   // ---- the call
 
   const serializer = host.load('serialize')(host.emit, host.maxDepth);
-  const own = (object, name, value) => {
-    if (getOwnPropertyDescriptor(object, name) === undefined)
-      defineProperty(object, name, { value, writable: true, configurable: true, enumerable: true });
-  };
-  const cut = (text, max) => (text.length > max ? `${slice(text, 0, max)}...` : text);
-  const textOf = (read, max) => {
-    try {
-      const value = read();
-      return value === undefined || value === null ? '' : wellFormed(cut(Text(value), max));
-    } catch {
-      return '';
-    }
-  };
+  const call = host.load('call')(serializer);
 
   return {
     moduleName,
@@ -153,10 +141,7 @@
     // The value of a call, as JSON text given to `emit`; what is returned tells what was changed for that.
     run: async (f, inputText, contextText, callId) => {
       const input = parse(inputText);
-      // Both shapes of a second argument in one: the runtime context, and the options of the AI SDK.
-      const context = parse(contextText);
-      own(context, 'toolCallId', callId);
-      own(context, 'messages', []);
+      const context = call.context(contextText, callId);
       defineProperty(context, 'abortSignal', {
         get: () => new (need('abort').AbortController)().signal, configurable: true, enumerable: true,
       });
@@ -173,16 +158,7 @@
       }
       return serializer.write(value);
     },
-    // Of what was thrown: kind, name, message, stack.
-    describe: (thrown) => {
-      const refusal = serializer.refusal(thrown);
-      if (refusal !== undefined) return [refusal[0], '', refusal[1], ''];
-      if ((typeof thrown !== 'object' && typeof thrown !== 'function') || thrown === null)
-        return ['tool', '', `threw ${textOf(() => thrown, 8000)}`, ''];
-      let message = textOf(() => thrown.message, 8000);
-      if (message === '') message = `threw ${textOf(() => thrown, 8000) || 'an object'}`;
-      return ['tool', textOf(() => thrown.name, 200), message, textOf(() => thrown.stack, 64000)];
-    },
+    describe: call.describe,
     // It is time for something.
     fire: (id) => {
       const entry = mapGet(waiting, id);
