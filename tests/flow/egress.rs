@@ -11,6 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use testkit::{Glovebox, Person, skip};
 
+/// A port that nobody listens on: one that was just given back.
+pub(crate) fn closed_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
 /// A server on loopback; it keeps the first bytes that each connection brought.
 pub(crate) struct Server {
     pub(crate) port: u16,

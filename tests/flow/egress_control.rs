@@ -1,7 +1,7 @@
 //! A network of listed hosts, seen and changed while the sandbox runs: what it asked for, what is opened for it, what
 //! a host would come to.
 
-use crate::egress::Server;
+use crate::egress::{Server, closed_port};
 use crate::without_network::has;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -130,10 +130,7 @@ fn what_is_opened_while_it_runs_is_open_at_once_and_for_as_long_as_was_said() {
 fn a_host_is_tried_as_the_sandbox_would_reach_it() {
     Person::each(|person| {
         let server = Server::http();
-        // A port that nobody listens on: one that was just given back.
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let closed_port = closed.local_addr().unwrap().port();
-        drop(closed);
+        let closed_port = closed_port();
         let start = format!(
             "start -q --net egress --allow {} --allow shut.test:{closed_port}=127.0.0.1 --allow gone.invalid \
              --deny *.bad.test box",

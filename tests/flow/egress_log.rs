@@ -1,7 +1,7 @@
 //! The log of a network of listed hosts, followed while it grows: what is decided, how connections end, and why some
 //! could not be made.
 
-use crate::egress::Server;
+use crate::egress::{Server, closed_port};
 use crate::without_network::has;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -75,10 +75,7 @@ fn a_log_is_followed_until_somebody_interrupts_or_the_sandbox_ends() {
     }
     Person::each(|person| {
         let server = Server::http();
-        // A port that nobody listens on: one that was just given back.
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let closed_port = closed.local_addr().unwrap().port();
-        drop(closed);
+        let closed_port = closed_port();
         let start = format!(
             "start -q --net egress --allow {} --allow shut.test:{closed_port}=127.0.0.1 --allow gone.invalid box",
             server.rule("web.test")
@@ -156,9 +153,7 @@ fn a_program_that_asks_the_proxy_is_told_why_a_listed_host_was_not_reached() {
         skip!("curl is not installed");
     }
     Person::each(|person| {
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let closed_port = closed.local_addr().unwrap().port();
-        drop(closed);
+        let closed_port = closed_port();
         let shut = format!("shut.test:{closed_port}");
         let ask = |proxy: &str, url: &str| {
             person
