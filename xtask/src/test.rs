@@ -8,10 +8,11 @@
 //! 6. in CI also formatting, lints and licences, before anything else; there a skip is a failure
 //!
 //! All of it runs, whatever fails: somebody who waits for a whole run wants to know everything that
-//! is wrong. At the end every skipped test is listed with its reason, and every one that passed only
-//! when it was repeated.
+//! is wrong. At the end every skipped test is listed with its reason, every one that passed only when it was
+//! repeated, and how long each stage took.
 
 mod program;
+mod timing;
 mod user;
 
 use crate::step::{self, cargo, is_ci, is_root, say, target_dir};
@@ -71,15 +72,19 @@ pub(crate) struct TestArgs {
 /// # Errors
 /// When something cannot be built, or a test fails.
 pub(crate) fn run(args: &TestArgs) -> Result<()> {
+    let mut tally = Tally::default();
     if !args.no_install && !args.quick {
-        packages::install_missing()?;
-        clients::install_missing();
-        projects::install_missing();
-        kernel::install_missing();
-        musl::install_missing();
+        tally.timing.of("install what the tests need", || {
+            packages::install_missing()?;
+            clients::install_missing();
+            projects::install_missing();
+            kernel::install_missing();
+            musl::install_missing();
+            anyhow::Ok(())
+        })?;
     }
     if is_ci() {
-        check::run()?;
+        tally.timing.of("formatting, lints, licences", check::run)?;
     }
     let cargo = |arguments: &[&str]| {
         let mut command = cargo(arguments);
@@ -88,26 +93,30 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
         }
         command
     };
-    step::run(
-        "build glovebox",
-        &mut cargo(&["build", "--locked", "--workspace", "--bins"]),
-    )?;
+    tally.timing.of("build glovebox", || {
+        step::run(
+            "build glovebox",
+            &mut cargo(&["build", "--locked", "--workspace", "--bins"]),
+        )
+    })?;
     let binary = target_dir().join("debug/glovebox");
     let skip_log = target_dir().join("skipped-tests.txt");
     let _ = fs::remove_file(&skip_log);
 
     say("==> build all tests");
-    let programs = programs(&step::output(&mut cargo(&[
-        "test",
-        "--locked",
-        "--workspace",
-        "--no-run",
-        "--message-format",
-        "json-render-diagnostics",
-    ]))?);
+    let built = tally.timing.of("build all tests", || {
+        step::output(&mut cargo(&[
+            "test",
+            "--locked",
+            "--workspace",
+            "--no-run",
+            "--message-format",
+            "json-render-diagnostics",
+        ]))
+    })?;
+    let programs = programs(&built);
     link_suites(&programs)?;
     let filter: Vec<String> = args.filter.iter().cloned().collect();
-    let mut tally = Tally::default();
     for program in &programs {
         if args.quick && !is_quick(program) {
             continue;
@@ -127,11 +136,13 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
         return report(&tally);
     }
     let mut examples = cargo(&["test", "--locked", "--workspace", "--doc"]);
-    if let Err(error) = step::run("examples in the documentation", examples.args(&filter)) {
+    let title = "examples in the documentation";
+    let examples = || step::run(title, examples.args(&filter));
+    if let Err(error) = tally.timing.of(title, examples) {
         tally.failed.push(format!("{error:#}"));
     }
     if filter.is_empty()
-        && let Err(error) = web::test(&binary)
+        && let Err(error) = tally.timing.of("web interface", || web::test(&binary))
     {
         tally.failed.push(format!("{error:#}"));
     }
@@ -310,6 +321,7 @@ fn report_skips(log: &Path) {
 
 /// The end of a run.
 fn report(tally: &Tally) -> Result<()> {
+    tally.timing.report();
     if !tally.unsteady.is_empty() {
         say("Unsteady, passed only when repeated by themselves:");
         for test in &tally.unsteady {

@@ -4,6 +4,7 @@
 //! passes by itself does not fail the run, but it is named at the end: an unsteady test is a defect
 //! to be looked at, in the test or in what it tests.
 
+use super::timing::Timing;
 use crate::step::{self, say};
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -33,6 +34,8 @@ pub(super) struct Tally {
     pub(super) failed: Vec<String>,
     /// Failed among others, passed by itself.
     pub(super) unsteady: Vec<String>,
+    /// How long everything took.
+    pub(super) timing: Timing,
 }
 
 /// Test programs named in cargo's JSON messages, one message per line.
@@ -67,7 +70,7 @@ impl Tally {
         args: &[String],
     ) -> Result<()> {
         say(&format!("==> {title}"));
-        let (is_success, failures) = run_once(command().args(args))?;
+        let (is_success, failures) = self.timing.of(title, || run_once(command().args(args)))?;
         if is_success {
             return Ok(());
         }
