@@ -16,6 +16,10 @@ test("axe finds nothing, and every page fits its window", async ({ page, server,
         if (shots) await page.screenshot({ path: `${shots}/${name}-${width}-${theme}.png`, fullPage: true });
         const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
         expect(over, `${name} at ${width} px`).toBeLessThanOrEqual(0);
+        const cut = await page.getByTestId("environment-strip").locator("span").evaluateAll((spans) =>
+          spans.filter((span) => span.scrollWidth > span.clientWidth && span.clientWidth > 0).map((span) => span.textContent),
+        );
+        expect(cut, `text that the strip cuts at ${width} px`).toEqual([]);
       }
       const { violations } = await new AxeBuilder({ page }).analyze();
       const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`);

@@ -75,7 +75,8 @@ function Crumbs({ base, path }: { base: string; path: string }) {
   );
 }
 
-const MARKS: Record<string, string> = { directory: "▸", file: " ", link: "↗", other: "?" };
+/** What follows a name, as `ls -F` has it. */
+const MARKS: Record<string, string> = { directory: "/", link: "@" };
 
 function Listing({ list, base, path }: { list: Directory; base: string; path: string }) {
   if (list.entries.length === 0) return <Empty title="The directory is empty" />;
@@ -89,10 +90,12 @@ function Listing({ list, base, path }: { list: Directory; base: string; path: st
               href={join(base, path === "" ? entry.name : `${path}/${entry.name}`)}
               className="flex items-center gap-3 px-4 py-2 -outline-offset-2 hover:bg-sunken"
             >
-              <span aria-hidden="true" className="w-4 text-muted">
-                {MARKS[entry.kind] ?? "?"}
+              <span className="min-w-0 flex-1 font-mono wrap-anywhere">
+                {cleanText(entry.name)}
+                <span aria-hidden="true" className="text-muted">
+                  {MARKS[entry.kind]}
+                </span>
               </span>
-              <span className="min-w-0 flex-1 font-mono wrap-anywhere">{cleanText(entry.name)}</span>
               <span className="text-xs whitespace-nowrap text-muted">{entry.kind === "file" ? formatBytes(entry.size) : entry.kind}</span>
             </Link>
           </li>

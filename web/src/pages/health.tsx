@@ -3,7 +3,7 @@ import type { Health } from "../api/client";
 import { usePolled, useTitle } from "../model/hooks";
 import { Badge, ErrorBox, Loading } from "../parts/states";
 
-const NAMES: Record<string, string> = { sandbox: "Sandboxes", sessions: "Sessions" };
+const NAMES: Record<string, string> = { sandbox: "Sandboxes", sessions: "Sessions", disk: "Disk" };
 
 export function HealthPage() {
   useTitle("Health");

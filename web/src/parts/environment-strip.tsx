@@ -10,13 +10,13 @@ export function EnvironmentStrip({ followed, isOffline }: { followed: Followed; 
   const facts = environment && environment.state !== "starting" ? factsText(environment) : "";
   return (
     <section aria-label="Environment" data-testid="environment-strip" className="border-b border-line bg-surface text-xs text-muted" title={environment ? tooltip(environment) : undefined}>
-      <p className="mx-auto flex max-w-7xl items-baseline gap-x-3 px-4 py-1 sm:px-6">
-        <span role="status" aria-live="polite" className={`whitespace-nowrap ${isBad ? "font-medium text-bad" : ""}`}>
+      <p className="mx-auto flex max-w-7xl flex-wrap items-baseline gap-x-3 px-4 py-1 sm:px-6">
+        <span role="status" aria-live="polite" className={`order-first whitespace-nowrap sm:order-none ${isBad ? "font-medium text-bad" : ""}`}>
           {state}
         </span>
-        <span className="min-w-0 flex-1 truncate">{facts}</span>
+        <span className="min-w-0 basis-full wrap-anywhere sm:flex-1 sm:basis-60">{facts}</span>
         {environment && facts ? (
-          <time className="hidden whitespace-nowrap sm:inline" dateTime={environment.captured_at}>
+          <time className="order-first ml-auto whitespace-nowrap sm:order-none" dateTime={environment.captured_at}>
             {`seen ${new Date(environment.captured_at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}`}
           </time>
         ) : null}

@@ -171,7 +171,7 @@ impl App {
             name: "sessions",
             is_ready: problem.is_none(),
             detail: problem.map_or_else(
-                || format!("{running} work, {queued} wait"),
+                || format!("{running} at work, {queued} waiting"),
                 |fault| fault.message,
             ),
         }
