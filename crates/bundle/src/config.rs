@@ -20,7 +20,6 @@ const AGENT_FIELDS: [&str; 4] = ["name", "system", "model", "tools"];
 pub(crate) struct ConfigReader<'e, 's, 'a> {
     pub evaluator: &'e Evaluator<'a>,
     pub report: &'e mut Report<'s>,
-    pub is_typescript: bool,
 }
 
 impl<'s, 'a> ConfigReader<'_, 's, 'a> {
@@ -97,7 +96,6 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
         ToolReader {
             evaluator: self.evaluator,
             report: self.report,
-            is_typescript: self.is_typescript,
         }
     }
 

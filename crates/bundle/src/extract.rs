@@ -1,6 +1,7 @@
 //! From the text of a bundle to its content: bounds, parser, exports, configuration.
 
 use crate::config::ConfigReader;
+use crate::erase::Erasure;
 use crate::evaluate::Evaluator;
 use crate::exports;
 use crate::limits::{
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub enum Language {
     /// JavaScript, a module or a script.
     JavaScript,
-    /// TypeScript; types are read over.
+    /// TypeScript; types are read over, and tools run without them.
     TypeScript,
 }
 
@@ -199,25 +200,20 @@ fn parse(
     let built = SemanticBuilder::new()
         .with_build_nodes(true)
         .build(&program);
-    let evaluator = Evaluator::new(&built.semantic, source);
-    read(&evaluator, options, bundle, report);
+    let erasure = match options.language {
+        Language::TypeScript => Some(Erasure::new(source.text())),
+        Language::JavaScript => None,
+    };
+    let evaluator = Evaluator::new(&built.semantic, source, erasure);
+    read(&evaluator, bundle, report);
     for (code, span, reason) in evaluator.take_warnings() {
         report.warn(code, "", span, reason);
     }
 }
 
-fn read(
-    evaluator: &Evaluator<'_>,
-    options: ExtractOptions,
-    bundle: &mut Bundle,
-    report: &mut Report<'_>,
-) {
+fn read(evaluator: &Evaluator<'_>, bundle: &mut Bundle, report: &mut Report<'_>) {
     let mut exports = exports::find(evaluator, evaluator.semantic.nodes().program());
-    let mut reader = ConfigReader {
-        evaluator,
-        report,
-        is_typescript: options.language == Language::TypeScript,
-    };
+    let mut reader = ConfigReader { evaluator, report };
     match exports.configs.as_slice() {
         [config] => {
             if exports.is_unexported {

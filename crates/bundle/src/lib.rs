@@ -7,7 +7,7 @@
 //!   exports    which value is the configuration
 //!   evaluate   values of expressions, without running them
 //!   config     agents;  tool  tools;  schema  zod and others -> JSON Schema
-//!   slice      the code that one tool would run
+//!   slice      the code that one tool would run;  erase  its types, when it is TypeScript
 //! confined     the same in a process of its own that can do nothing else
 //! problem      errors and warnings: code, place, source, reason, what to write instead
 //! ```
@@ -18,6 +18,7 @@
 mod config;
 mod confined;
 mod data;
+mod erase;
 mod evaluate;
 mod exports;
 mod extract;

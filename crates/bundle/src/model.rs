@@ -5,7 +5,7 @@ use crate::problem::Problem;
 use serde::{Deserialize, Serialize};
 
 /// Version of the extractor, part of the key under which its results may be kept.
-pub const EXTRACTOR_VERSION: u32 = 1;
+pub const EXTRACTOR_VERSION: u32 = 2;
 
 /// Result of an extraction: what was read, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -144,10 +144,9 @@ pub struct Tool {
 /// The code of one tool: its function and all declarations that the function needs, nothing else of the bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
-    /// An ECMAScript module whose default export is the function. The text of the bundle, in its order.
+    /// An ECMAScript module whose default export is the function. The text of the bundle, in its order,
+    /// without the types of TypeScript.
     pub code: String,
-    /// Whether `code` has TypeScript types.
-    pub is_typescript: bool,
     /// Modules that it imports.
     pub modules: Vec<String>,
     /// Names that it expects to find without declaring them, such as `fetch`.

@@ -70,6 +70,8 @@ codes! {
     ToolNotFunction = "E_TOOL_NOT_FUNCTION",
     /// The code of a tool uses a value that cannot be carried along.
     ToolClosure = "E_TOOL_CLOSURE",
+    /// The code of a tool uses TypeScript that is more than types, such as a namespace.
+    TypeScript = "E_TYPESCRIPT",
     /// Two agents or tools have one name.
     Duplicate = "E_DUPLICATE",
     /// A name is empty, too long, or has characters that names cannot have.

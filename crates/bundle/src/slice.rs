@@ -87,7 +87,6 @@ const LANGUAGE: [&str; 56] = [
 pub(crate) fn cut<'a>(
     evaluator: &Evaluator<'a>,
     closure: &Closure<'a>,
-    is_typescript: bool,
 ) -> Result<Slice, Vec<Refusal>> {
     let mut cutter = Cutter {
         evaluator,
@@ -124,7 +123,6 @@ pub(crate) fn cut<'a>(
     }
     Ok(Slice {
         code,
-        is_typescript,
         modules: cutter.modules.into_iter().collect(),
         globals: cutter.globals.into_iter().collect(),
         state: cutter.state.into_iter().collect(),
@@ -148,7 +146,6 @@ struct Cutter<'e, 'a> {
 impl<'a> Cutter<'_, 'a> {
     /// The function itself, as the default export.
     fn root(&mut self) -> String {
-        let source = self.evaluator.source;
         let span = self.closure.node.span();
         if let FunctionNode::Function(node) = self.closure.node
             && node.is_declaration()
@@ -160,12 +157,38 @@ impl<'a> Cutter<'_, 'a> {
         }
         if let Some(method) = self.closure.method {
             self.queue.push((method, "execute".to_owned()));
-            let text = source.slice(method);
-            let text = text.strip_prefix("static ").unwrap_or(text);
+            let text = self.expression(method);
+            let text = text.strip_prefix("static ").unwrap_or(&text);
             return format!("export default Object.values({{ {text} }})[0];");
         }
         self.queue.push((span, "execute".to_owned()));
-        format!("export default ({});", source.slice(span))
+        format!("export default ({});", self.expression(span))
+    }
+
+    /// The JavaScript of a part of the bundle.
+    fn code(&mut self, span: Span) -> String {
+        let Some(erasure) = &self.evaluator.erasure else {
+            return self.evaluator.source.slice(span).to_owned();
+        };
+        for found in erasure.untranslated_in(span) {
+            self.refusals.push(Refusal::new(
+                ProblemCode::TypeScript,
+                found.span,
+                format!(
+                    "the tool uses {}, which is more than a type: only types are taken out before it runs",
+                    found.what
+                ),
+                found.hint,
+            ));
+        }
+        erasure.slice(span).to_owned()
+    }
+
+    /// The JavaScript of an expression or a member, without what keeps statements apart where types were.
+    fn expression(&mut self, span: Span) -> String {
+        let code = self.code(span);
+        let is_apart = |c: char| c == ';' || c.is_whitespace();
+        code.trim_matches(is_apart).to_owned()
     }
 
     fn run(&mut self) {
@@ -279,15 +302,19 @@ impl<'a> Cutter<'_, 'a> {
             None => self.names.insert(name.clone(), symbol),
         };
         let way = format!("{way} -> {name}");
-        self.declaration(symbol, &name, &way);
+        let first = scoping.symbol_declaration(symbol);
+        self.declaration(first, symbol, &name, &way);
+        // Overloads of a function come before its body, and an interface may stand beside a class.
+        for other in scoping.symbol_redeclarations(symbol) {
+            if other.declaration != first {
+                self.declaration(other.declaration, symbol, &name, &way);
+            }
+        }
         self.writes(symbol, &name, &way);
     }
 
-    fn declaration(&mut self, symbol: SymbolId, name: &str, way: &str) {
-        let scoping = self.evaluator.scoping();
+    fn declaration(&mut self, node: NodeId, symbol: SymbolId, name: &str, way: &str) {
         let nodes = self.evaluator.semantic.nodes();
-        let source = self.evaluator.source;
-        let node = scoping.symbol_declaration(symbol);
         let kind = nodes.kind(node);
         match kind {
             AstKind::VariableDeclarator(declarator) => {
@@ -303,19 +330,23 @@ impl<'a> Cutter<'_, 'a> {
                 );
                 if is_loop {
                     let span = nodes.kind(outer).span();
-                    return self.part(span, source.slice(span).to_owned(), way);
+                    let text = self.code(span);
+                    return self.part(span, text, way);
                 }
                 let keyword = declaration.kind.as_str();
-                let text = format!("{keyword} {};", source.slice(declarator.span));
+                let text = format!("{keyword} {};", self.code(declarator.span));
                 self.part(declarator.span, text, way);
             }
             AstKind::Function(_)
             | AstKind::Class(_)
-            | AstKind::TSEnumDeclaration(_)
-            | AstKind::TSNamespaceDeclaration(_) => {
+            | AstKind::TSNamespaceDeclaration(_)
+            | AstKind::TSImportEqualsDeclaration(_) => {
                 let span = kind.span();
-                self.part(span, source.slice(span).to_owned(), way);
+                let text = self.code(span);
+                self.part(span, text, way);
             }
+            AstKind::TSEnumDeclaration(_) => self.enumeration(symbol, kind.span(), name),
+            AstKind::TSInterfaceDeclaration(_) | AstKind::TSTypeAliasDeclaration(_) => {}
             AstKind::ImportSpecifier(_)
             | AstKind::ImportDefaultSpecifier(_)
             | AstKind::ImportNamespaceSpecifier(_) => self.import(node, name, way),
@@ -351,6 +382,34 @@ impl<'a> Cutter<'_, 'a> {
         self.parts.insert(nodes.kind(node).span().start, text);
     }
 
+    /// An enum of TypeScript, as the object that it is.
+    fn enumeration(&mut self, symbol: SymbolId, span: Span, name: &str) {
+        if !self
+            .evaluator
+            .scoping()
+            .symbol_redeclarations(symbol)
+            .is_empty()
+        {
+            self.refusals.push(Refusal::new(
+                ProblemCode::TypeScript,
+                span,
+                format!("the tool uses `{name}`, an enum with several declarations"),
+                "Declare all members at once.",
+            ));
+            return;
+        }
+        let placed = Placed {
+            value: self.evaluator.symbol(symbol, span, &self.evaluator.root()),
+            span,
+        };
+        match data::to_json(self.evaluator, &placed) {
+            Ok(json) => {
+                self.parts.insert(span.start, constant(name, &json));
+            }
+            Err(refusal) => self.refusals.push(refusal),
+        }
+    }
+
     /// A name that was given a value by a call: an argument of the function around the tool.
     fn closure_value(&mut self, symbol: SymbolId, name: &str, way: &str) {
         let scoping = self.evaluator.scoping();
@@ -361,8 +420,7 @@ impl<'a> Cutter<'_, 'a> {
                 match value {
                     Value::Function(inner) if inner.method.is_none() => {
                         let inner = inner.node.span();
-                        let text =
-                            format!("const {name} = {};", self.evaluator.source.slice(inner));
+                        let text = format!("const {name} = {};", self.expression(inner));
                         self.parts.insert(span.start, text);
                         self.queue.push((inner, way.to_owned()));
                         return;
@@ -514,7 +572,7 @@ impl<'a> Cutter<'_, 'a> {
         );
         if is_statement {
             let span = kind.span();
-            let text = self.evaluator.source.slice(span).to_owned();
+            let text = self.code(span);
             self.part(span, text, way);
         }
     }

@@ -27,7 +27,6 @@ const TOOL_FIELDS: [&str; 6] = [
 pub(crate) struct ToolReader<'e, 's, 'a> {
     pub evaluator: &'e Evaluator<'a>,
     pub report: &'e mut Report<'s>,
-    pub is_typescript: bool,
 }
 
 impl<'a> ToolReader<'_, '_, 'a> {
@@ -307,7 +306,7 @@ impl<'a> ToolReader<'_, '_, 'a> {
 
     fn code(&mut self, tool: &mut Tool, closure: &Rc<Closure<'a>>, path: &str) {
         tool.kind = ToolKind::Function;
-        match slice::cut(self.evaluator, closure, self.is_typescript) {
+        match slice::cut(self.evaluator, closure) {
             Ok(slice) => {
                 for name in &slice.state {
                     self.report.warn(

@@ -702,18 +702,6 @@ const made = (() => { function pick() { return 'inner'; } return tool({ inputSch
 }
 
 #[test]
-fn typescript_is_read_over_its_types() {
-    let source = "import { createLightfast, createAgent } from 'lightfast';
-import type { Agent } from 'lightfast';
-enum Mode { A = 'a', B }
-const agents = { a: createAgent({ name: 'a', system: `m ${Mode.A}` as string, model: 'm' satisfies string }) } as const;
-export default createLightfast({ agents: agents! });";
-    let extraction = extract(source, Language::TypeScript).unwrap();
-    assert_eq!(complaints(&extraction), "");
-    assert_eq!(extraction.bundle.agents[0].system, "m a");
-}
-
-#[test]
 fn bounds_end_what_has_no_end() {
     let big = "x".repeat(glovebox_bundle::MAX_SOURCE_BYTES + 1);
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));

@@ -240,3 +240,79 @@ fn a_tool_that_needs_node_runs_in_it() {
         .err();
     assert!(refused.contains("invalid_arguments"), "{refused}");
 }
+
+#[test]
+fn tools_of_typescript_run_without_their_types_in_both_engines() {
+    let home = Home::new();
+    let text = r#"import { createLightfast } from "lightfast/client";
+import { createAgent } from "lightfast/agent";
+import { createTool } from "lightfast/tool";
+import { z } from "zod";
+enum Unit { Metre = "m", Foot = "ft" }
+interface Length { value: number; unit: Unit }
+abstract class Scale<T extends Unit> {
+  protected readonly factors: Record<string, number> = { [Unit.Metre]: 1 }
+  private ["foot"]?: number = 0.3048
+  abstract of(unit: T): number
+}
+class Known extends Scale<Unit> implements Iterable<Unit> {
+  override of(unit: Unit): number { return unit === Unit.Foot ? this["foot"]! : this.factors[unit]! }
+  *[Symbol.iterator](): Iterator<Unit> { yield* Object.values(Unit) as Unit[] }
+}
+function scale(length: number): number
+function scale(length: Length): number
+function scale(length: any): number {
+  const { value, unit } = length as Length
+  ;[value].forEach((one: number) => one)
+  return value * new Known().of(unit)
+}
+const convert = createTool({
+  description: "Metres of a length",
+  inputSchema: z.object({ value: z.number(), unit: z.nativeEnum(Unit) }),
+  execute: async <T extends Length>(length: T, _context?: unknown): Promise<{ metres: number; units: Unit[] }> =>
+    ({ metres: scale(length), units: [...new Known()] } satisfies { metres: number; units: Unit[] }),
+});
+const refused = createTool({
+  description: "d", inputSchema: z.object({}),
+  execute: () => Hidden.x,
+});
+export default createLightfast({ agents: { a: createAgent({ name: "a", system: "s", model: "m", tools: { convert } }) } });
+"#;
+    let path = file(&home, "agents.ts", text);
+    for engine in ["quickjs", "node"] {
+        let told = home
+            .glovebox([
+                "bundle",
+                "call",
+                &path,
+                "convert",
+                r#"{"value":10,"unit":"ft"}"#,
+            ])
+            .args(["--engine", engine, "--json"])
+            .run()
+            .expect_code(0)
+            .out();
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(
+            told["data"]["result"],
+            serde_json::json!({ "metres": 3.048, "units": ["m", "ft"] })
+        );
+    }
+    let text = text
+        .replace("tools: { convert }", "tools: { refused }")
+        .replace(
+            "enum Unit",
+            "namespace Hidden { export const x = 1 }\nenum Unit",
+        );
+    let path = file(&home, "refused.ts", &text);
+    let said = home
+        .line(&format!("bundle call {path} refused {{}}"))
+        .run()
+        .expect_code(2)
+        .out();
+    assert!(
+        said.contains("E_TYPESCRIPT agents.a.tools.refused.execute")
+            && said.contains("a namespace"),
+        "{said}"
+    );
+}

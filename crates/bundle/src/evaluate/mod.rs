@@ -14,6 +14,7 @@ mod members;
 mod mutation;
 mod shapes;
 
+use crate::erase::Erasure;
 use crate::limits::{FUEL, MAX_TEXT_BYTES};
 use crate::problem::ProblemCode;
 use crate::source::{Source, quoted};
@@ -36,6 +37,8 @@ const MAX_EXPRESSION_DEPTH: u32 = 2_000;
 pub(crate) struct Evaluator<'a> {
     pub semantic: &'a Semantic<'a>,
     pub source: &'a Source<'a>,
+    /// The source without its types, when it is TypeScript.
+    pub erasure: Option<Erasure>,
     root: Rc<Frame<'a>>,
     fuel: Cell<u32>,
     depth: Cell<u32>,
@@ -58,7 +61,11 @@ impl Drop for Evaluator<'_> {
 }
 
 impl<'a> Evaluator<'a> {
-    pub(crate) fn new(semantic: &'a Semantic<'a>, source: &'a Source<'a>) -> Self {
+    pub(crate) fn new(
+        semantic: &'a Semantic<'a>,
+        source: &'a Source<'a>,
+        erasure: Option<Erasure>,
+    ) -> Self {
         let root = Rc::new(Frame {
             parent: None,
             scope: None,
@@ -81,6 +88,7 @@ impl<'a> Evaluator<'a> {
         Self {
             semantic,
             source,
+            erasure,
             frames: RefCell::new(vec![root.clone()]),
             root,
             fuel: Cell::new(FUEL),

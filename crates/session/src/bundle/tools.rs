@@ -269,13 +269,6 @@ fn joined(mismatches: &[Mismatch]) -> String {
 
 /// A tool as it is declared, when all of it can be kept.
 fn offer(tool: &Tool, slice: &Slice) -> Result<OfferedTool, String> {
-    if slice.is_typescript {
-        return Err(
-            "its code is TypeScript, which is not run as it is: compile the bundle first, for instance with \
-             `esbuild --bundle --format=esm`"
-                .to_owned(),
-        );
-    }
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if tool.name.is_empty() || tool.name.len() > MAX_NAME_CHARS || !tool.name.chars().all(is_word) {
         return Err(format!(
