@@ -122,7 +122,8 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
                 None
             }
             Some((value, span)) => {
-                self.report.refuse(
+                self.report.refuse_value(
+                    value,
                     ProblemCode::FieldType,
                     path,
                     span,
@@ -159,8 +160,14 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
             value => {
                 let reason = format!("{} is no agent", value.kind());
                 let hint = "Make it with `createAgent({...})`.";
-                self.report
-                    .refuse(ProblemCode::FieldType, path, entry.span, reason, hint);
+                self.report.refuse_value(
+                    value,
+                    ProblemCode::FieldType,
+                    path,
+                    entry.span,
+                    reason,
+                    hint,
+                );
                 return None;
             }
         };
@@ -223,6 +230,15 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
             }
             if let Ok(json) = data::to_json(self.evaluator, &placed(entry)) {
                 options.push((entry.key.to_string(), json));
+                self.report.warn(
+                    ProblemCode::Ignored,
+                    &format!("{path}.{}", entry.key),
+                    entry.key_span,
+                    format!(
+                        "`{}` has no effect here: whoever runs the agent decides how its model is asked",
+                        quoted(&entry.key)
+                    ),
+                );
             } else {
                 ignored.push(entry.key.to_string());
                 self.report.warn(
@@ -263,7 +279,8 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
                 None
             }
             value => {
-                self.report.refuse(
+                self.report.refuse_value(
+                    value,
                     ProblemCode::FieldType,
                     &path,
                     entry.span,
@@ -305,7 +322,8 @@ impl<'s, 'a> ConfigReader<'_, 's, 'a> {
                 None
             }
             Err(None) => {
-                self.report.refuse(
+                self.report.refuse_value(
+                    &entry.value,
                     ProblemCode::FieldType,
                     &path,
                     entry.span,

@@ -3,7 +3,7 @@
 use crate::limits::MAX_PROBLEMS;
 use crate::problem::{Problem, ProblemCode, RelatedPlace};
 use crate::source::{Source, shown};
-use crate::value::Refusal;
+use crate::value::{Refusal, Value};
 use oxc_span::Span;
 
 /// The problems of one bundle.
@@ -72,6 +72,22 @@ impl<'a> Report<'a> {
         hint: &str,
     ) {
         self.add(path, &Refusal::new(code, span, reason, hint));
+    }
+
+    /// Adds that a value is not what belongs there; where it comes from outside the bundle, that says more.
+    pub(crate) fn refuse_value(
+        &mut self,
+        value: &Value<'_>,
+        code: ProblemCode,
+        path: &str,
+        span: Span,
+        reason: impl Into<String>,
+        hint: &str,
+    ) {
+        match value.imported(span) {
+            Some(refusal) => self.add(path, &refusal),
+            None => self.refuse(code, path, span, reason, hint),
+        }
     }
 
     pub(crate) fn warn(

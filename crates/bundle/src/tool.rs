@@ -58,7 +58,8 @@ impl<'a> ToolReader<'_, '_, 'a> {
                 Some(self.bare_function(entry, closure, path))
             }
             value => {
-                self.report.refuse(
+                self.report.refuse_value(
+                    value,
                     ProblemCode::FieldType,
                     path,
                     entry.span,
@@ -281,7 +282,8 @@ impl<'a> ToolReader<'_, '_, 'a> {
             }
             Some((Value::Function(closure), _)) => self.code(&mut tool, &closure.clone(), &path),
             Some((Value::Unknown(refusal), _)) => self.report.add(&path, refusal),
-            Some((value, span)) => self.report.refuse(
+            Some((value, span)) => self.report.refuse_value(
+                value,
                 ProblemCode::ToolNotFunction,
                 &path,
                 span,

@@ -775,3 +775,78 @@ export default createLightfast({{ agents: {{ a: one('x'), a: one('y') }} }});"
             .any(|problem| problem.reason.contains("declared twice"))
     );
 }
+
+#[test]
+fn what_comes_from_another_file_or_package_is_named() {
+    let imports = "import { value } from './other';\nimport { thing } from 'left-pad';";
+    for (fields, path, words) in [
+        (
+            "name: 'a', model: 'm', system: value",
+            "agents.a.system",
+            "another file, `./other`",
+        ),
+        (
+            "name: 'a', model: value, system: 's'",
+            "agents.a.model",
+            "another file, `./other`",
+        ),
+        (
+            "name: 'a', model: 'm', system: thing",
+            "agents.a.system",
+            "the package `left-pad`",
+        ),
+        (
+            "name: 'a', model: 'm', system: 's', tools: value",
+            "agents.a.tools",
+            "another file",
+        ),
+        (
+            "name: 'a', model: 'm', system: 's', tools: { t: value }",
+            "agents.a.tools.t",
+            "another file",
+        ),
+        (
+            "name: 'a', model: 'm', system: 's', tools: { t: tool({ inputSchema: value, execute: () => 1 }) }",
+            "agents.a.tools.t.inputSchema",
+            "another file",
+        ),
+        (
+            "name: 'a', model: 'm', system: 's', tools: { t: tool({ inputSchema: z.object({}), execute: value }) }",
+            "agents.a.tools.t.execute",
+            "another file",
+        ),
+    ] {
+        let said = complaints(&read(&with_agent(imports, fields)));
+        assert!(
+            said.starts_with(&format!("E_IMPORT_UNKNOWN {path} (")) && said.contains(words),
+            "{fields}: {said}"
+        );
+        assert_eq!(
+            said.contains("esbuild FILE --bundle"),
+            words.contains("file"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn options_of_agents_that_have_no_effect_are_told() {
+    let extraction = read(&with_agent(
+        "import { stepCountIs } from 'ai';",
+        "name: 'a', model: 'm', system: 's', temperature: 0.2, stopWhen: stepCountIs(5), onFinish() {}",
+    ));
+    assert_eq!(complaints(&extraction), "");
+    let told: Vec<(&str, &str)> = extraction
+        .warnings()
+        .map(|problem| (problem.path.as_str(), problem.reason.as_str()))
+        .collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    for ((path, reason), (name, words)) in told.into_iter().zip([
+        ("temperature", "has no effect here"),
+        ("stopWhen", "left out"),
+        ("onFinish", "left out"),
+    ]) {
+        assert_eq!(path, format!("agents.a.{name}"));
+        assert!(reason.contains(words), "{reason}");
+    }
+}

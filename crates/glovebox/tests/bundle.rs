@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use testkit::Home;
+use testkit::{Home, ModelServer, Step};
 
 const GOOD: &str = "const { createLightfast, createAgent } = require('lightfast');
 const { createTool } = require('lightfast/tool');
@@ -315,4 +315,67 @@ export default createLightfast({ agents: { a: createAgent({ name: "a", system: "
             && said.contains("a namespace"),
         "{said}"
     );
+}
+
+/// The agent of a bundle, with a model that calls its tool and then says what came of it.
+#[test]
+fn an_agent_runs_with_its_own_tool_and_the_model_that_is_allowed() {
+    let home = Home::new();
+    let text = GOOD
+        .replace(
+            "x: z.number() })",
+            "x: z.number(), by: z.number().default(10) })",
+        )
+        .replace(
+            "async ({ x }) => x * FACTOR",
+            "async ({ x, by }) => ({ product: x * FACTOR * by })",
+        )
+        .replace(
+            "model: gateway('gpt-4'),",
+            "model: gateway('gpt-4'), temperature: 0.1,",
+        );
+    let path = file(&home, "good.js", &text);
+    let server = ModelServer::start([
+        Step::call("double", r#"{"x":"three"}"#),
+        Step::call("double", r#"{"x":3}"#),
+        Step::text("It is 60."),
+    ]);
+    let run = |args: &[&str]| {
+        home.glovebox(["bundle", "run", &path])
+            .args(args)
+            .env("OPENAI_BASE_URL", server.url())
+            .run()
+    };
+    // No model stands for one that nobody allowed.
+    let refused = run(&["double 3"]).expect_code(3).err();
+    assert!(
+        refused.contains("gateway/gpt-4") && refused.contains("--allow-model"),
+        "{refused}"
+    );
+    let ran = run(&["--allow-model", "gateway/gpt-4=openai/scripted", "double 3"]).expect_code(0);
+    assert!(ran.out().contains("It is 60."), "{ran}");
+    assert!(
+        ran.err().contains("W_IGNORED agents.assistant.temperature"),
+        "{ran}"
+    );
+    let asked = server.asked();
+    assert_eq!(asked.len(), 3);
+    let body: Value = serde_json::from_str(&asked[2].body).unwrap();
+    assert_eq!(body["model"], "scripted");
+    let tools: Vec<&Value> = body["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["function"]["name"])
+        .collect();
+    assert_eq!(tools, ["double"]);
+    let messages = body["messages"].as_array().unwrap();
+    assert_eq!(messages[0]["content"], "You are helpful");
+    let results: Vec<&str> = messages
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .map(|message| message["content"].as_str().unwrap())
+        .collect();
+    assert!(results[0].contains("/x"), "{results:?}");
+    assert_eq!(results[1], r#"{"product":60}"#);
 }

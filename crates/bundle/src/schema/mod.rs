@@ -155,6 +155,10 @@ impl<'e, 'a> Converter<'e, 'a> {
     }
 
     fn unrecognised(&mut self, schema: &Placed<'a>) -> Json {
+        if let Some(imported) = schema.value.imported(schema.span) {
+            self.notes.push(imported);
+            return Json::object();
+        }
         self.notes.push(Refusal::new(
             ProblemCode::SchemaUnrecognised,
             schema.span,

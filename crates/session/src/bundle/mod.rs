@@ -5,6 +5,7 @@
 //! signature  whose bundles are accepted
 //! models     which model stands for the one that a bundle names
 //! schema     arguments and results, checked against the schemas of a tool
+//! defaults   what a schema puts into arguments that leave it out
 //! node       where Node is, for tools that need it
 //! tools      the tools of one agent as the loop calls them: nothing else than these
 //! run        one agent's session
@@ -13,6 +14,7 @@
 //! A bundle is text of a stranger. Its configuration was read without running it (`glovebox_bundle`); what of it reaches
 //! a model is bounded here, and its code runs where [`tools`](BundleTools) sends it and nowhere else.
 
+mod defaults;
 mod models;
 mod node;
 mod run;

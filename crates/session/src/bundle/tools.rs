@@ -2,6 +2,7 @@
 //! and a result that fits its other schema. Their code is what was cut out of the bundle when it was read; no request
 //! brings code, and no other tools are here.
 
+use super::defaults::fill_defaults;
 use super::schema::{Mismatch, Schema};
 use glovebox_agent::{ToolDefinition, ToolOutput, Tools};
 use glovebox_bundle::{Slice, Tool, ToolKind};
@@ -181,7 +182,7 @@ impl BundleTools {
             .collect()
     }
 
-    /// Calls one tool: checks the arguments, runs its code, checks the result.
+    /// Calls one tool: checks the arguments and puts in what they leave to defaults, runs its code, checks the result.
     ///
     /// # Errors
     /// [`ToolFailure`].
@@ -200,12 +201,15 @@ impl BundleTools {
             .input
             .check(arguments)
             .map_err(ToolFailure::InvalidArguments)?;
+        let mut input = arguments.clone();
+        fill_defaults(&found.definition.schema, &mut input)
+            .map_err(|mismatch| ToolFailure::InvalidArguments(vec![mismatch]))?;
         let usual = CallLimits::default();
         let request = ToolRequest {
             tenant: call.tenant,
             engine: call.engine,
             code: &found.code,
-            input: arguments,
+            input: &input,
             context: call.context,
             call_id: call.id,
             limits: CallLimits {

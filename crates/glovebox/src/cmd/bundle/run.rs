@@ -160,7 +160,11 @@ fn choose_model(
     } else {
         let own = settings.agent.model.value.clone();
         let rules = ModelRules::new(args.allow_model.clone(), own.into_iter().collect());
-        rules.resolve(&agent.key, &agent.model)?
+        rules.resolve(&agent.key, &agent.model).map_err(|error| {
+            CommandError::from(error).remedy(
+                "say what stands for it with `--allow-model NAME=PROVIDER/NAME`, or name one with `--model PROVIDER/NAME`",
+            )
+        })?
     };
     settings.lay_agent_flags(&AgentFlags {
         model: Some(model),

@@ -145,7 +145,7 @@ fn show_agent(text: &mut String, agent: &Agent) {
     }
     field(text, "model", &model(&agent.model));
     field(text, "system", &lines(agent.system.as_bytes()));
-    options(text, &agent.options);
+    options(text, &agent.options, " (no effect here)");
     ignored(text, &agent.ignored);
     field(text, "tools", &tool_names(&agent.tools));
 }
@@ -169,7 +169,7 @@ fn show_tool(text: &mut String, tool: &Tool) {
         };
         field(text, "called", called);
     }
-    options(text, &tool.options);
+    options(text, &tool.options, "");
     ignored(text, &tool.ignored);
     if let Some(slice) = &tool.slice {
         names(text, "modules", &slice.modules);
@@ -201,10 +201,10 @@ fn names(text: &mut String, name: &str, values: &[String]) {
     }
 }
 
-fn options(text: &mut String, options: &[(String, Json)]) {
+fn options(text: &mut String, options: &[(String, Json)], note: &str) {
     for (index, (name, value)) in options.iter().enumerate() {
         let label = if index == 0 { "options" } else { "" };
-        let line = format!("{} {}", escape_text(name), one_line(value));
+        let line = format!("{} {}{note}", escape_text(name), one_line(value));
         field(text, label, &line);
     }
 }

@@ -1,0 +1,195 @@
+//! Defaults of a tool's schema, put into arguments that fit it. Where a bundle runs by itself, zod does so before
+//! `execute` sees its input; a tool is written for that.
+
+use super::schema::Mismatch;
+use serde_json::{Map, Value};
+
+/// Bytes of JSON that one call may be given: a short list of empty objects must not become a large one.
+const MAX_ADDED_BYTES: usize = 1 << 20;
+/// References that are followed one after the other.
+const MAX_REFERENCES: usize = 8;
+
+/// Puts the defaults of a schema into a value that was found to fit it.
+///
+/// # Errors
+/// When that would make the value much larger.
+pub(super) fn fill_defaults(schema: &Value, value: &mut Value) -> Result<(), Mismatch> {
+    let mut filler = Filler {
+        root: schema,
+        left_bytes: MAX_ADDED_BYTES,
+    };
+    filler.fill(schema, value).ok_or_else(|| Mismatch {
+        path: String::new(),
+        reason: format!("the defaults of its parts have more than {MAX_ADDED_BYTES} bytes"),
+    })
+}
+
+struct Filler<'s> {
+    root: &'s Value,
+    left_bytes: usize,
+}
+
+impl<'s> Filler<'s> {
+    /// Nothing when there is no room for more. The work is bounded by that of the check before, which looks at the same
+    /// parts of the schema at the same places of the value.
+    fn fill(&mut self, schema: &'s Value, value: &mut Value) -> Option<()> {
+        let Some(parts) = self.resolve(schema).as_object() else {
+            return Some(());
+        };
+        for one in list(parts, "allOf") {
+            self.fill(one, value)?;
+        }
+        for key in ["anyOf", "oneOf"] {
+            let mut fitting = list(parts, key).filter(|one| self.may_fit(one, value));
+            // Of several alternatives it is not known here which one is meant.
+            if let (Some(only), None) = (fitting.next(), fitting.next()) {
+                self.fill(only, value)?;
+            }
+        }
+        match value {
+            Value::Object(fields) => self.fill_fields(parts, fields),
+            Value::Array(items) => {
+                let mut first = list(parts, "prefixItems");
+                for item in items {
+                    if let Some(schema) = first.next().or_else(|| parts.get("items")) {
+                        self.fill(schema, item)?;
+                    }
+                }
+                Some(())
+            }
+            _ => Some(()),
+        }
+    }
+
+    fn fill_fields(
+        &mut self,
+        parts: &'s Map<String, Value>,
+        fields: &mut Map<String, Value>,
+    ) -> Option<()> {
+        let declared = parts.get("properties").and_then(Value::as_object);
+        if let Some(others) = parts.get("additionalProperties") {
+            for (name, value) in fields.iter_mut() {
+                if declared.is_none_or(|declared| !declared.contains_key(name)) {
+                    self.fill(others, value)?;
+                }
+            }
+        }
+        for (name, schema) in declared.into_iter().flatten() {
+            if let Some(value) = fields.get_mut(name) {
+                self.fill(schema, value)?;
+            } else if let Some(default) = self.default_of(schema) {
+                let bytes = name.len() + default.to_string().len();
+                self.left_bytes = self.left_bytes.checked_sub(bytes)?;
+                fields.insert(name.clone(), default.clone());
+            }
+        }
+        Some(())
+    }
+
+    fn default_of(&self, schema: &'s Value) -> Option<&'s Value> {
+        schema
+            .get("default")
+            .or_else(|| self.resolve(schema).get("default"))
+    }
+
+    /// What a reference leads to.
+    fn resolve(&self, schema: &'s Value) -> &'s Value {
+        let mut found = schema;
+        for _ in 0..MAX_REFERENCES {
+            let target = found.get("$ref").and_then(Value::as_str);
+            let target = target.and_then(|text| text.strip_prefix('#'));
+            match target.and_then(|pointer| self.root.pointer(pointer)) {
+                Some(next) => found = next,
+                None => break,
+            }
+        }
+        found
+    }
+
+    /// Whether a value can be meant by one of several alternatives, as far as types and constants say.
+    fn may_fit(&self, schema: &'s Value, value: &Value) -> bool {
+        let schema = self.resolve(schema);
+        let is_type = |name: &Value| match name.as_str() {
+            Some("object") => value.is_object(),
+            Some("array") => value.is_array(),
+            Some("string") => value.is_string(),
+            Some("number" | "integer") => value.is_number(),
+            Some("boolean") => value.is_boolean(),
+            Some("null") => value.is_null(),
+            _ => true,
+        };
+        let has_type = match schema.get("type") {
+            Some(Value::Array(names)) => names.iter().any(is_type),
+            Some(name) => is_type(name),
+            None => true,
+        };
+        let declared = schema.get("properties").and_then(Value::as_object);
+        let has_constants = declared.into_iter().flatten().all(|(name, schema)| {
+            schema
+                .get("const")
+                .is_none_or(|constant| value.get(name) == Some(constant))
+        });
+        has_type && has_constants
+    }
+}
+
+fn list<'s>(parts: &'s Map<String, Value>, key: &str) -> impl Iterator<Item = &'s Value> {
+    parts
+        .get(key)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_missing_gets_its_default_at_every_place() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "mode": { "type": "string", "default": "fast" },
+                "deep": { "type": "object", "properties": { "n": { "$ref": "#/$defs/n" } } },
+                "list": { "type": "array", "items": { "type": "object", "properties": { "n": { "$ref": "#/$defs/n" } } } },
+                "either": { "anyOf": [{ "type": "object", "properties": { "n": { "default": 7 } } }, { "type": "null" }] },
+                "shape": { "oneOf": [
+                    { "type": "object", "properties": { "kind": { "const": "a" }, "x": { "default": 1 } } },
+                    { "type": "object", "properties": { "kind": { "const": "b" }, "y": { "default": 2 } } },
+                ] },
+                "unclear": { "anyOf": [
+                    { "type": "object", "properties": { "x": { "default": 1 } } },
+                    { "type": "object", "properties": { "y": { "default": 2 } } },
+                ] },
+            },
+            "allOf": [{ "properties": { "both": { "default": [] } } }],
+            "$defs": { "n": { "type": "number", "default": 0 } },
+        });
+        let mut value = json!({
+            "deep": {}, "list": [{}, { "n": 5 }], "either": {}, "shape": { "kind": "b" }, "unclear": {}
+        });
+        fill_defaults(&schema, &mut value).unwrap();
+        assert_eq!(
+            value,
+            json!({
+                "mode": "fast", "both": [], "deep": { "n": 0 }, "list": [{ "n": 0 }, { "n": 5 }],
+                "either": { "n": 7 }, "shape": { "kind": "b", "y": 2 }, "unclear": {},
+            })
+        );
+        let mut given = json!({ "mode": "slow" });
+        fill_defaults(&schema, &mut given).unwrap();
+        assert_eq!(given, json!({ "mode": "slow", "both": [] }));
+    }
+
+    #[test]
+    fn defaults_make_no_large_value_of_a_small_one() {
+        let schema =
+            json!({ "items": { "properties": { "x": { "default": "x".repeat(60_000) } } } });
+        let mut value = Value::Array(vec![json!({}); 10]);
+        assert!(fill_defaults(&schema, &mut value).is_ok());
+        let mut value = Value::Array(vec![json!({}); 20]);
+        assert!(fill_defaults(&schema, &mut value).is_err());
+    }
+}
