@@ -36,6 +36,7 @@ mod environment;
 mod events;
 mod faults;
 mod limits;
+mod mcp;
 mod operation;
 mod recovery;
 mod server;

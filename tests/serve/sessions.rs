@@ -512,3 +512,57 @@ fn a_request_that_is_repeated_with_its_key_leads_to_one_session() {
     );
     assert_eq!(send(r#"{"task":"y"}"#).expect(409).code(), "conflict");
 }
+
+#[test]
+fn the_list_of_sessions_comes_in_pages_and_by_state() {
+    let person = Person::myself();
+    let server = Server::start(&person, "--model demo");
+    let admin = server.admin();
+    let ids: Vec<String> = (0..5)
+        .map(|n| admin.submit(&json!({ "task": format!("task {n}") })))
+        .collect();
+    for id in &ids {
+        admin.follow_to_end(id);
+    }
+    let names = |answer: &Value| -> Vec<String> {
+        let sessions = answer["sessions"].as_array().unwrap().iter();
+        sessions
+            .map(|one| one["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let all = admin.get("/api/sessions").expect(200).json();
+    assert_eq!(all["next"], Value::Null);
+    let all = names(&all);
+    assert_eq!(all.len(), 5);
+    let (mut paged, mut path) = (Vec::new(), "/api/sessions?limit=2".to_owned());
+    loop {
+        let page = admin.get(&path).expect(200).json();
+        paged.extend(names(&page));
+        let Some(next) = page["next"].as_str() else {
+            break;
+        };
+        path = format!("/api/sessions?limit=2&after={next}");
+        // One that is gone does not move the pages after it.
+        let gone = paged.last().unwrap();
+        admin.delete(&format!("/api/sessions/{gone}")).expect(204);
+    }
+    assert_eq!(paged, all);
+    let count = |query: &str| {
+        let page = admin.get(&format!("/api/sessions?{query}")).expect(200);
+        names(&page.json()).len()
+    };
+    assert_eq!(count("state=running,queued"), 0);
+    assert_eq!(count("state=running,completed"), 3);
+    for (query, said) in [
+        ("state=done", "`state`"),
+        ("limit=0", "`limit`"),
+        ("limit=1001", "`limit`"),
+        ("limit=x", "limit"),
+        ("after=x", "`after`"),
+        ("page=2", "page"),
+    ] {
+        let refused = admin.get(&format!("/api/sessions?{query}")).expect(400);
+        let message = refused.json()["error"]["message"].to_string();
+        assert!(message.contains(said), "{query}: {message}");
+    }
+}

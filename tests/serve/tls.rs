@@ -98,3 +98,26 @@ fn a_certificate_that_cannot_be_used_is_said_before_the_server_starts() {
         }
     });
 }
+
+#[test]
+fn a_renewed_certificate_is_used_without_a_new_start() {
+    let person = Person::myself();
+    let make = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (old, new) = (make(), make());
+    let cert = person.write("cert.pem", old.cert.pem());
+    let key = person.write("key.pem", old.signing_key.serialize_pem());
+    let args = format!("--tls-cert {} --tls-key {}", cert.display(), key.display());
+    let server = Server::start(&person, &args);
+    let is_met_with = |root: &CertificateDer<'static>| {
+        ask(&server, Some(root.clone()), "GET /health/live HTTP/1.1\r\n").is_ok()
+    };
+    let (old_root, new_root) = (old.cert.der().clone(), new.cert.der().clone());
+    assert!(is_met_with(&old_root) && !is_met_with(&new_root));
+    // One file was replaced and the other not yet: all is as it was, and that is said.
+    person.write("cert.pem", new.cert.pem());
+    server.told("the renewed certificate is not used: certificate and key cannot be used");
+    assert!(is_met_with(&old_root) && !is_met_with(&new_root));
+    person.write("key.pem", new.signing_key.serialize_pem());
+    server.told("the certificate was renewed");
+    assert!(is_met_with(&new_root) && !is_met_with(&old_root));
+}

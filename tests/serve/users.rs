@@ -200,7 +200,24 @@ fn a_browser_logs_in_once_and_only_its_own_pages_act() {
     let anybody: Client = server.anybody();
     let first = anybody.get(path).expect(303);
     let cookie = cookie(&first);
-    anybody.get(path).expect(401);
+    assert_eq!(anybody.get(path).expect(401).code(), "permission-denied");
+    assert_eq!(
+        anybody.get("/login").expect(401).code(),
+        "permission-denied"
+    );
+    assert_eq!(
+        anybody.get("/login?cod=1").expect(401).code(),
+        "permission-denied"
+    );
+    // A browser is led to where it is asked for a token, or is in already.
+    let page = [("accept", "text/html,*/*;q=0.8")];
+    for path in [path, "/login"] {
+        let led = anybody.ask("GET", path, &page, b"").expect(303);
+        assert_eq!(
+            (led.header("location"), led.header("set-cookie")),
+            (Some("/"), None)
+        );
+    }
     let with = |method: &str, more: &[(&str, &str)]| {
         let mut headers = vec![("cookie", cookie.as_str())];
         headers.extend_from_slice(more);

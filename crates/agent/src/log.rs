@@ -41,6 +41,18 @@ pub enum SessionState {
 }
 
 impl SessionState {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Queued,
+        Self::Running,
+        Self::Interrupted,
+        Self::Completed,
+        Self::StoppedByLimit,
+        Self::Aborted,
+        Self::Lost,
+        Self::Failed,
+    ];
+
     /// The word in lists and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -56,18 +68,9 @@ impl SessionState {
     }
 
     fn parse(word: &str) -> Self {
-        [
-            Self::Queued,
-            Self::Running,
-            Self::Completed,
-            Self::StoppedByLimit,
-            Self::Aborted,
-            Self::Lost,
-            Self::Failed,
-        ]
-        .into_iter()
-        .find(|state| state.as_str() == word)
-        .unwrap_or(Self::Interrupted)
+        let mut all = Self::ALL.into_iter();
+        all.find(|state| state.as_str() == word)
+            .unwrap_or(Self::Interrupted)
     }
 }
 

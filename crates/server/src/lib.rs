@@ -21,6 +21,6 @@ mod work;
 
 pub use api::openapi;
 pub use config::{BundleConfig, ServerConfig, Token};
-pub use listen::{Serving, serve};
+pub use listen::{ServerNotice, Serving, serve};
 pub use store::{Scope, Scopes, TokenInfo, TokenStore};
 pub use tls::Tls;

@@ -1,7 +1,8 @@
 //! Connections: many for clients that have shown who they are, few and short ones for all others; and the server's beginning and end.
 
-use crate::api::{self, Logins, Shared};
+use crate::api::{self, Logins, McpServices, Shared};
 use crate::config::{ServerConfig, Token};
+use crate::tls::Tls;
 use crate::work::App;
 use axum::{Extension, Router};
 use glovebox_mcp::server::Connections;
@@ -21,6 +22,8 @@ const MAX_HEADER_BYTES: usize = 32 << 10;
 const HEADER_WAIT: Duration = Duration::from_secs(30);
 /// How long a refused connection rests before the next one is accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often it is looked whether the files of the certificate have changed.
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(2);
 /// How long cancelled sessions may take to end.
 const CANCEL_WAIT: Duration = Duration::from_secs(20);
 /// How often it is looked whether they have.
@@ -37,6 +40,15 @@ pub struct Serving {
     pub probed: Duration,
 }
 
+/// What happens while the server answers, for whoever runs it.
+#[derive(Debug)]
+pub enum ServerNotice {
+    /// New connections get the certificate that is in the files now.
+    CertificateRenewed,
+    /// The files have changed and cannot be used; new connections get the certificate as before.
+    CertificateUnusable(Fault),
+}
+
 /// Serves on `listener` until a signal asks for the end; returns when no session works any more. A sandbox is tried
 /// first, and what keeps it from working keeps the server from starting.
 ///
@@ -46,6 +58,7 @@ pub fn serve(
     config: ServerConfig,
     listener: TcpListener,
     ready: impl FnOnce(&Serving),
+    notify: impl Fn(&ServerNotice) + Send + 'static,
 ) -> Result<(), Fault> {
     let broken = |error: std::io::Error| Fault::failed(Code::Io, format!("cannot serve: {error}"));
     let addr = listener.local_addr().map_err(broken)?;
@@ -62,16 +75,21 @@ pub fn serve(
         .build()
         .map_err(broken)?;
     let closing = CancellationToken::new();
+    let mcp = Arc::new(McpServices::default());
     let served = runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(broken)?;
         let mut asked = EndWish::new().map_err(broken)?;
         let shared = Shared {
             app: Arc::clone(&app),
             logins,
+            mcp: Arc::clone(&mcp),
         };
         tokio::spawn(Arc::clone(&app).stop_idle());
         tokio::spawn(Arc::clone(&app).watch_environment());
         tokio::spawn(Arc::clone(&app).watch_health());
+        if let Some(tls) = app.config.tls.clone() {
+            tokio::spawn(renew_certificate(tls, app.end.clone(), notify));
+        }
         let accepting = tokio::spawn(accept(listener, shared, closing.clone()));
         ready(&Serving {
             addr,
@@ -92,9 +110,30 @@ pub fn serve(
         let _ = accepting.await;
         Ok(())
     });
+    mcp.close();
     app.sandboxes.close_all();
     runtime.shutdown_timeout(Duration::from_secs(2));
     served
+}
+
+/// Until the server ends, looks whether the files of the certificate have changed.
+async fn renew_certificate(
+    tls: Tls,
+    end: CancellationToken,
+    notify: impl Fn(&ServerNotice) + Send + 'static,
+) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(CERTIFICATE_LOOK) => {}
+            () = end.cancelled() => return,
+        }
+        let files = tls.clone();
+        match tokio::task::spawn_blocking(move || files.renew()).await {
+            Ok(Ok(true)) => notify(&ServerNotice::CertificateRenewed),
+            Ok(Err(fault)) => notify(&ServerNotice::CertificateUnusable(fault)),
+            Ok(Ok(false)) | Err(_) => {}
+        }
+    }
 }
 
 /// The wish of whoever runs the server that it ends.
@@ -155,7 +194,8 @@ async fn accept(listener: tokio::net::TcpListener, shared: Shared, closing: Canc
                 match tls {
                     None => serve_connection(stream, router).await,
                     Some(tls) => {
-                        let greeting = tls.acceptor().accept(stream);
+                        let acceptor = tls.acceptor();
+                        let greeting = acceptor.accept(stream);
                         if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_WAIT, greeting).await {
                             serve_connection(stream, router).await;
                         }

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// How long a sandbox outlives a server that was killed.
 const LEASE_MS: u64 = 5000;
+/// How long a call waits for a command unless something else is said: clients give up after a minute.
+pub const USUAL_WAIT: Duration = Duration::from_secs(45);
 /// What the names of the sandboxes of clients begin with.
 const PREFIX: &str = "mcp";
 
@@ -156,45 +158,59 @@ impl SessionFactory for McpClients {
     }
 
     fn instructions(&self) -> String {
-        let network = match self.settings.net.value {
-            Net::Host => "Commands have the network of the machine.".to_owned(),
-            Net::Egress => {
-                let listed: Vec<_> = self
-                    .settings
-                    .allow
-                    .iter()
-                    .map(|word| word.value.as_str())
-                    .collect();
-                format!(
-                    "Commands reach these hosts and no others: {}.",
-                    listed.join(", ")
-                )
-            }
-            Net::None => "Commands have no network.".to_owned(),
-        };
-        let writing = if self.toolset.is_read_only {
-            "The project cannot be written."
-        } else if self.shared.is_some() {
+        let writing = if self.shared.is_some() {
             "What you change stays in that sandbox until the user takes it over."
         } else {
             "What you change stays in the sandbox until the user takes it over with `glovebox pull`; the \
              resource glovebox://changes shows it as a patch."
         };
-        let name = self.ready().as_ref().map_or_else(String::new, |session| {
-            format!(" It is called {}.", session.name())
-        });
-        let wait = self.waits.longest().as_secs();
-        let job = if self.toolset.has("Job") {
-            ": Job waits for it and reads what it writes"
-        } else {
-            ""
-        };
-        format!(
-            "These tools work in a sandbox, not on the user's machine.{name} The user's project is in /workspace, \
-             where relative paths and commands begin. {writing} {network} A call waits at most {wait} s for a \
-             command, which then goes on as a job{job}."
-        )
+        let name = self.ready().as_ref().map(Session::name);
+        let name = name.as_deref();
+        describe_tools(&self.settings, &self.toolset, self.waits, name, writing)
     }
+}
+
+/// What a client is told about where its tools work: in the sandbox `name`, if that is known. `writing` says what
+/// becomes of what is changed there.
+pub fn describe_tools(
+    settings: &Settings,
+    toolset: &Toolset,
+    waits: WaitPolicy,
+    name: Option<&str>,
+    writing: &str,
+) -> String {
+    let network = match settings.net.value {
+        Net::Host => "Commands have the network of the machine.".to_owned(),
+        Net::Egress => {
+            let listed: Vec<_> = settings
+                .allow
+                .iter()
+                .map(|word| word.value.as_str())
+                .collect();
+            format!(
+                "Commands reach these hosts and no others: {}.",
+                listed.join(", ")
+            )
+        }
+        Net::None => "Commands have no network.".to_owned(),
+    };
+    let writing = if toolset.is_read_only {
+        "The project cannot be written."
+    } else {
+        writing
+    };
+    let name = name.map_or_else(String::new, |name| format!(" It is called {name}."));
+    let wait = waits.longest().as_secs();
+    let job = if toolset.has("Job") {
+        ": Job waits for it and reads what it writes"
+    } else {
+        ""
+    };
+    format!(
+        "These tools work in a sandbox, not on the user's machine.{name} The user's project is in /workspace, \
+         where relative paths and commands begin. {writing} {network} A call waits at most {wait} s for a \
+         command, which then goes on as a job{job}."
+    )
 }
 
 /// A client in a sandbox of its own.

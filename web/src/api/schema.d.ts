@@ -531,6 +531,25 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/mcp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Messages of the server to an MCP client. */
+        get: operations["stream"];
+        put?: never;
+        /** Messages of an MCP client: streamable HTTP, with a session of its own and a sandbox. */
+        post: operations["post"];
+        /** The end of an MCP client's session. Its sandbox is removed, or kept when something was changed in it. */
+        delete: operations["delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/metrics": {
         parameters: {
             query?: never;
@@ -929,6 +948,8 @@ export interface components {
         };
         /** @description Sessions. */
         SessionList: {
+            /** @description When there are more: `after` of the request for the next page. */
+            next?: string | null;
             /** @description The newest first. */
             sessions: components["schemas"]["SessionView"][];
         };
@@ -1692,7 +1713,14 @@ export interface operations {
     };
     list: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Only those in one of these states, separated by commas. */
+                state?: string;
+                /** @description At most so many, from 1 to 1000; 500 when it is not said. */
+                limit?: number;
+                /** @description Those after the page whose `next` this was. */
+                after?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -1962,14 +1990,13 @@ export interface operations {
     };
     diff: {
         parameters: {
-            query?: {
-                /** @description `patch`, or `json` for a list. */
-                format?: "patch" | "json";
-            };
+            query?: never;
             header?: never;
             path: {
                 /** @description Its name */
                 id: string;
+                /** @description `patch`, or `json` for a list. */
+                format: "patch" | "json";
             };
             cookie?: never;
         };
@@ -1998,10 +2025,7 @@ export interface operations {
     };
     stream: {
         parameters: {
-            query?: {
-                /** @description The same as `Last-Event-ID`, for those that cannot send headers. */
-                after?: string | null;
-            };
+            query?: never;
             header?: {
                 /** @description Go on after this event */
                 "Last-Event-ID"?: string | null;
@@ -2009,6 +2033,8 @@ export interface operations {
             path: {
                 /** @description Its name */
                 id: string;
+                /** @description The same as `Last-Event-ID`, for those that cannot send headers. */
+                after: string | null;
             };
             cookie?: never;
         };
@@ -2550,6 +2576,121 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Ready"];
+                };
+            };
+        };
+    };
+    stream: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description As the answer to `initialize` has it. */
+                "Mcp-Session-Id": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A stream of messages */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            /** @description Refused, or no such session */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description As the answer to `initialize` has it. */
+                "Mcp-Session-Id"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        /** @description A message of the Model Context Protocol */
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Messages, as JSON or as a stream */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            /** @description It was taken */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Too many clients of this user are here */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Refused, or no such session */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description As the answer to `initialize` has it. */
+                "Mcp-Session-Id": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is over */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused, or no such session */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
                 };
             };
         };

@@ -6,7 +6,7 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::say;
 use glovebox_mcp::server::{self, HttpOptions, Token};
 use glovebox_proto::{Code, Fault};
-use glovebox_session::mcp_clients::McpClients;
+use glovebox_session::mcp_clients::{McpClients, USUAL_WAIT};
 use glovebox_settings::Settings;
 use std::fs::File;
 use std::io::Read as _;
@@ -15,8 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a call waits for a command: clients give up after a minute.
-const USUAL_WAIT_MS: u64 = 45_000;
 const USUAL_CLIENTS: u16 = 16;
 const USUAL_IDLE_MS: u64 = 30 * 60 * 1000;
 const MAX_TOKEN_BYTES: u64 = 4096;
@@ -87,7 +85,7 @@ fn clients(
         registry,
         supervisor()?,
         Arc::new(SharedTerminal::new(cx)),
-        Duration::from_millis(longest_wait.unwrap_or(USUAL_WAIT_MS)),
+        longest_wait.map_or(USUAL_WAIT, Duration::from_millis),
     )?;
     Ok(match &args.sandbox {
         Some(name) => clients.in_sandbox(&super::name(name)?)?,

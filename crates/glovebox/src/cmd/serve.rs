@@ -7,7 +7,7 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::{escape_text, say};
 use glovebox_agent::Placement;
 use glovebox_runner::Engine;
-use glovebox_server::{BundleConfig, ServerConfig, Tls, Token, serve};
+use glovebox_server::{BundleConfig, ServerConfig, ServerNotice, Serving, Tls, Token, serve};
 use glovebox_session::agent::{DEMO_MODEL, find_model};
 use glovebox_session::bundle::{BundleKeys, node_view};
 use glovebox_settings::{AgentFlags, BackendKind, Settings};
@@ -88,7 +88,15 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
              --tls-key, or put a proxy with TLS before it",
         );
     }
-    serve(config, listener, |serving| {
+    let talk = cx.talk;
+    let notify = move |notice: &ServerNotice| match notice {
+        ServerNotice::CertificateRenewed => talk.note("the certificate was renewed"),
+        ServerNotice::CertificateUnusable(fault) => talk.warning(format_args!(
+            "the renewed certificate is not used: {}",
+            escape_text(&fault.message)
+        )),
+    };
+    let ready = |serving: &Serving| {
         let (addr, code) = (serving.addr, serving.login_code.reveal());
         // Said even with --quiet: nobody knows it otherwise.
         say(format_args!("glovebox: serving at {scheme}://{addr}"));
@@ -106,7 +114,8 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
             "a sandbox was started, tried and ended in {} ms",
             serving.probed.as_millis()
         ));
-    })?;
+    };
+    serve(config, listener, ready, notify)?;
     Ok(0)
 }
 
@@ -142,8 +151,8 @@ fn tls(cx: &Cx, args: &ServeArgs) -> Result<Option<Tls>, CommandError> {
     let (Some(chain), Some(key)) = (&args.tls_cert, &args.tls_key) else {
         return Ok(None);
     };
-    let (chain, key) = (read_pem(cx, chain)?, read_pem(cx, key)?);
-    Ok(Some(Tls::from_pem(&chain, &key)?))
+    let (chain, key) = (cx.host.absolute(chain), cx.host.absolute(key));
+    Ok(Some(Tls::open(chain, key)?))
 }
 
 /// Each session that works has a sandbox, and one more is needed to try whether they work.

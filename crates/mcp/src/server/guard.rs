@@ -67,7 +67,7 @@ pub(super) fn has_one_host<T>(request: &Request<T>) -> bool {
 }
 
 /// Whether the request comes from a web page of this machine's own.
-pub(super) fn has_local_origin(headers: &HeaderMap) -> bool {
+pub fn has_local_origin(headers: &HeaderMap) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter();
     let (Some(origin), None) = (origins.next(), origins.next()) else {
         return false;

@@ -96,7 +96,12 @@ impl McpHandler {
         let mut call = tokio::task::spawn_blocking({
             let session = Arc::clone(session);
             let name = name.clone();
-            move || session.tools().call_asking(&name, arguments, &asker, &flag)
+            move || {
+                let begin = Instant::now();
+                let called = session.tools().call_asking(&name, arguments, &asker, &flag);
+                session.call_ended(&name, called.as_ref(), begin.elapsed());
+                called
+            }
         });
         let presence = context
             .extensions

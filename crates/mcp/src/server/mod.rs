@@ -13,6 +13,7 @@
 
 mod ask;
 mod connections;
+mod endpoint;
 mod guard;
 mod handler;
 mod http;
@@ -22,14 +23,17 @@ mod resource;
 mod stdio;
 
 pub use connections::{Connection, Connections};
-pub use guard::Token;
+pub use endpoint::{EndpointOptions, HttpAnswer, HttpService};
+pub use guard::{Token, has_local_origin};
 pub use http::{HttpOptions, check_reach, serve as serve_http};
+pub use pool::Closing;
 pub use stdio::serve as serve_stdio;
 
 use glovebox_proto::Fault;
-use glovebox_tools::ToolSession;
 use glovebox_tools::policy::Toolset;
+use glovebox_tools::{ToolOutcome, ToolSession};
 use std::fmt::Debug;
+use std::time::Duration;
 
 /// Opens the sessions of clients.
 pub trait SessionFactory: Debug + Send + Sync {
@@ -62,4 +66,7 @@ pub trait Session: Debug + Send + Sync {
     /// # Errors
     /// Where changes cannot be told, or are more than that.
     fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault>;
+
+    /// A call of `tool` has ended, for whoever counts them.
+    fn call_ended(&self, _tool: &str, _outcome: Result<&ToolOutcome, &Fault>, _took: Duration) {}
 }

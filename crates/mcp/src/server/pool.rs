@@ -26,7 +26,7 @@ struct ReturnedSession {
 
 /// Waits until every session is closed.
 #[derive(Debug)]
-pub(super) struct Closing {
+pub struct Closing {
     done: Receiver<()>,
     _thread: JoinHandle<()>,
 }
@@ -85,7 +85,7 @@ impl SessionPool {
 
 impl Closing {
     /// True when every session is closed, false when that took longer than `wait`.
-    pub(super) fn wait(self, wait: Duration) -> bool {
+    pub fn wait(self, wait: Duration) -> bool {
         self.done.recv_timeout(wait).is_ok()
     }
 }

@@ -5,10 +5,13 @@
 //! page asks for it.
 
 use super::error::{ApiError, ApiResult};
+use super::interface;
+use super::mcp::McpServices;
+use super::query::CheckedQuery;
 use crate::config::{ServerConfig, Token};
 use crate::store::{ADMIN, Scope, Scopes};
 use crate::work::App;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use glovebox_mcp::server::Connection;
@@ -91,6 +94,11 @@ impl Logins {
             hosts,
             is_secure: config.tls.is_some(),
         }
+    }
+
+    /// The names by which the server may be called, with their ports.
+    pub(super) fn hosts(&self) -> &[String] {
+        &self.hosts
     }
 
     /// Answers with a cookie, and leads to the interface.
@@ -180,6 +188,7 @@ fn usual_hosts(addr: SocketAddr) -> Vec<String> {
 pub(crate) struct Shared {
     pub app: Arc<App>,
     pub logins: Arc<Logins>,
+    pub mcp: Arc<McpServices>,
 }
 
 /// Lets a request in, with its [`Principal`], or answers it.
@@ -336,19 +345,27 @@ pub(crate) async fn require_host(
 /// What the login is asked for.
 #[derive(Debug, Deserialize)]
 pub(crate) struct LoginQuery {
-    code: String,
+    code: Option<String>,
 }
 
-/// `GET /login?code=...`: the printed address, which logs one browser in and leads to the interface.
+/// `GET /login?code=...`: the printed address, which logs one browser in and leads to the interface. A browser that
+/// comes without a code that holds is led there as well: it has logged in already, or is asked for a token.
 pub(crate) async fn login(
     State(shared): State<Shared>,
-    Query(query): Query<LoginQuery>,
+    headers: HeaderMap,
+    CheckedQuery(query): CheckedQuery<LoginQuery>,
 ) -> Response {
-    match shared.logins.redeem(&query.code) {
-        Some(Ok(cookie)) => shared.logins.with_cookie(&cookie),
-        Some(Err(fault)) => ApiError::from(fault).into_response(),
-        None => unauthorized("this address has been used, or is too old").into_response(),
+    let redeemed = query.code.as_deref().map(|code| shared.logins.redeem(code));
+    let message = match redeemed {
+        Some(Some(Ok(cookie))) => return shared.logins.with_cookie(&cookie),
+        Some(Some(Err(fault))) => return ApiError::from(fault).into_response(),
+        Some(None) => "this address has been used, or is too old",
+        None => "the address of a login has a `code`",
+    };
+    if interface::wants_page(&headers) {
+        return Redirect::to("/").into_response();
     }
+    unauthorized(message).into_response()
 }
 
 /// `POST /api/login`: a cookie for whoever shows a token.

@@ -4,9 +4,10 @@ use super::auth::{Principal, Shared};
 use super::body::JsonBody;
 use super::error::{ApiError, ApiResult, ErrorBody};
 use super::on_session;
+use super::query::CheckedQuery;
 use crate::store::Scope;
 use crate::work::Conflicts;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use http::header::CONTENT_TYPE;
@@ -45,7 +46,7 @@ pub(super) async fn diff(
     State(shared): State<Shared>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
-    Query(query): Query<DiffQuery>,
+    CheckedQuery(query): CheckedQuery<DiffQuery>,
 ) -> ApiResult<Response> {
     let shown = on_session(&shared, principal, id, Scope::Read, move |app, id| {
         Ok(match query.format {

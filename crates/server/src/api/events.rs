@@ -6,12 +6,13 @@
 
 use super::auth::{Principal, Shared};
 use super::error::{ApiError, ApiResult, ErrorBody};
+use super::query::CheckedQuery;
 use super::{blocking, on_session};
 use crate::metrics::Metrics;
 use crate::store::Scope;
 use crate::work::{App, Cursor, LiveSession, Next, Sent, to_json};
 use axum::Extension;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt as _, stream};
@@ -54,7 +55,7 @@ pub(super) async fn stream(
     State(shared): State<Shared>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
-    Query(query): Query<EventsQuery>,
+    CheckedQuery(query): CheckedQuery<EventsQuery>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
     let given = headers.get("last-event-id");

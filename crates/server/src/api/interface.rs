@@ -66,9 +66,13 @@ fn find(path: &str, headers: &HeaderMap) -> Option<usize> {
         path.strip_prefix(room)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     });
+    (!is_elsewhere && wants_page(headers)).then_some(0)
+}
+
+/// Whether a browser asks for a page to show.
+pub(super) fn wants_page(headers: &HeaderMap) -> bool {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-    let wants_page = accept.is_some_and(|accept| accept.contains("text/html"));
-    (!is_elsewhere && wants_page).then_some(0)
+    accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
 fn send(index: usize, headers: &HeaderMap) -> Response {

@@ -15,14 +15,18 @@ mod events;
 mod files;
 mod health;
 mod interface;
+mod mcp;
 mod page;
+mod query;
 mod sandboxes;
+mod session_pages;
 mod sessions;
 mod terminal;
 
 use auth::Principal;
 pub(crate) use auth::{Logins, Shared};
 use error::{ApiError, ApiResult};
+pub(crate) use mcp::McpServices;
 
 use crate::store::{AuditEntry, Decision, Owned, Scope};
 use crate::work::App;
@@ -78,6 +82,7 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(bundle_tools::call, bundle_tools::health))
         .routes(routes!(chat::send))
         .routes(routes!(chat::resume))
+        .routes(routes!(mcp::post, mcp::stream, mcp::delete))
         .routes(routes!(environment::show, environment::refresh))
         .routes(routes!(environment::events))
         .routes(routes!(health::metrics))

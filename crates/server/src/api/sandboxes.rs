@@ -19,6 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use utoipa::ToSchema;
 
+/// What the names of sandboxes without an agent begin with.
+const PREFIX: &str = "box";
+
 /// A sandbox.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SandboxView {
@@ -96,7 +99,8 @@ pub(super) async fn start(
 ) -> ApiResult<(StatusCode, Json<StartedSandbox>)> {
     principal.require(Scope::Run)?;
     let app = Arc::clone(&shared.app);
-    let name = blocking(move || app.start_sandbox(&principal.name)).await??;
+    let started = blocking(move || app.start_sandbox(&principal.name, PREFIX));
+    let (name, _) = started.await??;
     let id = name.to_string();
     Ok((StatusCode::CREATED, Json(StartedSandbox { id })))
 }

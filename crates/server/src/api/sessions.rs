@@ -3,6 +3,8 @@
 use super::auth::{Principal, Shared};
 use super::body::JsonBody;
 use super::error::{ApiError, ApiResult, ErrorBody};
+use super::query::CheckedQuery;
+use super::session_pages::ListQuery;
 use super::{SubmittedTask, blocking, on_session, own_session};
 use crate::store::Scope;
 use crate::work::{App, OpenApproval, TaskLimits, TaskRequest, Word};
@@ -90,6 +92,8 @@ fn view(app: &App, info: SessionInfo, user: String) -> SessionView {
 pub(crate) struct SessionList {
     /// The newest first.
     sessions: Vec<SessionView>,
+    /// When there are more: `after` of the request for the next page.
+    next: Option<String>,
 }
 
 /// Begin a session with a task, or go on with one.
@@ -158,17 +162,19 @@ fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
 
 /// Your sessions; all of them for an administrator.
 #[utoipa::path(
-    get, path = "/api/sessions", tag = "sessions",
+    get, path = "/api/sessions", tag = "sessions", params(ListQuery),
     responses((status = 200, description = "The newest first", body = SessionList),
         (status = "4XX", description = "Refused", body = ErrorBody))
 )]
 pub(super) async fn list(
     State(shared): State<Shared>,
     Extension(principal): Extension<Principal>,
+    CheckedQuery(query): CheckedQuery<ListQuery>,
 ) -> ApiResult<Json<SessionList>> {
     principal.require(Scope::Read)?;
+    let page = query.check()?;
     let app = Arc::clone(&shared.app);
-    let sessions = blocking(move || -> ApiResult<Vec<SessionView>> {
+    let list = blocking(move || -> ApiResult<SessionList> {
         let mut owners: std::collections::HashMap<String, String> = app
             .owners
             .sessions()?
@@ -180,12 +186,17 @@ pub(super) async fn list(
             let user = owners
                 .remove(&info.id)
                 .filter(|user| principal.sees(user))?;
-            Some(view(&app, info, user))
+            Some((info, user))
         });
-        Ok(own.collect())
+        let (found, next) = page.take(own);
+        let sessions = found.into_iter().map(|(info, user)| view(&app, info, user));
+        Ok(SessionList {
+            sessions: sessions.collect(),
+            next,
+        })
     })
     .await??;
-    Ok(Json(SessionList { sessions }))
+    Ok(Json(list))
 }
 
 /// One session.

@@ -90,8 +90,12 @@ impl App {
         }
     }
 
-    /// Starts a sandbox for `user`: its name.
-    pub(crate) fn start_sandbox(&self, user: &str) -> Result<Name, Error> {
+    /// Starts a sandbox for `user`, with a name that begins with `prefix`.
+    pub(crate) fn start_sandbox(
+        &self,
+        user: &str,
+        prefix: &str,
+    ) -> Result<(Name, Arc<OpenSandbox>), Error> {
         if self.config.placement == Placement::Local {
             return Err(Error::usage(
                 "this server works without sandboxes",
@@ -102,7 +106,7 @@ impl App {
         let project = self.project_for_new()?;
         let begun = Instant::now();
         let target = WorkTarget::New(NewSandbox {
-            name: NewName::Random("box"),
+            name: NewName::Random(prefix),
             lease_ms: Some(LEASE_MS),
         });
         let caller = self.unheard_caller();
@@ -115,7 +119,7 @@ impl App {
         let sandbox = Arc::new(OpenSandbox { work, tools });
         self.sandboxes.add(name.clone(), &sandbox);
         self.idle.touch(&name);
-        Ok(name)
+        Ok((name, sandbox))
     }
 
     /// A sandbox by its name, started again if it has stopped.
@@ -190,5 +194,12 @@ impl App {
         self.idle.remove(name);
         self.config.registry.kill(name)?;
         Ok(self.owners.remove_sandbox(name.as_str())?)
+    }
+
+    /// Forgets a sandbox that is gone.
+    pub(super) fn forget_sandbox(&self, name: &Name) {
+        self.idle.remove(name);
+        // An owner of nothing is shown to nobody.
+        let _ = self.owners.remove_sandbox(name.as_str());
     }
 }

@@ -1,0 +1,231 @@
+//! The MCP endpoint over streamable HTTP, for whichever server has let a request in.
+//!
+//! Bodies, sessions and waiting are bounded. A call ends with the connection that asked for it, and the command it
+//! waited for goes on; a session ends when its client deletes it, or says nothing for a while.
+
+use super::SessionFactory;
+use super::handler::{ClientPresence, McpHandler};
+use super::pool::{Closing, SessionPool};
+use bytes::Bytes;
+use glovebox_proto::Fault;
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Longest body of a request, in bytes.
+const MAX_BODY_BYTES: usize = 8 << 20;
+/// Bodies that are read at the same time.
+const MAX_BODIES: usize = 16;
+/// How long a body may take to arrive.
+const BODY_WAIT: Duration = Duration::from_secs(30);
+/// How long a session may take to introduce itself.
+const INTRODUCTION_WAIT: Duration = Duration::from_secs(30);
+
+/// What the endpoint answers: a message, or a stream of them.
+pub type HttpAnswer = Response<BoxBody<Bytes, Infallible>>;
+type Mcp = StreamableHttpService<McpHandler, LocalSessionManager>;
+
+/// How the endpoint is served.
+#[derive(Debug, Clone)]
+pub struct EndpointOptions {
+    /// Names by which it may be called, with their ports.
+    pub allowed_hosts: Vec<String>,
+    /// Web origins that may call it; none unless named.
+    pub allowed_origins: Vec<String>,
+    /// Clients at the same time.
+    pub max_sessions: usize,
+    /// A session without a word for so long has ended.
+    pub idle: Duration,
+}
+
+/// Answers the requests of clients that have been let in. Whoever has one of its sessions' names can use that
+/// session: users that must not meet need a service each.
+pub struct HttpService {
+    mcp: Mcp,
+    sessions: Arc<LocalSessionManager>,
+    pool: Arc<SessionPool>,
+    max_sessions: usize,
+    bodies: Semaphore,
+}
+
+impl fmt::Debug for HttpService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpService")
+            .field("pool", &self.pool)
+            .field("max_sessions", &self.max_sessions)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HttpService {
+    /// For clients whose sessions `factory` opens, until `end` is cancelled. Once the service is dropped, the second
+    /// value waits until all of its sessions are closed.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn new(
+        factory: Arc<dyn SessionFactory>,
+        options: &EndpointOptions,
+        end: &CancellationToken,
+    ) -> Result<(Self, Closing), Fault> {
+        let (pool, closing) = SessionPool::new(factory, options.max_sessions)?;
+        let mut config = SessionConfig::default();
+        config.keep_alive = Some(options.idle);
+        config.init_timeout = Some(INTRODUCTION_WAIT);
+        let mut sessions = LocalSessionManager::default();
+        sessions.session_config = config;
+        let sessions = Arc::new(sessions);
+        let config = StreamableHttpServerConfig::default()
+            .with_allowed_hosts(options.allowed_hosts.iter().cloned())
+            .with_allowed_origins(options.allowed_origins.iter().cloned())
+            .enforce_origin_validation()
+            .with_max_request_body_bytes(MAX_BODY_BYTES)
+            .with_cancellation_token(end.clone());
+        let make = {
+            let (pool, end) = (Arc::clone(&pool), end.clone());
+            move || Ok(McpHandler::new(Arc::clone(&pool), end.child_token()))
+        };
+        let service = Self {
+            mcp: Mcp::new(make, Arc::clone(&sessions), config),
+            sessions,
+            pool,
+            max_sessions: options.max_sessions,
+            bodies: Semaphore::new(MAX_BODIES),
+        };
+        Ok((service, closing))
+    }
+
+    /// Answers one request, whatever its path is.
+    pub async fn answer<B>(&self, request: Request<B>) -> HttpAnswer
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let is_new = !request.headers().contains_key("mcp-session-id");
+        if request.method() == Method::POST && is_new && self.is_full().await {
+            let mut answer = say(StatusCode::SERVICE_UNAVAILABLE, "too many clients are here");
+            answer
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from_static("10"));
+            return answer;
+        }
+        if ![Method::POST, Method::GET, Method::DELETE].contains(request.method()) {
+            let mut answer = say(StatusCode::METHOD_NOT_ALLOWED, "POST, GET or DELETE");
+            answer
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
+            return answer;
+        }
+        let is_delete = request.method() == Method::DELETE;
+        let presence = CancellationToken::new();
+        let (mut parts, body) = request.into_parts();
+        let body = match self.read(body).await {
+            Ok(body) => body,
+            Err(answer) => return answer,
+        };
+        parts.extensions.insert(ClientPresence(presence.clone()));
+        let mut answer = self
+            .mcp
+            .handle(Request::from_parts(parts, Full::new(body)))
+            .await;
+        // What is gone needs no words; clients take "accepted" for a failure here.
+        if is_delete && answer.status() == StatusCode::ACCEPTED {
+            *answer.status_mut() = StatusCode::NO_CONTENT;
+        }
+        // The answer to a call is a stream; whoever stops reading it has gone.
+        answer.map(|body| {
+            BoxBody::new(WatchedBody {
+                body,
+                _reader: presence.drop_guard(),
+            })
+        })
+    }
+
+    async fn is_full(&self) -> bool {
+        self.pool.free() == 0 || self.sessions.sessions.read().await.len() >= self.max_sessions
+    }
+
+    // TRUST: a body is of any size and comes as slowly as its sender likes.
+    async fn read<B>(&self, body: B) -> Result<Bytes, HttpAnswer>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let reading = async {
+            let _turn = self.bodies.acquire().await;
+            Limited::new(body, MAX_BODY_BYTES).collect().await
+        };
+        match tokio::time::timeout(BODY_WAIT, reading).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(close(say(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "a message has at most 8 MiB",
+            ))),
+            Ok(Err(_)) => Err(close(say(
+                StatusCode::BAD_REQUEST,
+                "the body did not arrive",
+            ))),
+            Err(_) => Err(close(say(
+                StatusCode::REQUEST_TIMEOUT,
+                "the body took too long",
+            ))),
+        }
+    }
+}
+
+/// A body that tells when nobody reads it any more.
+struct WatchedBody {
+    body: BoxBody<Bytes, Infallible>,
+    _reader: DropGuard,
+}
+
+impl Body for WatchedBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+pub(super) fn say(status: StatusCode, text: &'static str) -> HttpAnswer {
+    let body = Full::new(Bytes::from_static(text.as_bytes()));
+    let mut answer = Response::new(BoxBody::new(body));
+    *answer.status_mut() = status;
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    answer
+}
+
+/// What is still to come of the request is not waited for.
+pub(super) fn close(mut answer: HttpAnswer) -> HttpAnswer {
+    answer
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}

@@ -1,0 +1,24 @@
+//! The query of an address, refused in the API's one form of an error.
+
+use super::error::ApiError;
+use axum::extract::{FromRequestParts, Query};
+use http::request::Parts;
+use serde::de::DeserializeOwned;
+
+/// A query of type `T`.
+#[derive(Debug)]
+pub(crate) struct CheckedQuery<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for CheckedQuery<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(value)) => Ok(Self(value)),
+            Err(error) => Err(ApiError::invalid(
+                error.body_text(),
+                "/api/openapi.json describes what can be asked for",
+            )),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! A user's MCP clients: each works in a sandbox of its own, which is the user's as any other.
+//!
+//! A sandbox that a client has left untouched is removed; one with changes stops and stays among the user's.
+
+use super::tools::OpenSandbox;
+use super::{App, TaskLimits};
+use glovebox_mcp::server::{Session, SessionFactory};
+use glovebox_proto::Fault;
+use glovebox_sandbox::Name;
+use glovebox_session::mcp_clients::{USUAL_WAIT, describe_tools};
+use glovebox_session::work::unknown_toolset;
+use glovebox_session::{Error, LeaveOutcome};
+use glovebox_tools::policy::Toolset;
+use glovebox_tools::{ToolOutcome, ToolSession, WaitPolicy};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the names of these sandboxes begin with.
+const PREFIX: &str = "mcp";
+
+/// Opens the sandboxes of one user's clients.
+#[derive(Debug)]
+pub(crate) struct McpUser {
+    app: Arc<App>,
+    name: String,
+    toolset: Toolset,
+}
+
+impl McpUser {
+    /// For the user of this name.
+    pub(crate) fn new(app: Arc<App>, name: &str) -> Result<Self, Error> {
+        let settings = app.session_settings(None, TaskLimits::default())?;
+        let toolset = settings.tools.toolset().map_err(unknown_toolset)?.clone();
+        Ok(Self {
+            app,
+            name: name.to_owned(),
+            toolset,
+        })
+    }
+}
+
+impl SessionFactory for McpUser {
+    fn open_session(&self) -> Result<Box<dyn Session>, Fault> {
+        let started = self.app.start_sandbox(&self.name, PREFIX);
+        let (name, sandbox) = started.map_err(Error::into_fault)?;
+        // A client is in it: it does not stop for being idle, or to make room, before the client has gone.
+        self.app.idle.remove(&name);
+        let tools = sandbox.tools.new_conversation();
+        Ok(Box::new(McpSession {
+            app: Arc::clone(&self.app),
+            tools: tools.with_waits(WaitPolicy::at_most(USUAL_WAIT)),
+            name,
+            sandbox,
+        }))
+    }
+
+    fn toolset(&self) -> &Toolset {
+        &self.toolset
+    }
+
+    fn instructions(&self) -> String {
+        let writing = "What you change stays in the sandbox, and is kept there when you leave; the resource \
+                       glovebox://changes shows it as a patch.";
+        let waits = WaitPolicy::at_most(USUAL_WAIT);
+        describe_tools(
+            &self.app.config.settings,
+            &self.toolset,
+            waits,
+            None,
+            writing,
+        )
+    }
+}
+
+/// One client in its sandbox.
+#[derive(Debug)]
+struct McpSession {
+    app: Arc<App>,
+    name: Name,
+    sandbox: Arc<OpenSandbox>,
+    tools: ToolSession,
+}
+
+impl Session for McpSession {
+    fn tools(&self) -> &ToolSession {
+        &self.tools
+    }
+
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn notice(&self) -> Option<String> {
+        let name = &self.name;
+        Some(format!(
+            "[this is the sandbox {name}; on the server's machine, what is changed in it is taken over with \
+             `glovebox pull {name}`]"
+        ))
+    }
+
+    fn changes(&self, max_bytes: usize) -> Result<Vec<u8>, Fault> {
+        let patch = self.sandbox.work.changes_as_patch(max_bytes);
+        patch.map_err(Error::into_fault)
+    }
+
+    fn call_ended(&self, tool: &str, outcome: Result<&ToolOutcome, &Fault>, took: Duration) {
+        let metrics = &self.app.metrics;
+        let backend = self.app.config.settings.backend.value.as_str();
+        metrics.operation("call", backend, took);
+        metrics.tool_executed("sandbox", tool, outcome.is_ok_and(|done| !done.is_error));
+        if let Err(fault) = outcome {
+            metrics.failed(fault.code.as_str(), tool);
+        }
+    }
+}
+
+impl Drop for McpSession {
+    fn drop(&mut self) {
+        self.app.sandboxes.close(&self.name);
+        match self.sandbox.work.leave(false) {
+            Ok(LeaveOutcome::Removed) => self.app.forget_sandbox(&self.name),
+            Ok(LeaveOutcome::Stopped(_)) => {}
+            // It goes on, and stops when nobody has used it for a while.
+            Ok(LeaveOutcome::Running(_) | LeaveOutcome::Untouched) | Err(_) => {
+                self.app.idle.touch(&self.name);
+            }
+        }
+    }
+}
