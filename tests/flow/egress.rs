@@ -153,7 +153,10 @@ fn a_listed_host_is_reached_and_no_other() {
                 "http://secret.data.example/".to_owned(),
                 "`--allow secret.data.example`",
             ),
-            ("http://198.51.100.1/".to_owned(), "connect by name"),
+            (
+                "http://198.51.100.1/".to_owned(),
+                "or list the address: `--allow ADDRESS:PORT`",
+            ),
         ] {
             let ran = person
                 .script(

@@ -235,9 +235,18 @@ impl Denial {
                 " opens it".into(),
             ]
             .into(),
-            Self::NameLookup { .. } | Self::Connection { .. } => [
-                Setting::Net.of("host"),
-                " gives it the network of this machine".into(),
+            Self::NameLookup { .. } => [
+                Setting::Net.of("egress"),
+                " with ".into(),
+                Setting::Allow.into(),
+                " opens listed hosts".into(),
+            ]
+            .into(),
+            Self::Connection { .. } => [
+                Setting::Net.of("egress"),
+                " with ".into(),
+                Setting::Allow.of("ADDRESS:PORT"),
+                " opens an address".into(),
             ]
             .into(),
             Self::ReadOnly { mount, .. } if mount == "/workspace" => [
@@ -408,6 +417,8 @@ fn egress_remedy(host: &str, port: Option<u16>, reason: EgressReason) -> Remedy 
         EgressReason::Address => [
             "connect by name, and list it with ".into(),
             Setting::Allow.into(),
+            ", or list the address: ".into(),
+            Setting::Allow.of("ADDRESS:PORT"),
         ]
         .into(),
         EgressReason::Never => {

@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(
             line(&denial, None),
             "the command tried to reach an address outside, and this sandbox has no network; only the user can \
-             change that: `net = \"host\"` gives it the network of this machine"
+             change that: `net = \"egress\"` with `allow = \"ADDRESS:PORT\"` opens an address"
         );
         let denial = Denial::ReadOnly {
             path: "/usr/x".to_owned(),
