@@ -26,6 +26,8 @@ mod egress_clients;
 mod egress_control;
 mod egress_limits;
 mod egress_log;
+mod egress_memory;
+mod egress_mismatch;
 mod egress_proxy;
 mod egress_streams;
 mod endings;

@@ -147,6 +147,11 @@ fn many_connections_at_once_and_a_client_that_never_reads() {
     serve(&me, "127.0.0.1", 3000);
     let exposed = Exposed::start(&me, "box 3000 --listen 127.0.0.1");
     assert_eq!(exposed.echo(b"x"), b"x1 bytes");
+    // Any free port, whether or not the one of the same number is free.
+    let anywhere = Exposed::start(&me, "box 3000 --listen 127.0.0.1:0");
+    assert!(![0, 3000, exposed.address.port()].contains(&anywhere.address.port()));
+    assert_eq!(anywhere.echo(b"hello"), b"hello5 bytes");
+    drop(anywhere);
     // This one sends and takes nothing: what it holds up is itself.
     let stuck = exposed.connect();
     let mut writer = stuck.try_clone().unwrap();

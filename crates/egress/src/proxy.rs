@@ -10,6 +10,7 @@ use crate::policy::live_policy::{RuleInForce, end_of};
 use crate::policy::name::Host;
 use crate::probe::{Probe, probe};
 use crate::record::control::Control;
+use crate::relay::memory::MAX_CONNECTIONS;
 use crate::secrets::interceptor::Interceptor;
 use crate::state::ProxyState;
 use glovebox_proto::Denial;
@@ -24,9 +25,6 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
-
-/// Connections of one sandbox at once; more wait to be accepted.
-const MAX_CONNECTIONS: usize = 1024;
 
 /// Turns after which every connection has seen what had arrived before the first: one to hear of it, and some to act.
 const SETTLING_TURNS: usize = 4;

@@ -9,6 +9,7 @@ use crate::policy::rule::Rule;
 use crate::policy::stand_in::{StandIns, is_own};
 use crate::record::control::Control;
 use crate::record::meter::Meter;
+use crate::relay::memory::RelayPlaces;
 use crate::secrets::interceptor::Interceptor;
 use glovebox_proto::{EgressReason, SecretReason};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
@@ -32,6 +33,7 @@ pub(crate) struct ProxyState {
     /// Where programs that know of proxies ask.
     proxy: SocketAddrV4,
     interceptor: Option<Arc<Interceptor>>,
+    places: RelayPlaces,
 }
 
 impl ProxyState {
@@ -48,6 +50,7 @@ impl ProxyState {
             stand_ins: Mutex::new(StandIns::new(first_address)),
             proxy,
             interceptor: interceptor.map(Arc::new),
+            places: RelayPlaces::new(),
         }
     }
 
@@ -149,6 +152,11 @@ impl ProxyState {
         let host = target.host.to_string();
         self.control
             .withhold(secret, &host, target.port, reason, when_ns);
+    }
+
+    /// The places of connections that take more memory than others.
+    pub(crate) const fn places(&self) -> &RelayPlaces {
+        &self.places
     }
 
     /// What fills secrets in, if the sandbox has any.

@@ -4,6 +4,9 @@
 
 use crate::outward::target::Target;
 use crate::outward::tls_client::TlsClient;
+use crate::relay::memory::{
+    HTTP1_BYTES, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW, HTTP2_WINDOW,
+};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
@@ -11,11 +14,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::io;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
-
-/// Bytes of one answer of HTTP/2 that may be on their way before they are read.
-const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// The same of all answers of a connection.
-const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
 /// How the server is reached.
 #[derive(Debug)]
@@ -139,8 +137,10 @@ where
     if is_http2 {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .initial_stream_window_size(HTTP2_STREAM_WINDOW)
+            .initial_connection_window_size(HTTP2_WINDOW)
+            .max_header_list_size(HTTP2_HEAD_BYTES)
+            .max_send_buf_size(HTTP2_SEND_BYTES)
             .handshake(stream)
             .await
             .map_err(io::Error::other)?;
@@ -149,6 +149,7 @@ where
     }
     let (sender, connection) = http1::Builder::new()
         .preserve_header_case(true)
+        .max_buf_size(HTTP1_BYTES)
         .handshake(stream)
         .await
         .map_err(io::Error::other)?;

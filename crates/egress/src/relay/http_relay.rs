@@ -7,6 +7,10 @@
 use crate::outward::target::Target;
 use crate::record::log::now_ns;
 use crate::relay::http_link::{Link, UpstreamTransport};
+use crate::relay::memory::{
+    HTTP1_BYTES, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW, HTTP2_STREAMS,
+    HTTP2_WINDOW,
+};
 use crate::relay::metered::Metered;
 use crate::relay::negotiation::{ask_for_plain_answer, is_encoded, refuse_hidden_hosts};
 use crate::secrets::interceptor::Interceptor;
@@ -36,10 +40,6 @@ use tokio::net::TcpStream;
 
 /// How long the head of a request may take.
 const HEAD_WAIT: Duration = Duration::from_mins(1);
-/// Largest head.
-const MAX_HEAD_BYTES: usize = 64 << 10;
-/// Requests of one connection of HTTP/2 at once.
-const MAX_STREAMS: u32 = 100;
 /// Buffer of one direction of an upgraded connection.
 const BUFFER_BYTES: usize = 16 << 10;
 
@@ -110,7 +110,7 @@ impl Relay {
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_WAIT)
-            .max_buf_size(MAX_HEAD_BYTES)
+            .max_buf_size(HTTP1_BYTES)
             .preserve_header_case(true)
             .auto_date_header(false)
             .half_close(true)
@@ -157,8 +157,11 @@ impl Relay {
         });
         http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .max_concurrent_streams(MAX_STREAMS)
-            .max_header_list_size(MAX_HEAD_BYTES as u32)
+            .initial_stream_window_size(HTTP2_STREAM_WINDOW)
+            .initial_connection_window_size(HTTP2_WINDOW)
+            .max_concurrent_streams(HTTP2_STREAMS)
+            .max_header_list_size(HTTP2_HEAD_BYTES)
+            .max_send_buf_size(HTTP2_SEND_BYTES)
             .auto_date_header(false)
             .serve_connection(TokioIo::new(stream), serve)
             .await

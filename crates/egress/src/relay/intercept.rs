@@ -40,11 +40,13 @@ pub(crate) async fn carry(
         return Err(io::Error::other("a secret is for names only"));
     };
     let begun_ns = now_ns();
+    let _place = state.places().tls().await?;
     let program = Metered::new(program, Arc::clone(&target.meter));
     let (reader, writer) = tokio::io::split(program);
     let program = tokio::io::join(Cursor::new(greeting).chain(reader), writer);
     let start = wait(LazyConfigAcceptor::new(Acceptor::default(), program)).await?;
-    let offered = offered(&start.client_hello());
+    let mut offered = offered(&start.client_hello());
+    let http2_place = state.places().http2(&mut offered).await?;
     let secret = interceptor
         .secret_for(&target.host, target.port)
         .map_or("", |name| name.as_str());
@@ -86,6 +88,7 @@ pub(crate) async fn carry(
         }
     };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+    let _http2_place = http2_place.filter(|_| is_http2);
     let relay = Relay::new(target, state, link, Some(Arc::clone(interceptor)));
     if is_http2 {
         relay.serve_http2(stream).await

@@ -6,6 +6,7 @@
 use crate::record::accounts::FlowControl;
 use crate::record::meter::Meter;
 use crate::record::traffic::Direction;
+use crate::relay::memory::PUMP_BYTES;
 use rustix::fd::OwnedFd;
 use rustix::net::Shutdown;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
@@ -14,8 +15,6 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Buffer of one direction. With as many connections as there may be they take 128 MiB.
-const BUFFER_BYTES: usize = 64 << 10;
 /// What a direction has carried when it gets a pipe: most connections never do, and need no more descriptors.
 const SPLICE_AFTER_BYTES: u64 = 1 << 20;
 /// Size of that pipe, as far as the kernel allows it (fcntl(2), F_SETPIPE_SZ).
@@ -50,7 +49,7 @@ async fn one_way(
     meter: &Meter,
     direction: Direction,
 ) -> io::Result<()> {
-    let mut way = PumpBuffer::Buffer(vec![0; BUFFER_BYTES]);
+    let mut way = PumpBuffer::Buffer(vec![0; PUMP_BYTES]);
     let mut carried = 0_u64;
     let mut rounds = 0;
     loop {
