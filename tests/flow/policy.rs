@@ -273,6 +273,53 @@ fn rules_come_from_configuration_and_every_decision_is_explained() {
 }
 
 #[test]
+fn a_sandbox_beside_a_session_lacks_its_secrets_and_what_was_opened_for_it_since() {
+    Person::each(|person| {
+        let start = "start -q work --net egress --allow a.test=127.0.0.1 --secret API_TOKEN=env:MY_TOKEN@a.test";
+        let _ = person
+            .line(start)
+            .env("MY_TOKEN", "value-of-the-token")
+            .run()
+            .expect_code(0);
+        let full = "--sandbox work --toolset full";
+        let spawn = || {
+            let (made, code) = call(person, "Spawn", &json!({}), full);
+            assert_eq!(code, 0, "{made}");
+            made["data"].clone()
+        };
+        let made = spawn();
+        let facts = &made["facts"];
+        assert_eq!(facts["secrets_left_out"], json!(["API_TOKEN"]), "{made}");
+        assert_eq!(facts["hosts_left_out"], json!([]), "{made}");
+        let _ = person
+            .line("net allow -q work b.test:81=127.0.0.1")
+            .run()
+            .expect_code(0);
+        let made = spawn();
+        assert_eq!(
+            made["facts"]["hosts_left_out"],
+            json!(["b.test:81=127.0.0.1"]),
+            "{made}"
+        );
+        let text = made["text"].as_str().unwrap();
+        assert!(
+            text.contains("secrets are not in it: API_TOKEN")
+                && text.contains("closed there: b.test:81"),
+            "{text}"
+        );
+        // It is as it was told: what the session had at its start is there, and nothing else is.
+        let line =
+            "getent hosts a.test > /dev/null && ! getent hosts b.test && test -z \"$API_TOKEN\"";
+        let arguments = json!({ "name": made["facts"]["sandbox"], "command": line });
+        let (ran, code) = call(person, "SandboxExec", &arguments, full);
+        assert_eq!(code, 0, "{ran}");
+        let own = "getent hosts a.test && getent hosts b.test && test -n \"$API_TOKEN\"";
+        assert_eq!(bash(person, own, full).1, 0);
+        let _ = person.line("kill -q work").run().expect_code(0);
+    });
+}
+
+#[test]
 fn sandboxes_are_made_beside_a_session_only_where_allowed_never_wider_and_end_with_it() {
     Person::each(|person| {
         person.write("project/a.txt", "one\n");

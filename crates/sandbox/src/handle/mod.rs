@@ -416,6 +416,31 @@ impl Sandbox {
         network::read(&answer)
     }
 
+    /// The rules in force of a sandbox that reaches listed hosts only; none for one with another network.
+    ///
+    /// # Errors
+    /// Whatever keeps its supervisor from answering.
+    pub fn network_rules(&self) -> Result<Vec<RuleInForce>, Fault> {
+        if let Some(owner) = &self.core.owner {
+            let proxy = owner.egress();
+            return Ok(proxy.map_or_else(Vec::new, |proxy| proxy.control().rules()));
+        }
+        let mut rules: Vec<RuleInForce> = Vec::new();
+        loop {
+            let skip = rules.len();
+            let order = Order::Network(NetworkOrder::Rules { skip });
+            let page: Vec<RuleInForce> = match control::order(&self.dir, &order, REPLY_SLACK) {
+                Ok((answer, _)) => network::read(&answer)?,
+                Err(fault) if fault.code == Code::Unsupported => return Ok(rules),
+                Err(fault) => return Err(fault),
+            };
+            if page.is_empty() {
+                return Ok(rules);
+            }
+            rules.extend(page);
+        }
+    }
+
     /// What was carried to and from listed hosts; `None` for a sandbox with another network.
     ///
     /// # Errors

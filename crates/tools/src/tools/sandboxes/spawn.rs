@@ -6,10 +6,12 @@ use crate::ToolOutcome;
 use crate::call::Call;
 use crate::catalog::{Advice, Effect, Tool};
 use glovebox_proto::Fault;
+use glovebox_sandbox::Sandbox;
 use glovebox_sandbox::jail::spec::Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::fmt::Write as _;
 
 /// What names begin with unless told otherwise.
 const USUAL_LABEL: &str = "spawn";
@@ -75,8 +77,17 @@ impl Tool for Spawn {
     fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let children = children(call)?;
         let mut spec = children.spec(call.sandbox())?;
+        let secrets: Vec<String> = spec
+            .secrets
+            .iter()
+            .map(|secret| secret.name.as_str().to_owned())
+            .collect();
         narrow(&mut spec, &self)?;
         let (has_network, limits) = (spec.jail.net != Net::None, spec.jail.limits.clone());
+        let hosts = match spec.jail.net {
+            Net::Egress => opened_since(call.sandbox())?,
+            Net::None | Net::Host => Vec::new(),
+        };
         let label = self.name.as_deref().unwrap_or(USUAL_LABEL);
         let name = children.start(call.sandbox(), spec, label, self.keep)?;
         let end = if self.keep {
@@ -84,15 +95,39 @@ impl Tool for Spawn {
         } else {
             "it ends with this session"
         };
+        let mut text = format!("[sandbox {name} is ready; {end}]");
+        if !secrets.is_empty() {
+            let _ = write!(
+                text,
+                "\n[this session's secrets are not in it: {}]",
+                secrets.join(", ")
+            );
+        }
+        if !hosts.is_empty() {
+            let _ = write!(
+                text,
+                "\n[hosts that were opened for this session since its start are closed there: {}]",
+                hosts.join(", ")
+            );
+        }
         Ok(ToolOutcome::ok(
-            format!("[sandbox {name} is ready; {end}]"),
+            text,
             json!({
                 "sandbox": name.as_str(),
                 "workspace": self.workspace,
                 "network": has_network,
                 "limits": limits,
                 "kept": self.keep,
+                "secrets_left_out": secrets,
+                "hosts_left_out": hosts,
             }),
         ))
     }
+}
+
+/// Rules that the user has added while the session runs: they are about that sandbox, and end with it.
+fn opened_since(sandbox: &Sandbox) -> Result<Vec<String>, Fault> {
+    let rules = sandbox.network_rules()?;
+    let added = rules.iter().filter(|rule| rule.is_added && !rule.is_denial);
+    Ok(added.map(|rule| rule.rule.to_string()).collect())
 }
