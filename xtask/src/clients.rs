@@ -8,6 +8,8 @@ use std::process::Command;
 
 /// The official Python SDK.
 const PYTHON: &str = "mcp==2.3.0";
+/// The HTTP client that most programs in Python use, with what it needs.
+const REQUESTS: &str = "requests==2.34.2";
 /// The official inspector; later ones want a newer Node than distributions have.
 const NODE: &str = "@modelcontextprotocol/inspector@0.17.5";
 /// The official conformance suite; later ones want a newer Node than distributions have.
@@ -43,6 +45,14 @@ pub(crate) fn install_missing() {
         .arg(dir.join("bin/python3"))
         .args(["install", PYTHON]);
         vec![venv, pip]
+    });
+    install("requests", REQUESTS, |dir| {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check"])
+            .args(["install", "--upgrade", "--target"])
+            .arg(dir)
+            .arg(REQUESTS);
+        vec![pip]
     });
     if has_program("npm") {
         for (name, packages) in [

@@ -390,8 +390,6 @@ fn programs_of_all_kinds_use_it() {
         let python = "import os, sys, urllib.request\n\
              r = urllib.request.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + os.environ['API_TOKEN']})\n\
              print(urllib.request.urlopen(r).read().decode())\n";
-        let requests = "import os, sys, requests\n\
-             print(requests.get(sys.argv[1], auth=('me', os.environ['API_TOKEN'])).text)\n";
         let node = "fetch(process.argv[1], { headers: { authorization: 'Bearer ' + process.env.API_TOKEN } })\
              .then(r => r.text()).then(console.log)";
         let java = "mkdir /tmp/j; cd /tmp/j; printf 'import java.net.*; public class Get { public static void main(String[] a) \
@@ -402,24 +400,14 @@ fn programs_of_all_kinds_use_it() {
             "git -c http.extraHeader=\"Authorization: Bearer $API_TOKEN\" ls-remote {}; true",
             place.url("/repo.git")
         );
-        let has_requests = Command::new("/usr/bin/python3")
-            .args(["-c", "import requests"])
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success());
         let mut used = 0;
-        for (program, is_there, command) in [
-            ("python3", true, vec!["python3", "-c", python, &echo]),
-            (
-                "python3",
-                has_requests,
-                vec!["python3", "-c", requests, &echo],
-            ),
-            ("node", true, vec!["node", "-e", node, &echo]),
-            ("git", true, vec!["sh", "-c", &git]),
-            ("javac", true, vec!["sh", "-c", java, "sh", &echo]),
+        for (program, command) in [
+            ("python3", vec!["python3", "-c", python, &echo]),
+            ("node", vec!["node", "-e", node, &echo]),
+            ("git", vec!["sh", "-c", &git]),
+            ("javac", vec!["sh", "-c", java, "sh", &echo]),
         ] {
-            if !has(program) || !is_there {
+            if !has(program) {
                 continue;
             }
             used += 1;
@@ -433,6 +421,39 @@ fn programs_of_all_kinds_use_it() {
         if used == 0 {
             skip!("none of the programs is installed");
         }
+    });
+}
+
+#[test]
+fn a_client_with_certificates_of_its_own_takes_those_of_the_variable() {
+    // The HTTP client that most programs in Python use.
+    let Some(module) = testkit::installed("requests/requests/__init__.py") else {
+        skip!("requests (Python) is not installed");
+    };
+    let packages = module.ancestors().nth(2).unwrap();
+    let script = "import os, sys\nsys.path.insert(0, 'packages')\nimport requests\n\
+         print(requests.get(sys.argv[1], auth=('me', os.environ['API_TOKEN'])).text)\n\
+         try: print(requests.get(sys.argv[2], headers={'X-Key': 'none'}).status_code)\n\
+         except requests.exceptions.ConnectionError: print('no way there')\n";
+    Person::each(|person| {
+        let copied = Command::new("cp")
+            .arg("-r")
+            .arg(packages)
+            .arg(person.project().join("packages"))
+            .status()
+            .unwrap();
+        assert!(copied.success());
+        let place = Place::new(person);
+        let echo = place.url("/echo");
+        let command = ["run", "-q", "--", "python3", "-c", script, &echo];
+        let ran = place
+            .call(command.into_iter().chain(["https://unlisted.test/"]))
+            .run()
+            .expect_code(0);
+        assert!(ran.out().ends_with("no way there\n"), "{ran}");
+        assert_hidden(&all_of(&ran), "requests");
+        let seen = place.api.take_seen().concat();
+        assert!(seen.contains("Basic bWU6czNjcjN0L3"), "{seen} {ran}");
     });
 }
 
