@@ -228,3 +228,50 @@ fn is_timeout(read: &std::io::Result<usize>) -> bool {
         )
     })
 }
+
+#[test]
+fn a_user_has_no_more_sandboxes_than_the_quota_and_others_keep_theirs() {
+    let person = Person::myself();
+    let marker = marker();
+    let server = Server::start(&person, "--max-sandboxes-per-user 2");
+    let ann = server.client(&token(&person, "ann --scope run"));
+    let bob = server.client(&token(&person, "bob --scope run"));
+    let start = |client: &crate::server::Client| client.post("/api/sandboxes", &json!({}));
+    let id = |answer: crate::server::Answer| {
+        let made = answer.expect(201).json();
+        made["id"].as_str().unwrap().to_owned()
+    };
+    let (first, second) = (id(start(&ann)), id(start(&ann)));
+    let quotas = ann.get("/api/quotas").expect(200).json();
+    assert_eq!(quotas["user"], "ann");
+    assert_eq!(quotas["sandboxes"], json!({ "used": 2, "limit": 2 }));
+    assert!(quotas["each_sandbox"]["memory_bytes"].is_u64(), "{quotas}");
+    // Nothing runs in the first one: it stops, and makes room.
+    let third = id(start(&ann));
+    let state = |name: &str| {
+        let list = ann.get("/api/sandboxes").json();
+        let mut all = list["sandboxes"].as_array().unwrap().iter();
+        let found = all.find(|one| one["id"] == *name).unwrap();
+        found["state"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        (state(&first), state(&third)),
+        ("stopped".into(), "ready".into())
+    );
+    // Something runs in both: no more for this user, and none of the other's business.
+    for name in [&second, &third] {
+        let command = format!("sleep {marker}");
+        let call =
+            json!({ "tool": "Bash", "arguments": { "command": command, "background": true } });
+        ann.post(&format!("/api/sandboxes/{name}/call"), &call)
+            .expect(200);
+    }
+    await_sleepers(&marker, 2);
+    let refused = start(&ann).expect(429);
+    assert_eq!(refused.code(), "too-many-sandboxes");
+    let remedy = refused.json()["error"]["remedy"].to_string();
+    assert!(remedy.contains("/api/quotas"), "{remedy}");
+    id(start(&bob));
+    ann.delete(&format!("/api/sandboxes/{second}")).expect(204);
+    id(start(&ann));
+}

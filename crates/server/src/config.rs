@@ -122,6 +122,10 @@ pub struct ServerConfig {
     pub max_running_per_user: usize,
     /// Sessions that wait for their turn.
     pub max_queued: usize,
+    /// The same of one user.
+    pub max_queued_per_user: usize,
+    /// Sandboxes of one user that run when one is started without a session.
+    pub max_sandboxes_per_user: usize,
     /// Requests of one user in a second; none for no limit.
     pub max_requests_per_second: Option<u32>,
     /// How long a sandbox that nobody uses goes on before it stops, with its files kept.

@@ -112,6 +112,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/quotas": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What you may have at the same time, and how much of it you have. */
+        get: operations["show"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sandboxes": {
         parameters: {
             query?: never;
@@ -897,6 +914,31 @@ export interface components {
             /** @description Its version; may be empty. */
             version: string;
         };
+        /** @description How much of something is used, and how much may be. */
+        QuotaUse: {
+            /** @description At most. */
+            limit: number;
+            /** @description Now. */
+            used: number;
+        };
+        /** @description What the user that asks may have at the same time. */
+        Quotas: {
+            /** @description Of each sandbox. */
+            each_sandbox: components["schemas"]["SandboxLimits"];
+            /** @description Sessions that wait for their turn. */
+            queued_sessions: components["schemas"]["QuotaUse"];
+            /**
+             * Format: int32
+             * @description Requests in a second; null for no limit.
+             */
+            requests_per_second?: number | null;
+            /** @description Sessions that work. */
+            running_sessions: components["schemas"]["QuotaUse"];
+            /** @description Sandboxes that run, those of sessions among them. */
+            sandboxes: components["schemas"]["QuotaUse"];
+            /** @description The user. */
+            user: string;
+        };
         /** @description Whether tasks can be done. */
         Ready: {
             /** @description What must work. */
@@ -910,6 +952,20 @@ export interface components {
         RestoreRequest: {
             /** @description Its name. */
             checkpoint_id: string;
+        };
+        /** @description What each sandbox may use; null where nothing limits it. */
+        SandboxLimits: {
+            /**
+             * Format: int32
+             * @description Thousandths of one processor.
+             */
+            cpu_millis?: number | null;
+            /** Format: int64 */
+            disk_bytes?: number | null;
+            /** Format: int64 */
+            memory_bytes?: number | null;
+            /** Format: int32 */
+            processes?: number | null;
         };
         /** @description Sandboxes. */
         SandboxList: {
@@ -1516,6 +1572,35 @@ export interface operations {
                 };
             };
             /** @description Refused, or wrong */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    show: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Of the user that asks */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Quotas"];
+                };
+            };
+            /** @description Refused */
             "4XX": {
                 headers: {
                     [name: string]: unknown;

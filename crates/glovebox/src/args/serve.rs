@@ -67,6 +67,12 @@ pub(crate) struct ServeArgs {
     /// Sessions that wait for their turn
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub max_queued: u16,
+    /// The same of one user
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub max_queued_per_user: u16,
+    /// Sandboxes of one user that run when one more is started for single calls or an MCP client
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub max_sandboxes_per_user: u16,
     /// Requests of one user in a second, with bursts of twice as many; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_requests_per_second: u32,

@@ -72,6 +72,8 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         max_running: max_running(args, &settings)?,
         max_running_per_user: usize::from(args.max_running_per_user.max(1)),
         max_queued: usize::from(args.max_queued),
+        max_queued_per_user: usize::from(args.max_queued_per_user),
+        max_sandboxes_per_user: usize::from(args.max_sandboxes_per_user),
         max_requests_per_second: Some(args.max_requests_per_second).filter(|count| *count > 0),
         idle: args.idle.0.map_or(Duration::MAX, Duration::from_millis),
         drain: args.drain.0.map_or(Duration::MAX, Duration::from_millis),

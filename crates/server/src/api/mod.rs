@@ -18,6 +18,7 @@ mod interface;
 mod mcp;
 mod page;
 mod query;
+mod quotas;
 mod sandboxes;
 mod session_pages;
 mod sessions;
@@ -85,6 +86,7 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(mcp::post, mcp::stream, mcp::delete))
         .routes(routes!(environment::show, environment::refresh))
         .routes(routes!(environment::events))
+        .routes(routes!(quotas::show))
         .routes(routes!(health::metrics))
 }
 

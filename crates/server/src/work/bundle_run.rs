@@ -132,7 +132,7 @@ impl App {
     ) -> Result<String, Error> {
         check_input(input)?;
         let agent = find_agent(&bundle.stored, agent)?;
-        self.refuse_when_full()?;
+        self.refuse_when_full(user)?;
         let prepared = self.prepare(user, bundle, agent, engine, limits)?;
         let new = NewSession::create(
             self.open_log()?,

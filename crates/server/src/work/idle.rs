@@ -71,16 +71,26 @@ impl App {
                 Err(Error::Fault(fault))
                     if matches!(fault.code, Code::TooManySandboxes | Code::Busy) =>
                 {
-                    let idle = self.idle.by_age();
-                    let Some(oldest) = idle.iter().find(|name| !self.is_busy(name)) else {
+                    if !self.stop_one_idle(|_| true) {
                         return Err(fault.into());
-                    };
-                    self.idle.remove(oldest);
-                    self.stop_sandbox(oldest);
+                    }
                 }
                 done => return done,
             }
         }
+    }
+
+    /// Stops, of those that `may_stop`, the one that was used least lately and that nothing runs in. False when there
+    /// is none.
+    pub(super) fn stop_one_idle(&self, may_stop: impl Fn(&Name) -> bool) -> bool {
+        let idle = self.idle.by_age();
+        let mut candidates = idle.iter().filter(|name| may_stop(name));
+        let Some(oldest) = candidates.find(|name| !self.is_busy(name)) else {
+            return false;
+        };
+        self.idle.remove(oldest);
+        self.stop_sandbox(oldest);
+        true
     }
 
     /// Stops a sandbox whose files stay. One that cannot be stopped is left as it is.

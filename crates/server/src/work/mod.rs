@@ -14,6 +14,7 @@ mod idle;
 mod live;
 mod mcp_user;
 mod queue;
+mod quota;
 mod rate;
 mod recover;
 mod request;
@@ -33,6 +34,7 @@ pub(crate) use health::ComponentHealth;
 pub(crate) use hub::{Cursor, Next, Sent};
 pub(crate) use live::LiveSession;
 pub(crate) use mcp_user::McpUser;
+pub(crate) use quota::Quotas;
 pub(crate) use request::{TaskLimits, TaskRequest};
 pub(crate) use status::{Board, ServerStatus};
 pub(crate) use terminals::{OpenTerminal, Terminals};
@@ -50,6 +52,7 @@ use glovebox_session::host::now_unix_ms;
 use health::LastProbe;
 use idle::IdleSandboxes;
 use queue::{Bounds, Queue};
+use quota::SandboxStarts;
 use rate::RateLimit;
 use serde_json::json;
 use status::StatusBoard;
@@ -95,6 +98,7 @@ pub(crate) struct App {
     environment_clock: EnvironmentClock,
     pub rate: RateLimit,
     idle: IdleSandboxes,
+    starts: SandboxStarts,
     /// Ends everything that waits.
     pub end: CancellationToken,
     log: Mutex<Log>,
@@ -122,6 +126,7 @@ impl App {
             environment_clock: EnvironmentClock::default(),
             rate: RateLimit::new(config.max_requests_per_second),
             idle: IdleSandboxes::default(),
+            starts: SandboxStarts::default(),
             end: CancellationToken::new(),
             log: Mutex::new(Log::open(&sessions_dir(&config), now_unix_ms)?),
             live: Mutex::default(),
@@ -129,6 +134,7 @@ impl App {
                 running: config.max_running,
                 running_per_user: config.max_running_per_user,
                 queued: config.max_queued,
+                queued_per_user: config.max_queued_per_user,
             }),
             last_probe: LastProbe::default(),
             idempotent: Mutex::default(),

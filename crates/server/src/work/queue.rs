@@ -9,6 +9,7 @@ pub(crate) struct Bounds {
     pub running: usize,
     pub running_per_user: usize,
     pub queued: usize,
+    pub queued_per_user: usize,
 }
 
 /// Work of type `J` that waits for its turn.
@@ -46,9 +47,14 @@ impl<J> Queue<J> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether no more can wait.
+    /// Whether no more can wait, of all users.
     pub(crate) fn is_full(&self) -> bool {
         self.state().waiting.len() >= self.bounds.queued
+    }
+
+    /// Whether no more of `user` can wait.
+    pub(crate) fn is_full_for(&self, user: &str) -> bool {
+        self.counts_of(user).1 >= self.bounds.queued_per_user
     }
 
     /// Puts work at the end. What can begin now is returned by [`Self::take`].
@@ -105,6 +111,14 @@ impl<J> Queue<J> {
         let state = self.state();
         (state.running.values().sum(), state.waiting.len())
     }
+
+    /// How many of `user` work, and how many wait.
+    pub(crate) fn counts_of(&self, user: &str) -> (usize, usize) {
+        let state = self.state();
+        let running = state.running.get(user).copied().unwrap_or(0);
+        let waiting = state.waiting.iter().filter(|one| one.user == user);
+        (running, waiting.count())
+    }
 }
 
 fn next<J>(state: &State<J>, per_user: usize) -> Option<usize> {
@@ -127,11 +141,13 @@ mod tests {
             running: 3,
             running_per_user: 2,
             queued: 4,
+            queued_per_user: 3,
         });
         for (id, user) in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b")] {
             queue.push(id.to_owned(), user.to_owned(), id);
         }
-        assert!(queue.is_full());
+        assert!(queue.is_full() && queue.is_full_for("a") && !queue.is_full_for("b"));
+        assert_eq!(queue.counts_of("a"), (0, 3));
         assert_eq!(queue.take(), Some("a1"));
         assert_eq!(queue.take(), Some("b1"), "b has nothing that works yet");
         assert_eq!(queue.take(), Some("a2"));
@@ -150,6 +166,7 @@ mod tests {
             running: 1,
             running_per_user: 1,
             queued: 9,
+            queued_per_user: 9,
         });
         for id in ["1", "2", "3"] {
             queue.push(id.to_owned(), "a".to_owned(), id);

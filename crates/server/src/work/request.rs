@@ -155,7 +155,7 @@ impl App {
             self.say(id, &request.task, request.limits, request.ask)?;
             return Ok(id.clone());
         }
-        self.refuse_when_full()?;
+        self.refuse_when_full(user)?;
         self.refuse_without_sandbox()?;
         let mut settings = self.session_settings(request.phase.as_deref(), request.limits)?;
         self.choose_model(&mut settings, request.model.as_deref())?;
@@ -214,12 +214,12 @@ impl App {
                 Heard::Over => self.await_end(id),
             }
         }
-        self.refuse_when_full()?;
         let Some(owned) = self.owners.session(id)? else {
             return Err(
                 Fault::failed(Code::NotFound, format!("there is no session `{id}`")).into(),
             );
         };
+        self.refuse_when_full(&owned.user)?;
         let log = self.open_log()?;
         let earlier = EarlierSession::open(&log, id)?;
         if earlier.declared().is_some() {
@@ -255,9 +255,16 @@ impl App {
         }
     }
 
-    pub(super) fn refuse_when_full(&self) -> Result<(), Fault> {
+    pub(super) fn refuse_when_full(&self, user: &str) -> Result<(), Fault> {
         if self.end.is_cancelled() {
             return Err(Fault::failed(Code::Unavailable, "the server is ending").retryable());
+        }
+        if self.queue.is_full_for(user) {
+            let limit = self.config.max_queued_per_user;
+            let message = format!("{limit} sessions of this user wait for their turn");
+            let fault = Fault::failed(Code::Busy, message);
+            let remedy = "wait until one begins, or cancel one; /api/quotas says what is used";
+            return Err(fault.remedy(remedy).retryable());
         }
         if !self.queue.is_full() {
             return Ok(());

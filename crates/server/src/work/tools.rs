@@ -102,6 +102,7 @@ impl App {
                 "serve without --unsafe-local",
             ));
         }
+        let _place = self.take_start_place(user)?;
         let settings = self.session_settings(None, TaskLimits::default())?;
         let project = self.project_for_new()?;
         let begun = Instant::now();

@@ -1,0 +1,26 @@
+//! What the user that asks may have at the same time.
+
+use super::auth::{Principal, Shared};
+use super::blocking;
+use super::error::{ApiResult, ErrorBody};
+use crate::store::Scope;
+use crate::work::Quotas;
+use axum::extract::State;
+use axum::{Extension, Json};
+use std::sync::Arc;
+
+/// What you may have at the same time, and how much of it you have.
+#[utoipa::path(
+    get, path = "/api/quotas", tag = "operation",
+    responses((status = 200, description = "Of the user that asks", body = Quotas),
+        (status = "4XX", description = "Refused", body = ErrorBody))
+)]
+pub(super) async fn show(
+    State(shared): State<Shared>,
+    Extension(principal): Extension<Principal>,
+) -> ApiResult<Json<Quotas>> {
+    principal.require(Scope::Read)?;
+    let app = Arc::clone(&shared.app);
+    let quotas = blocking(move || app.quotas(&principal.name)).await??;
+    Ok(Json(quotas))
+}
