@@ -15,6 +15,7 @@
 mod allow;
 mod connect_failure;
 mod inward;
+mod memory;
 mod outward;
 mod policy;
 mod probe;

@@ -1,6 +1,7 @@
 //! What all parts of a proxy share: the rules, what stands for what, what was looked up.
 
 use crate::ConnectFailure;
+use crate::memory::RelayPlaces;
 use crate::outward::resolve::{Resolve, ResolveError, Resolver};
 use crate::outward::target::Target;
 use crate::policy::address::{AddressKind, kind};
@@ -9,7 +10,6 @@ use crate::policy::rule::Rule;
 use crate::policy::stand_in::{StandIns, is_own};
 use crate::record::control::Control;
 use crate::record::meter::Meter;
-use crate::relay::memory::RelayPlaces;
 use crate::secrets::interceptor::Interceptor;
 use glovebox_proto::{EgressReason, SecretReason};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};

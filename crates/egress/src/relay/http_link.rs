@@ -2,11 +2,11 @@
 //!
 //! It is kept from one request to the next, and made again when the server has closed it in between.
 
-use crate::outward::target::Target;
-use crate::outward::tls_client::TlsClient;
-use crate::relay::memory::{
+use crate::memory::{
     HTTP1_BYTES, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW, HTTP2_WINDOW,
 };
+use crate::outward::target::Target;
+use crate::outward::tls_client::TlsClient;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};

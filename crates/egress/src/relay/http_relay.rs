@@ -4,13 +4,13 @@
 //! Where the host has secrets and TLS protects what is sent, placeholders become values on the way out, and values
 //! become placeholders on the way back. Anywhere else a request with a placeholder is refused.
 
-use crate::outward::target::Target;
-use crate::record::log::now_ns;
-use crate::relay::http_link::{Link, UpstreamTransport};
-use crate::relay::memory::{
+use crate::memory::{
     HTTP1_BYTES, HTTP2_HEAD_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_WINDOW, HTTP2_STREAMS,
     HTTP2_WINDOW,
 };
+use crate::outward::target::Target;
+use crate::record::log::now_ns;
+use crate::relay::http_link::{Link, UpstreamTransport};
 use crate::relay::metered::Metered;
 use crate::relay::negotiation::{ask_for_plain_answer, is_encoded, refuse_hidden_hosts};
 use crate::secrets::interceptor::Interceptor;

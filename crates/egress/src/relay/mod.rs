@@ -8,7 +8,6 @@
 pub(crate) mod http_link;
 pub(crate) mod http_relay;
 pub(crate) mod intercept;
-pub(crate) mod memory;
 pub(crate) mod metered;
 pub(crate) mod negotiation;
 pub(crate) mod peek;

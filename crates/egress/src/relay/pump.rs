@@ -3,10 +3,10 @@
 //! A direction begins with a buffer of this process. One that carries much goes on through a pipe (splice(2)): the
 //! kernel then moves pages from one socket to the other, and none is copied here.
 
+use crate::memory::PUMP_BYTES;
 use crate::record::accounts::FlowControl;
 use crate::record::meter::Meter;
 use crate::record::traffic::Direction;
-use crate::relay::memory::PUMP_BYTES;
 use rustix::fd::OwnedFd;
 use rustix::net::Shutdown;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
