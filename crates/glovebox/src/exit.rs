@@ -41,7 +41,7 @@ pub(crate) enum Kind {
     Lost,
     /// A limit is reached.
     Limit,
-    /// There is no such sandbox, path or checkpoint (commands that bring files in or back).
+    /// Something that was named is not there: a sandbox, a path, a session, a checkpoint.
     NotFound,
     /// The user stopped it.
     Interrupted,
@@ -94,15 +94,6 @@ impl CommandError {
             Some(_) if !matches!(self.fault.code, Code::Cancelled) => Code::SyncFailed,
             _ => self.fault.code,
         }
-    }
-
-    /// What is not there has an exit code of its own in commands that bring files in or back.
-    #[must_use]
-    pub(crate) fn with_not_found_kind(mut self) -> Self {
-        if matches!(self.fault.code, Code::SandboxNotFound | Code::NotFound) {
-            self.kind = Kind::NotFound;
-        }
-        self
     }
 
     /// Wrong usage: `message` says what, `remedy` how to do it right.
@@ -158,13 +149,14 @@ impl CommandError {
 impl From<Fault> for CommandError {
     fn from(fault: Fault) -> Self {
         let kind = match (fault.class, fault.code) {
+            (_, Code::SandboxNotFound | Code::NotFound) => Kind::NotFound,
             (_, Code::TooManySandboxes | Code::LimitUnavailable | Code::TooLarge | Code::Busy) => {
                 Kind::Limit
             }
             (_, Code::AlreadyExists | Code::Conflict) | (Class::Refused, _) => Kind::Refused,
             (_, Code::InvalidArgument) => Kind::Usage,
             (_, Code::Cancelled) => Kind::Interrupted,
-            (Class::Lost, _) | (_, Code::SandboxNotFound | Code::SandboxNotRunning) => Kind::Lost,
+            (Class::Lost, _) | (_, Code::SandboxNotRunning) => Kind::Lost,
             (Class::Failed, _) => Kind::Failed,
         };
         Self::new(kind, fault)
@@ -179,8 +171,7 @@ impl From<SettingsError> for CommandError {
             SettingsError::Io { kind, .. } if *kind == io::ErrorKind::BrokenPipe => {
                 Kind::BrokenPipe
             }
-            SettingsError::Io { .. } => Kind::Failed,
-            SettingsError::Fault(fault) => return fault.clone().into(),
+            SettingsError::Io { .. } | SettingsError::Fault(_) => return error.into_fault().into(),
         };
         Self::new(kind, error.into_fault())
     }
@@ -192,7 +183,6 @@ impl From<glovebox_session::Error> for CommandError {
         match error {
             Error::Settings(error) => error.into(),
             Error::Sync(error) => error.into(),
-            Error::NoSandbox(fault) => Self::new(Kind::NotFound, fault),
             Error::Fault(fault) => fault.into(),
         }
     }
@@ -201,7 +191,7 @@ impl From<glovebox_session::Error> for CommandError {
 impl From<SyncError> for CommandError {
     fn from(error: SyncError) -> Self {
         let at = (error.direction, error.stage);
-        let mut told = Self::from(error.fault).with_not_found_kind();
+        let mut told = Self::from(error.fault);
         if told.kind == Kind::Usage {
             told.kind = Kind::Failed;
         }

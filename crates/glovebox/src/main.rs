@@ -25,6 +25,7 @@ mod usage;
 use args::{CheckpointAction, Cli, Command};
 use cmd::Cx;
 use exit::{CommandError, CommandResult, Kind};
+use serde_json::json;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -39,16 +40,26 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> u8 {
+    let is_json = cli.is_json;
     let cx = Cx::new(cli.global);
     let is_stand_in = matches!(cli.command, Command::Run(_) | Command::Exec(_));
     match dispatch(&cx, cli.command) {
         Ok(code) => code,
         Err(error) => {
-            if error.kind != Kind::Interrupted {
-                cx.talk.error(&error);
-            }
+            tell(&cx, &error, is_json);
             exit_code(&error, is_stand_in)
         }
+    }
+}
+
+/// Says why a command failed: to a program on standard output, to a person on standard error.
+fn tell(cx: &Cx, error: &CommandError, is_json: bool) {
+    if is_json && error.kind != Kind::BrokenPipe {
+        // Who does not read the answer has the exit code.
+        let _ = render::print(render::failure(error, &json!({})));
+    }
+    if error.kind != Kind::Interrupted {
+        cx.talk.error(error);
     }
 }
 
@@ -84,18 +95,10 @@ fn dispatch(cx: &Cx, mut command: Command) -> CommandResult {
         Command::Stats(args) => cmd::stats::run(cx, &args),
         Command::Cp(args) => cmd::cp::run(cx, &args),
         Command::Kill(args) => cmd::kill::run(cx, &args),
-        Command::Checkpoint(args) => {
-            cmd::checkpoint::run(cx, &args).map_err(CommandError::with_not_found_kind)
-        }
-        Command::Checkpoints(args) => {
-            cmd::checkpoint::list(cx, &args).map_err(CommandError::with_not_found_kind)
-        }
-        Command::Restore(args) => {
-            cmd::checkpoint::restore(cx, &args).map_err(CommandError::with_not_found_kind)
-        }
-        Command::Fork(args) => {
-            cmd::checkpoint::fork(cx, &args).map_err(CommandError::with_not_found_kind)
-        }
+        Command::Checkpoint(args) => cmd::checkpoint::run(cx, &args),
+        Command::Checkpoints(args) => cmd::checkpoint::list(cx, &args),
+        Command::Restore(args) => cmd::checkpoint::restore(cx, &args),
+        Command::Fork(args) => cmd::checkpoint::fork(cx, &args),
         Command::Diff(args) => cmd::diff::run(cx, &args),
         Command::Pull(args) => cmd::pull::run(cx, &args),
         Command::Push(args) => cmd::push::run(cx, &args),

@@ -3,6 +3,7 @@
 use crate::exit::{self, CommandError};
 use crate::render;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use serde_json::json;
 use std::ffi::{OsStr, OsString};
 
 /// Shows what the parser says and gives the exit code: 0 for help and version, 125 when `run` or
@@ -38,6 +39,10 @@ pub(crate) fn explain(error: &clap::Error, argv: &[OsString]) -> u8 {
                     .map(render::in_flags)
                     .unwrap_or_default()
             ));
+            if is_for_program(argv) {
+                // What was typed was not understood, so the sentence above stays.
+                let _ = render::print(render::failure(&error, &json!({})));
+            }
             if is_stand_in(verb(argv)) {
                 error.stand_in_code()
             } else {
@@ -45,6 +50,12 @@ pub(crate) fn explain(error: &clap::Error, argv: &[OsString]) -> u8 {
             }
         }
     }
+}
+
+/// Whether `--json` was typed, and not for the command that `run` and `exec` stand in for.
+fn is_for_program(argv: &[OsString]) -> bool {
+    let own = argv.iter().take_while(|word| *word != "--");
+    own.into_iter().any(|word| word == "--json")
 }
 
 fn is_stand_in(verb: Option<&OsStr>) -> bool {

@@ -14,8 +14,6 @@ pub enum Error {
     Settings(SettingsError),
     /// A push or a pull failed.
     Sync(SyncError),
-    /// There is no such sandbox.
-    NoSandbox(Fault),
     /// A failure below, as it was reported.
     Fault(Fault),
 }
@@ -42,7 +40,7 @@ impl Error {
             Code::SandboxNotFound,
             format!("there is no sandbox `{name}`"),
         );
-        Self::NoSandbox(fault.remedy("`glovebox list` shows those there are"))
+        Self::Fault(fault.remedy("`glovebox list` shows those there are"))
     }
 
     /// Replaces what to do about it.
@@ -54,7 +52,6 @@ impl Error {
                 error.fault.remedy = Some(text.into());
                 Self::Sync(error)
             }
-            Self::NoSandbox(fault) => Self::NoSandbox(fault.remedy(text)),
             Self::Fault(fault) => Self::Fault(fault.remedy(text)),
         }
     }
@@ -64,7 +61,7 @@ impl Error {
         match self {
             Self::Settings(error) => error.into_fault(),
             Self::Sync(error) => error.fault,
-            Self::NoSandbox(fault) | Self::Fault(fault) => fault,
+            Self::Fault(fault) => fault,
         }
     }
 
@@ -73,7 +70,7 @@ impl Error {
         match self {
             Self::Settings(error) => error.message(),
             Self::Sync(error) => &error.fault.message,
-            Self::NoSandbox(fault) | Self::Fault(fault) => &fault.message,
+            Self::Fault(fault) => &fault.message,
         }
     }
 }

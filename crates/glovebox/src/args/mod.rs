@@ -58,7 +58,7 @@ pub(crate) use upkeep::{
     StatsArgs, StopArgs,
 };
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -88,6 +88,9 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Whether the answer is for a program: the command has `--json`, and it was given.
+    #[arg(skip)]
+    pub is_json: bool,
 }
 
 /// The commands that stand in for others and are run over and over.
@@ -129,13 +132,29 @@ impl Cli {
             .get(1)
             .is_some_and(|word| word == "run" || word == "exec");
         if is_frequent && let Ok(Frequent { global, command }) = Frequent::try_parse_from(argv) {
-            let command = match command {
-                FrequentCommand::Run(args) => Command::Run(args),
-                FrequentCommand::Exec(args) => Command::Exec(args),
+            let (is_json, command) = match command {
+                FrequentCommand::Run(args) => (args.json, Command::Run(args)),
+                FrequentCommand::Exec(args) => (args.json, Command::Exec(args)),
             };
-            return Ok(Self { global, command });
+            return Ok(Self {
+                global,
+                command,
+                is_json,
+            });
         }
-        Self::try_parse_from(argv)
+        let mut matches = Self::command().try_get_matches_from(argv)?;
+        let is_json = has_json(&matches);
+        let cli = Self::from_arg_matches_mut(&mut matches)
+            .map_err(|error| error.format(&mut Self::command()))?;
+        Ok(Self { is_json, ..cli })
+    }
+}
+
+/// Whether the command that `matches` leads to was given `--json`.
+fn has_json(matches: &ArgMatches) -> bool {
+    match matches.subcommand() {
+        Some((_, inner)) if has_json(inner) => true,
+        _ => matches!(matches.try_get_one::<bool>("json"), Ok(Some(true))),
     }
 }
 
@@ -244,7 +263,6 @@ pub(crate) enum Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     /// As the program reads it, and as all declarations together do.
     fn read(command: &str, args: &[&str]) -> Result<Cli, clap::Error> {
@@ -256,7 +274,10 @@ mod tests {
         let read = Cli::read(&argv);
         let whole = Cli::try_parse_from(&argv);
         match (&read, &whole) {
-            (Ok(read), Ok(whole)) => assert_eq!(format!("{read:?}"), format!("{whole:?}")),
+            (Ok(read), Ok(whole)) => assert_eq!(
+                format!("{:?} {:?}", read.global, read.command),
+                format!("{:?} {:?}", whole.global, whole.command)
+            ),
             (Err(read), Err(whole)) => assert_eq!(read.to_string(), whole.to_string()),
             _ => panic!("{argv:?}: {read:?} is not {whole:?}"),
         }

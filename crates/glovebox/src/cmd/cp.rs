@@ -135,15 +135,11 @@ fn side(typed: &OsStr) -> Result<CopySide, CommandError> {
 
 fn connect(cx: &Cx, name: &str) -> Result<(Name, Sandbox), CommandError> {
     let name = super::name(name)?;
-    let registry = cx.user_registry()?;
-    let sandbox = registry
-        .connect(&name)
-        .map_err(|fault| CommandError::from(fault).with_not_found_kind())?;
+    let sandbox = cx.user_registry()?.connect(&name)?;
     Ok((name, sandbox))
 }
 
-fn named(error: CommandError, name: &Name) -> CommandError {
-    let mut error = error.with_not_found_kind();
+fn named(mut error: CommandError, name: &Name) -> CommandError {
     if error.kind == Kind::NotFound && error.fault.remedy.is_none() {
         error.fault.remedy =
             Some(format!("`glovebox exec {name} -- ls` shows what is there").into());
@@ -207,9 +203,7 @@ fn copy_in(
     from: &Path,
     to: &Path,
 ) -> Result<CopyTotals, CommandError> {
-    let open = |error: std::io::Error| {
-        CommandError::io(format!("copy {}", from.display()), &error).with_not_found_kind()
-    };
+    let open = |error: std::io::Error| CommandError::io(format!("copy {}", from.display()), &error);
     let found = fs::metadata(from).map_err(open)?;
     let there = kind_inside(sandbox, to)?;
     let is_directory = there == Some(FileKind::Directory);
@@ -322,15 +316,13 @@ fn fetch_directory(
     sync::tell_unheld(cx.talk, taken.unheld());
     match DirBuilder::new().mode(PERMISSIONS).create(to) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(
-                CommandError::io(format!("make {}", to.display()), &error).with_not_found_kind()
-            );
+            return Err(CommandError::io(format!("make {}", to.display()), &error));
         }
         _ => {}
     }
-    let to = to.canonicalize().map_err(|error| {
-        CommandError::io(format!("open {}", to.display()), &error).with_not_found_kind()
-    })?;
+    let to = to
+        .canonicalize()
+        .map_err(|error| CommandError::io(format!("open {}", to.display()), &error))?;
     let set = &taken.collected.set;
     let sizes: Vec<u64> = set.changes.iter().filter_map(size).collect();
     let skipped = set.refused.clone();

@@ -2,7 +2,7 @@
 
 use super::Cx;
 use crate::args::DiffArgs;
-use crate::exit::{CommandError, CommandResult, Kind};
+use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, Meter, Pager, Screen};
 use crate::streams::Signals;
 use crate::sync::apply::{self, ChangesView};
@@ -118,7 +118,7 @@ fn require_present(taken: &SandboxChanges, paths: &[RelPath]) -> Result<(), Comm
         format!("there is no path `{absent}` in the project, nor among the changes"),
     )
     .remedy("paths are relative to the workspace; without a path, all changes are shown");
-    Err(CommandError::new(Kind::NotFound, fault))
+    Err(fault.into())
 }
 
 /// Lines added and removed, beside each change they belong to.

@@ -1,7 +1,7 @@
 //! Which sandbox `.` means, and a command that names none: the one of the project that the user stands in.
 
 use super::{Cx, age, list::state_word};
-use crate::exit::{CommandError, Kind};
+use crate::exit::CommandError;
 use crate::render::{self, escape_text};
 use crate::sync::question;
 use glovebox_proto::{Code, Fault};
@@ -60,7 +60,7 @@ fn find(cx: &Cx) -> Result<String, CommandError> {
                 format!("no sandbox works on {}", cx.short(&project)),
             );
             let remedy = "`glovebox list` shows what there is; `glovebox start NAME` makes one";
-            Err(CommandError::new(Kind::NotFound, fault.remedy(remedy)))
+            Err(fault.remedy(remedy).into())
         }
         [one] => Ok(one.name.to_string()),
         several => choose(several),

@@ -93,7 +93,8 @@ fn pull(cx: &Cx, args: &PullArgs, data: &mut Map<String, Value>) -> Result<Strin
             let to = cx.host.absolute(to);
             to.canonicalize().map_err(|error| {
                 let what = format!("open the destination {}", to.display());
-                CommandError::io(what, &error).with_not_found_kind()
+                let remedy = "make the directory first, or name another with --to";
+                CommandError::io(what, &error).remedy(remedy)
             })?
         }
         (None, from) => {

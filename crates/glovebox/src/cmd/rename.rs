@@ -25,6 +25,5 @@ pub(crate) fn run(cx: &Cx, args: &RenameArgs) -> CommandResult {
 
 fn rename(cx: &Cx, args: &RenameArgs) -> Result<(), CommandError> {
     let (name, new) = (super::name(&args.name)?, super::name(&args.new)?);
-    let renamed = cx.user_registry()?.rename(&name, &new);
-    renamed.map_err(|fault| CommandError::from(fault).with_not_found_kind())
+    Ok(cx.user_registry()?.rename(&name, &new)?)
 }

@@ -34,7 +34,6 @@ pub(crate) fn run(cx: &Cx, args: &SessionsArgs) -> CommandResult {
         SessionsAction::Fork(args) => fork(cx, args),
         SessionsAction::Delete(args) => delete(cx, args),
     }
-    .map_err(CommandError::with_not_found_kind)
 }
 
 fn log(cx: &Cx) -> Result<Log, CommandError> {

@@ -2,7 +2,7 @@
 
 use super::{Cx, age};
 use crate::args::{TokenAction, TokenArgs, TokenCreateArgs, TokenListArgs, TokenRevokeArgs};
-use crate::exit::{CommandError, CommandResult};
+use crate::exit::CommandResult;
 use crate::render::{self, plural, table};
 use glovebox_server::{Scope, Scopes, TokenStore};
 use glovebox_session::host::now_unix_ms;
@@ -16,7 +16,6 @@ pub(crate) fn run(cx: &Cx, args: &TokenArgs) -> CommandResult {
         TokenAction::List(args) => list(cx, &store, args),
         TokenAction::Revoke(args) => revoke(cx, &store, args),
     }
-    .map_err(CommandError::with_not_found_kind)
 }
 
 fn create(cx: &Cx, store: &TokenStore, args: &TokenCreateArgs) -> CommandResult {

@@ -2,7 +2,7 @@
 
 use super::Cx;
 use crate::args::WhyArgs;
-use crate::exit::{CommandError, CommandResult, Kind};
+use crate::exit::CommandResult;
 use crate::render::{self, escape_text, plural};
 use glovebox_proto::{Code, Fault};
 use glovebox_session::work::journal;
@@ -24,7 +24,7 @@ pub(crate) fn run(cx: &Cx, args: &WhyArgs) -> CommandResult {
             format!("no decision about a call `{}` is kept", escape_text(call)),
         )
         .remedy("`glovebox why` lists the latest calls");
-        return Err(CommandError::new(Kind::NotFound, fault));
+        return Err(fault.into());
     };
     if args.json {
         render::print(render::envelope(true, &verdict(&entry), &json!(entry)))?;

@@ -165,7 +165,7 @@ pub(crate) fn with_remedy(mut error: CommandError, command: &str) -> CommandErro
         error.fault.code,
         Code::SandboxNotFound | Code::AlreadyExists | Code::InvalidArgument
     );
-    if is_final || matches!(error.kind, Kind::Usage | Kind::BrokenPipe) {
+    if is_final || matches!(error.kind, Kind::Usage | Kind::NotFound | Kind::BrokenPipe) {
         return error;
     }
     let again =
