@@ -72,8 +72,6 @@ codes! {
     ToolClosure = "E_TOOL_CLOSURE",
     /// The code of a tool uses TypeScript that is more than types, such as a namespace.
     TypeScript = "E_TYPESCRIPT",
-    /// Two agents or tools have one name.
-    Duplicate = "E_DUPLICATE",
     /// A name is empty, too long, or has characters that names cannot have.
     NameInvalid = "E_NAME_INVALID",
     /// A name that means something to every JavaScript object.

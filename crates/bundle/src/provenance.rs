@@ -1,7 +1,10 @@
 //! Which package a name comes from, and what its functions are for. A function is known by the package it was imported
 //! from, never by its name alone.
 
-use crate::value::ImportPath;
+use crate::problem::ProblemCode;
+use crate::source::quoted;
+use crate::value::{ImportPath, Refusal, Value};
+use oxc_span::Span;
 
 /// A function of a package that means something here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +72,36 @@ pub(crate) fn is_known(package: &str) -> bool {
         || is_model_provider(package)
         || package == "ai"
         || DEDENT.contains(&package)
+}
+
+/// Why a value is not known that comes from a package or a file outside the bundle and is used as it is.
+pub(crate) fn imported(value: &Value<'_>, span: Span) -> Option<Refusal> {
+    let Value::Import(path) = value else {
+        return None;
+    };
+    if path.package.starts_with('.') || path.package.starts_with('/') {
+        return Some(Refusal::new(
+            ProblemCode::ImportUnknown,
+            span,
+            format!(
+                "the value comes from another file, `{}`; a bundle is one file",
+                quoted(&path.package)
+            ),
+            "Let a bundler put the files together, with packages left outside (esbuild: bundle, format=esm, packages=external).",
+        ));
+    }
+    if is_known(&path.package) {
+        return None;
+    }
+    Some(Refusal::new(
+        ProblemCode::ImportUnknown,
+        span,
+        format!(
+            "the value comes from the package `{}`, which is not in the bundle",
+            quoted(&path.package)
+        ),
+        "Let the bundler put the package into the bundle, or write the value itself.",
+    ))
 }
 
 pub(crate) fn is_lightfast(package: &str) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::limits::MAX_PROBLEMS;
 use crate::problem::{Problem, ProblemCode, RelatedPlace};
+use crate::provenance;
 use crate::source::{Source, shown};
 use crate::value::{Refusal, Value};
 use oxc_span::Span;
@@ -84,7 +85,7 @@ impl<'a> Report<'a> {
         reason: impl Into<String>,
         hint: &str,
     ) {
-        match value.imported(span) {
+        match provenance::imported(value, span) {
             Some(refusal) => self.add(path, &refusal),
             None => self.refuse(code, path, span, reason, hint),
         }

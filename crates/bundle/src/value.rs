@@ -2,8 +2,6 @@
 //! and values that are not known, each with the reason.
 
 use crate::problem::ProblemCode;
-use crate::provenance;
-use crate::source::quoted;
 use oxc_ast::ast::{ArrowFunctionExpression, Class, FormalParameters, Function};
 use oxc_span::{GetSpan, Span};
 use oxc_syntax::scope::ScopeId;
@@ -260,36 +258,6 @@ impl Value<'_> {
             Self::Unknown(_) | Self::Member(..) => return None,
             _ => true,
         })
-    }
-
-    /// Why a value is not known that comes from a package or a file outside the bundle and is used as it is.
-    pub(crate) fn imported(&self, span: Span) -> Option<Refusal> {
-        let Self::Import(path) = self else {
-            return None;
-        };
-        if path.package.starts_with('.') || path.package.starts_with('/') {
-            return Some(Refusal::new(
-                ProblemCode::ImportUnknown,
-                span,
-                format!(
-                    "the value comes from another file, `{}`; a bundle is one file",
-                    quoted(&path.package)
-                ),
-                "Let a bundler put the files together: `esbuild FILE --bundle --format=esm --packages=external --outfile=agents.js`.",
-            ));
-        }
-        if provenance::is_known(&path.package) {
-            return None;
-        }
-        Some(Refusal::new(
-            ProblemCode::ImportUnknown,
-            span,
-            format!(
-                "the value comes from the package `{}`, which is not in the bundle",
-                quoted(&path.package)
-            ),
-            "Let the bundler put the package into the bundle, or write the value itself.",
-        ))
     }
 
     /// What it is, for messages.

@@ -7,6 +7,7 @@
 
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -378,4 +379,32 @@ fn an_agent_runs_with_its_own_tool_and_the_model_that_is_allowed() {
         .collect();
     assert!(results[0].contains("/x"), "{results:?}");
     assert_eq!(results[1], r#"{"product":60}"#);
+}
+
+#[test]
+fn a_bundle_is_checked_again_when_it_is_saved() {
+    let home = Home::new();
+    let path = file(&home, "agents.js", GOOD);
+    let mut child = Command::new(testkit::binary())
+        .args(["bundle", "dev", &path, "--json"])
+        .env("GLOVEBOX_STATE", home.state())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    assert_eq!(next()["success"], true);
+    fs::write(&path, BAD).unwrap();
+    let told = next();
+    assert_eq!(told["success"], false);
+    assert_eq!(told["data"]["errors"].as_array().unwrap().len(), 2);
+    // As editors save: beside it, then over it.
+    let beside = file(&home, "agents.js~", GOOD);
+    fs::rename(beside, &path).unwrap();
+    assert_eq!(next()["success"], true);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    home.line("bundle dev -").run().expect_code(2);
+    home.line("bundle dev nothing.js").run().expect_code(1);
 }

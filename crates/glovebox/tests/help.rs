@@ -54,6 +54,7 @@ help_of! {
     why: "why",
     bundle: "bundle",
     bundle_check: "bundle check",
+    bundle_dev: "bundle dev",
     bundle_call: "bundle call",
     bundle_show: "bundle show",
     mcp: "mcp",

@@ -155,7 +155,7 @@ impl<'e, 'a> Converter<'e, 'a> {
     }
 
     fn unrecognised(&mut self, schema: &Placed<'a>) -> Json {
-        if let Some(imported) = schema.value.imported(schema.span) {
+        if let Some(imported) = provenance::imported(&schema.value, schema.span) {
             self.notes.push(imported);
             return Json::object();
         }

@@ -27,6 +27,7 @@ pub(crate) struct BundleArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum BundleAction {
     Check(BundleCheckArgs),
+    Dev(BundleDevArgs),
     Show(BundleShowArgs),
     Call(BundleCallArgs),
     Run(BundleRunArgs),
@@ -78,6 +79,25 @@ pub(crate) struct BundleCheckArgs {
     #[command(flatten)]
     pub bundle: BundleFile,
     /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Check a bundle again each time its file is saved
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Check a bundle, and check it again each time its file is saved, until Ctrl-C: for the terminal beside \
+        your editor. Give the file that a bundler writes and let the bundler watch too (`esbuild --watch`), or a single \
+        TypeScript file as it is. With --json each check is one line.",
+    after_help = "Examples:\n  \
+        glovebox bundle dev src/agents.ts\n  \
+        glovebox bundle dev dist/agents.js --strict-schema"
+)]
+pub(crate) struct BundleDevArgs {
+    /// The bundle.
+    #[command(flatten)]
+    pub bundle: BundleFile,
+    /// Print each check as a line of JSON
     #[arg(long)]
     pub json: bool,
 }

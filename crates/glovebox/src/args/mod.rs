@@ -28,8 +28,8 @@ pub(crate) use agent::{
     SessionForkArgs, SessionsAction, SessionsArgs, SessionsListArgs,
 };
 pub(crate) use bundle::{
-    BundleAction, BundleArgs, BundleCallArgs, BundleCheckArgs, BundleFile, BundleRunArgs,
-    BundleShowArgs, EngineArg,
+    BundleAction, BundleArgs, BundleCallArgs, BundleCheckArgs, BundleDevArgs, BundleFile,
+    BundleRunArgs, BundleShowArgs, EngineArg,
 };
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,

@@ -63,6 +63,7 @@ const CHAPTERS: &[(&str, &[&str])] = &[
         "Bundles and the server",
         &[
             "bundle check",
+            "bundle dev",
             "bundle show",
             "bundle call",
             "bundle run",

@@ -1,6 +1,6 @@
 //! `glovebox bundle check`: all that is wrong with a bundle.
 
-use super::{content, model, read, tool_names};
+use super::{ReadBundle, content, model, read, tool_names};
 use crate::args::BundleCheckArgs;
 use crate::cmd::Cx;
 use crate::exit::CommandResult;
@@ -10,9 +10,13 @@ use std::fmt::Write as _;
 
 /// Reads the bundle and says what is wrong with it.
 pub(super) fn run(cx: &Cx, args: &BundleCheckArgs) -> CommandResult {
-    let read = read(cx, &args.bundle)?;
+    tell(&read(cx, &args.bundle)?, args.json)
+}
+
+/// Says what is wrong with a bundle, and what it has.
+pub(super) fn tell(read: &ReadBundle, is_json: bool) -> CommandResult {
     if read.error_count() > 0 {
-        return read.refuse(args.json);
+        return read.refuse(is_json);
     }
     let bundle = &read.extraction.bundle;
     let content = content(bundle);
@@ -20,7 +24,7 @@ pub(super) fn run(cx: &Cx, args: &BundleCheckArgs) -> CommandResult {
         None => format!("{}: {content}, nothing wrong", read.name),
         Some(counts) => format!("{}: {content}, {counts}", read.name),
     };
-    if args.json {
+    if is_json {
         let mut data = read.problems_json();
         data["format"] = json!(bundle.format);
         data["agents"] = bundle

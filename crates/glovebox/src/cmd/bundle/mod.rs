@@ -3,6 +3,7 @@
 
 mod call;
 mod check;
+mod dev;
 mod run;
 mod show;
 
@@ -28,6 +29,7 @@ const REFUSED: u8 = 2;
 pub(crate) fn run(cx: &Cx, args: &BundleArgs) -> CommandResult {
     let (ended, is_json, file) = match &args.action {
         BundleAction::Check(args) => (check::run(cx, args), args.json, &args.bundle.file),
+        BundleAction::Dev(args) => (dev::run(cx, args), args.json, &args.bundle.file),
         BundleAction::Show(args) => (show::run(cx, args), args.json, &args.bundle.file),
         BundleAction::Call(args) => (call::run(cx, args), args.json, &args.bundle.file),
         BundleAction::Run(args) => return run::run(cx, args),
