@@ -363,9 +363,9 @@ fn sandboxes_are_made_beside_a_session_only_where_allowed_never_wider_and_end_wi
 
         // Nothing but its own children: not itself, not the user's.
         for name in ["work", "other", "../other", "nobody"] {
-            assert_eq!(run(name, "true").1, 4, "{name}");
+            assert_eq!(run(name, "true").1, 6, "{name}");
             let kill = json!({ "name": name });
-            assert_eq!(call(person, "SandboxKill", &kill, full).1, 4, "{name}");
+            assert_eq!(call(person, "SandboxKill", &kill, full).1, 6, "{name}");
         }
         let list = call(person, "Sandboxes", &json!({}), full).0;
         let listed = list["data"]["facts"]["sandboxes"].as_array().unwrap();

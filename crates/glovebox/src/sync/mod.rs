@@ -165,7 +165,9 @@ pub(crate) fn with_remedy(mut error: CommandError, command: &str) -> CommandErro
         error.fault.code,
         Code::SandboxNotFound | Code::AlreadyExists | Code::InvalidArgument
     );
-    if is_final || matches!(error.kind, Kind::Usage | Kind::NotFound | Kind::BrokenPipe) {
+    // What was named and is not there, found before the push or pull began.
+    let is_absent = error.kind == Kind::NotFound && error.at.is_none();
+    if is_final || is_absent || matches!(error.kind, Kind::Usage | Kind::BrokenPipe) {
         return error;
     }
     let again =
