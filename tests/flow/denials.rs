@@ -69,7 +69,8 @@ fn an_address_that_was_tried_is_seen() {
                 "as {}: {address}: {ran}",
                 person.name()
             );
-            assert!(ran.err().contains("`--net host`"), "{ran}");
+            let remedy = "`--net egress` with `--allow ADDRESS:PORT` opens an address";
+            assert!(ran.err().contains(remedy), "{ran}");
         }
         // What is refused by the sandbox's own machine met no wall.
         assert!(kinds(person, "", &connect("127.0.0.1")).is_empty());

@@ -406,5 +406,5 @@ fn a_bundle_is_checked_again_when_it_is_saved() {
     child.kill().unwrap();
     child.wait().unwrap();
     home.line("bundle dev -").run().expect_code(2);
-    home.line("bundle dev nothing.js").run().expect_code(1);
+    home.line("bundle dev nothing.js").run().expect_code(6);
 }
