@@ -1,7 +1,7 @@
 //! Defaults of a tool's schema, put into arguments that fit it. Where a bundle runs by itself, zod does so before
 //! `execute` sees its input; a tool is written for that.
 
-use super::schema::Mismatch;
+use super::schema::{MAX_DEPTH, Mismatch};
 use serde_json::{Map, Value};
 
 /// Bytes of JSON that one call may be given: a short list of empty objects must not become a large one.
@@ -12,15 +12,17 @@ const MAX_REFERENCES: usize = 8;
 /// Puts the defaults of a schema into a value that was found to fit it.
 ///
 /// # Errors
-/// When that would make the value much larger.
+/// When that would make the value much larger, or nest it deeper than a value may be.
 pub(super) fn fill_defaults(schema: &Value, value: &mut Value) -> Result<(), Mismatch> {
     let mut filler = Filler {
         root: schema,
         left_bytes: MAX_ADDED_BYTES,
     };
-    filler.fill(schema, value).ok_or_else(|| Mismatch {
+    filler.fill(schema, value, 0).ok_or_else(|| Mismatch {
         path: String::new(),
-        reason: format!("the defaults of its parts have more than {MAX_ADDED_BYTES} bytes"),
+        reason: format!(
+            "with the defaults of its parts it has {MAX_ADDED_BYTES} bytes more, or over {MAX_DEPTH} levels"
+        ),
     })
 }
 
@@ -31,28 +33,32 @@ struct Filler<'s> {
 
 impl<'s> Filler<'s> {
     /// Nothing when there is no room for more. The work is bounded by that of the check before, which looks at the same
-    /// parts of the schema at the same places of the value.
-    fn fill(&mut self, schema: &'s Value, value: &mut Value) -> Option<()> {
+    /// parts of the schema at the same places of the value, and for places that only defaults have made by their bytes
+    /// and their depth: a default may be filled in turn, by a part that leads back to its own beginning.
+    fn fill(&mut self, schema: &'s Value, value: &mut Value, depth: usize) -> Option<()> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
         let Some(parts) = self.resolve(schema).as_object() else {
             return Some(());
         };
         for one in list(parts, "allOf") {
-            self.fill(one, value)?;
+            self.fill(one, value, depth)?;
         }
         for key in ["anyOf", "oneOf"] {
             let mut fitting = list(parts, key).filter(|one| self.may_fit(one, value));
             // Of several alternatives it is not known here which one is meant.
             if let (Some(only), None) = (fitting.next(), fitting.next()) {
-                self.fill(only, value)?;
+                self.fill(only, value, depth)?;
             }
         }
         match value {
-            Value::Object(fields) => self.fill_fields(parts, fields),
+            Value::Object(fields) => self.fill_fields(parts, fields, depth + 1),
             Value::Array(items) => {
                 let mut first = list(parts, "prefixItems");
                 for item in items {
                     if let Some(schema) = first.next().or_else(|| parts.get("items")) {
-                        self.fill(schema, item)?;
+                        self.fill(schema, item, depth + 1)?;
                     }
                 }
                 Some(())
@@ -65,18 +71,19 @@ impl<'s> Filler<'s> {
         &mut self,
         parts: &'s Map<String, Value>,
         fields: &mut Map<String, Value>,
+        depth: usize,
     ) -> Option<()> {
         let declared = parts.get("properties").and_then(Value::as_object);
         if let Some(others) = parts.get("additionalProperties") {
             for (name, value) in fields.iter_mut() {
                 if declared.is_none_or(|declared| !declared.contains_key(name)) {
-                    self.fill(others, value)?;
+                    self.fill(others, value, depth)?;
                 }
             }
         }
         for (name, schema) in declared.into_iter().flatten() {
             if let Some(value) = fields.get_mut(name) {
-                self.fill(schema, value)?;
+                self.fill(schema, value, depth)?;
             } else if let Some(default) = self.default_of(schema) {
                 let bytes = name.len() + default.to_string().len();
                 self.left_bytes = self.left_bytes.checked_sub(bytes)?;
@@ -191,5 +198,14 @@ mod tests {
         assert!(fill_defaults(&schema, &mut value).is_ok());
         let mut value = Value::Array(vec![json!({}); 20]);
         assert!(fill_defaults(&schema, &mut value).is_err());
+    }
+
+    #[test]
+    fn a_default_that_is_filled_by_itself_ends() {
+        let schema = json!({
+            "allOf": [{ "properties": { "x": { "default": {} } } }],
+            "properties": { "x": { "$ref": "#" } },
+        });
+        assert!(fill_defaults(&schema, &mut json!({})).is_err());
     }
 }

@@ -15,7 +15,7 @@ const MAX_PARTS: usize = 5000;
 /// Parts that look at the same place of a value, one within the other.
 const MAX_NESTED: usize = 32;
 /// Depth of a value that is checked.
-const MAX_DEPTH: usize = 32;
+pub(super) const MAX_DEPTH: usize = 32;
 /// Looks at places of one value.
 const MAX_LOOKS: u64 = 2_000_000;
 /// Steps of one pattern, and bytes of its compiled form.
