@@ -81,8 +81,9 @@ impl App {
     /// if nobody works in it.
     pub(super) fn take_start_place(&self, user: &str) -> Result<StartPlace<'_>, Error> {
         let limit = self.config.max_sandboxes_per_user;
-        let mut starting = self.starts.starting();
         loop {
+            // Not held while one stops: that takes a while, and others start as well.
+            let mut starting = self.starts.starting();
             let running = self.running_sandboxes(user)?;
             let coming = starting.get(user).copied().unwrap_or(0);
             if running.len() + coming < limit {
@@ -92,6 +93,7 @@ impl App {
                     user: user.to_owned(),
                 });
             }
+            drop(starting);
             if !self.stop_one_idle(|name| running.contains(name)) {
                 let message = format!("{limit} sandboxes of this user run, and that is the most");
                 let fault = Fault::failed(Code::TooManySandboxes, message);
