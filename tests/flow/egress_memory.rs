@@ -1,8 +1,8 @@
 //! What a thousand connections take of the memory of the process that carries them.
 
 use crate::egress::Server;
+use crate::flood::peak_kib;
 use crate::without_network::has;
-use std::fs;
 use std::io::{Read as _, Write as _};
 use testkit::{Person, Process, skip};
 
@@ -22,17 +22,6 @@ async def main():
     opened = []; await asyncio.gather(*[one(opened) for _ in range(1000)]); await asyncio.sleep(1); print(len(opened))
 asyncio.run(main())
 ";
-
-/// Most that a process has had in memory at once, in bytes (proc_pid_status(5), VmHWM).
-fn peak_bytes(process: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .unwrap();
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
-    kib << 10
-}
 
 #[test]
 fn a_thousand_slow_connections_take_what_their_buffers_take() {
@@ -62,14 +51,15 @@ fn a_thousand_slow_connections_take_what_their_buffers_take() {
             .into_iter()
             .find(|process| process.line.contains("__supervise"))
             .unwrap();
-        let before = peak_bytes(owner.id);
+        let before = peak_kib(owner.id);
+        assert!(before > 0, "{owner:?}");
         let ran = me
             .glovebox(["exec", "box", "--", "python3", "-c", MANY])
             .args([&server.port.to_string(), start, &more.to_string()])
             .run()
             .expect_code(0);
         assert_eq!(ran.out(), format!("{CONNECTIONS}\n"), "{ran}");
-        let taken = peak_bytes(owner.id) - before;
+        let taken = (peak_kib(owner.id) - before) << 10;
         eprintln!("{start:?}: {} MiB", taken / MIB);
         // Less than that means that they were not there all at once.
         assert!((24 * MIB..bound).contains(&taken), "{start}: {taken}");

@@ -36,7 +36,8 @@ def rest(s):
 GET = b'GET /%s HTTP/1.1\r\nConnection: close\r\nHost: web.test:' + str(port).encode() + b'\r\n\r\n'
 ";
 
-fn ask(person: &Person, server: &Server, script: &str) -> testkit::Ran {
+/// Runs a script that may use what stands in [`ASK`], where the server is listed as `web.test`.
+pub(crate) fn ask(person: &Person, server: &Server, script: &str) -> testkit::Ran {
     python(person, server, "web.test", &format!("{ASK}{script}")).run()
 }
 

@@ -13,7 +13,7 @@ const MAX_RESIDENT_KIB: u64 = 64 << 10;
 const FLOOD: u64 = 2 << 30;
 
 /// The most memory a process ever had, in KiB; proc_pid_status(5).
-fn peak_kib(id: u32) -> u64 {
+pub(crate) fn peak_kib(id: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())

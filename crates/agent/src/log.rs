@@ -67,10 +67,10 @@ impl SessionState {
         }
     }
 
-    fn parse(word: &str) -> Self {
+    /// The state that a word is for.
+    pub fn named(word: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|state| state.as_str() == word)
-            .unwrap_or(Self::Interrupted)
     }
 }
 
@@ -454,7 +454,7 @@ fn info(row: &Row<'_>) -> rusqlite::Result<SessionInfo> {
     let project: Vec<u8> = row.get(6)?;
     Ok(SessionInfo {
         id: row.get(0)?,
-        state: SessionState::parse(&row.get::<_, String>(1)?),
+        state: SessionState::named(&row.get::<_, String>(1)?).unwrap_or(SessionState::Interrupted),
         task: row.get(2)?,
         model: row.get(3)?,
         placement: row.get(4)?,

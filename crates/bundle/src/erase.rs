@@ -13,12 +13,12 @@ use oxc_syntax::scope::ScopeFlags;
 /// A source without its types.
 pub(crate) struct Erasure {
     code: String,
-    untranslated: Vec<Untranslated>,
+    untranslated: Vec<UntranslatedSyntax>,
 }
 
 /// Syntax that cannot be erased.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Untranslated {
+pub(crate) struct UntranslatedSyntax {
     /// Where it is.
     pub span: Span,
     /// What it is called.
@@ -58,7 +58,7 @@ impl Erasure {
     }
 
     /// What in a part of the source is more than types.
-    pub(crate) fn untranslated_in(&self, span: Span) -> impl Iterator<Item = &Untranslated> {
+    pub(crate) fn untranslated_in(&self, span: Span) -> impl Iterator<Item = &UntranslatedSyntax> {
         self.untranslated
             .iter()
             .filter(move |found| span.start <= found.span.start && found.span.end <= span.end)
@@ -72,7 +72,7 @@ struct Eraser<'s> {
     ends: Vec<usize>,
     /// First bytes of erased statements and members, where a semicolon keeps the neighbours apart.
     separators: Vec<usize>,
-    untranslated: Vec<Untranslated>,
+    untranslated: Vec<UntranslatedSyntax>,
 }
 
 impl Eraser<'_> {
@@ -171,7 +171,8 @@ impl Eraser<'_> {
     }
 
     fn refuse(&mut self, span: Span, what: &'static str, hint: &'static str) {
-        self.untranslated.push(Untranslated { span, what, hint });
+        self.untranslated
+            .push(UntranslatedSyntax { span, what, hint });
     }
 }
 

@@ -68,8 +68,7 @@ impl ListQuery {
             .split(',')
             .filter(|word| !word.is_empty())
             .map(|word| {
-                let mut all = SessionState::ALL.into_iter();
-                all.find(|state| state.as_str() == word).ok_or_else(|| {
+                SessionState::named(word).ok_or_else(|| {
                     let word: String = word.escape_debug().take(64).collect();
                     let message = format!("`state`: there is no state `{word}`");
                     ApiError::invalid(message, &format!("the states are {known}"))
