@@ -9,7 +9,7 @@ use crate::table::Table;
 use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
 use glovebox_sandbox::Sandbox;
-use glovebox_workspace::copy::{Packing, Place, PushOptions, PushRecords, PushTotals, push};
+use glovebox_workspace::copy::{Packing, PushOptions, PushRecords, PushTotals, SandboxRoot, push};
 use std::cell::Cell;
 use std::fs;
 use std::ops::ControlFlow;
@@ -115,7 +115,7 @@ impl Bench {
     }
 
     fn push(&self, project: &Path, target: &Path, records: &Path) -> Result<PushTotals> {
-        let place = Place {
+        let place = SandboxRoot {
             sandbox: &self.sandbox,
             root: target.as_os_str().as_bytes(),
             packing: Packing::Stored,

@@ -62,7 +62,7 @@ struct Argument {
     any_bit: Option<Vec<u64>>,
     equals: Option<Vec<u64>>,
     not_equals: Option<Vec<u64>>,
-    masked: Option<Masked>,
+    masked: Option<MaskCondition>,
     when: Option<Condition>,
 }
 
@@ -76,7 +76,7 @@ struct Condition {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Masked {
+struct MaskCondition {
     mask: u64,
     equals: Vec<u64>,
 }

@@ -6,7 +6,7 @@ mod nearest;
 #[path = "../../crates/guest/src/files/edit/replace.rs"]
 mod replace;
 
-use glovebox_proto::{Match, Replacement};
+use glovebox_proto::{MatchKind, Replacement};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use serde_bytes::ByteBuf;
@@ -36,7 +36,7 @@ fuzz_target!(|input: Input| {
         assert!(made.places == 1 || (wanted.all && made.places > 1));
     }
     if let ([made], [wanted]) = (&made[..], &wanted[..])
-        && made.how == Match::Exact
+        && made.how == MatchKind::Exact
     {
         let places: Vec<usize> = memchr::memmem::find_iter(&content, &wanted.old[..]).collect();
         assert_eq!(places.len(), made.places);

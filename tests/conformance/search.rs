@@ -3,8 +3,8 @@
 use crate::Fixture;
 use crate::commands::sh;
 use glovebox_proto::{
-    Case, Code, Edited, Fault, Glob, Globbed, Grep, GrepMode, GrepTarget, Grepped, Match,
-    Replacement, Reply, Request, SearchEnd, WriteMode,
+    Case, Code, EditReport, Fault, Glob, GlobReport, Grep, GrepMode, GrepReport, GrepTarget,
+    MatchKind, Replacement, Reply, Request, SearchEnd, WriteMode,
 };
 use glovebox_sandbox::Sandbox;
 use serde_bytes::ByteBuf;
@@ -20,7 +20,7 @@ fn run(sandbox: &Sandbox, script: &str) {
     );
 }
 
-fn edit(sandbox: &Sandbox, path: &str, edits: &[(&str, &str)]) -> Result<Edited, Fault> {
+fn edit(sandbox: &Sandbox, path: &str, edits: &[(&str, &str)]) -> Result<EditReport, Fault> {
     let replacements = edits
         .iter()
         .map(|(old, new)| Replacement {
@@ -46,7 +46,7 @@ pub(crate) fn texts_are_replaced_in_place(fixture: &Fixture) {
     );
     let edited = edit(&sandbox, "link", &[("two", "2"), ("three", "3")]).unwrap();
     assert_eq!(edited.made.len(), 2);
-    assert!(edited.made.iter().all(|made| made.how == Match::Exact));
+    assert!(edited.made.iter().all(|made| made.how == MatchKind::Exact));
     assert_eq!(edited.size, 8);
     assert_eq!(
         String::from_utf8_lossy(&edited.diff),
@@ -93,7 +93,7 @@ pub(crate) fn texts_are_replaced_in_place(fixture: &Fixture) {
     }));
 }
 
-fn glob(sandbox: &Sandbox, pattern: &str, max_hits: u32) -> Result<Globbed, Fault> {
+fn glob(sandbox: &Sandbox, pattern: &str, max_hits: u32) -> Result<GlobReport, Fault> {
     let reply = sandbox.call(Request::Glob(Glob {
         path: ByteBuf::from("tree"),
         pattern: pattern.to_owned(),
@@ -116,7 +116,7 @@ const TREE: &str = "mkdir -p tree/src/deep tree/.git tree/target tree/.github &&
 pub(crate) fn files_are_found_by_name_newest_first(fixture: &Fixture) {
     let sandbox = fixture.sandbox();
     run(&sandbox, TREE);
-    let names = |globbed: &Globbed| -> Vec<String> {
+    let names = |globbed: &GlobReport| -> Vec<String> {
         globbed
             .hits
             .iter()
@@ -171,7 +171,7 @@ fn wanted(pattern: &str) -> Grep {
     }
 }
 
-fn grep(sandbox: &Sandbox, wanted: Grep) -> Result<Grepped, Fault> {
+fn grep(sandbox: &Sandbox, wanted: Grep) -> Result<GrepReport, Fault> {
     match sandbox.call(Request::Grep(wanted))? {
         Reply::Grepped(grepped) => Ok(grepped),
         other => panic!("{other:?}"),
@@ -179,7 +179,7 @@ fn grep(sandbox: &Sandbox, wanted: Grep) -> Result<Grepped, Fault> {
 }
 
 /// `path:number:text` of every line.
-fn lines(grepped: &Grepped) -> Vec<String> {
+fn lines(grepped: &GrepReport) -> Vec<String> {
     grepped
         .files
         .iter()

@@ -2,7 +2,7 @@
 
 use crate::arena::{Arena, Shape};
 use crate::script::{perl, sh, sh_ok};
-use glovebox_workspace::collect::{Layered, from_layers};
+use glovebox_workspace::collect::{LayerPaths, from_layers};
 use glovebox_workspace::{ChangeKind, Filter, Quota};
 use std::fs;
 use std::ops::ControlFlow;
@@ -94,7 +94,7 @@ fn attack_forged_overlay_marks() {
         "rm /workspace/victim; echo more >> /workspace/dir/below; echo new > /workspace/added",
     );
     let layers = sandbox.workspace_layers().expect("layers");
-    let source = Layered {
+    let source = LayerPaths {
         project: layers.project.as_deref(),
         layers: &layers.layers,
         hidden: &layers.hidden,

@@ -55,7 +55,7 @@ const IMAGE_BYTES: usize = 6000;
 
 /// Old outputs that are told no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct DroppedOutputs {
     /// Of the calls they belong to.
     pub calls: Vec<String>,
     /// About how many tokens that saves.
@@ -63,7 +63,11 @@ pub(crate) struct Cut {
 }
 
 /// Which old outputs go, when `now` tokens are told; `None` when that is not called for.
-pub(crate) fn cut(conversation: &Conversation, now: u64, budget: ContextBudget) -> Option<Cut> {
+pub(crate) fn cut(
+    conversation: &Conversation,
+    now: u64,
+    budget: ContextBudget,
+) -> Option<DroppedOutputs> {
     if !budget.is_half_full(now) {
         return None;
     }
@@ -77,7 +81,7 @@ pub(crate) fn cut(conversation: &Conversation, now: u64, budget: ContextBudget) 
 }
 
 /// Every output but those of the newest calls.
-pub(crate) fn cut_all(conversation: &Conversation) -> Option<Cut> {
+pub(crate) fn cut_all(conversation: &Conversation) -> Option<DroppedOutputs> {
     let newest = conversation
         .messages
         .iter()
@@ -93,9 +97,9 @@ pub(crate) fn cut_all(conversation: &Conversation) -> Option<Cut> {
     (cut.tokens > 0).then_some(cut)
 }
 
-fn older_than(conversation: &Conversation, protect_tokens: u64) -> Cut {
+fn older_than(conversation: &Conversation, protect_tokens: u64) -> DroppedOutputs {
     let mut newer = 0_u64;
-    let mut cut = Cut {
+    let mut cut = DroppedOutputs {
         calls: Vec::new(),
         tokens: 0,
     };

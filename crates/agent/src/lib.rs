@@ -41,7 +41,7 @@ pub use ending::Ending;
 pub use event::{Conversation, DeclaredAgent, EVENT_VERSION, Event, LoggedEvent};
 pub use instructions::{InstructionSource, Instructions};
 pub use limits::RunLimits;
-pub use log::{Appended, Log, SessionInfo, SessionLock, SessionState, make_private_database};
+pub use log::{Log, LogPosition, SessionInfo, SessionLock, SessionState, make_private_database};
 pub use model::{
     AnswerFuture, Delta, Model, ModelError, ModelName, OnDelta, Prompt, Provider, ProviderAccess,
     RemoteModel, RetryPolicy, detect, http_client, window_of_server,

@@ -109,7 +109,7 @@ pub struct Log {
 
 /// The place of an event in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Appended {
+pub struct LogPosition {
     /// From 1, without gaps.
     pub seq: u64,
     /// When, in milliseconds since 1970.
@@ -229,7 +229,7 @@ impl Log {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn append(&self, id: &str, event: &Event) -> Result<Option<Appended>, Fault> {
+    pub fn append(&self, id: &str, event: &Event) -> Result<Option<LogPosition>, Fault> {
         if !event.is_kept() {
             return Ok(None);
         }
@@ -254,7 +254,7 @@ impl Log {
                     .map(|_| seq)
             })
             .map_err(|error| broken(&error))?;
-        Ok(Some(Appended {
+        Ok(Some(LogPosition {
             seq: seq as u64,
             at_unix_ms: now as u64,
         }))

@@ -14,7 +14,7 @@ use glovebox_agent::{
 };
 use glovebox_proto::{Code, Fault};
 use proptest::prelude::*;
-use scene::{Kept, assert_whole};
+use scene::{EventStore, assert_whole};
 use serde_json::{Value, json};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// What one tool call does.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Act {
+enum CallBehaviour {
     Succeed,
     Fail,
     Refuse,
@@ -34,10 +34,10 @@ enum Act {
 
 /// What one answer is.
 #[derive(Debug, Clone)]
-enum Say {
+enum ScriptedAnswer {
     Words,
     Nothing,
-    Calls(Vec<Act>),
+    Calls(Vec<CallBehaviour>),
     /// The provider fails for good.
     Break,
     /// Nothing comes.
@@ -45,7 +45,7 @@ enum Say {
 }
 
 struct Script {
-    says: Vec<Say>,
+    says: Vec<ScriptedAnswer>,
     next: AtomicUsize,
     prompts: Mutex<Vec<Vec<Message>>>,
 }
@@ -58,14 +58,18 @@ impl Model for Script {
     fn answer<'a>(&'a self, prompt: Prompt<'a>, _on_delta: OnDelta<'a>) -> AnswerFuture<'a> {
         self.prompts.lock().unwrap().push(prompt.messages.to_vec());
         let turn = self.next.fetch_add(1, Ordering::SeqCst);
-        let say = self.says.get(turn).cloned().unwrap_or(Say::Words);
+        let say = self
+            .says
+            .get(turn)
+            .cloned()
+            .unwrap_or(ScriptedAnswer::Words);
         Box::pin(async move {
             let parts = match say {
-                Say::Words => vec![MessagePart::Text {
+                ScriptedAnswer::Words => vec![MessagePart::Text {
                     text: "done".to_owned(),
                 }],
-                Say::Nothing => Vec::new(),
-                Say::Calls(acts) => acts
+                ScriptedAnswer::Nothing => Vec::new(),
+                ScriptedAnswer::Calls(acts) => acts
                     .iter()
                     .enumerate()
                     .map(|(index, act)| {
@@ -78,7 +82,7 @@ impl Model for Script {
                         })
                     })
                     .collect(),
-                Say::Break => {
+                ScriptedAnswer::Break => {
                     return Err(ModelError {
                         message: "broken".to_owned(),
                         remedy: None,
@@ -89,7 +93,7 @@ impl Model for Script {
                         retry_after: None,
                     });
                 }
-                Say::Silence => std::future::pending().await,
+                ScriptedAnswer::Silence => std::future::pending().await,
             };
             Ok(ModelAnswer {
                 parts,
@@ -145,10 +149,10 @@ impl Tools for Scene {
 
 /// Runs a script, stopped after `stop_ms`.
 fn play(
-    says: Vec<Say>,
+    says: Vec<ScriptedAnswer>,
     stop_ms: u64,
     budget: ContextBudget,
-) -> (RunOutcome, Conversation, Kept, Script) {
+) -> (RunOutcome, Conversation, EventStore, Script) {
     let model = Script {
         says,
         next: AtomicUsize::new(0),
@@ -174,29 +178,29 @@ fn play(
         stop,
     };
     let mut conversation = Conversation::new("task");
-    let mut kept = Kept::begun("task");
+    let mut kept = EventStore::begun("task");
     let verdict = head.run(&mut conversation, &mut kept);
     stopper.join().unwrap();
     (verdict, conversation, kept, model)
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = CallBehaviour> {
     prop_oneof![
-        6 => Just(Act::Succeed),
-        2 => Just(Act::Fail),
-        1 => Just(Act::Refuse),
-        1 => Just(Act::Hang),
-        1 => Just(Act::Lose),
+        6 => Just(CallBehaviour::Succeed),
+        2 => Just(CallBehaviour::Fail),
+        1 => Just(CallBehaviour::Refuse),
+        1 => Just(CallBehaviour::Hang),
+        1 => Just(CallBehaviour::Lose),
     ]
 }
 
-fn say() -> impl Strategy<Value = Say> {
+fn say() -> impl Strategy<Value = ScriptedAnswer> {
     prop_oneof![
-        6 => prop::collection::vec(act(), 1..5).prop_map(Say::Calls),
-        1 => Just(Say::Words),
-        1 => Just(Say::Nothing),
-        1 => Just(Say::Break),
-        1 => Just(Say::Silence),
+        6 => prop::collection::vec(act(), 1..5).prop_map(ScriptedAnswer::Calls),
+        1 => Just(ScriptedAnswer::Words),
+        1 => Just(ScriptedAnswer::Nothing),
+        1 => Just(ScriptedAnswer::Break),
+        1 => Just(ScriptedAnswer::Silence),
     ]
 }
 
@@ -237,13 +241,15 @@ proptest! {
 #[test]
 fn five_hundred_turns_need_little_memory() {
     let model = Script {
-        says: (0..500).map(|_| Say::Calls(vec![Act::Succeed])).collect(),
+        says: (0..500)
+            .map(|_| ScriptedAnswer::Calls(vec![CallBehaviour::Succeed]))
+            .collect(),
         next: AtomicUsize::new(0),
         prompts: Mutex::new(Vec::new()),
     };
     let (tools, secrets) = (Scene::default(), Secrets::default());
     let head = AgentLoop {
-        model: &Forgetful(&model),
+        model: &ForgetfulModel(&model),
         tools: &tools,
         approve: &NoApproval,
         system: "",
@@ -258,7 +264,7 @@ fn five_hundred_turns_need_little_memory() {
     };
     let mut conversation = Conversation::new("task");
     let before = resident_kib();
-    let verdict = head.run(&mut conversation, &mut Kept::default());
+    let verdict = head.run(&mut conversation, &mut EventStore::default());
     assert_eq!(verdict.ending, Ending::Completed);
     assert_eq!(conversation.turns, 501);
     assert_whole(&conversation.messages);
@@ -267,9 +273,9 @@ fn five_hundred_turns_need_little_memory() {
 }
 
 /// Does not remember its prompts.
-struct Forgetful<'a>(&'a Script);
+struct ForgetfulModel<'a>(&'a Script);
 
-impl Model for Forgetful<'_> {
+impl Model for ForgetfulModel<'_> {
     fn label(&self) -> String {
         self.0.label()
     }

@@ -14,7 +14,7 @@ use glovebox_agent::{
     RunOutcome, Secrets, StopSignal, ToolCall, ToolDefinition, ToolOutput, Tools, Usage,
 };
 use glovebox_proto::Fault;
-use scene::{Kept, assert_whole};
+use scene::{EventStore, assert_whole};
 use serde_json::{Value, json};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -28,7 +28,7 @@ enum Summary {
 }
 
 /// Thinks aloud and calls a tool until it has done so often enough. Refuses what is too long for it.
-struct Talker {
+struct TalkativeModel {
     turns: u32,
     bytes: usize,
     summary: Summary,
@@ -39,7 +39,7 @@ struct Talker {
     summed_up: Mutex<Vec<String>>,
 }
 
-impl Talker {
+impl TalkativeModel {
     fn new(turns: u32, bytes: usize, summary: Summary) -> Self {
         Self {
             turns,
@@ -113,7 +113,7 @@ fn error(is_too_long: bool) -> ModelError {
     }
 }
 
-impl Model for Talker {
+impl Model for TalkativeModel {
     fn label(&self) -> String {
         "test/talker".to_owned()
     }
@@ -124,9 +124,9 @@ impl Model for Talker {
 }
 
 /// Plays a recording, and notes what it is told.
-struct Noted(RecordedModel, Mutex<Vec<String>>);
+struct NotingModel(RecordedModel, Mutex<Vec<String>>);
 
-impl Model for Noted {
+impl Model for NotingModel {
     fn label(&self) -> String {
         self.0.label()
     }
@@ -142,9 +142,9 @@ impl Model for Noted {
     }
 }
 
-struct Look;
+struct LookTool;
 
-impl Tools for Look {
+impl Tools for LookTool {
     fn definitions(&self) -> Vec<ToolDefinition> {
         vec![ToolDefinition {
             name: "Look".to_owned(),
@@ -168,12 +168,12 @@ fn run(
     window: u64,
     limits: RunLimits,
     conversation: &mut Conversation,
-    kept: &mut Kept,
+    kept: &mut EventStore,
 ) -> RunOutcome {
     let secrets = Secrets::default();
     let head = AgentLoop {
         model,
-        tools: &Look,
+        tools: &LookTool,
         approve: &NoApproval,
         system: "",
         limits,
@@ -186,21 +186,25 @@ fn run(
 }
 
 /// A session from its beginning.
-fn talk(model: &Talker, window: u64, limits: RunLimits) -> (RunOutcome, Conversation, Kept) {
-    let (mut conversation, mut kept) = (Conversation::new("task"), Kept::begun("task"));
+fn talk(
+    model: &TalkativeModel,
+    window: u64,
+    limits: RunLimits,
+) -> (RunOutcome, Conversation, EventStore) {
+    let (mut conversation, mut kept) = (Conversation::new("task"), EventStore::begun("task"));
     let verdict = run(model, window, limits, &mut conversation, &mut kept);
     (verdict, conversation, kept)
 }
 
-fn count(kept: &Kept, kind: &str) -> usize {
+fn count(kept: &EventStore, kind: &str) -> usize {
     kept.0.iter().filter(|event| event.kind() == kind).count()
 }
 
 #[test]
 fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
-    let model = Talker::new(40, 2000, Summary::Good);
+    let model = TalkativeModel::new(40, 2000, Summary::Good);
     let mut conversation = Conversation::new("the task itself");
-    let mut kept = Kept::begun("the task itself");
+    let mut kept = EventStore::begun("the task itself");
     let verdict = run(
         &model,
         10_000,
@@ -255,9 +259,9 @@ fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
     }
 
     // A recording makes the same prompts, with any window, and asks for no summary.
-    let recorded = Noted(RecordedModel::new(&kept.0, "recorded"), Mutex::default());
+    let recorded = NotingModel(RecordedModel::new(&kept.0, "recorded"), Mutex::default());
     let mut again = Conversation::new("the task itself");
-    let mut kept_again = Kept::begun("the task itself");
+    let mut kept_again = EventStore::begun("the task itself");
     let verdict = run(
         &recorded,
         1_000,
@@ -275,13 +279,13 @@ fn a_long_conversation_goes_on_with_a_summary_and_a_log_gives_the_same_bytes() {
 fn a_summary_that_fails_ends_no_run() {
     for summary in [Summary::Empty, Summary::Broken] {
         // Thoughts are short, so that leaving out outputs is enough.
-        let model = Talker::new(60, 20, summary);
+        let model = TalkativeModel::new(60, 20, summary);
         let (verdict, conversation, kept) = talk(&model, 6_000, RunLimits::default());
         assert_eq!(verdict.ending, Ending::Completed, "{summary:?} {verdict:?}");
         assert_eq!(kept.conversation(), conversation);
 
         // They are long, so that nothing is enough.
-        let model = Talker::new(60, 2000, summary);
+        let model = TalkativeModel::new(60, 2000, summary);
         let (verdict, conversation, kept) = talk(&model, 10_000, RunLimits::default());
         assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
         assert!(verdict.message.contains("agent.window"), "{verdict:?}");
@@ -293,7 +297,7 @@ fn a_summary_that_fails_ends_no_run() {
 #[test]
 fn a_server_that_says_it_was_told_too_much_is_believed_once() {
     // Its window is smaller than what is known of it.
-    let mut model = Talker::new(12, 2000, Summary::Good);
+    let mut model = TalkativeModel::new(12, 2000, Summary::Good);
     model.window_bytes = 20_000;
     let (verdict, conversation, kept) = talk(&model, 200_000, RunLimits::default());
     assert_eq!(verdict.ending, Ending::Completed, "{verdict:?}");
@@ -302,7 +306,7 @@ fn a_server_that_says_it_was_told_too_much_is_believed_once() {
     assert_eq!(kept.conversation(), conversation);
 
     // It refuses whatever it is told.
-    let mut model = Talker::new(12, 2000, Summary::Good);
+    let mut model = TalkativeModel::new(12, 2000, Summary::Good);
     model.window_bytes = 1;
     let (verdict, ..) = talk(&model, 200_000, RunLimits::default());
     assert_eq!(verdict.ending, Ending::StoppedByLimit, "{verdict:?}");
@@ -311,7 +315,7 @@ fn a_server_that_says_it_was_told_too_much_is_believed_once() {
 
 #[test]
 fn what_a_summary_costs_counts_against_the_limits() {
-    let model = Talker::new(40, 2000, Summary::Good);
+    let model = TalkativeModel::new(40, 2000, Summary::Good);
     let limits = RunLimits {
         // Answers are not counted, a summary comes to 110.
         max_tokens: Some(110),

@@ -10,7 +10,7 @@ use std::str::Chars;
 
 /// What is wrong with a line. `git` says nothing of it; who wrote it had better be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unsound {
+pub enum PatternProblem {
     /// No path can fit: a class holds no byte, or does not end. `git` passes the line over.
     FitsNothing,
     /// A range in a class runs backward. `git` takes the letter in front of it alone.
@@ -20,7 +20,7 @@ pub enum Unsound {
     },
 }
 
-impl fmt::Display for Unsound {
+impl fmt::Display for PatternProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FitsNothing => "no name can fit it",
@@ -29,14 +29,14 @@ impl fmt::Display for Unsound {
     }
 }
 
-impl std::error::Error for Unsound {}
+impl std::error::Error for PatternProblem {}
 
 /// A line without its end, for `GitignoreBuilder::add_line`; `None` when it names nothing at all, such as
 /// a comment.
 ///
 /// # Errors
-/// [`Unsound`], with what `git` reads in it as far as that is anything.
-pub fn pattern(line: &str) -> Result<Option<String>, Unsound> {
+/// [`PatternProblem`], with what `git` reads in it as far as that is anything.
+pub fn pattern(line: &str) -> Result<Option<String>, PatternProblem> {
     if line.starts_with('#') {
         return Ok(None);
     }
@@ -47,8 +47,8 @@ pub fn pattern(line: &str) -> Result<Option<String>, Unsound> {
     }
     let mut is_backward = false;
     match translate(line, &mut is_backward) {
-        None => Err(Unsound::FitsNothing),
-        Some(as_git) if is_backward => Err(Unsound::Backward { as_git }),
+        None => Err(PatternProblem::FitsNothing),
+        Some(as_git) if is_backward => Err(PatternProblem::Backward { as_git }),
         pattern => Ok(pattern),
     }
 }
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn what_nothing_can_fit_is_said() {
         for line in ["[a", "[[:nothing:]]", "x[é]y", "a\\"] {
-            assert_eq!(pattern(line), Err(Unsound::FitsNothing), "{line}");
+            assert_eq!(pattern(line), Err(PatternProblem::FitsNothing), "{line}");
         }
     }
 
@@ -261,7 +261,11 @@ mod tests {
             ("[!z-a]", "[!z]"),
         ] {
             let as_git = as_git.to_owned();
-            assert_eq!(pattern(line), Err(Unsound::Backward { as_git }), "{line}");
+            assert_eq!(
+                pattern(line),
+                Err(PatternProblem::Backward { as_git }),
+                "{line}"
+            );
         }
     }
 }

@@ -49,7 +49,7 @@ mod tunnels;
 mod workers;
 
 use glovebox_jail::process::Separation;
-use glovebox_jail::stage0::{self, Inside};
+use glovebox_jail::stage0::{self, GuestHandover};
 use glovebox_jail::{exchange, probe, usage};
 use glovebox_proto::Facts;
 use rustix::fd::{AsFd, OwnedFd};
@@ -106,7 +106,7 @@ fn exit_code(code: i32) -> ExitCode {
 }
 
 /// Serves as the first process of a sandbox that is complete and checked.
-fn serve_in_sandbox(inside: Inside) -> Result<(), String> {
+fn serve_in_sandbox(inside: GuestHandover) -> Result<(), String> {
     let link_out = inside.link.try_clone().map_err(|error| error.to_string())?;
     // Nothing here goes by the working directory, and in the root it is taken along when the mounts are
     // exchanged; anywhere else it would keep the old ones alive.

@@ -6,7 +6,7 @@
 
 use crate::effect::Effect;
 use crate::fault;
-use crate::files::{self, Sink, Source, WriteSpec};
+use crate::files::{self, FileSink, Source, WriteSpec};
 use crate::frame_writer::{FrameWriter, SendOutcome};
 use crate::link::{self, Link};
 use crate::tree::TreeStep;
@@ -32,7 +32,7 @@ pub(crate) enum StepOutcome {
     /// Part of a file, at the beginning of a buffer.
     Read(Source, Vec<u8>),
     /// The bytes in a buffer were written.
-    Wrote(Sink, Vec<u8>),
+    Wrote(FileSink, Vec<u8>),
     /// A step of a tree request.
     Tree(Box<TreeStep>),
 }
@@ -150,7 +150,7 @@ impl Reading {
 #[derive(Debug)]
 enum Stage {
     Wanted(WriteSpec),
-    Open(Sink),
+    Open(FileSink),
     /// A step runs.
     Busy,
 }
@@ -233,7 +233,7 @@ impl Writing {
         &mut self,
         id: RequestId,
         link: &mut Link,
-        sink: Sink,
+        sink: FileSink,
         count: usize,
     ) -> Effect<Step> {
         if self.is_cancelled {
@@ -251,7 +251,7 @@ impl Writing {
 /// What a step of writing comes to.
 enum WriteProgress {
     /// The bytes in the buffer were written; more may come.
-    Part(Sink, Vec<u8>),
+    Part(FileSink, Vec<u8>),
     /// The file is complete and in its place.
     All(Reply),
 }
@@ -264,7 +264,7 @@ fn write_step(
     deferred: &mut DeferredCloses,
 ) -> Result<WriteProgress, Fault> {
     let mut sink = match stage {
-        Stage::Wanted(spec) => Sink::open(spec)?,
+        Stage::Wanted(spec) => FileSink::open(spec)?,
         Stage::Open(sink) => sink,
         Stage::Busy => return Err(fault::cancelled()),
     };

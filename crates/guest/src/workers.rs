@@ -40,7 +40,7 @@ impl DeferredCloses {
     }
 }
 
-struct Shared<T> {
+struct WorkerQueue<T> {
     state: Mutex<State<T>>,
     /// There is room for a result. Waited on by threads.
     has_room: Condvar,
@@ -88,7 +88,7 @@ impl Calls {
     }
 }
 
-impl<T> Shared<T> {
+impl<T> WorkerQueue<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
         // A panic ends the process, so a poisoned lock is never seen.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -114,7 +114,7 @@ impl<T> Shared<T> {
 
 /// The threads and their queues.
 pub(crate) struct Workers<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<WorkerQueue<T>>,
 }
 
 impl<T: Send + 'static> Workers<T> {
@@ -132,7 +132,7 @@ impl<T: Send + 'static> Workers<T> {
             is_closed: false,
         };
         let [has_room, has_rest] = [const { Condvar::new() }; 2];
-        let shared = Shared {
+        let shared = WorkerQueue {
             state: Mutex::new(state),
             has_room,
             has_rest,
@@ -249,7 +249,7 @@ impl<T: Send + 'static> Workers<T> {
 }
 
 /// The life of a thread that was started for `generation`.
-fn live<T>(shared: &Shared<T>, generation: u32, called: &OwnedFd) {
+fn live<T>(shared: &WorkerQueue<T>, generation: u32, called: &OwnedFd) {
     let mut state = shared.state();
     let landlock = state.landlock.clone();
     drop(state);

@@ -4,7 +4,9 @@
 mod client;
 
 use client::{Guest, sh};
-use glovebox_proto::{Code, FileKind, Known, Old, Reply, Request, Stat, WriteMode, limits};
+use glovebox_proto::{
+    Code, FileKind, OldContent, Reply, Request, Stat, WriteMode, WritePrecondition, limits,
+};
 use proptest::prelude::*;
 use serde_bytes::ByteBuf;
 use std::ffi::OsStr;
@@ -27,7 +29,12 @@ fn write(to: impl AsRef<OsStr>, mode: WriteMode) -> Request {
 }
 
 /// Writes over a file by what is known of it, and says what was there.
-fn write_over(guest: &mut Guest, to: &str, known: Known, content: &[u8]) -> Result<Old, Code> {
+fn write_over(
+    guest: &mut Guest,
+    to: &str,
+    known: WritePrecondition,
+    content: &[u8],
+) -> Result<OldContent, Code> {
     match guest.write_file(&write(to, WriteMode::ReplaceKnown(known)), content) {
         Ok(Reply::WrittenOver { old, bytes }) => {
             assert_eq!(bytes, content.len() as u64);
@@ -58,34 +65,58 @@ fn what_is_not_known_is_not_written_over() {
     let dir = tempfile::tempdir().unwrap();
     let mut guest = Guest::start_in(dir.path());
     let file = dir.path().join("file");
-    let digest = |content: &[u8]| Known::Digest(*blake3::hash(content).as_bytes());
-    let content = |content: &[u8]| Old::Content(ByteBuf::from(content));
+    let digest = |content: &[u8]| WritePrecondition::Digest(*blake3::hash(content).as_bytes());
+    let content = |content: &[u8]| OldContent::Content(ByteBuf::from(content));
     let mut over = |known, content: &[u8]| write_over(&mut guest, "file", known, content);
 
-    assert_eq!(over(Known::Nothing, b"one"), Ok(Old::Nothing));
-    assert_eq!(over(Known::Nothing, b"two"), Err(Code::UnseenContent));
+    assert_eq!(
+        over(WritePrecondition::Nothing, b"one"),
+        Ok(OldContent::Nothing)
+    );
+    assert_eq!(
+        over(WritePrecondition::Nothing, b"two"),
+        Err(Code::UnseenContent)
+    );
     assert_eq!(over(digest(b"zero"), b"two"), Err(Code::UnseenContent));
     assert_eq!(std::fs::read(&file).unwrap(), b"one");
     assert_eq!(over(digest(b"one"), b"two"), Ok(content(b"one")));
     // What is there already, and what is nothing, anybody may write over.
-    assert_eq!(over(Known::Nothing, b"two"), Ok(content(b"two")));
-    assert_eq!(over(Known::Anything, b""), Ok(content(b"two")));
-    assert_eq!(over(Known::Nothing, b"three"), Ok(content(b"")));
-    assert_eq!(over(Known::Nothing, b"eerht"), Err(Code::UnseenContent));
+    assert_eq!(
+        over(WritePrecondition::Nothing, b"two"),
+        Ok(content(b"two"))
+    );
+    assert_eq!(over(WritePrecondition::Anything, b""), Ok(content(b"two")));
+    assert_eq!(over(WritePrecondition::Nothing, b"three"), Ok(content(b"")));
+    assert_eq!(
+        over(WritePrecondition::Nothing, b"eerht"),
+        Err(Code::UnseenContent)
+    );
     assert_eq!(std::fs::read(&file).unwrap(), b"three");
 
     // What is larger than is shown is replaced, known or not, but not given back.
     let large = vec![7; limits::MAX_OLD_BYTES as usize + 1];
-    assert_eq!(over(Known::Anything, &large), Ok(content(b"three")));
-    assert_eq!(over(Known::Nothing, &large), Ok(Old::Unshown));
-    assert_eq!(over(digest(&large), b"four"), Ok(Old::Unshown));
+    assert_eq!(
+        over(WritePrecondition::Anything, &large),
+        Ok(content(b"three"))
+    );
+    assert_eq!(
+        over(WritePrecondition::Nothing, &large),
+        Ok(OldContent::Unshown)
+    );
+    assert_eq!(over(digest(&large), b"four"), Ok(OldContent::Unshown));
     std::fs::write(&file, &large).unwrap();
-    assert_eq!(over(Known::Anything, b"five"), Ok(Old::Unshown));
+    assert_eq!(
+        over(WritePrecondition::Anything, b"five"),
+        Ok(OldContent::Unshown)
+    );
     // No more than is compared is read.
     let huge = std::fs::File::create(&file).unwrap();
     huge.set_len(limits::MAX_EDIT_BYTES + 1).unwrap();
     assert_eq!(over(digest(b""), b"six"), Err(Code::UnseenContent));
-    assert_eq!(over(Known::Anything, b"six"), Ok(Old::Unshown));
+    assert_eq!(
+        over(WritePrecondition::Anything, b"six"),
+        Ok(OldContent::Unshown)
+    );
     assert_eq!(std::fs::read(&file).unwrap(), b"six");
     let names = std::fs::read_dir(dir.path()).unwrap().count();
     assert_eq!(names, 1, "a refused write leaves nothing behind");

@@ -82,8 +82,8 @@ fn garbage_ends_the_connection() {
 
 #[test]
 fn violations_end_the_connection() {
-    type Act = fn(&mut Guest);
-    let acts: [(&str, Act); 7] = [
+    type Violation = fn(&mut Guest);
+    let acts: [(&str, Violation); 7] = [
         ("an id in use", |guest| {
             let id = guest.ask(&Request::Exec(sh("sleep 5")));
             let ping = encode(&Request::Ping(ByteBuf::new())).unwrap();

@@ -76,7 +76,7 @@ impl Error {
 
 /// A finished ruleset.
 #[derive(Debug)]
-pub struct Built {
+pub struct BuiltRuleset {
     /// The descriptor to restrict threads with (close-on-exec), or `None` without Landlock.
     pub fd: Option<OwnedFd>,
     /// The ABI version the rules were built for; 0 when the kernel has no Landlock.
@@ -96,12 +96,12 @@ impl Ruleset {
     /// Builds the ruleset for `policy` with everything the running kernel supports.
     ///
     /// Without Landlock this succeeds with `fd: None`: the caller reports it, the mounts still hold.
-    pub fn build(policy: &Policy) -> Result<Built, Error> {
+    pub fn build(policy: &Policy) -> Result<BuiltRuleset, Error> {
         Self::build_for(CWD, ResolveFlags::empty(), policy, abi_version())
     }
 
     /// As [`Self::build`], with paths as a process sees them whose root is `root`.
-    pub(crate) fn build_in(root: BorrowedFd<'_>, policy: &Policy) -> Result<Built, Error> {
+    pub(crate) fn build_in(root: BorrowedFd<'_>, policy: &Policy) -> Result<BuiltRuleset, Error> {
         Self::build_for(root, ResolveFlags::IN_ROOT, policy, abi_version())
     }
 
@@ -131,9 +131,9 @@ impl Ruleset {
         resolve: ResolveFlags,
         policy: &Policy,
         kernel_abi: u32,
-    ) -> Result<Built, Error> {
+    ) -> Result<BuiltRuleset, Error> {
         if kernel_abi == 0 {
-            return Ok(Built { fd: None, abi: 0 });
+            return Ok(BuiltRuleset { fd: None, abi: 0 });
         }
         let abi = ABI::from(i32::try_from(kernel_abi).unwrap_or(i32::MAX));
         // A kernel newer than the binding is used up to what the binding knows.
@@ -167,7 +167,7 @@ impl Ruleset {
                 ruleset = grant(ruleset, &file, path, rights, abi, &refused)?;
             }
         }
-        Ok(Built {
+        Ok(BuiltRuleset {
             fd: ruleset.into(),
             abi: abi_used,
         })

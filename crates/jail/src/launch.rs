@@ -5,10 +5,10 @@ use crate::counters::Counters;
 use crate::plan::Plan;
 use crate::stage0::mountinfo;
 use crate::stage0::{
-    Admission, FailedStep, Group, HOST_NETWORK, OWN_GROUP, OWN_NETWORK, Outside, Report, SelfTest,
-    Spaces,
+    Admission, FailedStep, Group, HOST_NETWORK, OWN_GROUP, OWN_NETWORK, ParentPlan, Report,
+    SandboxNamespaces, SelfTest,
 };
-use crate::sys::starter::Started;
+use crate::sys::starter::StartedProgram;
 use crate::{channel, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -56,7 +56,7 @@ pub struct Init {
     pub pid: i32,
     pidfd: OwnedFd,
     /// Kept for an exchange of its layers. They keep the mounts alive, so they go when it has ended.
-    spaces: Mutex<Option<Spaces>>,
+    spaces: Mutex<Option<SandboxNamespaces>>,
 }
 
 impl Init {
@@ -97,7 +97,7 @@ impl Init {
         let spaces = fds
             .next()
             .zip(fds.next())
-            .map(|(user, mount)| Spaces { user, mount });
+            .map(|(user, mount)| SandboxNamespaces { user, mount });
         Some(Self {
             pid,
             pidfd,
@@ -106,7 +106,7 @@ impl Init {
     }
 
     /// The namespaces of its mounts, until it is known to have ended.
-    pub(crate) fn spaces(&self) -> MutexGuard<'_, Option<Spaces>> {
+    pub(crate) fn spaces(&self) -> MutexGuard<'_, Option<SandboxNamespaces>> {
         // Nothing is ever half changed under it.
         self.spaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,7 +159,7 @@ pub enum LaunchError {
 /// as preparing layers and control groups, and the two need not wait for each other.
 #[derive(Debug)]
 pub struct Stage0 {
-    process: Started,
+    process: StartedProgram,
     link: OwnedFd,
     started: Instant,
     /// Whether its child is known.
@@ -223,7 +223,7 @@ impl Stage0 {
     pub fn hand_over(&self, plan: &Plan) -> Result<(), LaunchError> {
         let own = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
             .map_err(|errno| LaunchError::Spawn(errno.into()))?;
-        let outside = Outside {
+        let outside = ParentPlan {
             identity: plan.identity.clone(),
             sources: plan.sources.clone(),
         };

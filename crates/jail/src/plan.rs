@@ -36,7 +36,7 @@ pub fn range_of(id: u32) -> Option<u32> {
 
 /// The places on the host that belong to this one sandbox.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct HostResources {
     /// Directory with the writable layers; see [`Plan::layer_dirs`].
     pub layers: PathBuf,
     /// The generated root skeleton (only for [`RootFs::Host`] and [`RootFs::HostAll`]).
@@ -64,11 +64,11 @@ pub struct CheckpointLayer {
     pub first_id: Option<u32>,
 }
 
-/// Name of the layer in [`Place::layers`] that hides [`Spec::hidden`].
+/// Name of the layer in [`HostResources::layers`] that hides [`Spec::hidden`].
 pub const MASK: &str = "workspace-mask";
 /// How the names of the layers of [`Spec::caches`] begin.
 const CACHE: &str = "cache-";
-/// Name of the directory in [`Place::layers`] with the files that are shown in place of those of grants.
+/// Name of the directory in [`HostResources::layers`] with the files that are shown in place of those of grants.
 pub const REPLACED: &str = "replaced";
 
 /// Why no plan can be made.
@@ -273,7 +273,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`PlanError`] when the spec is contradictory or the machine lacks what it needs.
-    pub fn new(spec: &Spec, facts: &HostFacts, place: &Place) -> Result<Self, PlanError> {
+    pub fn new(spec: &Spec, facts: &HostFacts, place: &HostResources) -> Result<Self, PlanError> {
         let identity = identity(spec, facts, place)?;
         let nested = NestedNamespaces::of(spec, facts)?;
         let is_mapped = identity.writer == MapWriter::Privileged;
@@ -419,7 +419,7 @@ impl Plan {
         self.layers == Layers::Memory
     }
 
-    /// Directories that must exist in [`Place::layers`], with the id inside that owns each: the
+    /// Directories that must exist in [`HostResources::layers`], with the id inside that owns each: the
     /// layers directory itself (empty name) first.
     pub fn layer_dirs(&self) -> Vec<(String, u32)> {
         let root = if self.identity.has_root {
@@ -585,7 +585,7 @@ fn check_inside(path: &Path) -> Result<(), PlanError> {
     )))
 }
 
-fn identity(spec: &Spec, facts: &HostFacts, place: &Place) -> Result<Identity, PlanError> {
+fn identity(spec: &Spec, facts: &HostFacts, place: &HostResources) -> Result<Identity, PlanError> {
     let single = |uid, gid| Identity {
         uids: vec![Extent {
             inside: SANDBOX_UID,

@@ -2,7 +2,7 @@
 //! everything they started.
 //!
 //! In: a [`Launch`] with everything decided beforehand (environment merged, `PATH` candidates
-//! listed, descriptors opened). Out: a pair of pids, later an [`End`], later the news that nothing
+//! listed, descriptors opened). Out: a pair of pids, later an [`CommandEnd`], later the news that nothing
 //! of the command is left. Invariants:
 //! - The only children a guest has on purpose are wardens. Any other child is a stray: something
 //!   whose warden was killed by a hostile command. Strays are to be killed ([`Census::children_of`]).
@@ -35,7 +35,7 @@ const SPARE_STACKS: usize = 4;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub struct CommandEnd {
     /// Exit code, unless a signal ended it.
     pub status: EndStatus,
     /// Microseconds of CPU time in user mode, of the command and all it waited for.
@@ -59,7 +59,7 @@ pub enum EndStatus {
     Signal(i32),
 }
 
-impl From<warden::Outcome> for End {
+impl From<warden::Outcome> for CommandEnd {
     fn from(outcome: warden::Outcome) -> Self {
         // The encoding of wait(2): low seven bits the signal, next byte the code.
         let status = match outcome.status & 0x7f {
@@ -79,7 +79,7 @@ impl From<warden::Outcome> for End {
 
 /// A started command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Started {
+pub struct StartedCommand {
     /// Names the command in all further calls; ancestor of everything the command starts.
     pub warden: Pid,
     /// The command itself, leader of its own session and process group.
@@ -94,7 +94,7 @@ pub enum ReapedChild {
         /// Which.
         warden: Pid,
         /// How its command ended; `None` when the warden was killed before it could tell.
-        end: Option<End>,
+        end: Option<CommandEnd>,
         /// The warden did not end by itself, so what it watched is now stray.
         was_killed: bool,
     },
@@ -228,7 +228,7 @@ impl Wardens {
     /// # Errors
     /// [`SpawnError`], by the step that failed. No process is left behind, except possibly a dead
     /// one that a later [`Wardens::reap`] picks up.
-    pub fn spawn(&mut self, launch: &Launch<'_>) -> Result<Started, SpawnError> {
+    pub fn spawn(&mut self, launch: &Launch<'_>) -> Result<StartedCommand, SpawnError> {
         let (argv, env) = (launch.argv.pointers(), launch.env.pointers());
         let candidates = launch.candidates.pointers();
         let limits = launch.limit_entries();
@@ -266,12 +266,12 @@ impl Wardens {
     fn book(
         &mut self,
         result: Result<warden::Warden, warden::Refusal>,
-    ) -> Result<Started, SpawnError> {
+    ) -> Result<StartedCommand, SpawnError> {
         match result {
             Ok(warden) => {
                 let (pid, command) = (warden.pid(), warden.command());
                 self.live.insert(pid, warden);
-                Ok(Started {
+                Ok(StartedCommand {
                     warden: pid,
                     command: command.ok_or(SpawnError::Interrupted)?,
                 })
@@ -291,7 +291,7 @@ impl Wardens {
     }
 
     /// The next command that has ended, if any.
-    pub fn ended(&mut self) -> Option<(Pid, End)> {
+    pub fn ended(&mut self) -> Option<(Pid, CommandEnd)> {
         loop {
             let mut message = [0_u8; 4];
             // Messages are written whole and are shorter than PIPE_BUF (pipe(7)).
@@ -310,8 +310,8 @@ impl Wardens {
     }
 
     /// How the command of `warden` ended, if it has and its warden has not been waited for.
-    pub fn end_of(&self, warden: Pid) -> Option<End> {
-        self.live.get(&warden)?.outcome().map(End::from)
+    pub fn end_of(&self, warden: Pid) -> Option<CommandEnd> {
+        self.live.get(&warden)?.outcome().map(CommandEnd::from)
     }
 
     /// Waits for one dead child, without blocking. Children found stopped are told to go on.
@@ -321,7 +321,7 @@ impl Wardens {
         let gone = match self.live.remove(&proof.pid()) {
             Some(mut warden) => {
                 warden.reaped(&proof);
-                let end = warden.outcome().map(End::from);
+                let end = warden.outcome().map(CommandEnd::from);
                 let was_killed = proof.status().exit_status() != Some(0);
                 self.limbo.push(warden);
                 ReapedChild::Warden {

@@ -4,7 +4,7 @@
 //! In: the program, which nothing inside must be able to write to (CVE-2019-5736). Out: a child, and
 //! for those that speak with stage 0, the other end of its standard input.
 
-use crate::sys::starter::Started;
+use crate::sys::starter::StartedProgram;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -14,10 +14,10 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// Starts the program with an empty environment and a socket as its standard input; gives the other
-/// end of that. Whether it could be loaded is known later ([`Started::failure`]).
-pub(crate) fn start(program: &Path, args: &[&str]) -> io::Result<(Started, OwnedFd)> {
+/// end of that. Whether it could be loaded is known later ([`StartedProgram::failure`]).
+pub(crate) fn start(program: &Path, args: &[&str]) -> io::Result<(StartedProgram, OwnedFd)> {
     let (link, theirs) = socket_pair()?;
-    let process = Started::new(program, args, theirs)?;
+    let process = StartedProgram::new(program, args, theirs)?;
     Ok((process, link))
 }
 

@@ -9,7 +9,7 @@
 //! it everything the process ever starts. Invariant: installed in full or reported; there is no
 //! "best effort".
 
-use crate::sys::seccomp::{Installed, install_everywhere};
+use crate::sys::seccomp::{InstallOutcome, install_everywhere};
 
 /// Which table to install.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,8 +87,8 @@ mod generated {
 /// caller holds CAP_SYS_ADMIN.
 pub fn install(profile: Profile) -> Result<(), Error> {
     match install_everywhere(program(profile))? {
-        Installed::Everywhere => Ok(()),
-        Installed::Diverged(thread) => Err(Error::Diverged(thread)),
+        InstallOutcome::Everywhere => Ok(()),
+        InstallOutcome::Diverged(thread) => Err(Error::Diverged(thread)),
     }
 }
 

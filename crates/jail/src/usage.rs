@@ -8,7 +8,7 @@
 use crate::channel;
 use crate::launch::{Init, LaunchError, wait_readable};
 use crate::program;
-use crate::stage0::Ended;
+use crate::stage0::ProcessExit;
 use crate::sys::once;
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
@@ -51,7 +51,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY
 /// there takes nothing.
 pub fn measure(root: &Path, max_bytes: u64) -> TreeUsage {
     match rustix::fs::open(root, DIRECTORY, Mode::empty()) {
-        Ok(top) => measure_below(top, max_bytes, Closed::Unseen),
+        Ok(top) => measure_below(top, max_bytes, UnlistedDirectory::Unseen),
         Err(Errno::NOENT) => TreeUsage::Bytes(0),
         Err(errno) => TreeUsage::Unseen(errno.raw_os_error()),
     }
@@ -61,7 +61,7 @@ pub fn measure(root: &Path, max_bytes: u64) -> TreeUsage {
 /// the kernel keeps for itself in an overlay's work directory.
 pub fn measure_visible(root: &Path) -> TreeUsage {
     match rustix::fs::open(root, DIRECTORY, Mode::empty()) {
-        Ok(top) => measure_below(top, u64::MAX, Closed::Empty),
+        Ok(top) => measure_below(top, u64::MAX, UnlistedDirectory::Empty),
         Err(Errno::NOENT | Errno::ACCESS) => TreeUsage::Bytes(0),
         Err(errno) => TreeUsage::Unseen(errno.raw_os_error()),
     }
@@ -69,7 +69,7 @@ pub fn measure_visible(root: &Path) -> TreeUsage {
 
 /// What a directory counts as that the caller may not list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Closed {
+enum UnlistedDirectory {
     /// The walk has failed.
     Unseen,
     /// It holds nothing.
@@ -77,7 +77,7 @@ enum Closed {
 }
 
 // TRUST: the tree is written by the sandbox, which may change it meanwhile.
-fn measure_below(top: OwnedFd, max_bytes: u64, closed: Closed) -> TreeUsage {
+fn measure_below(top: OwnedFd, max_bytes: u64, closed: UnlistedDirectory) -> TreeUsage {
     let unseen = |errno: Errno| TreeUsage::Unseen(errno.raw_os_error());
     let mut total = 0_u64;
     let mut entries = 0_u64;
@@ -125,7 +125,7 @@ fn measure_below(top: OwnedFd, max_bytes: u64, closed: Closed) -> TreeUsage {
             match open_below(dir, name) {
                 Ok(Some(child)) => stack.push(child),
                 Ok(None) => {}
-                Err(Errno::ACCESS) if closed == Closed::Empty => {}
+                Err(Errno::ACCESS) if closed == UnlistedDirectory::Empty => {}
                 Err(errno) => return unseen(errno),
             }
         }
@@ -190,24 +190,24 @@ pub fn measure_inside(
 /// Walks the tree that comes on descriptor 0, and answers there.
 ///
 /// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
-pub fn run() -> Ended {
+pub fn run() -> ProcessExit {
     if once::close_from(3).is_err() {
-        return Ended(1);
+        return ProcessExit(1);
     }
     let Ok(control) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
-        return Ended(1);
+        return ProcessExit(1);
     };
     let Ok(Some((order, fds))) = channel::receive::<Order>(&control) else {
-        return Ended(1);
+        return ProcessExit(1);
     };
     let Ok([user, top]) = <[OwnedFd; 2]>::try_from(fds) else {
-        return Ended(1);
+        return ProcessExit(1);
     };
     let usage = match move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User)) {
-        Ok(()) => measure_below(top, order.max_bytes, Closed::Unseen),
+        Ok(()) => measure_below(top, order.max_bytes, UnlistedDirectory::Unseen),
         Err(errno) => TreeUsage::Unseen(errno.raw_os_error()),
     };
-    Ended(i32::from(channel::send(&control, &usage, &[]).is_err()))
+    ProcessExit(i32::from(channel::send(&control, &usage, &[]).is_err()))
 }
 
 #[cfg(test)]

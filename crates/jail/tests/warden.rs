@@ -8,8 +8,8 @@
 
 use glovebox_jail::landlock::{Policy, Ruleset};
 use glovebox_jail::process::{
-    self, Census, End, EndStatus, Launch, ReapedChild, Separation, SpawnError, Started, Strings,
-    TreeKill, Wardens,
+    self, Census, CommandEnd, EndStatus, Launch, ReapedChild, Separation, SpawnError,
+    StartedCommand, Strings, TreeKill, Wardens,
 };
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -34,7 +34,7 @@ fn spawn_at(
     argv: &[&str],
     candidates: &[&str],
     cwd: Option<&CStr>,
-) -> Result<Started, SpawnError> {
+) -> Result<StartedCommand, SpawnError> {
     spawn_with(wardens, argv, candidates, cwd, &[])
 }
 
@@ -44,7 +44,7 @@ fn spawn_with(
     candidates: &[&str],
     cwd: Option<&CStr>,
     limits: &[(Resource, u64)],
-) -> Result<Started, SpawnError> {
+) -> Result<StartedCommand, SpawnError> {
     let null = null();
     let (argv, candidates) = (strings(argv), strings(candidates));
     wardens.spawn(&Launch {
@@ -59,11 +59,11 @@ fn spawn_with(
     })
 }
 
-fn sh(wardens: &mut Wardens, script: &str) -> Started {
+fn sh(wardens: &mut Wardens, script: &str) -> StartedCommand {
     spawn_at(wardens, &["sh", "-c", script], &["/bin/sh"], None).unwrap()
 }
 
-fn await_end(wardens: &mut Wardens, started: Started) -> End {
+fn await_end(wardens: &mut Wardens, started: StartedCommand) -> CommandEnd {
     let deadline = Instant::now() + Duration::from_secs(20);
     while Instant::now() < deadline {
         if let Some(end) = wardens.end_of(started.warden) {
@@ -90,7 +90,7 @@ fn await_gone(wardens: &mut Wardens, warden: Pid) -> bool {
     panic!("the warden did not leave");
 }
 
-fn kill_all(wardens: &mut Wardens, started: Started) -> usize {
+fn kill_all(wardens: &mut Wardens, started: StartedCommand) -> usize {
     let mut kill = TreeKill::new();
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {

@@ -50,14 +50,14 @@ pub use id::{JobId, RequestId};
 pub use remedy::{AdvicePart, Limit, Remedy, Setting, Wording};
 pub use reply::{
     DirEntry, Exit, ExitReport, Facts, JobInfo, JobState, ListeningPort, LogChunk,
-    MAX_PORTS_LISTED, Old, Reply, Stat, log_gap,
+    MAX_PORTS_LISTED, OldContent, Reply, Stat, log_gap,
 };
 pub use request::{
-    Background, EnvVar, Exec, Known, LogCaps, Request, Stdin, WindowSize, WriteMode,
+    Background, EnvVar, Exec, LogCaps, Request, Stdin, WindowSize, WriteMode, WritePrecondition,
 };
 pub use search::{
-    Case, Edited, FileHits, Found, Glob, Globbed, Grep, GrepMode, GrepTarget, Grepped, Line, Match,
-    Replaced, Replacement, SearchEnd,
+    Case, EditReport, FileHits, FoundFile, Glob, GlobReport, Grep, GrepMode, GrepReport,
+    GrepTarget, Line, MatchKind, Replacement, ReplacementReport, SearchEnd,
 };
 
 use serde::{Serialize, de::DeserializeOwned};

@@ -2,7 +2,7 @@
 
 use crate::denial;
 use crate::tree::TreeTotals;
-use crate::{Denial, Edited, FileKind, Globbed, Grepped, JobId};
+use crate::{Denial, EditReport, FileKind, GlobReport, GrepReport, JobId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::net::IpAddr;
@@ -64,17 +64,17 @@ pub enum Reply {
     /// A tree was scanned, changed or read.
     Tree(TreeTotals),
     /// A file was changed in place.
-    Edited(Edited),
+    Edited(EditReport),
     /// Files found by name.
-    Globbed(Globbed),
+    Globbed(GlobReport),
     /// Lines found.
-    Grepped(Grepped),
+    Grepped(GrepReport),
     /// A file was written by [`crate::WriteMode::ReplaceKnown`].
     WrittenOver {
         /// Bytes received.
         bytes: u64,
         /// What it took the place of.
-        old: Old,
+        old: OldContent,
     },
     /// The ports that are listened on, by number; at most [`MAX_PORTS_LISTED`].
     Ports(Vec<ListeningPort>),
@@ -94,7 +94,7 @@ pub struct ListeningPort {
 
 /// What a written file took the place of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Old {
+pub enum OldContent {
     /// Nothing: the file is new.
     Nothing,
     /// This content, at most [`crate::limits::MAX_OLD_BYTES`].

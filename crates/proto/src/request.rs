@@ -305,7 +305,7 @@ pub enum WriteMode {
     Append,
     /// [`Self::Replace`] by somebody who knows what is there, and fail with `unseen-content` otherwise;
     /// what was there is given back. Answers [`crate::Reply::WrittenOver`].
-    ReplaceKnown(Known),
+    ReplaceKnown(WritePrecondition),
     /// Not into the file system: into memory of the guest, sealed, as the program that [`Exec::program`]
     /// names by the same path. At most [`limits::MAX_PROGRAM_BYTES`], and the last few are kept.
     Program,
@@ -314,7 +314,7 @@ pub enum WriteMode {
 /// What a writer knows of the file that is replaced. A file that is not there, an empty one, and one
 /// that has the written content already, may be replaced by anybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Known {
+pub enum WritePrecondition {
     /// Nothing.
     Nothing,
     /// The BLAKE3 digest of its content; at most [`limits::MAX_EDIT_BYTES`] are compared.

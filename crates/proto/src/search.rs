@@ -18,7 +18,7 @@ pub struct Replacement {
 
 /// How an old text was found in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Match {
+pub enum MatchKind {
     /// Byte for byte.
     Exact,
     /// With the file's line endings.
@@ -31,18 +31,18 @@ pub enum Match {
 
 /// A replacement that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replaced {
+pub struct ReplacementReport {
     /// How the old text was found.
-    pub how: Match,
+    pub how: MatchKind,
     /// In how many places.
     pub places: u32,
 }
 
 /// A file was changed in place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Edited {
+pub struct EditReport {
     /// One for each replacement asked for.
-    pub made: Vec<Replaced>,
+    pub made: Vec<ReplacementReport>,
     /// The change as a unified diff without header, cut to [`crate::limits::MAX_DIFF_BYTES`].
     pub diff: ByteBuf,
     /// Whether the diff was cut.
@@ -72,7 +72,7 @@ pub struct Glob {
 
 /// One file found by its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct FoundFile {
     /// Relative to where was looked.
     pub path: ByteBuf,
     /// Time of last modification in nanoseconds since 1970.
@@ -92,9 +92,9 @@ pub enum SearchEnd {
 
 /// Files found by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Globbed {
+pub struct GlobReport {
     /// The newest ones first, over all that were found.
-    pub hits: Vec<Found>,
+    pub hits: Vec<FoundFile>,
     /// How many were found.
     pub total: u64,
     /// Directories that could not be read.
@@ -194,7 +194,7 @@ pub struct FileHits {
 
 /// Lines found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grepped {
+pub struct GrepReport {
     /// The newest files first, over all that match.
     pub files: Vec<FileHits>,
     /// How many files match.

@@ -11,7 +11,7 @@ use glovebox_proto::Fault;
 use glovebox_sandbox::{Name, Report};
 use glovebox_settings::Settings;
 use glovebox_workspace::copy::PushTotals;
-use glovebox_workspace::{ChangeSet, Ignored, Outcome, RefusedPath, Watch};
+use glovebox_workspace::{ChangeSet, IgnoredChanges, Outcome, RefusedPath, Watch};
 use std::fmt;
 use std::path::Path;
 
@@ -62,7 +62,7 @@ pub enum Notice<'a> {
     /// What was left out because the project ignores it; may be nothing.
     Ignored {
         /// What.
-        ignored: &'a Ignored,
+        ignored: &'a IgnoredChanges,
         /// Whether it stays where it is: the sandbox has a name, or its build output is kept for the next one.
         is_kept: bool,
     },

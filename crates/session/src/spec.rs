@@ -12,7 +12,7 @@ use glovebox_sandbox::jail::spec::{
 use glovebox_sandbox::{Backend, DEFAULT_START_MS, SandboxSpec};
 use glovebox_settings::units::Span;
 use glovebox_settings::{BackendKind, EnvArg, GrantArg, WorkspaceMode};
-use glovebox_settings::{Origin, Settings, Sourced, Surroundings, net_word, texts};
+use glovebox_settings::{Origin, Settings, SourcedValue, Surroundings, net_word, texts};
 use glovebox_workspace::{
     HiddenPaths, HideRules, OutsideRepository, find_hidden, find_outside, normalize_path,
 };
@@ -442,7 +442,7 @@ fn egress(settings: &Settings) -> Result<Policy, Error> {
         }
         return Ok(Policy::default());
     }
-    let words = |list: &[Sourced<String>]| -> Vec<String> {
+    let words = |list: &[SourcedValue<String>]| -> Vec<String> {
         list.iter().map(|word| word.value.clone()).collect()
     };
     Policy::new(&words(&settings.allow), &words(&settings.deny))
@@ -472,10 +472,10 @@ fn rootfs(settings: &Settings, host: &Surroundings) -> Result<RootFs, Error> {
     Ok(RootFs::Dir(real))
 }
 
-fn grants(asked: &[Sourced<GrantArg>], host: &Surroundings) -> Result<Vec<Grant>, Error> {
+fn grants(asked: &[SourcedValue<GrantArg>], host: &Surroundings) -> Result<Vec<Grant>, Error> {
     asked
         .iter()
-        .map(|Sourced { value, origin }| {
+        .map(|SourcedValue { value, origin }| {
             let source = host.absolute(&value.source);
             if let Err(error) = source.metadata() {
                 return Err(

@@ -1,6 +1,6 @@
 //! Settings of the agent: where its tools work, which model thinks, how far it may go.
 
-use super::{Settings, Sourced};
+use super::{Settings, SourcedValue};
 use crate::units::{Count, Span};
 use crate::{AgentFlags, Origin};
 use glovebox_agent::Price;
@@ -88,37 +88,37 @@ impl Eq for Tariff {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
     /// Where tools work.
-    pub mode: Sourced<Mode>,
+    pub mode: SourcedValue<Mode>,
     /// `PROVIDER/NAME`.
-    pub model: Sourced<Option<String>>,
+    pub model: SourcedValue<Option<String>>,
     /// What tokens cost.
-    pub price: Sourced<Tariff>,
+    pub price: SourcedValue<Tariff>,
     /// Tokens the model can be told at once.
-    pub window: Sourced<Count>,
+    pub window: SourcedValue<Count>,
     /// Whether files of the user's and of the project tell it how to work.
-    pub instructions: Sourced<bool>,
+    pub instructions: SourcedValue<bool>,
     /// Times the model is asked.
-    pub max_turns: Sourced<Count>,
+    pub max_turns: SourcedValue<Count>,
     /// Wall time.
-    pub max_time: Sourced<Span>,
+    pub max_time: SourcedValue<Span>,
     /// Tokens sent and received.
-    pub max_tokens: Sourced<Count>,
+    pub max_tokens: SourcedValue<Count>,
     /// What may be spent.
-    pub max_cost: Sourced<Dollars>,
+    pub max_cost: SourcedValue<Dollars>,
 }
 
 impl Default for Agent {
     fn default() -> Self {
         Self {
-            mode: Sourced::default(Mode::Auto),
-            model: Sourced::default(None),
-            price: Sourced::default(Tariff(None)),
-            window: Sourced::default(Count(None)),
-            instructions: Sourced::default(true),
-            max_turns: Sourced::default(Count(Some(100))),
-            max_time: Sourced::default(Span(Some(3_600_000))),
-            max_tokens: Sourced::default(Count(Some(5_000_000))),
-            max_cost: Sourced::default(Dollars(None)),
+            mode: SourcedValue::default(Mode::Auto),
+            model: SourcedValue::default(None),
+            price: SourcedValue::default(Tariff(None)),
+            window: SourcedValue::default(Count(None)),
+            instructions: SourcedValue::default(true),
+            max_turns: SourcedValue::default(Count(Some(100))),
+            max_time: SourcedValue::default(Span(Some(3_600_000))),
+            max_tokens: SourcedValue::default(Count(Some(5_000_000))),
+            max_cost: SourcedValue::default(Dollars(None)),
         }
     }
 }

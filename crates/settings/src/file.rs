@@ -1,7 +1,7 @@
 //! Reading `glovebox.toml`: strict, bounded, with the line of what is wrong.
 
 use super::keys::{self, Key, keys};
-use super::raw::Raw;
+use super::raw::RawValue;
 use super::workflow;
 use crate::SettingsError;
 use glovebox_proto::{Remedy, Setting};
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     /// Key, known.
     pub key: &'static Key,
     /// Value, untyped.
-    pub raw: Raw,
+    pub raw: RawValue,
     /// Line of the key, from 1.
     pub line: usize,
 }
@@ -201,7 +201,7 @@ fn define(
     let key = keys::find(TOOLSETS);
     for (name, value) in table {
         let line = key_line(text, &format!("{TOOLSETS}.{name}"));
-        let (Some(key), Some(Raw::Many(words))) = (key, raw(&value)) else {
+        let (Some(key), Some(RawValue::Many(words))) = (key, raw(&value)) else {
             return Err(SettingsError::usage(
                 format!(
                     "{}:{line}: the toolset `{}` is not a list",
@@ -211,7 +211,7 @@ fn define(
                 "write a list of tools, such as [\"Read\", \"Grep\"], after \"read-only\" if nothing may be written",
             ));
         };
-        let raw = Raw::Many(std::iter::once(name).chain(words).collect());
+        let raw = RawValue::Many(std::iter::once(name).chain(words).collect());
         entries.push(Entry { key, raw, line });
     }
     Ok(())
@@ -239,7 +239,7 @@ fn chain(
             ))
         })?;
         if let Some(key) = key {
-            let raw = Raw::Many(words);
+            let raw = RawValue::Many(words);
             entries.push(Entry { key, raw, line });
         }
     }
@@ -276,7 +276,7 @@ fn serve(
                     .iter()
                     .map(|(name, value)| Some(format!("{name}={}", value.as_str()?)))
                     .collect::<Option<Vec<_>>>()
-                    .map(Raw::Many),
+                    .map(RawValue::Many),
                 value => raw(value),
             };
             let Some(value) = value else {
@@ -284,20 +284,20 @@ fn serve(
             };
             found.push((field, value));
         }
-        let raw = Raw::Table(name, found);
+        let raw = RawValue::Table(name, found);
         entries.push(Entry { key, raw, line });
     }
     Ok(())
 }
 
-fn raw(value: &toml::Value) -> Option<Raw> {
+fn raw(value: &toml::Value) -> Option<RawValue> {
     match value {
         toml::Value::Array(items) => items
             .iter()
             .map(scalar)
             .collect::<Option<Vec<_>>>()
-            .map(Raw::Many),
-        other => scalar(other).map(Raw::One),
+            .map(RawValue::Many),
+        other => scalar(other).map(RawValue::One),
     }
 }
 
@@ -411,13 +411,13 @@ mod tests {
         let text = "[mcp.hub]\nurl = \"https://a/\"\nheaders_env = { X-Key = \"HUB_KEY\" }\n[mcp.lint]\ncommand = \"x\"";
         let entries = parse(text, Path::new("x")).unwrap();
         assert_eq!(entries.len(), 2);
-        let Raw::Table(name, fields) = &entries[0].raw else {
+        let RawValue::Table(name, fields) = &entries[0].raw else {
             panic!("{entries:?}");
         };
         assert_eq!((name.as_str(), entries[0].line), ("hub", 1));
         let header = (
             "headers_env".to_owned(),
-            Raw::Many(vec!["X-Key=HUB_KEY".to_owned()]),
+            RawValue::Many(vec!["X-Key=HUB_KEY".to_owned()]),
         );
         assert!(fields.contains(&header), "{fields:?}");
         for text in [
@@ -445,9 +445,12 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("toolchains", Raw::One("false".to_owned())),
-                ("env", Raw::Many(vec!["A=1".to_owned(), "B".to_owned()])),
-                ("pids", Raw::One("5".to_owned())),
+                ("toolchains", RawValue::One("false".to_owned())),
+                (
+                    "env",
+                    RawValue::Many(vec!["A=1".to_owned(), "B".to_owned()])
+                ),
+                ("pids", RawValue::One("5".to_owned())),
             ]
         );
     }

@@ -44,7 +44,7 @@ pub use policy::Tools;
 pub use project_file::{Consent, Demand, ProjectFile, Reach};
 pub use project_rule::{Judge, ProjectRule};
 pub use resolve::{Sources, resolve};
-pub use servers::{McpServer, McpWay};
+pub use servers::{McpServer, McpTransport};
 pub use surroundings::Surroundings;
 pub use sync::{Sync, texts};
 pub use values::{
@@ -90,14 +90,14 @@ impl fmt::Display for Origin {
 
 /// A value and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sourced<T> {
+pub struct SourcedValue<T> {
     /// The value.
     pub value: T,
     /// Where it came from.
     pub origin: Origin,
 }
 
-impl<T> Sourced<T> {
+impl<T> SourcedValue<T> {
     const fn default(value: T) -> Self {
         Self {
             value,
@@ -117,75 +117,75 @@ impl<T> Sourced<T> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// What stands behind the sandbox.
-    pub backend: Sourced<BackendKind>,
+    pub backend: SourcedValue<BackendKind>,
     /// Words of the carrier command; empty for none.
-    pub carrier: Sourced<Vec<String>>,
+    pub carrier: SourcedValue<Vec<String>>,
     /// What `/` shows inside.
-    pub rootfs: Sourced<RootFs>,
+    pub rootfs: SourcedValue<RootFs>,
     /// Network reach.
-    pub net: Sourced<Net>,
+    pub net: SourcedValue<Net>,
     /// What may be reached where the network is `egress`: rules and presets.
-    pub allow: Vec<Sourced<String>>,
+    pub allow: Vec<SourcedValue<String>>,
     /// What of that stays closed.
-    pub deny: Vec<Sourced<String>>,
+    pub deny: Vec<SourcedValue<String>>,
     /// What is filled in on the way out; declared, without values.
-    pub secrets: Vec<Sourced<Secret>>,
+    pub secrets: Vec<SourcedValue<Secret>>,
     /// How long a sandbox may take to come up; never without an end.
-    pub start_timeout: Sourced<Span>,
+    pub start_timeout: SourcedValue<Span>,
     /// Host paths shown read-only.
-    pub grants: Vec<Sourced<GrantArg>>,
+    pub grants: Vec<SourcedValue<GrantArg>>,
     /// Whether toolchains found in the home are granted.
-    pub toolchains: Sourced<bool>,
+    pub toolchains: SourcedValue<bool>,
     /// Whether package caches are kept for the next sandbox of the project.
-    pub cache: Sourced<bool>,
+    pub cache: SourcedValue<bool>,
     /// Variables given to commands.
-    pub env: Vec<Sourced<EnvArg>>,
+    pub env: Vec<SourcedValue<EnvArg>>,
     /// How the sandbox gets at the project; `None` for the backend's own way.
-    pub workspace: Sourced<Option<WorkspaceMode>>,
+    pub workspace: SourcedValue<Option<WorkspaceMode>>,
     /// What goes in and what comes back.
     pub sync: Sync,
     /// The agent.
     pub agent: Agent,
     /// Memory limit.
-    pub memory: Sourced<Size>,
+    pub memory: SourcedValue<Size>,
     /// CPU limit.
-    pub cpus: Sourced<Cpus>,
+    pub cpus: SourcedValue<Cpus>,
     /// Process limit.
-    pub pids: Sourced<Count>,
+    pub pids: SourcedValue<Count>,
     /// Disk limit.
-    pub disk: Sourced<Size>,
+    pub disk: SourcedValue<Size>,
     /// File size limit.
-    pub file_size: Sourced<Size>,
+    pub file_size: SourcedValue<Size>,
     /// Limit on open files of one process.
-    pub open_files: Sourced<Count>,
+    pub open_files: SourcedValue<Count>,
     /// Limit on bytes to and from the network.
-    pub net_bytes: Sourced<Size>,
+    pub net_bytes: SourcedValue<Size>,
     /// Limit on connections at once.
-    pub net_connections: Sourced<Count>,
+    pub net_connections: SourcedValue<Count>,
     /// Limit on bytes per second to and from the network.
-    pub net_rate: Sourced<Size>,
+    pub net_rate: SourcedValue<Size>,
     /// Deadline; `None` when nobody said, and the command's own default holds.
-    pub timeout: Sourced<Option<Span>>,
+    pub timeout: SourcedValue<Option<Span>>,
     /// Limits that must hold.
-    pub require: Vec<Sourced<LimitKind>>,
+    pub require: Vec<SourcedValue<LimitKind>>,
     /// Where written data lives.
-    pub layers: Sourced<Layers>,
+    pub layers: SourcedValue<Layers>,
     /// Which user ids exist inside.
-    pub ids: Sourced<Ids>,
+    pub ids: SourcedValue<Ids>,
     /// How much of `/proc` is shown.
-    pub proc: Sourced<ProcMode>,
+    pub proc: SourcedValue<ProcMode>,
     /// Whether commands may make namespaces.
-    pub nested: Sourced<bool>,
+    pub nested: SourcedValue<bool>,
     /// Sandboxes that may exist at once.
-    pub max_sandboxes: Sourced<Count>,
+    pub max_sandboxes: SourcedValue<Count>,
     /// State directory; `None` for the usual place.
-    pub state: Sourced<Option<PathBuf>>,
+    pub state: SourcedValue<Option<PathBuf>>,
     /// MCP servers whose tools an agent has.
-    pub servers: Vec<Sourced<McpServer>>,
+    pub servers: Vec<SourcedValue<McpServer>>,
     /// Which tools there are, and the rules of their use.
     pub tools: Tools,
     /// Phases of work that are called by one name.
-    pub workflows: Vec<Sourced<Workflow>>,
+    pub workflows: Vec<SourcedValue<Workflow>>,
     /// The project's own file, with what of it needs consent.
     pub project_file: Option<ProjectFile>,
 }
@@ -193,38 +193,38 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            backend: Sourced::default(BackendKind::Native),
-            carrier: Sourced::default(Vec::new()),
-            rootfs: Sourced::default(RootFs::Host),
-            net: Sourced::default(Net::None),
+            backend: SourcedValue::default(BackendKind::Native),
+            carrier: SourcedValue::default(Vec::new()),
+            rootfs: SourcedValue::default(RootFs::Host),
+            net: SourcedValue::default(Net::None),
             allow: Vec::new(),
             deny: Vec::new(),
             secrets: Vec::new(),
             grants: Vec::new(),
-            toolchains: Sourced::default(true),
-            cache: Sourced::default(false),
+            toolchains: SourcedValue::default(true),
+            cache: SourcedValue::default(false),
             env: Vec::new(),
-            workspace: Sourced::default(None),
+            workspace: SourcedValue::default(None),
             sync: Sync::default(),
             agent: Agent::default(),
-            memory: Sourced::default(Size(Some(defaults::memory_bytes()))),
-            cpus: Sourced::default(Cpus(None)),
-            pids: Sourced::default(Count(Some(defaults::PIDS))),
-            disk: Sourced::default(Size(Some(defaults::DISK_BYTES))),
-            start_timeout: Sourced::default(Span(Some(DEFAULT_START_MS))),
-            file_size: Sourced::default(Size(None)),
-            open_files: Sourced::default(Count(None)),
-            net_bytes: Sourced::default(Size(None)),
-            net_connections: Sourced::default(Count(None)),
-            net_rate: Sourced::default(Size(None)),
-            timeout: Sourced::default(None),
+            memory: SourcedValue::default(Size(Some(defaults::memory_bytes()))),
+            cpus: SourcedValue::default(Cpus(None)),
+            pids: SourcedValue::default(Count(Some(defaults::PIDS))),
+            disk: SourcedValue::default(Size(Some(defaults::DISK_BYTES))),
+            start_timeout: SourcedValue::default(Span(Some(DEFAULT_START_MS))),
+            file_size: SourcedValue::default(Size(None)),
+            open_files: SourcedValue::default(Count(None)),
+            net_bytes: SourcedValue::default(Size(None)),
+            net_connections: SourcedValue::default(Count(None)),
+            net_rate: SourcedValue::default(Size(None)),
+            timeout: SourcedValue::default(None),
             require: Vec::new(),
-            layers: Sourced::default(Layers::Disk),
-            ids: Sourced::default(Ids::Auto),
-            proc: Sourced::default(ProcMode::Masked),
-            nested: Sourced::default(false),
-            max_sandboxes: Sourced::default(Count(Some(64))),
-            state: Sourced::default(None),
+            layers: SourcedValue::default(Layers::Disk),
+            ids: SourcedValue::default(Ids::Auto),
+            proc: SourcedValue::default(ProcMode::Masked),
+            nested: SourcedValue::default(false),
+            max_sandboxes: SourcedValue::default(Count(Some(64))),
+            state: SourcedValue::default(None),
             servers: Vec::new(),
             tools: Tools::default(),
             workflows: Vec::new(),
@@ -236,13 +236,13 @@ impl Default for Settings {
 impl Settings {
     /// Lays flags over what is there.
     pub fn lay_flags(&mut self, flags: &SandboxFlags) {
-        fn lay<T: Clone>(setting: &mut Sourced<T>, flag: Option<&T>, name: &'static str) {
+        fn lay<T: Clone>(setting: &mut SourcedValue<T>, flag: Option<&T>, name: &'static str) {
             if let Some(value) = flag {
                 setting.set(value.clone(), &Origin::Flag(name));
             }
         }
-        fn add<T: Clone>(list: &mut Vec<Sourced<T>>, flags: &[T], name: &'static str) {
-            list.extend(flags.iter().map(|value| Sourced {
+        fn add<T: Clone>(list: &mut Vec<SourcedValue<T>>, flags: &[T], name: &'static str) {
+            list.extend(flags.iter().map(|value| SourcedValue {
                 value: value.clone(),
                 origin: Origin::Flag(name),
             }));
@@ -360,7 +360,7 @@ mod tests {
         settings.lay_flags(&flags);
         assert_eq!(
             settings.memory,
-            Sourced {
+            SourcedValue {
                 value: Size(None),
                 origin: Origin::Flag("memory")
             }

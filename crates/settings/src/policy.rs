@@ -1,25 +1,25 @@
 //! Settings of the tools: which there are, and the rules of their use.
 
-use super::{Origin, Sourced};
+use super::{Origin, SourcedValue};
 use glovebox_tools::policy::{Effect, Policy, Rule, Toolset, USUAL_TOOLSET};
 
 /// Toolsets and rules, of every place that says something about them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tools {
     /// The name of the toolset in use.
-    pub toolset: Sourced<String>,
+    pub toolset: SourcedValue<String>,
     /// Toolsets there are.
     pub toolsets: Vec<Toolset>,
     /// Those that are not shipped, as they were written.
-    pub own: Vec<Sourced<String>>,
+    pub own: Vec<SourcedValue<String>>,
     /// Rules, each with where it was written.
-    pub rules: Vec<Sourced<Rule>>,
+    pub rules: Vec<SourcedValue<Rule>>,
 }
 
 impl Default for Tools {
     fn default() -> Self {
         Self {
-            toolset: Sourced::default(USUAL_TOOLSET.to_owned()),
+            toolset: SourcedValue::default(USUAL_TOOLSET.to_owned()),
             toolsets: Toolset::shipped(),
             own: Vec::new(),
             rules: Vec::new(),
@@ -98,7 +98,7 @@ impl Tools {
         }
         let toolset = Toolset::parse(name, words, origin.to_string())?;
         self.toolsets.push(toolset);
-        self.own.push(Sourced {
+        self.own.push(SourcedValue {
             value: format!("{name}: {}", words.join(", ")),
             origin: origin.clone(),
         });
@@ -114,7 +114,7 @@ impl Tools {
     ) -> Result<(), String> {
         for text in texts {
             let value = Rule::parse(effect, text, origin.to_string())?;
-            self.rules.push(Sourced {
+            self.rules.push(SourcedValue {
                 value,
                 origin: origin.clone(),
             });

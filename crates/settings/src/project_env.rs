@@ -7,7 +7,7 @@
 
 /// Which names a row means. Names are compared without regard to case: npm and curl read both.
 #[derive(Debug, Clone, Copy)]
-enum Names {
+enum NamePattern {
     /// The names themselves, with spaces between them.
     Exact(&'static str),
     /// What names begin with.
@@ -16,10 +16,10 @@ enum Names {
     Suffixes(&'static str),
 }
 
-use Names::{Exact, Prefixes, Suffixes};
+use NamePattern::{Exact, Prefixes, Suffixes};
 
 /// Names and what the programs that read them take from them.
-const REFUSED: &[(Names, &str)] = &[
+const REFUSED: &[(NamePattern, &str)] = &[
     (
         Prefixes("LD_ DYLD_ GLIBC_ MALLOC_"),
         "the dynamic linker loads code by it",
@@ -193,7 +193,7 @@ pub(super) fn refusal_reason(name: &[u8]) -> Option<&'static str> {
         list.split_ascii_whitespace()
             .any(|known| is_meant(known.as_bytes()))
     };
-    let is_meant = |names: &Names| match *names {
+    let is_meant = |names: &NamePattern| match *names {
         Exact(list) => is_any(list, &|known| known == upper),
         Prefixes(list) => is_any(list, &|known| upper.starts_with(known)),
         Suffixes(list) => is_any(list, &|known| upper.ends_with(known)),

@@ -9,7 +9,7 @@
 use super::file::Entry;
 use super::project_env;
 use super::project_rule::ProjectRule;
-use super::raw::Raw;
+use super::raw::RawValue;
 use super::{Origin, Settings};
 use crate::SettingsError;
 use crate::values::{BackendKind, EnvArg};
@@ -180,7 +180,7 @@ impl Settings {
 /// A refusal for what no project may set, trusted or not.
 pub(super) fn judge(
     key: &'static super::keys::Key,
-    raw: &Raw,
+    raw: &RawValue,
     place: &str,
     new: &Settings,
     user: &Settings,
@@ -227,10 +227,10 @@ pub(super) fn judge_entry(
 }
 
 /// The variables that a value names.
-fn variables(key: &str, raw: &Raw) -> Vec<String> {
+fn variables(key: &str, raw: &RawValue) -> Vec<String> {
     match (key, raw) {
         ("env", raw) => raw.many().into_iter().map(str::to_owned).collect(),
-        ("mcp", Raw::Table(_, fields)) => {
+        ("mcp", RawValue::Table(_, fields)) => {
             let given = fields.iter().filter(|(field, _)| field == "env");
             given
                 .flat_map(|(_, raw)| raw.patterns())
@@ -241,7 +241,7 @@ fn variables(key: &str, raw: &Raw) -> Vec<String> {
     }
 }
 
-fn refuse_variables(key: &str, raw: &Raw, place: &str) -> Result<(), SettingsError> {
+fn refuse_variables(key: &str, raw: &RawValue, place: &str) -> Result<(), SettingsError> {
     for text in variables(key, raw) {
         // What has no name at all was refused when the value was read.
         let Ok(variable) = EnvArg::parse(OsStr::new(&text)) else {
@@ -265,7 +265,7 @@ fn refuse_variables(key: &str, raw: &Raw, place: &str) -> Result<(), SettingsErr
 }
 
 /// The value without those of variables, and without arguments, which may be secrets.
-fn shown_value(key: &str, raw: &Raw) -> String {
+fn shown_value(key: &str, raw: &RawValue) -> String {
     match (key, raw) {
         ("env", raw) => {
             let names = raw
@@ -277,7 +277,7 @@ fn shown_value(key: &str, raw: &Raw) -> String {
                 });
             names.collect::<Vec<_>>().join(", ")
         }
-        ("mcp", Raw::Table(name, _)) => format!("[mcp.{name}]"),
+        ("mcp", RawValue::Table(name, _)) => format!("[mcp.{name}]"),
         _ => raw.to_string(),
     }
 }

@@ -4,7 +4,7 @@
 //! says in a few words what the value would add; `None` when it adds nothing.
 
 use super::agent::Mode;
-use super::{Settings, Sourced};
+use super::{Settings, SourcedValue};
 use crate::values::{BackendKind, WorkspaceMode};
 use glovebox_sandbox::jail::bounds::OPEN_FILES;
 use glovebox_sandbox::jail::spec::{Ids, Layers, Net, ProcMode, RootFs};
@@ -43,8 +43,8 @@ fn is_higher<T: PartialOrd>(new: Option<T>, old: Option<T>) -> bool {
 }
 
 fn raised<T: Display, N: PartialOrd>(
-    new: &Sourced<T>,
-    old: &Sourced<T>,
+    new: &SourcedValue<T>,
+    old: &SourcedValue<T>,
     limit: impl Fn(&T) -> Option<N>,
 ) -> Option<String> {
     is_higher(limit(&new.value), limit(&old.value))
@@ -121,7 +121,10 @@ pub(super) fn same_or_narrower_workspace(new: &Settings, user: &Settings) -> Opt
 }
 
 /// `!pattern` takes back what an earlier pattern, perhaps the user's own, excludes.
-pub(super) fn no_reinclusion(new: &[Sourced<String>], user: &[Sourced<String>]) -> Option<String> {
+pub(super) fn no_reinclusion(
+    new: &[SourcedValue<String>],
+    user: &[SourcedValue<String>],
+) -> Option<String> {
     let mut added = new.iter().skip(user.len());
     when(
         added.any(|pattern| pattern.value.starts_with('!')),

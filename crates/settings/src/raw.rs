@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 /// A value as written, before its key gives it a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Raw {
+pub enum RawValue {
     /// A string, number or boolean.
     One(String),
     /// An array of those.
     Many(Vec<String>),
     /// A table of the user's own naming.
-    Table(String, Vec<(String, Raw)>),
+    Table(String, Vec<(String, RawValue)>),
 }
 
-impl Raw {
+impl RawValue {
     /// The one value.
     pub(super) fn one(&self) -> Result<&str, String> {
         match self {
@@ -47,7 +47,7 @@ impl Raw {
     }
 }
 
-impl fmt::Display for Raw {
+impl fmt::Display for RawValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(text) => f.write_str(text),
@@ -64,14 +64,14 @@ impl fmt::Display for Raw {
 
 /// What relative paths and `~` mean where a value was written.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct PathContext<'a> {
     /// Relative paths start here.
     pub base: &'a Path,
     /// What `~` stands for.
     pub home: Option<&'a Path>,
 }
 
-impl Place<'_> {
+impl PathContext<'_> {
     /// The path that `text` means here.
     pub(super) fn path(&self, text: &str) -> Result<PathBuf, String> {
         if text.is_empty() || text.contains('\0') {

@@ -3,7 +3,7 @@
 use super::file::{self, Content, Entry, FILE_NAME};
 use super::keys::keys;
 use super::project_file::{self, Consent, ProjectFile};
-use super::raw::{Place, Raw};
+use super::raw::{PathContext, RawValue};
 use super::{Origin, Settings};
 use crate::SettingsError;
 use crate::Surroundings;
@@ -137,7 +137,7 @@ fn apply(
     host: &Surroundings,
     origin: &Origin,
 ) -> Result<(), SettingsError> {
-    let place = Place {
+    let place = PathContext {
         base: path.parent().unwrap_or(Path::new("/")),
         home: host.home(),
     };
@@ -183,13 +183,13 @@ fn lay_variables(
         let text = value
             .to_str()
             .ok_or_else(|| SettingsError::usage(format!("${name} is not UTF-8"), remedy()))?;
-        let place = Place {
+        let place = PathContext {
             base: host.directory(),
             home: host.home(),
         };
         let origin = Origin::Variable(key.variable.unwrap_or_default());
         settings
-            .apply(key.name, &Raw::One(text.to_owned()), place, &origin)
+            .apply(key.name, &RawValue::One(text.to_owned()), place, &origin)
             .map_err(|error| SettingsError::usage(format!("${name}: {error}"), remedy()))?;
     }
     Ok(warnings)

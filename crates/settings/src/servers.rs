@@ -2,8 +2,8 @@
 //!
 //! A value that may be a secret is never written here: headers name the variables they come from.
 
-use super::raw::Raw;
-use super::{Origin, Sourced};
+use super::raw::RawValue;
+use super::{Origin, SourcedValue};
 use crate::units::{Size, Span};
 use crate::values::EnvArg;
 use glovebox_mcp::client::check_url;
@@ -39,7 +39,7 @@ pub struct McpServer {
     /// What its tools' names begin with.
     pub name: String,
     /// How it is reached.
-    pub way: McpWay,
+    pub way: McpTransport,
     /// Those of its tools that are wanted; `None` for all.
     pub tools: Option<Vec<String>>,
     /// Until it answers.
@@ -54,7 +54,7 @@ pub struct McpServer {
 
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum McpWay {
+pub enum McpTransport {
     /// A program: where the other tools are, or on this machine whatever they do.
     Program {
         /// Its command line.
@@ -80,7 +80,7 @@ impl McpServer {
     ///
     /// # Errors
     /// One sentence on what is wrong, without a value that may be a secret.
-    pub(super) fn parse(name: &str, fields: &[(String, Raw)]) -> Result<Self, String> {
+    pub(super) fn parse(name: &str, fields: &[(String, RawValue)]) -> Result<Self, String> {
         check_server_name(name)?;
         for (field, _) in fields {
             if !FIELDS.contains(&field.as_str()) {
@@ -96,7 +96,7 @@ impl McpServer {
             fields.find(|(name, _)| name == field).map(|(_, raw)| raw)
         };
         let one = |field: &str| {
-            let text = find(field).map(Raw::one).transpose();
+            let text = find(field).map(RawValue::one).transpose();
             text.map_err(|error| format!("`{field}` {error}"))
         };
         let list = |field: &str| -> Option<Vec<String>> {
@@ -117,7 +117,7 @@ impl McpServer {
                 }
                 let env = list("env").unwrap_or_default();
                 let env = env.iter().map(|text| EnvArg::parse(OsStr::new(text)));
-                McpWay::Program {
+                McpTransport::Program {
                     argv,
                     env: env.collect::<Result<_, _>>()?,
                     is_on_host: match one("placement")? {
@@ -136,7 +136,7 @@ impl McpServer {
                     Ok((header.to_owned(), variable_name("headers_env", variable)?))
                 });
                 let bearer = one("bearer_env")?;
-                McpWay::Http {
+                McpTransport::Http {
                     url: url.to_owned(),
                     headers: headers.collect::<Result<_, String>>()?,
                     bearer: bearer
@@ -180,16 +180,18 @@ impl McpServer {
     pub fn place(&self, is_local: bool) -> glovebox_agent::ServerPlace {
         use glovebox_agent::ServerPlace;
         match &self.way {
-            McpWay::Http { .. } => ServerPlace::Remote,
-            McpWay::Program { is_on_host, .. } if *is_on_host || is_local => ServerPlace::Host,
-            McpWay::Program { .. } => ServerPlace::Sandbox,
+            McpTransport::Http { .. } => ServerPlace::Remote,
+            McpTransport::Program { is_on_host, .. } if *is_on_host || is_local => {
+                ServerPlace::Host
+            }
+            McpTransport::Program { .. } => ServerPlace::Sandbox,
         }
     }
 
     /// Names of the variables that its headers come from: their values are secrets.
     pub fn header_variables(&self) -> Vec<&str> {
         match &self.way {
-            McpWay::Http {
+            McpTransport::Http {
                 headers, bearer, ..
             } => headers
                 .iter()
@@ -197,15 +199,15 @@ impl McpServer {
                 .chain(bearer)
                 .map(String::as_str)
                 .collect(),
-            McpWay::Program { .. } => Vec::new(),
+            McpTransport::Program { .. } => Vec::new(),
         }
     }
 
     /// Variables that it is given with the values of the file.
     pub fn given(&self) -> Vec<(&OsStr, &OsStr)> {
         match &self.way {
-            McpWay::Http { .. } => Vec::new(),
-            McpWay::Program { env, .. } => env
+            McpTransport::Http { .. } => Vec::new(),
+            McpTransport::Program { env, .. } => env
                 .iter()
                 .filter_map(|var| Some((var.name.as_os_str(), var.value.as_deref()?)))
                 .collect(),
@@ -215,8 +217,8 @@ impl McpServer {
     /// In one line, without values.
     pub(super) fn shown(&self) -> String {
         match &self.way {
-            McpWay::Http { url, .. } => format!("{}: {url}", self.name),
-            McpWay::Program {
+            McpTransport::Http { url, .. } => format!("{}: {url}", self.name),
+            McpTransport::Program {
                 argv, is_on_host, ..
             } => {
                 let place = if *is_on_host { " (on the host)" } else { "" };
@@ -230,11 +232,11 @@ impl McpServer {
 
 /// Adds a server to those that are there.
 pub(super) fn add(
-    servers: &mut Vec<Sourced<McpServer>>,
-    raw: &Raw,
+    servers: &mut Vec<SourcedValue<McpServer>>,
+    raw: &RawValue,
     origin: &Origin,
 ) -> Result<(), String> {
-    let Raw::Table(name, fields) = raw else {
+    let RawValue::Table(name, fields) = raw else {
         return Err("takes tables, such as [mcp.NAME]".to_owned());
     };
     if let Some(known) = servers.iter().find(|known| known.value.name == *name) {
@@ -244,7 +246,7 @@ pub(super) fn add(
         ));
     }
     let value = McpServer::parse(name, fields).map_err(|error| format!("{name}: {error}"))?;
-    servers.push(Sourced {
+    servers.push(SourcedValue {
         value,
         origin: origin.clone(),
     });
@@ -252,7 +254,7 @@ pub(super) fn add(
 }
 
 fn refuse<'a>(
-    find: &impl Fn(&str) -> Option<&'a Raw>,
+    find: &impl Fn(&str) -> Option<&'a RawValue>,
     fields: &[&str],
     needs: &str,
 ) -> Result<(), String> {
@@ -282,7 +284,7 @@ mod tests {
     fn parse(fields: &str) -> Result<McpServer, String> {
         let text = format!("[mcp.hub]\n{fields}");
         let entries = file::parse(&text, Path::new("x")).unwrap();
-        let Raw::Table(name, fields) = &entries[0].raw else {
+        let RawValue::Table(name, fields) = &entries[0].raw else {
             panic!("{entries:?}");
         };
         McpServer::parse(name, fields)
@@ -315,7 +317,7 @@ mod tests {
             assert!(error.contains(part), "{fields}: {error}");
             assert!(!error.contains("sesame"), "{error}");
         }
-        let fields = [("command".to_owned(), Raw::One("x".to_owned()))];
+        let fields = [("command".to_owned(), RawValue::One("x".to_owned()))];
         assert!(McpServer::parse("a__b", &fields).is_err());
     }
 

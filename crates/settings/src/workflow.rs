@@ -19,8 +19,8 @@
 
 use super::keys::{self, keys};
 use super::project_file;
-use super::raw::{Place, Raw};
-use super::{Demand, Origin, Reach, Settings, Sourced};
+use super::raw::{PathContext, RawValue};
+use super::{Demand, Origin, Reach, Settings, SourcedValue};
 use crate::SettingsError;
 use glovebox_tools::nearest;
 
@@ -58,7 +58,7 @@ pub struct Phase {
     /// Files that have to be there at its end, for the phases that follow.
     pub leaves: Vec<String>,
     /// Settings, its toolset first, as they were written.
-    settings: Vec<(&'static str, Raw)>,
+    settings: Vec<(&'static str, RawValue)>,
 }
 
 /// The words of one `[[workflow]]`.
@@ -133,7 +133,7 @@ impl Workflow {
                     name: plain(value)?.to_owned(),
                     prompt: None,
                     leaves: Vec::new(),
-                    settings: vec![("toolset", Raw::One(value.to_owned()))],
+                    settings: vec![("toolset", RawValue::One(value.to_owned()))],
                 });
                 continue;
             }
@@ -160,7 +160,7 @@ impl Phase {
         match key {
             "toolset" => {
                 if let Some(first) = self.settings.first_mut() {
-                    first.1 = Raw::One(value.to_owned());
+                    first.1 = RawValue::One(value.to_owned());
                 }
             }
             "prompt" if value.len() > MAX_PROMPT_BYTES => {
@@ -194,12 +194,12 @@ impl Phase {
                     ));
                 };
                 match self.settings.iter_mut().find(|(key, _)| *key == known) {
-                    Some((_, Raw::Many(values))) => values.push(value.to_owned()),
+                    Some((_, RawValue::Many(values))) => values.push(value.to_owned()),
                     Some((_, raw)) => {
                         let first = raw.one()?.to_owned();
-                        *raw = Raw::Many(vec![first, value.to_owned()]);
+                        *raw = RawValue::Many(vec![first, value.to_owned()]);
                     }
-                    None => self.settings.push((known, Raw::One(value.to_owned()))),
+                    None => self.settings.push((known, RawValue::One(value.to_owned()))),
                 }
             }
         }
@@ -232,7 +232,7 @@ impl Settings {
                 value.name, other.origin
             ));
         }
-        self.workflows.push(Sourced {
+        self.workflows.push(SourcedValue {
             value,
             origin: origin.clone(),
         });
@@ -243,7 +243,7 @@ impl Settings {
     ///
     /// # Errors
     /// A usage error that names those there are.
-    pub fn workflow(&self, name: &str) -> Result<&Sourced<Workflow>, SettingsError> {
+    pub fn workflow(&self, name: &str) -> Result<&SourcedValue<Workflow>, SettingsError> {
         let names = || self.workflows.iter().map(|known| known.value.name.as_str());
         self.workflows
             .iter()
@@ -283,7 +283,7 @@ impl Settings {
         let before = self.clone();
         let mut demands = Vec::new();
         for (key, raw) in &phase.settings {
-            self.apply(key, raw, Place { base, home }, origin)
+            self.apply(key, raw, PathContext { base, home }, origin)
                 .map_err(|error| {
                     SettingsError::usage(format!("{place}: `{key}`: {error}"), "correct the file")
                 })?;
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(look.leaves, ["/tmp/a.md", "b.md"]);
         assert_eq!(
             look.settings,
-            [("toolset", Raw::One("research".to_owned()))]
+            [("toolset", RawValue::One("research".to_owned()))]
         );
         assert_eq!(implement.prompt.as_deref(), Some("Keep it short."));
         let mut settings = Settings::default();

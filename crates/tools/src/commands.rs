@@ -12,18 +12,18 @@ const MAX_COMMANDS: usize = 1000;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
-    state: Mutex<State>,
+    state: Mutex<CommandsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CommandsState {
     /// Offset after the last byte shown.
     shown: HashMap<JobId, u64>,
     left: Vec<JobId>,
 }
 
 impl Commands {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CommandsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

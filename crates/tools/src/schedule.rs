@@ -57,7 +57,7 @@ pub(crate) struct Schedule {
 pub(crate) struct Turn<'a> {
     // In this order: whoever has the turn next finds room.
     _passes: [Option<SchedulePass<'a>>; 2],
-    _place: Option<Place<'a>>,
+    _place: Option<ClaimTicket<'a>>,
 }
 
 impl Schedule {
@@ -140,7 +140,7 @@ struct Claims {
 
 /// The right to what was claimed.
 #[derive(Debug)]
-struct Place<'a> {
+struct ClaimTicket<'a> {
     order: &'a Order,
     ticket: u64,
 }
@@ -184,7 +184,12 @@ impl Order {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, claim: Claim, cancel: &AtomicBool, until: Instant) -> Result<Place<'_>, Fault> {
+    fn enter(
+        &self,
+        claim: Claim,
+        cancel: &AtomicBool,
+        until: Instant,
+    ) -> Result<ClaimTicket<'_>, Fault> {
         let mut state = self.state();
         let ticket = state.next;
         state.next += 1;
@@ -200,14 +205,14 @@ impl Order {
                 .wait_timeout(state, LOOK)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        Ok(Place {
+        Ok(ClaimTicket {
             order: self,
             ticket,
         })
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for ClaimTicket<'_> {
     fn drop(&mut self) {
         self.order.state().leave(self.ticket);
         self.order.changed.notify_all();

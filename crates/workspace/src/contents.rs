@@ -4,7 +4,7 @@
 //! the wall of any other) until somebody asks for them; whoever copies them checks them against the
 //! digest in the change set, since a sandbox may have changed them meanwhile.
 
-use crate::{ChangeSet, Ignored, RelPath};
+use crate::{ChangeSet, IgnoredChanges, RelPath};
 use glovebox_proto::{Code, Fault};
 use std::fmt;
 use std::io::{self, Read};
@@ -26,24 +26,24 @@ pub trait Contents: Send + Sync {
 }
 
 /// A change set whose contents can be read.
-pub struct Collected {
+pub struct CollectedChanges {
     /// What changed, sorted by path.
     pub set: ChangeSet,
     /// Why the sandbox could not be held still meanwhile, if it was to be and was not: then what belongs
     /// together may be of different moments.
     pub unheld: Option<Fault>,
     /// What changed and is left out because the project ignores it.
-    pub ignored: Ignored,
+    pub ignored: IgnoredChanges,
     contents: Arc<dyn Contents>,
 }
 
-impl Collected {
+impl CollectedChanges {
     /// Puts a change set and its contents together.
     pub fn new(set: ChangeSet, contents: Box<dyn Contents>) -> Self {
         Self {
             set,
             unheld: None,
-            ignored: Ignored::default(),
+            ignored: IgnoredChanges::default(),
             contents: Arc::from(contents),
         }
     }
@@ -82,7 +82,7 @@ impl Collected {
     }
 }
 
-impl fmt::Debug for Collected {
+impl fmt::Debug for CollectedChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Collected")
             .field("set", &self.set)

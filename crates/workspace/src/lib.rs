@@ -33,16 +33,16 @@ mod plan;
 mod progress;
 mod threads;
 
-pub use contents::{Collected, Contents};
+pub use contents::{CollectedChanges, Contents};
 pub use error::{Direction, Stage, SyncError};
 pub use filter::Filter;
-pub use git::ignored::{IgnoreRules, Ignored};
+pub use git::ignored::{IgnoreRules, IgnoredChanges};
 pub use git::{OutsideRepository, ShownGitDir, WorkingTree, find_outside, find_working_tree};
 pub use hide::{HiddenPaths, HideReason, HideRules, IGNORE_FILE, SKIPPED, find_hidden};
 pub use model::{
     Change, ChangeKind, ChangeSet, Digest, Flag, Node, Quota, RefusalReason, RefusedPath,
 };
-pub use outcome::{Applied, Conflict, ConflictReason, Effect, Flagged, Outcome};
+pub use outcome::{AppliedChange, Conflict, ConflictReason, Effect, FlaggedChange, Outcome};
 pub use path::{BadPath, RelPath, normalize_path};
 pub use plan::{
     Host, HostChange, HostNode, HostState, Leftover, MergedFile, Options, Plan, Resolution, Step,

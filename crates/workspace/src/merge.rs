@@ -6,7 +6,7 @@
 
 use crate::contents::{changed, unreadable};
 use crate::plan::MergedFile;
-use crate::{Collected, Node, RelPath};
+use crate::{CollectedChanges, Node, RelPath};
 use glovebox_proto::Fault;
 use imara_diff::{Algorithm, Diff, InternedInput};
 use std::io::{self, Read};
@@ -97,7 +97,7 @@ pub(crate) fn read_text(source: impl Read) -> io::Result<Option<Vec<u8>>> {
 /// Reads the sandbox's version of a regular file; `None` when it is none, or too large to be merged.
 // TRUST: a sandbox that writes on while we read must not bring in what was never collected.
 pub(crate) fn read_theirs(
-    collected: &Collected,
+    collected: &CollectedChanges,
     path: &RelPath,
     to: &Node,
 ) -> Result<Option<Vec<u8>>, Fault> {

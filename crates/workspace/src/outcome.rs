@@ -7,7 +7,7 @@ use std::fmt;
 
 /// What was done, or will be done, to one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applied {
+pub struct AppliedChange {
     /// The path.
     pub path: RelPath,
     /// What happens to it.
@@ -88,7 +88,7 @@ impl fmt::Display for ConflictReason {
 
 /// A change that a reviewer should look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flagged {
+pub struct FlaggedChange {
     /// The path.
     pub path: RelPath,
     /// Why.
@@ -99,7 +99,7 @@ pub struct Flagged {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// What is applied.
-    pub applied: Vec<Applied>,
+    pub applied: Vec<AppliedChange>,
     /// What the host has already.
     pub already_there: Vec<RelPath>,
     /// What both sides changed; the host's version stays.
@@ -113,5 +113,5 @@ pub struct Outcome {
     /// What stays in the sandbox, and why.
     pub refused: Vec<RefusedPath>,
     /// What of the applied a reviewer should look at.
-    pub flagged: Vec<Flagged>,
+    pub flagged: Vec<FlaggedChange>,
 }

@@ -15,7 +15,7 @@ mod fixture;
 use fixture::{Fixture, Tree};
 use glovebox_workspace::apply::{Destination, commit};
 use glovebox_workspace::patch::{self, Style};
-use glovebox_workspace::{ChangeSet, Collected, Options, Outcome, Resolution, branch};
+use glovebox_workspace::{ChangeSet, CollectedChanges, Options, Outcome, Resolution, branch};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ enum Edit {
 
 /// How git sees a file when the sandbox starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum GitState {
     Clean,
     Dirty,
     Untracked,
@@ -49,10 +49,10 @@ enum Standing {
 
 /// What happens to one file.
 #[derive(Debug, Clone)]
-struct Story {
+struct FileHistory {
     lines: Vec<&'static str>,
     end: &'static str,
-    standing: Standing,
+    standing: GitState,
     sandbox: Vec<Edit>,
     user: Vec<Edit>,
 }
@@ -68,17 +68,17 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-fn story() -> impl Strategy<Value = Story> {
+fn story() -> impl Strategy<Value = FileHistory> {
     // Few different lines, so that there are many places where a change could be taken to belong.
     let line = prop::sample::select(vec!["a", "b", "c", "}", "", "x\r"]);
     (
         prop::collection::vec(line, 0..16),
         prop::sample::select(vec!["\n", ""]),
-        prop::sample::select(vec![Standing::Clean, Standing::Dirty, Standing::Untracked]),
+        prop::sample::select(vec![GitState::Clean, GitState::Dirty, GitState::Untracked]),
         prop::collection::vec(edit(), 0..4),
         prop::collection::vec(edit(), 0..4),
     )
-        .prop_map(|(lines, end, standing, sandbox, user)| Story {
+        .prop_map(|(lines, end, standing, sandbox, user)| FileHistory {
             lines,
             end,
             standing,
@@ -149,7 +149,7 @@ fn name(number: usize) -> String {
 fn own_lines(tree: &Tree) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     let mut found = BTreeMap::new();
     for (path, thing) in &tree.0 {
-        if let fixture::Thing::File(content, _) = thing
+        if let fixture::TreeNode::File(content, _) = thing
             && !path.starts_with(b".git/")
         {
             let own = content
@@ -197,7 +197,7 @@ fn pull(fixture: &Fixture, options: Options) -> Outcome {
 }
 
 /// What a patch or `diff` is made from.
-fn view(fixture: &Fixture) -> (Collected, Outcome) {
+fn view(fixture: &Fixture) -> (CollectedChanges, Outcome) {
     let collected = fixture.collect();
     let mut destination = Destination::look(&fixture.project(), fixture.base_file()).unwrap();
     let plan = destination.plan(&collected, Options::default()).unwrap();
@@ -218,7 +218,7 @@ fn copy(fixture: &Fixture, to: &str) -> std::path::PathBuf {
     to
 }
 
-fn one(stories: &[Story], does_user_commit: bool) {
+fn one(stories: &[FileHistory], does_user_commit: bool) {
     let fixture = Fixture::new(1);
     let project = fixture.project();
     git(&project, &["init", "-q", "-b", "main"]);
@@ -226,10 +226,10 @@ fn one(stories: &[Story], does_user_commit: bool) {
         let text = story.lines.join("\n") + story.end;
         match story.standing {
             // What was committed is not what the sandbox starts from.
-            Standing::Dirty => fixture.host(&name(number), &format!("{text}\nmore\n")),
+            GitState::Dirty => fixture.host(&name(number), &format!("{text}\nmore\n")),
             _ => fixture.host(&name(number), &text),
         }
-        if story.standing != Standing::Untracked {
+        if story.standing != GitState::Untracked {
             git(&project, &["add", &name(number)]);
         }
     }
@@ -240,7 +240,7 @@ fn one(stories: &[Story], does_user_commit: bool) {
     let mut bases = Vec::new();
     for (number, story) in stories.iter().enumerate() {
         let mut text = story.lines.join("\n") + story.end;
-        if story.standing == Standing::Dirty {
+        if story.standing == GitState::Dirty {
             text.insert_str(0, "dirty 0\n");
             fixture.host(&name(number), &text);
         }
@@ -310,7 +310,7 @@ fn one(stories: &[Story], does_user_commit: bool) {
         check_kept(&before, &tree, program);
         let strip = |tree: &Tree| {
             let mut tree = tree.clone();
-            tree.0.retain(|_, thing| *thing != fixture::Thing::Dir);
+            tree.0.retain(|_, thing| *thing != fixture::TreeNode::Dir);
             tree.lines()
         };
         assert_eq!(
@@ -324,7 +324,7 @@ fn one(stories: &[Story], does_user_commit: bool) {
     assert_eq!(plain(fixture.tree()), after);
     let mut grown = Vec::new();
     for (path, thing) in &after.0 {
-        if let fixture::Thing::File(content, _) = thing {
+        if let fixture::TreeNode::File(content, _) = thing {
             let path = String::from_utf8(path.clone()).unwrap();
             let text = [b"user later\n", content.as_slice()].concat();
             fs::write(project.join(&path), text).unwrap();

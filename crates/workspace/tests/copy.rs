@@ -10,7 +10,7 @@ mod sandboxes;
 
 use glovebox_proto::{Code, Exec};
 use glovebox_workspace::copy::PushOptions;
-use glovebox_workspace::{ChangeKind, Collected, Node, Quota, RelPath, Stage};
+use glovebox_workspace::{ChangeKind, CollectedChanges, Node, Quota, RelPath, Stage};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use sandboxes::{Copy, all, lines, refusals, tree};
@@ -21,7 +21,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
 /// What was collected of a file.
-fn text_of(collected: &Collected, path: &str) -> String {
+fn text_of(collected: &CollectedChanges, path: &str) -> String {
     let mut text = String::new();
     let mut file = collected.open(&RelPath::new(path).unwrap()).unwrap();
     file.read_to_string(&mut text).unwrap();

@@ -83,13 +83,13 @@ fn pull_once() {
     }
 }
 
-struct Ran {
+struct PullRun {
     said: String,
     was_hit: bool,
 }
 
 /// Pulls while strace does something to the nth call.
-fn pull(fixture: &Fixture, call: &str, inject: &str, turn: u32) -> Ran {
+fn pull(fixture: &Fixture, call: &str, inject: &str, turn: u32) -> PullRun {
     let log = fixture.scratch().join("trace");
     let output = Command::new("strace")
         .args(["-f", "-qq", "-o"])
@@ -105,7 +105,7 @@ fn pull(fixture: &Fixture, call: &str, inject: &str, turn: u32) -> Ran {
     let trace = fs::read_to_string(&log)
         .unwrap_or_else(|_| panic!("{call}: {}", String::from_utf8_lossy(&output.stderr)));
     fs::remove_file(&log).unwrap();
-    Ran {
+    PullRun {
         said: String::from_utf8_lossy(&output.stdout).into_owned(),
         was_hit: trace.contains("(INJECTED)") || trace.contains("+++ killed by SIGKILL +++"),
     }
@@ -127,7 +127,7 @@ fn twins() -> (Tree, Tree) {
     (before, fixture.tree())
 }
 
-fn sweep(inject: &str, check: impl Fn(&Fixture, &Ran, &str)) {
+fn sweep(inject: &str, check: impl Fn(&Fixture, &PullRun, &str)) {
     for call in CALLS {
         for turn in TURNS {
             let fixture = prepare();
@@ -198,7 +198,7 @@ fn a_full_disk_leaves_the_destination_as_it_was() {
     if !has_program("mount") {
         skip!("needs mount");
     }
-    let small = Small::mount("size=3m");
+    let small = SmallFileSystem::mount("size=3m");
     let fixture = prepare();
     fixture.layer(0, "large", &"x".repeat(2 << 20));
     let error = fixture
@@ -208,7 +208,7 @@ fn a_full_disk_leaves_the_destination_as_it_was() {
     assert_eq!(fs::read_dir(small.path()).unwrap().count(), 0);
     // No inodes.
     drop(small);
-    let small = Small::mount("size=64m,nr_inodes=10");
+    let small = SmallFileSystem::mount("size=64m,nr_inodes=10");
     let error = fixture
         .pull_to(&small.path(), None, Options::default())
         .unwrap_err();
@@ -217,9 +217,9 @@ fn a_full_disk_leaves_the_destination_as_it_was() {
 }
 
 /// A small file system; unmounted when dropped.
-struct Small(tempfile::TempDir);
+struct SmallFileSystem(tempfile::TempDir);
 
-impl Small {
+impl SmallFileSystem {
     fn mount(options: &str) -> Self {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("small");
@@ -238,7 +238,7 @@ impl Small {
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallFileSystem {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.path()).status();
     }

@@ -12,7 +12,7 @@
 
 mod fixture;
 
-use fixture::{Fixture, Thing, Tree};
+use fixture::{Fixture, Tree, TreeNode};
 use glovebox_workspace::base::Signature;
 use glovebox_workspace::{Options, Outcome, RelPath, branch};
 use proptest::prelude::*;
@@ -206,20 +206,20 @@ fn signatures(fixture: &Fixture) -> BTreeMap<Vec<u8>, Signature> {
 
 /// Whether a file has what each side made of its content and of its permission, where the other did nothing.
 fn is_merged(
-    base: Option<&Thing>,
-    host: Option<&Thing>,
-    sandbox: Option<&Thing>,
-    found: Option<&Thing>,
+    base: Option<&TreeNode>,
+    host: Option<&TreeNode>,
+    sandbox: Option<&TreeNode>,
+    found: Option<&TreeNode>,
 ) -> bool {
     fn one<T: PartialEq>(base: &T, host: &T, sandbox: &T, found: &T) -> bool {
         (host == base && found == sandbox) || (sandbox == base && found == host)
     }
     match (base, host, sandbox, found) {
         (
-            Some(Thing::File(base, base_mode)),
-            Some(Thing::File(host, host_mode)),
-            Some(Thing::File(sandbox, sandbox_mode)),
-            Some(Thing::File(found, found_mode)),
+            Some(TreeNode::File(base, base_mode)),
+            Some(TreeNode::File(host, host_mode)),
+            Some(TreeNode::File(sandbox, sandbox_mode)),
+            Some(TreeNode::File(found, found_mode)),
         ) => one(base, host, sandbox, found) && one(base_mode, host_mode, sandbox_mode, found_mode),
         _ => false,
     }
@@ -257,7 +257,7 @@ fn check(
             .any(|refusal| is_at_or_below(path, &refusal.path));
         if touched.contains(*path) || is_refused || s == b {
             // A directory may come into being, or stay, for what is in it.
-            let is_for_content = found == Some(&Thing::Dir)
+            let is_for_content = found == Some(&TreeNode::Dir)
                 && now
                     .0
                     .keys()
@@ -281,7 +281,7 @@ fn check(
                 .any(|refusal| is_at_or_below(&refusal.path, path));
         assert!(is_disputed, "{text}: {found:?} instead of {s:?}");
         // And the version of the sandbox is beside it.
-        if let Some(Thing::File(..) | Thing::Link(_)) = s {
+        if let Some(TreeNode::File(..) | TreeNode::Link(_)) = s {
             let beside = theirs
                 .get(path.as_slice())
                 .map(|at| now.0.get(at.as_bytes()));
@@ -412,7 +412,7 @@ fn commit_all(fixture: &Fixture, is_worktree: bool) {
 /// Files and links of a project, which is what git knows of it.
 fn tracked(mut tree: Tree) -> Tree {
     tree.0.retain(|path, thing| {
-        *thing != Thing::Dir && path != b".git" && !path.starts_with(b".git/")
+        *thing != TreeNode::Dir && path != b".git" && !path.starts_with(b".git/")
     });
     tree
 }

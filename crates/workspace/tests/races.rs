@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 const ROUNDS: u32 = 150;
 
 /// Ends the exchanges when it goes out of scope.
-struct Over<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -43,7 +43,7 @@ fn while_exchanging(a: &Path, b: &Path, mut act: impl FnMut(u32)) {
             }
         });
         // Also when a round fails.
-        let _over = Over(&is_over);
+        let _over = StopOnDrop(&is_over);
         for round in 0..ROUNDS {
             act(round);
         }

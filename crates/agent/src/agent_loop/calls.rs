@@ -18,7 +18,7 @@ const MAX_PARALLEL: usize = 8;
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// What a call came to, and how long it took.
-type Finished = (Result<ToolOutput, Fault>, Duration);
+type FinishedCall = (Result<ToolOutput, Fault>, Duration);
 
 /// What the user says to a call that changes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,7 +168,7 @@ impl AgentLoop<'_> {
         group: &[ToolCall],
         deadline: Option<Instant>,
         observe: &mut dyn Observe,
-    ) -> Result<Vec<Finished>, Fault> {
+    ) -> Result<Vec<FinishedCall>, Fault> {
         let mut watched = Ok(());
         let (tools, cancel) = (self.tools, self.stop.flag());
         let one = |call: &ToolCall| {
@@ -176,7 +176,7 @@ impl AgentLoop<'_> {
             (call_one(tools, call, cancel), began.elapsed())
         };
         let (send, receive) = channel();
-        let mut done: Vec<Option<Finished>> = group.iter().map(|_| None).collect();
+        let mut done: Vec<Option<FinishedCall>> = group.iter().map(|_| None).collect();
         std::thread::scope(|scope| {
             for (index, call) in group.iter().enumerate() {
                 let send = send.clone();

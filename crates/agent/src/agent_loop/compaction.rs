@@ -9,7 +9,7 @@
 use super::outcome::EarlyEnd;
 use super::{AgentLoop, Observe, Run, delta_event};
 use crate::Ending;
-use crate::context::{self, ContextBudget, Cut};
+use crate::context::{self, ContextBudget, DroppedOutputs};
 use crate::{Conversation, Delta, Event, Message, MessagePart, ModelAnswer, Prompt, Usage};
 use glovebox_proto::Fault;
 use std::fmt::Write as _;
@@ -237,7 +237,7 @@ fn happen(
 }
 
 fn prune(
-    cut: Cut,
+    cut: DroppedOutputs,
     conversation: &mut Conversation,
     observe: &mut dyn Observe,
 ) -> Result<(), Fault> {

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 /// Keeps events as the log does.
 #[derive(Default)]
-pub(crate) struct Kept(pub(crate) Vec<Event>);
+pub(crate) struct EventStore(pub(crate) Vec<Event>);
 
-impl Kept {
+impl EventStore {
     /// With the event that begins a session.
     pub(crate) fn begun(task: &str) -> Self {
         Self(vec![Event::Started {
@@ -33,7 +33,7 @@ impl Kept {
     }
 }
 
-impl Observe for Kept {
+impl Observe for EventStore {
     fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         if event.is_kept() {
             let line = serde_json::to_string(event).unwrap();

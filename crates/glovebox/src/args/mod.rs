@@ -104,7 +104,7 @@ pub(crate) struct Cli {
     disable_help_flag = true,
     disable_version_flag = true
 )]
-struct Frequent {
+struct FrequentCli {
     #[command(flatten)]
     global: GlobalArgs,
     #[command(subcommand)]
@@ -131,7 +131,9 @@ impl Cli {
         let is_frequent = argv
             .get(1)
             .is_some_and(|word| word == "run" || word == "exec");
-        if is_frequent && let Ok(Frequent { global, command }) = Frequent::try_parse_from(argv) {
+        if is_frequent
+            && let Ok(FrequentCli { global, command }) = FrequentCli::try_parse_from(argv)
+        {
             let (is_json, command) = match command {
                 FrequentCommand::Run(args) => (args.json, Command::Run(args)),
                 FrequentCommand::Exec(args) => (args.json, Command::Exec(args)),

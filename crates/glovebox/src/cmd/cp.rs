@@ -15,7 +15,7 @@ use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{Backend, Name, Sandbox};
 use glovebox_session::sync::single_file::{self, PERMISSIONS, path_bytes};
 use glovebox_settings::units::human_bytes;
-use glovebox_workspace::copy::{self, Place, PushOptions, PushRecords};
+use glovebox_workspace::copy::{self, PushOptions, PushRecords, SandboxRoot};
 use glovebox_workspace::{Change, Node, RefusedPath, Resolution};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
@@ -231,7 +231,7 @@ fn copy_in(
     let mut meter = Meter::new(cx.talk, args.json, &signals);
     let spool = Spool::new(sandbox.dir())?;
     let root = path_bytes(&to);
-    let place = Place {
+    let place = SandboxRoot {
         sandbox,
         root: &root,
         packing: copied::packing(sandbox),

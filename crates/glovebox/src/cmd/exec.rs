@@ -6,7 +6,7 @@ use crate::args::ExecArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
 use crate::streams::{
-    self, Capture, InputFrom, JsonLines, OnSignal, Signals, Sink, StreamsEnd, carry,
+    self, Capture, InputFrom, JsonLines, OnSignal, OutputSink, Signals, StreamsEnd, carry,
 };
 use crate::sync::copied;
 use glovebox_proto::{Background, Code, Exec, Exit, ExitReport, Fault, Request, Stdin};
@@ -107,7 +107,7 @@ fn json(cx: &Cx, args: &ExecArgs) -> CommandResult {
     let mut data = Map::new();
     data.insert("name".to_owned(), args.name.clone().into());
     data.insert("command".to_owned(), words(&args.command).into());
-    let carry_into = |sink: &mut dyn Sink| {
+    let carry_into = |sink: &mut dyn OutputSink| {
         let request = Request::Exec(exec);
         carry(&sandbox, request, input, OnSignal::PassOn, &signals, sink)
     };

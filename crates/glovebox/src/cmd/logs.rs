@@ -4,7 +4,7 @@ use super::{Cx, shown_command};
 use crate::args::LogsArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render;
-use crate::streams::{Capture, JsonLines, Screen, Sink};
+use crate::streams::{Capture, JsonLines, OutputSink, Screen};
 use glovebox_proto::{
     Code, Exit, ExitReport, Fault, JobId, JobInfo, JobState, Reply, Request, limits,
 };
@@ -81,7 +81,7 @@ fn copy(
     job: JobId,
     is_following: bool,
     args: &LogsArgs,
-    sink: &mut dyn Sink,
+    sink: &mut dyn OutputSink,
 ) -> Result<Log, CommandError> {
     let mut log = Log::default();
     let mut offset = 0;

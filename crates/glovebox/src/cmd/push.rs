@@ -7,7 +7,7 @@ use crate::render::{self, Meter};
 use crate::streams::Signals;
 use crate::sync::{self, copied};
 use glovebox_proto::{Code, Fault};
-use glovebox_settings::{Origin, Sourced};
+use glovebox_settings::{Origin, SourcedValue};
 use glovebox_workspace::copy::PushTotals;
 use serde_json::{Value, json};
 
@@ -59,8 +59,8 @@ fn push(cx: &Cx, args: &PushArgs) -> Result<PushTotals, CommandError> {
             .filter(|project| project.is_dir())
             .map(std::path::PathBuf::as_path),
     )?;
-    let add = |list: &mut Vec<Sourced<String>>, patterns: &[String], flag| {
-        list.extend(patterns.iter().map(|pattern| Sourced {
+    let add = |list: &mut Vec<SourcedValue<String>>, patterns: &[String], flag| {
+        list.extend(patterns.iter().map(|pattern| SourcedValue {
             value: pattern.clone(),
             origin: Origin::Flag(flag),
         }));

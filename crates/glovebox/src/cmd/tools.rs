@@ -161,10 +161,13 @@ fn exit_code(outcome: &ToolOutcome) -> u8 {
 }
 
 /// Name and state of a sandbox that stays.
-type Stays = (String, &'static str);
+type StayingSandbox = (String, &'static str);
 
 /// Makes the call, and gives the name and state of a sandbox that stays because of it.
-fn use_tool(cx: &Cx, args: &CallArgs) -> Result<(ToolOutcome, Option<Stays>), CommandError> {
+fn use_tool(
+    cx: &Cx,
+    args: &CallArgs,
+) -> Result<(ToolOutcome, Option<StayingSandbox>), CommandError> {
     let tool = glovebox_tools::find(&args.tool)?;
     let arguments = arguments(&args.arguments)?;
     let flags = SandboxArgs::default();

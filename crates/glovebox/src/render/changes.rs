@@ -3,7 +3,7 @@
 use super::{escape, plural};
 use glovebox_session::sync::changes_json::why_flagged;
 use glovebox_workspace::{
-    ChangeKind, ChangeSet, Effect, Flag, Flagged, Outcome, RefusedPath, RelPath,
+    ChangeKind, ChangeSet, Effect, Flag, FlaggedChange, Outcome, RefusedPath, RelPath,
 };
 use std::fmt::Write;
 
@@ -111,7 +111,7 @@ pub(crate) fn conflicts(outcome: &Outcome) -> String {
 }
 
 /// What a reviewer should look at, one per line.
-pub(crate) fn flagged(flagged: &[Flagged]) -> String {
+pub(crate) fn flagged(flagged: &[FlaggedChange]) -> String {
     lines(flagged.iter().map(|flagged| {
         let why: Vec<String> = flagged
             .flags

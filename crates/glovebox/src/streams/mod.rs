@@ -14,7 +14,7 @@ mod terminal;
 mod terminal_modes;
 
 pub(crate) use input::is_null_device;
-pub(crate) use output::{Capture, JsonLines, Passthrough, Sink};
+pub(crate) use output::{Capture, JsonLines, OutputSink, Passthrough};
 pub(crate) use screen::Screen;
 pub(crate) use signals::{OnSignal, Signals, StopWatch};
 pub(crate) use terminal::{
@@ -58,7 +58,7 @@ pub(crate) fn carry(
     input_from: InputFrom,
     on_signal: OnSignal,
     signals: &Signals,
-    sink: &mut dyn Sink,
+    sink: &mut dyn OutputSink,
 ) -> Result<StreamsEnd, CommandError> {
     let job = Job::of(&request);
     let mut stream = sandbox.open(request)?;

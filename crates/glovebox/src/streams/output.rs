@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 /// Takes a command's output.
-pub(crate) trait Sink {
+pub(crate) trait OutputSink {
     /// Takes some bytes.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl Passthrough {
     }
 }
 
-impl Sink for Passthrough {
+impl OutputSink for Passthrough {
     fn data(&mut self, is_stderr: bool, bytes: &[u8]) -> io::Result<()> {
         if !is_stderr {
             if self.is_on_terminal {
@@ -90,7 +90,7 @@ impl Capture {
     }
 }
 
-impl Sink for Capture {
+impl OutputSink for Capture {
     fn data(&mut self, is_stderr: bool, bytes: &[u8]) -> io::Result<()> {
         let kept = if is_stderr {
             &mut self.stderr
@@ -164,7 +164,7 @@ impl JsonLines {
     }
 }
 
-impl Sink for JsonLines {
+impl OutputSink for JsonLines {
     fn data(&mut self, is_stderr: bool, bytes: &[u8]) -> io::Result<()> {
         let ready = if is_stderr {
             self.stderr.take(bytes)

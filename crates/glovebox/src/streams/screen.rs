@@ -4,7 +4,7 @@
 //! whatever else could move the cursor, set a title or make the terminal answer (and so type into the
 //! user's shell) is shown instead, as `diff` does. Where no terminal reads, or with `--raw`, the very bytes.
 
-use super::output::{Passthrough, Sink};
+use super::output::{OutputSink, Passthrough};
 use glovebox_proto::visible;
 use std::io::{self, IsTerminal as _};
 
@@ -46,7 +46,7 @@ impl Screen {
     }
 }
 
-impl Sink for Screen {
+impl OutputSink for Screen {
     fn data(&mut self, is_stderr: bool, bytes: &[u8]) -> io::Result<()> {
         let escaper = if is_stderr {
             &mut self.stderr

@@ -24,7 +24,7 @@ use glovebox_proto::Code;
 use glovebox_session::sync::{collect_named, ignore_rules, outside};
 use glovebox_settings::texts;
 use glovebox_workspace::patch::PatchError;
-use glovebox_workspace::{Filter, Ignored, RefusedPath, RelPath, Watch};
+use glovebox_workspace::{Filter, IgnoredChanges, RefusedPath, RelPath, Watch};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -113,7 +113,7 @@ pub(crate) fn standing(cx: &Cx, typed_name: &str) -> Result<Option<RelPath>, Com
 }
 
 /// Says what is left out because the project ignores it. `ends`: the sandbox does not stay.
-pub(crate) fn tell_ignored(talk: Messages, ignored: &Ignored, ends: bool) {
+pub(crate) fn tell_ignored(talk: Messages, ignored: &IgnoredChanges, ends: bool) {
     const MAX_NAMES: usize = 3;
     if ignored.paths == 0 {
         return;

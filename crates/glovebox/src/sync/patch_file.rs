@@ -3,7 +3,7 @@
 use crate::exit::CommandError;
 use crate::sync::patch_error;
 use glovebox_settings::Surroundings;
-use glovebox_workspace::Collected;
+use glovebox_workspace::CollectedChanges;
 use glovebox_workspace::patch::{self, PatchError, Style};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Writes the changes to `path` as typed; `-` is standard output. A file appears when it is complete.
 pub(crate) fn write(
-    collected: &Collected,
+    collected: &CollectedChanges,
     path: &Path,
     host: &Surroundings,
 ) -> Result<(), CommandError> {
@@ -42,7 +42,7 @@ pub(crate) fn write(
     })
 }
 
-fn fill(collected: &Collected, out: impl Write) -> Result<(), PatchError> {
+fn fill(collected: &CollectedChanges, out: impl Write) -> Result<(), PatchError> {
     let mut out = BufWriter::new(out);
     patch::write(collected, Style::Exact, &mut out)?;
     Ok(out.flush()?)

@@ -5,12 +5,16 @@ use crate::cmd::Cx;
 use crate::exit::CommandError;
 use crate::render::{Pager, Screen};
 use crate::streams::Signals;
-use glovebox_workspace::Collected;
+use glovebox_workspace::CollectedChanges;
 use glovebox_workspace::patch::{self, PatchError, Style};
 use std::io::Write;
 
 /// Shows changes beside a question.
-pub(crate) fn show(cx: &Cx, changes: &Collected, signals: &Signals) -> Result<(), CommandError> {
+pub(crate) fn show(
+    cx: &Cx,
+    changes: &CollectedChanges,
+    signals: &Signals,
+) -> Result<(), CommandError> {
     show_with(cx, signals, |style, out| patch::write(changes, style, out))
 }
 

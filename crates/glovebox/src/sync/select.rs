@@ -6,7 +6,7 @@ use crate::exit::CommandError;
 use crate::render;
 use crate::streams::Signals;
 use glovebox_workspace::patch::{self, Hunks, Selection};
-use glovebox_workspace::{Change, ChangeKind, Collected, Node};
+use glovebox_workspace::{Change, ChangeKind, CollectedChanges, Node};
 
 const HELP: &str = "  y  take this
   n  leave this in the sandbox; the next pull offers it again
@@ -24,7 +24,11 @@ enum RestAnswer {
 }
 
 /// Asks about every change of `view`.
-pub(super) fn ask(cx: &Cx, view: &Collected, signals: &Signals) -> Result<Selection, CommandError> {
+pub(super) fn ask(
+    cx: &Cx,
+    view: &CollectedChanges,
+    signals: &Signals,
+) -> Result<Selection, CommandError> {
     let mut selection = Selection::default();
     let mut is_over = false;
     for change in &view.set.changes {
@@ -48,7 +52,7 @@ pub(super) fn ask(cx: &Cx, view: &Collected, signals: &Signals) -> Result<Select
 /// Asks about a change that is taken as a whole or not. True when nothing more is wanted.
 fn ask_whole(
     cx: &Cx,
-    view: &Collected,
+    view: &CollectedChanges,
     change: &Change,
     selection: &mut Selection,
     signals: &Signals,

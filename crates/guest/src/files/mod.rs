@@ -13,7 +13,9 @@ pub(crate) use edit::edit;
 pub(crate) use read::{STEP_BYTES, Source, read_step};
 pub(crate) use search::{glob, grep, grep_log};
 pub(crate) use tree::{remove, remove_all};
-pub(crate) use write::{Sink, TopLayer, WriteSpec, temporary_in, temporary_name, temporary_prefix};
+pub(crate) use write::{
+    FileSink, TopLayer, WriteSpec, temporary_in, temporary_name, temporary_prefix,
+};
 
 use crate::fault;
 use glovebox_proto::{Code, DirEntry, Fault, FileKind, Reply, Stat, limits};

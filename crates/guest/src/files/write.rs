@@ -6,7 +6,7 @@ use crate::fault;
 use crate::programs::Programs;
 use crate::workers::DeferredCloses;
 use glovebox_proto::limits::{MAX_EDIT_BYTES, MAX_OLD_BYTES, MAX_PROGRAM_BYTES};
-use glovebox_proto::{Code, Fault, Known, Old, Reply, WriteMode};
+use glovebox_proto::{Code, Fault, OldContent, Reply, WriteMode, WritePrecondition};
 use rustix::event::Timespec;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, AtFlags, CWD, FileType, FsWord, Mode, OFlags, RenameFlags, Stat};
@@ -63,12 +63,12 @@ pub(crate) struct WriteSpec {
     pub(crate) programs: Arc<Programs>,
 }
 
-/// A file being written. Dropping it before [`Sink::commit`] leaves no trace (of an append: what
+/// A file being written. Dropping it before [`FileSink::commit`] leaves no trace (of an append: what
 /// was appended so far).
 #[derive(Debug)]
-pub(crate) struct Sink {
+pub(crate) struct FileSink {
     file: OwnedFd,
-    place: Option<Place>,
+    place: Option<PendingRename>,
     spec: WriteSpec,
     is_new: bool,
     /// The old file is in the top layer.
@@ -78,13 +78,13 @@ pub(crate) struct Sink {
 
 /// Where a replacement is and where it will go.
 #[derive(Debug)]
-struct Place {
+struct PendingRename {
     dir: OwnedFd,
     temporary: Vec<u8>,
     target: Vec<u8>,
 }
 
-impl Drop for Sink {
+impl Drop for FileSink {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             let _ = rustix::fs::unlinkat(&place.dir, place.temporary.as_slice(), AtFlags::empty());
@@ -96,7 +96,7 @@ fn failed(path: &[u8], errno: Errno) -> Fault {
     fault::file(errno, &format!("cannot write {}", shown(path)))
 }
 
-impl Sink {
+impl FileSink {
     /// Opens what is written to.
     pub(crate) fn open(spec: WriteSpec) -> Result<Self, Fault> {
         match spec.mode {
@@ -180,7 +180,7 @@ impl Sink {
         let (file, temporary) = temporary_in(&dir, private).map_err(fail)?;
         let sink = Self {
             file,
-            place: Some(Place {
+            place: Some(PendingRename {
                 dir,
                 temporary,
                 target,
@@ -223,7 +223,7 @@ impl Sink {
             WriteMode::ReplaceKnown(known) => {
                 let old = self.known(known, later)?;
                 // What appears meanwhile is not known either.
-                is_exclusive = old == Old::Nothing && known != Known::Anything;
+                is_exclusive = old == OldContent::Nothing && known != WritePrecondition::Anything;
                 Reply::WrittenOver {
                     bytes: self.bytes,
                     old,
@@ -287,18 +287,22 @@ impl Sink {
     ///
     /// # Errors
     /// `unseen-content` if it is not what is known.
-    fn known(&self, known: Known, later: &mut DeferredCloses) -> Result<Old, Fault> {
+    fn known(
+        &self,
+        known: WritePrecondition,
+        later: &mut DeferredCloses,
+    ) -> Result<OldContent, Fault> {
         let Some(place) = &self.place else {
-            return Ok(Old::Nothing);
+            return Ok(OldContent::Nothing);
         };
-        let is_free = known == Known::Anything;
+        let is_free = known == WritePrecondition::Anything;
         let fail = |errno| failed(&self.spec.path, errno);
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&place.dir, &*place.target, flags, Mode::empty()) {
             Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(Old::Nothing),
-            Err(_) if is_free => return Ok(Old::Unshown),
+            Err(Errno::NOENT) => return Ok(OldContent::Nothing),
+            Err(_) if is_free => return Ok(OldContent::Unshown),
             Err(errno) => return Err(fail(errno)),
         };
         let stat = rustix::fs::fstat(&file).map_err(fail)?;
@@ -316,10 +320,12 @@ impl Sink {
         };
         later.close(file);
         let is_known = match (known, &old) {
-            (Known::Anything, _) => true,
+            (WritePrecondition::Anything, _) => true,
             (_, None) => false,
-            (Known::Nothing, Some(old)) => old.is_empty() || self.is_written(old).map_err(fail)?,
-            (Known::Digest(digest), Some(old)) => {
+            (WritePrecondition::Nothing, Some(old)) => {
+                old.is_empty() || self.is_written(old).map_err(fail)?
+            }
+            (WritePrecondition::Digest(digest), Some(old)) => {
                 old.is_empty()
                     || *blake3::hash(old).as_bytes() == digest
                     || self.is_written(old).map_err(fail)?
@@ -329,8 +335,10 @@ impl Sink {
             return Err(unseen(&self.spec.path));
         }
         Ok(match old {
-            Some(old) if old.len() as u64 <= MAX_OLD_BYTES => Old::Content(ByteBuf::from(old)),
-            _ => Old::Unshown,
+            Some(old) if old.len() as u64 <= MAX_OLD_BYTES => {
+                OldContent::Content(ByteBuf::from(old))
+            }
+            _ => OldContent::Unshown,
         })
     }
 

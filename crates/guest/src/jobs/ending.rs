@@ -2,11 +2,11 @@
 
 use super::Jobs;
 use super::denials;
-use super::job::{DRAIN_BYTES, Ending, STDERR, STDOUT, Waiter};
+use super::job::{DRAIN_BYTES, JobEnding, STDERR, STDOUT, Waiter};
 use crate::fault;
 use crate::requests::Requests;
 use crate::timers::Timer;
-use glovebox_jail::process::{Census, End, ReapedChild, TreeKill};
+use glovebox_jail::process::{Census, CommandEnd, ReapedChild, TreeKill};
 use glovebox_proto::{Background, JobId, Reply, RequestId};
 use rustix::process::{Pid, Signal};
 use std::cell::OnceCell;
@@ -49,7 +49,7 @@ impl Jobs {
         }
     }
 
-    fn command_ended(&mut self, requests: &mut Requests, id: JobId, end: End) {
+    fn command_ended(&mut self, requests: &mut Requests, id: JobId, end: CommandEnd) {
         let Some(job) = self.table.get_mut(&id) else {
             return;
         };
@@ -59,13 +59,14 @@ impl Jobs {
         job.end = Some(end);
         job.is_gone |= end.is_empty;
         let leaves_some = !job.is_gone;
-        if leaves_some && job.background == Background::Kill && matches!(job.ending, Ending::No) {
+        if leaves_some && job.background == Background::Kill && matches!(job.ending, JobEnding::No)
+        {
             self.start_killing(requests, id);
         }
         self.advance(requests, id);
     }
 
-    fn warden_gone(&mut self, requests: &mut Requests, id: JobId, end: Option<End>) {
+    fn warden_gone(&mut self, requests: &mut Requests, id: JobId, end: Option<CommandEnd>) {
         let Some(job) = self.table.get_mut(&id) else {
             return;
         };
@@ -80,14 +81,14 @@ impl Jobs {
         let Some(job) = self.table.get_mut(&id) else {
             return;
         };
-        if job.is_gone || matches!(job.ending, Ending::Killing(..)) {
+        if job.is_gone || matches!(job.ending, JobEnding::Killing(..)) {
             return;
         }
         if grace_ms == 0 {
             return self.start_killing(requests, id);
         }
         let fresh = requests.timers.after_ms(grace_ms, Timer::Grace(id));
-        if let Ending::Asked(old) = job.ending {
+        if let JobEnding::Asked(old) = job.ending {
             // Asked before: the shorter grace counts.
             let (sooner, later) = if fresh < old {
                 (fresh, old)
@@ -97,10 +98,10 @@ impl Jobs {
             if sooner != later {
                 requests.timers.unset(later);
             }
-            job.ending = Ending::Asked(sooner);
+            job.ending = JobEnding::Asked(sooner);
             return;
         }
-        job.ending = Ending::Asked(fresh);
+        job.ending = JobEnding::Asked(fresh);
         let (warden, command) = (job.warden, job.command);
         if let Ok(census) = Census::take() {
             census.signal_tree(warden, Signal::TERM);
@@ -119,10 +120,10 @@ impl Jobs {
         let Some(job) = self.table.get_mut(&id) else {
             return;
         };
-        if let Ending::Asked(timer) = job.ending {
+        if let JobEnding::Asked(timer) = job.ending {
             requests.timers.unset(timer);
         }
-        job.ending = Ending::Killing(Box::new(TreeKill::new()), None);
+        job.ending = JobEnding::Killing(Box::new(TreeKill::new()), None);
         let census = Census::take().ok();
         self.kill_round(requests, id, census.as_ref());
     }
@@ -132,7 +133,7 @@ impl Jobs {
             return;
         };
         let (warden, command, has_ended) = (job.warden, job.command, job.end.is_some());
-        let Ending::Killing(kill, timer) = &mut job.ending else {
+        let JobEnding::Killing(kill, timer) = &mut job.ending else {
             return;
         };
         let has_worked = census.is_some_and(|census| kill.round(warden, census).is_ok());
@@ -244,9 +245,11 @@ impl Jobs {
         job.outputs = [None, None];
         job.input = None;
         job.log.finish();
-        match std::mem::replace(&mut job.ending, Ending::No) {
-            Ending::No | Ending::Killing(_, None) => {}
-            Ending::Asked(timer) | Ending::Killing(_, Some(timer)) => requests.timers.unset(timer),
+        match std::mem::replace(&mut job.ending, JobEnding::No) {
+            JobEnding::No | JobEnding::Killing(_, None) => {}
+            JobEnding::Asked(timer) | JobEnding::Killing(_, Some(timer)) => {
+                requests.timers.unset(timer);
+            }
         }
         if let Some(report) = &mut job.report {
             report.left_running = 0;

@@ -7,7 +7,7 @@
 use crate::log::Log;
 use crate::network_use::NetworkMark;
 use crate::timers::Set;
-use glovebox_jail::process::{End, EndStatus, TreeKill};
+use glovebox_jail::process::{CommandEnd, EndStatus, TreeKill};
 use glovebox_proto::{
     Background, Denial, Exit, ExitReport, JobId, JobInfo, JobState, RecvWindow, RequestId,
     SendWindow,
@@ -75,7 +75,7 @@ pub(crate) struct Follower {
 
 /// How the end of a job is being brought about.
 #[derive(Debug)]
-pub(crate) enum Ending {
+pub(crate) enum JobEnding {
     /// Not at all.
     No,
     /// Asked by SIGTERM; the timer ends the grace.
@@ -126,7 +126,7 @@ pub(crate) struct Job {
 
     pub(crate) warden: Pid,
     pub(crate) command: Pid,
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<CommandEnd>,
     /// The warden and everything below it is gone.
     pub(crate) is_gone: bool,
 
@@ -145,7 +145,7 @@ pub(crate) struct Job {
 
     pub(crate) deadline: Option<Set>,
     pub(crate) timed_out: bool,
-    pub(crate) ending: Ending,
+    pub(crate) ending: JobEnding,
     pub(crate) killed: u32,
     pub(crate) report: Option<ExitReport>,
     pub(crate) is_over: bool,
@@ -153,7 +153,7 @@ pub(crate) struct Job {
 
 /// What is known about a job before it runs.
 #[derive(Debug)]
-pub(crate) struct Birth {
+pub(crate) struct JobStart {
     pub(crate) id: JobId,
     pub(crate) argv: Vec<ByteBuf>,
     pub(crate) began: Instant,
@@ -170,7 +170,7 @@ pub(crate) struct Birth {
 }
 
 impl Job {
-    pub(crate) fn new(birth: Birth) -> Self {
+    pub(crate) fn new(birth: JobStart) -> Self {
         Self {
             id: birth.id,
             argv: birth.argv,
@@ -198,7 +198,7 @@ impl Job {
             waiters: Vec::new(),
             deadline: None,
             timed_out: false,
-            ending: Ending::No,
+            ending: JobEnding::No,
             killed: 0,
             report: None,
             is_over: false,
@@ -207,7 +207,7 @@ impl Job {
 
     /// Whether the command's end takes everything else with it.
     pub(crate) const fn ends_whole(&self) -> bool {
-        matches!(self.background, Background::Kill) || !matches!(self.ending, Ending::No)
+        matches!(self.background, Background::Kill) || !matches!(self.ending, JobEnding::No)
     }
 
     /// Bytes that may be read from a stream now without outrunning anybody who follows.
@@ -232,7 +232,7 @@ impl Job {
 
     /// Whether its command has ended otherwise than well.
     pub(crate) fn has_failed(&self) -> bool {
-        let ended_well = |end: &End| end.status == EndStatus::Code(0);
+        let ended_well = |end: &CommandEnd| end.status == EndStatus::Code(0);
         self.timed_out || !self.end.as_ref().is_some_and(ended_well)
     }
 
@@ -246,7 +246,7 @@ impl Job {
     pub(crate) fn write_report(&mut self, left_running: u32, denials: Vec<Denial>) -> ExitReport {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now_ns = (now.tv_sec as u64).saturating_mul(1_000_000_000) + now.tv_nsec as u64;
-        let end = self.end.unwrap_or(End {
+        let end = self.end.unwrap_or(CommandEnd {
             status: EndStatus::Signal(9),
             user_us: 0,
             system_us: 0,

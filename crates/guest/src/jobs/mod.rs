@@ -28,7 +28,7 @@ use crate::requests::Requests;
 use crate::resolver::Resolver;
 use glovebox_jail::process::Wardens;
 use glovebox_proto::{Code, Fault, JobId, JobInfo};
-use job::{Ending, Job};
+use job::{Job, JobEnding};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::process::{Pid, Resource};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -186,7 +186,7 @@ impl Jobs {
     pub(crate) fn wardens_asked_to_end(&self) -> Vec<Pid> {
         self.table
             .values()
-            .filter(|job| matches!(job.ending, Ending::Asked(_)))
+            .filter(|job| matches!(job.ending, JobEnding::Asked(_)))
             .map(|job| job.warden)
             .collect()
     }

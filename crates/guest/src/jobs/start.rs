@@ -1,7 +1,7 @@
 //! Starting jobs, and forgetting them when many have finished.
 
 use super::Jobs;
-use super::job::{Birth, Feeder, Follower, Input, Job, Output};
+use super::job::{Feeder, Follower, Input, Job, JobStart, Output};
 use crate::command;
 use crate::fault;
 use crate::files;
@@ -151,7 +151,7 @@ impl Jobs {
 
         let id = JobId(self.next_job);
         self.next_job += 1;
-        let mut job = Job::new(Birth {
+        let mut job = Job::new(JobStart {
             id,
             argv: super::job::shorten(&exec.argv),
             began,

@@ -23,7 +23,7 @@ use crate::transfers::{Buffers, StepOutcome};
 use crate::workers::Workers;
 use glovebox_jail::process::{self, Separation, Wardens};
 use glovebox_jail::processors::Processors;
-use glovebox_jail::stage0::{Names, Walls};
+use glovebox_jail::stage0::{AccessRules, NameServer};
 use glovebox_proto::{Capability, Facts, FrameRef, Hello, RequestId, Role, WireError};
 use rustix::event::epoll::Event;
 use rustix::fd::OwnedFd;
@@ -51,9 +51,9 @@ pub(crate) struct Cx {
     /// What keeps commands from steering this process.
     pub(crate) separation: Separation,
     /// What the ruleset is built from.
-    pub(crate) walls: Option<Walls>,
+    pub(crate) walls: Option<AccessRules>,
     /// Who answers questions for names, in a sandbox with a network of its own.
-    pub(crate) names: Option<Names>,
+    pub(crate) names: Option<NameServer>,
     /// Environment that commands start from.
     pub(crate) base_env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Absolute directory that relative paths and commands start from.
@@ -90,7 +90,7 @@ impl std::error::Error for ServeError {}
 
 /// What the events of one turn were about, besides streams.
 #[derive(Debug, Default)]
-struct Arrived {
+struct TurnEvents {
     is_request: bool,
     is_result: bool,
     /// A child of this process is dead.
@@ -101,7 +101,7 @@ struct Arrived {
 
 /// What the event loop listens to at the moment.
 #[derive(Debug, Default)]
-struct Listening {
+struct PollInterests {
     /// The workers' descriptor is not watched.
     is_result_paused: bool,
     /// The link's input is not watched.
@@ -120,7 +120,7 @@ pub(crate) struct EventLoop {
     children: OwnedFd,
     supervisor: Option<OwnedFd>,
     /// What the rules for commands and files are built from.
-    walls: Option<Walls>,
+    walls: Option<AccessRules>,
     /// What was learnt before serving.
     facts: Facts,
     /// Absolute directory that relative paths start from.
@@ -132,7 +132,7 @@ pub(crate) struct EventLoop {
     programs: Arc<Programs>,
     /// `None` where files are not a sandbox's own.
     top_layer: Option<TopLayer>,
-    listening: Listening,
+    listening: PollInterests,
     has_greeted: bool,
     is_shutting_down: bool,
 }
@@ -194,7 +194,7 @@ impl EventLoop {
                 .map_err(|_| ServeError::System("build the rules for commands", Errno::INVAL))?,
             None => for_workers.as_ref().map(share).transpose()?,
         };
-        let is_nested = cx.walls.as_ref().is_some_and(Walls::is_nested);
+        let is_nested = cx.walls.as_ref().is_some_and(AccessRules::is_nested);
         if cx.facts.open_fds.is_empty() {
             cx.facts.open_fds = crate::facts::open_fds();
         }
@@ -231,7 +231,7 @@ impl EventLoop {
             scratch: Vec::new(),
             programs,
             top_layer: cx.is_init.then(TopLayer::begins),
-            listening: Listening::default(),
+            listening: PollInterests::default(),
             has_greeted: false,
             is_shutting_down: false,
         };
@@ -327,8 +327,8 @@ impl EventLoop {
     }
 
     /// Goes on with the streams that events are about, and notes what comes after them.
-    fn take_events(&mut self, events: &[Event]) -> Result<Arrived, LinkEnd> {
-        let mut arrived = Arrived::default();
+    fn take_events(&mut self, events: &[Event]) -> Result<TurnEvents, LinkEnd> {
+        let mut arrived = TurnEvents::default();
         for event in events {
             match Token::of(event) {
                 Some(Token::LinkIn) => arrived.is_request = true,

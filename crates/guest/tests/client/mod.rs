@@ -40,13 +40,13 @@ pub struct Guest {
 
 /// What a finished command left.
 #[derive(Debug)]
-pub struct Ran {
+pub struct CommandResult {
     pub report: ExitReport,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
 }
 
-impl Ran {
+impl CommandResult {
     pub fn code(&self) -> i32 {
         match self.report.exit {
             Exit::Code(code) => code,
@@ -277,14 +277,14 @@ impl Guest {
     }
 
     /// Collects an `Exec` that was asked.
-    pub fn ran(&mut self, id: RequestId) -> Result<Ran, Fault> {
+    pub fn ran(&mut self, id: RequestId) -> Result<CommandResult, Fault> {
         match self.answer(id)? {
             Reply::Exited(report) => {
                 let (stdout, stderr) = (
                     self.take(id, Channel::Stdout),
                     self.take(id, Channel::Stderr),
                 );
-                Ok(Ran {
+                Ok(CommandResult {
                     report,
                     stdout,
                     stderr,
@@ -294,7 +294,7 @@ impl Guest {
         }
     }
 
-    pub fn run(&mut self, exec: Exec) -> Result<Ran, Fault> {
+    pub fn run(&mut self, exec: Exec) -> Result<CommandResult, Fault> {
         let id = self.ask(&Request::Exec(exec));
         self.ran(id)
     }

@@ -3,7 +3,7 @@
 use super::client::Guest;
 use super::tree::{Tree, pattern, plan};
 use super::{check, in_order, words};
-use glovebox_proto::{Case, Code, Fault, Grep, GrepMode, GrepTarget, Grepped, Reply, Request};
+use glovebox_proto::{Case, Code, Fault, Grep, GrepMode, GrepReport, GrepTarget, Reply, Request};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -102,7 +102,7 @@ const FOR_LINES: &[&str] = &[
 
 /// How lines are looked for.
 #[derive(Debug, Clone)]
-struct Wish {
+struct GrepQuery {
     pattern: String,
     is_literal: bool,
     ignores_case: bool,
@@ -113,7 +113,7 @@ struct Wish {
     after: u16,
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn wish() -> impl Strategy<Value = GrepQuery> {
     let turned = (prop::bool::weighted(0.3), pattern())
         .prop_map(|(turns, pattern)| format!("{}{pattern}", if turns { "!" } else { "" }));
     let globs = prop_oneof![3 => Just(Vec::new()), 1 => vec(turned, 1..3)];
@@ -125,23 +125,25 @@ fn wish() -> impl Strategy<Value = Wish> {
     ];
     let signs = (prop::bool::weighted(0.2), any::<bool>());
     (pattern, signs, globs, types, 0_u16..3, 0_u16..3).prop_map(
-        |((pattern, is_multiline), (is_literal, ignores_case), globs, types, before, after)| Wish {
-            // Which patterns with an end of line in them are refused when lines are searched one by one
-            // is not the same in all versions of `rg`.
-            is_multiline: is_multiline || pattern.contains('\n') || pattern.contains("\\n"),
-            pattern,
-            is_literal,
-            ignores_case,
-            // With both, `rg` gives what fits either; here both must fit.
-            types: if globs.is_empty() { types } else { Vec::new() },
-            globs,
-            before,
-            after,
+        |((pattern, is_multiline), (is_literal, ignores_case), globs, types, before, after)| {
+            GrepQuery {
+                // Which patterns with an end of line in them are refused when lines are searched one by one
+                // is not the same in all versions of `rg`.
+                is_multiline: is_multiline || pattern.contains('\n') || pattern.contains("\\n"),
+                pattern,
+                is_literal,
+                ignores_case,
+                // With both, `rg` gives what fits either; here both must fit.
+                types: if globs.is_empty() { types } else { Vec::new() },
+                globs,
+                before,
+                after,
+            }
         },
     )
 }
 
-impl Wish {
+impl GrepQuery {
     fn request(&self, root: &Path) -> Grep {
         Grep {
             target: GrepTarget::Path(ByteBuf::from(root.as_os_str().as_bytes())),
@@ -207,9 +209,9 @@ impl Wish {
 }
 
 /// What is told of one line: its number, whether it matches, its text.
-type Told = (u64, bool, Vec<u8>);
+type LineRecord = (u64, bool, Vec<u8>);
 
-fn lines_of(found: &Grepped) -> BTreeMap<Vec<u8>, Vec<Told>> {
+fn lines_of(found: &GrepReport) -> BTreeMap<Vec<u8>, Vec<LineRecord>> {
     let told = |line: &glovebox_proto::Line| (line.number, line.is_match, line.text.to_vec());
     found
         .files
@@ -219,8 +221,8 @@ fn lines_of(found: &Grepped) -> BTreeMap<Vec<u8>, Vec<Told>> {
 }
 
 /// What `rg` printed: `./PATH\0NUMBER:TEXT`, or `-` in place of the colon.
-fn lines_of_rg(printed: &[u8]) -> BTreeMap<Vec<u8>, Vec<Told>> {
-    let mut files: BTreeMap<Vec<u8>, Vec<Told>> = BTreeMap::new();
+fn lines_of_rg(printed: &[u8]) -> BTreeMap<Vec<u8>, Vec<LineRecord>> {
+    let mut files: BTreeMap<Vec<u8>, Vec<LineRecord>> = BTreeMap::new();
     for line in printed
         .strip_suffix(b"\n")
         .unwrap_or(printed)
@@ -246,7 +248,7 @@ fn lines_of_rg(printed: &[u8]) -> BTreeMap<Vec<u8>, Vec<Told>> {
     files
 }
 
-fn grep(guest: &mut Guest, wanted: Grep) -> Result<Grepped, Fault> {
+fn grep(guest: &mut Guest, wanted: Grep) -> Result<GrepReport, Fault> {
     match guest.call(&Request::Grep(wanted))? {
         Reply::Grepped(found) => Ok(found),
         other => panic!("{other:?}"),
@@ -282,7 +284,7 @@ fn a_grep_finds_what_ripgrep_finds() {
             prop_assert!(in_order(&tree, b"", &order), "{:?}", order);
 
             // The other modes, and parts of the answer, tell the same.
-            let matches = |lines: &[Told]| lines.iter().filter(|line| line.1).count() as u64;
+            let matches = |lines: &[LineRecord]| lines.iter().filter(|line| line.1).count() as u64;
             let all: u64 = theirs.values().map(|lines| matches(lines)).sum();
             prop_assert_eq!(
                 (found.total_files, found.total_matches),
@@ -306,7 +308,7 @@ fn a_grep_finds_what_ripgrep_finds() {
                     prop_assert_eq!(file.matches, matches(&theirs[&file.path[..]]), "{:?}", wish);
                 }
             }
-            let mut pages = BTreeMap::<Vec<u8>, Vec<Told>>::new();
+            let mut pages = BTreeMap::<Vec<u8>, Vec<LineRecord>>::new();
             for offset in (0..all as u32).step_by(*few as usize) {
                 let page = Grep {
                     offset,

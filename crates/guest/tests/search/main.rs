@@ -24,7 +24,7 @@ mod lines;
 mod tree;
 
 use client::Guest;
-use glovebox_proto::{Code, Fault, FileKind, Glob, Globbed, Reply, Request, SearchEnd};
+use glovebox_proto::{Code, Fault, FileKind, Glob, GlobReport, Reply, Request, SearchEnd};
 use lines::content;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -42,7 +42,12 @@ fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-fn glob(guest: &mut Guest, root: &Path, pattern: &str, use_ignore: bool) -> Result<Globbed, Fault> {
+fn glob(
+    guest: &mut Guest,
+    root: &Path,
+    pattern: &str,
+    use_ignore: bool,
+) -> Result<GlobReport, Fault> {
     let reply = guest.call(&Request::Glob(Glob {
         path: ByteBuf::from(root.as_os_str().as_bytes()),
         pattern: pattern.to_owned(),
@@ -56,7 +61,7 @@ fn glob(guest: &mut Guest, root: &Path, pattern: &str, use_ignore: bool) -> Resu
     }
 }
 
-fn names(found: &Globbed) -> BTreeSet<Vec<u8>> {
+fn names(found: &GlobReport) -> BTreeSet<Vec<u8>> {
     found.hits.iter().map(|hit| hit.path.to_vec()).collect()
 }
 

@@ -130,7 +130,7 @@ pub(crate) fn file<'a>(path: &'a [u8], content: &'a [u8]) -> [PutItem<'a>; 3] {
 }
 
 /// Content and whether it was sent, or why not.
-pub(crate) type Got = Result<(Vec<u8>, bool), Code>;
+pub(crate) type GotContent = Result<(Vec<u8>, bool), Code>;
 
 /// Content by path, or the code of the failure.
 pub(crate) fn get(
@@ -138,7 +138,7 @@ pub(crate) fn get(
     root: &str,
     packing: Packing,
     wants: &[Want<'_>],
-) -> Result<Vec<Got>, Fault> {
+) -> Result<Vec<GotContent>, Fault> {
     let mut packer = Packer::new(Packing::Stored).unwrap();
     let mut list = Vec::new();
     for want in wants {

@@ -23,14 +23,14 @@ const DELEGATE: &str =
     "start it in a delegated scope: systemd-run --user --scope -p Delegate=yes glovebox ...";
 
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct DetectedHierarchies {
     pub(super) hierarchies: Vec<Hierarchy>,
     pub(super) absent: Vec<(Controller, String)>,
 }
 
 /// A mounted hierarchy, and our own directory in it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mounted {
+pub(super) struct CgroupMount {
     pub(super) version: Version,
     /// Controllers of a version 1 mount; empty for version 2.
     pub(super) controllers: Vec<String>,
@@ -40,10 +40,10 @@ pub(super) struct Mounted {
     pub(super) own: PathBuf,
 }
 
-pub(super) fn detect(cx: &DetectCx) -> Found {
+pub(super) fn detect(cx: &DetectCx) -> DetectedHierarchies {
     let read = |file: &str| fs::read_to_string(cx.proc_self.join(file)).unwrap_or_default();
     let mounts = parse(&read("mountinfo"), &read("cgroup"));
-    let mut found = Found {
+    let mut found = DetectedHierarchies {
         hierarchies: Vec::new(),
         absent: Vec::new(),
     };
@@ -137,10 +137,10 @@ fn legacy(path: &Path, serves: Vec<Controller>) -> Result<Hierarchy, Errno> {
     Ok(hierarchy)
 }
 
-type Missing = Vec<(Controller, String)>;
+type AbsentControllers = Vec<(Controller, String)>;
 
 /// The version 2 hierarchy: limits if a place for them can be found, freezing in any case.
-fn unified(cx: &DetectCx, mount: &Mounted) -> Result<(Hierarchy, Missing), String> {
+fn unified(cx: &DetectCx, mount: &CgroupMount) -> Result<(Hierarchy, AbsentControllers), String> {
     let own = under(&cx.root, &mount.own);
     let top = under(&cx.root, &mount.mount_point);
     let mut why_not_limited = String::new();
@@ -221,7 +221,7 @@ fn limited_place(own: &Path, top: &Path) -> Result<PathBuf, String> {
 }
 
 /// Hands the controllers down to `place/glovebox` and its children, as many as there are.
-fn enable(place: &Path) -> Result<(Hierarchy, Missing), Errno> {
+fn enable(place: &Path) -> Result<(Hierarchy, AbsentControllers), Errno> {
     let mut hierarchy = Hierarchy {
         version: Version::V2,
         base: open_base(place)?,
@@ -273,8 +273,8 @@ fn under(root: &Path, path: &Path) -> PathBuf {
 }
 
 /// Reads the two files of proc(5) into the hierarchies that are mounted, with our place in each.
-pub(super) fn parse(mountinfo: &str, membership: &str) -> Vec<Mounted> {
-    let mut mounts: Vec<Mounted> = Vec::new();
+pub(super) fn parse(mountinfo: &str, membership: &str) -> Vec<CgroupMount> {
+    let mut mounts: Vec<CgroupMount> = Vec::new();
     for line in mountinfo.lines() {
         // id parent major:minor root mount-point options [optional ...] - type source super-options
         let Some((left, right)) = line.split_once(" - ") else {
@@ -311,7 +311,7 @@ pub(super) fn parse(mountinfo: &str, membership: &str) -> Vec<Mounted> {
         {
             continue;
         }
-        mounts.push(Mounted {
+        mounts.push(CgroupMount {
             version,
             controllers,
             mount_point,

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::freezer::GroupFreezer;
 use super::hierarchy::{self, Hierarchy, Version};
-use super::{Applied, Controller, Controllers, Error, LimitState, Limits, PARENT, check_name};
+use super::{Controller, Controllers, Error, LimitState, LimitStates, Limits, PARENT, check_name};
 
 /// One directory of a group: which hierarchy, and the descriptor of the group's directory in it.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Cgroup {
     controllers: Controllers,
     name: String,
     dirs: Vec<Dir>,
-    applied: Applied,
+    applied: LimitStates,
 }
 
 impl Cgroup {
@@ -39,7 +39,7 @@ impl Cgroup {
             controllers: controllers.clone(),
             name: name.to_owned(),
             dirs,
-            applied: Applied::default(),
+            applied: LimitStates::default(),
         }
     }
 
@@ -97,7 +97,7 @@ impl Cgroup {
                 )),
             }
         };
-        group.applied = Applied {
+        group.applied = LimitStates {
             memory: state(Controller::Memory, limits.memory_bytes.is_some()),
             cpu: state(Controller::Cpu, limits.cpus.is_some()),
             pids: state(Controller::Pids, limits.pids.is_some()),
@@ -111,7 +111,7 @@ impl Cgroup {
     }
 
     /// How far each limit holds.
-    pub fn applied(&self) -> &Applied {
+    pub fn applied(&self) -> &LimitStates {
         &self.applied
     }
 

@@ -125,7 +125,7 @@ pub enum LimitState {
 
 /// The state of each limit of one [`Cgroup`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applied {
+pub struct LimitStates {
     /// State of [`Limits::memory_bytes`].
     pub memory: LimitState,
     /// State of [`Limits::cpus`].
@@ -173,17 +173,17 @@ pub enum Error {
 /// When the last clone is dropped, `glovebox` directories that are empty by then are removed.
 #[derive(Clone, Debug)]
 pub struct Controllers {
-    shared: Arc<Shared>,
+    shared: Arc<SharedHierarchies>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedHierarchies {
     hierarchies: Vec<Hierarchy>,
     /// Why a controller is served by no hierarchy.
     absent: Vec<(Controller, String)>,
 }
 
-impl Drop for Shared {
+impl Drop for SharedHierarchies {
     fn drop(&mut self) {
         for hierarchy in &self.hierarchies {
             hierarchy.tidy();
@@ -196,7 +196,7 @@ impl Controllers {
     pub fn detect(cx: &DetectCx) -> Self {
         let found = detect::detect(cx);
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedHierarchies {
                 hierarchies: found.hierarchies,
                 absent: found.absent,
             }),

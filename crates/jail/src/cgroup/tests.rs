@@ -345,7 +345,7 @@ fn a_real_group_counts_limits_freezes_kills_and_goes() {
         can_freeze: true,
     };
     let mut group = Cgroup::create(&controllers, &name, &limits).unwrap();
-    let enforced = Applied {
+    let enforced = LimitStates {
         memory: LimitState::Enforced,
         cpu: LimitState::Enforced,
         pids: LimitState::Enforced,

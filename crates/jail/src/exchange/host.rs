@@ -3,7 +3,7 @@
 use super::{Answer, MODE, Order};
 use crate::launch::{Init, LaunchError, wait_readable};
 use crate::plan::Plan;
-use crate::sys::starter::Started;
+use crate::sys::starter::StartedProgram;
 use crate::{channel, program};
 use rustix::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -27,7 +27,7 @@ pub enum ExchangeError {
 /// takes as long as finding out what to do.
 #[derive(Debug)]
 pub struct Exchange {
-    process: Started,
+    process: StartedProgram,
     link: OwnedFd,
     started: Instant,
 }
@@ -56,7 +56,7 @@ impl Exchange {
         init: &Init,
         plan: &Plan,
         deadline: Duration,
-    ) -> Result<Closed, ExchangeError> {
+    ) -> Result<ClosedExchange, ExchangeError> {
         {
             let spaces = init.spaces();
             let spaces = spaces.as_ref().ok_or(ExchangeError::OutOfReach)?;
@@ -68,7 +68,7 @@ impl Exchange {
             }
         }
         match self.answer(deadline)? {
-            Answer::Closed => Ok(Closed(self)),
+            Answer::Closed => Ok(ClosedExchange(self)),
             Answer::Busy => Err(ExchangeError::Busy),
             Answer::Broken(broken) => Err(LaunchError::Step(broken).into()),
             Answer::Done => Err(LaunchError::Vanished.into()),
@@ -91,9 +91,9 @@ impl Exchange {
 /// An exchange whose first step is done.
 #[derive(Debug)]
 #[must_use = "nothing inside can write until this is finished"]
-pub struct Closed(Exchange);
+pub struct ClosedExchange(Exchange);
 
-impl Closed {
+impl ClosedExchange {
     /// Puts the new overlays in place. What comes back is to be dropped when there is time: it waits for
     /// the end of the process.
     ///

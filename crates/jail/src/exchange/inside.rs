@@ -11,7 +11,7 @@ use crate::mount_path::unescape;
 use crate::plan::{MapWriter, Step};
 use crate::spec::WORKSPACE;
 use crate::stage0::staging::{self, mkdir, touch};
-use crate::stage0::{Context as _, Ended, FailedStep, mounts, parent};
+use crate::stage0::{Context as _, FailedStep, ProcessExit, mounts, parent};
 use crate::sys::{once, unshare::unshare};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -28,18 +28,18 @@ const STAGING_BYTES: u64 = 1 << 20;
 /// Makes the exchange that is asked for on descriptor 0.
 ///
 /// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
-pub fn run() -> Ended {
+pub fn run() -> ProcessExit {
     if once::close_from(3).is_err() {
-        return Ended(1);
+        return ProcessExit(1);
     }
     let Ok(control) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
-        return Ended(1);
+        return ProcessExit(1);
     };
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let Ok(Some((order, spaces))) = channel::receive::<Order>(&control) else {
-        return Ended(1);
+        return ProcessExit(1);
     };
-    let site = match Site::open(&order, spaces) {
+    let site = match ExchangeMounts::open(&order, spaces) {
         Ok(site) => site,
         Err(broken) => return tell(&control, &Answer::Broken(broken)),
     };
@@ -49,11 +49,11 @@ pub fn run() -> Ended {
         Err(broken) => return tell(&control, &Answer::Broken(broken)),
     }
     if channel::send(&control, &Answer::Closed, &[]).is_err() {
-        return Ended(1);
+        return ProcessExit(1);
     }
     // Whoever asked is gone, and the sandbox with it.
     let Ok(Some(((), _))) = channel::receive::<()>(&control) else {
-        return Ended(1);
+        return ProcessExit(1);
     };
     // The namespace of our own is left, which takes a while, only after the answer: `site` lives on.
     match site.exchange(&order) {
@@ -62,12 +62,12 @@ pub fn run() -> Ended {
     }
 }
 
-fn tell(control: &OwnedFd, answer: &Answer) -> Ended {
-    Ended(i32::from(channel::send(control, answer, &[]).is_err()))
+fn tell(control: &OwnedFd, answer: &Answer) -> ProcessExit {
+    ProcessExit(i32::from(channel::send(control, answer, &[]).is_err()))
 }
 
 /// The two places this process goes back and forth between.
-struct Site {
+struct ExchangeMounts {
     /// The sandbox's mounts.
     inside: OwnedFd,
     /// Mounts of our own, which the sandbox never sees.
@@ -81,12 +81,12 @@ struct Site {
 }
 
 /// Something mounted in the old root, and where.
-struct Child {
+struct ChildMount {
     mount: OwnedFd,
     path: PathBuf,
 }
 
-impl Site {
+impl ExchangeMounts {
     /// Opens everything the new overlays need, and ends up inside.
     fn open(order: &Order, spaces: Vec<OwnedFd>) -> Result<Self, FailedStep> {
         let [user, inside] = <[OwnedFd; 2]>::try_from(spaces)
@@ -204,7 +204,7 @@ impl Site {
     }
 
     /// Moves everything that is mounted in the root to an empty file system, which becomes the root.
-    fn empty_root(&self) -> Result<Vec<Child>, FailedStep> {
+    fn empty_root(&self) -> Result<Vec<ChildMount>, FailedStep> {
         let children = self.children()?;
         let limbo = mount::create(
             "tmpfs",
@@ -231,7 +231,7 @@ impl Site {
     }
 
     /// What is mounted directly in the root.
-    fn children(&self) -> Result<Vec<Child>, FailedStep> {
+    fn children(&self) -> Result<Vec<ChildMount>, FailedStep> {
         let step = "list the sandbox's mounts";
         let list = rustix::fs::openat(
             &self.proc,
@@ -258,7 +258,7 @@ impl Site {
             .into_iter()
             .map(|path| {
                 let mount = open_mount_point(&path)?;
-                Ok(Child { mount, path })
+                Ok(ChildMount { mount, path })
             })
             .collect()
     }
@@ -328,7 +328,7 @@ fn pivot(root: &OwnedFd) -> Result<(), FailedStep> {
 }
 
 /// Puts everything that was in the old root into the new one, and makes it the root.
-fn fill_root(overlay: &OwnedFd, moved: &[Child]) -> Result<(), FailedStep> {
+fn fill_root(overlay: &OwnedFd, moved: &[ChildMount]) -> Result<(), FailedStep> {
     mount::attach_over_root(overlay).cannot("mount the new root")?;
     for child in moved {
         let step = format!("move {} to the new root", child.path.display());

@@ -23,7 +23,7 @@
 mod host;
 mod inside;
 
-pub use host::{Closed, Exchange, ExchangeError};
+pub use host::{ClosedExchange, Exchange, ExchangeError};
 pub use inside::run;
 
 use crate::plan::{Identity, Plan, Source, Step};

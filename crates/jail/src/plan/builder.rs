@@ -1,7 +1,7 @@
 //! The part of planning that turns directories into sources and mounts: binds, overlays over many
 //! layers, and the workspace.
 
-use super::{Idmap, MASK, Place, PlanError, Source, Step, check_inside};
+use super::{HostResources, Idmap, MASK, PlanError, Source, Step, check_inside};
 use crate::facts::HostFacts;
 use crate::spec::{Spec, WORKSPACE, WorkspaceAccess};
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl Builder {
         }
     }
 
-    pub(super) fn root(&mut self, place: &Place, bottom: &Path) {
+    pub(super) fn root(&mut self, place: &HostResources, bottom: &Path) {
         let mut lowers: Vec<(&Path, Idmap)> = place
             .frozen
             .iter()
@@ -77,7 +77,7 @@ impl Builder {
         &mut self,
         spec: &Spec,
         facts: &HostFacts,
-        place: &Place,
+        place: &HostResources,
     ) -> Result<(), PlanError> {
         let replaced = spec.replaced_in_workspace().map(|file| &file.path);
         let start_dir = Some(&spec.start_dir).filter(|path| !path.as_os_str().is_empty());
@@ -114,7 +114,7 @@ impl Builder {
         &mut self,
         spec: &Spec,
         facts: &HostFacts,
-        place: &Place,
+        place: &HostResources,
     ) -> Result<(), PlanError> {
         let Some(project) = &spec.workspace else {
             return Err(PlanError::Invalid(

@@ -3,7 +3,7 @@
 //! could not be removed, which programs that clean up do, and its content would not go back with the sources.
 
 use super::builder::Builder;
-use super::{CACHE, Idmap, Place, PlanError, check_target};
+use super::{CACHE, HostResources, Idmap, PlanError, check_target};
 use crate::facts::HostFacts;
 use crate::spec::{CacheDir, Spec, WorkspaceAccess};
 use std::path::{Component, Path, PathBuf};
@@ -29,7 +29,7 @@ impl Builder {
         &mut self,
         spec: &Spec,
         facts: &HostFacts,
-        place: &Place,
+        place: &HostResources,
     ) -> Result<(), PlanError> {
         for cache in &spec.caches {
             check_name(cache)?;
@@ -51,7 +51,7 @@ impl Builder {
     pub(super) fn kept_in_workspace<'a>(
         &self,
         spec: &Spec,
-        place: &'a Place,
+        place: &'a HostResources,
     ) -> Vec<(&'a Path, Idmap)> {
         let caches = spec.caches.iter();
         caches
@@ -61,7 +61,7 @@ impl Builder {
     }
 
     /// What is kept of one cache, newest first.
-    fn kept<'a>(&self, name: &str, place: &'a Place) -> Vec<(&'a Path, Idmap)> {
+    fn kept<'a>(&self, name: &str, place: &'a HostResources) -> Vec<(&'a Path, Idmap)> {
         let frozen = place.caches.iter().filter(|frozen| frozen.name == name);
         frozen
             .map(|frozen| (frozen.path.as_path(), self.thaw(frozen.first_id)))

@@ -30,27 +30,27 @@ use crate::{landlock, seccomp};
 const NOTHING: &str = "nothing";
 
 /// A refused step.
-struct Refused {
+struct RefusedStep {
     step: &'static str,
     errno: Errno,
 }
 
-type Tried = Result<String, Refused>;
+type TrialResult = Result<String, RefusedStep>;
 
 /// Gives a result the name of its step.
 trait Step<T> {
-    fn step(self, step: &'static str) -> Result<T, Refused>;
+    fn step(self, step: &'static str) -> Result<T, RefusedStep>;
 }
 
 impl<T> Step<T> for Result<T, Errno> {
-    fn step(self, step: &'static str) -> Result<T, Refused> {
-        self.map_err(|errno| Refused { step, errno })
+    fn step(self, step: &'static str) -> Result<T, RefusedStep> {
+        self.map_err(|errno| RefusedStep { step, errno })
     }
 }
 
 impl<T> Step<T> for std::io::Result<T> {
-    fn step(self, step: &'static str) -> Result<T, Refused> {
-        self.map_err(|error| Refused {
+    fn step(self, step: &'static str) -> Result<T, RefusedStep> {
+        self.map_err(|error| RefusedStep {
             step,
             errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
         })
@@ -71,7 +71,7 @@ pub fn child_main(what: &str) -> i32 {
     } else if let Some(probe) = Probe::ALL.into_iter().find(|probe| probe.id() == name) {
         match try_here(probe, path.map(Path::new)) {
             Ok(detail) => (Outcome::Worked(detail), 0),
-            Err(Refused { step, errno }) => (
+            Err(RefusedStep { step, errno }) => (
                 Outcome::Failed {
                     step: step.to_owned(),
                     errno: errno.raw_os_error(),
@@ -88,7 +88,7 @@ pub fn child_main(what: &str) -> i32 {
     status
 }
 
-fn try_here(probe: Probe, path: Option<&Path>) -> Tried {
+fn try_here(probe: Probe, path: Option<&Path>) -> TrialResult {
     match probe {
         Probe::UserNamespace => user_namespace(),
         Probe::MountNamespace => private_mounts().map(|()| String::new()),
@@ -105,7 +105,7 @@ fn try_here(probe: Probe, path: Option<&Path>) -> Tried {
 }
 
 /// Enters a user namespace in which the caller's own id is root, and then `more` namespaces.
-fn enter(more: UnshareFlags) -> Result<(), Refused> {
+fn enter(more: UnshareFlags) -> Result<(), RefusedStep> {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
     unshare(UnshareFlags::NEWUSER).step("user-namespace")?;
@@ -119,7 +119,7 @@ fn enter(more: UnshareFlags) -> Result<(), Refused> {
     }
 }
 
-fn user_namespace() -> Tried {
+fn user_namespace() -> TrialResult {
     enter(UnshareFlags::empty())?;
     Ok(if has_clone3() {
         String::new()
@@ -128,13 +128,13 @@ fn user_namespace() -> Tried {
     })
 }
 
-fn private_mounts() -> Result<(), Refused> {
+fn private_mounts() -> Result<(), RefusedStep> {
     enter(UnshareFlags::NEWNS)?;
     let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", flags).step("private-mounts")
 }
 
-fn new_mount_api() -> Tried {
+fn new_mount_api() -> TrialResult {
     private_mounts()?;
     let tree = copy_path(Path::new("/"), true).step("open-tree")?;
     mount_attr::set(&tree, Attributes::default(), true).step("mount-setattr")?;
@@ -144,7 +144,7 @@ fn new_mount_api() -> Tried {
     Ok(String::new())
 }
 
-fn network_namespace() -> Tried {
+fn network_namespace() -> TrialResult {
     enter(UnshareFlags::NEWNET)?;
     loopback_up().step("loopback-up")?;
     let socket =
@@ -154,7 +154,7 @@ fn network_namespace() -> Tried {
     Ok(String::new())
 }
 
-fn pid_namespace() -> Tried {
+fn pid_namespace() -> TrialResult {
     private_mounts()?;
     unshare(UnshareFlags::NEWPID).step("unshare")?;
     // Only a child is in the new namespace, and only there may its /proc be made.
@@ -164,7 +164,7 @@ fn pid_namespace() -> Tried {
     })?;
     match failed {
         0 => Ok(String::new()),
-        errno => Err(Refused {
+        errno => Err(RefusedStep {
             step: "proc",
             errno: Errno::from_raw_os_error(errno),
         }),
@@ -172,13 +172,13 @@ fn pid_namespace() -> Tried {
 }
 
 /// Runs `work` in a child and returns what it returned, which must fit an exit status.
-fn in_child(work: impl FnOnce() -> i32) -> Result<i32, Refused> {
+fn in_child(work: impl FnOnce() -> i32) -> Result<i32, RefusedStep> {
     match clone_into(0).step("fork")? {
         Side::Child => end(work()),
         Side::Parent { pid, .. } => {
             let status = waitpid(Some(pid), WaitOptions::empty()).step("wait")?;
             let code = status.and_then(|(_, status)| status.exit_status());
-            code.ok_or(Refused {
+            code.ok_or(RefusedStep {
                 step: "child",
                 errno: Errno::INTR,
             })
@@ -199,7 +199,7 @@ fn end(status: i32) -> ! {
 struct Scratch(std::path::PathBuf);
 
 impl Scratch {
-    fn new(below: &Path) -> Result<Self, Refused> {
+    fn new(below: &Path) -> Result<Self, RefusedStep> {
         let path = below.join(format!(
             ".probe-{}",
             rustix::process::getpid().as_raw_nonzero()
@@ -220,7 +220,7 @@ impl Drop for Scratch {
     }
 }
 
-fn overlay(state_dir: &Path) -> Tried {
+fn overlay(state_dir: &Path) -> TrialResult {
     let scratch = Scratch::new(state_dir)?;
     private_mounts()?;
     let [lower, upper, work] =
@@ -247,7 +247,7 @@ fn overlay(state_dir: &Path) -> Tried {
 /// The first of the host ids the probe maps to; nobody needs to own them.
 const IDMAP_FIRST: u32 = 0x4000_0000;
 
-fn idmapped_mount(state_dir: &Path) -> Tried {
+fn idmapped_mount(state_dir: &Path) -> TrialResult {
     let scratch = Scratch::new(state_dir)?;
     let (release, held) = std::io::pipe()
         .map(|(reader, writer)| (writer, reader))
@@ -281,9 +281,9 @@ fn idmapped_mount(state_dir: &Path) -> Tried {
     Ok(String::new())
 }
 
-fn filter() -> Tried {
+fn filter() -> TrialResult {
     rustix::thread::set_no_new_privs(true).step("no-new-privs")?;
-    seccomp::install(seccomp::Profile::Default).map_err(|error| Refused {
+    seccomp::install(seccomp::Profile::Default).map_err(|error| RefusedStep {
         step: "seccomp",
         errno: match error {
             seccomp::Error::Refused(source) => Errno::from_io_error(&source).unwrap_or(Errno::IO),
@@ -294,22 +294,22 @@ fn filter() -> Tried {
     if filter_trial::unfiltered(false).is_empty() {
         Ok(String::new())
     } else {
-        Err(Refused {
+        Err(RefusedStep {
             step: "seccomp-effect",
             errno: Errno::CANCELED,
         })
     }
 }
 
-fn ruleset() -> Tried {
+fn ruleset() -> TrialResult {
     let abi = landlock::abi_version();
     if abi == 0 {
-        return Err(Refused {
+        return Err(RefusedStep {
             step: "landlock",
             errno: Errno::OPNOTSUPP,
         });
     }
-    let refused = |_| Refused {
+    let refused = |_| RefusedStep {
         step: "landlock-rules",
         errno: Errno::INVAL,
     };
@@ -332,14 +332,14 @@ fn ruleset() -> Tried {
     if write() == Err(Errno::ACCESS) {
         Ok(format!("ABI {}", built.abi))
     } else {
-        Err(Refused {
+        Err(RefusedStep {
             step: "landlock-effect",
             errno: Errno::CANCELED,
         })
     }
 }
 
-fn memfd_exec() -> Tried {
+fn memfd_exec() -> TrialResult {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memfd = rustix::fs::memfd_create("glovebox-probe", flags).step("memfd")?;
     let program = fs::read("/proc/self/exe").step("read-self")?;
@@ -353,14 +353,14 @@ fn memfd_exec() -> Tried {
     if output.status.success() {
         Ok(String::new())
     } else {
-        Err(Refused {
+        Err(RefusedStep {
             step: "exec",
             errno: Errno::NOEXEC,
         })
     }
 }
 
-fn terminal() -> Tried {
+fn terminal() -> TrialResult {
     let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY;
     let terminal = rustix::pty::openpt(flags).step("ptmx")?;
     rustix::pty::unlockpt(&terminal).step("unlock")?;

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 /// A path as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum EncodedPath {
     Text(String),
     Bytes(Vec<u8>),
 }
 
-impl From<&Path> for Written {
+impl From<&Path> for EncodedPath {
     fn from(path: &Path) -> Self {
         match path.to_str() {
             Some(text) => Self::Text(text.to_owned()),
@@ -22,11 +22,11 @@ impl From<&Path> for Written {
     }
 }
 
-impl From<Written> for PathBuf {
-    fn from(written: Written) -> Self {
+impl From<EncodedPath> for PathBuf {
+    fn from(written: EncodedPath) -> Self {
         match written {
-            Written::Text(text) => text.into(),
-            Written::Bytes(bytes) => OsString::from_vec(bytes).into(),
+            EncodedPath::Text(text) => text.into(),
+            EncodedPath::Bytes(bytes) => OsString::from_vec(bytes).into(),
         }
     }
 }
@@ -36,7 +36,7 @@ impl From<Written> for PathBuf {
 /// # Errors
 /// Those of the serializer.
 pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    Written::from(path).serialize(serializer)
+    EncodedPath::from(path).serialize(serializer)
 }
 
 /// Reads one path.
@@ -44,12 +44,12 @@ pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::
 /// # Errors
 /// Those of the deserializer.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-    Written::deserialize(deserializer).map(PathBuf::from)
+    EncodedPath::deserialize(deserializer).map(PathBuf::from)
 }
 
 /// A path that may be missing.
 pub mod option {
-    use super::{Deserialize, Deserializer, PathBuf, Serialize, Serializer, Written};
+    use super::{Deserialize, Deserializer, EncodedPath, PathBuf, Serialize, Serializer};
 
     /// Writes it.
     ///
@@ -59,7 +59,7 @@ pub mod option {
         path: &Option<PathBuf>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        path.as_deref().map(Written::from).serialize(serializer)
+        path.as_deref().map(EncodedPath::from).serialize(serializer)
     }
 
     /// Reads it.
@@ -69,20 +69,20 @@ pub mod option {
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<PathBuf>, D::Error> {
-        Ok(Option::<Written>::deserialize(deserializer)?.map(PathBuf::from))
+        Ok(Option::<EncodedPath>::deserialize(deserializer)?.map(PathBuf::from))
     }
 }
 
 /// A list of paths.
 pub mod list {
-    use super::{Deserialize, Deserializer, PathBuf, Serializer, Written};
+    use super::{Deserialize, Deserializer, EncodedPath, PathBuf, Serializer};
 
     /// Writes them.
     ///
     /// # Errors
     /// Those of the serializer.
     pub fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(paths.iter().map(|path| Written::from(path.as_path())))
+        serializer.collect_seq(paths.iter().map(|path| EncodedPath::from(path.as_path())))
     }
 
     /// Reads them.
@@ -92,7 +92,7 @@ pub mod list {
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<PathBuf>, D::Error> {
-        let written = Vec::<Written>::deserialize(deserializer)?;
+        let written = Vec::<EncodedPath>::deserialize(deserializer)?;
         Ok(written.into_iter().map(PathBuf::from).collect())
     }
 }

@@ -4,8 +4,8 @@ use super::examination::examine;
 use super::mounts::{self, DetachedMount, Mounts};
 use super::observation::{self, HostProc, LandlockTrial};
 use super::{
-    Admission, Context as _, Ended, FailedStep, Go, Inside, Names, Report, SelfTest, Walls,
-    own_network, settings, staging,
+    AccessRules, Admission, Context as _, FailedStep, GuestHandover, NameServer, ParentMessage,
+    ProcessExit, Report, SelfTest, own_network, settings, staging,
 };
 use crate::bounds::{BOUNDS, Mechanism, SOFT_OPEN_FILES};
 use crate::channel;
@@ -34,22 +34,26 @@ use std::time::Instant;
 const STACK_BYTES: usize = 128 << 10;
 
 /// Turns this process into the first process of the sandbox, or reports why not.
-pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Result<Inside, Ended> {
+pub(super) fn build(
+    control: OwnedFd,
+    gate: OwnedFd,
+    own_network: bool,
+) -> Result<GuestHandover, ProcessExit> {
     let network = own_network.then(Network::begin);
     let beside = SetupThread::begin();
     // Before that the socket is the parent's to read from. If nothing comes, the parent has told why.
     let Ok(go) = receive_go(&gate) else {
-        return Err(Ended(1));
+        return Err(ProcessExit(1));
     };
     let Ok(Some((plan, fds))) = channel::receive::<Plan>(&control) else {
-        return Err(Ended(1));
+        return Err(ProcessExit(1));
     };
     let mut fds = fds.into_iter();
     let supervisor = fds.next();
     let plan = Arc::new(plan);
     let built = beside.and_then(|beside| assemble(&control, &gate, go, network, beside, &plan));
     match built {
-        Ok(Built {
+        Ok(BuiltSandbox {
             landlock,
             names,
             separation,
@@ -57,11 +61,11 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
         }) => {
             drop(gate);
             if channel::send(&control, &Report::Ready(Box::new(self_test.clone())), &[]).is_err() {
-                return Err(Ended(1));
+                return Err(ProcessExit(1));
             }
-            let walls = Walls::of(&plan);
+            let walls = AccessRules::of(&plan);
             let plan = Arc::unwrap_or_clone(plan);
-            Ok(Inside {
+            Ok(GuestHandover {
                 link: control,
                 supervisor,
                 landlock,
@@ -77,15 +81,15 @@ pub(super) fn build(control: OwnedFd, gate: OwnedFd, own_network: bool) -> Resul
         }
         Err(broken) => {
             let _ = channel::send(&control, &Report::Broken(broken), &[]);
-            Err(Ended(1))
+            Err(ProcessExit(1))
         }
     }
 }
 
 /// A sandbox that is complete.
-struct Built {
+struct BuiltSandbox {
     landlock: Option<OwnedFd>,
-    names: Option<Names>,
+    names: Option<NameServer>,
     separation: Separation,
     self_test: SelfTest,
 }
@@ -133,7 +137,7 @@ fn take_setup_ids(plan: &Plan) -> Result<(), FailedStep> {
 }
 
 /// What the second thread needs for its part of the set-up.
-struct Job {
+struct SetupJob {
     plan: Arc<Plan>,
     sources: Arc<Vec<OwnedFd>>,
     staging: OwnedFd,
@@ -145,13 +149,13 @@ struct Job {
 /// A second thread, for what takes time and waits for nothing. It is started before there is a plan, because that
 /// takes time as well, and has ended before commands run.
 struct SetupThread {
-    jobs: SyncSender<Job>,
-    thread: JoinHandle<Result<landlock::Built, FailedStep>>,
+    jobs: SyncSender<SetupJob>,
+    thread: JoinHandle<Result<landlock::BuiltRuleset, FailedStep>>,
 }
 
 impl SetupThread {
     fn begin() -> Result<Self, FailedStep> {
-        let (jobs, inbox) = sync_channel::<Job>(1);
+        let (jobs, inbox) = sync_channel::<SetupJob>(1);
         let thread = std::thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn(move || inbox.recv().map_err(|_| given_up())?.work());
@@ -163,13 +167,13 @@ impl SetupThread {
     }
 
     /// Waits for its end.
-    fn finish(self) -> Result<landlock::Built, FailedStep> {
+    fn finish(self) -> Result<landlock::BuiltRuleset, FailedStep> {
         self.thread.join().map_err(|_| given_up())?
     }
 }
 
-impl Job {
-    fn work(self) -> Result<landlock::Built, FailedStep> {
+impl SetupJob {
+    fn work(self) -> Result<landlock::BuiltRuleset, FailedStep> {
         if let Err(broken) = take_setup_ids(&self.plan) {
             // Whoever waits for a mount hears why there is none.
             let _ = self.made.send(Err(broken.clone()));
@@ -178,7 +182,7 @@ impl Job {
         mounts::make_beside(&self.staging, &self.plan, &self.sources, &self.made);
         drop((self.sources, self.staging));
         let root = self.root.recv().map_err(|_| given_up())?;
-        Walls::of(&self.plan)
+        AccessRules::of(&self.plan)
             .build_in(root.as_fd())
             .map_err(|error| {
                 FailedStep::new(format!("build the Landlock rules ({error})"), Errno::INVAL)
@@ -194,11 +198,11 @@ fn given_up() -> FailedStep {
 fn assemble(
     control: &OwnedFd,
     gate: &OwnedFd,
-    go: Go,
+    go: ParentMessage,
     network: Option<Result<Network, Errno>>,
     beside: SetupThread,
     plan: &Arc<Plan>,
-) -> Result<Built, FailedStep> {
+) -> Result<BuiltSandbox, FailedStep> {
     let mut clock = Clock {
         started: Instant::now(),
         marks: Vec::new(),
@@ -232,7 +236,7 @@ fn assemble(
     let (sender, made) = sync_channel(plan.steps.len());
     let (mounted, root) = sync_channel(1);
     let sources = Arc::new(sources);
-    let job = Job {
+    let job = SetupJob {
         plan: Arc::clone(plan),
         sources: Arc::clone(&sources),
         staging: share(mounts.staging())?,
@@ -261,10 +265,10 @@ fn assemble(
     // As long as this process may take a port that no command can have.
     let names = match plan.net {
         Net::Host => None,
-        Net::None => Some(Names::Guest(own_network::bind_resolver()?)),
+        Net::None => Some(NameServer::Guest(own_network::bind_resolver()?)),
         Net::Egress => {
             own_network::hand_over(control, &plan.captured)?;
-            Some(Names::Owner)
+            Some(NameServer::Owner)
         }
     };
     let host_proc = HostProc::open()?;
@@ -301,7 +305,7 @@ fn assemble(
     self_test.max_user_namespaces = host_proc.max_user_namespaces();
     let mut ours = vec![control.as_raw_fd(), gate.as_raw_fd()];
     ours.extend(trial.iter().flat_map(Trial::descriptors));
-    if let Some(Names::Guest(socket)) = &names {
+    if let Some(NameServer::Guest(socket)) = &names {
         ours.push(socket.as_raw_fd());
     }
     self_test.open_fds = host_proc.open_fds(&ours)?;
@@ -315,7 +319,7 @@ fn assemble(
     clock.mark("self-test");
     self_test.timings_us = clock.marks;
     self_test.unset_bounds = unset;
-    Ok(Built {
+    Ok(BuiltSandbox {
         landlock: built.fd,
         names,
         separation,
@@ -349,8 +353,8 @@ fn gate_is_closed() -> FailedStep {
     FailedStep::new("hear from stage 0", Errno::PIPE)
 }
 
-fn receive_go(gate: &OwnedFd) -> Result<Go, FailedStep> {
-    let (go, _) = channel::receive::<Go>(gate)
+fn receive_go(gate: &OwnedFd) -> Result<ParentMessage, FailedStep> {
+    let (go, _) = channel::receive::<ParentMessage>(gate)
         .ok()
         .flatten()
         .ok_or_else(gate_is_closed)?;

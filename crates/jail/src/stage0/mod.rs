@@ -186,14 +186,14 @@ pub struct SelfTest {
 
 /// Who answers the questions for names of a sandbox with a network of its own.
 #[derive(Debug)]
-pub enum Names {
+pub enum NameServer {
     /// The guest, on this socket; nothing answers there yet.
     Guest(OwnedFd),
     /// The owner, outside.
     Owner,
 }
 
-impl Names {
+impl NameServer {
     /// The guest's socket, if it is the guest.
     #[must_use]
     pub fn into_socket(self) -> Option<OwnedFd> {
@@ -206,7 +206,7 @@ impl Names {
 
 /// What the guest takes over when the sandbox is complete.
 #[derive(Debug)]
-pub struct Inside {
+pub struct GuestHandover {
     /// The socket to the host; from here on it speaks the wire protocol.
     pub link: OwnedFd,
     /// Becomes readable when the host process that owns this sandbox is gone.
@@ -214,11 +214,11 @@ pub struct Inside {
     /// Ruleset to put on every command.
     pub landlock: Option<OwnedFd>,
     /// Who answers questions for names, in a sandbox with a network of its own.
-    pub names: Option<Names>,
+    pub names: Option<NameServer>,
     /// What keeps commands from steering the guest.
     pub separation: Separation,
     /// What the ruleset is built from, for when the mounts are exchanged.
-    pub walls: Walls,
+    pub walls: AccessRules,
     /// Base environment of every command.
     pub env: Vec<(String, String)>,
     /// Working directory of every command, as bytes.
@@ -234,13 +234,13 @@ pub struct Inside {
 /// What commands may reach, by path. A ruleset means the directories that were there when it was
 /// built, so one is built anew after an exchange of the mounts.
 #[derive(Debug, Clone)]
-pub struct Walls {
+pub struct AccessRules {
     writable: Vec<PathBuf>,
     own_network: bool,
     is_nested: bool,
 }
 
-impl Walls {
+impl AccessRules {
     fn of(plan: &Plan) -> Self {
         let paths = plan.seal.writable.iter().map(BytePath::as_path);
         let writable = paths.map(|path| {
@@ -287,7 +287,7 @@ impl Walls {
     ///
     /// # Errors
     /// As [`landlock::Ruleset::build`].
-    pub fn build(&self) -> Result<landlock::Built, landlock::Error> {
+    pub fn build(&self) -> Result<landlock::BuiltRuleset, landlock::Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open("/", flags, Mode::empty())
             .map_err(|errno| landlock::Error::unreadable("/".into(), errno))?;
@@ -298,7 +298,7 @@ impl Walls {
     pub(crate) fn build_in(
         &self,
         root: BorrowedFd<'_>,
-    ) -> Result<landlock::Built, landlock::Error> {
+    ) -> Result<landlock::BuiltRuleset, landlock::Error> {
         landlock::Ruleset::build_in(
             root,
             &landlock::Policy {
@@ -316,7 +316,7 @@ impl Walls {
 
 /// What the parent's half needs of a plan.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Outside {
+pub(crate) struct ParentPlan {
     /// [`crate::plan::Plan::identity`].
     pub(crate) identity: Identity,
     /// [`crate::plan::Plan::sources`].
@@ -325,12 +325,12 @@ pub(crate) struct Outside {
 
 /// The namespaces in which a sandbox's mounts are.
 #[derive(Debug)]
-pub(crate) struct Spaces {
+pub(crate) struct SandboxNamespaces {
     pub(crate) user: OwnedFd,
     pub(crate) mount: OwnedFd,
 }
 
-impl Spaces {
+impl SandboxNamespaces {
     fn of(pid: Pid) -> Option<Self> {
         let open = |name: &str| {
             let path = format!("/proc/{}/ns/{name}", pid.as_raw_nonzero());
@@ -344,35 +344,35 @@ impl Spaces {
 }
 
 /// Runs stage 0 on the socket that is descriptor 0. Returns in the child only, complete and checked; the
-/// parent's half ends in [`Ended`]. `own_network` is what the plan will say as well; with `own_group` the
+/// parent's half ends in [`ProcessExit`]. `own_network` is what the plan will say as well; with `own_group` the
 /// host sends a [`Group`] first.
 ///
 /// Preconditions: the process has one thread, was started for this, and has opened nothing yet.
 ///
 /// # Errors
-/// [`Ended`] in every process that must now exit, with its exit code. The host has been told.
-pub fn enter(own_network: bool, own_group: bool) -> Result<Inside, Ended> {
+/// [`ProcessExit`] in every process that must now exit, with its exit code. The host has been told.
+pub fn enter(own_network: bool, own_group: bool) -> Result<GuestHandover, ProcessExit> {
     // Descriptors that whoever started the host process leaked to it end here.
-    once::close_from(3).map_err(|_| Ended(1))?;
+    once::close_from(3).map_err(|_| ProcessExit(1))?;
     let control =
-        rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|_| Ended(1))?;
+        rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|_| ProcessExit(1))?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let group = if own_group {
         // Nothing comes when the host has given up.
         match channel::receive::<Group>(&control) {
             Ok(Some((Group, fds))) => fds.into_iter().next(),
-            Ok(None) | Err(_) => return Err(Ended(1)),
+            Ok(None) | Err(_) => return Err(ProcessExit(1)),
         }
     } else {
         None
     };
     match split(group) {
-        Ok(Split {
+        Ok(Stage0Fork {
             side: Side::Child,
             gate,
             ..
         }) => child::build(control, gate, own_network),
-        Ok(Split {
+        Ok(Stage0Fork {
             side: Side::Parent { pid, pidfd },
             gate,
             is_in_group,
@@ -385,24 +385,24 @@ pub fn enter(own_network: bool, own_group: bool) -> Result<Inside, Ended> {
         }
         Err(broken) => {
             let _ = channel::send(&control, &Report::Broken(broken), &[]);
-            Err(Ended(1))
+            Err(ProcessExit(1))
         }
     }
 }
 
 /// This process has done its part and must exit with this code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended(pub i32);
+pub struct ProcessExit(pub i32);
 
 /// One of the two processes stage 0 continues in.
-struct Split {
+struct Stage0Fork {
     side: Side,
     /// Its end of what the two talk over.
     gate: OwnedFd,
     is_in_group: bool,
 }
 
-fn split(group: Option<OwnedFd>) -> Result<Split, FailedStep> {
+fn split(group: Option<OwnedFd>) -> Result<Stage0Fork, FailedStep> {
     let (ours, theirs) =
         program::socket_pair().map_err(|errno| FailedStep::new("make a socket pair", errno))?;
     // The control-group namespace comes later: its root is the group the process is in by then. So does
@@ -425,7 +425,7 @@ fn split(group: Option<OwnedFd>) -> Result<Split, FailedStep> {
         Side::Child => theirs,
         Side::Parent { .. } => ours,
     };
-    Ok(Split {
+    Ok(Stage0Fork {
         side,
         gate,
         is_in_group,
@@ -443,7 +443,7 @@ pub(crate) struct Admission {
 /// From the parent to the child: the sources it opened on the child's behalf, in plan order, or
 /// none when the child opens them itself.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Go {
+pub(crate) struct ParentMessage {
     /// Whether descriptors for all sources follow in batches.
     pub(crate) has_sources: bool,
 }

@@ -1,6 +1,6 @@
 //! The parent's half: what needs the host's authority, done from outside.
 
-use super::{BATCH, Ended, FailedStep, Go, Outside, Report, Spaces};
+use super::{BATCH, FailedStep, ParentMessage, ParentPlan, ProcessExit, Report, SandboxNamespaces};
 use crate::channel;
 use crate::mount;
 use crate::plan::{Extent, Identity, Idmap, MapWriter, Source};
@@ -22,36 +22,42 @@ pub(super) fn finish(
     pid: Pid,
     pidfd: &OwnedFd,
     born: &Report,
-) -> Ended {
-    let spaces = Spaces::of(pid);
+) -> ProcessExit {
+    let spaces = SandboxNamespaces::of(pid);
     let mut fds = vec![pidfd.as_fd()];
     if let Some(spaces) = &spaces {
         fds.extend([spaces.user.as_fd(), spaces.mount.as_fd()]);
     }
     if channel::send(control, born, &fds).is_err() {
-        return Ended(1);
+        return ProcessExit(1);
     }
     // Without a plan the host has given up; with this end of the gate the child ends too.
-    let Ok(Some((plan, _))) = channel::receive::<Outside>(control) else {
-        return Ended(1);
+    let Ok(Some((plan, _))) = channel::receive::<ParentPlan>(control) else {
+        return ProcessExit(1);
     };
     match prepare(control, gate, &plan, pid) {
-        Ok(()) => Ended(0),
+        Ok(()) => ProcessExit(0),
         Err(broken) => {
             let _ = channel::send(control, &Report::Broken(broken), &[]);
-            Ended(1)
+            ProcessExit(1)
         }
     }
 }
 
-fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Outside, pid: Pid) -> Result<(), FailedStep> {
+fn prepare(
+    control: &OwnedFd,
+    gate: &OwnedFd,
+    plan: &ParentPlan,
+    pid: Pid,
+) -> Result<(), FailedStep> {
     write_maps(&plan.identity, pid)?;
     let broken_gate = |_| FailedStep::new("reach the sandbox's first process", Errno::PIPE);
     if plan.identity.writer != MapWriter::Privileged {
-        return channel::send(gate, &Go { has_sources: false }, &[]).map_err(broken_gate);
+        return channel::send(gate, &ParentMessage { has_sources: false }, &[])
+            .map_err(broken_gate);
     }
-    channel::send(gate, &Go { has_sources: true }, &[]).map_err(broken_gate)?;
-    let Opened { mounts, holders } = open_sources(
+    channel::send(gate, &ParentMessage { has_sources: true }, &[]).map_err(broken_gate)?;
+    let OpenedSources { mounts, holders } = open_sources(
         &plan.identity,
         &plan.sources,
         &user_namespace(pid)?,
@@ -69,7 +75,7 @@ fn prepare(control: &OwnedFd, gate: &OwnedFd, plan: &Outside, pid: Pid) -> Resul
 }
 
 /// What a sandbox is made of.
-pub(crate) struct Opened {
+pub(crate) struct OpenedSources {
     /// One for each source, in order.
     pub(crate) mounts: Vec<OwnedFd>,
     /// What the translations were made with, of no use any more.
@@ -82,7 +88,7 @@ pub(crate) fn open_sources(
     sources: &[Source],
     range: &OwnedFd,
     mut degraded: impl FnMut(String),
-) -> Result<Opened, FailedStep> {
+) -> Result<OpenedSources, FailedStep> {
     let mut owner: Option<Option<OwnedFd>> = None;
     let mut others: HashMap<(u32, u32), Option<OwnedFd>> = HashMap::new();
     let mut shifts: HashMap<u32, OwnedFd> = HashMap::new();
@@ -123,7 +129,7 @@ pub(crate) fn open_sources(
             degraded(note);
         }
     }
-    Ok(Opened { mounts, holders })
+    Ok(OpenedSources { mounts, holders })
 }
 
 /// A source with its owners translated; a read-only tree on a file system that cannot translate

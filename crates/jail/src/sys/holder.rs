@@ -154,12 +154,12 @@ unsafe extern "C" fn sleep(owner: *const ()) -> ! {
 pub(crate) struct Network {
     maker: Holder,
     /// Dropped after the maker, who writes to it.
-    made: Box<Made>,
+    made: Box<MakerState>,
 }
 
 /// What the maker is told and tells.
 #[derive(Debug)]
-struct Made {
+struct MakerState {
     /// Id of the process that started it.
     owner: usize,
     /// [`UNMADE`], then twice the number of a descriptor plus two, or twice the errno plus one.
@@ -173,7 +173,7 @@ const LOOK_EVERY_NS: i64 = 20_000_000;
 impl Network {
     /// Begins to make one that belongs to the caller's user namespace.
     pub(crate) fn begin() -> Result<Self, Errno> {
-        let made = Box::new(Made {
+        let made = Box::new(MakerState {
             owner: std::process::id() as usize,
             word: AtomicU32::new(UNMADE),
         });
@@ -228,7 +228,7 @@ fn loopback_up() -> isize {
     }
 }
 
-unsafe extern "C" fn make_network(made: *const Made) -> ! {
+unsafe extern "C" fn make_network(made: *const MakerState) -> ! {
     // SAFETY: it outlives this process.
     let made = unsafe { &*made };
     if follow(made.owner) {

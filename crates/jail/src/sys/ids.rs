@@ -5,10 +5,10 @@
 use rustix::io::Errno;
 
 /// Real, effective and saved ids of a process.
-pub(crate) type Triple = [u32; 3];
+pub(crate) type IdTriple = [u32; 3];
 
 /// User ids and group ids of the calling thread.
-pub(crate) fn current() -> Result<(Triple, Triple), Errno> {
+pub(crate) fn current() -> Result<(IdTriple, IdTriple), Errno> {
     Ok((read(libc::SYS_getresuid)?, read(libc::SYS_getresgid)?))
 }
 
@@ -19,9 +19,9 @@ pub(crate) fn user_ids() -> [u32; 4] {
 }
 
 /// Precondition: `number` is one of the two calls.
-fn read(number: libc::c_long) -> Result<Triple, Errno> {
+fn read(number: libc::c_long) -> Result<IdTriple, Errno> {
     // No id is this number; it stays where the kernel has not written.
-    let mut ids: Triple = [u32::MAX; 3];
+    let mut ids: IdTriple = [u32::MAX; 3];
     let [real, effective, saved] = &mut ids;
     // SAFETY: both calls write three ids of 32 bits to the addresses given, which are distinct and live.
     let result = unsafe {

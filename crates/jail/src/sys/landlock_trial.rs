@@ -39,7 +39,7 @@ pub(crate) struct Answers {
 pub(crate) struct Trial {
     process: Holder,
     /// Dropped after the process, which uses them.
-    shared: Box<Shared>,
+    shared: Box<TrialMemory>,
     sockets: [OwnedFd; 2],
     /// A socket. The process has this number refer to something else, in what must be its own table.
     witness: OwnedFd,
@@ -47,7 +47,7 @@ pub(crate) struct Trial {
 
 /// What the process is told, and where it writes its answers.
 #[derive(Debug)]
-struct Shared {
+struct TrialMemory {
     /// Id of the process that started it.
     owner: usize,
     ruleset: i32,
@@ -81,7 +81,7 @@ impl Trial {
         address.push(0);
         address.extend_from_slice(name);
         let (socket, witness) = (datagram()?, datagram()?);
-        let shared = Box::new(Shared {
+        let shared = Box::new(TrialMemory {
             owner: std::process::id() as usize,
             ruleset: ruleset.as_raw_fd(),
             uncovered: uncovered.as_raw_fd(),
@@ -141,8 +141,8 @@ impl Trial {
 }
 
 /// # Safety
-/// Only as the entry of [`Holder::run`], with a [`Shared`] that outlives it.
-unsafe extern "C" fn attempt(shared: *const Shared) -> ! {
+/// Only as the entry of [`Holder::run`], with a [`TrialMemory`] that outlives it.
+unsafe extern "C" fn attempt(shared: *const TrialMemory) -> ! {
     // SAFETY: it outlives this process.
     let shared = unsafe { &*shared };
     let note = |slot: &AtomicI32, answer: i32| slot.store(answer, Ordering::Release);
@@ -196,7 +196,7 @@ fn restrict(ruleset: i32) -> i32 {
     }
 }
 
-fn connect(shared: &Shared) -> i32 {
+fn connect(shared: &TrialMemory) -> i32 {
     let arguments = [
         shared.socket as Word,
         shared.address.as_ptr() as Word,
@@ -209,7 +209,7 @@ fn connect(shared: &Shared) -> i32 {
 }
 
 /// Takes a copy of the descriptor table, and changes a descriptor in it.
-fn own_descriptors(shared: &Shared) -> i32 {
+fn own_descriptors(shared: &TrialMemory) -> i32 {
     /// `CLOSE_RANGE_UNSHARE` of close_range(2).
     const UNSHARE: Word = 1 << 1;
     let none = u32::MAX as Word;

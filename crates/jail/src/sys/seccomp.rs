@@ -4,7 +4,7 @@
 use std::io;
 
 /// What became of an attempt to install a filter.
-pub(crate) enum Installed {
+pub(crate) enum InstallOutcome {
     /// Every thread of the process runs under it.
     Everywhere,
     /// This thread (its id) has filters of its own, so nothing was changed.
@@ -12,7 +12,9 @@ pub(crate) enum Installed {
 }
 
 /// Installs `program` on every thread of the process (`SECCOMP_FILTER_FLAG_TSYNC`).
-pub(crate) fn install_everywhere(program: &'static [libc::sock_filter]) -> io::Result<Installed> {
+pub(crate) fn install_everywhere(
+    program: &'static [libc::sock_filter],
+) -> io::Result<InstallOutcome> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog {
         len,
@@ -29,8 +31,8 @@ pub(crate) fn install_everywhere(program: &'static [libc::sock_filter]) -> io::R
         )
     };
     match result {
-        0 => Ok(Installed::Everywhere),
-        thread if thread > 0 => Ok(Installed::Diverged(thread as i32)),
+        0 => Ok(InstallOutcome::Everywhere),
+        thread if thread > 0 => Ok(InstallOutcome::Diverged(thread as i32)),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -49,14 +49,14 @@ struct Order {
 
 /// A process that was started. Dropping it ends it and waits for that.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedProgram {
     pidfd: OwnedFd,
     order: Box<Order>,
     /// In use until the program is loaded.
     _stack: Box<core::mem::MaybeUninit<Stack>>,
 }
 
-impl Started {
+impl StartedProgram {
     /// Starts `program` with these arguments after its own path, an empty environment and `stdin` as its
     /// standard input; what it says is lost. Every signal does to it what it does by default.
     ///
@@ -119,7 +119,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedProgram {
     fn drop(&mut self) {
         // It may have ended by itself; nobody else waits for it.
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
@@ -224,7 +224,7 @@ mod tests {
     /// What a shell says about itself over its standard input.
     fn said(script: &str) -> String {
         let (ours, theirs) = socket_pair().unwrap();
-        let started = Started::new(Path::new("/bin/sh"), &["-c", script], theirs).unwrap();
+        let started = StartedProgram::new(Path::new("/bin/sh"), &["-c", script], theirs).unwrap();
         let mut text = String::new();
         File::from(ours).read_to_string(&mut text).unwrap();
         assert!(started.failure().is_none(), "{:?}", started.failure());
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn why_a_program_cannot_be_loaded_is_known_when_its_socket_closes() {
         let (ours, theirs) = socket_pair().unwrap();
-        let started = Started::new(Path::new("/no/such/program"), &[], theirs).unwrap();
+        let started = StartedProgram::new(Path::new("/no/such/program"), &[], theirs).unwrap();
         assert_eq!(File::from(ours).read(&mut [0]).unwrap(), 0);
         let failure = started.failure().unwrap();
         assert_eq!(failure.kind(), io::ErrorKind::NotFound);
@@ -289,7 +289,7 @@ mod tests {
         let busy = Command::new(&program).spawn().unwrap_err();
         assert_eq!(busy.kind(), io::ErrorKind::ExecutableFileBusy);
         let (ours, theirs) = socket_pair().unwrap();
-        let started = Started::new(&program, &["-c", "echo here >&0"], theirs).unwrap();
+        let started = StartedProgram::new(&program, &["-c", "echo here >&0"], theirs).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(started.failure().is_none());
         writer.kill().unwrap();

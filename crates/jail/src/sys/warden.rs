@@ -48,7 +48,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use slot::{ENDED_EMPTY, LEFT, NOT_ENDED, ORDERED, RawOrder, Slot, TAKEN, Terms};
+use slot::{ENDED_EMPTY, LEFT, NOT_ENDED, ORDERED, RawOrder, Slot, TAKEN, WardenSetup};
 
 /// Name of wardens and unborn commands, as the kernel shows it. For people: any process may have it.
 pub(crate) const NAME: &CStr = c"glovebox-warden";
@@ -140,12 +140,12 @@ pub(crate) struct Outcome {
 
 /// Proof that a child of this process has been waited for.
 #[derive(Debug)]
-pub(crate) struct Reaped {
+pub(crate) struct ReapedProcess {
     pid: Pid,
     status: WaitStatus,
 }
 
-impl Reaped {
+impl ReapedProcess {
     pub(crate) const fn pid(&self) -> Pid {
         self.pid
     }
@@ -158,13 +158,13 @@ impl Reaped {
 /// Waits for one dead child of this process, whichever it is, without blocking. A child that was
 /// stopped is told to go on: only something hostile stops wardens, and one that is stopped would
 /// keep the end of its command to itself.
-pub(crate) fn reap_any() -> Option<Reaped> {
+pub(crate) fn reap_any() -> Option<ReapedProcess> {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((pid, status))) if status.stopped() => {
                 let _ = rustix::process::kill_process(pid, Signal::CONT);
             }
-            Ok(Some((pid, status))) => return Some(Reaped { pid, status }),
+            Ok(Some((pid, status))) => return Some(ReapedProcess { pid, status }),
             Err(Errno::INTR) => {}
             Ok(None) | Err(_) => return None,
         }
@@ -229,7 +229,7 @@ impl Warden {
     }
 
     /// Books that this warden is gone.
-    pub(crate) fn reaped(&mut self, proof: &Reaped) {
+    pub(crate) fn reaped(&mut self, proof: &ReapedProcess) {
         self.is_reaped |= proof.pid == self.pid;
     }
 
@@ -280,7 +280,7 @@ pub(crate) fn ready(
     bell: BorrowedFd<'_>,
     confinement: Confinement<'_>,
 ) -> Result<Warden, Errno> {
-    let terms = Terms {
+    let terms = WardenSetup {
         guest: rustix::process::getpid().as_raw_pid(),
         bell: bell.as_raw_fd(),
         landlock: confinement.landlock.map_or(-1, |fd| fd.as_raw_fd()),

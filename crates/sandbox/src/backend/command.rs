@@ -3,7 +3,7 @@
 //! byte stream is needed. What isolates the other side is not known here, and the report says so.
 
 use super::bootstrap::Bootstrap;
-use super::{Carried, CreateCx, host, unheld_limits};
+use super::{CreateCx, GuestStream, host, unheld_limits};
 use crate::Report;
 use crate::report::Identity;
 use glovebox_jail::spec::LimitState;
@@ -16,7 +16,7 @@ use std::process::Command;
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "yash"];
 
 /// Runs the carrier and brings the guest up behind it.
-pub(super) fn create(cx: &CreateCx<'_>, carrier: &[OsString]) -> Result<Carried, Fault> {
+pub(super) fn create(cx: &CreateCx<'_>, carrier: &[OsString]) -> Result<GuestStream, Fault> {
     let argv = argv(carrier);
     let Some((program, args)) = argv.split_first() else {
         return Err(Fault::failed(

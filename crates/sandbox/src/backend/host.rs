@@ -2,7 +2,7 @@
 //! every other sandbox and no walls at all, and its report says so.
 
 use super::words::StderrTail;
-use super::{Carried, CreateCx, Owner, unheld_limits};
+use super::{CreateCx, GuestStream, Owner, unheld_limits};
 use crate::process::{self, ProcessRef};
 use crate::report::Identity;
 use crate::{Report, fault};
@@ -24,7 +24,7 @@ const EPITAPH_WAIT: Duration = Duration::from_millis(200);
 const KILL_WAIT: Duration = Duration::from_secs(10);
 
 /// Starts the guest as a child of this process.
-pub(super) fn create(cx: &CreateCx<'_>) -> Result<Carried, Fault> {
+pub(super) fn create(cx: &CreateCx<'_>) -> Result<GuestStream, Fault> {
     let mut command = Command::new(cx.image.path());
     command.arg0("glovebox-guest").arg("serve");
     if let Some(cwd) = &cx.spec.cwd {
@@ -70,7 +70,7 @@ pub(super) fn spawn(
     cx: &CreateCx<'_>,
     report: Report,
     what: &'static str,
-) -> Result<Carried, Fault> {
+) -> Result<GuestStream, Fault> {
     let copy = |fd: &OwnedFd| {
         fd.try_clone()
             .map_err(|error| fault::plain_io("cannot copy a file descriptor", error))
@@ -102,7 +102,7 @@ pub(super) fn spawn(
         report,
         what,
     };
-    Ok(Carried::new(reader, writer, Box::new(owner)))
+    Ok(GuestStream::new(reader, writer, Box::new(owner)))
 }
 
 fn spawn_fault(error: &std::io::Error, cx: &CreateCx<'_>, what: &str, program: &str) -> Fault {

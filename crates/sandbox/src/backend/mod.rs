@@ -55,7 +55,7 @@ pub(crate) struct CreateCx<'a> {
 
 /// What a backend gives: a stream whose peer is a guest about to introduce itself.
 #[derive(Debug)]
-pub(crate) struct Carried {
+pub(crate) struct GuestStream {
     /// Frames from the guest.
     pub(crate) reader: OwnedFd,
     /// Frames to the guest.
@@ -66,7 +66,7 @@ pub(crate) struct Carried {
     pub(crate) owner: Box<dyn Owner>,
 }
 
-impl Carried {
+impl GuestStream {
     pub(crate) fn new(reader: OwnedFd, writer: OwnedFd, owner: Box<dyn Owner>) -> Self {
         Self {
             reader,
@@ -182,7 +182,7 @@ pub(crate) fn begin(
 }
 
 /// Brings a guest up behind the backend the spec names.
-pub(crate) fn create(cx: &CreateCx<'_>, begun: StartingGuest) -> Result<Carried, Fault> {
+pub(crate) fn create(cx: &CreateCx<'_>, begun: StartingGuest) -> Result<GuestStream, Fault> {
     let carried = match &cx.spec.backend {
         Backend::Native => native::create(cx, begun.0),
         Backend::Host => host::create(cx),
@@ -212,7 +212,7 @@ pub fn explain(spec: &SandboxSpec) -> Result<String, Fault> {
 
 /// Refuses a sandbox in which the kernel does not hold a limit marked as required: one that is only
 /// watched can be passed for a moment.
-fn check_required(spec: &SandboxSpec, carried: &Carried) -> Result<(), Fault> {
+fn check_required(spec: &SandboxSpec, carried: &GuestStream) -> Result<(), Fault> {
     if spec.jail.require.is_empty() {
         return Ok(());
     }

@@ -14,13 +14,13 @@ mod verification;
 mod walls;
 
 use disk_quota::DiskLimit;
-use egress::WayOut;
+use egress::SandboxProxy;
 pub(crate) use layering::Layering;
 use layering::PlanInput;
 use prepare::Skeletons;
 pub(crate) use prepare::sweep_base;
 
-use super::{Carried, CreateCx, ExchangeCx, Owner};
+use super::{CreateCx, ExchangeCx, GuestStream, Owner};
 use crate::breach::LimitBreach;
 use crate::process::ProcessRef;
 use crate::state::layout::LAYERS;
@@ -30,7 +30,7 @@ use crate::{GuestImage, Report, SandboxSpec, fault};
 use glovebox_egress::{Control, Policy, ProxyHandle, TrafficLimits};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
-use glovebox_jail::plan::{Place, Plan, PlanError};
+use glovebox_jail::plan::{HostResources, Plan, PlanError};
 use glovebox_jail::probe::is_inside_sandbox;
 use glovebox_jail::processors::Processors;
 use glovebox_jail::skeleton::{self, Recipe};
@@ -97,7 +97,7 @@ pub(super) fn explain(wanted: &SandboxSpec) -> Result<String, Fault> {
     let state_dir = Path::new("STATE");
     let spec = prepare::resolve(&wanted.jail, state_dir)?;
     let facts = prepare::facts(&spec, state_dir)?;
-    let place = Place {
+    let place = HostResources {
         layers: state_dir.join("sandboxes/NAME").join(LAYERS),
         skeleton: Some(state_dir.join("base/SKELETON")),
         link: Recipe::new(&spec, &facts)
@@ -151,7 +151,7 @@ pub(super) fn begin(spec: &Spec, image: &GuestImage, state_dir: &Path) -> Result
 }
 
 /// Starts a native sandbox.
-pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried, Fault> {
+pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault> {
     let started = Instant::now();
     let stage0 = match begun {
         Some(begun) => begun,
@@ -177,7 +177,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         RootFs::Dir(_) => Skeletons::default(),
         RootFs::Host | RootFs::HostAll => prepare::skeletons(&spec, &facts, cx.state_dir)?,
     };
-    let place = Place {
+    let place = HostResources {
         layers: cx.dir.join(LAYERS),
         skeleton: root,
         link,
@@ -247,9 +247,9 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
             let new = || Control::new(cx.spec.egress.clone(), limits);
             let control = cx.egress.clone().unwrap_or_else(|| Arc::new(new()));
             let interceptor = secrets.map(|prepared| prepared.interceptor);
-            WayOut::open(launched.egress, control, interceptor)?
+            SandboxProxy::open(launched.egress, control, interceptor)?
         }
-        Net::None | Net::Host => WayOut::default(),
+        Net::None | Net::Host => SandboxProxy::default(),
     };
     let layers = launched.layers.map(Arc::new);
     let instruments = Instruments {
@@ -264,7 +264,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         ground: PlanInput {
             spec,
             facts,
-            place: Place {
+            place: HostResources {
                 frozen: Vec::new(),
                 ..place
             },
@@ -288,7 +288,7 @@ pub(super) fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<Carried
         .link
         .try_clone()
         .map_err(|error| fault::plain_io("cannot duplicate the guest's socket", error))?;
-    Ok(Carried::new(reader, launched.link, Box::new(owner)))
+    Ok(GuestStream::new(reader, launched.link, Box::new(owner)))
 }
 
 /// Adds to a plan what follows from the limits and this machine. `dir` is the sandbox's own directory.
@@ -310,7 +310,7 @@ fn complete(plan: &mut Plan, spec: &Spec, dir: &Path) {
 }
 
 /// What a new writable layer of the workspace looks like: the top one below it.
-fn workspace_mode(spec: &Spec, place: &Place) -> u32 {
+fn workspace_mode(spec: &Spec, place: &HostResources) -> u32 {
     let newest = place
         .frozen
         .iter()
@@ -390,7 +390,7 @@ impl Drop for NewGroup {
 #[derive(Debug)]
 struct Native {
     ground: PlanInput,
-    way_out: WayOut,
+    way_out: SandboxProxy,
     disk: Arc<DiskLimit>,
     report: Report,
     watched: Arc<WatchedSandbox>,

@@ -3,7 +3,7 @@
 //! It lies in the workspace's own writable layer, so it is moved from there, and is shown again as a layer below the
 //! next one. Checkpoints have it as they have the sources that it was made from.
 
-use super::sources::{self, ChangedSource, View};
+use super::sources::{self, ChangedSource, ProjectView};
 use super::store::{CacheLayer, Index, MAX_PROJECT_BYTES, now_ms};
 use super::{lease, store};
 use crate::checkpoint::{self, stack, tree};
@@ -45,7 +45,7 @@ pub(super) fn drop_stale(
     let view = workspace_layers(layout, sandbox_dir)
         .and_then(|layers| sources::changes(&layers.paths, path))
         .and_then(|own| {
-            View::open(&project, own).map_err(|errno| fault::io("open", &project, errno))
+            ProjectView::open(&project, own).map_err(|errno| fault::io("open", &project, errno))
         });
     let stale = match view {
         Ok(mut view) => index
@@ -105,11 +105,11 @@ pub(super) enum BuildOutputChange {
     /// It removed the directory.
     Removed,
     /// It wrote to it.
-    Output(Output),
+    Output(BuildOutput),
 }
 
 /// Build output in the layers of a workspace.
-pub(super) struct Output {
+pub(super) struct BuildOutput {
     name: String,
     path: PathBuf,
     /// The layers that have it or may have it, newest first.
@@ -155,7 +155,7 @@ pub(super) fn find(
     // Those below the oldest that has it have nothing to add.
     let has_it = |layer: &PathBuf| layer.join(path).symlink_metadata().is_ok();
     paths.truncate(paths.iter().rposition(has_it).map_or(1, |last| last + 1));
-    Ok(BuildOutputChange::Output(Output {
+    Ok(BuildOutputChange::Output(BuildOutput {
         name: name.to_owned(),
         path: path.to_owned(),
         layers: paths,
@@ -164,7 +164,7 @@ pub(super) fn find(
     }))
 }
 
-impl Output {
+impl BuildOutput {
     /// Moves it to a directory of its name in `place`, the new layer, and adds it to what `layer` says.
     ///
     /// # Errors

@@ -195,7 +195,7 @@ impl CacheLease {
         &self,
         layout: &Layout,
         written: &[(String, PathBuf)],
-        output: Option<build_output::Output>,
+        output: Option<build_output::BuildOutput>,
         problem: &mut Option<Fault>,
     ) -> Result<CacheLayer, Fault> {
         let of_output = output.as_ref().and_then(|output| output.first_id);
@@ -367,12 +367,12 @@ mod tests {
     use crate::Backend;
     use glovebox_jail::spec::CacheDir;
 
-    struct Site {
+    struct LeaseFixture {
         temp: tempfile::TempDir,
         layout: Layout,
     }
 
-    impl Site {
+    impl LeaseFixture {
         fn new() -> Self {
             let temp = tempfile::tempdir().unwrap();
             let layout = Layout::open(&temp.path().join("state")).unwrap();
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_there_for_the_same_project_alone() {
-        let site = Site::new();
+        let site = LeaseFixture::new();
         let (one, other) = (site.spec("one"), site.spec("other"));
         site.keep(site.take(&one), &one, "a");
         assert_eq!(site.names(&one), ["a"]);
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn only_one_sandbox_at_a_time_adds_and_the_other_reads() {
-        let site = Site::new();
+        let site = LeaseFixture::new();
         let spec = site.spec("one");
         site.keep(site.take(&spec), &spec, "a");
         let first = site.take(&spec);
@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn many_layers_become_one_but_not_under_somebody_who_reads() {
-        let site = Site::new();
+        let site = LeaseFixture::new();
         let spec = site.spec("one");
         let names: Vec<String> = (0..=MANY_LAYERS + 1).map(|n| n.to_string()).collect();
         site.keep(site.take(&spec), &spec, &names[0]);
@@ -466,7 +466,7 @@ mod tests {
 
     #[test]
     fn what_a_crash_left_is_swept_and_never_shown() {
-        let site = Site::new();
+        let site = LeaseFixture::new();
         let spec = site.spec("one");
         site.keep(site.take(&spec), &spec, "a");
         let dir = store::project_dir(&site.layout, spec.cache_project.as_ref().unwrap());
@@ -483,7 +483,7 @@ mod tests {
 
     #[test]
     fn a_project_that_takes_too_much_begins_anew() {
-        let site = Site::new();
+        let site = LeaseFixture::new();
         let spec = site.spec("one");
         site.keep(site.take(&spec), &spec, "a");
         let dir = store::project_dir(&site.layout, spec.cache_project.as_ref().unwrap());
@@ -498,7 +498,7 @@ mod tests {
 
     #[test]
     fn the_longest_unused_projects_go_first() {
-        let site = Site::new();
+        let site = LeaseFixture::new();
         for (project, used_unix_ms) in [("old", 1), ("older", 0), ("used", 2)] {
             let spec = site.spec(project);
             site.keep(site.take(&spec), &spec, "a");

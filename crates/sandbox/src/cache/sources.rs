@@ -105,14 +105,14 @@ pub(super) fn written_down(changes: Changes, kept_unix_ms: u64) -> Vec<ChangedSo
 
 /// The project as the next sandbox sees it.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct ProjectView {
     project: OwnedFd,
     /// What the sandbox itself has changed, if it lives again.
     own: Changes,
     bytes_left: u64,
 }
 
-impl View {
+impl ProjectView {
     pub(super) fn open(project: &Path, own: Changes) -> Result<Self, Errno> {
         Ok(Self {
             project: rustix::fs::openat(CWD, project, DIRECTORY, Mode::empty())?,
@@ -351,7 +351,9 @@ mod tests {
         }
 
         fn fits(&self, layer: &CacheLayer, own: Changes) -> bool {
-            View::open(&self.path("project"), own).unwrap().fits(layer)
+            ProjectView::open(&self.path("project"), own)
+                .unwrap()
+                .fits(layer)
         }
     }
 

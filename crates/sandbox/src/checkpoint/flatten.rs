@@ -24,7 +24,7 @@ pub(crate) struct MergedLayer {
     from: Vec<Layer>,
     into: Layer,
     /// Until a file names it, this keeps it from being taken for garbage.
-    _guard: store::Guard,
+    _guard: store::LayersLock,
 }
 
 /// The neighbours that should become one, if any.

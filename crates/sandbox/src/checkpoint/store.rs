@@ -27,7 +27,7 @@ pub(crate) const PARTS: [&str; 2] = [ROOT, WORKSPACE];
 
 /// A lock on the room; free when dropped.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct LayersLock {
     _lock: OwnedFd,
 }
 
@@ -39,11 +39,11 @@ fn open_lock(layout: &Layout) -> Result<OwnedFd, Fault> {
 }
 
 /// Keeps layers that no file names yet from being taken for garbage.
-pub(crate) fn share(layout: &Layout) -> Result<Guard, Fault> {
+pub(crate) fn share(layout: &Layout) -> Result<LayersLock, Fault> {
     let lock = open_lock(layout)?;
     loop {
         match flock(&lock, FlockOperation::LockShared) {
-            Ok(()) => return Ok(Guard { _lock: lock }),
+            Ok(()) => return Ok(LayersLock { _lock: lock }),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(fault::io("lock", &layout.layers(), errno)),
         }

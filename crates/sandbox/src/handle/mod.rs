@@ -70,7 +70,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// A live sandbox. Share it by reference or `Arc` between threads.
 #[derive(Debug)]
 pub struct Sandbox {
-    core: Arc<Core>,
+    core: Arc<SandboxCore>,
     info: SandboxInfo,
     dir: PathBuf,
     layout: Layout,
@@ -90,7 +90,7 @@ pub(crate) struct OwnedSandbox {
 
 /// The link of a sandbox and, when it is ours, the one who answers for it. Open streams share it.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct SandboxCore {
     pub(crate) link: Link,
     owner: Option<Box<dyn Owner>>,
     /// How long it took from nothing to a guest that has introduced itself.
@@ -100,7 +100,7 @@ pub(crate) struct Core {
     freezer: OnceLock<Arc<Freezer>>,
 }
 
-impl Core {
+impl SandboxCore {
     /// For a sandbox of this process; `came_up_in` is for its report.
     pub(crate) fn owned(link: Link, owner: Box<dyn Owner>, came_up_in: Duration) -> Self {
         Self {
@@ -296,7 +296,7 @@ fn unexpected(wanted: &str) -> Fault {
 
 impl Sandbox {
     pub(crate) fn new(
-        core: Arc<Core>,
+        core: Arc<SandboxCore>,
         info: SandboxInfo,
         dir: PathBuf,
         layout: Layout,
@@ -520,7 +520,7 @@ pub struct ShutdownReport {
 }
 
 /// Why the sandbox has not ended in order, before it is ended.
-fn disorder(core: &Core) -> Option<String> {
+fn disorder(core: &SandboxCore) -> Option<String> {
     let breach = core.breach.get().cloned();
     let breach = breach.or_else(|| core.owner.as_ref()?.limit_breach());
     breach
@@ -547,7 +547,7 @@ fn keep_caches(
     }
 }
 
-fn end(core: &Core, layout: &Layout, owned: OwnedSandbox) -> Result<ShutdownReport, Fault> {
+fn end(core: &SandboxCore, layout: &Layout, owned: OwnedSandbox) -> Result<ShutdownReport, Fault> {
     let OwnedSandbox {
         sandbox_dir,
         slot,

@@ -1,6 +1,6 @@
 //! One open request with data flowing in, out or both.
 
-use crate::handle::Core;
+use crate::handle::SandboxCore;
 use crate::link::{Incoming, WaitFailure};
 use glovebox_proto::{Code, Fault, Reply};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// An open request. Dropping it before its reply cancels it.
 #[derive(Debug)]
 pub struct Stream {
-    open: Arc<Open>,
+    open: Arc<OpenRequest>,
     answer: Option<Result<Reply, Fault>>,
     /// When the guest should have answered by itself.
     deadline: Option<Instant>,
@@ -22,20 +22,20 @@ pub struct Stream {
 /// The input side of a stream, for another thread. It does not keep the request open.
 #[derive(Debug, Clone)]
 pub struct Input {
-    open: Arc<Open>,
+    open: Arc<OpenRequest>,
 }
 
 /// The id of one request on one link.
 #[derive(Debug)]
-struct Open {
-    core: Arc<Core>,
+struct OpenRequest {
+    core: Arc<SandboxCore>,
     id: u32,
 }
 
 impl Stream {
-    pub(crate) fn new(core: Arc<Core>, id: u32, deadline: Option<Instant>) -> Self {
+    pub(crate) fn new(core: Arc<SandboxCore>, id: u32, deadline: Option<Instant>) -> Self {
         Self {
-            open: Arc::new(Open { core, id }),
+            open: Arc::new(OpenRequest { core, id }),
             answer: None,
             deadline,
         }
@@ -135,7 +135,7 @@ impl Input {
     }
 }
 
-impl Open {
+impl OpenRequest {
     fn send(&self, bytes: &[u8]) -> Result<(), Fault> {
         self.core
             .link

@@ -3,7 +3,7 @@
 
 use crate::breach::LimitBreach;
 use crate::fault;
-use crate::handle::Core;
+use crate::handle::SandboxCore;
 use glovebox_proto::Fault;
 use std::sync::Weak;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -22,7 +22,7 @@ pub(crate) struct WallClockTimer {
 
 impl WallClockTimer {
     /// Ends the sandbox `wall_ms` from now, unless called off before.
-    pub(crate) fn start(core: Weak<Core>, wall_ms: u64) -> Result<Self, Fault> {
+    pub(crate) fn start(core: Weak<SandboxCore>, wall_ms: u64) -> Result<Self, Fault> {
         let (call_off, called_off) = channel();
         std::thread::Builder::new()
             .name("glovebox-wall".to_owned())

@@ -70,7 +70,7 @@ impl StreamSet {
 
 /// One direction from the guest.
 #[derive(Debug, Clone, Copy, Default)]
-struct Inbound {
+struct InboundStream {
     window: RecvWindow,
     has_ended: bool,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Exchange {
     flow: StreamSet,
     gathering: Option<ContentBuffer>,
     events: VecDeque<Incoming>,
-    inbound: [Inbound; 3],
+    inbound: [InboundStream; 3],
     outbound: SendWindow,
     has_finished_input: bool,
     /// Until when whoever waits for the answer does not sleep.
@@ -119,7 +119,7 @@ impl Exchange {
             flow,
             gathering: None,
             events: VecDeque::new(),
-            inbound: [Inbound::default(); 3],
+            inbound: [InboundStream::default(); 3],
             outbound: SendWindow::new(),
             has_finished_input: !flow.has_input,
             spin_deadline: None,
@@ -260,16 +260,16 @@ impl Exchange {
     }
 
     /// Books up to `wanted` bytes of input as sent, as far as there is room.
-    pub(crate) fn spend(&mut self, wanted: u32) -> Outbound {
+    pub(crate) fn spend(&mut self, wanted: u32) -> SendState {
         if self.is_answered {
-            return Outbound::Answered;
+            return SendState::Answered;
         }
         if self.has_finished_input {
-            return Outbound::Finished;
+            return SendState::Finished;
         }
         let count = wanted.min(self.outbound.room());
         self.outbound.spend(count);
-        Outbound::Room(count)
+        SendState::Room(count)
     }
 
     /// Ends the input. False when it had ended before, or there is nobody left to tell.
@@ -280,7 +280,7 @@ impl Exchange {
 
 /// What can be said about sending input now.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outbound {
+pub(crate) enum SendState {
     /// So many bytes were booked; 0 means waiting for credit.
     Room(u32),
     /// The request has been answered.

@@ -23,7 +23,7 @@ mod reading;
 mod shared;
 mod spin;
 
-pub(crate) use exchange::{Outbound, StreamSet};
+pub(crate) use exchange::{SendState, StreamSet};
 pub(crate) use handshake::{GuestLink, greet, set_nonblocking};
 pub use incoming::Incoming;
 pub(crate) use outgoing::Outgoing;
@@ -36,7 +36,7 @@ use glovebox_proto::{
 use outgoing::HIGH_WATER_BYTES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use shared::Shared;
+use shared::LinkState;
 use spin::{SpinOutcome, spin_until};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -56,7 +56,7 @@ pub(crate) struct Link {
     hello: Hello,
     incoming: Mutex<Decoder>,
     outgoing: Mutex<Outgoing>,
-    shared: Mutex<Shared>,
+    shared: Mutex<LinkState>,
 }
 
 /// Why waiting ended without what was waited for.
@@ -171,7 +171,7 @@ impl Link {
         let wanted = input.len() as u32;
         let booked = exchange.spend(wanted);
         debug_assert!(
-            wanted <= MAX_DATA_BYTES && booked == Outbound::Room(wanted),
+            wanted <= MAX_DATA_BYTES && booked == SendState::Room(wanted),
             "the input of a request that takes any fits into one frame"
         );
         exchange.finish_input();
@@ -260,18 +260,18 @@ impl Link {
                         .exchanges
                         .get_mut(&id)
                         .map(|exchange| exchange.spend(wanted));
-                    (outbound != Some(Outbound::Room(0))).then_some(outbound)
+                    (outbound != Some(SendState::Room(0))).then_some(outbound)
                 })
                 .map_err(WaitFailure::into_fault)?;
             let count = match outbound {
-                Some(Outbound::Room(count)) => count as usize,
-                Some(Outbound::Finished) => {
+                Some(SendState::Room(count)) => count as usize,
+                Some(SendState::Finished) => {
                     return Err(Fault::failed(
                         Code::InvalidArgument,
                         "the request takes no more input",
                     ));
                 }
-                Some(Outbound::Answered) | None => {
+                Some(SendState::Answered) | None => {
                     return Err(Fault::failed(
                         Code::JobEnded,
                         "the request has ended and takes no more input",
@@ -436,7 +436,7 @@ impl Link {
         &self,
         request: u32,
         deadline: Option<Instant>,
-        mut check: impl FnMut(&mut Shared) -> Option<T>,
+        mut check: impl FnMut(&mut LinkState) -> Option<T>,
     ) -> Result<T, WaitFailure> {
         let mut is_leading = false;
         let mut token = None;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::thread::Thread;
 
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct LinkState {
     pub(super) exchanges: HashMap<u32, Exchange>,
     pub(super) last_id: u32,
     pub(super) has_leader: bool,
@@ -25,7 +25,7 @@ pub(super) struct Waiter {
     pub(super) thread: Thread,
 }
 
-impl Shared {
+impl LinkState {
     pub(super) fn free_id(&mut self) -> u32 {
         loop {
             self.last_id = self.last_id.wrapping_add(1);

@@ -161,7 +161,7 @@ impl Drop for FrozenProcesses {
 }
 
 #[derive(Debug, Default)]
-struct Gate {
+struct FreezeState {
     init: Option<ProcessRef>,
     group: Option<Arc<GroupFreezer>>,
     stopped: Option<FrozenProcesses>,
@@ -173,7 +173,7 @@ struct Gate {
 /// leaves last lets it go. A change of its layers is alone.
 #[derive(Debug, Default)]
 pub(crate) struct Freezer {
-    gate: Mutex<Gate>,
+    gate: Mutex<FreezeState>,
     is_free: Condvar,
 }
 
@@ -192,7 +192,7 @@ impl Freezer {
         gate.group = group.map(Arc::new);
     }
 
-    fn gate(&self) -> MutexGuard<'_, Gate> {
+    fn gate(&self) -> MutexGuard<'_, FreezeState> {
         // No section leaves the gate half changed.
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -200,8 +200,8 @@ impl Freezer {
     fn wait_while(
         &self,
         wait: Duration,
-        condition: impl Fn(&Gate) -> bool,
-    ) -> Result<MutexGuard<'_, Gate>, Fault> {
+        condition: impl Fn(&FreezeState) -> bool,
+    ) -> Result<MutexGuard<'_, FreezeState>, Fault> {
         let (gate, timeout) = self
             .is_free
             .wait_timeout_while(self.gate(), wait, |gate| condition(gate))

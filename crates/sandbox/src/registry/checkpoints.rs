@@ -38,7 +38,7 @@ pub struct Fork {
 }
 
 /// A sandbox whose files can be changed, or the one to ask.
-enum Access {
+enum CheckpointAccess {
     Ours(SandboxDir),
     Supervised,
 }
@@ -61,7 +61,7 @@ impl Registry {
     ) -> Result<Checkpoint, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         match self.access(name)? {
-            Access::Ours(sandbox_dir) => {
+            CheckpointAccess::Ours(sandbox_dir) => {
                 settle(self.layout(), &sandbox_dir.path)?;
                 let (pending, taken) = change::plan_checkpoint(&sandbox_dir.path, comment, false)?;
                 change::begin(&sandbox_dir.path, &pending)?;
@@ -69,7 +69,7 @@ impl Registry {
                 flatten::flatten(self.layout(), &sandbox_dir.path);
                 Ok(taken)
             }
-            Access::Supervised => {
+            CheckpointAccess::Supervised => {
                 let comment = comment.map(str::to_owned);
                 let id = ask(name, &dir, &Order::Checkpoint { comment, is_live })?;
                 stack::checkpoint(&dir, &id)
@@ -101,7 +101,7 @@ impl Registry {
     pub fn restore(&self, name: &Name, id: &str) -> Result<Checkpoint, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         match self.access(name)? {
-            Access::Ours(sandbox_dir) => {
+            CheckpointAccess::Ours(sandbox_dir) => {
                 settle(self.layout(), &sandbox_dir.path)?;
                 let (pending, found) = change::plan_restore(&sandbox_dir.path, id)?;
                 change::begin(&sandbox_dir.path, &pending)?;
@@ -109,7 +109,7 @@ impl Registry {
                 store::collect_garbage(self.layout())?;
                 Ok(found)
             }
-            Access::Supervised => {
+            CheckpointAccess::Supervised => {
                 let id = ask(name, &dir, &Order::Restore { id: id.to_owned() })?;
                 stack::checkpoint(&dir, &id)
             }
@@ -124,13 +124,13 @@ impl Registry {
     pub fn delete_checkpoint(&self, name: &Name, id: &str) -> Result<Checkpoint, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         let gone = match self.access(name)? {
-            Access::Ours(sandbox_dir) => {
+            CheckpointAccess::Ours(sandbox_dir) => {
                 settle(self.layout(), &sandbox_dir.path)?;
                 let gone = stack::checkpoint(&sandbox_dir.path, id)?;
                 stack::remove_checkpoint(&sandbox_dir.path, id)?;
                 gone
             }
-            Access::Supervised => {
+            CheckpointAccess::Supervised => {
                 let gone = stack::checkpoint(&dir, id)?;
                 ask(name, &dir, &Order::Delete { id: id.to_owned() })?;
                 gone
@@ -222,13 +222,13 @@ impl Registry {
     }
 
     /// Finds out who may change the files of a named sandbox.
-    fn access(&self, name: &Name) -> Result<Access, Fault> {
+    fn access(&self, name: &Name) -> Result<CheckpointAccess, Fault> {
         let dir = self.layout().sandbox(name.as_str());
         let access = match SandboxDir::find(self.layout(), name)? {
-            SandboxDirState::Held => Access::Supervised,
+            SandboxDirState::Held => CheckpointAccess::Supervised,
             SandboxDirState::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
                 self.keep_slot(&dir);
-                Access::Ours(sandbox_dir)
+                CheckpointAccess::Ours(sandbox_dir)
             }
             SandboxDirState::Absent | SandboxDirState::Free(_) => {
                 return Err(fault::not_found(name));

@@ -1,7 +1,7 @@
 //! Connecting to a supervised sandbox.
 
 use crate::control::socket::dial;
-use crate::handle::{Core, Sandbox, SandboxInfo};
+use crate::handle::{Sandbox, SandboxCore, SandboxInfo};
 use crate::link::{Link, greet};
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_spec, read_status};
@@ -110,7 +110,7 @@ fn meet(layout: &Layout, dir: &Path, name: &Name, socket: OwnedFd) -> Result<San
         backend: read_spec(dir)?.backend.to_string(),
         created_unix_ms: read_status(dir)?.created_unix_ms,
     };
-    let core = Arc::new(Core::foreign(Link::new(greeted)));
+    let core = Arc::new(SandboxCore::foreign(Link::new(greeted)));
     Ok(Sandbox::new(
         core,
         info,

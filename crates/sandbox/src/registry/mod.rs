@@ -18,7 +18,7 @@ use crate::checkpoint::workspace;
 use crate::control::handover::{self, ReadySupervisor, Supervisor};
 use crate::control::socket;
 use crate::handle::wall_clock::WallClockTimer;
-use crate::handle::{Core, OwnedSandbox, Sandbox, SandboxInfo};
+use crate::handle::{OwnedSandbox, Sandbox, SandboxCore, SandboxInfo};
 use crate::lifecycle::parking::ParkingNews;
 use crate::lifecycle::sweep;
 use crate::lifecycle::termination;
@@ -160,7 +160,7 @@ impl Registry {
         let core = match backend::bring_up(&cx, begun) {
             Ok((link, owner)) => {
                 status.process = owner.process();
-                Arc::new(Core::owned(link, owner, begin.elapsed()))
+                Arc::new(SandboxCore::owned(link, owner, begin.elapsed()))
             }
             Err(fault) => {
                 let _ = sandbox_dir.discard(&self.layout);

@@ -35,13 +35,13 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// A file says first which version of its shape it has.
 #[derive(Serialize)]
-struct Versioned<T> {
+struct VersionedFile<T> {
     version: u32,
     #[serde(flatten)]
     content: T,
 }
 
-impl<T> Versioned<T> {
+impl<T> VersionedFile<T> {
     fn new(content: T) -> Self {
         Self {
             version: FILE_VERSION,
@@ -123,9 +123,9 @@ impl SandboxDir {
             path: staged.to_owned(),
             lock,
         };
-        write_fresh(&staged.join("spec.json"), &Versioned::new(spec))?;
+        write_fresh(&staged.join("spec.json"), &VersionedFile::new(spec))?;
         if let Some(status) = status {
-            write_fresh(&staged.join("status.json"), &Versioned::new(status))?;
+            write_fresh(&staged.join("status.json"), &VersionedFile::new(status))?;
         }
         furnish(staged)?;
         match rustix::fs::renameat_with(CWD, staged, CWD, &path, RenameFlags::NOREPLACE) {
@@ -196,11 +196,11 @@ impl SandboxDir {
     }
 
     pub(crate) fn write_spec(&self, spec: &SandboxSpec) -> Result<(), Fault> {
-        write_json(&self.path.join("spec.json"), &Versioned::new(spec))
+        write_json(&self.path.join("spec.json"), &VersionedFile::new(spec))
     }
 
     pub(crate) fn write_status(&self, status: &Status) -> Result<(), Fault> {
-        write_json(&self.path.join("status.json"), &Versioned::new(status))
+        write_json(&self.path.join("status.json"), &VersionedFile::new(status))
     }
 
     /// Removes the directory with all it holds, and lets go of the name.

@@ -5,7 +5,7 @@
 //! the old files open and is confined to the old directories. A checkpoint refuses to do that to
 //! something that runs.
 
-use super::{Life, raise};
+use super::{RunningSandbox, raise};
 use crate::backend::ExchangeCx;
 use crate::checkpoint::change::{self, PendingChange};
 use crate::checkpoint::{self, Checkpoint, stack, store, upper};
@@ -52,7 +52,7 @@ enum ExchangeAttempt {
     Begun(ExchangeOutcome),
 }
 
-impl Life {
+impl RunningSandbox {
     /// Changes what the sandbox stands on.
     ///
     /// An error means that the sandbox is gone. What did not happen has been answered.

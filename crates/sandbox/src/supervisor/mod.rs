@@ -14,14 +14,14 @@ use crate::checkpoint::{self, change, stack};
 use crate::control::handover;
 use crate::control::socket;
 use crate::control::{self, ControlServer, Order};
-use crate::handle::Core;
+use crate::handle::SandboxCore;
 use crate::link::{GuestLink, set_nonblocking};
 use crate::process::freeze::Freezer;
 use crate::state::layout::{Layout, open_dir};
 use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{SandboxDir, read_spec, write_json};
 use crate::state::status::{SandboxState, Status};
-use crate::supervisor::router::{End, Router};
+use crate::supervisor::router::{EndReason, Router};
 use crate::{GuestImage, Name, SandboxSpec, WorkspaceLayers, fault};
 use glovebox_egress::Control;
 use glovebox_proto::{Code, Fault};
@@ -122,7 +122,7 @@ fn take_stdin() -> Result<OwnedFd, Fault> {
 
 /// A sandbox that has come up.
 #[derive(Debug)]
-struct Life {
+struct RunningSandbox {
     router: Router,
     owner: Box<dyn Owner>,
     spec: SandboxSpec,
@@ -133,21 +133,21 @@ struct Life {
     control: Arc<ControlServer>,
 }
 
-impl Life {
+impl RunningSandbox {
     /// Serves until the sandbox ends, through every change of its files.
-    fn live(&mut self, layout: &Layout, sandbox_dir: &SandboxDir) -> End {
+    fn live(&mut self, layout: &Layout, sandbox_dir: &SandboxDir) -> EndReason {
         let timing = Timing::of(&self.spec);
         loop {
             match self.router.run(self.owner.as_ref(), timing, &self.control) {
-                End::CommandPending => {
+                EndReason::CommandPending => {
                     while let Some(command) = self.control.take() {
                         if let Order::Stop { reason } = &command.order {
-                            let end = End::Stopped(reason.clone());
+                            let end = EndReason::Stopped(reason.clone());
                             command.answer(Ok(String::new()));
                             return end;
                         }
                         if let Err(fault) = self.change(layout, sandbox_dir, command) {
-                            return End::Lost(fault);
+                            return EndReason::Lost(fault);
                         }
                     }
                 }
@@ -196,7 +196,7 @@ fn raise(
     };
     let (link, owner) = backend::bring_up(&cx, begun)?;
     drop(image);
-    let core = Core::owned(link, owner, begin.elapsed());
+    let core = SandboxCore::owned(link, owner, begin.elapsed());
     let report = core.report();
     let (link, owner) = core.into_parts();
     let Some(owner) = owner else {
@@ -210,7 +210,11 @@ fn raise(
     })
 }
 
-fn come_up(layout: &Layout, sandbox_dir: &SandboxDir, starter: &OwnedFd) -> Result<Life, Fault> {
+fn come_up(
+    layout: &Layout,
+    sandbox_dir: &SandboxDir,
+    starter: &OwnedFd,
+) -> Result<RunningSandbox, Fault> {
     let mut spec = read_spec(&sandbox_dir.path)?;
     handover::take_values(starter, &mut spec.secrets, Instant::now() + HANDOVER_WAIT)?;
     let mut status: Status = crate::state::sandbox_dir::read_status(&sandbox_dir.path)?;
@@ -248,7 +252,7 @@ fn come_up(layout: &Layout, sandbox_dir: &SandboxDir, starter: &OwnedFd) -> Resu
     if !thrown.is_empty() {
         control.clear(thrown);
     }
-    Ok(Life {
+    Ok(RunningSandbox {
         router,
         owner,
         spec,
@@ -293,7 +297,7 @@ fn clean_up(
     sandbox_dir: SandboxDir,
     owner: &dyn Owner,
     mut status: Status,
-    end: End,
+    end: EndReason,
     caches: Option<KeptCaches>,
 ) -> Result<(), Fault> {
     // Not being there is what is wanted.
@@ -306,19 +310,19 @@ fn clean_up(
         sandbox_dir.write_status(&status)?;
         return Err(fault);
     }
-    let is_in_order = !matches!(end, End::Lost(_));
+    let is_in_order = !matches!(end, EndReason::Lost(_));
     let kept = caches
         .filter(|_| is_in_order)
         .map_or(Ok(()), |caches| caches.keep(layout, &sandbox_dir.path));
     let reason = match end {
-        End::Shutdown | End::CommandPending => None,
-        End::Stopped(reason) => Some(reason),
-        End::Wall(ms) => Some(LimitBreach::wall_clock(ms).reason),
-        End::Lease(lease) => Some(format!(
+        EndReason::Shutdown | EndReason::CommandPending => None,
+        EndReason::Stopped(reason) => Some(reason),
+        EndReason::Wall(ms) => Some(LimitBreach::wall_clock(ms).reason),
+        EndReason::Lease(lease) => Some(format!(
             "no client was connected for {} s",
             lease.as_secs_f64()
         )),
-        End::Lost(fault) => Some(
+        EndReason::Lost(fault) => Some(
             owner
                 .limit_breach()
                 .map_or(fault.message, |breach| breach.reason),

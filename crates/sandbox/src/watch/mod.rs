@@ -26,7 +26,7 @@ use census::{Process, processes_of};
 use glovebox_jail::cgroup::{Cgroup, GroupFreezer};
 use glovebox_jail::counters::{Counters, used_bytes};
 use glovebox_jail::launch::Init;
-use glovebox_jail::plan::{CheckpointLayer, Place};
+use glovebox_jail::plan::{CheckpointLayer, HostResources};
 use glovebox_jail::spec::{Layers, Limits, Spec};
 use glovebox_jail::usage::{MAX_DEPTH, MAX_ENTRIES, TreeUsage, measure, measure_inside};
 use glovebox_proto::{Fault, Limit};
@@ -149,7 +149,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl WatchedSandbox {
     /// Takes what was started under its wing.
-    pub(crate) fn new(init: Init, spec: &Spec, place: &Place, instruments: Instruments) -> Self {
+    pub(crate) fn new(
+        init: Init,
+        spec: &Spec,
+        place: &HostResources,
+        instruments: Instruments,
+    ) -> Self {
         Self {
             frozen: Mutex::new(FixedLayers::new(place.frozen.clone())),
             reference: u32::try_from(init.pid).ok().and_then(ProcessRef::of),

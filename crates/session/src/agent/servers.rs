@@ -13,7 +13,7 @@ use glovebox_mcp::client::{
 };
 use glovebox_proto::{Channel, Code, Exec, Exit, Fault, LogCaps, Reply, Request, Stdin};
 use glovebox_sandbox::{Backend, Incoming, Input, Sandbox, SandboxSpec, Stream};
-use glovebox_settings::{McpServer, McpWay, Settings};
+use glovebox_settings::{McpServer, McpTransport, Settings};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -52,7 +52,7 @@ pub(super) fn resolve_servers(
     for server in settings.servers.iter().map(|server| &server.value) {
         let place = server.place(is_local);
         let way = match &server.way {
-            McpWay::Http { .. } => match address(caller, server) {
+            McpTransport::Http { .. } => match address(caller, server) {
                 Ok(address) => ServerTransport::Http(address),
                 Err(fault) if server.is_required => return Err(fault.into()),
                 Err(fault) => {
@@ -60,7 +60,7 @@ pub(super) fn resolve_servers(
                     continue;
                 }
             },
-            McpWay::Program { argv, env, .. } => {
+            McpTransport::Program { argv, env, .. } => {
                 let guest = match place {
                     ServerPlace::Host if !is_local => {
                         if host.is_none() {
@@ -113,7 +113,7 @@ fn without_walls(caller: &WorkContext<'_>, project: &Path) -> Result<Sandbox, Er
 }
 
 fn address(caller: &WorkContext<'_>, server: &McpServer) -> Result<HttpEndpoint, Fault> {
-    let McpWay::Http {
+    let McpTransport::Http {
         url,
         headers,
         bearer,

@@ -9,7 +9,7 @@ use glovebox_sandbox::Supervisor;
 use glovebox_workspace::apply::{BaseFile, Destination};
 use glovebox_workspace::patch::Selection;
 use glovebox_workspace::{
-    Collected, Conflict, ConflictReason, Flag, Options, Outcome, Plan, RelPath, Resolution,
+    CollectedChanges, Conflict, ConflictReason, Flag, Options, Outcome, Plan, RelPath, Resolution,
     SyncError, Watch,
 };
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ impl Review<'_> {
     ///
     /// # Errors
     /// When the destination cannot be read.
-    pub fn view(&self) -> Result<Collected, SyncError> {
+    pub fn view(&self) -> Result<CollectedChanges, SyncError> {
         self.destination.view(self.plan, &self.taken.collected)
     }
 
@@ -104,7 +104,7 @@ impl ApplyTarget<'_> {
 #[derive(Debug)]
 pub struct ChangesView {
     /// The changes: those of the sandbox and nothing that the user did meanwhile.
-    pub collected: Collected,
+    pub collected: CollectedChanges,
     /// What they come to.
     pub outcome: Outcome,
 }

@@ -2,20 +2,20 @@
 
 use glovebox_proto::{Code, Fault};
 use glovebox_workspace::{
-    Change, ChangeKind, ChangeSet, Collected, Contents, RefusedPath, RelPath,
+    Change, ChangeKind, ChangeSet, CollectedChanges, Contents, RefusedPath, RelPath,
 };
 use std::io::Read;
 
 /// Contents whose paths are relative to a directory.
 pub(crate) struct ChangesBelow {
-    whole: Collected,
+    whole: CollectedChanges,
     dir: RelPath,
 }
 
 impl ChangesBelow {
     /// What lies below `dir`, with paths relative to it. A file that was renamed across the border is
     /// one that was added or deleted.
-    pub(super) fn rebase(mut whole: Collected, dir: &RelPath) -> Collected {
+    pub(super) fn rebase(mut whole: CollectedChanges, dir: &RelPath) -> CollectedChanges {
         let set = std::mem::take(&mut whole.set);
         let mut changes: Vec<Change> = Vec::new();
         for change in set.changes {
@@ -62,7 +62,7 @@ impl ChangesBelow {
             .collect();
         let dir = dir.clone();
         let ignored = std::mem::take(&mut whole.ignored);
-        let mut part = Collected::new(
+        let mut part = CollectedChanges::new(
             ChangeSet { changes, refused },
             Box::new(Self { whole, dir }),
         );
@@ -138,7 +138,7 @@ mod tests {
             ],
             refused: Vec::new(),
         };
-        let whole = Collected::new(set, Box::new(NoContents));
+        let whole = CollectedChanges::new(set, Box::new(NoContents));
         let part = ChangesBelow::rebase(whole, &path("d"));
         let kinds: Vec<_> = part
             .set

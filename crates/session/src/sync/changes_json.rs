@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use glovebox_workspace::collect::why_executed;
 use glovebox_workspace::{
-    Change, ChangeKind, ChangeSet, Effect, Flag, Flagged, Node, Outcome, RefusedPath, RelPath,
+    Change, ChangeKind, ChangeSet, Effect, Flag, FlaggedChange, Node, Outcome, RefusedPath, RelPath,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -160,7 +160,7 @@ pub fn output_fields(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) 
 }
 
 /// What executes or obeys a flagged file, if its name tells.
-pub fn why_flagged(flagged: &Flagged) -> Option<&'static str> {
+pub fn why_flagged(flagged: &FlaggedChange) -> Option<&'static str> {
     let executes = flagged.flags.contains(&Flag::Executes);
     executes.then(|| why_executed(&flagged.path))?
 }

@@ -7,7 +7,7 @@
 use crate::Error;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Supervisor;
-use glovebox_workspace::apply::{Destination, Staged};
+use glovebox_workspace::apply::{Destination, StagedChanges};
 use glovebox_workspace::{Stage, SyncError};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 pub(super) fn commit(
     supervisor: &Supervisor,
     destination: Destination,
-    staged: Staged,
+    staged: StagedChanges,
 ) -> Result<(), Error> {
     let mut command = Command::new(&supervisor.exe);
     command

@@ -13,7 +13,7 @@ use glovebox_settings::Settings;
 use glovebox_workspace::apply::BaseFile;
 use glovebox_workspace::base;
 use glovebox_workspace::copy::{
-    self, CopyInputs, Packing, Place, PushOptions, PushRecords, PushTotals,
+    self, CopyInputs, Packing, PushOptions, PushRecords, PushTotals, SandboxRoot,
 };
 use glovebox_workspace::{Filter, Quota, RelPath, Stage, SyncError, Watch, find_hidden};
 use serde::{Deserialize, Serialize};
@@ -108,7 +108,7 @@ pub fn push(
     if sandbox.info().backend != Backend::Native.as_str() {
         make_root(sandbox, &root).map_err(failed)?;
     }
-    let place = Place {
+    let place = SandboxRoot {
         sandbox,
         root: &root,
         packing: packing(sandbox),
@@ -222,7 +222,7 @@ pub fn collect(
 ) -> Result<SandboxChanges, Error> {
     let dir = sandbox.dir();
     let root = root(sandbox);
-    let place = Place {
+    let place = SandboxRoot {
         sandbox,
         root: &root,
         packing: packing(sandbox),

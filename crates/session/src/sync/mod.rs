@@ -23,10 +23,11 @@ use glovebox_sandbox::jail::spec::WORKSPACE;
 use glovebox_sandbox::{FrozenSandbox, Name, Registry, Sandbox, SandboxState, WorkspaceLayers};
 use glovebox_settings::Surroundings;
 use glovebox_workspace::apply::BaseFile;
-use glovebox_workspace::collect::{Layered, from_layers};
+use glovebox_workspace::collect::{LayerPaths, from_layers};
 use glovebox_workspace::patch::PatchError;
 use glovebox_workspace::{
-    ChangeKind, Collected, Filter, IgnoreRules, Node, Quota, RelPath, Stage, SyncError, Watch,
+    ChangeKind, CollectedChanges, Filter, IgnoreRules, Node, Quota, RelPath, Stage, SyncError,
+    Watch,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -39,7 +40,7 @@ pub const GIT: &str = "git";
 #[derive(Debug)]
 pub struct SandboxChanges {
     /// The changes.
-    pub collected: Collected,
+    pub collected: CollectedChanges,
     /// The project they are changes of.
     pub project: Option<PathBuf>,
     /// What the project looked like when the sandbox started from it.
@@ -88,7 +89,7 @@ impl SandboxChanges {
         } else {
             dir.clone()
         };
-        let empty = Collected::new(
+        let empty = CollectedChanges::new(
             glovebox_workspace::ChangeSet::default(),
             Box::new(below::NoContents),
         );
@@ -150,7 +151,7 @@ fn from_workspace(
     filter: &Filter,
     watch: &mut Watch<'_>,
 ) -> Result<SandboxChanges, SyncError> {
-    let source = Layered {
+    let source = LayerPaths {
         project: layers.project.as_deref(),
         layers: &layers.layers,
         hidden: &layers.hidden,

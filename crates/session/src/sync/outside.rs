@@ -5,7 +5,7 @@ use super::SandboxChanges;
 use crate::Error;
 use glovebox_proto::{Code, Fault, FileKind};
 use glovebox_sandbox::Sandbox;
-use glovebox_workspace::copy::{self, CopyInputs, Place};
+use glovebox_workspace::copy::{self, CopyInputs, SandboxRoot};
 use glovebox_workspace::{Filter, Quota, RelPath, Stage, SyncError, Watch};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -46,7 +46,7 @@ pub fn collect<E: From<Error>>(
         }
         _ => return Err(failed(odd(from, "it is neither a directory nor a file"))),
     };
-    let place = Place {
+    let place = SandboxRoot {
         sandbox,
         root: root.as_os_str().as_bytes(),
         packing: super::copied::packing(sandbox),

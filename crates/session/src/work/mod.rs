@@ -27,7 +27,7 @@ use glovebox_proto::Fault;
 use glovebox_sandbox::{Name, Registry, Sandbox, SandboxState, Supervisor};
 use glovebox_settings::units::{Count, Cpus, Size};
 use glovebox_settings::{
-    BackendKind, Origin, SandboxFlags, Settings, Sourced, Surroundings, WorkspaceMode,
+    BackendKind, Origin, SandboxFlags, Settings, SourcedValue, Surroundings, WorkspaceMode,
 };
 use glovebox_tools::policy::{Journal, Policy, PolicyGate};
 use glovebox_tools::{ChildSandboxes, ToolSession};
@@ -391,7 +391,7 @@ pub fn lay_toolset(settings: &mut Settings) -> Result<(), Error> {
 
 /// Settings for work on the user's own machine: no walls, and no limits but those that were asked for.
 pub fn lay_local(settings: &mut Settings) {
-    fn unless_asked<T, L>(limit: &Sourced<T>, none: L) -> Option<L> {
+    fn unless_asked<T, L>(limit: &SourcedValue<T>, none: L) -> Option<L> {
         (limit.origin == Origin::Default).then_some(none)
     }
     let flags = SandboxFlags {

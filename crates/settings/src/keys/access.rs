@@ -1,14 +1,14 @@
 //! How a text becomes a setting, and a setting a text.
 
-use crate::raw::{Place, Raw};
-use crate::{Origin, Settings, Sourced};
+use crate::raw::{PathContext, RawValue};
+use crate::{Origin, Settings, SourcedValue};
 use std::fmt;
 
 /// The way from what is written to one setting and back.
 #[derive(Clone, Copy)]
 pub(super) struct Access {
     /// Parses a value and sets it. The error is one sentence on what is wrong with the value.
-    pub(super) set: fn(&mut Settings, &Raw, Place<'_>, &Origin) -> Result<(), String>,
+    pub(super) set: fn(&mut Settings, &RawValue, PathContext<'_>, &Origin) -> Result<(), String>,
     /// The values as text, each with its origin.
     pub(super) show: fn(&Settings) -> Vec<(String, &Origin)>,
 }
@@ -43,7 +43,7 @@ macro_rules! list {
             set: |settings, raw, place, origin| {
                 for text in raw.$split() {
                     let value = $parse(text, place)?;
-                    settings.$($field).+.push(crate::Sourced {
+                    settings.$($field).+.push(crate::SourcedValue {
                         value,
                         origin: origin.clone(),
                     });
@@ -58,14 +58,14 @@ macro_rules! list {
 pub(super) use {list, one};
 
 pub(super) fn show_one<T>(
-    setting: &Sourced<T>,
+    setting: &SourcedValue<T>,
     text: impl Fn(&T) -> String,
 ) -> Vec<(String, &Origin)> {
     vec![(text(&setting.value), &setting.origin)]
 }
 
 pub(super) fn show_many<T>(
-    list: &[Sourced<T>],
+    list: &[SourcedValue<T>],
     text: impl Fn(&T) -> String,
 ) -> Vec<(String, &Origin)> {
     list.iter()

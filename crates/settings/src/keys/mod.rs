@@ -18,7 +18,7 @@ mod tests;
 mod tools;
 
 use super::project_rule::ProjectRule;
-use super::raw::{Place, Raw};
+use super::raw::{PathContext, RawValue};
 use super::{Origin, Settings};
 use access::Access;
 
@@ -128,8 +128,8 @@ impl Settings {
     pub fn apply(
         &mut self,
         key: &str,
-        raw: &Raw,
-        place: Place<'_>,
+        raw: &RawValue,
+        place: PathContext<'_>,
         origin: &Origin,
     ) -> Result<(), String> {
         let key = find(key).ok_or_else(|| format!("`{key}` is not a key"))?;

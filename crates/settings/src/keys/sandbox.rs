@@ -7,7 +7,7 @@ use crate::project_rule::{
     less_start_time, no_kept_caches, no_network, no_new_env_from_host, no_other_rootfs,
     no_toolchains, same_or_narrower_workspace, same_or_native_backend,
 };
-use crate::raw::{Place, Raw, switch};
+use crate::raw::{PathContext, RawValue, switch};
 use crate::values::{self, EnvArg, GrantArg};
 use glovebox_sandbox::egress::{Secret, SecretError, SecretSource};
 use glovebox_sandbox::jail::spec::RootFs;
@@ -33,9 +33,9 @@ pub(super) const KEYS: &[Key] = &[
         Access {
             set: |settings, raw, _, origin| {
                 let words = match raw {
-                    Raw::One(text) => values::split_words(text)?,
-                    Raw::Many(words) => words.clone(),
-                    Raw::Table(..) => Vec::new(),
+                    RawValue::One(text) => values::split_words(text)?,
+                    RawValue::Many(words) => words.clone(),
+                    RawValue::Table(..) => Vec::new(),
                 };
                 settings.carrier.set(words, origin);
                 Ok(())
@@ -190,7 +190,7 @@ pub(super) const KEYS: &[Key] = &[
     .for_phases(),
 ];
 
-fn secret(text: &str, place: Place<'_>) -> Result<Secret, String> {
+fn secret(text: &str, place: PathContext<'_>) -> Result<Secret, String> {
     let mut secret: Secret = text
         .parse()
         .map_err(|error: SecretError| error.to_string())?;
@@ -200,7 +200,7 @@ fn secret(text: &str, place: Place<'_>) -> Result<Secret, String> {
     Ok(secret)
 }
 
-fn grant(text: &str, place: Place<'_>) -> Result<GrantArg, String> {
+fn grant(text: &str, place: PathContext<'_>) -> Result<GrantArg, String> {
     let grant: GrantArg = text.parse()?;
     let source = place.path(&grant.source.to_string_lossy())?;
     Ok(GrantArg { source, ..grant })

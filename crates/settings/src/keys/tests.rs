@@ -1,14 +1,14 @@
 //! Each row of the table is complete, true of the code, and in the reference.
 
 use super::{DefaultValue, Key, keys};
-use crate::raw::{Place, Raw};
+use crate::raw::{PathContext, RawValue};
 use crate::{AgentFlags, Origin, SandboxFlags, Settings};
 use std::fmt::Write as _;
 use std::path::Path;
 
 #[test]
 fn every_key_can_be_set_and_shown() {
-    let place = Place {
+    let place = PathContext {
         base: Path::new("/base"),
         home: Some(Path::new("/home/u")),
     };
@@ -78,11 +78,11 @@ fn every_key_can_be_set_and_shown() {
         let mut settings = Settings::default();
         let raw = match text.split_once("; ") {
             Some((one, two)) if name == "mcp" => {
-                let command = ("command".to_owned(), Raw::One(two.to_owned()));
-                Raw::Table(one.to_owned(), vec![command])
+                let command = ("command".to_owned(), RawValue::One(two.to_owned()));
+                RawValue::Table(one.to_owned(), vec![command])
             }
-            Some((one, two)) => Raw::Many(vec![one.to_owned(), two.to_owned()]),
-            None => Raw::One(text.to_owned()),
+            Some((one, two)) => RawValue::Many(vec![one.to_owned(), two.to_owned()]),
+            None => RawValue::One(text.to_owned()),
         };
         settings.apply(name, &raw, place, &origin).unwrap();
         let shown = settings.shown(name);
@@ -94,7 +94,7 @@ fn every_key_can_be_set_and_shown() {
 
 #[test]
 fn values_of_variables_are_not_shown() {
-    let place = Place {
+    let place = PathContext {
         base: Path::new("/"),
         home: None,
     };
@@ -102,7 +102,7 @@ fn values_of_variables_are_not_shown() {
     settings
         .apply(
             "env",
-            &Raw::One("TOKEN=hush".to_owned()),
+            &RawValue::One("TOKEN=hush".to_owned()),
             place,
             &Origin::Default,
         )
@@ -111,8 +111,8 @@ fn values_of_variables_are_not_shown() {
 }
 
 /// Where values of files are written.
-fn somewhere() -> Place<'static> {
-    Place {
+fn somewhere() -> PathContext<'static> {
+    PathContext {
         base: Path::new("/base"),
         home: None,
     }
@@ -128,7 +128,7 @@ fn the_default_of_a_row_is_the_default_of_the_setting() {
                 let mut set = Settings::default();
                 set.apply(
                     key.name,
-                    &Raw::One(text.to_owned()),
+                    &RawValue::One(text.to_owned()),
                     somewhere(),
                     &Origin::Default,
                 )

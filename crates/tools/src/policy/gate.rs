@@ -203,9 +203,9 @@ mod tests {
     static NEVER: AtomicBool = AtomicBool::new(false);
 
     #[derive(Debug)]
-    struct Always(PermitAnswer);
+    struct FixedAnswer(PermitAnswer);
 
-    impl Ask for Always {
+    impl Ask for FixedAnswer {
         fn ask(&self, question: &PermitQuestion<'_>) -> PermitAnswer {
             assert_eq!(question.tool, "Bash");
             self.0.clone()
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn answers_are_heeded_and_remembered_for_their_tool_only() {
-        let gate_with = |answer| gate().asking(Arc::new(Always(answer)));
+        let gate_with = |answer| gate().asking(Arc::new(FixedAnswer(answer)));
         assert!(bash(&gate_with(PermitAnswer::Once)).is_ok());
         let fault = bash(&gate_with(PermitAnswer::Deny("no".to_owned()))).unwrap_err();
         assert!(fault.message.ends_with("denied: no"), "{fault:?}");
@@ -291,9 +291,9 @@ mod tests {
 
     #[test]
     fn who_comes_with_the_call_is_asked_first() {
-        let gate = gate().asking(Arc::new(Always(PermitAnswer::Once)));
+        let gate = gate().asking(Arc::new(FixedAnswer(PermitAnswer::Once)));
         let ask = |answer| {
-            let asker = Always(answer);
+            let asker = FixedAnswer(answer);
             admit(
                 &gate,
                 &CallId::random(),

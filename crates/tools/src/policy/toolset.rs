@@ -31,9 +31,9 @@ const WRITING: [&str; 3] = ["Write", "Edit", "Delete"];
 
 /// Name, tools, and whether the workspace is read-only. All but `safe`, which runs nothing, have the
 /// tools of servers.
-type Shipped = (&'static str, &'static [&'static [&'static str]], bool);
+type ShippedToolset = (&'static str, &'static [&'static [&'static str]], bool);
 
-const SHIPPED: [Shipped; 6] = [
+const SHIPPED: [ShippedToolset; 6] = [
     ("research", &[&READING], true),
     ("plan", &[&READING, &COMMANDS], true),
     ("implement", &[&READING, &RUNNING, &WRITING], false),

@@ -7,7 +7,7 @@ use crate::call::{Call, unexpected};
 use crate::catalog::{Effect, Tool};
 use crate::cut::readable;
 use crate::{FileChange, OutcomeView, ToolOutcome};
-use glovebox_proto::{Code, Fault, Match, Replacement, Reply, Request};
+use glovebox_proto::{Code, Fault, MatchKind, Replacement, Reply, Request};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -85,10 +85,12 @@ impl Tool for Edit {
         let mut text = String::new();
         for made in &edited.made {
             let how = match made.how {
-                Match::Exact => continue,
-                Match::LineEndings => "with the file's line endings",
-                Match::TrailingSpace => "with other white space at line ends",
-                Match::Indentation => "with another indentation, which the new text was given too",
+                MatchKind::Exact => continue,
+                MatchKind::LineEndings => "with the file's line endings",
+                MatchKind::TrailingSpace => "with other white space at line ends",
+                MatchKind::Indentation => {
+                    "with another indentation, which the new text was given too"
+                }
             };
             let _ = writeln!(text, "[the old text was found {how}]");
         }

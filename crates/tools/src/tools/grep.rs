@@ -9,7 +9,7 @@ use crate::catalog::{Effect, Tool};
 use crate::cut::{OUTPUT_BYTES, readable};
 use glovebox_proto::limits::MAX_SEARCH_HITS;
 use glovebox_proto::{
-    Case, Code, Fault, GrepMode, GrepTarget, Grepped, Line, Reply, Request, SearchEnd, visible,
+    Case, Code, Fault, GrepMode, GrepReport, GrepTarget, Line, Reply, Request, SearchEnd, visible,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -168,7 +168,7 @@ impl Tool for Grep {
 }
 
 /// What was found, as far as there is room, and how many hits that is.
-fn render(found: &Grepped, mode: Mode, path: &str, prefix: &str) -> (String, u64) {
+fn render(found: &GrepReport, mode: Mode, path: &str, prefix: &str) -> (String, u64) {
     let mut text = String::new();
     let mut shown = 0;
     for file in &found.files {

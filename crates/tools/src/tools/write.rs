@@ -5,7 +5,7 @@ use crate::catalog::{Advice, Effect, Tool};
 use crate::hint::{Hint, with_hint};
 use crate::{FileChange, OutcomeView, ToolOutcome};
 use glovebox_proto::limits::MAX_OLD_BYTES;
-use glovebox_proto::{Code, Fault, Known, Old, Reply, WriteMode, visible};
+use glovebox_proto::{Code, Fault, OldContent, Reply, WriteMode, WritePrecondition, visible};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -41,10 +41,12 @@ impl Tool for Write {
     fn run(self, call: &Call<'_>) -> Result<ToolOutcome, Fault> {
         let content = self.content.as_bytes();
         let known = if self.overwrite {
-            Known::Anything
+            WritePrecondition::Anything
         } else {
             let seen = call.session.ledger.seen(&self.path);
-            seen.map_or(Known::Nothing, |digest| Known::Digest(digest.into()))
+            seen.map_or(WritePrecondition::Nothing, |digest| {
+                WritePrecondition::Digest(digest.into())
+            })
         };
         let mode = WriteMode::ReplaceKnown(known);
         let writing = call.begin_write(&self.path, mode, 0o644, content)?;
@@ -58,7 +60,7 @@ impl Tool for Write {
             Err(fault) => return Err(fault),
         };
         call.session.ledger.note(&self.path, digest);
-        let is_new = old == Old::Nothing;
+        let is_new = old == OldContent::Nothing;
         let word = if is_new { "written anew" } else { "replaced" };
         let path = visible::line_of_text(&self.path);
         let outcome = ToolOutcome::ok(
@@ -99,11 +101,11 @@ fn count_lines(content: &[u8]) -> usize {
 }
 
 /// The change, unless it is too large to be worth showing, or none of text.
-fn change(old: Old, new: String) -> Option<FileChange> {
+fn change(old: OldContent, new: String) -> Option<FileChange> {
     let old = match old {
-        Old::Nothing => String::new(),
-        Old::Content(old) => String::from_utf8(old.into_vec()).ok()?,
-        Old::Unshown => return None,
+        OldContent::Nothing => String::new(),
+        OldContent::Content(old) => String::from_utf8(old.into_vec()).ok()?,
+        OldContent::Unshown => return None,
     };
     let is_small = old.len() as u64 <= MAX_OLD_BYTES && new.len() as u64 <= MAX_OLD_BYTES;
     is_small.then(|| FileChange::between(old, new))

@@ -1,7 +1,7 @@
 //! Committing: what was staged is renamed into place, all of it or nothing.
 
 use super::journal::{COMMITTING, DONE, Journal, Staging};
-use super::operation::Place;
+use super::operation::OperationDirs;
 use crate::base::{Signature, advance, advance_contents, note_theirs};
 use crate::beneath::{Anchor, io};
 use crate::{RelPath, Stage, SyncError};
@@ -57,7 +57,7 @@ fn run(path: &Path) -> Result<(), Fault> {
         staging.remove(rustix::fd::AsFd::as_fd(&anchor));
         return Err(fault);
     }
-    let place = Place {
+    let place = OperationDirs {
         anchor: &anchor,
         staging: &staging,
     };
@@ -80,7 +80,11 @@ fn run(path: &Path) -> Result<(), Fault> {
 
 /// Undoes the first `count` operations, the last one first. Goes on after a failure, and reports the
 /// first one.
-pub(super) fn undo(place: &Place<'_>, journal: &Journal, count: usize) -> Result<(), Fault> {
+pub(super) fn undo(
+    place: &OperationDirs<'_>,
+    journal: &Journal,
+    count: usize,
+) -> Result<(), Fault> {
     let mut first = Ok(());
     let operations = journal.operations.get(..count).unwrap_or_default();
     for operation in operations.iter().rev() {

@@ -5,7 +5,7 @@ use crate::base::{Base, BaseContents, Signature};
 use crate::beneath::{Anchor, digest, io, read_names};
 use crate::merge::{Versions, is_executable, read_text, read_theirs};
 use crate::plan::{Leftover, MergedFile};
-use crate::{Collected, Digest, Host, HostChange, HostNode, HostState, Node, RelPath};
+use crate::{CollectedChanges, Digest, Host, HostChange, HostNode, HostState, Node, RelPath};
 use glovebox_proto::Fault;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ pub(super) struct DestinationLook<'a> {
     anchor: &'a Anchor,
     /// `None`: not the project the sandbox started from.
     base: Option<KnownBase<'a>>,
-    collected: &'a Collected,
+    collected: &'a CollectedChanges,
     seen: &'a mut HashMap<RelPath, Signature>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> DestinationLook<'a> {
     pub(super) fn new(
         anchor: &'a Anchor,
         base: Option<KnownBase<'a>>,
-        collected: &'a Collected,
+        collected: &'a CollectedChanges,
         seen: &'a mut HashMap<RelPath, Signature>,
     ) -> Self {
         Self {

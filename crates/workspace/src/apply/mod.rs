@@ -27,12 +27,14 @@ mod view;
 
 pub use crate::base::BaseFile;
 pub use commit::commit;
-pub use stage::Staged;
+pub use stage::StagedChanges;
 
 use crate::base::{Base, BaseContents, Signature, noted_theirs};
 use crate::beneath::Anchor;
 use crate::progress::Watch;
-use crate::{ChangeKind, ChangeSet, Collected, Options, Plan, RelPath, Stage, SyncError, plan};
+use crate::{
+    ChangeKind, ChangeSet, CollectedChanges, Options, Plan, RelPath, Stage, SyncError, plan,
+};
 use glovebox_proto::{Code, Fault};
 use host::{DestinationLook, KnownBase};
 use rustix::fs::FlockOperation;
@@ -88,7 +90,11 @@ impl Destination {
     ///
     /// # Errors
     /// Whatever reading the destination fails with.
-    pub fn plan(&mut self, collected: &Collected, options: Options) -> Result<Plan, SyncError> {
+    pub fn plan(
+        &mut self,
+        collected: &CollectedChanges,
+        options: Options,
+    ) -> Result<Plan, SyncError> {
         self.seen.clear();
         let base = self.base.as_ref().map(|base| {
             let wanted = paths(&collected.set);
@@ -108,7 +114,11 @@ impl Destination {
     ///
     /// # Errors
     /// When the destination cannot be opened again.
-    pub fn view(&self, plan: &Plan, collected: &Collected) -> Result<Collected, SyncError> {
+    pub fn view(
+        &self,
+        plan: &Plan,
+        collected: &CollectedChanges,
+    ) -> Result<CollectedChanges, SyncError> {
         view::view(self.anchor.path(), &self.seen, plan, collected)
             .map_err(|fault| SyncError::pull(Stage::Plan, fault))
     }
@@ -122,9 +132,9 @@ impl Destination {
     pub fn stage(
         &self,
         plan: &Plan,
-        collected: &Collected,
+        collected: &CollectedChanges,
         watch: &mut Watch<'_>,
-    ) -> Result<Staged, SyncError> {
+    ) -> Result<StagedChanges, SyncError> {
         stage::stage(self, plan, collected, watch)
     }
 }

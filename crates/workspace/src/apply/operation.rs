@@ -58,12 +58,12 @@ pub(super) enum Operation {
 const MAX_NAMES: u32 = 100;
 
 /// Where operations take place.
-pub(super) struct Place<'a> {
+pub(super) struct OperationDirs<'a> {
     pub(super) anchor: &'a Anchor,
     pub(super) staging: &'a Staging,
 }
 
-impl Place<'_> {
+impl OperationDirs<'_> {
     /// Does one operation. When it fails, it was not done.
     pub(super) fn perform(&self, operation: &Operation) -> Result<(), Fault> {
         match operation {

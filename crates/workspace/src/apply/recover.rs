@@ -2,7 +2,7 @@
 
 use super::commit::{finish, undo};
 use super::journal::{COMMITTING, DONE, Staging, discard_unfinished};
-use super::operation::Place;
+use super::operation::OperationDirs;
 use crate::beneath::{Anchor, io, read_names};
 use crate::collect::RESERVED_PREFIX;
 use glovebox_proto::{Code, Fault};
@@ -62,7 +62,7 @@ fn one(anchor: &Anchor, staging: &Staging) -> Result<(), Fault> {
         }
         Some((journal, _)) if staging.has(COMMITTING) => {
             undo(
-                &Place { anchor, staging },
+                &OperationDirs { anchor, staging },
                 journal,
                 journal.operations.len(),
             )?;

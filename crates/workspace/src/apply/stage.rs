@@ -7,7 +7,7 @@ use super::{Destination, attributes};
 use crate::base::{Kind, Signature};
 use crate::beneath::{digest, io, stat_at};
 use crate::progress::{Progress, Watch, report};
-use crate::{Collected, Digest, Effect, Node, Plan, RelPath, Stage, Step, SyncError};
+use crate::{CollectedChanges, Digest, Effect, Node, Plan, RelPath, Stage, Step, SyncError};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
@@ -24,14 +24,14 @@ const SYNC_THREADS: usize = 8;
 
 /// A staging directory with everything in it. Dropping it discards it.
 #[derive(Debug)]
-pub struct Staged {
+pub struct StagedChanges {
     /// `None` once it was handed over.
     staging: Option<Staging>,
     parent: OwnedFd,
     path: PathBuf,
 }
 
-impl Staged {
+impl StagedChanges {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -44,7 +44,7 @@ impl Staged {
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagedChanges {
     fn drop(&mut self) {
         if let Some(staging) = self.staging.take() {
             staging.remove(self.parent.as_fd());
@@ -55,9 +55,9 @@ impl Drop for Staged {
 pub(super) fn stage(
     destination: &Destination,
     plan: &Plan,
-    collected: &Collected,
+    collected: &CollectedChanges,
     watch: &mut Watch<'_>,
-) -> Result<Staged, SyncError> {
+) -> Result<StagedChanges, SyncError> {
     let failed = |fault| SyncError::pull(Stage::Apply, fault);
     let anchor = &destination.anchor;
     let contents = plan.steps.iter().filter_map(|step| match step {
@@ -77,7 +77,7 @@ pub(super) fn stage(
         .dir(b"")
         .map_err(|errno| failed(io("open", anchor.path(), errno)))?;
     let staging = Staging::make(anchor.as_fd(), anchor.path()).map_err(failed)?;
-    let staged = Staged {
+    let staged = StagedChanges {
         path: staging.path.clone(),
         staging: Some(staging),
         parent,
@@ -175,7 +175,7 @@ fn sync(files: &[File]) -> std::io::Result<()> {
 struct Stager<'a, 'w> {
     destination: &'a Destination,
     plan: &'a Plan,
-    collected: &'a Collected,
+    collected: &'a CollectedChanges,
     staging: &'a Staging,
     watch: &'a mut Watch<'w>,
     can_exchange: bool,

@@ -9,7 +9,8 @@ use crate::beneath::{Anchor, io};
 use crate::contents::changed;
 use crate::merge::is_executable;
 use crate::{
-    Applied, Change, ChangeKind, ChangeSet, Collected, Contents, Effect, Node, Plan, RelPath, Step,
+    AppliedChange, Change, ChangeKind, ChangeSet, CollectedChanges, Contents, Effect, Node, Plan,
+    RelPath, Step,
 };
 use glovebox_proto::Fault;
 use rustix::io::Errno;
@@ -22,8 +23,8 @@ pub(super) fn view(
     destination: &Path,
     seen: &HashMap<RelPath, Signature>,
     plan: &Plan,
-    collected: &Collected,
-) -> Result<Collected, Fault> {
+    collected: &CollectedChanges,
+) -> Result<CollectedChanges, Fault> {
     let contents = ViewContents {
         inner: Arc::clone(collected.contents()),
         merged: plan.merged.clone().into_iter().collect(),
@@ -36,7 +37,7 @@ pub(super) fn view(
         changes: changes(plan, &collected.set),
         refused: plan.outcome.refused.clone(),
     };
-    let mut view = Collected::new(set, Box::new(contents));
+    let mut view = CollectedChanges::new(set, Box::new(contents));
     view.unheld.clone_from(&collected.unheld);
     Ok(view)
 }
@@ -61,7 +62,7 @@ fn hosts(plan: &Plan) -> HashSet<RelPath> {
 
 /// The changes that a plan makes, sorted by path.
 fn changes(plan: &Plan, set: &ChangeSet) -> Vec<Change> {
-    let applied: HashMap<&RelPath, &Applied> = plan
+    let applied: HashMap<&RelPath, &AppliedChange> = plan
         .outcome
         .applied
         .iter()
@@ -118,7 +119,7 @@ fn changes(plan: &Plan, set: &ChangeSet) -> Vec<Change> {
 }
 
 /// A change as far as it is applied: of a rename perhaps only the half that adds something.
-fn taken(change: &Change, done: &Applied, written: Option<&Node>) -> Change {
+fn taken(change: &Change, done: &AppliedChange, written: Option<&Node>) -> Change {
     let mut change = change.clone();
     let is_half = matches!(change.kind, ChangeKind::Renamed { .. })
         && !matches!(done.effect, Effect::Renamed { .. });

@@ -12,18 +12,18 @@ use std::path::Path;
 const MAX_FILES: usize = 1000;
 
 /// The rules of a project, read as its directories are asked about.
-pub(super) struct Ignored<'a> {
+pub(super) struct ProjectIgnoreRules<'a> {
     anchor: &'a Anchor,
-    dirs: HashMap<Vec<u8>, Dir>,
+    dirs: HashMap<Vec<u8>, IgnoreDir>,
     files: usize,
 }
 
-struct Dir {
+struct IgnoreDir {
     is_ignored: bool,
     rules: Option<Gitignore>,
 }
 
-impl<'a> Ignored<'a> {
+impl<'a> ProjectIgnoreRules<'a> {
     pub(super) fn new(anchor: &'a Anchor) -> Self {
         Self {
             anchor,
@@ -42,7 +42,8 @@ impl<'a> Ignored<'a> {
             if !self.dirs.contains_key(dir) {
                 let is_ignored = end > 0 && self.matches(dir, true);
                 let rules = (!is_ignored).then(|| self.rules(dir)).flatten();
-                self.dirs.insert(dir.to_vec(), Dir { is_ignored, rules });
+                self.dirs
+                    .insert(dir.to_vec(), IgnoreDir { is_ignored, rules });
             }
             if self.dirs.get(dir).is_some_and(|dir| dir.is_ignored) {
                 return true;

@@ -12,7 +12,7 @@
 //! ```
 
 use super::git_index::GitIndex;
-use super::ignored::Ignored;
+use super::ignored::ProjectIgnoreRules;
 use super::{Kind, Signature, beside, decode, write_atomically};
 use crate::RelPath;
 use crate::beneath::{Anchor, io};
@@ -70,7 +70,7 @@ pub fn keep(
         None => (GitIndex::default(), Vec::new()),
     };
     let pushed_unix_ns = i64::try_from(pushed_unix_ns).unwrap_or(i64::MAX);
-    let mut ignored = Ignored::new(&anchor);
+    let mut ignored = ProjectIgnoreRules::new(&anchor);
     let mut was_stopped = false;
     let written = write_atomically(&file, |out| {
         let mut writer = Writer::new(out)?;

@@ -102,7 +102,7 @@ pub fn take_commits(
         )
         .remedy("choose one like `sandbox/fix`")
     })?;
-    let incoming = Incoming::make(&own, &repository)?;
+    let incoming = ObjectQuarantine::make(&own, &repository)?;
     incoming.check(offer, &repository)?;
 
     let reference = format!("refs/heads/{branch}");
@@ -175,13 +175,13 @@ fn sign_log(update: &mut Command, own: &OwnGitDir<'_>) {
 }
 
 /// A directory of objects apart from the repository's, within our own git directory.
-struct Incoming<'a> {
+struct ObjectQuarantine<'a> {
     own: &'a OwnGitDir<'a>,
     objects: PathBuf,
     known: PathBuf,
 }
 
-impl<'a> Incoming<'a> {
+impl<'a> ObjectQuarantine<'a> {
     fn make(own: &'a OwnGitDir<'a>, repository: &Repository) -> Result<Self, Fault> {
         let objects = own.dir().join("incoming");
         let made = fs::create_dir_all(objects.join("pack"));

@@ -20,8 +20,8 @@ use crate::base::BaseFile;
 use crate::contents::{changed, unreadable};
 use crate::patch::name;
 use crate::{
-    Applied, Change, ChangeKind, ChangeSet, Collected, Conflict, Effect, Node, Options, Plan,
-    RelPath, Step, plan,
+    AppliedChange, Change, ChangeKind, ChangeSet, CollectedChanges, Conflict, Effect, Node,
+    Options, Plan, RelPath, Step, plan,
 };
 use git::{Git, OwnGitDir};
 use glovebox_proto::{Code, Fault, Setting};
@@ -36,7 +36,7 @@ use tree::CommitTree;
 
 /// The new commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitOutcome {
     /// Its name; `None` when there is nothing to commit, and no branch was made.
     pub commit: Option<String>,
     /// Files and links it adds, changes or removes.
@@ -45,7 +45,7 @@ pub struct Committed {
     /// and has the sandbox's version beside.
     pub conflicts: Vec<Conflict>,
     /// Paths with changes of both sides.
-    pub merged: Vec<Applied>,
+    pub merged: Vec<AppliedChange>,
     /// New paths left out because the repository ignores them.
     pub ignored: Vec<RelPath>,
 }
@@ -58,13 +58,13 @@ pub struct Committed {
 /// does not take, [`Code::NotFound`] without a repository, a commit or an identity, and whatever
 /// keeps contents from being read or git from working.
 pub fn commit(
-    collected: &Collected,
+    collected: &CollectedChanges,
     project: &Path,
     base: Option<&BaseFile>,
     git: &Path,
     branch: &str,
     message: &str,
-) -> Result<Committed, Fault> {
+) -> Result<CommitOutcome, Fault> {
     let git = Git { program: git };
     let repository = Repository::find(project, &git)?;
     let own = OwnGitDir::make(&repository, project, git, &repository.git_dir)?;
@@ -89,7 +89,7 @@ pub fn commit(
         &set,
     )?;
     let plan = plan(&set, &mut tree, Options::default())?;
-    let mut committed = Committed {
+    let mut committed = CommitOutcome {
         commit: None,
         paths: 0,
         merged: merged(&plan),
@@ -159,7 +159,7 @@ fn without(set: &ChangeSet, ignored: &HashSet<RelPath>) -> ChangeSet {
     }
 }
 
-fn merged(plan: &Plan) -> Vec<Applied> {
+fn merged(plan: &Plan) -> Vec<AppliedChange> {
     let merged = plan.outcome.applied.iter().filter(|done| done.is_merged);
     merged.cloned().collect()
 }
@@ -227,7 +227,7 @@ fn head(own: &OwnGitDir<'_>, format: &Format) -> Result<String, Fault> {
 }
 
 /// New paths that the repository ignores.
-fn ignored(own: &OwnGitDir<'_>, collected: &Collected) -> Result<HashSet<RelPath>, Fault> {
+fn ignored(own: &OwnGitDir<'_>, collected: &CollectedChanges) -> Result<HashSet<RelPath>, Fault> {
     let mut list = Vec::new();
     for change in &collected.set.changes {
         if matches!(
@@ -358,7 +358,7 @@ impl From<io::Error> for ImportError {
 
 /// Writes the steps of a plan.
 struct PlanWriter<'a> {
-    collected: &'a Collected,
+    collected: &'a CollectedChanges,
     prefix: &'a [u8],
     tree: &'a CommitTree<'a>,
     plan: &'a Plan,

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::fs;
 use std::process::Command;
 
-struct Held(HashMap<Vec<u8>, Vec<u8>>);
+struct MapContents(HashMap<Vec<u8>, Vec<u8>>);
 
-impl Contents for Held {
+impl Contents for MapContents {
     fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
         Ok(Box::new(self.0[path.as_bytes()].as_slice()))
     }
@@ -27,7 +27,7 @@ fn file(content: &[u8]) -> Node {
 }
 
 /// A change set of `(path, what it becomes)`; what becomes nothing is deleted.
-fn collected(changes: &[(&[u8], Option<&[u8]>)]) -> Collected {
+fn collected(changes: &[(&[u8], Option<&[u8]>)]) -> CollectedChanges {
     let mut held = HashMap::new();
     let mut set = ChangeSet::default();
     for (path, content) in changes {
@@ -45,7 +45,7 @@ fn collected(changes: &[(&[u8], Option<&[u8]>)]) -> Collected {
         });
     }
     set.changes.sort_by(|a, b| a.path.cmp(&b.path));
-    Collected::new(set, Box::new(Held(held)))
+    CollectedChanges::new(set, Box::new(MapContents(held)))
 }
 
 struct Fixture {
@@ -88,7 +88,12 @@ impl Fixture {
         String::from_utf8(done.stdout).unwrap()
     }
 
-    fn commit(&self, below: &str, collected: &Collected, branch: &str) -> Result<Committed, Fault> {
+    fn commit(
+        &self,
+        below: &str,
+        collected: &CollectedChanges,
+        branch: &str,
+    ) -> Result<CommitOutcome, Fault> {
         let project = self.dir.path().join(below);
         super::commit(
             collected,
@@ -199,7 +204,7 @@ fn a_sandbox_that_writes_on_makes_no_commit() {
     let set = collected(&[(b"x", Some(b"collected"))]).set;
     for lie in [&b"different"[..], b"short", b"much longer than it was"] {
         let held = HashMap::from([(b"x".to_vec(), lie.to_vec())]);
-        let lying = Collected::new(set.clone(), Box::new(Held(held)));
+        let lying = CollectedChanges::new(set.clone(), Box::new(MapContents(held)));
         let fault = fixture.commit("", &lying, "fresh").unwrap_err();
         assert_eq!(fault.code, Code::DigestMismatch, "{fault}");
         assert!(!fixture.git(&["branch", "--list"]).contains("fresh"));

@@ -9,7 +9,9 @@ use crate::base::{Base, BaseContents, Signature, hex};
 use crate::beneath::{Anchor, digest};
 use crate::merge::{MAX_TEXT_BYTES, Versions, is_executable, read_text, read_theirs};
 use crate::plan::{Leftover, MergedFile};
-use crate::{ChangeSet, Collected, Digest, Host, HostChange, HostNode, HostState, Node, RelPath};
+use crate::{
+    ChangeSet, CollectedChanges, Digest, Host, HostChange, HostNode, HostState, Node, RelPath,
+};
 use glovebox_proto::Fault;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -49,7 +51,7 @@ pub(super) struct CommitTree<'a> {
     blobs: Blobs<'a>,
     project: Anchor,
     base: Option<KnownBase<'a>>,
-    collected: &'a Collected,
+    collected: &'a CollectedChanges,
     /// Lengths and digests of contents that were read.
     digests: HashMap<String, (u64, Digest)>,
 }
@@ -62,7 +64,7 @@ impl<'a> CommitTree<'a> {
         blobs: Blobs<'a>,
         project: &'a Path,
         base: Option<&'a BaseFile>,
-        collected: &'a Collected,
+        collected: &'a CollectedChanges,
         set: &ChangeSet,
     ) -> Result<Self, Fault> {
         let entries = listing

@@ -11,7 +11,7 @@ use super::walk::Walk;
 use crate::beneath::{Anchor, io};
 use crate::filter::Filter;
 use crate::progress::Watch;
-use crate::{Collected, Contents, Quota, RelPath, Stage, SyncError};
+use crate::{CollectedChanges, Contents, Quota, RelPath, Stage, SyncError};
 use glovebox_proto::{Code, Fault};
 use rustix::io::Errno;
 use std::io::Read;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Where the layers of a workspace are.
 #[derive(Debug, Clone, Copy)]
-pub struct Layered<'a> {
+pub struct LayerPaths<'a> {
     /// The host's directory below the layers, if there is one.
     pub project: Option<&'a Path>,
     /// The layers, newest first: the writable one, then those that checkpoints froze.
@@ -38,11 +38,11 @@ pub(crate) const RESERVED_PREFIX: &[u8] = b".glovebox-pull-";
 /// [`Code::TooLarge`] when there is more than `quota` allows, [`Code::Cancelled`] when `watch` says
 /// so, and whatever reading the layers or the project fails with.
 pub fn from_layers(
-    source: &Layered<'_>,
+    source: &LayerPaths<'_>,
     filter: &Filter,
     quota: &Quota,
     watch: &mut Watch<'_>,
-) -> Result<Collected, SyncError> {
+) -> Result<CollectedChanges, SyncError> {
     let failed = |fault| SyncError::pull(Stage::Collect, fault);
     let trees = Arc::new(Trees::open(source).map_err(failed)?);
     let (mut set, ignored) = Walk::new(&trees, source, filter, quota, watch)
@@ -53,7 +53,7 @@ pub fn from_layers(
         trees: Arc::clone(&trees),
     };
     super::complete(&mut set, &contents, &contents);
-    let mut collected = Collected::new(set, Box::new(contents));
+    let mut collected = CollectedChanges::new(set, Box::new(contents));
     collected.ignored = ignored;
     Ok(collected)
 }
@@ -66,7 +66,7 @@ pub(super) struct Trees {
 }
 
 impl Trees {
-    fn open(source: &Layered<'_>) -> Result<Self, Fault> {
+    fn open(source: &LayerPaths<'_>) -> Result<Self, Fault> {
         if source.layers.len() >= usize::from(LayerId::MAX) {
             return Err(Fault::failed(Code::TooLarge, "there are too many layers"));
         }

@@ -28,7 +28,7 @@ pub(super) enum Base {
 
 /// What the layers have at a name.
 #[derive(Debug)]
-pub(super) enum Top {
+pub(super) enum TopEntry {
     /// Nothing; the host has something that is hidden.
     Nothing,
     /// A whiteout.
@@ -64,7 +64,7 @@ impl From<Stat> for HostEntry {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) name: Box<[u8]>,
-    pub(super) top: Top,
+    pub(super) top: TopEntry,
     /// What the host has there, if its directory is one.
     pub(super) base: Option<HostEntry>,
 }
@@ -85,12 +85,12 @@ struct LayerEntry {
 }
 
 /// Why a listing stops.
-enum Stop {
+enum ListingError {
     TooMany,
     Errno(Errno),
 }
 
-impl From<Errno> for Stop {
+impl From<Errno> for ListingError {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno)
     }
@@ -177,10 +177,10 @@ fn collect(
     layer: Option<LayerId>,
     seen: &mut Vec<LayerEntry>,
     max_names: usize,
-) -> Result<(), Stop> {
+) -> Result<(), ListingError> {
     read_names(dir, |name, kind| {
         if seen.len() >= max_names {
-            return Err(Stop::TooMany);
+            return Err(ListingError::TooMany);
         }
         seen.push(LayerEntry {
             name: name.into(),
@@ -196,7 +196,7 @@ fn resolve(
     dirs: &[(LayerId, OwnedFd)],
     name: &[u8],
     group: &[(Option<LayerId>, FileType)],
-) -> Result<Top, Errno> {
+) -> Result<TopEntry, Errno> {
     let mut merged = Vec::new();
     for (layer, kind) in group {
         let Some((id, dir)) = layer.and_then(|id| dirs.iter().find(|(known, _)| *known == id))
@@ -214,7 +214,7 @@ fn resolve(
         if is_dir {
             merged.push(*id);
             if is_opaque(dir, name) {
-                return Ok(Top::Dir {
+                return Ok(TopEntry::Dir {
                     layers: merged,
                     is_opaque: true,
                 });
@@ -226,21 +226,21 @@ fn resolve(
         let is_whiteout = kind == FileType::CharacterDevice && stat.st_rdev == 0;
         if !merged.is_empty() {
             // What is below a directory and is none itself is hidden by it.
-            return Ok(Top::Dir {
+            return Ok(TopEntry::Dir {
                 layers: merged,
                 is_opaque: true,
             });
         }
         return Ok(if is_whiteout {
-            Top::Whiteout
+            TopEntry::Whiteout
         } else {
-            Top::Other { layer: *id, kind }
+            TopEntry::Other { layer: *id, kind }
         });
     }
     Ok(if merged.is_empty() {
-        Top::Nothing
+        TopEntry::Nothing
     } else {
-        Top::Dir {
+        TopEntry::Dir {
             layers: merged,
             is_opaque: false,
         }
@@ -264,10 +264,10 @@ fn cannot_read(anchor: &Anchor, path: &[u8], errno: Errno) -> Fault {
     crate::beneath::io("read", &anchor.path().join(name.as_ref()), errno)
 }
 
-fn words(stop: &Stop, anchor: &Anchor, path: &[u8], max_names: usize) -> Fault {
+fn words(stop: &ListingError, anchor: &Anchor, path: &[u8], max_names: usize) -> Fault {
     match stop {
-        Stop::Errno(errno) => cannot_read(anchor, path, *errno),
-        Stop::TooMany => Fault::failed(
+        ListingError::Errno(errno) => cannot_read(anchor, path, *errno),
+        ListingError::TooMany => Fault::failed(
             Code::TooLarge,
             format!(
                 "the directory `{}` has more than {max_names} names",

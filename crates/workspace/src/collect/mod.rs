@@ -17,7 +17,7 @@ mod walk;
 pub use flags::why_executed;
 pub(crate) use git_dirs::{is_git_name, named_by_file};
 pub(crate) use layers::RESERVED_PREFIX;
-pub use layers::{Layered, from_layers};
+pub use layers::{LayerPaths, from_layers};
 
 use crate::{ChangeSet, Contents, RelPath};
 

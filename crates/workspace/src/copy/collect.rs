@@ -1,7 +1,7 @@
 //! What a sandbox changed since the push, found over the wire: the same change set, by the same rules,
 //! as from the layers of a native sandbox.
 
-use super::Place;
+use super::SandboxRoot;
 use super::entry::{Row, Rows, SeenEntry, SeenKind};
 use super::fetch::{FetchedFile, Spool, WantedFile, fetch};
 use super::manifest::{FileSide, Line, Lines, Sameness};
@@ -12,8 +12,8 @@ use crate::collect::{BaseTree, RESERVED_PREFIX, complete, is_git_name, named_by_
 use crate::filter::Verdict;
 use crate::progress::{Progress, Watch, report};
 use crate::{
-    Change, ChangeKind, ChangeSet, Collected, Contents, Digest, Filter, Flag, Ignored, Node, Quota,
-    RefusalReason, RefusedPath, RelPath, Stage, SyncError,
+    Change, ChangeKind, ChangeSet, CollectedChanges, Contents, Digest, Filter, Flag,
+    IgnoredChanges, Node, Quota, RefusalReason, RefusedPath, RelPath, Stage, SyncError,
 };
 use glovebox_proto::{Class, Code, Fault, Setting};
 use glovebox_sandbox::FrozenCommands;
@@ -48,12 +48,12 @@ pub struct CopyInputs<'a> {
 /// [`Code::TooLarge`] when there is more than `quota` allows, [`Code::Cancelled`] when `watch` says
 /// so, the guest's own faults, and whatever reading the project fails with.
 pub fn collect(
-    place: &Place<'_>,
+    place: &SandboxRoot<'_>,
     source: &CopyInputs<'_>,
     filter: &Filter,
     quota: &Quota,
     watch: &mut Watch<'_>,
-) -> Result<Collected, SyncError> {
+) -> Result<CollectedChanges, SyncError> {
     let failed = |fault| SyncError::pull(Stage::Collect, fault);
     let (held, mut unheld) = match place.sandbox.freeze_commands() {
         Ok(held) => (Some(held), None),
@@ -121,7 +121,7 @@ pub fn collect(
     let mut set = builder.set;
     set.refused.sort_by(|a, b| a.path.cmp(&b.path));
     complete(&mut set, &contents, &contents);
-    let mut collected = Collected::new(set, Box::new(contents));
+    let mut collected = CollectedChanges::new(set, Box::new(contents));
     collected.unheld = unheld;
     collected.ignored = compared.ignored;
     Ok(collected)
@@ -139,7 +139,7 @@ struct TouchedPath {
 struct ListComparison {
     touched: Vec<TouchedPath>,
     refused: Vec<RefusedPath>,
-    ignored: Ignored,
+    ignored: IgnoredChanges,
     /// Paths in directories that must therefore stay.
     stays: BTreeSet<RelPath>,
     /// Links as they were pushed.
@@ -196,7 +196,7 @@ fn compare(
         found: ListComparison {
             touched: Vec::new(),
             refused: inside.refused,
-            ignored: Ignored::default(),
+            ignored: IgnoredChanges::default(),
             stays: stays.collect(),
             links: BTreeMap::new(),
         },

@@ -2,7 +2,7 @@
 
 use super::get::{self, Questions, get};
 use super::spool::{Reader, Spool, SpooledList};
-use super::{Place, protocol};
+use super::{SandboxRoot, protocol};
 use crate::{Digest, RelPath};
 use glovebox_proto::Fault;
 use glovebox_proto::tree::{GotItem, Packing, Signature, Want};
@@ -51,7 +51,7 @@ impl Answers {
 /// number of files now and then, and may stop it.
 // TRUST: the guest's words about its own files; exactly one answer per question is taken.
 pub(super) fn ask(
-    place: &Place<'_>,
+    place: &SandboxRoot<'_>,
     wanted: &SpooledList<RelPath>,
     count: u64,
     spool_dir: &Path,

@@ -2,7 +2,7 @@
 //! what the sandbox does to its files afterwards.
 
 use super::get::{Answers, Questions, get};
-use super::{Place, protocol};
+use super::{SandboxRoot, protocol};
 use crate::beneath::io;
 use crate::{Digest, RefusalReason, RelPath};
 use glovebox_proto::tree::{GotItem, Want};
@@ -83,7 +83,7 @@ pub(super) enum FetchedFile {
 /// # Errors
 /// `too-large` when there are more than `max_bytes`, naming the file.
 pub(super) fn fetch(
-    place: &Place<'_>,
+    place: &SandboxRoot<'_>,
     wanted: &[WantedFile<'_>],
     spool: &Spool,
     max_bytes: u64,
@@ -111,7 +111,7 @@ pub(super) fn fetch(
 }
 
 fn fetch_once(
-    place: &Place<'_>,
+    place: &SandboxRoot<'_>,
     wanted: &[&WantedFile<'_>],
     spool: &Spool,
     max_bytes: u64,

@@ -1,7 +1,7 @@
 //! Asking a sandbox about its files: questions go out on one thread while answers come in on another,
 //! so that neither side waits for the other with full hands.
 
-use super::{Place, protocol};
+use super::{SandboxRoot, protocol};
 use crate::threads;
 use glovebox_proto::tree::{GotItem, Packer, Packing, Unpacker, Want};
 use glovebox_proto::{Channel, Code, Fault, Reply, Request};
@@ -43,7 +43,7 @@ impl Questions<'_> {
 
 /// Sends what `ask` asks, and gives `answers` what comes back.
 pub(super) fn get(
-    place: &Place<'_>,
+    place: &SandboxRoot<'_>,
     packing: Packing,
     ask: impl FnOnce(&mut Questions<'_>) -> Result<(), Fault> + Send,
     answers: &mut impl Answers,

@@ -36,14 +36,14 @@ mod walk;
 pub use collect::{CopyInputs, collect};
 pub use glovebox_proto::tree::Packing;
 pub use push::{PushOptions, PushRecords, PushTotals, push};
-pub use walk::IsHidden;
+pub use walk::HiddenPredicate;
 
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Sandbox;
 
 /// A directory of a sandbox.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct SandboxRoot<'a> {
     /// The sandbox.
     pub sandbox: &'a Sandbox,
     /// The directory: absolute, or relative to where the sandbox's commands start.

@@ -13,8 +13,8 @@ use super::remember::index_entry;
 use super::scan;
 use super::send::{Sender, Sums};
 use super::spool::{Reader, Spool, SpooledList};
-use super::walk::{HiddenCount, IsHidden, WalkProgress, walk, walk_along};
-use super::{Place, digest};
+use super::walk::{HiddenCount, HiddenPredicate, WalkProgress, walk, walk_along};
+use super::{SandboxRoot, digest};
 use crate::base;
 use crate::beneath::{Anchor, io};
 use crate::progress::{Progress, Watch, report};
@@ -90,9 +90,9 @@ pub struct PushTotals {
 /// faults, which name the path. Files that were sent before are whole and stay; the next push finds
 /// them.
 pub fn push(
-    place: &Place<'_>,
+    place: &SandboxRoot<'_>,
     project: &Path,
-    is_hidden: &IsHidden<'_>,
+    is_hidden: &HiddenPredicate<'_>,
     recorded: &PushRecords<'_>,
     options: PushOptions,
     watch: &mut Watch<'_>,
@@ -129,7 +129,7 @@ pub fn push(
         inside: inside.read(),
     };
     let mut pushed = job.run(differences, told, watch).map_err(transfer)?;
-    let BothSides {
+    let SideLists {
         hidden, refused, ..
     } = looked;
     pushed.hidden = hidden.count;
@@ -139,7 +139,7 @@ pub fn push(
 }
 
 /// What both sides have that the last push has not left there.
-struct BothSides {
+struct SideLists {
     host: SpooledList<Difference>,
     inside: SpooledList<Difference>,
     hidden: HiddenCount,
@@ -149,12 +149,12 @@ struct BothSides {
 
 /// Looks at both sides at once.
 fn look(
-    place: &Place<'_>,
+    place: &SandboxRoot<'_>,
     anchor: &Anchor,
-    is_hidden: &IsHidden<'_>,
+    is_hidden: &HiddenPredicate<'_>,
     recorded: &PushRecords<'_>,
     watch: &mut Watch<'_>,
-) -> Result<BothSides, Fault> {
+) -> Result<SideLists, Fault> {
     let gauge = WalkProgress::default();
     let compare = |side| Comparison::new(recorded.manifest, side, recorded.spool_dir);
     let (mut on_host, mut on_inside) = (compare(FileSide::Host)?, compare(FileSide::Inside)?);
@@ -181,7 +181,7 @@ fn look(
         let refused = scanned?.refused;
         watched?;
         let (host, hidden) = walked?;
-        Ok(BothSides {
+        Ok(SideLists {
             host,
             inside: on_inside.finish()?,
             hidden,
@@ -191,7 +191,7 @@ fn look(
 }
 
 struct Job<'a> {
-    place: &'a Place<'a>,
+    place: &'a SandboxRoot<'a>,
     anchor: &'a Anchor,
     recorded: &'a PushRecords<'a>,
     options: PushOptions,
@@ -217,7 +217,7 @@ impl Job<'_> {
     /// Sends a project while it is being walked.
     fn run_along(
         &self,
-        is_hidden: &IsHidden<'_>,
+        is_hidden: &HiddenPredicate<'_>,
         watch: &mut Watch<'_>,
     ) -> Result<PushTotals, SyncError> {
         let gauge = WalkProgress::default();
@@ -284,7 +284,7 @@ impl Job<'_> {
                 sender.run(&mut steps)
             })?;
             let receiver = threads::start(scope, move || receive(stream, &receipts_in))?;
-            let mut books = Books {
+            let mut books = PushWriters {
                 manifest,
                 index,
                 receipts: Receipts::new(receipts),
@@ -295,7 +295,7 @@ impl Job<'_> {
                 let _ = input.cancel();
             }
             drop(decided);
-            let Books {
+            let PushWriters {
                 manifest,
                 index,
                 mut receipts,
@@ -319,7 +319,7 @@ impl Job<'_> {
 }
 
 /// What is written down while the push runs.
-struct Books {
+struct PushWriters {
     manifest: Writer,
     index: base::Writer,
     receipts: Receipts,
@@ -327,7 +327,7 @@ struct Books {
 
 /// Writes down what was decided, in order, once the guest has said that it is so.
 fn keep(
-    books: &mut Books,
+    books: &mut PushWriters,
     decided: &std::sync::mpsc::Receiver<ReceiptDecision>,
     sums: &Sums,
     watch: &mut Watch<'_>,

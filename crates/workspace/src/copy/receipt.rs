@@ -14,12 +14,12 @@ use std::time::Duration;
 pub(super) enum ReceiptDecision {
     /// Files that are as they were.
     Same(Vec<Line>),
-    One(Box<Pending>),
+    One(Box<PendingDecision>),
 }
 
 /// A decision.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingDecision {
     pub(super) line: Option<Line>,
     pub(super) index: Option<(RelPath, base::Signature)>,
     /// The guest was told to do something about it.

@@ -3,7 +3,7 @@
 use super::difference::DifferenceSink;
 use super::entry::{SeenEntry, SeenKind};
 use super::spool::{Spool, SpooledList};
-use super::{Place, protocol};
+use super::{SandboxRoot, protocol};
 use crate::path::compare;
 use crate::{RefusalReason, RefusedPath, RelPath};
 use glovebox_proto::tree::{EntryKind, ScanItem, Signature, Unpacker};
@@ -42,7 +42,7 @@ pub(super) struct ScanSummary {
 
 /// Lists what a sandbox has.
 pub(super) fn list(
-    place: &Place<'_>,
+    place: &SandboxRoot<'_>,
     max_entries: u64,
     max_depth: usize,
     spool_dir: &Path,
@@ -61,7 +61,7 @@ pub(super) fn list(
 // TRUST: the guest's words. Paths are checked, their order is enforced, and their number and depth
 // are bounded by what was asked for, whatever it says.
 pub(super) fn scan(
-    place: &Place<'_>,
+    place: &SandboxRoot<'_>,
     max_entries: u64,
     max_depth: usize,
     finds: &mut dyn DifferenceSink,

@@ -6,7 +6,7 @@ use super::entry::{Row, SeenEntry, SeenKind};
 use super::manifest::{FileSide, Line, LineKind, Sameness};
 use super::near::OpenProject;
 use super::push::{PushOptions, PushTotals};
-use super::receipt::{Pending, ReceiptDecision};
+use super::receipt::{PendingDecision, ReceiptDecision};
 use super::remember::{HashedFile, index_signature, refreshed, settled};
 use super::walk::signature;
 use crate::base;
@@ -312,7 +312,7 @@ impl<'a> Sender<'a> {
                 }
                 self.pushed.unchanged += 1;
                 let line = refreshed(path, base, &host, inside.as_ref(), told, hashed);
-                self.queue(Pending {
+                self.queue(PendingDecision {
                     index: Some((line.path.clone(), index_signature(&host))),
                     line: Some(line),
                     awaits_receipt: false,
@@ -344,7 +344,7 @@ impl<'a> Sender<'a> {
     fn stay(&mut self, path: &RelPath, base: Option<Line>) -> Result<(), Fault> {
         // Lines come sorted: below something that waits there are none.
         let has_place = self.keep_above();
-        self.queue(Pending {
+        self.queue(PendingDecision {
             line: base.filter(|_| has_place),
             index: has_place.then(|| (path.clone(), base::Signature::Absent)),
             awaits_receipt: false,
@@ -377,7 +377,7 @@ impl<'a> Sender<'a> {
     ) -> Result<(), Fault> {
         let has_place = self.keep_above();
         let index = (path.clone(), index_signature(host));
-        self.queue(Pending {
+        self.queue(PendingDecision {
             line: base.filter(|_| has_place),
             index: has_place.then_some(index),
             awaits_receipt: false,
@@ -415,7 +415,7 @@ impl<'a> Sender<'a> {
         line: Option<Line>,
         index: Option<(RelPath, base::Signature)>,
     ) -> Result<(), Fault> {
-        self.queue(Pending {
+        self.queue(PendingDecision {
             line,
             index,
             awaits_receipt: true,
@@ -556,7 +556,7 @@ impl<'a> Sender<'a> {
         }))
     }
 
-    fn queue(&mut self, pending: Pending) -> Result<(), Fault> {
+    fn queue(&mut self, pending: PendingDecision) -> Result<(), Fault> {
         self.hand_over_same()?;
         self.hand_over(ReceiptDecision::One(Box::new(pending)))
     }

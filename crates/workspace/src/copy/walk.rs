@@ -16,7 +16,7 @@ use std::sync::mpsc::SyncSender;
 
 /// Says whether a path of the project is not to be shown to the sandbox; the second argument tells
 /// directories. What is below a hidden directory is not asked about.
-pub type IsHidden<'a> = dyn Fn(&RelPath, bool) -> bool + Sync + 'a;
+pub type HiddenPredicate<'a> = dyn Fn(&RelPath, bool) -> bool + Sync + 'a;
 
 /// Paths listed by name; beyond, only counted.
 const MAX_LISTED: usize = 1000;
@@ -40,7 +40,7 @@ pub(super) struct WalkProgress {
 
 struct Walk<'a> {
     anchor: &'a Anchor,
-    is_hidden: &'a IsHidden<'a>,
+    is_hidden: &'a HiddenPredicate<'a>,
     gauge: &'a WalkProgress,
     each: &'a mut dyn FnMut(SeenEntry) -> Result<(), Fault>,
     hidden: HiddenCount,
@@ -49,7 +49,7 @@ struct Walk<'a> {
 /// Walks a project and hands over what is there as it is found, then how it ended.
 pub(super) fn walk_along(
     anchor: &Anchor,
-    is_hidden: &IsHidden<'_>,
+    is_hidden: &HiddenPredicate<'_>,
     gauge: &WalkProgress,
     found: &SyncSender<Batch<SeenEntry>>,
 ) -> Result<HiddenCount, Fault> {
@@ -79,7 +79,7 @@ pub(super) fn walk_along(
 /// Walks a project and gives `each` what is there, sorted.
 pub(super) fn walk(
     anchor: &Anchor,
-    is_hidden: &IsHidden<'_>,
+    is_hidden: &HiddenPredicate<'_>,
     gauge: &WalkProgress,
     each: &mut dyn FnMut(SeenEntry) -> Result<(), Fault>,
 ) -> Result<HiddenCount, Fault> {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::RelPath;
 use crate::beneath::Anchor;
-use glovebox_gitignore::Unsound;
+use glovebox_gitignore::PatternProblem;
 use glovebox_proto::Fault;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -28,7 +28,7 @@ const MAX_TOPS: usize = 1000;
 
 /// Changes that are left out because the project ignores the paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Ignored {
+pub struct IgnoredChanges {
     /// How many files and links.
     pub paths: u64,
     /// Their bytes together.
@@ -38,7 +38,7 @@ pub struct Ignored {
     pub tops: Vec<(RelPath, u64)>,
 }
 
-impl Ignored {
+impl IgnoredChanges {
     /// Counts what lies at or below a topmost ignored path.
     pub(crate) fn add(&mut self, top: &RelPath, paths: u64, bytes: u64) {
         if paths == 0 {
@@ -307,8 +307,8 @@ fn rules(text: &[u8]) -> Gitignore {
             continue;
         };
         let pattern = match glovebox_gitignore::pattern(line) {
-            Ok(Some(pattern)) | Err(Unsound::Backward { as_git: pattern }) => pattern,
-            Ok(None) | Err(Unsound::FitsNothing) => continue,
+            Ok(Some(pattern)) | Err(PatternProblem::Backward { as_git: pattern }) => pattern,
+            Ok(None) | Err(PatternProblem::FitsNothing) => continue,
         };
         let _ = builder.add_line(None, &pattern);
     }

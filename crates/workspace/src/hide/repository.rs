@@ -17,13 +17,13 @@ const CONFIGS: [&str; 2] = ["config", "config.worktree"];
 /// Files in a git directory that hold nothing but credentials, where somebody put them there.
 const CREDENTIALS: [&str; 2] = [".git-credentials", "credentials"];
 
-pub(crate) type Replaced = Vec<(Vec<u8>, Vec<u8>)>;
+pub(crate) type ReplacedTexts = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Replaced texts, and paths that are to be hidden, all relative to the project.
 pub(crate) fn without_credentials(
     project: &Path,
     repositories: &[Vec<u8>],
-) -> (Replaced, Vec<Vec<u8>>) {
+) -> (ReplacedTexts, Vec<Vec<u8>>) {
     in_git_dirs(
         project,
         repositories.iter().map(|dir| join(dir, b".git")).collect(),
@@ -31,8 +31,8 @@ pub(crate) fn without_credentials(
 }
 
 /// The same of git directories at paths below `top`, and of those of submodules and working trees in them.
-pub(crate) fn in_git_dirs(top: &Path, mut waiting: Vec<Vec<u8>>) -> (Replaced, Vec<Vec<u8>>) {
-    let mut replaced = Replaced::new();
+pub(crate) fn in_git_dirs(top: &Path, mut waiting: Vec<Vec<u8>>) -> (ReplacedTexts, Vec<Vec<u8>>) {
+    let mut replaced = ReplacedTexts::new();
     let mut hidden = Vec::new();
     let mut seen = 0;
     while let Some(git_dir) = waiting.pop() {

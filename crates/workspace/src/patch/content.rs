@@ -3,7 +3,7 @@
 use crate::base::hex;
 use crate::contents::{changed, unreadable};
 use crate::merge::{MAX_TEXT_BYTES, is_comparable};
-use crate::{Collected, Digest, Node, RelPath};
+use crate::{CollectedChanges, Digest, Node, RelPath};
 use glovebox_proto::Fault;
 use sha1::{Digest as _, Sha1};
 use std::io::{self, Read};
@@ -44,7 +44,7 @@ impl Content {
 
     /// Reads `node` at `path`.
     pub(super) fn read(
-        collected: &Collected,
+        collected: &CollectedChanges,
         side: VersionSide,
         path: &RelPath,
         node: &Node,
@@ -84,7 +84,7 @@ impl Content {
     /// Calls `sink` with a reader of the same content again, and checks that it is the same.
     pub(super) fn again<T>(
         &self,
-        collected: &Collected,
+        collected: &CollectedChanges,
         side: VersionSide,
         path: &RelPath,
         node: &Node,
@@ -128,7 +128,7 @@ struct FoundContent {
 }
 
 fn open<'a>(
-    collected: &'a Collected,
+    collected: &'a CollectedChanges,
     side: VersionSide,
     path: &RelPath,
 ) -> Result<Box<dyn Read + Send + 'a>, Fault> {

@@ -1,6 +1,6 @@
 //! A change set as text: a patch that `git apply` takes, the same for a screen, and a table of counts.
 //!
-//! In: a change set with its contents ([`Collected`]). Out: bytes on a writer. A patch
+//! In: a change set with its contents ([`CollectedChanges`]). Out: bytes on a writer. A patch
 //! reproduces regular files, symbolic links, deletions, renames and the executable bit exactly;
 //! directories that hold nothing cannot be said in it, as in git.
 //!
@@ -18,7 +18,7 @@ mod stat;
 pub use select::{Hunks, Selection, write_change};
 pub use stat::{FileStat, Totals, stat, write_stat};
 
-use crate::Collected;
+use crate::CollectedChanges;
 use glovebox_proto::Fault;
 use std::io::{self, Write};
 
@@ -51,7 +51,11 @@ pub enum PatchError {
 ///
 /// # Errors
 /// [`PatchError`]; what was written until then is no complete patch.
-pub fn write(collected: &Collected, style: Style, out: &mut dyn Write) -> Result<(), PatchError> {
+pub fn write(
+    collected: &CollectedChanges,
+    style: Style,
+    out: &mut dyn Write,
+) -> Result<(), PatchError> {
     for change in &collected.set.changes {
         write_change(collected, change, style, out)?;
     }

@@ -3,7 +3,7 @@
 use super::content::{Content, VersionSide};
 use super::hunks::TextComparison;
 use super::{Line, PatchError, Style, binary, name};
-use crate::{Change, ChangeKind, Collected, Node, RelPath};
+use crate::{Change, ChangeKind, CollectedChanges, Node, RelPath};
 use glovebox_proto::Fault;
 use std::io::{self, Write};
 
@@ -51,7 +51,10 @@ impl<'a> Part<'a> {
     }
 
     /// Reads both versions.
-    pub(super) fn contents(&self, collected: &Collected) -> Result<(Content, Content), Fault> {
+    pub(super) fn contents(
+        &self,
+        collected: &CollectedChanges,
+    ) -> Result<(Content, Content), Fault> {
         let read = |side, version: Option<Version<'_>>| match version {
             Some((path, node)) => Content::read(collected, side, path, node),
             None => Ok(Content::nothing()),
@@ -65,7 +68,7 @@ impl<'a> Part<'a> {
     /// Writes the section.
     pub(super) fn write(
         &self,
-        collected: &Collected,
+        collected: &CollectedChanges,
         style: Style,
         out: &mut dyn Write,
     ) -> Result<(), PatchError> {
@@ -158,7 +161,7 @@ impl<'a> Part<'a> {
 
     fn binary(
         &self,
-        collected: &Collected,
+        collected: &CollectedChanges,
         style: Style,
         out: &mut dyn Write,
         before: &Content,

@@ -8,7 +8,7 @@ use super::content::{Content, VersionSide};
 use super::hunks::{Hunk, TextComparison};
 use super::part::Part;
 use super::{PatchError, Style};
-use crate::{Change, ChangeKind, Collected, Effect, Node, Plan, RelPath, Step};
+use crate::{Change, ChangeKind, CollectedChanges, Effect, Node, Plan, RelPath, Step};
 use glovebox_proto::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -26,7 +26,7 @@ impl Hunks {
     ///
     /// # Errors
     /// When a version cannot be read, or is not what was collected.
-    pub fn of(collected: &Collected, change: &Change) -> Result<Option<Self>, Fault> {
+    pub fn of(collected: &CollectedChanges, change: &Change) -> Result<Option<Self>, Fault> {
         let ChangeKind::Modified {
             from: from @ Node::File { .. },
             to: to @ Node::File { .. },
@@ -144,7 +144,7 @@ impl Selection {
 /// # Errors
 /// [`PatchError`].
 pub fn write_change(
-    collected: &Collected,
+    collected: &CollectedChanges,
     change: &Change,
     style: Style,
     out: &mut dyn Write,

@@ -4,7 +4,7 @@ use super::content::Content;
 use super::hunks::TextComparison;
 use super::part::Part;
 use super::{PatchError, Style};
-use crate::{Collected, RelPath};
+use crate::{CollectedChanges, RelPath};
 use glovebox_proto::Fault;
 use std::io::Write;
 
@@ -52,7 +52,7 @@ impl Totals {
 ///
 /// # Errors
 /// When a version cannot be read, or is not what was collected.
-pub fn stat(collected: &Collected) -> Result<Vec<FileStat>, Fault> {
+pub fn stat(collected: &CollectedChanges) -> Result<Vec<FileStat>, Fault> {
     let mut stats = Vec::new();
     for change in &collected.set.changes {
         let mut whole: Option<FileStat> = None;

@@ -24,12 +24,12 @@ enum Item {
 
 type Tree = BTreeMap<Vec<u8>, Item>;
 
-struct Both {
+struct TreePair {
     before: Tree,
     after: Tree,
 }
 
-impl Contents for Both {
+impl Contents for TreePair {
     fn open(&self, path: &RelPath) -> Result<Box<dyn Read + Send + '_>, Fault> {
         Ok(read(&self.after, path))
     }
@@ -63,7 +63,7 @@ fn node(item: &Item) -> Node {
 }
 
 /// The change set that leads from one tree to the other; `renames` may name a source.
-fn collected(before: &Tree, after: &Tree, renames: &[(&[u8], &[u8])]) -> Collected {
+fn collected(before: &Tree, after: &Tree, renames: &[(&[u8], &[u8])]) -> CollectedChanges {
     let mut changes = Vec::new();
     let mut paths: Vec<&Vec<u8>> = before.keys().chain(after.keys()).collect();
     paths.sort();
@@ -101,14 +101,14 @@ fn collected(before: &Tree, after: &Tree, renames: &[(&[u8], &[u8])]) -> Collect
         changes,
         ..ChangeSet::default()
     };
-    let both = Both {
+    let both = TreePair {
         before: before.clone(),
         after: after.clone(),
     };
-    Collected::new(set, Box::new(both))
+    CollectedChanges::new(set, Box::new(both))
 }
 
-fn patch_of(collected: &Collected) -> Vec<u8> {
+fn patch_of(collected: &CollectedChanges) -> Vec<u8> {
     let mut out = Vec::new();
     write(collected, Style::Exact, &mut out).unwrap();
     out
@@ -290,12 +290,12 @@ fn what_is_too_large_to_compare_is_still_exact() {
 #[test]
 fn a_sandbox_that_writes_on_makes_no_patch() {
     let after = tree(&[(b"x", file(b"collected\n"))]);
-    let lie = Both {
+    let lie = TreePair {
         before: Tree::new(),
         after: tree(&[(b"x", file(b"different\n"))]),
     };
     let set = collected(&Tree::new(), &after, &[]).set;
-    let collected = Collected::new(set, Box::new(lie));
+    let collected = CollectedChanges::new(set, Box::new(lie));
     let error = write(&collected, Style::Exact, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("changed while"), "{error}");
     assert!(stat(&collected).is_err());

@@ -2,7 +2,7 @@
 
 use super::planner::Planner;
 use super::{HostNode, MergedFile, Resolution, Step};
-use crate::outcome::{Applied, Conflict, ConflictReason, Effect};
+use crate::outcome::{AppliedChange, Conflict, ConflictReason, Effect};
 use crate::{ChangeSet, Node, RelPath};
 use glovebox_proto::Fault;
 use std::collections::HashSet;
@@ -52,7 +52,7 @@ impl Planner<'_> {
             self.merged.insert(path.clone(), merged.content);
             self.write(path, path, &node, true);
         }
-        self.outcome.applied.push(Applied {
+        self.outcome.applied.push(AppliedChange {
             path: path.clone(),
             effect: Effect::Modified,
             kept: None,

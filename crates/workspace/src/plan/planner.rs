@@ -1,7 +1,7 @@
 //! How a plan is made: what goes away is decided first, then what comes, then what that needs.
 
 use super::{Host, HostChange, HostNode, HostState, Options, Plan, Resolution, Step};
-use crate::outcome::{Applied, Conflict, ConflictReason, Effect, Flagged, Outcome};
+use crate::outcome::{AppliedChange, Conflict, ConflictReason, Effect, FlaggedChange, Outcome};
 use crate::{Change, ChangeKind, ChangeSet, Node, RefusalReason, RefusedPath, RelPath};
 use glovebox_proto::Fault;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -363,7 +363,7 @@ impl Planner<'_> {
     }
 
     fn apply(&mut self, path: &RelPath, effect: Effect, kept: Option<RelPath>) {
-        self.outcome.applied.push(Applied {
+        self.outcome.applied.push(AppliedChange {
             path: path.clone(),
             effect,
             kept,
@@ -407,7 +407,7 @@ impl Planner<'_> {
             .changes
             .iter()
             .filter(|change| !change.flags.is_empty() && applied.contains(&change.path))
-            .map(|change| Flagged {
+            .map(|change| FlaggedChange {
                 path: change.path.clone(),
                 flags: change.flags.clone(),
             })
@@ -472,7 +472,7 @@ impl Planner<'_> {
 }
 
 /// Two halves of a rename that were both applied are one effect.
-fn merge_renames(set: &ChangeSet, applied: &mut Vec<Applied>) {
+fn merge_renames(set: &ChangeSet, applied: &mut Vec<AppliedChange>) {
     let sources: HashMap<&RelPath, &RelPath> = set
         .changes
         .iter()

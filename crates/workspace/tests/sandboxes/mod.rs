@@ -9,11 +9,13 @@
 use glovebox_proto::Exec;
 use glovebox_sandbox::jail::spec::Layers;
 use glovebox_sandbox::{Backend, Registry, RegistryConfig, Sandbox, SandboxSpec};
-use glovebox_workspace::collect::{Layered, from_layers};
+use glovebox_workspace::collect::{LayerPaths, from_layers};
 use glovebox_workspace::copy::{
-    CopyInputs, Packing, Place, PushOptions, PushRecords, PushTotals, collect, push,
+    CopyInputs, Packing, PushOptions, PushRecords, PushTotals, SandboxRoot, collect, push,
 };
-use glovebox_workspace::{ChangeKind, Collected, Filter, Progress, Quota, RelPath, SyncError};
+use glovebox_workspace::{
+    ChangeKind, CollectedChanges, Filter, Progress, Quota, RelPath, SyncError,
+};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -38,7 +40,7 @@ pub(crate) const EXPECTED_LINES: [&str; 9] = [
 pub(crate) const EXPECTED_REFUSALS: [&str; 3] = [".git Git", "evil LinkLeadsOut", "pipe Special"];
 
 /// The changes, one line each, as `git status` would show them.
-pub(crate) fn lines(collected: &Collected) -> Vec<String> {
+pub(crate) fn lines(collected: &CollectedChanges) -> Vec<String> {
     let line = |change: &glovebox_workspace::Change| {
         let path = &change.path;
         match &change.kind {
@@ -51,7 +53,7 @@ pub(crate) fn lines(collected: &Collected) -> Vec<String> {
     collected.set.changes.iter().map(line).collect()
 }
 
-pub(crate) fn refusals(collected: &Collected) -> Vec<String> {
+pub(crate) fn refusals(collected: &CollectedChanges) -> Vec<String> {
     let mut lines: Vec<String> = collected
         .set
         .refused
@@ -250,8 +252,8 @@ impl Copy {
         );
     }
 
-    fn place(&self) -> Place<'_> {
-        Place {
+    fn place(&self) -> SandboxRoot<'_> {
+        SandboxRoot {
             sandbox: &self.sandbox,
             root: &self.root,
             packing: self.packing,
@@ -289,7 +291,7 @@ impl Copy {
         self.push_with(PushOptions::default())
     }
 
-    pub(crate) fn try_collect(&self) -> Result<Collected, SyncError> {
+    pub(crate) fn try_collect(&self) -> Result<CollectedChanges, SyncError> {
         let source = CopyInputs {
             manifest: Some(&self.manifest()),
             project: Some(&self.project_dir()),
@@ -305,7 +307,7 @@ impl Copy {
         )
     }
 
-    pub(crate) fn collect(&self) -> Collected {
+    pub(crate) fn collect(&self) -> CollectedChanges {
         self.try_collect().unwrap()
     }
 }
@@ -353,11 +355,11 @@ impl Overlay {
         })
     }
 
-    pub(crate) fn run_and_collect(&self, script: &str) -> Collected {
+    pub(crate) fn run_and_collect(&self, script: &str) -> CollectedChanges {
         let output = self.sandbox.exec(Exec::new(["sh", "-ec", script])).unwrap();
         assert_eq!(output.report.exit, glovebox_proto::Exit::Code(0));
         let layers = self.sandbox.workspace_layers().unwrap();
-        let source = Layered {
+        let source = LayerPaths {
             project: layers.project.as_deref(),
             layers: &layers.layers,
             hidden: &layers.hidden,

@@ -1,8 +1,8 @@
 //! Finding an old text line by line, where it differs from the file in white space only, and giving the
 //! new text the white space of the file.
 
-use super::replace::Place;
-use glovebox_proto::Match;
+use super::replace::ReplacedRange;
+use glovebox_proto::MatchKind;
 use std::ops::Range;
 
 /// Places where whole lines equal those of `old` but for white space.
@@ -11,12 +11,12 @@ pub(super) fn by_lines(
     lines: &[Range<usize>],
     old: &[u8],
     new: &[u8],
-    how: Match,
+    how: MatchKind,
     has_crlf: bool,
-) -> Vec<Place> {
+) -> Vec<ReplacedRange> {
     let bare = |line: &[u8]| -> Vec<u8> {
         let line = line.trim_ascii_end();
-        let line = if how == Match::Indentation {
+        let line = if how == MatchKind::Indentation {
             line.trim_ascii_start()
         } else {
             line
@@ -46,7 +46,7 @@ pub(super) fn by_lines(
             continue;
         };
         let mut text = new.to_vec();
-        if how == Match::Indentation {
+        if how == MatchKind::Indentation {
             let theirs = lines[at..].iter().map(|line| &content[line.clone()]);
             let Some(pairs) = indentations(&old_lines, theirs) else {
                 at += 1;
@@ -65,7 +65,7 @@ pub(super) fn by_lines(
             // The old text stops before the line's end, and so does the place.
             end -= 1;
         }
-        places.push(Place {
+        places.push(ReplacedRange {
             range: lines[at].start + begin..end,
             new: text,
         });
@@ -75,14 +75,14 @@ pub(super) fn by_lines(
 }
 
 /// Where in the first of the lines `found` the lines `wanted` begin, if they are the same.
-fn fit(wanted: &[Vec<u8>], found: &[Vec<u8>], how: Match) -> Option<usize> {
+fn fit(wanted: &[Vec<u8>], found: &[Vec<u8>], how: MatchKind) -> Option<usize> {
     let ([first, rest @ ..], [found_first, found_rest @ ..]) = (wanted, found) else {
         return None;
     };
     if rest != found_rest {
         return None;
     }
-    let may_begin_inside = how == Match::TrailingSpace && !first.is_empty();
+    let may_begin_inside = how == MatchKind::TrailingSpace && !first.is_empty();
     if first == found_first || (may_begin_inside && found_first.ends_with(first)) {
         return Some(found_first.len() - first.len());
     }

@@ -22,7 +22,7 @@ pub(super) fn unified(old: &[u8], new: &[u8]) -> (Vec<u8>, bool) {
     let diff = TextDiff::configure()
         .timeout(PATIENCE)
         .diff_lines(old.as_ref(), new.as_ref());
-    let mut text = Bounded(Vec::new());
+    let mut text = DiffBuffer(Vec::new());
     let is_cut = write_hunks(&diff, first, &mut text).is_err();
     let mut text = text.0;
     if is_cut {
@@ -110,9 +110,9 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// Takes as much as may be answered.
-struct Bounded(Vec<u8>);
+struct DiffBuffer(Vec<u8>);
 
-impl Write for Bounded {
+impl Write for DiffBuffer {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         if self.0.len() + piece.len() > MAX_DIFF_BYTES {
             return Err(io::Error::other("the diff is long enough"));

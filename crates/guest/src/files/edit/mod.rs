@@ -8,11 +8,11 @@ mod diff;
 mod nearest;
 mod replace;
 
-use super::{Sink, TopLayer, WriteSpec, read_whole, require_regular, shown};
+use super::{FileSink, TopLayer, WriteSpec, read_whole, require_regular, shown};
 use crate::fault;
 use crate::workers::DeferredCloses;
 use glovebox_proto::limits::MAX_EDIT_BYTES;
-use glovebox_proto::{Code, Edited, Fault, Replaced, Replacement, Reply, WriteMode};
+use glovebox_proto::{Code, EditReport, Fault, Replacement, ReplacementReport, Reply, WriteMode};
 use rustix::fs::{Mode, OFlags, Stat};
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ pub(crate) fn edit(
             format!("it would grow to {} bytes", new.len()),
         )));
     }
-    let mut sink = Sink::open(WriteSpec {
+    let mut sink = FileSink::open(WriteSpec {
         path: path.to_vec(),
         mode: WriteMode::Replace,
         permissions: 0o666,
@@ -76,10 +76,10 @@ pub(crate) fn edit(
     }
     sink.commit(later)?;
     let (diff, is_diff_cut) = diff::unified(&old, &new);
-    Ok(Reply::Edited(Edited {
+    Ok(Reply::Edited(EditReport {
         made: made
             .into_iter()
-            .map(|made| Replaced {
+            .map(|made| ReplacementReport {
                 how: made.how,
                 places: u32::try_from(made.places).unwrap_or(u32::MAX),
             })

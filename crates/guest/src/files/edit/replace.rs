@@ -7,7 +7,7 @@
 
 use super::by_lines::{by_lines, to_crlf};
 use super::nearest;
-use glovebox_proto::{Code, Fault, Match, Replacement};
+use glovebox_proto::{Code, Fault, MatchKind, Replacement};
 use std::ops::Range;
 
 /// Line numbers named in a message about several places.
@@ -17,7 +17,7 @@ const MAX_PLACES_NAMED: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReplacementMade {
     /// How the old text was found.
-    pub(super) how: Match,
+    pub(super) how: MatchKind,
     /// In how many places.
     pub(super) places: usize,
 }
@@ -81,15 +81,15 @@ fn one(
 }
 
 /// What stands where, and what takes its place.
-pub(super) struct Place {
+pub(super) struct ReplacedRange {
     pub(super) range: Range<usize>,
     pub(super) new: Vec<u8>,
 }
 
-fn find(content: &[u8], old: &[u8], new: &[u8]) -> (Match, Vec<Place>) {
-    let exact = |old: &[u8], new: &[u8]| -> Vec<Place> {
+fn find(content: &[u8], old: &[u8], new: &[u8]) -> (MatchKind, Vec<ReplacedRange>) {
+    let exact = |old: &[u8], new: &[u8]| -> Vec<ReplacedRange> {
         occurrences(content, old)
-            .map(|start| Place {
+            .map(|start| ReplacedRange {
                 range: start..start + old.len(),
                 new: new.to_vec(),
             })
@@ -97,23 +97,23 @@ fn find(content: &[u8], old: &[u8], new: &[u8]) -> (Match, Vec<Place>) {
     };
     let places = exact(old, new);
     if !places.is_empty() {
-        return (Match::Exact, places);
+        return (MatchKind::Exact, places);
     }
     let has_crlf = content.windows(2).any(|pair| pair == b"\r\n");
     if has_crlf && old.contains(&b'\n') {
         let places = exact(&to_crlf(old), &to_crlf(new));
         if !places.is_empty() {
-            return (Match::LineEndings, places);
+            return (MatchKind::LineEndings, places);
         }
     }
     let lines = lines(content);
-    for how in [Match::TrailingSpace, Match::Indentation] {
+    for how in [MatchKind::TrailingSpace, MatchKind::Indentation] {
         let places = by_lines(content, &lines, old, new, how, has_crlf);
         if !places.is_empty() {
             return (how, places);
         }
     }
-    (Match::Exact, Vec::new())
+    (MatchKind::Exact, Vec::new())
 }
 
 /// Starts of `wanted` in `content` that do not overlap.
@@ -139,7 +139,7 @@ fn line_number(content: &[u8], at: usize) -> usize {
     memchr::memchr_iter(b'\n', &content[..at]).count() + 1
 }
 
-fn ambiguous(content: &[u8], places: &[Place], label: &str) -> Fault {
+fn ambiguous(content: &[u8], places: &[ReplacedRange], label: &str) -> Fault {
     let mut numbers: Vec<String> = places
         .iter()
         .take(MAX_PLACES_NAMED)
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    fn text(content: &str, edits: &[Replacement]) -> Result<(String, Vec<Match>), Fault> {
+    fn text(content: &str, edits: &[Replacement]) -> Result<(String, Vec<MatchKind>), Fault> {
         let (content, made) = all(content.as_bytes(), edits)?;
         let how = made.into_iter().map(|made| made.how).collect();
         Ok((String::from_utf8(content).unwrap(), how))
@@ -194,7 +194,7 @@ mod tests {
         let (content, how) = text("a\nb\nc\n", &[edit("b", "x\ny")]).unwrap();
         assert_eq!(
             (&content[..], &how[..]),
-            ("a\nx\ny\nc\n", &[Match::Exact][..])
+            ("a\nx\ny\nc\n", &[MatchKind::Exact][..])
         );
     }
 
@@ -226,7 +226,7 @@ mod tests {
     fn the_files_line_endings_are_kept() {
         let (content, how) = text("a\r\nb\r\nc\r\n", &[edit("a\nb", "1\n2\n3")]).unwrap();
         assert_eq!(content, "1\r\n2\r\n3\r\nc\r\n");
-        assert_eq!(how, [Match::LineEndings]);
+        assert_eq!(how, [MatchKind::LineEndings]);
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
             text("if x {  \n\ty();\t\n}\n", &[edit("if x {\n\ty();\n}", "z")]).unwrap();
         assert_eq!(
             (&content[..], &how[..]),
-            ("z\n", &[Match::TrailingSpace][..])
+            ("z\n", &[MatchKind::TrailingSpace][..])
         );
         let (content, _) = text("a  \r\nb\r\n", &[edit("a", "c\nd")]).unwrap();
         assert_eq!(
@@ -259,7 +259,7 @@ mod tests {
             content,
             "fn f() {\n        if c {\n            d();\n\n            e();\n        }\n}\n"
         );
-        assert_eq!(how, [Match::Indentation]);
+        assert_eq!(how, [MatchKind::Indentation]);
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(content, "    1();\n\t2();\n\t 3();\n");
-        assert_eq!(how, [Match::Indentation]);
+        assert_eq!(how, [MatchKind::Indentation]);
         // Two lines that are alike here and not in the file: how new ones are meant is anybody's guess.
         let fault = text("  a\n    b\n", &[edit("a\nb\n", "c\nd\n")]).unwrap_err();
         assert_eq!(fault.code, Code::NoMatch);
@@ -323,7 +323,7 @@ mod tests {
             let wanted = Replacement { old: ByteBuf::from(old), new: ByteBuf::from(new.clone()), all: false };
             let (result, made) = all(&content, &[wanted]).unwrap();
             prop_assert_eq!(result, [&before[..], &new, &after].concat());
-            prop_assert_eq!(made, vec![ReplacementMade { how: Match::Exact, places: 1 }]);
+            prop_assert_eq!(made, vec![ReplacementMade { how: MatchKind::Exact, places: 1 }]);
         }
 
         #[test]

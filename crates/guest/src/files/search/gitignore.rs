@@ -1,7 +1,7 @@
 //! The rules of an ignore file, read as `git` reads them. A line that is not UTF-8 spoils no other. (Such a
 //! line is passed over here: the library knows text only.)
 
-use glovebox_gitignore::{Unsound, pattern};
+use glovebox_gitignore::{PatternProblem, pattern};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::path::Path;
 
@@ -15,7 +15,8 @@ pub(super) fn rules(prefix: &Path, text: &[u8]) -> Gitignore {
         let Ok(line) = std::str::from_utf8(line) else {
             continue;
         };
-        if let Ok(Some(pattern)) | Err(Unsound::Backward { as_git: pattern }) = pattern(line) {
+        if let Ok(Some(pattern)) | Err(PatternProblem::Backward { as_git: pattern }) = pattern(line)
+        {
             // One that is no pattern after all fits nothing.
             let _ = builder.add_line(None, &pattern);
         }

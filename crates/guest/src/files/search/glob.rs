@@ -1,7 +1,7 @@
 //! Files by name, newest first.
 
 use super::{Bounds, OpenDirectory, Scope, bad_pattern, mtime_ns};
-use glovebox_proto::{Fault, Found, Glob, Globbed, Reply};
+use glovebox_proto::{Fault, FoundFile, Glob, GlobReport, Reply};
 use ignore::DirEntry;
 use ignore::overrides::OverrideBuilder;
 use rustix::fs::AtFlags;
@@ -73,13 +73,13 @@ pub(crate) fn glob(root: &[u8], wanted: &Glob, cancel: &AtomicBool) -> Result<Re
     let hits = heap
         .into_sorted_vec()
         .into_iter()
-        .map(|Reverse((mtime_ns, Reverse(path), size))| Found {
+        .map(|Reverse((mtime_ns, Reverse(path), size))| FoundFile {
             path: ByteBuf::from(path),
             mtime_ns,
             size,
         })
         .collect();
-    Ok(Reply::Globbed(Globbed {
+    Ok(Reply::Globbed(GlobReport {
         hits,
         total,
         unreadable: walked.unreadable,

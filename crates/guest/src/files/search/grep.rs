@@ -3,7 +3,7 @@
 use super::{Bounds, OpenDirectory, Scope, bad_pattern, mtime_ns, open_file, own, regular};
 use crate::log::LogText;
 use glovebox_proto::limits::MAX_LINE_BYTES;
-use glovebox_proto::{Case, Code, Fault, FileHits, Grep, GrepMode, Grepped, Line, Reply};
+use glovebox_proto::{Case, Code, Fault, FileHits, Grep, GrepMode, GrepReport, Line, Reply};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
     BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish,
@@ -314,7 +314,7 @@ impl<'a> GrepHits<'a> {
         Ok(Reply::Grepped(grepped))
     }
 
-    fn answer(self) -> Grepped {
+    fn answer(self) -> GrepReport {
         let mut files = self
             .kept
             .into_inner()
@@ -330,7 +330,7 @@ impl<'a> GrepHits<'a> {
         } else {
             files = files.into_iter().skip(skip).take(left).collect();
         }
-        Grepped {
+        GrepReport {
             files,
             total_files: self.files.into_inner(),
             total_matches: self.matches.into_inner(),

@@ -22,7 +22,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 const MAX_RULES_BYTES: u64 = 1 << 20;
 
 /// The rules of a walk. Directories are told to it on the way down.
-pub(super) struct Ignored {
+pub(super) struct SearchIgnoreRules {
     root: PathBuf,
     /// Where the root really is, for rules of the directories above.
     real: PathBuf,
@@ -66,7 +66,7 @@ impl Level {
     }
 }
 
-impl Ignored {
+impl SearchIgnoreRules {
     /// Reads the rules of `root` and of every directory above it.
     pub(super) fn new(root: &Path) -> Self {
         // Where it cannot be told, rules from above do not count.

@@ -18,7 +18,7 @@ use glovebox_proto::{Code, Fault, SearchEnd};
 use ignore::overrides::Override;
 use ignore::types::Types;
 use ignore::{DirEntry, WalkBuilder, WalkState};
-use ignored::Ignored;
+use ignored::SearchIgnoreRules;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::path::Arg;
@@ -100,7 +100,7 @@ impl Scope<'_> {
         // Patterns are asked here and not by the walk, for which what fits one is never ignored: then
         // `*` would find everything that an ignore file names.
         let only = self.only.clone();
-        let ignored = self.use_ignore.then(|| Ignored::new(self.root()));
+        let ignored = self.use_ignore.then(|| SearchIgnoreRules::new(self.root()));
         let is_wanted = move |entry: &DirEntry| {
             let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
             if entry.file_name() == ".git" || only.matched(entry.path(), is_dir).is_ignore() {

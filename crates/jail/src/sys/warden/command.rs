@@ -2,7 +2,7 @@
 
 use super::Stage;
 use super::raw::{self, Word};
-use super::slot::{RawOrder, Slot, TAKEN, Terms, WAITING};
+use super::slot::{RawOrder, Slot, TAKEN, WAITING, WardenSetup};
 use crate::identity::Separation;
 use crate::seccomp::{self, Profile};
 use core::ffi::c_char;
@@ -97,7 +97,7 @@ fn tie_to(warden: i32) -> Result<(), Failure> {
 }
 
 /// What can be done before it is known what to run.
-fn confine(terms: &Terms, warden: i32) -> Result<(), Failure> {
+fn confine(terms: &WardenSetup, warden: i32) -> Result<(), Failure> {
     // A session of its own: terminal signals and group kills reach the command and not the guest.
     // SAFETY: setsid(2) takes nothing.
     unsafe { call(Stage::Stdio, libc::SYS_setsid, [0; 5])? };

@@ -36,7 +36,7 @@ pub(super) const ENDED_EMPTY: u32 = 2;
 
 /// What warden and unborn command are told at their beginning.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct WardenSetup {
     /// Pid of the guest.
     pub(super) guest: i32,
     /// Where the warden writes its own pid, four bytes, when the command has ended.
@@ -85,7 +85,7 @@ impl RawOrder {
 
 /// Memory shared with one warden and its command until that has left.
 pub(super) struct Slot {
-    pub(super) terms: Terms,
+    pub(super) terms: WardenSetup,
     pub(super) command_stack_top: *mut u8,
     /// [`WAITING`], [`ORDERED`] or [`TAKEN`]; the unborn command waits on it.
     pub(super) phase: AtomicU32,
@@ -106,7 +106,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) const fn new(terms: Terms, command_stack_top: *mut u8) -> Self {
+    pub(super) const fn new(terms: WardenSetup, command_stack_top: *mut u8) -> Self {
         Self {
             terms,
             command_stack_top,

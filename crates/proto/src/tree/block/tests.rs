@@ -6,14 +6,14 @@ use crate::tree::{PutItem, ScanItem};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
-enum Own {
+enum OwnedItem {
     Delete(Vec<u8>),
     Link(Vec<u8>, Vec<u8>),
     Chunk(Vec<u8>),
     End(u64, [u8; 32]),
 }
 
-impl Own {
+impl OwnedItem {
     fn item(&self) -> PutItem<'_> {
         match self {
             Self::Delete(path) => PutItem::Delete { path },
@@ -27,14 +27,14 @@ impl Own {
     }
 }
 
-fn own() -> impl Strategy<Value = Own> {
+fn own() -> impl Strategy<Value = OwnedItem> {
     let bytes = |max| proptest::collection::vec(any::<u8>(), 0..max);
     prop_oneof![
-        bytes(300).prop_map(Own::Delete),
-        (bytes(300), bytes(300)).prop_map(|(path, target)| Own::Link(path, target)),
-        bytes(60_000).prop_map(Own::Chunk),
-        (0_usize..MAX_BLOCK_BYTES - 8).prop_map(|len| Own::Chunk(vec![7; len])),
-        (any::<u64>(), any::<[u8; 32]>()).prop_map(|(size, digest)| Own::End(size, digest)),
+        bytes(300).prop_map(OwnedItem::Delete),
+        (bytes(300), bytes(300)).prop_map(|(path, target)| OwnedItem::Link(path, target)),
+        bytes(60_000).prop_map(OwnedItem::Chunk),
+        (0_usize..MAX_BLOCK_BYTES - 8).prop_map(|len| OwnedItem::Chunk(vec![7; len])),
+        (any::<u64>(), any::<[u8; 32]>()).prop_map(|(size, digest)| OwnedItem::End(size, digest)),
     ]
 }
 

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The proxy of a sandbox, as long as it lives.
 #[derive(Debug, Default)]
-pub(super) struct WayOut(Mutex<Option<Proxy>>);
+pub(super) struct SandboxProxy(Mutex<Option<Proxy>>);
 
-impl WayOut {
+impl SandboxProxy {
     /// Starts one on the sockets of a new sandbox: where questions for names arrive, then unbound stream sockets.
     /// `interceptor` fills secrets in, where there are any.
     pub(super) fn open(

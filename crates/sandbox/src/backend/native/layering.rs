@@ -5,9 +5,9 @@ use super::{Native, launch_fault, plan_fault, workspace_mode};
 use crate::backend::ExchangeCx;
 use crate::fault;
 use crate::watch::WatchedSandbox;
-use glovebox_jail::exchange::{Closed, Exchange, ExchangeError};
+use glovebox_jail::exchange::{ClosedExchange, Exchange, ExchangeError};
 use glovebox_jail::facts::HostFacts;
-use glovebox_jail::plan::{CheckpointLayer, Place, Plan};
+use glovebox_jail::plan::{CheckpointLayer, HostResources, Plan};
 use glovebox_jail::skeleton;
 use glovebox_jail::spec::Spec;
 use glovebox_proto::Fault;
@@ -24,7 +24,7 @@ pub(super) struct PlanInput {
     pub(super) spec: Spec,
     pub(super) facts: HostFacts,
     /// Without what is frozen, which changes.
-    pub(super) place: Place,
+    pub(super) place: HostResources,
     pub(super) state_dir: PathBuf,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct PlanInput {
 pub(crate) struct Layering {
     exchange: Exchange,
     plan: Plan,
-    place: Place,
+    place: HostResources,
     mode: u32,
     state_dir: PathBuf,
     watched: Arc<WatchedSandbox>,
@@ -49,7 +49,7 @@ pub(super) fn begin(native: &Native, cx: ExchangeCx<'_>) -> Result<Layering, Fau
     } = &native.ground;
     let exchange =
         Exchange::spawn(&cx.image.path()).map_err(|error| launch_fault(&error, state_dir))?;
-    let place = Place {
+    let place = HostResources {
         frozen: cx.frozen,
         ..place.clone()
     };
@@ -99,9 +99,9 @@ impl Layering {
 /// A sandbox that can write nothing until the exchange is finished.
 #[derive(Debug)]
 pub(crate) struct ClosedLayering {
-    closed: Closed,
+    closed: ClosedExchange,
     plan: Plan,
-    place: Place,
+    place: HostResources,
     mode: u32,
     state_dir: PathBuf,
     watched: Arc<WatchedSandbox>,

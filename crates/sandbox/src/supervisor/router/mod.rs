@@ -45,7 +45,7 @@ const FAREWELL_WAIT: Duration = Duration::from_millis(500);
 
 /// Why the loop ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum EndReason {
     /// A client asked for it.
     Shutdown,
     /// A client asked for its files to be kept, for this reason.
@@ -110,7 +110,7 @@ impl Router {
         owner: &dyn Owner,
         timing: Timing,
         control: &Arc<ControlServer>,
-    ) -> End {
+    ) -> EndReason {
         self.limits_seen = LimitCounts::of(owner);
         let end = loop {
             if let Err(end) = self.turn(owner, timing, control) {
@@ -119,7 +119,7 @@ impl Router {
         };
         match end {
             // The guest ends after answering; its end is then no loss.
-            End::Lost(_) if self.has_shutdown => End::Shutdown,
+            EndReason::Lost(_) if self.has_shutdown => EndReason::Shutdown,
             end => end,
         }
     }
@@ -151,7 +151,7 @@ impl Router {
         owner: &dyn Owner,
         timing: Timing,
         control: &Arc<ControlServer>,
-    ) -> Result<(), End> {
+    ) -> Result<(), EndReason> {
         let deadline = self.next_deadline(timing)?;
         let Ok(left) = until(deadline) else {
             return Ok(());
@@ -188,7 +188,7 @@ impl Router {
         match poll(&mut fds, left.as_ref()) {
             Ok(0) | Err(Errno::INTR) => return Ok(()),
             Ok(_) => {}
-            Err(errno) => return Err(End::Lost(gone(&format!(": {errno}")))),
+            Err(errno) => return Err(EndReason::Lost(gone(&format!(": {errno}")))),
         }
         let ready: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
         drop(fds);
@@ -213,17 +213,17 @@ impl Router {
         if ready[3].is_empty() {
             Ok(())
         } else {
-            Err(End::CommandPending)
+            Err(EndReason::CommandPending)
         }
     }
 
-    fn next_deadline(&self, timing: Timing) -> Result<Option<Instant>, End> {
+    fn next_deadline(&self, timing: Timing) -> Result<Option<Instant>, EndReason> {
         let now = Instant::now();
         let mut next: Option<Instant> = None;
         let mut sooner = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
         if let Some((at, wall_ms)) = timing.wall {
             if at <= now {
-                return Err(End::Wall(wall_ms));
+                return Err(EndReason::Wall(wall_ms));
             }
             sooner(at);
         }
@@ -232,7 +232,7 @@ impl Router {
             && let Some(at) = self.idle_since.checked_add(lease)
         {
             if at <= now {
-                return Err(End::Lease(lease));
+                return Err(EndReason::Lease(lease));
             }
             sooner(at);
         }
@@ -265,7 +265,7 @@ impl Router {
     }
 
     /// Removes broken and late clients and cancels what they had open.
-    fn drop_broken(&mut self) -> Result<(), End> {
+    fn drop_broken(&mut self) -> Result<(), EndReason> {
         let is_over = |client: &Client| {
             client.is_broken || (!client.has_greeted && client.since.elapsed() >= GREET_WAIT)
         };
@@ -299,21 +299,21 @@ impl Router {
         Ok(())
     }
 
-    fn tell_guest(&mut self, header: Header, payload: &[u8]) -> Result<(), End> {
+    fn tell_guest(&mut self, header: Header, payload: &[u8]) -> Result<(), EndReason> {
         self.to_guest
             .send(&self.writer, header, payload)
-            .map_err(|errno| End::Lost(gone(&format!(": {errno}"))))
+            .map_err(|errno| EndReason::Lost(gone(&format!(": {errno}"))))
     }
 
-    fn flush_guest(&mut self) -> Result<(), End> {
+    fn flush_guest(&mut self) -> Result<(), EndReason> {
         self.to_guest
             .flush(&self.writer)
-            .map_err(|errno| End::Lost(gone(&format!(": {errno}"))))
+            .map_err(|errno| EndReason::Lost(gone(&format!(": {errno}"))))
     }
 
     // From clients to the guest.
 
-    fn serve_client(&mut self, key: ClientKey, ready: PollFlags) -> Result<(), End> {
+    fn serve_client(&mut self, key: ClientKey, ready: PollFlags) -> Result<(), EndReason> {
         // Taken out for the time being, so that its frames can change the rest of the state.
         let Some(mut client) = self.clients.remove(&key) else {
             return Ok(());
@@ -352,7 +352,7 @@ impl Router {
         client: &mut Client,
         header: Header,
         payload: &[u8],
-    ) -> Result<bool, End> {
+    ) -> Result<bool, EndReason> {
         let client_id = header.id.0;
         if header.kind == FrameKind::Hello {
             let is_fine = !client.has_greeted && Hello::accept(payload, Role::Host).is_ok();
@@ -400,7 +400,7 @@ impl Router {
         client: &mut Client,
         client_id: u32,
         payload: &[u8],
-    ) -> Result<bool, End> {
+    ) -> Result<bool, EndReason> {
         let Ok(request) = decode::<Request>(payload, "request") else {
             return Ok(false);
         };
@@ -430,13 +430,13 @@ impl Router {
 
     // From the guest to clients.
 
-    fn read_guest(&mut self, owner: &dyn Owner) -> Result<(), End> {
+    fn read_guest(&mut self, owner: &dyn Owner) -> Result<(), EndReason> {
         let mut decoder = std::mem::take(&mut self.decoder);
         match rustix::io::read(&self.reader, decoder.space()) {
-            Ok(0) => return Err(End::Lost(gone(""))),
+            Ok(0) => return Err(EndReason::Lost(gone(""))),
             Ok(count) => decoder.filled(count),
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(errno) => return Err(End::Lost(gone(&format!(": {errno}")))),
+            Err(errno) => return Err(EndReason::Lost(gone(&format!(": {errno}")))),
         }
         let outcome = loop {
             match decoder.next_frame() {
@@ -446,7 +446,7 @@ impl Router {
             }
         };
         self.decoder = decoder;
-        outcome.map_err(|error| End::Lost(wire_fault(&error)))
+        outcome.map_err(|error| EndReason::Lost(wire_fault(&error)))
     }
 
     fn take_from_guest(
@@ -454,8 +454,8 @@ impl Router {
         owner: &dyn Owner,
         header: Header,
         payload: &[u8],
-    ) -> Result<(), End> {
-        let broke = |error: WireError| End::Lost(wire_fault(&error));
+    ) -> Result<(), EndReason> {
+        let broke = |error: WireError| EndReason::Lost(wire_fault(&error));
         // TRUST: the id is the guest's word; it must name a request that is open.
         let id = header.id.0;
         let Some(route) = self.routes.get_mut(&id) else {
@@ -515,15 +515,15 @@ impl Router {
     }
 
     /// Answers everybody who still waits, and gives them a moment to hear it.
-    pub(crate) fn say_farewell(&mut self, owner: &dyn Owner, end: &End) {
+    pub(crate) fn say_farewell(&mut self, owner: &dyn Owner, end: &EndReason) {
         let fault = match end {
-            End::Shutdown | End::CommandPending => {
+            EndReason::Shutdown | EndReason::CommandPending => {
                 Fault::lost(Code::LinkLost, "the sandbox was killed")
             }
-            End::Stopped(_) => Fault::lost(Code::LinkLost, "the sandbox was stopped"),
-            End::Wall(wall_ms) => LimitBreach::wall_clock(*wall_ms).into_fault(),
-            End::Lease(_) => LimitBreach::lease().into_fault(),
-            End::Lost(fault) => match (owner.limit_breach(), owner.exit_reason()) {
+            EndReason::Stopped(_) => Fault::lost(Code::LinkLost, "the sandbox was stopped"),
+            EndReason::Wall(wall_ms) => LimitBreach::wall_clock(*wall_ms).into_fault(),
+            EndReason::Lease(_) => LimitBreach::lease().into_fault(),
+            EndReason::Lost(fault) => match (owner.limit_breach(), owner.exit_reason()) {
                 (Some(breach), _) => breach.into_fault(),
                 (None, Some(exit_reason)) => Fault {
                     message: format!("{}; {exit_reason}", fault.message),

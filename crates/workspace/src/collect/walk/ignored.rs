@@ -3,7 +3,7 @@
 use super::Walk;
 use crate::RelPath;
 use crate::beneath::{read_names, stat_at};
-use crate::collect::merge::{Entry, LayerId, Top};
+use crate::collect::merge::{Entry, LayerId, TopEntry};
 use rustix::fd::AsFd as _;
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -18,12 +18,12 @@ impl Walk<'_, '_> {
     // TRUST: what a sandbox wrote there is only counted, up to a bound.
     pub(super) fn leave_out(&mut self, path: &RelPath, entry: &Entry) {
         let (paths, bytes) = match &entry.top {
-            Top::Dir { layers, .. } => self.count(path, layers),
-            Top::Other { layer, .. } => {
+            TopEntry::Dir { layers, .. } => self.count(path, layers),
+            TopEntry::Other { layer, .. } => {
                 let stat = self.trees.layers[usize::from(*layer)].stat(path.as_bytes());
                 (1, stat.map_or(0, |stat| size(stat.st_mode, stat.st_size)))
             }
-            Top::Whiteout | Top::Nothing => (u64::from(entry.base.is_some()), 0),
+            TopEntry::Whiteout | TopEntry::Nothing => (u64::from(entry.base.is_some()), 0),
         };
         self.ignored.add(path, paths, bytes);
     }

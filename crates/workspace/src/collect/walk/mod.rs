@@ -7,12 +7,13 @@
 mod files;
 mod ignored;
 
-use super::layers::{Layered, RESERVED_PREFIX, Trees};
-use super::merge::{Base, Entry, HostEntry, LayerId, Listing, Top, list};
+use super::layers::{LayerPaths, RESERVED_PREFIX, Trees};
+use super::merge::{Base, Entry, HostEntry, LayerId, Listing, TopEntry, list};
 use crate::filter::{Filter, Verdict};
 use crate::progress::{Progress, Watch, report};
 use crate::{
-    Change, ChangeKind, ChangeSet, Flag, Ignored, Node, Quota, RefusalReason, RefusedPath, RelPath,
+    Change, ChangeKind, ChangeSet, Flag, IgnoredChanges, Node, Quota, RefusalReason, RefusedPath,
+    RelPath,
 };
 use glovebox_proto::{Code, Fault, Setting};
 use rustix::fs::FileType;
@@ -33,7 +34,7 @@ pub(super) struct Walk<'a, 'w> {
     /// `None`: a deletion that turned out not to be one.
     changes: Vec<Option<Change>>,
     refused: Vec<RefusedPath>,
-    ignored: Ignored,
+    ignored: IgnoredChanges,
     paths: u64,
     bytes: u64,
     /// Names of the directories that are being looked at, one within the other.
@@ -43,7 +44,7 @@ pub(super) struct Walk<'a, 'w> {
 impl<'a, 'w> Walk<'a, 'w> {
     pub(super) fn new(
         trees: &'a Trees,
-        source: &Layered<'_>,
+        source: &LayerPaths<'_>,
         filter: &'a Filter,
         quota: &'a Quota,
         watch: &'a mut Watch<'w>,
@@ -60,7 +61,7 @@ impl<'a, 'w> Walk<'a, 'w> {
             watch,
             changes: Vec::new(),
             refused: Vec::new(),
-            ignored: Ignored::default(),
+            ignored: IgnoredChanges::default(),
             paths: 0,
             bytes: 0,
             held_names: 0,
@@ -68,7 +69,7 @@ impl<'a, 'w> Walk<'a, 'w> {
     }
 
     /// Looks at everything.
-    pub(super) fn run(mut self) -> Result<(ChangeSet, Ignored), Fault> {
+    pub(super) fn run(mut self) -> Result<(ChangeSet, IgnoredChanges), Fault> {
         let base = match self.trees.project {
             Some(_) => Base::Shows,
             None => Base::Absent,
@@ -244,7 +245,7 @@ impl Walk<'_, '_> {
         is_excluded: bool,
     ) -> Result<LookOutcome, Fault> {
         let exists_below = entry.base.is_some();
-        let is_in_layers = !matches!(entry.top, Top::Nothing);
+        let is_in_layers = !matches!(entry.top, TopEntry::Nothing);
         let Ok(checked) = RelPath::new(path) else {
             self.refuse(path, RefusalReason::BadName);
             return Ok(LookOutcome::Done(exists_below));
@@ -261,7 +262,7 @@ impl Walk<'_, '_> {
         }
         if self.hidden.contains(path) {
             // A whiteout here is the sandbox's own file, made and removed.
-            if matches!(entry.top, Top::Dir { .. } | Top::Other { .. })
+            if matches!(entry.top, TopEntry::Dir { .. } | TopEntry::Other { .. })
                 || matches!(base, Base::Hidden)
             {
                 self.refuse(path, RefusalReason::Excluded);
@@ -270,14 +271,15 @@ impl Walk<'_, '_> {
         }
         let base_kind = entry.base.map(|look| look.kind);
         let is_dir = match &entry.top {
-            Top::Dir { .. } => true,
-            Top::Other { .. } => false,
-            Top::Whiteout | Top::Nothing => base_kind == Some(FileType::Directory),
+            TopEntry::Dir { .. } => true,
+            TopEntry::Other { .. } => false,
+            TopEntry::Whiteout | TopEntry::Nothing => base_kind == Some(FileType::Directory),
         };
         let verdict = self.filter.verdict(&checked, is_dir);
         let is_out = verdict != Verdict::Takes;
         if is_out {
-            let is_known = is_excluded || (!exists_below && matches!(entry.top, Top::Whiteout));
+            let is_known =
+                is_excluded || (!exists_below && matches!(entry.top, TopEntry::Whiteout));
             if verdict == Verdict::Excluded && !is_known {
                 self.refuse(path, RefusalReason::Excluded);
             }
@@ -301,8 +303,10 @@ impl Walk<'_, '_> {
     ) -> Result<LookOutcome, Fault> {
         let below = entry.base.map(|look| look.kind);
         match entry.top {
-            Top::Whiteout | Top::Nothing => self.deleted(path, entry.base.as_ref(), is_out),
-            Top::Dir { layers, is_opaque } => {
+            TopEntry::Whiteout | TopEntry::Nothing => {
+                self.deleted(path, entry.base.as_ref(), is_out)
+            }
+            TopEntry::Dir { layers, is_opaque } => {
                 let child_base = match below {
                     Some(FileType::Directory) if is_opaque || base == Base::Hidden => Base::Hidden,
                     Some(FileType::Directory) => Base::Shows,
@@ -319,7 +323,7 @@ impl Walk<'_, '_> {
                 let below = PendingDirectory::new(path, layers, child_base, is_out);
                 Ok(LookOutcome::Below(PendingDirectory { addition, ..below }))
             }
-            Top::Other { layer, kind } => {
+            TopEntry::Other { layer, kind } => {
                 let was_dir = below == Some(FileType::Directory);
                 let is_taken = self.other(path, layer, kind, entry.base.as_ref())? && !is_out;
                 if was_dir && is_taken {

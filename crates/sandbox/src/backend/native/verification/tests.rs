@@ -2,7 +2,7 @@
 
 use super::*;
 use glovebox_jail::facts::{EntryKind, HostFacts, RootEntry};
-use glovebox_jail::plan::Place;
+use glovebox_jail::plan::HostResources;
 use glovebox_jail::stage0::observation::{LandlockTrial, LimitEntry};
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ fn plan(spec: &Spec) -> Plan {
         proc_covers: vec!["keys".to_owned()],
         ..HostFacts::default()
     };
-    let place = Place {
+    let place = HostResources {
         layers: "/state/layers".into(),
         skeleton: Some("/state/skeleton".into()),
         link: None,
