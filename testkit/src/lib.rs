@@ -12,6 +12,7 @@ mod person;
 mod programs;
 mod ran;
 mod skip;
+mod tar;
 
 pub use canary::Canary;
 pub use census::{Process, await_sleepers, marker, wait_until};
@@ -21,3 +22,4 @@ pub use person::{Person, UNPRIVILEGED_ID};
 pub use programs::{installed, libraries, suite};
 pub use ran::{Ran, filters};
 pub use skip::{SkipReason, has_layers_in_memory, has_program, is_root, skip_loudly};
+pub use tar::TarBuilder;

@@ -5,6 +5,7 @@
 //! collect  sandbox -> ChangeSet                       (from layers, or by comparing manifests)
 //! plan     ChangeSet x base x host -> Plan            (three-way; conflicts are found, not guessed)
 //! apply    Plan -> staging directory -> destination   (all of it, or nothing)
+//! archive  a tar stream <-> a directory of our own    (for whoever has no directory here)
 //! ```
 //!
 //! Everything a sandbox says is untrusted: names are checked once ([`RelPath::new`]), sizes, counts
@@ -14,6 +15,7 @@
 //! The crate is synchronous, prints nothing, and reads no environment.
 
 pub mod apply;
+pub mod archive;
 pub mod base;
 mod beneath;
 pub mod branch;

@@ -5,7 +5,7 @@
 //! itself a link.
 
 use super::{BaseTree, git_dirs, is_git_name};
-use crate::{Change, ChangeSet, Node, RefusalReason, RefusedPath, RelPath};
+use crate::{Change, ChangeKind, ChangeSet, Node, RefusalReason, RefusedPath, RelPath};
 use std::collections::HashMap;
 
 /// How many links one target may lead through, as in the kernel (`path_resolution(7)`).
@@ -49,6 +49,40 @@ pub(super) fn refuse(set: &mut ChangeSet, base: &dyn BaseTree) {
         });
         false
     });
+}
+
+/// Of the links of a tree that has nothing else but directories and files, those that lead out of it or into a
+/// repository.
+pub(crate) fn links_that_lead_out(
+    links: impl Iterator<Item = (RelPath, Vec<u8>)>,
+) -> Vec<RefusedPath> {
+    let mut set = ChangeSet::default();
+    set.changes.extend(links.map(|(path, target)| Change {
+        path,
+        kind: ChangeKind::Added {
+            to: Node::Link { target },
+        },
+        flags: Vec::new(),
+    }));
+    refuse(&mut set, &NothingBefore);
+    set.refused
+}
+
+/// There was no tree before.
+struct NothingBefore;
+
+impl BaseTree for NothingBefore {
+    fn link(&self, _: &RelPath) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn holds(&self, _: &RelPath) -> bool {
+        false
+    }
+
+    fn git_dir(&self) -> Option<&RelPath> {
+        None
+    }
 }
 
 /// The tree as it will be.
@@ -121,7 +155,6 @@ fn push(rest: &mut Vec<Vec<u8>>, target: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ChangeKind;
     use std::collections::BTreeMap;
 
     /// Links of the host, and its repositories: what is there without a target.

@@ -18,6 +18,7 @@ pub use flags::why_executed;
 pub(crate) use git_dirs::{is_git_name, named_by_file};
 pub(crate) use layers::RESERVED_PREFIX;
 pub use layers::{LayerPaths, from_layers};
+pub(crate) use links::links_that_lead_out;
 
 use crate::{ChangeSet, Contents, RelPath};
 
