@@ -132,54 +132,14 @@ fn idle_sandboxes_make_room_and_keep_their_files() {
         .collect();
     for id in &ids {
         let events = admin.follow_to_end(id);
-        let last = events.last().unwrap();
-        assert_eq!(last.data["ending"], "completed", "{last:?}");
+        // Some have given way since, which is an event of its own.
+        let ended = events.iter().rfind(|event| event.kind == "ended").unwrap();
+        assert_eq!(ended.data["ending"], "completed", "{ended:?}");
     }
     for id in &ids {
         let path = format!("/api/sessions/{id}/files/file");
         assert_eq!(admin.get(&path).expect(200).text(), "kept\n");
     }
-}
-
-#[test]
-fn a_sandbox_that_nobody_uses_stops_unless_a_command_runs_in_it() {
-    let person = Person::myself();
-    let marker = marker();
-    let quiet = recording(
-        &person,
-        "quiet",
-        &[("Bash", json!({ "command": "echo kept > file" }))],
-    );
-    let busy = json!({ "command": format!("sleep {marker}"), "background": true });
-    let busy = recording(&person, "busy", &[("Bash", busy)]);
-    let server = Server::start(
-        &person,
-        &format!("--model {quiet} --model {busy} --idle 1s"),
-    );
-    let admin = server.admin();
-    let work = |model: &str| {
-        let id = admin.submit(&json!({ "task": "x", "model": model }));
-        admin.follow_to_end(&id);
-        let session = admin.get(&format!("/api/sessions/{id}")).json();
-        (id, session["sandbox"].as_str().unwrap().to_owned())
-    };
-    let (id, sandbox) = work(&quiet);
-    let (_, busy) = work(&busy);
-    await_sleepers(&marker, 1);
-    let state = |name: &str| {
-        let list = admin.get("/api/sandboxes").json();
-        let mut all = list["sandboxes"].as_array().unwrap().iter();
-        let found = all.find(|one| one["id"] == name).unwrap();
-        found["state"].as_str().unwrap().to_owned()
-    };
-    assert!(wait_until(Duration::from_secs(30), || state(&sandbox) == "stopped"));
-    assert_eq!(state(&busy), "ready");
-    let file = admin.get(&format!("/api/sessions/{id}/files/file"));
-    assert_eq!(
-        file.expect(200).text(),
-        "kept\n",
-        "it starts again when it is needed"
-    );
 }
 
 #[test]

@@ -30,11 +30,13 @@
     reason = "in a test, what must not fail may panic"
 )]
 
+mod archives;
 mod bundles;
 mod criteria;
 mod environment;
 mod events;
 mod faults;
+mod lifetime;
 mod limits;
 mod mcp;
 mod operation;
@@ -44,3 +46,4 @@ mod sessions;
 mod terminal;
 mod tls;
 mod users;
+mod workspaces;

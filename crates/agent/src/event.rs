@@ -193,6 +193,13 @@ pub enum Event {
         #[serde(default)]
         cost_usd: Option<f64>,
     },
+    /// Its sandbox was stopped, with its files kept. Whatever ran in it has ended.
+    SandboxStopped {
+        /// Its name.
+        sandbox: String,
+        /// Why.
+        reason: String,
+    },
     /// It ended, for now.
     Ended {
         /// How.
@@ -263,6 +270,7 @@ impl Event {
             Self::Pruned { .. } => "pruned",
             Self::Compacted { .. } => "compacted",
             Self::NotCompacted { .. } => "not_compacted",
+            Self::SandboxStopped { .. } => "sandbox_stopped",
             Self::Ended { .. } => "ended",
         }
     }

@@ -1,13 +1,15 @@
 //! The wish to stop, from whoever has it to whoever works.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 /// Can be asked for from any thread, also from one that handles signals.
 #[derive(Debug, Clone, Default)]
 pub struct StopSignal {
     flag: Arc<AtomicBool>,
+    /// Why, where it is not the user's wish.
+    limit: Arc<Mutex<Option<String>>>,
     notify: Arc<Notify>,
 }
 
@@ -19,8 +21,23 @@ impl StopSignal {
         self.notify.notify_one();
     }
 
-    /// Takes the wish back, before something new begins.
+    /// Asks for the end because a limit of whoever runs the agent was reached; `why` is a sentence.
+    pub fn ask_at_limit(&self, why: String) {
+        *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        self.ask();
+    }
+
+    /// The limit that was reached, if that is why it was asked for.
+    pub fn limit(&self) -> Option<String> {
+        let limit = self.limit.lock();
+        limit.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes the user's wish back, before something new begins. A limit that was reached stays reached.
     pub fn clear(&self) {
+        if self.limit().is_some() {
+            return;
+        }
         self.flag.store(false, Ordering::SeqCst);
     }
 

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 /// Version of the report's JSON shape.
 pub const REPORT_VERSION: u32 = 1;
+/// Name of its file in the directory of a supervised sandbox.
+pub(crate) const REPORT_FILE: &str = "report.json";
 
 /// The report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

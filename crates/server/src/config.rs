@@ -7,7 +7,7 @@ use glovebox_proto::{Code, Fault};
 use glovebox_runner::{Engine, NodeView};
 use glovebox_sandbox::{Registry, Supervisor};
 use glovebox_session::bundle::{AllowedModel, BundleKeys};
-use glovebox_settings::{Settings, Surroundings};
+use glovebox_settings::{Settings, SourceDir, Surroundings};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt;
 use std::path::PathBuf;
@@ -89,6 +89,17 @@ pub struct BundleConfig {
     pub ca: Option<Vec<u8>>,
 }
 
+/// Bounds of workspaces that users upload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UploadLimits {
+    /// Bytes of one, unpacked.
+    pub max_bytes: u64,
+    /// Bytes of all that one user has, with 4 KiB more for each entry.
+    pub max_bytes_per_user: u64,
+    /// How long one is kept that nobody uses.
+    pub ttl: std::time::Duration,
+}
+
 /// What a server is told when it starts.
 #[derive(Debug)]
 pub struct ServerConfig {
@@ -98,6 +109,10 @@ pub struct ServerConfig {
     pub settings: Settings,
     /// The project of sessions that bring none; without it they begin with an empty workspace.
     pub project: Option<PathBuf>,
+    /// Directories that tasks may name, and a session then works on.
+    pub sources: Vec<SourceDir>,
+    /// Workspaces that users upload.
+    pub uploads: UploadLimits,
     /// Models that a task may name; the first is the usual one. When empty, the one of the settings.
     pub models: Vec<String>,
     /// Where sandboxes are.
@@ -130,6 +145,8 @@ pub struct ServerConfig {
     pub max_requests_per_second: Option<u32>,
     /// How long a sandbox that nobody uses goes on before it stops, with its files kept.
     pub idle: std::time::Duration,
+    /// How long a sandbox runs at a stretch; then what works in it ends, and it stops, with its files kept.
+    pub session_ttl: std::time::Duration,
     /// How long running sessions may go on when the server is asked to end.
     pub drain: std::time::Duration,
 }

@@ -20,7 +20,7 @@ mod tls;
 mod work;
 
 pub use api::openapi;
-pub use config::{BundleConfig, ServerConfig, Token};
+pub use config::{BundleConfig, ServerConfig, Token, UploadLimits};
 pub use listen::{ServerNotice, Serving, serve};
 pub use store::{Scope, Scopes, TokenInfo, TokenStore};
 pub use tls::Tls;

@@ -85,6 +85,8 @@ pub fn serve(
             mcp: Arc::clone(&mcp),
         };
         tokio::spawn(Arc::clone(&app).stop_idle());
+        tokio::spawn(Arc::clone(&app).end_old_sandboxes());
+        tokio::spawn(Arc::clone(&app).expire_uploads());
         tokio::spawn(Arc::clone(&app).watch_environment());
         tokio::spawn(Arc::clone(&app).watch_health());
         if let Some(tls) = app.config.tls.clone() {

@@ -20,6 +20,7 @@ const FORMER_TRUST: &str = "trusted";
 /// Tables whose keys are names of the user's choice.
 const TOOLSETS: &str = "toolsets";
 const SERVERS: &str = "mcp";
+const SOURCES: &str = "serve.sources";
 
 /// More than any real configuration; keeps a hostile project from making us read without end.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -141,6 +142,10 @@ fn collect(
                 define(text, path, table, entries)?;
                 continue;
             }
+            toml::Value::Table(table) if name == SOURCES => {
+                name_sources(text, path, table, entries)?;
+                continue;
+            }
             toml::Value::Array(list) if name == workflow::KEY => {
                 chain(text, path, list, entries)?;
                 continue;
@@ -149,6 +154,12 @@ fn collect(
                 return Err(SettingsError::usage(
                     format!("{shown}:{line}: `{TOOLSETS}` cannot be {}", article(&value)),
                     "write a table: `[toolsets]`, and below it `docs = [\"Read\", \"Grep\"]`",
+                ));
+            }
+            value if name == SOURCES => {
+                return Err(SettingsError::usage(
+                    format!("{shown}:{line}: `{SOURCES}` cannot be {}", article(&value)),
+                    "write a table: `[serve.sources]`, and below it `app = \"/srv/app\"`",
                 ));
             }
             value if name == SERVERS => {
@@ -212,6 +223,32 @@ fn define(
             ));
         };
         let raw = RawValue::Many(std::iter::once(name).chain(words).collect());
+        entries.push(Entry { key, raw, line });
+    }
+    Ok(())
+}
+
+/// Takes the sources: each becomes a list of its name and its path.
+fn name_sources(
+    text: &str,
+    path: &Path,
+    table: toml::Table,
+    entries: &mut Vec<Entry>,
+) -> Result<(), SettingsError> {
+    let key = keys::find(SOURCES);
+    for (name, value) in table {
+        let line = key_line(text, &format!("{SOURCES}.{name}"));
+        let (Some(key), toml::Value::String(dir)) = (key, value) else {
+            return Err(SettingsError::usage(
+                format!(
+                    "{}:{line}: the source `{}` is no path",
+                    path.display(),
+                    name.escape_debug()
+                ),
+                "write the path of a directory, such as \"/srv/app\", with `:ro` at its end if no changes are taken back",
+            ));
+        };
+        let raw = RawValue::Many(vec![name, dir]);
         entries.push(Entry { key, raw, line });
     }
     Ok(())
@@ -404,6 +441,20 @@ mod tests {
             text,
             "/p/glovebox.toml:1: `sync.pull.include` cannot be a table"
         );
+    }
+
+    #[test]
+    fn sources_are_names_of_the_users_choice() {
+        let text = "[serve.sources]\napp = \"/srv/app\"\ndata = \"data:ro\"";
+        let entries = parse(text, Path::new("x")).unwrap();
+        let raws: Vec<String> = entries.iter().map(|entry| entry.raw.to_string()).collect();
+        assert_eq!(raws, ["app, /srv/app", "data, data:ro"]);
+        assert_eq!((entries[0].line, entries[1].line), (2, 3));
+        let (text, remedy) = message("[serve.sources]\napp = [\"/srv\"]");
+        assert_eq!(text, "/p/glovebox.toml:2: the source `app` is no path");
+        assert!(remedy.contains(":ro"), "{remedy}");
+        let (text, _) = message("serve.sources = \"/srv\"");
+        assert!(text.contains("`serve.sources` cannot be that"), "{text}");
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod project_tests;
 mod raw;
 mod resolve;
 mod servers;
+mod sources;
 mod surroundings;
 mod sync;
 pub mod trust;
@@ -45,6 +46,7 @@ pub use project_file::{Consent, Demand, ProjectFile, Reach};
 pub use project_rule::{Judge, ProjectRule};
 pub use resolve::{Sources, resolve};
 pub use servers::{McpServer, McpTransport};
+pub use sources::SourceDir;
 pub use surroundings::Surroundings;
 pub use sync::{Sync, texts};
 pub use values::{
@@ -182,6 +184,8 @@ pub struct Settings {
     pub state: SourcedValue<Option<PathBuf>>,
     /// MCP servers whose tools an agent has.
     pub servers: Vec<SourcedValue<McpServer>>,
+    /// Directories that tasks of `serve` may name.
+    pub sources: Vec<SourcedValue<SourceDir>>,
     /// Which tools there are, and the rules of their use.
     pub tools: Tools,
     /// Phases of work that are called by one name.
@@ -226,6 +230,7 @@ impl Default for Settings {
             max_sandboxes: SourcedValue::default(Count(Some(64))),
             state: SourcedValue::default(None),
             servers: Vec::new(),
+            sources: Vec::new(),
             tools: Tools::default(),
             workflows: Vec::new(),
             project_file: None,

@@ -96,6 +96,7 @@ const SAMPLES: &[(&str, &[&str], &[&str])] = &[
     ("nested", &["false"], &["true"]),
     ("max_sandboxes", &[], &["1"]),
     ("state", &[], &["'/tmp/x'"]),
+    ("serve.sources", &[], &["{ app = '/srv/app' }"]),
 ];
 
 #[test]

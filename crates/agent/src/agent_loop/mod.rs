@@ -226,7 +226,10 @@ impl AgentLoop<'_> {
 
     fn check_stop(&self) -> Result<(), EarlyEnd> {
         if self.stop.is_asked() {
-            return Err(EarlyEnd::because(Ending::Aborted, "stopped by the user"));
+            return Err(match self.stop.limit() {
+                Some(why) => EarlyEnd::because(Ending::StoppedByLimit, why),
+                None => EarlyEnd::because(Ending::Aborted, "stopped by the user"),
+            });
         }
         Ok(())
     }

@@ -243,7 +243,7 @@ pub(crate) enum Command {
     Why(WhyArgs),
     Mcp(McpArgs),
     Bundle(BundleArgs),
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     Token(TokenArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),

@@ -4,7 +4,8 @@ use super::{EngineArg, SandboxArgs};
 use clap::{Args, Subcommand};
 use glovebox_server::Scope;
 use glovebox_session::bundle::{AllowedModel, BundleKey};
-use glovebox_settings::units::Span;
+use glovebox_settings::SourceDir;
+use glovebox_settings::units::{Size, Span};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -43,6 +44,9 @@ pub(crate) struct ServeArgs {
     /// The project that sessions work on; without it they begin with an empty workspace
     #[arg(long, value_name = "DIR")]
     pub project: Option<PathBuf>,
+    /// A directory that tasks may name as their workspace, as NAME=DIR; NAME=DIR:ro takes no changes back
+    #[arg(long, value_name = "NAME=DIR")]
+    pub source: Vec<SourceDir>,
     /// Let the tools work on this machine itself, without walls
     #[arg(long)]
     pub unsafe_local: bool,
@@ -76,9 +80,21 @@ pub(crate) struct ServeArgs {
     /// Requests of one user in a second, with bursts of twice as many; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_requests_per_second: u32,
+    /// Bytes of one uploaded workspace, unpacked
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub max_upload_bytes: Size,
+    /// Bytes of all uploaded workspaces of one user, with 4 KiB more for each entry
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    pub max_upload_bytes_per_user: Size,
+    /// How long an uploaded workspace is kept that nobody uses
+    #[arg(long, value_name = "TIME", default_value = "1d")]
+    pub upload_ttl: Span,
     /// How long a sandbox that nobody uses goes on; then it stops, and keeps its files
     #[arg(long, value_name = "TIME", default_value = "15m")]
     pub idle: Span,
+    /// How long a sandbox runs at a stretch; then its session's work ends, and it stops and keeps its files
+    #[arg(long, value_name = "TIME", default_value = "1d")]
+    pub session_ttl: Span,
     /// How long sessions may go on working when the server is asked to end
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub drain: Span,

@@ -7,10 +7,13 @@ use crate::exit::{CommandError, CommandResult};
 use crate::render::{escape_text, say};
 use glovebox_agent::Placement;
 use glovebox_runner::Engine;
-use glovebox_server::{BundleConfig, ServerConfig, ServerNotice, Serving, Tls, Token, serve};
+use glovebox_server::{
+    BundleConfig, ServerConfig, ServerNotice, Serving, Tls, Token, UploadLimits, serve,
+};
 use glovebox_session::agent::{DEMO_MODEL, find_model};
 use glovebox_session::bundle::{BundleKeys, node_view};
-use glovebox_settings::{AgentFlags, BackendKind, Settings};
+use glovebox_settings::units::Span;
+use glovebox_settings::{AgentFlags, BackendKind, Origin, Settings, SourceDir, WorkspaceMode};
 use std::fs::File;
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -33,6 +36,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         Placement::Sandbox
     };
     let settings = settings(cx, args, project.as_deref(), placement)?;
+    let sources = sources(&settings, placement)?;
     let models = models(cx, args, &settings)?;
     let bundles = bundles(cx, args, &settings)?;
     let given = token(cx, args.token_file.as_deref())?;
@@ -63,6 +67,12 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         supervisor: supervisor()?,
         state_dir: cx.state_dir(&settings)?,
         project,
+        sources,
+        uploads: UploadLimits {
+            max_bytes: args.max_upload_bytes.0.unwrap_or(u64::MAX),
+            max_bytes_per_user: args.max_upload_bytes_per_user.0.unwrap_or(u64::MAX),
+            ttl: duration(args.upload_ttl),
+        },
         models,
         placement,
         bundles,
@@ -75,8 +85,9 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         max_queued_per_user: usize::from(args.max_queued_per_user),
         max_sandboxes_per_user: usize::from(args.max_sandboxes_per_user),
         max_requests_per_second: Some(args.max_requests_per_second).filter(|count| *count > 0),
-        idle: args.idle.0.map_or(Duration::MAX, Duration::from_millis),
-        drain: args.drain.0.map_or(Duration::MAX, Duration::from_millis),
+        idle: duration(args.idle),
+        session_ttl: duration(args.session_ttl),
+        drain: duration(args.drain),
         settings,
     };
     if placement == Placement::Local {
@@ -119,6 +130,11 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
     };
     serve(config, listener, ready, notify)?;
     Ok(0)
+}
+
+/// A time; one without an end is the longest there is.
+fn duration(span: Span) -> Duration {
+    span.0.map_or(Duration::MAX, Duration::from_millis)
 }
 
 /// What holds for bundles. Each model is looked for now.
@@ -175,17 +191,47 @@ fn max_running(args: &ServeArgs, settings: &Settings) -> Result<usize, CommandEr
 }
 
 fn project(cx: &Cx, dir: &Path) -> Result<PathBuf, CommandError> {
-    let dir = cx.host.absolute(dir);
+    directory(
+        "project",
+        &cx.host.absolute(dir),
+        "name a directory with --project",
+    )
+}
+
+/// A directory under its real path.
+fn directory(what: &str, dir: &Path, remedy: &'static str) -> Result<PathBuf, CommandError> {
     let found = dir.canonicalize();
     let found = found
-        .map_err(|error| CommandError::io(format!("open the project {}", dir.display()), &error))?;
+        .map_err(|error| CommandError::io(format!("open the {what} {}", dir.display()), &error))?;
     if found.is_dir() {
         return Ok(found);
     }
     Err(CommandError::usage(
-        format!("the project {} is not a directory", dir.display()),
-        "name a directory with --project",
+        format!("the {what} {} is not a directory", dir.display()),
+        remedy,
     ))
+}
+
+/// The directories that tasks may name: they are there, and what is to stay as it is can.
+fn sources(settings: &Settings, placement: Placement) -> Result<Vec<SourceDir>, CommandError> {
+    let is_written =
+        placement == Placement::Local || settings.workspace_mode() == WorkspaceMode::Live;
+    let named = settings.sources.iter().map(|source| {
+        let SourceDir { name, dir, .. } = &source.value;
+        let what = format!("source {name}");
+        if source.value.is_read_only && is_written {
+            return Err(CommandError::usage(
+                format!("the {what} is to take no changes, and tools would write to it directly"),
+                "serve without --unsafe-local and without `workspace = \"live\"`, or leave `:ro` out",
+            ));
+        }
+        let remedy = "name a directory with --source NAME=DIR";
+        Ok(SourceDir {
+            dir: directory(&what, dir, remedy)?,
+            ..source.value.clone()
+        })
+    });
+    named.collect()
 }
 
 /// What holds for every session, with the consent of whoever starts the server.
@@ -197,6 +243,12 @@ fn settings(
 ) -> Result<Settings, CommandError> {
     let mut settings = cx.load_settings(project)?;
     settings.lay_flags(&args.sandbox.to_flags());
+    for source in &args.source {
+        let mut source = source.clone();
+        source.dir = cx.host.absolute(&source.dir);
+        let added = settings.add_source(source, &Origin::Flag("source"));
+        added.map_err(|error| CommandError::usage(error, "name each source once"))?;
+    }
     if placement == Placement::Sandbox && settings.backend.value == BackendKind::Host {
         return Err(CommandError::usage(
             "the backend `host` is no sandbox",

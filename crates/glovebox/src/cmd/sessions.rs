@@ -142,6 +142,9 @@ fn describe(text: &mut String, seq: u64, event: &Event) {
             ),
             summary,
         ),
+        Event::SandboxStopped { sandbox, reason } => {
+            block(&format!("sandbox {sandbox} was stopped"), reason);
+        }
         Event::Ended {
             ending, message, ..
         } => block(&format!("ended: {ending:?}"), message),

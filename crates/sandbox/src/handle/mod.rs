@@ -30,6 +30,7 @@ use crate::lifecycle::termination;
 use crate::link::Incoming;
 use crate::link::{Link, WaitFailure};
 use crate::process::freeze::Freezer;
+use crate::report::REPORT_FILE;
 use crate::state::cleanup::CleanupWorker;
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{SandboxDir, read_json};
@@ -383,7 +384,7 @@ impl Sandbox {
     pub fn report(&self) -> Result<Report, Fault> {
         match self.core.report()? {
             Some(report) => Ok(report),
-            None => read_json(&self.dir.join("report.json")),
+            None => read_json(&self.dir.join(REPORT_FILE)),
         }
     }
 

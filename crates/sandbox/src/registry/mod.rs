@@ -22,6 +22,7 @@ use crate::handle::{OwnedSandbox, Sandbox, SandboxCore, SandboxInfo};
 use crate::lifecycle::parking::ParkingNews;
 use crate::lifecycle::sweep;
 use crate::lifecycle::termination;
+use crate::report::REPORT_FILE;
 use crate::state::cleanup::CleanupWorker;
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, is_kept, read_spec, read_status};
@@ -38,7 +39,7 @@ use glovebox_proto::{Code, Fault};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 pub use upkeep::DiskUsage;
 
 /// Where the registry lives and how much it allows.
@@ -314,6 +315,13 @@ impl Registry {
         let entry = describe(name, &dir, is_live);
         drop(found);
         Ok(Some(entry))
+    }
+
+    /// When a supervised sandbox last started, made or resumed; `None` where that is not known.
+    pub fn last_started(&self, name: &Name) -> Option<SystemTime> {
+        // Written once for each start.
+        let report = self.layout.sandbox(name.as_str()).join(REPORT_FILE);
+        report.metadata().and_then(|meta| meta.modified()).ok()
     }
 
     /// What a sandbox was made with, whether it lives or not.

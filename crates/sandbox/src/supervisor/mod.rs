@@ -17,6 +17,7 @@ use crate::control::{self, ControlServer, Order};
 use crate::handle::SandboxCore;
 use crate::link::{GuestLink, set_nonblocking};
 use crate::process::freeze::Freezer;
+use crate::report::REPORT_FILE;
 use crate::state::layout::{Layout, open_dir};
 use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{SandboxDir, read_spec, write_json};
@@ -202,7 +203,7 @@ fn raise(
     let Some(owner) = owner else {
         return Err(fault::internal("the sandbox has no owner"));
     };
-    write_json(&sandbox_dir.path.join("report.json"), &report?)?;
+    write_json(&sandbox_dir.path.join(REPORT_FILE), &report?)?;
     Ok(RunningGuest {
         greeted: link.into_greeted(),
         owner,

@@ -22,7 +22,10 @@ mod quotas;
 mod sandboxes;
 mod session_pages;
 mod sessions;
+mod sources;
+mod stream;
 mod terminal;
+mod workspaces;
 
 use auth::Principal;
 pub(crate) use auth::{Logins, Shared};
@@ -72,6 +75,10 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(checkpoints::list, checkpoints::make))
         .routes(routes!(checkpoints::restore))
         .routes(routes!(checkpoints::fork))
+        .routes(routes!(sources::list))
+        .routes(routes!(workspaces::put, workspaces::list))
+        .routes(routes!(workspaces::delete))
+        .routes(routes!(workspaces::download))
         .routes(routes!(sandboxes::list, sandboxes::start))
         .routes(routes!(sandboxes::kill))
         .routes(routes!(sandboxes::call))

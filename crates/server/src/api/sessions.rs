@@ -6,7 +6,7 @@ use super::error::{ApiError, ApiResult, ErrorBody};
 use super::query::CheckedQuery;
 use super::session_pages::ListQuery;
 use super::{SubmittedTask, blocking, on_session, own_session};
-use crate::store::Scope;
+use crate::store::{Scope, WorkspaceChoice};
 use crate::work::{App, OpenApproval, TaskLimits, TaskRequest, Word};
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -55,6 +55,10 @@ pub(crate) struct SessionView {
     placement: String,
     /// Name of its sandbox, once there is one.
     sandbox: Option<String>,
+    /// What its workspace began with, where that was chosen.
+    workspace: Option<WorkspaceChoice>,
+    /// Whether changes may be taken over where the session began.
+    takes_changes: bool,
     /// Whose it is.
     user: String,
     /// Its place among those that wait for their turn, from 1.
@@ -69,9 +73,18 @@ pub(crate) struct SessionView {
     events: u64,
 }
 
-fn view(app: &App, info: SessionInfo, user: String) -> SessionView {
+fn view(
+    app: &App,
+    info: SessionInfo,
+    user: String,
+    workspace: Option<WorkspaceChoice>,
+) -> SessionView {
     let live = app.live(&info.id);
+    let checked = workspace
+        .as_ref()
+        .map(|choice| app.check_choice(choice, Some(info.project.as_path())));
     SessionView {
+        takes_changes: checked.is_none_or(|checked| checked.is_ok()),
         queue_position: app.queue_place(&info.id),
         approvals: live.map(|live| live.approvals.open()).unwrap_or_default(),
         state: info.state.as_str().to_owned(),
@@ -80,6 +93,7 @@ fn view(app: &App, info: SessionInfo, user: String) -> SessionView {
         model: info.model,
         placement: info.placement,
         sandbox: info.sandbox,
+        workspace,
         user,
         created_unix_ms: info.created_unix_ms,
         updated_unix_ms: info.updated_unix_ms,
@@ -189,7 +203,11 @@ pub(super) async fn list(
             Some((info, user))
         });
         let (found, next) = page.take(own);
-        let sessions = found.into_iter().map(|(info, user)| view(&app, info, user));
+        let mut workspaces = app.owners.workspaces()?;
+        let sessions = found.into_iter().map(|(info, user)| {
+            let workspace = workspaces.remove(&info.id);
+            view(&app, info, user, workspace)
+        });
         Ok(SessionList {
             sessions: sessions.collect(),
             next,
@@ -219,7 +237,7 @@ pub(super) async fn show(
             .session(id)?
             .map(|owned| owned.user)
             .unwrap_or_default();
-        Ok(view(app, info, user))
+        Ok(view(app, info, user, app.owners.workspace(id)?))
     });
     Ok(Json(shown.await?))
 }

@@ -6,12 +6,16 @@ mod audit;
 mod bundles;
 mod owners;
 mod tokens;
+mod uploads;
+mod workspaces;
 
 pub(crate) use audit::{Audit, AuditEntry, Decision};
 pub(crate) use bundles::ChatTurns;
 pub(crate) use owners::{Owned, Owners};
 pub(crate) use tokens::ADMIN;
 pub use tokens::{Scope, Scopes, TokenInfo, TokenStore};
+pub(crate) use uploads::Upload;
+pub(crate) use workspaces::WorkspaceChoice;
 
 use glovebox_agent::make_private_database;
 use glovebox_proto::{Code, Fault};
@@ -62,7 +66,13 @@ fn open(dir: &Path) -> Result<Connection, Fault> {
                  PRIMARY KEY (user, hash)) STRICT, WITHOUT ROWID;
              CREATE TABLE IF NOT EXISTS chat (
                  user TEXT NOT NULL, chat TEXT NOT NULL, session TEXT NOT NULL, begun TEXT NOT NULL,
-                 PRIMARY KEY (user, chat)) STRICT, WITHOUT ROWID;",
+                 PRIMARY KEY (user, chat)) STRICT, WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS workspace (
+                 session TEXT PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL) STRICT, WITHOUT ROWID;
+             CREATE TABLE IF NOT EXISTS upload (
+                 id TEXT PRIMARY KEY, user TEXT NOT NULL, files INTEGER NOT NULL, directories INTEGER NOT NULL,
+                 links INTEGER NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL,
+                 used INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
         )
     };
     prepare().map_err(|error| broken(&error))?;

@@ -89,7 +89,8 @@ impl Owners {
         let db = self.db();
         let removed = db
             .execute("DELETE FROM request WHERE session = ?1", [id])
-            .and_then(|_| db.execute("DELETE FROM chat WHERE session = ?1", [id]));
+            .and_then(|_| db.execute("DELETE FROM chat WHERE session = ?1", [id]))
+            .and_then(|_| db.execute("DELETE FROM workspace WHERE session = ?1", [id]));
         removed.map(drop).map_err(|error| broken(&error))
     }
 

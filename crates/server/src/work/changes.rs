@@ -6,16 +6,18 @@ use glovebox_proto::{Code, Fault};
 use glovebox_session::sync::apply::{self, ApplyOutcome, ApplyTarget, ReviewAnswer};
 use glovebox_session::sync::changes_json::{changes_json, outcome_json};
 use glovebox_session::sync::{
-    SandboxChanges, collect_named, destination, ignore_rules, patch_error, paths,
+    SandboxChanges, collect_named, copied, destination, ignore_rules, outside, patch_error, paths,
 };
 use glovebox_session::{Error, Frontend as _};
 use glovebox_settings::texts;
 use glovebox_workspace::patch::{self, Style};
-use glovebox_workspace::{Filter, Resolution};
+use glovebox_workspace::{CollectedChanges, Filter, Resolution};
 use serde::Deserialize;
 use serde_json::Value;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use utoipa::ToSchema;
 
 /// Longest patch that is answered.
@@ -48,6 +50,18 @@ impl App {
                 None => filter,
             })
         })
+    }
+
+    /// All files of a session's workspace as they are now.
+    pub(crate) fn collect_workspace(&self, id: &str) -> Result<CollectedChanges, Error> {
+        let name = self.session_sandbox(id)?;
+        let opened = self.open_sandbox(&name)?;
+        let sandbox = opened.work.sandbox();
+        let root = copied::root(sandbox);
+        let root = Path::new(OsStr::from_bytes(&root));
+        let mut watch = Unheard.watch_progress();
+        let everything = || Ok::<_, Error>(Filter::new(&[], &[])?);
+        Ok(outside::collect(sandbox, root, &mut *watch, everything)?.collected)
     }
 
     /// The changes as a patch that `git apply` takes.
@@ -96,6 +110,7 @@ impl App {
         typed: &[String],
         conflicts: Conflicts,
     ) -> Result<Value, Error> {
+        self.check_apply(id)?;
         let typed: Vec<OsString> = typed.iter().map(OsString::from).collect();
         let wanted = paths(&typed, None)?;
         let mut collected = self.collect(id)?;

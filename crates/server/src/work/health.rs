@@ -80,7 +80,7 @@ impl App {
             supervisor: &self.config.supervisor,
             frontend: &Unheard,
         };
-        let project = self.workspaces_dir().join("probe");
+        let project = self.probe_dir();
         std::fs::create_dir_all(&project).map_err(|error| {
             Error::io(format!("make the directory {}", project.display()), &error)
         })?;

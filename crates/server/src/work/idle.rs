@@ -5,7 +5,9 @@
 //! being idle.
 
 use super::App;
-use glovebox_proto::{Code, JobState};
+use super::lifetime::shown;
+use glovebox_agent::{Event, SessionInfo};
+use glovebox_proto::{Code, Fault, JobState};
 use glovebox_sandbox::{Name, SandboxState};
 use glovebox_session::Error;
 use std::collections::HashMap;
@@ -89,20 +91,38 @@ impl App {
             return false;
         };
         self.idle.remove(oldest);
-        self.stop_sandbox(oldest);
+        self.stop_sandbox(oldest, "it made room for another sandbox");
         true
     }
 
-    /// Stops a sandbox whose files stay. One that cannot be stopped is left as it is.
-    fn stop_sandbox(&self, name: &Name) {
+    /// Stops a sandbox whose files stay, and tells its sessions why. One that cannot be stopped is left as it is.
+    pub(super) fn stop_sandbox(&self, name: &Name, reason: &str) {
         self.sandboxes.close(name);
         let registry = &self.config.registry;
         let has_layers = registry
             .spec(name)
             .is_ok_and(|spec| spec.has_layers_on_disk());
-        if has_layers && let Ok(sandbox) = registry.connect(name) {
-            let _ = sandbox.stop("nobody has used it for a while");
+        if has_layers
+            && let Ok(sandbox) = registry.connect(name)
+            && sandbox.stop(reason).is_ok()
+        {
+            // A log that cannot be written now says less, and changes nothing about the sandbox.
+            let _ = self.log_stop(name, reason);
         }
+    }
+
+    /// The last event of sessions whose sandbox was stopped says why.
+    fn log_stop(&self, name: &Name, reason: &str) -> Result<(), Fault> {
+        let log = self.log();
+        let over_it = |info: &SessionInfo| info.sandbox.as_deref() == Some(name.as_str());
+        for session in log.list()?.into_iter().filter(over_it) {
+            let event = Event::SandboxStopped {
+                sandbox: name.to_string(),
+                reason: reason.to_owned(),
+            };
+            log.append(&session.id, &event)?;
+        }
+        Ok(())
     }
 
     /// Until the server ends, stops what is idle for longer than it may be.
@@ -115,13 +135,14 @@ impl App {
             }
             let app = Arc::clone(&self);
             let stopped = tokio::task::spawn_blocking(move || {
+                let reason = format!("nobody has used it for {}", shown(app.config.idle));
                 for name in app.idle.older_than(app.config.idle) {
                     if app.is_busy(&name) {
                         app.idle.touch(&name);
                         continue;
                     }
                     app.idle.remove(&name);
-                    app.stop_sandbox(&name);
+                    app.stop_sandbox(&name, &reason);
                 }
             });
             // A panic in there is not this loop's end.

@@ -2,11 +2,12 @@
 
 use super::approvals::Approvals;
 use super::hub::Hub;
-use glovebox_session::agent::OnStop;
+use glovebox_session::agent::{OnStop, StopWish};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Messages that wait for the end of what the agent does.
 const MAX_MESSAGES: usize = 16;
@@ -26,6 +27,8 @@ pub(crate) struct LiveSession {
 struct Control {
     on_stop: Option<OnStop>,
     stops: u32,
+    /// The limit of the server's that it has reached, and since when.
+    limit: Option<(String, Instant)>,
     messages: VecDeque<String>,
     /// Whether nothing that is said now is heard any more.
     is_over: bool,
@@ -82,8 +85,29 @@ impl LiveSession {
         control.stops += 1;
         let stops = control.stops;
         if let Some(on_stop) = &control.on_stop {
-            on_stop(stops);
+            on_stop(StopWish::Asked(stops));
         }
+    }
+
+    /// Asks it to end because a limit of the server's was reached: since when it has been asked to.
+    pub(crate) fn end_at_limit(&self, why: &str) -> Instant {
+        let mut control = self.control();
+        if let Some((_, since)) = control.limit {
+            return since;
+        }
+        let since = Instant::now();
+        control.limit = Some((why.to_owned(), since));
+        // Nothing that waits for the user waits any longer.
+        self.is_cancelled.store(true, Ordering::Relaxed);
+        if let Some(on_stop) = &control.on_stop {
+            on_stop(StopWish::Limit(why.to_owned()));
+        }
+        since
+    }
+
+    /// Whether it ends because of a limit of the server's.
+    pub(crate) fn is_at_limit(&self) -> bool {
+        self.control().limit.is_some()
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -93,8 +117,10 @@ impl LiveSession {
     /// From now on `on_stop` hears of wishes to end.
     pub(crate) fn watch_stop(&self, on_stop: OnStop) {
         let mut control = self.control();
-        if self.is_cancelled() {
-            on_stop(1);
+        if let Some((why, _)) = &control.limit {
+            on_stop(StopWish::Limit(why.clone()));
+        } else if self.is_cancelled() {
+            on_stop(StopWish::Asked(1));
         } else {
             control.stops = 0;
         }

@@ -8,6 +8,7 @@ use glovebox_mcp::server::{Session, SessionFactory};
 use glovebox_proto::Fault;
 use glovebox_sandbox::Name;
 use glovebox_session::mcp_clients::{USUAL_WAIT, describe_tools};
+use glovebox_session::sync::project_of;
 use glovebox_session::work::unknown_toolset;
 use glovebox_session::{Error, LeaveOutcome};
 use glovebox_tools::policy::Toolset;
@@ -117,8 +118,9 @@ impl Session for McpSession {
 impl Drop for McpSession {
     fn drop(&mut self) {
         self.app.sandboxes.close(&self.name);
+        let project = project_of(self.sandbox.work.sandbox());
         match self.sandbox.work.leave(false) {
-            Ok(LeaveOutcome::Removed) => self.app.forget_sandbox(&self.name),
+            Ok(LeaveOutcome::Removed) => self.app.forget_sandbox(&self.name, project.as_deref()),
             Ok(LeaveOutcome::Stopped(_)) => {}
             // It goes on, and stops when nobody has used it for a while.
             Ok(LeaveOutcome::Running(_) | LeaveOutcome::Untouched) | Err(_) => {

@@ -11,6 +11,7 @@ mod frontend;
 mod health;
 mod hub;
 mod idle;
+mod lifetime;
 mod live;
 mod mcp_user;
 mod queue;
@@ -21,7 +22,9 @@ mod request;
 mod status;
 mod terminals;
 mod tools;
+mod uploads;
 mod worker;
+mod workspaces;
 
 pub(crate) use approvals::{OpenApproval, Word};
 pub(crate) use bundle_run::check_input;
@@ -39,6 +42,7 @@ pub(crate) use request::{TaskLimits, TaskRequest};
 pub(crate) use status::{Board, ServerStatus};
 pub(crate) use terminals::{OpenTerminal, Terminals};
 pub(crate) use tools::OpenSandboxes;
+pub(crate) use uploads::{Transfers, UploadRefusal};
 
 use crate::config::ServerConfig;
 use crate::metrics::Metrics;
@@ -94,6 +98,8 @@ pub(crate) struct App {
     pub sandboxes: OpenSandboxes,
     pub bundles: Arc<Bundles>,
     terminals: Arc<Terminals>,
+    pub transfers: Arc<Transfers>,
+    uploads_turn: Mutex<()>,
     pub status: StatusBoard,
     environment_clock: EnvironmentClock,
     pub rate: RateLimit,
@@ -122,6 +128,8 @@ impl App {
             sandboxes: OpenSandboxes::default(),
             bundles: Arc::new(Bundles::open(&dir.join("bundles"), &config)?),
             terminals: Arc::default(),
+            transfers: Arc::default(),
+            uploads_turn: Mutex::default(),
             status: StatusBoard::new(config.placement),
             environment_clock: EnvironmentClock::default(),
             rate: RateLimit::new(config.max_requests_per_second),
@@ -144,6 +152,8 @@ impl App {
         app.mark_interrupted()?;
         app.find_idle()
             .map_err(glovebox_session::Error::into_fault)?;
+        app.sweep_workspaces();
+        app.sweep_uploads()?;
         Ok(app)
     }
 
@@ -155,11 +165,6 @@ impl App {
     /// A log of one's own, for long.
     pub(crate) fn open_log(&self) -> Result<Log, Fault> {
         Log::open(&sessions_dir(&self.config), now_unix_ms)
-    }
-
-    /// Directory of the workspaces of sessions that bring no project.
-    pub(crate) fn workspaces_dir(&self) -> PathBuf {
-        self.config.state_dir.join("server/workspaces")
     }
 
     /// Sessions that wait or work.

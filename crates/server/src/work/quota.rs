@@ -70,6 +70,8 @@ pub(crate) struct Quotas {
     queued_sessions: QuotaUse,
     /// Sandboxes that run, those of sessions among them.
     sandboxes: QuotaUse,
+    /// Bytes of uploaded workspaces, with 4 KiB more for each entry.
+    upload_bytes: QuotaUse,
     /// Requests in a second; null for no limit.
     requests_per_second: Option<u32>,
     /// Of each sandbox.
@@ -134,6 +136,10 @@ impl App {
             sandboxes: used(
                 self.running_sandboxes(user)?.len(),
                 self.config.max_sandboxes_per_user,
+            ),
+            upload_bytes: used(
+                usize::try_from(self.upload_bytes(user)?).unwrap_or(usize::MAX),
+                usize::try_from(self.config.uploads.max_bytes_per_user).unwrap_or(usize::MAX),
             ),
             requests_per_second: self.config.max_requests_per_second,
             each_sandbox: SandboxLimits {

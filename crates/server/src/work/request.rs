@@ -3,7 +3,7 @@
 use super::live::{Heard, LiveSession};
 use super::worker::{Beginning, Job};
 use super::{App, QueuedWork};
-use crate::store::Owned;
+use crate::store::{Owned, WorkspaceChoice};
 use glovebox_agent::{Placement, SessionState};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
@@ -14,7 +14,6 @@ use glovebox_session::work::{lay_local, lay_toolset, unknown_toolset};
 use glovebox_settings::units::{Count, Span};
 use glovebox_settings::{AgentFlags, Dollars, Origin, Settings};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
@@ -38,6 +37,8 @@ pub(crate) struct TaskRequest {
     pub model: Option<String>,
     /// The kind of work: a toolset, such as `plan` or `review`.
     pub phase: Option<String>,
+    /// What the session's workspace begins with; without it the server's project, or nothing.
+    pub workspace: Option<WorkspaceChoice>,
     /// Limits that are tighter than the server's.
     #[serde(default)]
     pub limits: TaskLimits,
@@ -146,10 +147,10 @@ impl App {
     ) -> Result<String, Error> {
         request.check()?;
         if let Some(id) = &request.session_id {
-            if request.model.is_some() || request.phase.is_some() {
+            if request.model.is_some() || request.phase.is_some() || request.workspace.is_some() {
                 return Err(Error::usage(
-                    "a session goes on with the model and the phase that it has",
-                    "leave `model` and `phase` out, or begin a session without `session_id`",
+                    "a session goes on with the model, the phase and the workspace that it has",
+                    "leave `model`, `phase` and `workspace` out, or begin a session without `session_id`",
                 ));
             }
             self.say(id, &request.task, request.limits, request.ask)?;
@@ -160,24 +161,38 @@ impl App {
         let mut settings = self.session_settings(request.phase.as_deref(), request.limits)?;
         self.choose_model(&mut settings, request.model.as_deref())?;
         let model = find_model(&self.config.host, &settings, None)?;
-        let project = self.project_for_new()?;
+        // An upload that nobody has used for long does not go until the session is written down.
+        let is_upload = matches!(request.workspace, Some(WorkspaceChoice::Upload(_)));
+        let _turn = is_upload.then(|| self.uploads_turn());
+        let workspace = self.workspace_for(user, request.workspace.as_ref())?;
+        if request.apply
+            && let Some(choice) = &request.workspace
+        {
+            self.check_choice(choice, None)?;
+        }
         let new = NewSession::create(
             self.open_log()?,
             SessionState::Queued,
             request.task.clone(),
             &model,
             self.config.placement.as_str(),
-            &project,
+            workspace.dir(),
         )?;
         let id = new.id.clone();
         let owned = Owned {
             user: user.to_owned(),
             is_applied: request.apply,
         };
-        if let Err(fault) = self.owners.add_session(&id, &owned) {
-            // Without an owner nobody could ever reach it.
+        let added = self.owners.add_session(&id, &owned);
+        let added = added.and_then(|()| match &request.workspace {
+            Some(choice) => self.owners.set_workspace(&id, choice),
+            None => Ok(()),
+        });
+        if let Err(fault) = added {
+            // Without an owner nobody could ever reach it, and without its workspace changes could go anywhere.
             drop(new);
             let _ = self.log().delete(&id);
+            let _ = self.owners.remove_session(&id);
             return Err(fault.into());
         }
         self.enqueue(QueuedWork::Agent(Box::new(Job {
@@ -185,7 +200,7 @@ impl App {
             owned,
             beginning: Beginning::New(new),
             settings,
-            project,
+            project: workspace.keep(),
             model,
             phase: request.phase.clone(),
             has_user: request.ask,
@@ -322,17 +337,6 @@ impl App {
         Ok(())
     }
 
-    /// The project of a new session: the server's, or a new and empty one.
-    pub(super) fn project_for_new(&self) -> Result<PathBuf, Error> {
-        if let Some(project) = &self.config.project {
-            return Ok(project.clone());
-        }
-        let dir = self.workspaces_dir().join(Name::random("w").as_str());
-        std::fs::create_dir_all(&dir)
-            .map_err(|error| Error::io(format!("make the workspace {}", dir.display()), &error))?;
-        Ok(dir)
-    }
-
     /// A session that begins where this one is: its words and its files. The name of the new one.
     pub(crate) fn fork(
         &self,
@@ -360,6 +364,9 @@ impl App {
             is_applied: false,
         };
         self.owners.add_session(&new, &owned)?;
+        if let Some(choice) = self.owners.workspace(id)? {
+            self.owners.set_workspace(&new, &choice)?;
+        }
         self.owners.add_sandbox(name.as_str(), user)?;
         Ok(new)
     }
@@ -384,13 +391,7 @@ impl App {
             let name = parse_name(sandbox)?;
             self.kill_sandbox(&name)?;
         }
-        if info.project.starts_with(self.workspaces_dir()) {
-            let others = self.log().list()?;
-            if !others.iter().any(|other| other.project == info.project) {
-                // What cannot be removed now takes room and does no harm.
-                let _ = std::fs::remove_dir_all(&info.project);
-            }
-        }
+        self.release_workspace(&info.project);
         Ok(self.owners.remove_session(id)?)
     }
 

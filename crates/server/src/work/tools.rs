@@ -5,6 +5,7 @@ use super::request::{TaskLimits, parse_name};
 use glovebox_agent::Placement;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Name;
+use glovebox_session::sync::project_of_named;
 use glovebox_session::work::{NewName, NewSandbox, WorkContext, WorkSession, WorkTarget};
 use glovebox_session::{Error, Frontend, Notice};
 use glovebox_tools::{ToolOutcome, ToolSession};
@@ -12,6 +13,7 @@ use glovebox_workspace::Watch;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -104,14 +106,17 @@ impl App {
         }
         let _place = self.take_start_place(user)?;
         let settings = self.session_settings(None, TaskLimits::default())?;
-        let project = self.project_for_new()?;
+        let workspace = self.workspace_for(user, None)?;
         let begun = Instant::now();
         let target = WorkTarget::New(NewSandbox {
             name: NewName::Random(prefix),
             lease_ms: Some(LEASE_MS),
         });
         let caller = self.unheard_caller();
-        let work = self.with_room(|| WorkSession::open(&caller, &settings, &project, target))?;
+        let work =
+            self.with_room(|| WorkSession::open(&caller, &settings, workspace.dir(), target))?;
+        // From here on it goes with its sandbox.
+        workspace.keep();
         let backend = settings.backend.value.as_str();
         self.metrics.operation("start", backend, begun.elapsed());
         let tools = work.permitted_tools(&settings)?;
@@ -193,14 +198,22 @@ impl App {
     pub(crate) fn kill_sandbox(&self, name: &Name) -> Result<(), Error> {
         self.sandboxes.close(name);
         self.idle.remove(name);
+        let project = project_of_named(&self.config.registry, name).ok().flatten();
         self.config.registry.kill(name)?;
-        Ok(self.owners.remove_sandbox(name.as_str())?)
+        self.owners.remove_sandbox(name.as_str())?;
+        if let Some(project) = project {
+            self.release_workspace(&project);
+        }
+        Ok(())
     }
 
-    /// Forgets a sandbox that is gone.
-    pub(super) fn forget_sandbox(&self, name: &Name) {
+    /// Forgets a sandbox that is gone, and what it worked over.
+    pub(super) fn forget_sandbox(&self, name: &Name, project: Option<&Path>) {
         self.idle.remove(name);
         // An owner of nothing is shown to nobody.
         let _ = self.owners.remove_sandbox(name.as_str());
+        if let Some(project) = project {
+            self.release_workspace(project);
+        }
     }
 }

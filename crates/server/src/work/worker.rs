@@ -70,7 +70,9 @@ pub(super) fn fail(app: &App, frontend: &EventFrontend, id: &str, error: &Error)
     let code = error.clone().into_fault().code;
     app.metrics.failed(code.as_str(), "");
     frontend.notify(&Notice::RunFailed(error));
-    let ending = if frontend.live.is_cancelled() {
+    let ending = if frontend.live.is_at_limit() {
+        Ending::StoppedByLimit
+    } else if frontend.live.is_cancelled() {
         Ending::Aborted
     } else {
         Ending::Failed
@@ -156,6 +158,7 @@ impl Worker<'_> {
         let state = state_of(outcome.ending);
         session.log.set_state(&session.id, state)?;
         if owned.is_applied && outcome.ending == Ending::Completed && settings.can_collect() {
+            app.check_apply(&session.id)?;
             self.apply(&settings, &place)?;
         }
         // A sandbox goes on for those who look at it, until its lease ends; the project itself needs nothing.

@@ -20,6 +20,8 @@ pub use model_config::{DEMO_MODEL, ModelConfig, find_model};
 pub use phase::ToolsetFilter;
 use phase::phase_instruction;
 pub use resume::{EarlierSession, has_own_sandbox};
-pub use run::{AgentFrontend, AgentRun, AgentSession, AgentUser, NewSession, OnStop, UNANSWERED};
+pub use run::{
+    AgentFrontend, AgentRun, AgentSession, AgentUser, NewSession, OnStop, StopWish, UNANSWERED,
+};
 pub use workflow::{PhaseDriver, PlannedPhase, WorkflowEnd, check_phase, run_phases};
 pub use workplace::AgentWorkplace;

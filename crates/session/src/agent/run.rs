@@ -24,8 +24,17 @@ use std::sync::atomic::Ordering;
 /// How often the user asks to stop until the agent is not given another word.
 const LAST_STOP: u32 = 2;
 
-/// Told how often the user has asked to stop.
-pub type OnStop = Box<dyn Fn(u32) + Send + Sync>;
+/// A wish that an agent stops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StopWish {
+    /// The user's, who has asked so often.
+    Asked(u32),
+    /// A limit of whoever runs the agent was reached: which, in a sentence.
+    Limit(String),
+}
+
+/// Told of each wish that the agent stops.
+pub type OnStop = Box<dyn Fn(StopWish) + Send + Sync>;
 
 /// What a user interface gives to the run of an agent.
 pub trait AgentFrontend: Frontend {
@@ -39,7 +48,7 @@ pub trait AgentFrontend: Frontend {
     /// Whether there is somebody to ask.
     fn has_user(&self) -> bool;
 
-    /// From now on `on_stop` is told each time that the user asks to stop the session `id`.
+    /// From now on `on_stop` is told each time that the session `id` is to stop.
     fn watch_stop(&self, id: &str, on_stop: OnStop);
 
     /// The end of [`Self::watch_stop`]: how often the user has asked.
@@ -358,7 +367,11 @@ impl AgentRun<'_> {
 /// The first wish stops the loop; the one after the last ends this process, so the sandbox is stopped in time.
 fn on_stop(place: &AgentWorkplace, stop: &StopSignal) -> OnStop {
     let (stop, stoppable) = (stop.clone(), place.work.stoppable());
-    Box::new(move |count| {
+    Box::new(move |wish| {
+        let count = match wish {
+            StopWish::Limit(why) => return stop.ask_at_limit(why),
+            StopWish::Asked(count) => count,
+        };
         stop.ask();
         if count > LAST_STOP
             && let Some(sandbox) = &stoppable

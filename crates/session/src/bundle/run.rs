@@ -2,7 +2,9 @@
 
 use super::{RunTools, StoredBundle};
 use crate::Error;
-use crate::agent::{AgentFrontend, AgentSession, EarlierSession, ModelConfig, NewSession};
+use crate::agent::{
+    AgentFrontend, AgentSession, EarlierSession, ModelConfig, NewSession, StopWish,
+};
 use glovebox_agent::{
     AgentLoop, DeclaredAgent, Event, Log, Message, NoApproval, RunOutcome, SessionState,
     StopSignal, Tools as _,
@@ -154,7 +156,11 @@ impl BundleRun<'_> {
         };
         let mut observer = frontend.observer(&session.log, &session.id);
         let asked = stop.clone();
-        frontend.watch_stop(&session.id, Box::new(move |_| asked.ask()));
+        let on_stop = move |wish| match wish {
+            StopWish::Asked(_) => asked.ask(),
+            StopWish::Limit(why) => asked.ask_at_limit(why),
+        };
+        frontend.watch_stop(&session.id, Box::new(on_stop));
         let outcome = head.run(&mut session.conversation, observer.as_mut());
         frontend.unwatch_stop();
         Ok(outcome)

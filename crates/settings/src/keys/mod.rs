@@ -12,6 +12,7 @@ mod agent;
 mod isolation;
 mod limits;
 mod sandbox;
+mod serve;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -110,6 +111,7 @@ pub fn keys() -> impl Iterator<Item = &'static Key> + Clone {
         agent::KEYS,
         limits::KEYS,
         isolation::KEYS,
+        serve::KEYS,
     ]
     .into_iter()
     .flatten()

@@ -68,6 +68,7 @@ fn every_key_can_be_set_and_shown() {
         ("nested", "true"),
         ("max_sandboxes", "5"),
         ("state", "state"),
+        ("serve.sources", "app; data"),
     ];
     assert_eq!(
         samples.map(|(name, _)| name).as_slice(),
@@ -184,6 +185,7 @@ fn a_flag_that_sets_a_key_stands_in_its_row() {
         "sync.on_success",
         "toolset",
         "mode",
+        "serve.sources",
     ];
     for key in keys().filter(|key| !key.flags.is_empty()) {
         assert!(

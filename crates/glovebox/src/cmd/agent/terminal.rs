@@ -7,7 +7,7 @@ use crate::render::say;
 use crate::streams::{Signals, StopWatch};
 use crate::sync::question;
 use glovebox_agent::{Log, Observe, Secrets, ToolServer};
-use glovebox_session::agent::{AgentFrontend, AgentUser, OnStop};
+use glovebox_session::agent::{AgentFrontend, AgentUser, OnStop, StopWish};
 use glovebox_session::{Frontend, Notice};
 use glovebox_workspace::Watch;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl AgentFrontend for AgentTerminal<'_> {
     fn watch_stop(&self, id: &str, on_stop: OnStop) {
         let (id, is_quiet) = (id.to_owned(), self.cx.talk.is_quiet);
         self.signals.work(StopWatch(Box::new(move |count| {
-            on_stop(count);
+            on_stop(StopWish::Asked(count));
             if count == SECOND_WISH && !is_quiet {
                 say(format_args!(
                     "glovebox: once more ends the program at once; `glovebox sessions resume {id}` goes on then"

@@ -1,0 +1,89 @@
+//! The longest that a sandbox runs at a stretch, whatever is done in it.
+//!
+//! When that time is over, a session that works in it ends first, with an event that says why; then the sandbox stops and
+//! keeps its files. Who comes back to it starts it again, and its time anew.
+
+use super::{App, LiveSession};
+use glovebox_proto::Fault;
+use glovebox_sandbox::{Name, SandboxState};
+use glovebox_settings::units::Span;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often it is looked which have run for long, at most and at least.
+const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// How long a session may take to end by itself, its last words written down.
+const END_WAIT: Duration = Duration::from_secs(30);
+
+/// A time in words.
+pub(super) fn shown(time: Duration) -> String {
+    let ms = u64::try_from(time.as_millis()).ok();
+    Span(ms).to_string()
+}
+
+impl App {
+    /// Until the server ends, ends what runs for longer than a sandbox may.
+    pub(crate) async fn end_old_sandboxes(self: Arc<Self>) {
+        // A sandbox runs for a quarter longer than it may, at most.
+        let pause = (self.config.session_ttl / 4).clamp(LOOK.0, LOOK.1);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.end.cancelled() => return,
+            }
+            let app = Arc::clone(&self);
+            // A fault, or a panic, is not this loop's end: it looks again.
+            let _ = tokio::task::spawn_blocking(move || app.look_for_old_sandboxes()).await;
+        }
+    }
+
+    fn look_for_old_sandboxes(&self) -> Result<(), Fault> {
+        let ttl = self.config.session_ttl;
+        let reason = format!(
+            "it has run for {}, the longest that a sandbox runs here",
+            shown(ttl)
+        );
+        for (name, _) in self.owners.sandboxes()? {
+            let Ok(name) = Name::parse(&name) else {
+                continue;
+            };
+            if !self.has_run_for(&name, ttl)? {
+                continue;
+            }
+            let since = self
+                .session_at_work(&name)?
+                .map(|live| live.end_at_limit(&format!("its sandbox is stopped: {reason}")));
+            if since.is_none_or(|since: Instant| since.elapsed() > END_WAIT) {
+                self.idle.remove(&name);
+                self.stop_sandbox(&name, &reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn has_run_for(&self, name: &Name, time: Duration) -> Result<bool, Fault> {
+        let registry = &self.config.registry;
+        let entry = registry.entry(name)?;
+        if entry.is_none_or(|entry| entry.state != SandboxState::Ready) {
+            return Ok(false);
+        }
+        let started = registry.last_started(name);
+        // A clock that was set back says nothing.
+        let age = started.and_then(|started| SystemTime::now().duration_since(started).ok());
+        Ok(age.is_some_and(|age| age >= time))
+    }
+
+    /// The session that works in a sandbox; one that waits for its turn does not.
+    fn session_at_work(&self, name: &Name) -> Result<Option<Arc<LiveSession>>, Fault> {
+        let all: Vec<Arc<LiveSession>> = self.live_sessions().values().map(Arc::clone).collect();
+        for live in all {
+            let info = self.find(&live.id)?;
+            let is_over_it =
+                info.is_some_and(|info| info.sandbox.as_deref() == Some(name.as_str()));
+            if is_over_it && self.queue_place(&live.id).is_none() {
+                return Ok(Some(live));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,343 @@
+//! Workspaces that users bring: one archive each, unpacked once, the beginning of any number of sessions.
+//!
+//! ```text
+//! bytes of the client -> `incoming-XXXX` (bounded, checked) -> `u-XXXX`, written down -> sessions over it -> expired
+//! ```
+//!
+//! Nothing writes to an upload after that: sandboxes have layers over it, and changes do not go back into it. What does
+//! not become an upload leaves nothing behind, whatever ended it.
+
+use super::App;
+use super::workspaces::NewWorkspace;
+use crate::store::{Upload, WorkspaceChoice};
+use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::Name;
+use glovebox_session::Error;
+use glovebox_session::host::now_unix_ms;
+use glovebox_workspace::Quota;
+use glovebox_workspace::archive::{ArchiveError, ArchiveProblem, unpack};
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder};
+use std::io::Read;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Most entries of an upload, and most components of a path in it. The other bounds are the operator's
+/// ([`crate::UploadLimits`]) and those of every archive (`glovebox_workspace::archive`).
+const MAX_ENTRIES: usize = 100_000;
+const MAX_DEPTH: usize = 64;
+/// Bytes of headers and padding that come with an entry, at most, where names are not long.
+const HEADER_BYTES: u64 = 4096;
+/// Workspaces that are brought or taken along at the same time; of one user one.
+const MAX_TRANSFERS: usize = 8;
+/// What the names of directories begin with that are not uploads yet.
+const INCOMING: &str = "incoming";
+/// How often it is looked which uploads nobody has used for long.
+const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+
+/// The workspaces that are on their way, by user.
+#[derive(Debug, Default)]
+pub(crate) struct Transfers {
+    users: Mutex<HashSet<String>>,
+}
+
+/// The place of one of them, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct TransferPlace {
+    transfers: Arc<Transfers>,
+    user: String,
+}
+
+impl Transfers {
+    fn users(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for `user`.
+    ///
+    /// # Errors
+    /// `busy`, which passes.
+    pub(crate) fn take_place(self: &Arc<Self>, user: &str) -> Result<TransferPlace, Fault> {
+        let mut users = self.users();
+        let busy = |message: &str| {
+            let fault = Fault::failed(Code::Busy, message);
+            Err(fault.remedy("try again when it has ended").retryable())
+        };
+        if users.contains(user) {
+            return busy("another workspace of this user is on its way");
+        }
+        if users.len() >= MAX_TRANSFERS {
+            return busy("too many workspaces are on their way");
+        }
+        users.insert(user.to_owned());
+        Ok(TransferPlace {
+            transfers: Arc::clone(self),
+            user: user.to_owned(),
+        })
+    }
+}
+
+impl Drop for TransferPlace {
+    fn drop(&mut self) {
+        self.transfers.users().remove(&self.user);
+    }
+}
+
+/// Why an archive did not become an upload.
+#[derive(Debug)]
+pub(crate) enum UploadRefusal {
+    /// The user's other uploads leave no room for it.
+    Quota(Fault),
+    Archive(ArchiveError),
+}
+
+impl From<Fault> for UploadRefusal {
+    fn from(fault: Fault) -> Self {
+        Self::Archive(fault.into())
+    }
+}
+
+/// An archive that is about to arrive.
+#[derive(Debug)]
+pub(crate) struct IncomingUpload {
+    app: Arc<App>,
+    user: String,
+    dir: IncomingDir,
+    quota: Quota,
+    /// Whether that quota is what other uploads have left, and not the bound of every upload.
+    is_rest: bool,
+    _place: TransferPlace,
+}
+
+/// A directory that goes with the value, until it is an upload.
+#[derive(Debug)]
+struct IncomingDir(PathBuf);
+
+impl Drop for IncomingDir {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next start of the server.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl IncomingUpload {
+    /// Most bytes of the archive itself.
+    pub(crate) fn max_archive_bytes(&self) -> u64 {
+        let headers = HEADER_BYTES * self.quota.max_changes as u64;
+        self.quota.max_bytes.saturating_add(headers)
+    }
+
+    /// Unpacks the archive.
+    pub(crate) fn receive(self, archive: impl Read) -> Result<Upload, UploadRefusal> {
+        let app = &self.app;
+        let totals = unpack(archive, &self.dir.0, &self.quota).map_err(|error| match error {
+            ArchiveError::Refused {
+                problem: ArchiveProblem::TooLarge,
+                ..
+            } if self.is_rest => self.no_room(),
+            error => UploadRefusal::Archive(error),
+        })?;
+        let now = now_unix_ms();
+        let upload = Upload {
+            id: Name::random("u").to_string(),
+            user: self.user.clone(),
+            files: totals.files,
+            directories: totals.directories,
+            links: totals.links,
+            bytes: totals.bytes,
+            created_unix_ms: now,
+            used_unix_ms: now,
+        };
+        let left = app.upload_bytes_left(&self.user)?;
+        if upload.charged_bytes() > left {
+            return Err(self.no_room());
+        }
+        let dir = app.upload_dir(&upload.id);
+        fs::rename(&self.dir.0, &dir).map_err(|error| cannot("keep the upload", &dir, &error))?;
+        if let Err(fault) = app.owners.add_upload(&upload) {
+            // Not written down it is nobody's.
+            let _ = fs::remove_dir_all(&dir);
+            return Err(fault.into());
+        }
+        Ok(upload)
+    }
+
+    fn no_room(&self) -> UploadRefusal {
+        let most = self.app.config.uploads.max_bytes_per_user;
+        let message =
+            format!("the uploads of this user would have more than {most} bytes together");
+        let fault = Fault::failed(Code::TooLarge, message);
+        UploadRefusal::Quota(
+            fault.remedy("remove one that is no longer needed: DELETE /api/workspaces/{id}"),
+        )
+    }
+}
+
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Fault {
+    Error::io(format!("{what} {}", path.display()), error).into_fault()
+}
+
+impl App {
+    fn uploads_dir(&self) -> PathBuf {
+        self.config.state_dir.join("server/uploads")
+    }
+
+    fn upload_dir(&self, id: &str) -> PathBuf {
+        self.uploads_dir().join(id)
+    }
+
+    /// Bytes that `user` may still upload.
+    fn upload_bytes_left(&self, user: &str) -> Result<u64, Fault> {
+        let most = self.config.uploads.max_bytes_per_user;
+        Ok(most.saturating_sub(self.upload_bytes(user)?))
+    }
+
+    /// What the uploads of `user` count for.
+    pub(super) fn upload_bytes(&self, user: &str) -> Result<u64, Fault> {
+        let uploads = self.owners.uploads()?;
+        let own = uploads.iter().filter(|upload| upload.user == user);
+        Ok(own.map(Upload::charged_bytes).sum())
+    }
+
+    /// Makes a place for an archive of `user`.
+    pub(crate) fn begin_upload(self: &Arc<Self>, user: &str) -> Result<IncomingUpload, Fault> {
+        let place = self.transfers.take_place(user)?;
+        let left = self.upload_bytes_left(user)?;
+        let max_bytes = self.config.uploads.max_bytes;
+        let uploads = self.uploads_dir();
+        let dir = uploads.join(Name::random(INCOMING).as_str());
+        let mut make = DirBuilder::new();
+        make.mode(0o700).recursive(true);
+        make.create(&uploads)
+            .and_then(|()| fs::create_dir(&dir))
+            .map_err(|error| cannot("make the directory", &dir, &error))?;
+        Ok(IncomingUpload {
+            app: Arc::clone(self),
+            user: user.to_owned(),
+            dir: IncomingDir(dir),
+            quota: Quota {
+                max_changes: MAX_ENTRIES,
+                max_bytes: max_bytes.min(left),
+                max_depth: MAX_DEPTH,
+            },
+            is_rest: left < max_bytes,
+            _place: place,
+        })
+    }
+
+    /// Held while it is decided whether an upload is used.
+    pub(super) fn uploads_turn(&self) -> MutexGuard<'_, ()> {
+        let turn = self.uploads_turn.lock();
+        turn.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a session of `user` works over that begins with an upload.
+    pub(super) fn use_upload(&self, user: &str, id: &str) -> Result<NewWorkspace, Error> {
+        let found = self.owners.upload(id)?;
+        if found.is_none_or(|upload| upload.user != user) {
+            let shown: String = id.escape_debug().take(64).collect();
+            let message = format!("there is no uploaded workspace `{shown}`");
+            let fault = Fault::failed(Code::NotFound, message);
+            let remedy = "GET /api/workspaces lists yours; one that nobody uses goes after a while";
+            return Err(fault.remedy(remedy).into());
+        }
+        self.owners.touch_upload(id, now_unix_ms())?;
+        Ok(NewWorkspace::existing(self.upload_dir(id)))
+    }
+
+    /// Whether a session or a sandbox works over it.
+    pub(crate) fn is_upload_used(&self, id: &str) -> Result<bool, Error> {
+        let choice = WorkspaceChoice::Upload(id.to_owned());
+        let workspaces = self.owners.workspaces()?;
+        if workspaces.values().any(|one| *one == choice) {
+            return Ok(true);
+        }
+        self.is_workspace_used(&self.upload_dir(id))
+    }
+
+    /// Removes an upload that nobody works over.
+    ///
+    /// # Errors
+    /// `conflict` when somebody does.
+    pub(crate) fn remove_upload(&self, id: &str) -> Result<(), Error> {
+        let _turn = self.uploads_turn();
+        if self.is_upload_used(id)? {
+            let fault = Fault::failed(Code::Conflict, "a session works over this workspace");
+            return Err(fault.remedy("delete the session first").into());
+        }
+        self.owners.remove_upload(id)?;
+        let dir = self.upload_dir(id);
+        // What cannot be removed now is removed by the next start of the server.
+        let _ = fs::remove_dir_all(dir);
+        Ok(())
+    }
+
+    /// Until the server ends, removes uploads that nobody has used for longer than they are kept.
+    pub(crate) async fn expire_uploads(self: Arc<Self>) {
+        let pause = self.config.uploads.ttl.clamp(LOOK.0, LOOK.1);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.end.cancelled() => return,
+            }
+            let app = Arc::clone(&self);
+            // A fault, or a panic, is not this loop's end: it looks again.
+            let _ = tokio::task::spawn_blocking(move || app.remove_old_uploads()).await;
+        }
+    }
+
+    fn remove_old_uploads(&self) -> Result<(), Error> {
+        let ttl_ms = u64::try_from(self.config.uploads.ttl.as_millis()).unwrap_or(u64::MAX);
+        for upload in self.owners.uploads()? {
+            let now = now_unix_ms();
+            if now.saturating_sub(upload.used_unix_ms) < ttl_ms {
+                continue;
+            }
+            if self.is_upload_used(&upload.id)? {
+                self.owners.touch_upload(&upload.id, now)?;
+            } else {
+                // A session that begins with it just now keeps it.
+                let _ = self.remove_upload(&upload.id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what is no upload: what a server that was killed was about to receive or to remove.
+    pub(super) fn sweep_uploads(&self) -> Result<(), Fault> {
+        for upload in self.owners.uploads()? {
+            if !self.upload_dir(&upload.id).is_dir() {
+                self.owners.remove_upload(&upload.id)?;
+            }
+        }
+        let Ok(entries) = fs::read_dir(self.uploads_dir()) else {
+            return Ok(());
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let name = name.to_str().unwrap_or_default();
+            if self.owners.upload(name)?.is_none() {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_brings_one_workspace_at_a_time() {
+        let transfers = Arc::<Transfers>::default();
+        let ann = transfers.take_place("ann").unwrap();
+        assert_eq!(transfers.take_place("ann").unwrap_err().code, Code::Busy);
+        let others = (0..).map_while(|n| transfers.take_place(&n.to_string()).ok());
+        assert_eq!(others.collect::<Vec<_>>().len(), MAX_TRANSFERS - 1);
+        drop(ann);
+        transfers.take_place("ann").unwrap();
+    }
+}
