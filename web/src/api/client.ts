@@ -5,6 +5,9 @@ type Schemas = components["schemas"];
 export type Session = Schemas["SessionView"];
 export type Approval = Schemas["OpenApproval"];
 export type TaskRequest = paths["/api/tasks"]["post"]["requestBody"]["content"]["application/json"];
+export type WorkspaceChoice = Schemas["WorkspaceChoice"];
+export type Source = Schemas["SourceView"];
+export type Upload = Schemas["UploadView"];
 export type MessageRequest = Schemas["MessageRequest"];
 export type Directory = Schemas["DirectoryView"];
 export type CheckpointList = Schemas["CheckpointList"];
@@ -63,13 +66,17 @@ export function setLoggedOutHandler(handler: () => void): void {
   onLoggedOut = handler;
 }
 
-async function errorOf(response: Response): Promise<ApiError> {
+function errorOf(status: number, body: string): ApiError {
   try {
-    const { error } = (await response.json()) as Schemas["ErrorBody"];
-    return new ApiError(response.status, error.message, error.remedy ?? null, error.code);
+    const { error } = JSON.parse(body) as Schemas["ErrorBody"];
+    return new ApiError(status, error.message, error.remedy ?? null, error.code);
   } catch {
-    return new ApiError(response.status, `The server answered with status ${response.status}.`, null, "unknown");
+    return new ApiError(status, `The server answered with status ${status}.`, null, "unknown");
   }
+}
+
+function offline(): ApiError {
+  return new ApiError(0, "The server does not answer.", "Check that it is running; this page tries again.", "offline");
 }
 
 export async function send(path: string, init: RequestInit = {}): Promise<Response> {
@@ -78,12 +85,12 @@ export async function send(path: string, init: RequestInit = {}): Promise<Respon
     response = await fetch(path, { credentials: "same-origin", ...init });
   } catch (error) {
     if (init.signal?.aborted) throw error;
-    throw new ApiError(0, "The server does not answer.", "Check that it is running; this page tries again.", "offline");
+    throw offline();
   }
   // Readiness answers 503 with a body that says which part is not ready.
   if (response.ok || (response.status === 503 && path === "/health/ready")) return response;
   if (response.status === 401 && path !== "/api/login") onLoggedOut();
-  throw await errorOf(response);
+  throw errorOf(response.status, await response.text());
 }
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
@@ -97,6 +104,27 @@ export async function post<T>(path: string, body: unknown, headers: Record<strin
     body: JSON.stringify(body),
   });
   return (response.status === 204 ? undefined : await response.json()) as T;
+}
+
+/**
+ * Uploads a workspace. `onProgress` hears how many bytes have been sent. Of the ways in which a page sends bytes, this one
+ * says how far it is.
+ */
+export function uploadWorkspace(archive: Blob, onProgress: (sent: number) => void, signal: AbortSignal): Promise<Upload> {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("PUT", "/api/workspaces");
+    request.upload.addEventListener("progress", (event) => onProgress(event.loaded));
+    request.addEventListener("load", () => {
+      if (request.status === 201) return resolve(JSON.parse(request.responseText) as Upload);
+      if (request.status === 401) onLoggedOut();
+      reject(errorOf(request.status, request.responseText));
+    });
+    request.addEventListener("error", () => reject(offline()));
+    request.addEventListener("abort", () => reject(new ApiError(-1, "The upload was cancelled.", null, "cancelled")));
+    signal.addEventListener("abort", () => request.abort());
+    request.send(archive);
+  });
 }
 
 /** Logs this browser in; the server answers with a cookie. */

@@ -32,6 +32,7 @@ export type SessionEvent =
   | { type: "pruned"; results: number; tokens: number }
   | { type: "compacted"; summary: string; messages: number; tokens: number }
   | { type: "not_compacted"; reason: string }
+  | { type: "sandbox_stopped"; sandbox: string; reason: string }
   | { type: "ended"; ending: string; message: string; turns: number; cost_usd: number | null }
   | { type: "queued"; position?: number }
   | { type: "notice"; notice: string; message: string }
@@ -64,6 +65,7 @@ export const EVENT_TYPES: readonly SessionEvent["type"][] = [
   "pruned",
   "compacted",
   "not_compacted",
+  "sandbox_stopped",
   "ended",
   "queued",
   "notice",

@@ -442,6 +442,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{id}/workspace": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All files of a session's workspace as they are now, as a gzipped tar archive. */
+        get: operations["download"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Directories that a task may name as its workspace. */
+        get: operations["list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/status/events": {
         parameters: {
             query?: never;
@@ -509,6 +543,41 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/workspaces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Your uploaded workspaces; all of them for an administrator. */
+        get: operations["list"];
+        /** Upload a workspace: a tar archive, plain or gzipped, as the body. */
+        put: operations["put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/workspaces/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove an uploaded workspace that no session works over. */
+        delete: operations["delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -936,6 +1005,8 @@ export interface components {
             running_sessions: components["schemas"]["QuotaUse"];
             /** @description Sandboxes that run, those of sessions among them. */
             sandboxes: components["schemas"]["QuotaUse"];
+            /** @description Bytes of uploaded workspaces, with 4 KiB more for each entry. */
+            upload_bytes: components["schemas"]["QuotaUse"];
             /** @description The user. */
             user: string;
         };
@@ -1035,6 +1106,8 @@ export interface components {
             sandbox?: string | null;
             /** @description `queued`, `running`, `interrupted`, `completed`, `stopped_by_limit`, `aborted`, `lost` or `failed`. */
             state: string;
+            /** @description Whether changes may be taken over where the session began. */
+            takes_changes: boolean;
             /** @description What it was asked to do. */
             task: string;
             /**
@@ -1044,6 +1117,21 @@ export interface components {
             updated_unix_ms: number;
             /** @description Whose it is. */
             user: string;
+            workspace?: components["schemas"]["WorkspaceChoice"] | null;
+        };
+        /** @description Sources. */
+        SourceList: {
+            /** @description In the order in which the operator has named them. */
+            sources: components["schemas"]["SourceView"][];
+        };
+        /** @description A directory that a task may name. */
+        SourceView: {
+            /** @description Where it is on the server's machine; for administrators. */
+            directory?: string | null;
+            /** @description Whether no changes are taken over into it. */
+            is_read_only: boolean;
+            /** @description What a task calls it. */
+            name: string;
         };
         /** @description A sandbox that was started. */
         StartedSandbox: {
@@ -1133,6 +1221,7 @@ export interface components {
             session_id?: string | null;
             /** @description What is to be done, at most 1 MiB. */
             task: string;
+            workspace?: components["schemas"]["WorkspaceChoice"] | null;
         };
         /** @description What a tool returned. */
         ToolAnswer: {
@@ -1220,11 +1309,55 @@ export interface components {
             /** @description JSON schema of its arguments. */
             schema: Record<string, never>;
         };
+        /** @description Uploaded workspaces. */
+        UploadList: {
+            /** @description The newest first. */
+            workspaces: components["schemas"]["UploadView"][];
+        };
+        /** @description A workspace that was uploaded. */
+        UploadView: {
+            /**
+             * Format: int64
+             * @description Of all files.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description When it came, in milliseconds since 1970.
+             */
+            created_unix_ms: number;
+            /** Format: int64 */
+            directories: number;
+            /**
+             * Format: int64
+             * @description When it goes if nobody uses it until then; null for never.
+             */
+            expires_unix_ms?: number | null;
+            /** Format: int64 */
+            files: number;
+            /** @description What a task calls it: `"workspace": {"upload": ID}`. */
+            id: string;
+            /**
+             * Format: int64
+             * @description Symbolic links.
+             */
+            links: number;
+            /** @description Whose it is. */
+            user: string;
+        };
         /**
          * @description The user's word.
          * @enum {string}
          */
         Word: "allow" | "allow_tool" | "deny";
+        /** @description What the workspace of a session begins with. */
+        WorkspaceChoice: {
+            /** @description A directory of the operator's, by its name: one of `GET /api/sources`. */
+            source: string;
+        } | {
+            /** @description A workspace that the user has uploaded, by the id that `PUT /api/workspaces` has answered. */
+            upload: string;
+        };
     };
     responses: never;
     parameters: never;
@@ -2379,6 +2512,78 @@ export interface operations {
             };
         };
     };
+    download: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Its name */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The archive */
+            200: {
+                headers: {
+                    /** @description How many special files, unreadable files and links that lead out are not in it */
+                    "glovebox-left-out"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/gzip": number[];
+                };
+            };
+            /** @description There is more than is packed */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Refused, or not there */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Their names */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceList"];
+                };
+            };
+            /** @description Refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     events: {
         parameters: {
             query?: never;
@@ -2606,6 +2811,117 @@ export interface operations {
                 };
             };
             /** @description Refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The newest first */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadList"];
+                };
+            };
+            /** @description Refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/gzip": number[];
+                "application/x-tar": number[];
+            };
+        };
+        responses: {
+            /** @description It is unpacked */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadView"];
+                };
+            };
+            /** @description There is no room on the disk */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Refused, or not an archive that is taken */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Its id */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A session works over it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Refused, or not there */
             "4XX": {
                 headers: {
                     [name: string]: unknown;

@@ -218,6 +218,8 @@ function take(state: Conversation, event: SessionEvent, key: string, atUnixMs: n
       });
     case "not_compacted":
       return add(state, { kind: "note", key, tone: "warn", text: `No summary was made: ${words(event.reason)}` });
+    case "sandbox_stopped":
+      return add(state, { kind: "note", key, tone: "plain", text: `The sandbox was stopped, and keeps its files: ${words(event.reason)}` });
     case "ended":
       return add(
         { ...interruptCalls(state), ...settled, isWorking: false, queuePosition: null },

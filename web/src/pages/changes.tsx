@@ -102,10 +102,21 @@ export function ChangesView({ session }: { session: Session }) {
               Download patch
             </a>
           ) : null}
+          {session.sandbox ? (
+            <a className="button" href={sessionUrl(session.id, "/workspace")} download={`${session.id}.tar.gz`}>
+              Download workspace
+            </a>
+          ) : null}
         </div>
       </div>
       {list.changes.length === 0 ? (
-        <Empty title="No changes">The files of the sandbox are those of the project.</Empty>
+        <Empty title="No changes">The files of the sandbox are those that the session began with.</Empty>
+      ) : !session.takes_changes ? (
+        <p className="card p-3 text-sm text-muted">
+          {session.workspace && "upload" in session.workspace
+            ? "The session began with an upload, which stays as it came. Take the changes along as a patch, or the workspace with all its files."
+            : "What the session began with takes no changes back. Take them along as a patch, or the workspace with all its files."}
+        </p>
       ) : (
         <div className="card flex flex-wrap items-center gap-3 p-3">
           <button type="button" className="button button-main" disabled={action.isBusy || chosen.length === 0} onClick={apply}>
@@ -147,7 +158,7 @@ export function ChangesView({ session }: { session: Session }) {
           isChosen={!left.has(change.path)}
           isSplit={isSplit}
           isCut={isCut}
-          onChoose={choose}
+          onChoose={session.takes_changes ? choose : null}
         />
       ))}
       {list.changes.length > MAX_FILES ? (
@@ -172,7 +183,8 @@ interface FileCardProps {
   isChosen: boolean;
   isSplit: boolean;
   isCut: boolean;
-  onChoose: (path: string, isChosen: boolean) => void;
+  /** Without it nothing can be applied, and so nothing be chosen. */
+  onChoose: ((path: string, isChosen: boolean) => void) | null;
 }
 
 function FileCard({ change, diff, stat, isConflict, isChosen, isSplit, isCut, onChoose }: FileCardProps) {
@@ -185,14 +197,16 @@ function FileCard({ change, diff, stat, isConflict, isChosen, isSplit, isCut, on
   return (
     <section aria-label={path} className="card overflow-hidden">
       <div className="flex items-center gap-3 bg-sunken px-3 py-2 text-sm">
-        <input
-          type="checkbox"
-          className="size-4 shrink-0 accent-accent"
-          aria-label={`Apply ${path}`}
-          checked={isChosen}
-          disabled={!isNamed}
-          onChange={(event) => onChoose(change.path, event.target.checked)}
-        />
+        {onChoose ? (
+          <input
+            type="checkbox"
+            className="size-4 shrink-0 accent-accent"
+            aria-label={`Apply ${path}`}
+            checked={isChosen}
+            disabled={!isNamed}
+            onChange={(event) => onChoose(change.path, event.target.checked)}
+          />
+        ) : null}
         <button
           type="button"
           aria-expanded={isOpen}

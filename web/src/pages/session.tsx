@@ -58,6 +58,7 @@ export function SessionPage({ id, view, rest }: { id: string; view: string; rest
             name="Placement"
             value={data.placement === "local" ? <strong className="text-bad">this machine, no sandbox</strong> : (data.sandbox ?? data.placement)}
           />
+          {data.workspace ? <Fact name="Workspace" value={"source" in data.workspace ? `source ${data.workspace.source}` : `upload ${data.workspace.upload}`} /> : null}
           <Fact name="User" value={data.user} />
           {conversation.costUsd > 0 ? <Fact name="Cost" value={`$${conversation.costUsd.toFixed(3)}`} /> : null}
           {data.queue_position ? <Fact name="Queue" value={`place ${data.queue_position} in the queue`} /> : null}

@@ -1,9 +1,10 @@
 // The form that begins a session.
 import { type FormEvent, type KeyboardEvent, useState } from "react";
-import { post, type TaskRequest } from "../api/client";
+import { post, type TaskRequest, type WorkspaceChoice } from "../api/client";
 import { useAction } from "../model/hooks";
 import { navigate } from "../router";
 import { ErrorBox } from "./states";
+import { WorkspaceField } from "./workspace-field";
 
 /** A number above zero, or nothing. */
 function limit(text: string): number | undefined {
@@ -27,6 +28,9 @@ export function NewSession() {
   const [cost, setCost] = useState("");
   const [mustAsk, setMustAsk] = useState(true);
   const [mustApply, setMustApply] = useState(false);
+  const [workspace, setWorkspace] = useState<WorkspaceChoice | null>(null);
+  const [takesChanges, setTakesChanges] = useState(true);
+  const [hasWorkspace, setHasWorkspace] = useState(true);
   // The same for every attempt to send this form, so that a repeated one begins no second session.
   const [key, setKey] = useState(newKey);
   const action = useAction();
@@ -39,7 +43,8 @@ export function NewSession() {
     const request: TaskRequest = {
       task,
       ask: mustAsk,
-      apply: mustApply,
+      apply: mustApply && takesChanges,
+      ...(workspace ? { workspace } : {}),
       ...(model.trim() ? { model: model.trim() } : {}),
       ...(phase.trim() ? { phase: phase.trim() } : {}),
       limits: {
@@ -76,6 +81,14 @@ export function NewSession() {
           onKeyDown={submitOnEnter}
         />
       </label>
+      <WorkspaceField
+        value={workspace}
+        onChange={(value, canApply, isReady) => {
+          setWorkspace(value);
+          setTakesChanges(canApply);
+          setHasWorkspace(isReady);
+        }}
+      />
       <details className="group text-sm">
         <summary className="w-fit list-none rounded-sm text-muted hover:text-ink [&::-webkit-details-marker]:hidden">
           <span aria-hidden="true" className="mr-1 inline-block group-open:rotate-90">
@@ -92,12 +105,17 @@ export function NewSession() {
         </div>
         <div className="mt-3 grid gap-2">
           <Check label="Ask me about calls that a rule wants asked about" value={mustAsk} onChange={setMustAsk} />
-          <Check label="Apply the changes to the project when the work is done, without a review" value={mustApply} onChange={setMustApply} />
+          <Check
+            label={takesChanges ? "Apply the changes when the work is done, without a review" : "Apply the changes when the work is done (this workspace takes none back)"}
+            value={mustApply && takesChanges}
+            onChange={setMustApply}
+            isDisabled={!takesChanges}
+          />
         </div>
       </details>
       {action.error ? <ErrorBox error={action.error} /> : null}
       <div className="flex items-center gap-3">
-        <button type="submit" className="button button-main" disabled={action.isBusy || !task.trim()}>
+        <button type="submit" className="button button-main" disabled={action.isBusy || !task.trim() || !hasWorkspace}>
           {action.isBusy ? "Starting…" : "Start session"}
         </button>
         <span className="hidden text-sm text-muted sm:inline">Ctrl + Enter</span>
@@ -137,10 +155,23 @@ function TextOption({ label, hint, value, onChange, isNumber = false }: TextOpti
   );
 }
 
-function Check({ label, value, onChange }: { label: string; value: boolean; onChange: (value: boolean) => void }) {
+interface CheckProps {
+  label: string;
+  value: boolean;
+  onChange: (value: boolean) => void;
+  isDisabled?: boolean;
+}
+
+function Check({ label, value, onChange, isDisabled = false }: CheckProps) {
   return (
-    <label className="flex items-start gap-2">
-      <input type="checkbox" className="mt-1 size-4 shrink-0 accent-accent" checked={value} onChange={(event) => onChange(event.target.checked)} />
+    <label className={`flex items-start gap-2 ${isDisabled ? "text-muted" : ""}`}>
+      <input
+        type="checkbox"
+        className="mt-1 size-4 shrink-0 accent-accent"
+        checked={value}
+        disabled={isDisabled}
+        onChange={(event) => onChange(event.target.checked)}
+      />
       {label}
     </label>
   );
