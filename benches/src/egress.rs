@@ -1,5 +1,5 @@
 //! The way out to listed hosts beside a direct connection and beside an ordinary forward proxy (tinyproxy): what one
-//! more connection takes, and how fast a large answer comes.
+//! more connection takes, how fast a large answer comes, and how soon a program learns that a host is not listed.
 
 use crate::race::{Contestant, race};
 use crate::rival;
@@ -21,14 +21,19 @@ pub(crate) const TRANSFER: &str = "an answer of 1 GiB";
 pub(crate) const DIRECT: &str = "direct";
 pub(crate) const GLOVEBOX: &str = "glovebox, listed host";
 const TINYPROXY: &str = "tinyproxy, CONNECT";
+pub(crate) const DENIAL: &str = "learning that a host cannot be reached";
+pub(crate) const OTHER_NAME: &str = "glovebox, name that is not listed";
+pub(crate) const OTHER_ADDRESS: &str = "glovebox, address that is not listed";
+pub(crate) const NO_NETWORK: &str = "glovebox, name, without network";
 const NAME: &str = "bench.test";
 const ANSWER_BYTES: u64 = 1 << 30;
 
-/// Prints the median nanoseconds of one connection with one byte each way, or those of one large answer.
+/// Prints the median nanoseconds of one connection with one byte each way or of one that fails, or those of one large
+/// answer.
 const CLIENT: &str = r"
 import socket, sys, time
 host, port, what, proxy = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-address = socket.gethostbyname(host)
+address = socket.gethostbyname(host) if what != 'denied' else host
 def connect():
     if not proxy: return socket.create_connection((address, port))
     s = socket.create_connection(('127.0.0.1', proxy))
@@ -51,7 +56,12 @@ def whole():
             if not length: break
             seen += length
     assert seen == 1 << 30, seen
-times = sorted(timed(one) for _ in range(100)) if what == 'connect' else [timed(whole)]
+def refused():
+    try: connect().close()
+    except OSError: return
+    raise SystemExit('it was reached')
+act = {'connect': one, 'get': whole, 'denied': refused}[what]
+times = sorted(timed(act) for _ in range(1 if what == 'get' else 100))
 print(times[len(times) // 2])
 ";
 
@@ -102,7 +112,7 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
         };
         let mut contestants = vec![
             Contestant::new(DIRECT, || outside(0)),
-            Contestant::new(GLOVEBOX, || inside(&sandbox, port, what)),
+            Contestant::new(GLOVEBOX, || inside(&sandbox, NAME, port, what)),
         ];
         match &proxy {
             Ok(proxy) => {
@@ -119,12 +129,28 @@ pub(crate) fn run(world: &World, table: &mut Table) -> Result<()> {
         }
         table.race(group, described, outcome, &[DIRECT, TINYPROXY]);
     }
+    let without = world.sandbox(&world.unlimited())?;
+    let denied = [
+        (OTHER_NAME, &sandbox, "other.test"),
+        (OTHER_ADDRESS, &sandbox, "192.0.2.1"),
+        (NO_NETWORK, &without, "other.test"),
+    ];
+    let contestants = denied.map(|(name, sandbox, host)| {
+        Contestant::new(name, move || inside(sandbox, host, port, "denied"))
+    });
+    let outcome = race(contestants.into(), world.rounds(40), world.budget(60));
+    table.race(
+        DENIAL,
+        "connect until it fails; median of 100",
+        outcome,
+        &[],
+    );
     Ok(())
 }
 
-fn inside(sandbox: &Sandbox, port: u16, what: &str) -> Result<Duration> {
+fn inside(sandbox: &Sandbox, host: &str, port: u16, what: &str) -> Result<Duration> {
     let port = port.to_string();
-    let output = sandbox.exec(Exec::new(["python3", "-c", CLIENT, NAME, &port, what, "0"]))?;
+    let output = sandbox.exec(Exec::new(["python3", "-c", CLIENT, host, &port, what, "0"]))?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.report.exit == Exit::Code(0),

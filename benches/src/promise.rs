@@ -314,13 +314,35 @@ pub(crate) fn promises() -> Vec<Promise> {
         median(egress::CONNECT, egress::GLOVEBOX),
         Plus(1000.0, median(egress::CONNECT, egress::DIRECT)),
     );
-    list.goal(
+    list.promise(
         "egress",
         "1 GiB from a listed host, beside a direct connection",
         "speed >= 0.8x",
         median(egress::TRANSFER, egress::GLOVEBOX),
         Times(1.0 / 0.8, median(egress::TRANSFER, egress::DIRECT)),
     );
+    for (what, contestant) in [
+        (
+            "a connection to a name that is not listed fails",
+            egress::OTHER_NAME,
+        ),
+        (
+            "a connection to an address that is not listed fails",
+            egress::OTHER_ADDRESS,
+        ),
+        (
+            "a connection to a name without network fails",
+            egress::NO_NETWORK,
+        ),
+    ] {
+        list.promise(
+            "egress",
+            what,
+            "p50 <= 50 ms",
+            median(egress::DENIAL, contestant),
+            Number(50_000.0),
+        );
+    }
     list.0
 }
 
