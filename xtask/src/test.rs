@@ -37,6 +37,12 @@ const BOTH_ALREADY: [&str; 8] = [
     "lies",
     "fuzzing",
 ];
+/// How many tests of a program run at once for each core: most of them wait for processes and deadlines.
+const TESTS_PER_CORE: usize = 2;
+/// How many that are, where somebody says it (`cargo test`).
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+/// Suites whose tests compute all the time, and that end no sooner for being more at once.
+const COMPUTING: [&str; 2] = ["kernel", "fuzzing"];
 /// Suites that start a second program from where cargo built it.
 const IN_PLACE: [&str; 1] = ["registry"];
 
@@ -126,7 +132,7 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
             command
                 .env("CARGO_MANIFEST_DIR", &program.package)
                 .current_dir(&program.package);
-            set_variables(&mut command, &binary, &skip_log);
+            set_variables(&mut command, program, &binary, &skip_log);
             command
         };
         tally.run(&title(program), command, &filter)?;
@@ -191,7 +197,11 @@ fn link_suites(programs: &[Program]) -> Result<()> {
     Ok(())
 }
 
-fn set_variables(command: &mut Command, binary: &Path, skip_log: &Path) {
+fn set_variables(command: &mut Command, program: &Program, binary: &Path, skip_log: &Path) {
+    if !COMPUTING.contains(&program.name.as_str()) && std::env::var_os(TEST_THREADS).is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        command.env(TEST_THREADS, (cores * TESTS_PER_CORE).to_string());
+    }
     command
         .env("GLOVEBOX_TEST_BIN", binary)
         .env("GLOVEBOX_TEST_CLIENTS", clients::dir())
@@ -246,7 +256,7 @@ fn again_unprivileged(
                 .env("TMPDIR", place.dir.join("tmp"))
                 .env("CARGO_MANIFEST_DIR", &tests)
                 .current_dir(place.dir.join("home"));
-            set_variables(&mut command, &binary, &log);
+            set_variables(&mut command, suite, &binary, &log);
             if is_ci() {
                 // What only root can set up was tried in the run as root.
                 command.env("GLOVEBOX_TEST_NO_SKIP", "but-for-root");
