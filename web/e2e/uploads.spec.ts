@@ -34,7 +34,7 @@ test("a folder is uploaded, worked on, and taken along as an archive", async ({ 
     const { violations } = await new AxeBuilder({ page }).analyze();
     expect(violations.map(({ id }) => id)).toEqual([]);
   }
-  await page.getByLabel("Folder").setInputFiles(join(dir, "app"));
+  await page.getByLabel("Folder", { exact: true }).setInputFiles(join(dir, "app"));
   await expect(page.getByText("Uploaded: 1 file, 16 B. 1 files of its repository were left out.")).toBeVisible();
   await expect(page.getByRole("alert")).toHaveCount(0);
 
@@ -43,7 +43,7 @@ test("a folder is uploaded, worked on, and taken along as an archive", async ({ 
   await expect(page.getByLabel(/^Apply the changes/)).toBeDisabled();
   await start.click();
   await expect(page.getByText("Ended.").first()).toBeVisible();
-  await expect(page.getByTestId("call").first()).toContainText("Done");
+  await expect(page.getByTestId("call").first()).toContainText("from the folder");
   await page.getByRole("link", { name: "Changes" }).click();
   await expect(page.getByText("1 path changed")).toBeVisible();
   await expect(page.getByText("The session began with an upload")).toBeVisible();
