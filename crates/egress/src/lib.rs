@@ -11,9 +11,13 @@
 //! In: the sockets, the policy, secrets. Out: connections to addresses that were resolved and checked here, and what a
 //! [`Control`] knows of them: a log of what was allowed and refused, and sums of what was carried. Rules can be added
 //! while a proxy runs ([`ProxyHandle::allow`]).
+//!
+//! What has no network itself, such as a tool of a bundle, asks for a request and not for a connection: a [`Fetcher`]
+//! makes it by the same [`Policy`] and the same check of addresses (`fetch`).
 
 mod allow;
 mod connect_failure;
+mod fetch;
 mod inward;
 mod memory;
 mod outward;
@@ -27,6 +31,10 @@ mod state;
 
 pub use allow::AllowError;
 pub use connect_failure::ConnectFailure;
+pub use fetch::client::{CertificateError, FetchAnswer, FetchClient};
+pub use fetch::error::FetchError;
+pub use fetch::fetcher::{FetchBudget, FetchReply, FetchSession, Fetcher};
+pub use fetch::request::{FetchRequest, MAX_URL_BYTES, Redirects};
 pub use outward::resolve::{Resolve, ResolveError, Resolver, SystemResolver};
 pub use policy::address::{AddressKind, kind};
 pub use policy::endpoint::{Endpoint, EndpointError};

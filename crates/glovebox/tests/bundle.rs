@@ -7,7 +7,8 @@
 
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -240,6 +241,66 @@ fn a_tool_that_needs_node_runs_in_it() {
         .expect_code(2)
         .err();
     assert!(refused.contains("invalid_arguments"), "{refused}");
+}
+
+/// A server of one answer, on loopback.
+fn answer_ok() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                if stream.read(&mut byte).unwrap_or(0) == 0 {
+                    break;
+                }
+                head.push(byte[0]);
+            }
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        }
+    });
+    port
+}
+
+#[test]
+fn a_tool_reaches_granted_hosts_and_its_caller_is_told_what_opens_others() {
+    let home = Home::new();
+    let text = GOOD.replace(
+        "x: z.number() }), execute: async ({ x }) => x * FACTOR",
+        "url: z.string() }), execute: async ({ url }) => (await fetch(url)).text()",
+    );
+    let path = file(&home, "fetching.js", &text);
+    let port = answer_ok();
+    let call = |url: &str, args: &[&str]| {
+        let input = serde_json::json!({ "url": url }).to_string();
+        home.glovebox(["bundle", "call", &path, "double", &input])
+            .args(args)
+            .run()
+    };
+    let url = format!("http://api.example:{port}/");
+    let refused = call(&url, &[]).expect_code(1).err();
+    assert!(refused.contains("E_NETWORK"), "{refused}");
+    let rule = format!("api.example:{port}=127.0.0.1");
+    for engine in ["quickjs", "node"] {
+        let allowed = ["--allow", &rule, "--engine", engine];
+        assert_eq!(call(&url, &allowed).expect_code(0).out(), "\"ok\"\n");
+        let refused = call("http://other.example/", &allowed).expect_code(1).err();
+        assert!(
+            refused.contains("refused: other.example")
+                && refused.contains("(unlisted); `--allow other.example` opens it"),
+            "{engine}: {refused}"
+        );
+    }
+    let denied = ["--allow", &rule, "--deny", "api.example", "--json"];
+    let told: Value = serde_json::from_str(&call(&url, &denied).expect_code(1).out()).unwrap();
+    assert_eq!(
+        told["data"]["refused_hosts"][0]["reason"], "denied",
+        "{told}"
+    );
+    let wrong = call(&url, &["--allow", "nmp"]).expect_code(2).err();
+    assert!(wrong.contains("nmp"), "{wrong}");
+    call(&url, &["--deny", "a.example"]).expect_code(2);
 }
 
 #[test]

@@ -12,6 +12,7 @@
 //! A call that a script makes is a wish: what comes of it is decided where all calls are.
 
 pub mod tool_call;
+pub mod tool_fetch;
 
 use serde::{Deserialize, Serialize};
 

@@ -5,10 +5,13 @@
 //! program  Log frames in any number, then one frame that is a Value or an Error, then its end
 //! ```
 //!
+//! Where the call may reach hosts, there are requests and answers in between ([`crate::tool_fetch`]).
+//!
 //! A frame is its length in four bytes, the lowest first, and that many bytes of JSON. The program answers one call and
 //! ends. Nothing that it says decides whether it ran out of time or was ended: the host looks at its own clock and at
 //! how the process ended.
 
+use crate::tool_fetch::{FetchCall, FetchGrant};
 use serde::{Deserialize, Serialize};
 
 /// The code that writes a result as JSON text, for everything that runs tools.
@@ -44,6 +47,8 @@ pub struct ToolCall {
     pub limits: CallLimits,
     /// A clock that stands and random numbers that repeat, for calls that must come out the same twice.
     pub fixed: Option<FixedSources>,
+    /// Whether `fetch` works, and how often; the operator grants that, never the tool.
+    pub fetch: Option<FetchGrant>,
 }
 
 /// What a call may use.
@@ -88,6 +93,13 @@ pub struct FixedSources {
 pub enum CallMessage {
     /// The tool has logged something.
     Log(LogRecord),
+    /// The tool wants a request to be made.
+    Fetch(FetchCall),
+    /// It does not want the answer any more.
+    FetchAbort {
+        /// The request.
+        id: u32,
+    },
     /// The tool has returned.
     Value {
         /// JSON text of the result.

@@ -1,10 +1,12 @@
 //! What the program inside says of one call, put together from whatever arrives, and how its end is judged.
 
 use crate::call::{CallFailure, FailureKind};
+use crate::fetch::{Asked, MAX_REQUEST_FRAME_BYTES};
 use glovebox_js::tool_call::{
     CallError, CallErrorKind, CallLimits, CallMessage, FRAME_SLACK_BYTES, FrameDecoder, FrameError,
     LogRecord,
 };
+use glovebox_js::tool_fetch::FetchGrant;
 use glovebox_proto::{Exit, ExitReport};
 use serde_json::Value;
 use std::time::Duration;
@@ -30,6 +32,10 @@ pub(crate) struct Answer {
     log: Vec<LogRecord>,
     log_bytes: u64,
     is_silent: bool,
+    grant: Option<FetchGrant>,
+    /// Requests that it has asked for.
+    begun: u32,
+    asked: Vec<Asked>,
     outcome: Option<Outcome>,
 }
 
@@ -46,17 +52,21 @@ enum Outcome {
 }
 
 impl Answer {
-    pub(crate) fn new(limits: CallLimits) -> Self {
+    pub(crate) fn new(limits: CallLimits, grant: Option<FetchGrant>) -> Self {
         let value_bytes = usize::try_from(limits.output_bytes).unwrap_or(usize::MAX);
         let max = value_bytes
             .saturating_mul(JSON_GROWTH)
             .saturating_add(FRAME_SLACK_BYTES * JSON_GROWTH);
+        let max_request = grant.map_or(0, |_| MAX_REQUEST_FRAME_BYTES);
         Self {
-            frames: FrameDecoder::new(max),
+            frames: FrameDecoder::new(max.max(max_request)),
             limits,
             log: Vec::new(),
             log_bytes: 0,
             is_silent: true,
+            grant,
+            begun: 0,
+            asked: Vec::new(),
             outcome: None,
         }
     }
@@ -85,6 +95,11 @@ impl Answer {
         }
     }
 
+    /// What the program has asked for since this was asked last.
+    pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
+        std::mem::take(&mut self.asked)
+    }
+
     /// Whether the program has written nothing at all.
     pub(crate) const fn is_silent(&self) -> bool {
         self.is_silent
@@ -95,6 +110,12 @@ impl Answer {
             FrameError::TooLarge(bytes) => format!("it announced an answer of {bytes} bytes"),
             FrameError::NotAMessage => "it wrote something that is no answer".to_owned(),
         }));
+    }
+
+    /// A request that the program around a tool would not ask for: that program is not the one that speaks.
+    fn overstep(&mut self) {
+        let what = "it asked for a request that it may not make".to_owned();
+        self.outcome = Some(Outcome::Broken(what));
     }
 
     fn hear(&mut self, message: CallMessage) {
@@ -108,6 +129,20 @@ impl Answer {
                     self.log.push(record);
                 }
             }
+            CallMessage::Fetch(call) => {
+                self.begun += 1;
+                if call.id == self.begun
+                    && self.grant.is_some_and(|grant| call.id <= grant.requests)
+                {
+                    self.asked.push(Asked::Begin(call));
+                } else {
+                    self.overstep();
+                }
+            }
+            CallMessage::FetchAbort { id } if (1..=self.begun).contains(&id) => {
+                self.asked.push(Asked::Abort(id));
+            }
+            CallMessage::FetchAbort { .. } => self.overstep(),
             CallMessage::Value { json, mut warnings } => {
                 if json.len() as u64 > self.limits.output_bytes {
                     return self.broken(&FrameError::TooLarge(json.len() as u64));
@@ -134,9 +169,9 @@ impl Answer {
         wall: Duration,
     ) -> Result<(Value, Vec<String>, Vec<LogRecord>), CallFailure> {
         let allowed = Duration::from_millis(self.limits.wall_ms);
-        let fail = |kind, message: String, log| {
+        let fail = |kind, message: String, log: Vec<LogRecord>| {
             Err(CallFailure {
-                log,
+                log: log.into(),
                 wall,
                 ..CallFailure::new(kind, message)
             })
@@ -173,8 +208,9 @@ impl Answer {
                     kind,
                     name: error.name,
                     message: error.message,
-                    stack: error.stack,
-                    log: self.log,
+                    stack: error.stack.into(),
+                    log: self.log.into(),
+                    refused_hosts: Box::default(),
                     wall,
                 })
             }

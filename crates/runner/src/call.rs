@@ -1,6 +1,7 @@
 //! What a call is, what comes of it, and what may go wrong.
 
 use crate::engine::Engine;
+use crate::fetch::RefusedHost;
 use glovebox_js::tool_call::{CallLimits, FixedSources, LogRecord};
 use serde_json::Value;
 use std::fmt;
@@ -39,6 +40,8 @@ pub struct CallReport {
     pub warnings: Vec<String>,
     /// What the tool logged.
     pub log: Vec<LogRecord>,
+    /// Hosts that it asked for and may not reach.
+    pub refused_hosts: Vec<RefusedHost>,
     /// From the request to the answer.
     pub wall: Duration,
     /// Time of a processor.
@@ -57,9 +60,11 @@ pub struct CallFailure {
     /// In one sentence. It may have any characters in it where the tool wrote it.
     pub message: String,
     /// Where it was thrown, in lines of the tool's code.
-    pub stack: String,
+    pub stack: Box<str>,
     /// What the tool logged before.
-    pub log: Vec<LogRecord>,
+    pub log: Box<[LogRecord]>,
+    /// Hosts that it asked for and may not reach.
+    pub refused_hosts: Box<[RefusedHost]>,
     /// From the request to the failure.
     pub wall: Duration,
 }
@@ -129,8 +134,9 @@ impl CallFailure {
             kind,
             name: String::new(),
             message: message.into(),
-            stack: String::new(),
-            log: Vec::new(),
+            stack: Box::default(),
+            log: Box::default(),
+            refused_hosts: Box::default(),
             wall: Duration::ZERO,
         }
     }

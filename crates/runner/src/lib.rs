@@ -5,6 +5,7 @@
 //! runner    ToolRunner: a call in, a report out
 //!   pool    quickjs: sandboxes that hold nothing, one for each tenant and one more in reserve
 //!   node    node: a sandbox for each call, with the programs of this machine
+//!   fetch   requests that a tool asks for, made out here where an operator has granted hosts
 //!   answer  frames of the program inside -> log, value, error; how its end is judged
 //! ```
 //!
@@ -13,7 +14,8 @@
 //! it sees the tool's code; it answers with one frame and ends. It serves no second call.
 //!
 //! With the engine `node` it is a process of Node in a sandbox of its own, which ends with it. The tool may do there what
-//! any command may do in a sandbox without network and workspace; the same parent judges it by the same limits.
+//! any command may do in a sandbox without workspace, and without network but for hosts that were granted; the same parent
+//! judges it by the same limits.
 //!
 //! Two clocks end a call: that of `glovebox-js`, so that most calls end with a reason and their log, and the guest's, which
 //! kills what cannot be interrupted. Whether a call was late, was killed or broke the rules is told by what the sandbox
@@ -22,11 +24,13 @@
 mod answer;
 mod call;
 mod engine;
+mod fetch;
 mod node;
 mod pool;
 mod runner;
 
 pub use call::{CallFailure, CallReport, FailureKind, MAX_WALL, ToolRequest};
 pub use engine::{Engine, NodeView};
+pub use fetch::{CALL_BUDGET, HostGrant, RefusedHost};
 pub use glovebox_js::tool_call::{CallLimits, FixedSources, LogLevel, LogRecord};
 pub use runner::{RunnerConfig, ToolRunner};

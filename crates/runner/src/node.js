@@ -60,7 +60,8 @@ async (makeSerializer, makeCall, maxDepth) => {
     if (isAnswered) return;
     isAnswered = true;
     send(message);
-    leave(0);
+    // Of a process that failed the host tells which walls it met.
+    leave(message.is === 'error' ? 1 : 0);
   };
 
   // ---- the log
@@ -126,11 +127,28 @@ async (makeSerializer, makeCall, maxDepth) => {
 
   // ---- what is not as in Node alone
 
-  globalThis.fetch = async () => {
-    const refusal = new TypeError('E_NETWORK: tools have no network, and nobody can grant them one');
-    refusal.code = 'E_NETWORK';
-    throw refusal;
-  };
+  if (call.fetch) {
+    const { fetch } = globalThis;
+    globalThis.fetch = async (input, init) => {
+      try {
+        return await fetch(input, init);
+      } catch (error) {
+        const { cause } = error ?? {};
+        if (error instanceof TypeError && cause !== undefined) {
+          error.message = `E_NETWORK: ${error.message}: ${cause?.code ?? cause?.message ?? cause}`;
+          error.code = 'E_NETWORK';
+        }
+        throw error;
+      }
+    };
+  } else {
+    globalThis.fetch = async () => {
+      const refusal = new TypeError(
+        'E_NETWORK: tools have no network here; who runs them can grant hosts, and has granted none');
+      refusal.code = 'E_NETWORK';
+      throw refusal;
+    };
+  }
   for (const name of ['module', 'exports', '__filename', '__dirname']) delete globalThis[name];
 
   // ---- the call

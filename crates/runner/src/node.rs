@@ -2,8 +2,9 @@
 //! and a process in it that runs `node.js` of this crate.
 
 use crate::engine::NodeView;
+use crate::fetch::{CALL_BUDGET, HostGrant, RefusedHost};
 use glovebox_js::tool_call::{CallLimits, MAX_RESULT_DEPTH, SERIALIZER, TOOL_CALL};
-use glovebox_proto::{Background, EnvVar, Exec, Exit, ExitReport, Fault, Stdin};
+use glovebox_proto::{Background, Denial, EnvVar, Exec, Exit, ExitReport, Fault, Stdin};
 use glovebox_sandbox::jail::spec::{Layers, Limits, Net};
 use glovebox_sandbox::{Backend, Registry, Sandbox, SandboxSpec};
 use serde_bytes::ByteBuf;
@@ -15,6 +16,8 @@ const OWN_BYTES: u64 = 192 << 20;
 const PIDS: u32 = 64;
 /// What a tool may write to files that end with the call.
 const DISK_BYTES: u64 = 64 << 20;
+/// What a call may send and receive, together: as much as with the other engine.
+const NET_BYTES: u64 = (CALL_BUDGET.sent_bytes + CALL_BUDGET.received_bytes) as u64;
 /// Of code that was written for less memory than that, Node could not run anything.
 const MIN_HEAP_MIB: u64 = 16;
 /// What `sh` ends with when there is no such program, and the code around a tool when Node is too old.
@@ -31,16 +34,21 @@ const START: &str =
 pub(crate) fn sandbox(
     registry: &Registry,
     view: &NodeView,
+    hosts: &HostGrant,
     limits: CallLimits,
 ) -> Result<Sandbox, Fault> {
     let mut spec = SandboxSpec::new(Backend::Native);
-    spec.jail.net = Net::None;
+    let is_granted = !hosts.policy.allowed().is_empty();
+    spec.jail.net = if is_granted { Net::Egress } else { Net::None };
+    spec.egress = hosts.policy.clone();
     spec.jail.layers = Layers::Memory;
     spec.jail.grants.clone_from(&view.grants);
     spec.jail.limits = Limits {
         memory_bytes: Some(OWN_BYTES.saturating_add(limits.memory_bytes)),
         pids: Some(PIDS),
         disk_bytes: Some(DISK_BYTES),
+        net_bytes: is_granted.then_some(NET_BYTES),
+        net_connections: is_granted.then_some(CALL_BUDGET.requests),
         ..Limits::default()
     };
     registry.create(&spec, None)
@@ -81,6 +89,19 @@ pub(crate) fn process(view: &NodeView, limits: CallLimits, deadline: Duration) -
         grace_ms: 0,
         ..Exec::new(words)
     }
+}
+
+/// Hosts that were asked for in the sandbox of a call, and refused.
+pub(crate) fn refused_hosts(sandbox: &Sandbox, end: &ExitReport) -> Vec<RefusedHost> {
+    let denials = sandbox.denials(end).into_iter();
+    denials
+        .filter_map(|denial| match denial {
+            Denial::Egress {
+                host, port, reason, ..
+            } => Some(RefusedHost { host, port, reason }),
+            _ => None,
+        })
+        .collect()
 }
 
 /// The code around a tool, with what both engines have of it.

@@ -3,10 +3,12 @@
 use crate::answer::Answer;
 use crate::call::{CallFailure, CallReport, FailureKind, MAX_WALL, ToolRequest};
 use crate::engine::{Engine, NodeView};
+use crate::fetch::{self, CallFetches, HostGrant, RefusedHost};
 use crate::node;
 use crate::pool::{self, Pool};
 use glovebox_js::tool_call::{CallLimits, MAX_CALL_BYTES, ToolCall, frame};
 use glovebox_proto::{Channel, Class, Code, Exec, ExitReport, Fault, Reply, Request};
+use glovebox_sandbox::egress::Fetcher;
 use glovebox_sandbox::{Incoming, Registry, Sandbox, Stream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -30,6 +32,8 @@ pub struct RunnerConfig {
     pub max_parallel_node: usize,
     /// Where Node is.
     pub node: NodeView,
+    /// Hosts that tools may reach; none in what is usual.
+    pub hosts: HostGrant,
 }
 
 impl Default for RunnerConfig {
@@ -38,6 +42,7 @@ impl Default for RunnerConfig {
             max_parallel: 64,
             max_parallel_node: 8,
             node: NodeView::default(),
+            hosts: HostGrant::default(),
         }
     }
 }
@@ -49,17 +54,30 @@ pub struct ToolRunner {
     gate: Gate,
     node_gate: Gate,
     node: NodeView,
+    hosts: HostGrant,
+    /// Makes the requests of tools, where any host is granted.
+    fetcher: Option<Fetcher>,
 }
 
 impl ToolRunner {
     /// One whose sandboxes are in this registry.
-    pub fn new(registry: Arc<Registry>, config: RunnerConfig) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// When hosts are granted and their certificates cannot be read.
+    pub fn new(registry: Arc<Registry>, config: RunnerConfig) -> Result<Self, Fault> {
+        Ok(Self {
+            fetcher: fetch::start(&config.hosts)?,
+            hosts: config.hosts,
             pool: Arc::new(Pool::new(registry)),
             gate: Gate::new(config.max_parallel),
             node_gate: Gate::new(config.max_parallel_node),
             node: config.node,
-        }
+        })
+    }
+
+    /// Whether tools may reach any host.
+    pub const fn can_fetch(&self) -> bool {
+        self.fetcher.is_some()
     }
 
     /// Starts a sandbox ahead of the first call.
@@ -82,16 +100,27 @@ impl ToolRunner {
         let begin = Instant::now();
         let mut limits = request.limits;
         limits.wall_ms = limits.wall_ms.clamp(1, MAX_WALL.as_millis() as u64);
-        let call = frame_of(request, limits)?;
-        let (answer, end, taken) = match request.engine {
+        let call = self.frame_of(request, limits)?;
+        let ended = match request.engine {
             Engine::Quickjs => self.call_quickjs(request.tenant, &call, limits, cancel)?,
             Engine::Node => self.call_node(request, &call, limits, cancel)?,
         };
-        let (value, warnings, log) = answer.judge(&end, taken)?;
+        let EndedCall {
+            answer,
+            end,
+            taken,
+            refused_hosts,
+        } = ended;
+        let judged = answer.judge(&end, taken);
+        let (value, warnings, log) = judged.map_err(|failure| CallFailure {
+            refused_hosts: refused_hosts.clone().into(),
+            ..failure
+        })?;
         Ok(CallReport {
             value,
             warnings,
             log,
+            refused_hosts,
             wall: begin.elapsed(),
             cpu: Duration::from_micros(end.user_us + end.system_us),
             peak_memory_bytes: end.max_rss_kib.saturating_mul(1024),
@@ -112,7 +141,12 @@ impl ToolRunner {
         let sandbox = self.pool.sandbox(tenant);
         let sandbox = sandbox.map_err(|fault| unavailable(&fault))?;
         let process = pool::process(deadline(limits));
-        run(&sandbox, process, call, limits, cancel).map_err(|lost| {
+        let process = Process {
+            sandbox: &sandbox,
+            exec: process,
+            fetcher: self.fetcher.as_ref(),
+        };
+        run(process, call, limits, cancel).map_err(|lost| {
             if lost.is_sandbox_lost {
                 self.pool.discard(tenant, &sandbox);
             }
@@ -133,15 +167,49 @@ impl ToolRunner {
             return Err(CallFailure::new(FailureKind::Unavailable, message));
         }
         let _turn = self.node_gate.enter(cancel)?;
-        let sandbox = node::sandbox(self.pool.registry(), &self.node, limits);
+        let sandbox = node::sandbox(self.pool.registry(), &self.node, &self.hosts, limits);
         let sandbox = sandbox.map_err(|fault| unavailable(&fault))?;
-        let process = node::process(&self.node, limits, deadline(limits));
-        let ended = run(&sandbox, process, call, limits, cancel).map_err(|lost| *lost.failure)?;
-        let (answer, end, _) = &ended;
-        match node::missing(end).filter(|_| answer.is_silent()) {
-            Some(message) => Err(CallFailure::new(FailureKind::Unavailable, message)),
-            None => Ok(ended),
+        let process = Process {
+            sandbox: &sandbox,
+            exec: node::process(&self.node, limits, deadline(limits)),
+            // It has a network of its own, with the same hosts in it.
+            fetcher: None,
+        };
+        let mut ended = run(process, call, limits, cancel).map_err(|lost| *lost.failure)?;
+        if let Some(message) = node::missing(&ended.end).filter(|_| ended.answer.is_silent()) {
+            return Err(CallFailure::new(FailureKind::Unavailable, message));
         }
+        ended.refused_hosts = node::refused_hosts(&sandbox, &ended.end);
+        Ok(ended)
+    }
+
+    /// The frame of a call, which has a size that the program takes.
+    fn frame_of(
+        &self,
+        request: &ToolRequest<'_>,
+        limits: CallLimits,
+    ) -> Result<Vec<u8>, CallFailure> {
+        let call = ToolCall {
+            code: request.code.to_owned(),
+            input: request.input.to_string(),
+            context: request.context.to_string(),
+            call_id: request.call_id.to_owned(),
+            limits,
+            fixed: request.fixed,
+            fetch: self.can_fetch().then(fetch::grant),
+        };
+        let json = serde_json::to_vec(&call)
+            .map_err(|error| CallFailure::new(FailureKind::TooLarge, error.to_string()))?;
+        if json.len() > MAX_CALL_BYTES {
+            return Err(CallFailure::new(
+                FailureKind::TooLarge,
+                format!(
+                    "the tool and its input have {} bytes, more than {MAX_CALL_BYTES}",
+                    json.len()
+                ),
+            ));
+        }
+        Ok(frame(&json))
     }
 }
 
@@ -151,32 +219,21 @@ impl Drop for ToolRunner {
     }
 }
 
-/// The frame of a call, which has a size that the program takes.
-fn frame_of(request: &ToolRequest<'_>, limits: CallLimits) -> Result<Vec<u8>, CallFailure> {
-    let call = ToolCall {
-        code: request.code.to_owned(),
-        input: request.input.to_string(),
-        context: request.context.to_string(),
-        call_id: request.call_id.to_owned(),
-        limits,
-        fixed: request.fixed,
-    };
-    let json = serde_json::to_vec(&call)
-        .map_err(|error| CallFailure::new(FailureKind::TooLarge, error.to_string()))?;
-    if json.len() > MAX_CALL_BYTES {
-        return Err(CallFailure::new(
-            FailureKind::TooLarge,
-            format!(
-                "the tool and its input have {} bytes, more than {MAX_CALL_BYTES}",
-                json.len()
-            ),
-        ));
-    }
-    Ok(frame(&json))
+/// What a process said, how it ended, and how long it took.
+struct EndedCall {
+    answer: Answer,
+    end: ExitReport,
+    taken: Duration,
+    refused_hosts: Vec<RefusedHost>,
 }
 
-/// What a process said, how it ended, and how long it took.
-type EndedCall = (Answer, ExitReport, Duration);
+/// The process of one call.
+struct Process<'a> {
+    sandbox: &'a Sandbox,
+    exec: Exec,
+    /// Makes its requests, where it may ask for any.
+    fetcher: Option<&'a Fetcher>,
+}
 
 /// When the process of a call is killed.
 fn deadline(limits: CallLimits) -> Duration {
@@ -192,32 +249,39 @@ struct LostCall {
 
 /// Runs the process of one call to its end.
 fn run(
-    sandbox: &Sandbox,
-    process: Exec,
+    process: Process<'_>,
     call: &[u8],
     limits: CallLimits,
     cancel: &AtomicBool,
 ) -> Result<EndedCall, LostCall> {
     let started = Instant::now();
-    let until = started + deadline(limits) + PATIENCE;
-    let mut answer = Answer::new(limits);
-    let mut stream = sandbox
-        .open(Request::Exec(process))
+    let due = started + deadline(limits);
+    let mut answer = Answer::new(limits, process.fetcher.map(|_| fetch::grant()));
+    let mut stream = process
+        .sandbox
+        .open(Request::Exec(process.exec))
         .map_err(|fault| lost(&fault))?;
     // One frame fits into what the guest takes without anybody reading, or the program reads it: it reads first.
-    let sent = stream.send(call).and_then(|()| stream.finish_input());
+    let sent = stream.send(call).and_then(|()| match process.fetcher {
+        // Answers to its requests follow.
+        Some(_) => Ok(()),
+        None => stream.finish_input(),
+    });
     if let Err(fault) = sent
         && fault.class == Class::Lost
     {
         return Err(lost(&fault));
     }
+    let mut fetches: Option<CallFetches> = None;
     let mut is_cancelled = false;
     loop {
         if cancel.load(Ordering::Relaxed) && !is_cancelled {
             is_cancelled = true;
+            // Nobody waits for what it has asked for either.
+            fetches = None;
             let _ = stream.cancel();
         }
-        if Instant::now() > until {
+        if Instant::now() > due + PATIENCE {
             return Err(silent(&stream));
         }
         match stream.recv_for(LOOK) {
@@ -227,6 +291,19 @@ fn run(
                 ..
             }) => {
                 answer.take(&bytes);
+                for asked in answer.take_asked() {
+                    let Some(fetcher) = process.fetcher.filter(|_| !is_cancelled) else {
+                        break;
+                    };
+                    let open = match &mut fetches {
+                        Some(open) => open,
+                        none => {
+                            let opened = CallFetches::open(fetcher, stream.input(), due);
+                            none.insert(opened.map_err(|error| no_thread(&error))?)
+                        }
+                    };
+                    open.take(asked);
+                }
             }
             // What the program itself complains about is no part of an answer.
             Some(Incoming::Data { .. }) | None => {}
@@ -235,7 +312,12 @@ fn run(
             }
             Some(Incoming::Reply(_)) if is_cancelled => return Err(given_up()),
             Some(Incoming::Reply(Ok(Reply::Exited(end)))) => {
-                return Ok((answer, end, started.elapsed()));
+                return Ok(EndedCall {
+                    answer,
+                    end,
+                    taken: started.elapsed(),
+                    refused_hosts: fetches.map_or_else(Vec::new, |fetches| fetches.refused()),
+                });
             }
             Some(Incoming::Reply(Ok(_))) => {
                 return Err(lost(&Fault::lost(
@@ -245,6 +327,16 @@ fn run(
             }
             Some(Incoming::Reply(Err(fault))) => return Err(lost(&fault)),
         }
+    }
+}
+
+fn no_thread(error: &std::io::Error) -> LostCall {
+    LostCall {
+        failure: Box::new(CallFailure::new(
+            FailureKind::Unavailable,
+            format!("no thread for the requests of the tool: {error}"),
+        )),
+        is_sandbox_lost: false,
     }
 }
 

@@ -154,7 +154,7 @@ fn errors_name_lines_of_the_tool() {
         .node("const a = 1;\nfunction deep() {\n  throw new RangeError('here');\n}\nexport default () => deep();")
         .unwrap_err();
     assert_eq!(
-        failure.stack,
+        &*failure.stack,
         "at deep (tool.js:3:9)\nat default (tool.js:5:22)"
     );
 }
@@ -366,7 +366,7 @@ fn run_probes(
             };
             let mut outcome = bench.call_in(Engine::Node, &wrap(body), &json!({}), limits);
             if let Err(failure) = &mut outcome {
-                failure.log.clear();
+                failure.log = Box::default();
             }
             if !expected.is_met(&outcome) {
                 wrong.push((*name, format!("{expected:?}, but {outcome:?}")));

@@ -4,7 +4,7 @@ use crate::tls::Tls;
 use glovebox_agent::Placement;
 use glovebox_bundle::ConfinedExtractor;
 use glovebox_proto::{Code, Fault};
-use glovebox_runner::{Engine, NodeView};
+use glovebox_runner::{Engine, HostGrant, NodeView};
 use glovebox_sandbox::{Registry, Supervisor};
 use glovebox_session::bundle::{AllowedModel, BundleKeys};
 use glovebox_settings::{Settings, SourceDir, Surroundings};
@@ -85,7 +85,9 @@ pub struct BundleConfig {
     pub engines: Vec<Engine>,
     /// Where the engine `node` finds Node.
     pub node: NodeView,
-    /// Certificates, in PEM, that are believed there besides the usual ones.
+    /// Hosts that tools may reach; none when its policy is empty.
+    pub tool_hosts: HostGrant,
+    /// Certificates, in PEM, that are believed at `hosts` besides the usual ones.
     pub ca: Option<Vec<u8>>,
 }
 

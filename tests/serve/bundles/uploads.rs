@@ -112,8 +112,20 @@ fn a_bundle_is_fetched_from_nowhere_that_is_not_listed() {
     }
 }
 
+/// TLS of a server by that name, and its certificate in PEM.
+pub(super) fn tls_of(name: &str) -> (rustls::ServerConfig, String) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    (config, made.cert.pem())
+}
+
 /// A server of files over TLS: what it answers, whole, to every request.
-fn files_over_tls(
+pub(super) fn files_over_tls(
     config: rustls::ServerConfig,
     answer: impl Fn(&str) -> Vec<u8> + Send + 'static,
 ) -> u16 {
@@ -147,14 +159,8 @@ fn files_over_tls(
 #[test]
 fn a_bundle_is_fetched_from_a_listed_host_as_it_is_pinned_and_no_further() {
     let person = Person::myself();
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let made = rcgen::generate_simple_self_signed(["cdn.example.test".to_owned()]).unwrap();
-    let ca = person.write("ca.pem", made.cert.pem());
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let config = rustls::ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
+    let (config, certificate) = tls_of("cdn.example.test");
+    let ca = person.write("ca.pem", certificate);
     let port = files_over_tls(config, |path| {
         let whole = |body: &str| {
             format!(

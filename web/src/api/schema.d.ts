@@ -1241,6 +1241,8 @@ export interface components {
         };
         /** @description What calls of tools of bundles can do here. */
         ToolHealth: {
+            /** @description Whether tools may reach any host with `fetch`. */
+            can_fetch: boolean;
             /** @description What may run the code of a tool here: `quickjs`, and `node` where the operator allows it. */
             engines: string[];
             /** @description Whether bundles can be fetched by `bundleUrl`. */
@@ -2745,7 +2747,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description The tool threw, or was ended by one of its limits: `details.thrown`, `details.log` */
+            /** @description The tool threw, or was ended by one of its limits: `details.thrown`, `details.refused_hosts`, `details.log` */
             422: {
                 headers: {
                     [name: string]: unknown;

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use glovebox_runner::Engine;
 use glovebox_session::bundle::AllowedModel;
+use glovebox_settings::parse_reach;
 use glovebox_settings::units::Span;
 use std::path::PathBuf;
 
@@ -62,6 +63,18 @@ impl EngineArg {
             Self::Node => Engine::Node,
         }
     }
+}
+
+/// Which hosts the code of a tool can reach.
+#[derive(Debug, Args)]
+pub(crate) struct BundleHosts {
+    /// Let tools reach a host with `fetch`, `*.` and a name for all below it, or a preset such as npm. Ports 80 and 443
+    /// without one; public addresses only, unless =private or =ADDRESS. Without it they have no network
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_reach)]
+    pub allow: Vec<String>,
+    /// Keep a host closed that `--allow` would open
+    #[arg(long, value_name = "HOST[:PORT]", requires = "allow", value_parser = parse_reach)]
+    pub deny: Vec<String>,
 }
 
 /// Say what is wrong with a bundle, all at once
@@ -132,13 +145,14 @@ pub(crate) struct BundleShowArgs {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Call one tool of a bundle, once, as an agent of it would: the arguments are checked against the tool's \
-        schema, its code runs alone in a sandbox without network and files, and the result is checked too. Nothing else of \
-        the file is run.",
+        schema, its code runs alone in a sandbox without files and without network but for the hosts of --allow, and the \
+        result is checked too. Nothing else of the file is run.",
     after_help = "Exit codes: 0 with a result; 1 the tool threw or its result does not fit; 2 the bundle or the arguments are \
         wrong; 4 no sandbox can be had; 5 a limit on memory, processor or output; 6 there is no such tool; 124 it took \
         too long.\n\nExamples:\n  \
         glovebox bundle call agents.js search '{\"query\":\"cats\"}'\n  \
-        echo '{\"query\":\"cats\"}' | glovebox bundle call agents.js search - --agent support --json"
+        echo '{\"query\":\"cats\"}' | glovebox bundle call agents.js search - --agent support --json\n  \
+        glovebox bundle call agents.js weather '{\"city\":\"Oslo\"}' --allow api.example.com"
 )]
 pub(crate) struct BundleCallArgs {
     /// The bundle.
@@ -159,6 +173,9 @@ pub(crate) struct BundleCallArgs {
     /// How long the call may take, at most 30s [default: 10s]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
+    /// What it can reach.
+    #[command(flatten)]
+    pub hosts: BundleHosts,
     /// Print the result as JSON, with log, time and memory
     #[arg(long)]
     pub json: bool,
@@ -168,8 +185,8 @@ pub(crate) struct BundleCallArgs {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Run an agent of a bundle. Its configuration is read from the syntax tree without running the file; \
-        only a tool that the model calls is run, alone, in a sandbox without network and files. The agent has the \
-        tools of its bundle and nothing else.",
+        only a tool that the model calls is run, alone, in a sandbox without files and without network but for the hosts \
+        of --allow. The agent has the tools of its bundle and nothing else.",
     after_help = "Examples:\n  glovebox bundle run agents.js --agent assistant --allow-model gateway/gpt-4=openai/gpt-4o \
         \"say hello\"\n  glovebox bundle run agents.js --model anthropic/claude-sonnet-4-5 --json \"say hello\""
 )]
@@ -192,6 +209,9 @@ pub(crate) struct BundleRunArgs {
     /// What runs the tools: quickjs, or the Node of this machine in a sandbox with its programs
     #[arg(long, value_name = "ENGINE", value_enum, default_value_t)]
     pub engine: EngineArg,
+    /// What they can reach.
+    #[command(flatten)]
+    pub hosts: BundleHosts,
     /// A session of the agent that goes on with INPUT
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,

@@ -29,7 +29,7 @@ pub(crate) use agent::{
 };
 pub(crate) use bundle::{
     BundleAction, BundleArgs, BundleCallArgs, BundleCheckArgs, BundleDevArgs, BundleFile,
-    BundleRunArgs, BundleShowArgs, EngineArg,
+    BundleHosts, BundleRunArgs, BundleShowArgs, EngineArg,
 };
 pub(crate) use checkpoint::{
     CheckpointAction, CheckpointArgs, CheckpointsArgs, ForkArgs, OneCheckpoint, RestoreArgs,

@@ -4,8 +4,8 @@ use super::{EngineArg, SandboxArgs};
 use clap::{Args, Subcommand};
 use glovebox_server::Scope;
 use glovebox_session::bundle::{AllowedModel, BundleKey};
-use glovebox_settings::SourceDir;
 use glovebox_settings::units::{Size, Span};
+use glovebox_settings::{SourceDir, parse_reach};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -35,7 +35,13 @@ pub(crate) struct ServeArgs {
     /// A host that bundles may be fetched from over HTTPS, in the words of --allow
     #[arg(long, value_name = "HOST")]
     pub bundle_host: Vec<String>,
-    /// Certificates in PEM that are believed there besides the usual ones
+    /// A host that tools of bundles may reach with `fetch`, in the words of --allow; without it they have no network
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_reach)]
+    pub bundle_allow: Vec<String>,
+    /// Keep a host closed that --bundle-allow would open
+    #[arg(long, value_name = "HOST[:PORT]", requires = "bundle_allow", value_parser = parse_reach)]
+    pub bundle_deny: Vec<String>,
+    /// Certificates in PEM that are believed at both kinds of hosts besides the usual ones
     #[arg(long, value_name = "FILE")]
     pub bundle_ca: Option<PathBuf>,
     /// An engine that requests may name for tools of bundles; quickjs needs no leave

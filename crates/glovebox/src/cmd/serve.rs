@@ -6,7 +6,8 @@ use crate::args::ServeArgs;
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{escape_text, say};
 use glovebox_agent::Placement;
-use glovebox_runner::Engine;
+use glovebox_runner::{Engine, HostGrant};
+use glovebox_sandbox::egress::Policy;
 use glovebox_server::{
     BundleConfig, ServerConfig, ServerNotice, Serving, Tls, Token, UploadLimits, serve,
 };
@@ -143,6 +144,10 @@ fn bundles(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<BundleConfi
         find_named(cx, settings, rule.model())?;
     }
     let ca = args.bundle_ca.as_deref().map(|path| read_pem(cx, path));
+    let ca = ca.transpose()?;
+    let reach = Policy::new(&args.bundle_allow, &args.bundle_deny);
+    let reach = reach
+        .map_err(|error| CommandError::usage(error.to_string(), "name fewer hosts and ports"))?;
     let engines: Vec<Engine> = args.bundle_engine.iter().map(|one| one.engine()).collect();
     Ok(BundleConfig {
         extractor: super::bundle::extractor()?,
@@ -151,7 +156,11 @@ fn bundles(cx: &Cx, args: &ServeArgs, settings: &Settings) -> Result<BundleConfi
         hosts: args.bundle_host.clone(),
         node: node_view(&engines, settings, &cx.host),
         engines,
-        ca: ca.transpose()?,
+        tool_hosts: HostGrant {
+            policy: reach,
+            authorities: ca.clone().unwrap_or_default(),
+        },
+        ca,
     })
 }
 

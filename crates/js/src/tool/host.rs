@@ -1,6 +1,7 @@
 //! The program's own functions for the code around a tool. Each is safe to call with anything: a tool that gets hold of
 //! one can do no more with it than with what it was given. Binary data is text with one character a byte.
 
+use super::fetches::{Fetches, Wanted};
 use super::machine::Clock;
 use super::output::Output;
 use base64::Engine as _;
@@ -8,9 +9,10 @@ use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::engine::{DecodePaddingMode, general_purpose};
 use glovebox_js::tool_call::{FixedSources, LogLevel, MAX_RESULT_DEPTH, SERIALIZER, TOOL_CALL};
+use glovebox_js::tool_fetch::RedirectMode;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use rquickjs::context::EvalOptions;
-use rquickjs::{Ctx, Exception, Function, Object, Result, TypedArray, Value};
+use rquickjs::{Ctx, Exception, Function, IntoJs as _, Object, Result, TypedArray, Value};
 use sha2::Digest as _;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,12 +24,13 @@ pub(super) const OWN_FILE: &str = "<glovebox>";
 const MAX_RANDOM_BYTES: u32 = 65_536;
 
 /// The parts of the code around a tool.
-const PARTS: [(&str, &str); 9] = [
+const PARTS: [(&str, &str); 10] = [
     ("abort", include_str!("modules/abort.js")),
     ("buffer", include_str!("modules/buffer.js")),
     ("call", TOOL_CALL),
     ("clone", include_str!("modules/clone.js")),
     ("crypto", include_str!("modules/crypto.js")),
+    ("fetch", include_str!("modules/fetch.js")),
     ("serialize", SERIALIZER),
     ("text", include_str!("modules/text.js")),
     ("url", include_str!("modules/url.js")),
@@ -46,6 +49,7 @@ pub(super) fn object<'js>(
     ctx: &Ctx<'js>,
     output: &Output,
     clock: &Rc<Clock>,
+    fetches: &Rc<Fetches>,
     fixed: Option<FixedSources>,
 ) -> Result<Object<'js>> {
     let host = Object::new(ctx.clone())?;
@@ -99,6 +103,7 @@ pub(super) fn object<'js>(
     )?;
     sources(ctx, &host, fixed)?;
     texts(ctx, &host)?;
+    network(ctx, &host, fetches)?;
     host.set(
         "digest",
         Function::new(
@@ -123,6 +128,50 @@ pub(super) fn object<'js>(
         })?,
     )?;
     Ok(host)
+}
+
+/// Requests that the host makes.
+fn network<'js>(ctx: &Ctx<'js>, host: &Object<'js>, fetches: &Rc<Fetches>) -> Result<()> {
+    host.set("canFetch", fetches.is_granted())?;
+    let own = Rc::clone(fetches);
+    host.set(
+        "fetch",
+        Function::new(
+            ctx.clone(),
+            move |ctx: Ctx<'js>,
+                  method: String,
+                  url: String,
+                  // Names and values in turns.
+                  headers: Vec<String>,
+                  body: String,
+                  redirect: String| {
+                let wanted = Wanted {
+                    method,
+                    url,
+                    headers: headers
+                        .chunks_exact(2)
+                        .map(|pair| (pair[0].clone(), pair[1].clone()))
+                        .collect(),
+                    body: general_purpose::STANDARD.encode(bytes_of(&body)),
+                    redirect: match redirect.as_str() {
+                        "error" => RedirectMode::Error,
+                        "manual" => RedirectMode::Manual,
+                        _ => RedirectMode::Follow,
+                    },
+                };
+                // The number, or why there is none.
+                match own.begin(wanted) {
+                    Ok(id) => id.into_js(&ctx),
+                    Err(reason) => reason.into_js(&ctx),
+                }
+            },
+        )?,
+    )?;
+    let own = Rc::clone(fetches);
+    host.set(
+        "abortFetch",
+        Function::new(ctx.clone(), move |id: u32| own.abort(id))?,
+    )
 }
 
 /// Time and random numbers.

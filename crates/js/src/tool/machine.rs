@@ -1,14 +1,18 @@
 //! The runtime of one call: the modules of a tool, the loop of jobs and timers, and what an exception is called.
 
+use super::fetches::Fetches;
 use super::host;
 use super::output::Output;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use glovebox_js::tool_call::{CallError, CallErrorKind, LogLevel, TOOL_FILE, ToolCall};
+use glovebox_js::tool_fetch::{FetchOutcome, FetchReply};
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::module::Declared;
 use rquickjs::promise::PromiseState;
 use rquickjs::{
     CatchResultExt as _, CaughtError, Context, Ctx, Exception, FromJs as _, Function, Module,
-    Object, Persistent, Promise, Result, Runtime, Value,
+    Object, Persistent, Promise, Result, Runtime, TypedArray, Value,
 };
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -36,8 +40,15 @@ pub(super) struct Machine {
     api: Api,
     context: Context,
     clock: Rc<Clock>,
+    fetches: Rc<Fetches>,
     rejections: Rejections,
     output: Output,
+}
+
+/// What a tool waits for.
+enum Event {
+    Timer(u32),
+    Reply(FetchReply),
 }
 
 /// When the call ends, and the timers of the tool.
@@ -73,22 +84,42 @@ impl Clock {
         Instant::now() >= self.until
     }
 
-    /// Waits for the next timer that was not forgotten. None when there is none, or the call is over first.
-    fn wait(&self) -> Option<u32> {
+    /// When the next timer is due that was not forgotten, and which it is.
+    fn next_due(&self) -> Option<(Instant, u32)> {
+        let mut timers = self.timers.borrow_mut();
         loop {
-            let Reverse((at, id)) = self.timers.borrow_mut().pop()?;
-            if !self.live.borrow_mut().remove(&id) {
-                continue;
+            let Reverse((at, id)) = *timers.peek()?;
+            if self.live.borrow().contains(&id) {
+                return Some((at, id));
             }
-            let now = Instant::now();
-            std::thread::sleep(at.min(self.until).saturating_duration_since(now));
-            return (at <= self.until).then_some(id);
+            timers.pop();
         }
     }
 
-    fn has_timers(&self) -> bool {
-        !self.live.borrow().is_empty()
+    /// Takes the timer that is due next.
+    fn take(&self, id: u32) {
+        self.timers.borrow_mut().pop();
+        self.forget(id);
     }
+}
+
+/// Waits for what comes next: a timer, or the answer to a request. None when the call is over first, or nothing comes.
+fn next_event(clock: &Clock, fetches: &Fetches) -> Option<Event> {
+    let due = clock.next_due();
+    let wake = due.map_or(clock.until, |(at, _)| at.min(clock.until));
+    if fetches.is_open() {
+        if let Some(reply) = fetches.wait(wake) {
+            return Some(Event::Reply(reply));
+        }
+    } else if due.is_some() {
+        std::thread::sleep(wake.saturating_duration_since(Instant::now()));
+    }
+    let (at, id) = due?;
+    if at > clock.until || Instant::now() < at {
+        return None;
+    }
+    clock.take(id);
+    Some(Event::Timer(id))
 }
 
 impl Machine {
@@ -127,9 +158,10 @@ impl Machine {
                 }
             },
         )));
+        let fetches = Rc::new(Fetches::new(output, call.fetch));
         let context = Context::full(&runtime)?;
         context.with(|ctx| {
-            let host = host::object(&ctx, output, &clock, call.fixed)?;
+            let host = host::object(&ctx, output, &clock, &fetches, call.fixed)?;
             let make = host::evaluate(&ctx, include_str!("surroundings.js"))?;
             let made: Object = make.call((host,))?;
             *api.borrow_mut() = Some(Persistent::save(&ctx, made));
@@ -141,6 +173,7 @@ impl Machine {
             api,
             context,
             clock,
+            fetches,
             rejections,
             output: output.clone(),
         })
@@ -215,20 +248,20 @@ impl Machine {
             if promise.state() != PromiseState::Pending {
                 break;
             }
-            if !self.clock.has_timers() {
+            if self.clock.next_due().is_none() && !self.fetches.is_open() {
                 return Err(error(
                     CallErrorKind::Tool,
                     "the tool waits for a promise that is never settled",
                 ));
             }
-            let Some(id) = self.clock.wait() else {
-                continue;
+            let done = match next_event(&self.clock, &self.fetches) {
+                None => continue,
+                Some(Event::Timer(id)) => api
+                    .get::<_, Function>("fire")
+                    .and_then(|fire| fire.call::<_, ()>((id,))),
+                Some(Event::Reply(reply)) => tell(ctx, api, reply),
             };
-            let fire: Function = api
-                .get("fire")
-                .map_err(|error| self.thrown(ctx, api, error))?;
-            fire.call::<_, ()>((id,))
-                .map_err(|error| self.thrown(ctx, api, error))?;
+            done.map_err(|error| self.thrown(ctx, api, error))?;
         }
         // This one is handled here.
         let own = Persistent::save(ctx, promise.clone().into_value());
@@ -313,6 +346,19 @@ impl Machine {
             "the tool wanted more memory than it may have",
         )
     }
+}
+
+/// Settles the promise of a request.
+fn tell<'js>(ctx: &Ctx<'js>, api: &Object<'js>, reply: FetchReply) -> Result<()> {
+    let FetchReply { id, mut outcome } = reply;
+    let body = match &mut outcome {
+        FetchOutcome::Answer(answer) => STANDARD.decode(std::mem::take(&mut answer.body)),
+        FetchOutcome::Failure(_) => Ok(Vec::new()),
+    };
+    let body = TypedArray::new(ctx.clone(), body.unwrap_or_default())?;
+    // It was read from such text.
+    let outcome = serde_json::to_string(&outcome).unwrap_or_default();
+    api.get::<_, Function>("fetched")?.call((id, outcome, body))
 }
 
 /// A failure that no exception stands for.

@@ -3,7 +3,8 @@
 //! ```text
 //! confine        limits of the kernel and a filter under which the process can only compute
 //! output         frames out: log records up to a bound, and one answer
-//! machine        the runtime: modules, the loop of jobs and timers, what an exception is called
+//! fetches        requests that the host makes, and their answers in
+//! machine        the runtime: modules, the loop of jobs, timers and answers, what an exception is called
 //!   host         the program's own functions, which `surroundings.js` and `modules` are built on
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! process is confined, and the tool's code comes after. Whatever that code does, what reaches the host is bytes.
 
 mod confine;
+mod fetches;
 mod host;
 mod machine;
 mod output;

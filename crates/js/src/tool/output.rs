@@ -53,12 +53,12 @@ impl Output {
         self.state
             .log_left
             .set(left.saturating_sub(shown.len() as u64 + RECORD_BYTES));
-        send(&CallMessage::Log(LogRecord {
+        self.send(&CallMessage::Log(LogRecord {
             level,
             text: shown.to_owned(),
         }));
         if !self.has_log_room() && !self.state.is_cut.replace(true) {
-            send(&CallMessage::Log(LogRecord {
+            self.send(&CallMessage::Log(LogRecord {
                 level: LogLevel::Warn,
                 text: "[the log is full; the rest is left out]".to_owned(),
             }));
@@ -78,20 +78,20 @@ impl Output {
     /// Answers with the pieces of the result.
     pub(super) fn succeed(&self, warnings: Vec<String>) {
         let json = self.state.value.take();
-        send(&CallMessage::Value { json, warnings });
+        self.send(&CallMessage::Value { json, warnings });
     }
 
     /// Answers with an error.
-    #[expect(clippy::unused_self, reason = "only what can answer may fail")]
     pub(super) fn fail(&self, error: CallError) {
-        send(&CallMessage::Error(error));
+        self.send(&CallMessage::Error(error));
     }
-}
 
-/// A host that does not listen any more ends the call soon enough.
-fn send(message: &CallMessage) {
-    if let Ok(json) = serde_json::to_vec(message) {
-        let mut out = std::io::stdout().lock();
-        let _ = out.write_all(&frame(&json)).and_then(|()| out.flush());
+    /// Sends one message. A host that does not listen any more ends the call soon enough.
+    #[expect(clippy::unused_self, reason = "only what has the output may send")]
+    pub(super) fn send(&self, message: &CallMessage) {
+        if let Ok(json) = serde_json::to_vec(message) {
+            let mut out = std::io::stdout().lock();
+            let _ = out.write_all(&frame(&json)).and_then(|()| out.flush());
+        }
     }
 }

@@ -123,12 +123,16 @@
 
   // ---- the network
 
-  define('fetch', async () => {
-    const refusal = new TypeError(
-      'E_NETWORK: tools have no network, and nobody can grant them one');
-    refusal.code = 'E_NETWORK';
-    throw refusal;
-  });
+  if (host.canFetch) {
+    for (const name of ['fetch', 'Headers', 'Response']) lazy(name, 'fetch');
+  } else {
+    define('fetch', async () => {
+      const refusal = new TypeError(
+        'E_NETWORK: tools have no network here; who runs them can grant hosts, and has granted none');
+      refusal.code = 'E_NETWORK';
+      throw refusal;
+    });
+  }
 
   // ---- the call
 
@@ -159,6 +163,8 @@
       return serializer.write(value);
     },
     describe: call.describe,
+    // A request has come to something.
+    fetched: (id, outcomeText, body) => need('fetch').settle(id, parse(outcomeText), body),
     // It is time for something.
     fire: (id) => {
       const entry = mapGet(waiting, id);

@@ -2,6 +2,7 @@
 
 use super::*;
 use glovebox_js::tool_call::{LogLevel, frame};
+use glovebox_js::tool_fetch::{FetchCall, RedirectMode};
 use glovebox_proto::JobId;
 use proptest::prelude::*;
 use serde_json::json;
@@ -22,7 +23,7 @@ fn ended(exit: Exit) -> ExitReport {
 }
 
 fn judged(bytes: &[u8], end: &ExitReport, wall_ms: u64) -> Result<Value, CallFailure> {
-    let mut answer = Answer::new(limits());
+    let mut answer = Answer::new(limits(), None);
     answer.take(bytes);
     answer
         .judge(end, Duration::from_millis(wall_ms))
@@ -101,7 +102,7 @@ fn what_comes_after_the_answer_is_not_heard() {
 
 #[test]
 fn a_log_is_kept_up_to_its_bound() {
-    let mut answer = Answer::new(limits());
+    let mut answer = Answer::new(limits(), None);
     let record = LogRecord {
         level: LogLevel::Info,
         text: "x".repeat(1000),
@@ -120,10 +121,64 @@ fn a_log_is_kept_up_to_its_bound() {
     );
 }
 
+fn request(id: u32) -> Vec<u8> {
+    let call = FetchCall {
+        id,
+        method: "GET".to_owned(),
+        url: "http://a.example/".to_owned(),
+        headers: Vec::new(),
+        body: String::new(),
+        redirect: RedirectMode::Follow,
+    };
+    frame(&serde_json::to_vec(&CallMessage::Fetch(call)).unwrap())
+}
+
+fn abort(id: u32) -> Vec<u8> {
+    frame(&serde_json::to_vec(&CallMessage::FetchAbort { id }).unwrap())
+}
+
+#[test]
+fn requests_are_heard_in_turn_and_as_many_as_were_granted() {
+    let grant = Some(FetchGrant {
+        requests: 2,
+        sent_bytes: 10,
+    });
+    let mut answer = Answer::new(limits(), grant);
+    assert!(answer.take(&[request(1), abort(1), request(2)].concat()));
+    let asked = answer.take_asked();
+    assert!(
+        matches!(
+            asked.as_slice(),
+            [Asked::Begin(first), Asked::Abort(1), Asked::Begin(second)] if (first.id, second.id) == (1, 2)
+        ),
+        "{asked:?}"
+    );
+    assert!(answer.take_asked().is_empty());
+    // One more, one twice, one out of turn, one that was never begun, one that was not granted.
+    for (grant, bytes) in [
+        (grant, [request(1), request(2), request(3)].concat()),
+        (grant, [request(1), request(1)].concat()),
+        (grant, request(2)),
+        (grant, abort(1)),
+        (grant, abort(0)),
+        (None, request(1)),
+        (None, abort(1)),
+    ] {
+        let mut answer = Answer::new(limits(), grant);
+        assert!(!answer.take(&bytes), "{bytes:?}");
+        let value = said(&json!({ "is": "value", "json": "1", "warnings": [] }));
+        assert!(!answer.take(&value), "{bytes:?}");
+        let failure = answer
+            .judge(&ended(Exit::Code(0)), Duration::ZERO)
+            .unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Killed, "{failure:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn nothing_that_arrives_is_a_panic(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..64), 0..16)) {
-        let mut answer = Answer::new(limits());
+        let mut answer = Answer::new(limits(), None);
         for piece in &pieces {
             answer.take(piece);
         }

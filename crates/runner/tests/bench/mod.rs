@@ -1,5 +1,7 @@
 //! A runner with a state directory of its own, for the tests of this folder.
 
+#![allow(dead_code, reason = "every test file uses another part of it")]
+
 use glovebox_runner::{NodeView, RunnerConfig, ToolRunner};
 use glovebox_sandbox::{Registry, RegistryConfig};
 use std::sync::Arc;
@@ -16,20 +18,21 @@ impl Bench {
     }
 
     pub(crate) fn with_node(node: NodeView) -> Self {
+        Self::with(RunnerConfig {
+            node,
+            ..RunnerConfig::default()
+        })
+    }
+
+    pub(crate) fn with(config: RunnerConfig) -> Self {
         let state = TempDir::new().unwrap();
-        let config = RegistryConfig {
+        let registry = RegistryConfig {
             state_dir: state.path().join("state"),
             max_sandboxes: 64,
         };
-        let registry = Arc::new(Registry::open(config).unwrap());
+        let registry = Arc::new(Registry::open(registry).unwrap());
         Self {
-            runner: ToolRunner::new(
-                registry,
-                RunnerConfig {
-                    node,
-                    ..RunnerConfig::default()
-                },
-            ),
+            runner: ToolRunner::new(registry, config).unwrap(),
             _state: state,
         }
     }

@@ -75,7 +75,7 @@ pub(crate) struct ToolAnswer {
         (status = 403, description = "The engine is not allowed here", body = ErrorBody),
         (status = 404, description = "There is no such tool, bundle or run", body = ErrorBody),
         (status = 413, description = "The request or the result is too large", body = ErrorBody),
-        (status = 422, description = "The tool threw, or was ended by one of its limits: `details.thrown`, `details.log`", body = ErrorBody),
+        (status = 422, description = "The tool threw, or was ended by one of its limits: `details.thrown`, `details.refused_hosts`, `details.log`", body = ErrorBody),
         (status = 429, description = "Too many tools are being called", body = ErrorBody),
         (status = 503, description = "No sandbox can be had now", body = ErrorBody),
         (status = 504, description = "It took too long", body = ErrorBody),
@@ -257,6 +257,15 @@ fn to_error(failure: &ToolFailure, call: &str) -> ApiError {
         }
         _ => {}
     }
+    if let ToolFailure::Call(failure) = failure
+        && !failure.refused_hosts.is_empty()
+    {
+        let hosts = failure
+            .refused_hosts
+            .iter()
+            .map(|one| json!({ "host": one.host, "port": one.port, "reason": one.reason.word() }));
+        details.insert("refused_hosts".to_owned(), hosts.collect());
+    }
     if !failure.log().is_empty() {
         details.insert("log".to_owned(), json!(failure.log()));
     }
@@ -283,6 +292,8 @@ pub(crate) struct ToolHealth {
     needs_signature: bool,
     /// Whether bundles can be fetched by `bundleUrl`.
     has_bundle_urls: bool,
+    /// Whether tools may reach any host with `fetch`.
+    can_fetch: bool,
 }
 
 /// Bounds of a call of a tool.
@@ -325,5 +336,6 @@ pub(super) async fn health(
             .collect(),
         needs_signature: config.keys.is_required(),
         has_bundle_urls: !config.hosts.is_empty(),
+        can_fetch: shared.app.bundles.runner.can_fetch(),
     }))
 }

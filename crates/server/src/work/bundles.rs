@@ -1,8 +1,9 @@
 //! Bundles of users: kept by digest, each of the users that have uploaded it, and their tools called one by one.
 
-use super::App;
+use super::{App, bundle_url};
 use crate::config::ServerConfig;
 use glovebox_bundle::Language;
+use glovebox_egress::FetchClient;
 use glovebox_proto::{Code, Fault};
 use glovebox_runner::{CallReport, RunnerConfig, ToolRunner};
 use glovebox_session::bundle::{
@@ -95,6 +96,8 @@ pub(crate) struct Bundles {
     pub rules: ModelRules,
     /// Runs their tools.
     pub runner: Arc<ToolRunner>,
+    /// Fetches bundles that requests name by their address.
+    pub(super) url_client: FetchClient,
     is_prepared: AtomicBool,
     ready: Mutex<VecDeque<Arc<ReadyBundle>>>,
     /// Held while a bundle is read or stored.
@@ -116,9 +119,11 @@ impl Bundles {
                 RunnerConfig {
                     max_parallel: MAX_CALLS,
                     node: config.bundles.node.clone(),
+                    hosts: config.bundles.tool_hosts.clone(),
                     ..RunnerConfig::default()
                 },
-            )),
+            )?),
+            url_client: bundle_url::client(&config.bundles)?,
             is_prepared: AtomicBool::default(),
             ready: Mutex::default(),
             readers: Arc::new(tokio::sync::Semaphore::new(MAX_READERS)),

@@ -1,13 +1,13 @@
 //! `glovebox bundle call`: one call of one tool, as an agent of the bundle would make it, in a sandbox of its own.
 
 use super::show::{find_agent, find_tool};
-use super::{ReadBundle, read};
+use super::{ReadBundle, host_grant, read};
 use crate::args::BundleCallArgs;
 use crate::cmd::{Cx, tools};
 use crate::exit::{CommandError, CommandResult, Kind, TIMED_OUT};
 use crate::render::{self, escape_text};
 use glovebox_runner::{
-    CallReport, Engine, FailureKind, LogRecord, MAX_WALL, RunnerConfig, ToolRunner,
+    CallReport, Engine, FailureKind, LogRecord, MAX_WALL, RefusedHost, RunnerConfig, ToolRunner,
 };
 use glovebox_session::bundle::{BundleTools, CallContext, ToolFailure, node_view};
 use serde_json::{Value, json};
@@ -40,9 +40,10 @@ pub(super) fn run(cx: &Cx, args: &BundleCallArgs) -> CommandResult {
     let engine = args.engine.engine();
     let config = RunnerConfig {
         node: node_view(&[engine], &settings, &cx.host),
+        hosts: host_grant(&args.hosts)?,
         ..RunnerConfig::default()
     };
-    let runner = ToolRunner::new(Arc::new(cx.registry(&settings)?), config);
+    let runner = ToolRunner::new(Arc::new(cx.registry(&settings)?), config)?;
     let context = CallContext {
         tenant: TENANT,
         id: "call-1",
@@ -81,11 +82,13 @@ fn succeed(done: &CallReport, engine: Engine, is_json: bool) -> CommandResult {
             "wall_ms": milliseconds(done.wall),
             "cpu_ms": milliseconds(done.cpu),
             "peak_memory_bytes": done.peak_memory_bytes,
+            "refused_hosts": hosts_json(&done.refused_hosts),
         });
         render::print(render::envelope(true, "called", &data))?;
         return Ok(0);
     }
     say_log(&done.log);
+    say_refused(&done.refused_hosts);
     for warning in &done.warnings {
         render::say(format_args!("warning: {}", escape_text(warning)));
     }
@@ -108,15 +111,16 @@ fn fail(failure: &ToolFailure, is_json: bool) -> CommandResult {
             _ => Kind::Failed.exit_code(),
         },
     };
-    let stack = match failure {
-        ToolFailure::Call(call) => call.stack.as_str(),
-        _ => "",
+    let (stack, refused) = match failure {
+        ToolFailure::Call(call) => (&*call.stack, &*call.refused_hosts),
+        _ => ("", &[][..]),
     };
     if is_json {
         let data = json!({
             "kind": failure.as_str(),
             "log": failure.log(),
             "stack": stack,
+            "refused_hosts": hosts_json(refused),
         });
         render::print(render::envelope(false, &failure.to_string(), &data))?;
         return Ok(code);
@@ -126,7 +130,39 @@ fn fail(failure: &ToolFailure, is_json: bool) -> CommandResult {
     for line in stack.lines() {
         render::say(format_args!("  {}", escape_text(line.trim())));
     }
+    say_refused(refused);
     Ok(code)
+}
+
+/// `api.example.com:8080`, safe to show.
+fn shown(host: &RefusedHost) -> String {
+    let name = escape_text(&host.host);
+    host.port
+        .map_or(name.clone(), |port| format!("{name}:{port}"))
+}
+
+/// What the tool was not let through to, and what opens it.
+fn say_refused(hosts: &[RefusedHost]) {
+    for host in hosts {
+        render::say(format_args!(
+            "refused: {} ({}); {}",
+            shown(host),
+            host.reason.word(),
+            render::in_flags(&host.remedy())
+        ));
+    }
+}
+
+fn hosts_json(hosts: &[RefusedHost]) -> Vec<Value> {
+    let told = hosts.iter().map(|host| {
+        json!({
+            "host": host.host,
+            "port": host.port,
+            "reason": host.reason.word(),
+            "remedy": render::in_flags(&host.remedy()),
+        })
+    });
+    told.collect()
 }
 
 /// What the tool logged, harmless for a terminal.

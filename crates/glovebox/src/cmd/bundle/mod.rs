@@ -8,7 +8,7 @@ mod run;
 mod show;
 
 use super::{Cx, run::supervisor};
-use crate::args::{BundleAction, BundleArgs, BundleFile};
+use crate::args::{BundleAction, BundleArgs, BundleFile, BundleHosts};
 use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, escape, plural};
 use glovebox_bundle::{
@@ -16,6 +16,8 @@ use glovebox_bundle::{
     Extraction, Language, MAX_SOURCE_BYTES, Tool,
 };
 use glovebox_proto::{Code, Fault};
+use glovebox_runner::HostGrant;
+use glovebox_sandbox::egress::Policy;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -62,6 +64,16 @@ fn read(cx: &Cx, args: &BundleFile) -> Result<ReadBundle, CommandError> {
 pub(crate) fn extractor() -> Result<ConfinedExtractor, CommandError> {
     let command = [supervisor()?.exe.into_os_string(), EXTRACT_COMMAND.into()];
     Ok(ConfinedExtractor::new(command, ExtractLimits::default()))
+}
+
+/// The hosts that tools may reach.
+fn host_grant(hosts: &BundleHosts) -> Result<HostGrant, CommandError> {
+    let policy = Policy::new(&hosts.allow, &hosts.deny)
+        .map_err(|error| CommandError::usage(error.to_string(), "name fewer hosts and ports"))?;
+    Ok(HostGrant {
+        policy,
+        ..HostGrant::default()
+    })
 }
 
 /// The bytes of the file, one more than are taken at most.

@@ -47,6 +47,7 @@ pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
     let engine = args.engine.engine();
     let config = RunnerConfig {
         node: node_view(&[engine], &settings, &cx.host),
+        hosts: super::host_grant(&args.hosts)?,
         ..RunnerConfig::default()
     };
     let work = Work {
@@ -64,7 +65,7 @@ pub(crate) fn run(cx: &Cx, args: &BundleRunArgs) -> CommandResult {
             system: &agent.system,
             tools: &RunTools {
                 tools: Arc::new(tools),
-                runner: Arc::new(ToolRunner::new(registry, config)),
+                runner: Arc::new(ToolRunner::new(registry, config)?),
                 engine,
                 tenant: TENANT.to_owned(),
                 context: json!({ "resourceId": TENANT, "sessionId": args.session }),

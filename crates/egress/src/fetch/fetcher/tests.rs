@@ -1,0 +1,348 @@
+//! Requests to a server on loopback, which names of these tests are pinned to.
+
+use super::*;
+use crate::fetch::request::Redirects;
+use crate::outward::resolve::Resolve;
+use crate::policy::Policy;
+use crate::policy::name::Name;
+use glovebox_proto::EgressReason;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+const BUDGET: FetchBudget = FetchBudget {
+    requests: 100,
+    parallel: 4,
+    sent_bytes: 1000,
+    answer_bytes: 10_000,
+    received_bytes: 50_000,
+};
+
+/// Knows one name, which leads to this machine.
+#[derive(Debug)]
+struct Home;
+
+impl Resolve for Home {
+    fn addresses(&self, name: &Name) -> io::Result<Vec<IpAddr>> {
+        match name.as_str() {
+            "home.example" => Ok(vec!["127.0.0.1".parse().unwrap()]),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+/// A server that answers each request by its head and its body; how many were open at the same time at most.
+fn serve(
+    answer: impl Fn(&str, &[u8], &mut TcpStream) + Send + Sync + 'static,
+) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (answer, most) = (Arc::new(answer), Arc::<AtomicUsize>::default());
+    let (open, seen) = (Arc::<AtomicUsize>::default(), Arc::clone(&most));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let (answer, open, seen) = (Arc::clone(&answer), Arc::clone(&open), Arc::clone(&seen));
+            std::thread::spawn(move || {
+                seen.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let (mut head, mut length) = (String::new(), 0);
+                loop {
+                    let mut line = String::new();
+                    reader.read_line(&mut line).unwrap();
+                    if line == "\r\n" || line.is_empty() {
+                        break;
+                    }
+                    if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                        length = value.trim().parse().unwrap();
+                    }
+                    head.push_str(&line);
+                }
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).unwrap();
+                // Before the answer: who has it may ask again at once.
+                answer(&head, &body, &mut stream);
+                open.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+    });
+    (port, most)
+}
+
+fn say(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-length: {}\r\n{headers}\r\n",
+        body.len()
+    );
+    let _ = stream
+        .write_all(head.as_bytes())
+        .and_then(|()| stream.write_all(body));
+}
+
+struct Caller {
+    session: FetchSession,
+    replies: Receiver<FetchReply>,
+    next: u32,
+    // Dropped last: sessions are of a fetcher.
+    _fetcher: Fetcher,
+}
+
+impl Caller {
+    fn new(allow: &[String], deny: &[&str], wait: Duration) -> Self {
+        let deny: Vec<String> = deny.iter().map(|&word| word.to_owned()).collect();
+        let policy = Policy::new(allow, &deny).unwrap();
+        let client = FetchClient::new(policy, Arc::new(Home), b"").unwrap();
+        let fetcher = Fetcher::start(client, 32).unwrap();
+        let (send, replies) = channel();
+        Self {
+            session: fetcher.open(BUDGET, Instant::now() + wait, send),
+            replies,
+            next: 0,
+            _fetcher: fetcher,
+        }
+    }
+
+    fn begin(&mut self, method: &str, url: &str, body: &[u8]) -> u32 {
+        self.next += 1;
+        let request = FetchRequest::parse(method, url, &[], body.to_vec(), Redirects::Follow);
+        self.session.begin(self.next, request);
+        self.next
+    }
+
+    fn ask(&mut self, method: &str, url: &str, body: &[u8]) -> Result<FetchAnswer, FetchError> {
+        let id = self.begin(method, url, body);
+        let reply = self.replies.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(reply.id, id);
+        reply.outcome
+    }
+
+    fn get(&mut self, url: &str) -> Result<FetchAnswer, FetchError> {
+        self.ask("GET", url, b"")
+    }
+}
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn pinned(name: &str, port: u16) -> String {
+    format!("{name}:{port}=127.0.0.1")
+}
+
+#[test]
+fn a_request_reaches_a_listed_host_as_it_was_written_and_with_nothing_added() {
+    let (port, _) = serve(|head, body, stream| {
+        let told = [head.as_bytes(), b"|", body].concat();
+        say(
+            stream,
+            "201 Made Up",
+            "X-A: 1\r\nx-a: 2\r\nx-b: \u{e9}\r\n",
+            &told,
+        );
+    });
+    let mut caller = Caller::new(&[pinned("a.example", port)], &[], LONG);
+    let answer = caller
+        .ask("PUT", &format!("http://A.example:{port}/x?y=1#z"), b"hello")
+        .unwrap();
+    assert_eq!(
+        (answer.status, answer.status_text.as_str(), answer.hops),
+        (201, "Made Up", 0)
+    );
+    let values: Vec<&str> = answer
+        .headers
+        .iter()
+        .filter(|(name, _)| name.starts_with("x-"))
+        .map(|(_, value)| value.as_str())
+        .collect();
+    // The bytes of a value are told one by one.
+    assert_eq!(values, ["1", "2", "\u{c3}\u{a9}"]);
+    let text = String::from_utf8(answer.body).unwrap();
+    let (head, body) = text.split_once('|').unwrap();
+    let mut lines: Vec<&str> = head.lines().collect();
+    assert_eq!(lines.remove(0), "PUT /x?y=1 HTTP/1.1");
+    lines.sort_unstable();
+    let host = format!("host: a.example:{port}");
+    assert_eq!(lines, ["accept: */*", "content-length: 5", host.as_str()]);
+    assert_eq!(body, "hello");
+}
+
+#[test]
+fn hosts_that_are_not_allowed_are_not_asked() {
+    let (port, most) = serve(|_, _, stream| say(stream, "200 OK", "", b""));
+    let allow = [
+        pinned("a.example", port),
+        pinned("bad.example", port),
+        format!("home.example:{port}"),
+        "nowhere.example".to_owned(),
+    ];
+    let mut caller = Caller::new(&allow, &["bad.example"], LONG);
+    for (url, reason) in [
+        (format!("http://b.example:{port}/"), EgressReason::Unlisted),
+        (format!("http://127.0.0.1:{port}/"), EgressReason::Unlisted),
+        (format!("http://0x7f.1:{port}/"), EgressReason::Unlisted),
+        (format!("http://localhost:{port}/"), EgressReason::Unlisted),
+        ("http://a.example/".to_owned(), EgressReason::Port),
+        // A rule that closes goes before one that opens.
+        (format!("http://bad.example:{port}/"), EgressReason::Denied),
+        // Its name leads to this machine.
+        (
+            format!("http://home.example:{port}/"),
+            EgressReason::Private,
+        ),
+    ] {
+        let error = caller.get(&url).unwrap_err();
+        assert!(
+            matches!(&error, FetchError::Refused { reason: found, .. } if *found == reason),
+            "{url}: {error:?}"
+        );
+    }
+    let error = caller.get("http://nowhere.example/").unwrap_err();
+    assert!(error.to_string().contains("does not resolve"), "{error}");
+    assert_eq!(most.load(Ordering::SeqCst), 0);
+    assert!(caller.get(&format!("http://a.example:{port}/")).is_ok());
+}
+
+#[test]
+fn a_redirect_is_a_decision_of_its_own() {
+    let (port, _) = serve(|head, _, stream| {
+        let path = head.split(' ').nth(1).unwrap();
+        let location = match path {
+            "/same" => "/end".to_owned(),
+            "/away" => "http://evil.example/".to_owned(),
+            "/metadata" => "http://169.254.169.254/latest/".to_owned(),
+            "/file" => "file:///etc/passwd".to_owned(),
+            "/user" => "http://ann:pw@a.example/".to_owned(),
+            "/round" => "/round".to_owned(),
+            _ => return say(stream, "200 OK", "", path.as_bytes()),
+        };
+        say(
+            stream,
+            "302 Found",
+            &format!("location: {location}\r\n"),
+            b"",
+        );
+    });
+    let mut caller = Caller::new(&[pinned("a.example", port)], &[], LONG);
+    let url = |path: &str| format!("http://a.example:{port}{path}");
+    let answer = caller.get(&url("/same")).unwrap();
+    assert_eq!(
+        (answer.body.as_slice(), answer.hops),
+        (b"/end".as_slice(), 1)
+    );
+    assert_eq!(answer.url.as_str(), url("/end"));
+    for (path, told) in [
+        ("/away", "evil.example:80 may not be reached"),
+        ("/metadata", "169.254.169.254:80 may not be reached"),
+        ("/file", "neither http: nor https:"),
+        ("/user", "a user or a password"),
+        ("/round", "again and again"),
+    ] {
+        let error = caller.get(&url(path)).unwrap_err().to_string();
+        assert!(error.contains(told), "{path}: {error}");
+    }
+    for (redirects, is_error) in [(Redirects::Refuse, true), (Redirects::Return, false)] {
+        let request = FetchRequest::parse("GET", &url("/away"), &[], Vec::new(), redirects);
+        caller.session.begin(100, request);
+        let outcome = caller.replies.recv_timeout(LONG).unwrap().outcome;
+        assert_eq!(outcome.is_err(), is_error, "{outcome:?}");
+    }
+}
+
+#[test]
+fn what_a_server_sends_is_bounded() {
+    let (port, _) = serve(|head, _, stream| match head.split(' ').nth(1).unwrap() {
+        "/large" => say(stream, "200 OK", "", &[b'x'; 10_001]),
+        "/fits" => say(stream, "200 OK", "", &[b'x'; 10_000]),
+        // It never ends, and does not say how long it is.
+        "/endless" => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            while stream.write_all(&[b'x'; 1000]).is_ok() {}
+        }
+        "/many" => say(stream, "200 OK", &"a: b\r\n".repeat(200), b""),
+        "/long" => {
+            let header = format!("a: {}\r\n", "x".repeat(30_000));
+            say(stream, "200 OK", &header.repeat(3), b"");
+        }
+        "/longer" => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\na: ");
+            while stream.write_all(&[b'x'; 1000]).is_ok() {}
+        }
+        "/nonsense" => drop(stream.write_all(b"what?\r\n\r\n")),
+        "/split" => drop(stream.write_all(b"HTTP/1.1 200 OK\r\na b: c\r\n\r\n")),
+        _ => {}
+    });
+    let mut caller = Caller::new(&[pinned("a.example", port)], &[], LONG);
+    let url = |path: &str| format!("http://a.example:{port}{path}");
+    assert_eq!(caller.get(&url("/fits")).unwrap().body.len(), 10_000);
+    for (path, part) in [("/large", "body"), ("/endless", "body"), ("/long", "head")] {
+        let error = caller.get(&url(path)).unwrap_err();
+        assert!(
+            matches!(&error, FetchError::TooLarge { part: found, .. } if *found == part),
+            "{path}: {error:?}"
+        );
+    }
+    for path in ["/many", "/longer", "/nonsense", "/split", "/nothing"] {
+        let error = caller.get(&url(path)).unwrap_err();
+        assert!(
+            matches!(error, FetchError::Failed { .. }),
+            "{path}: {error:?}"
+        );
+    }
+    // What all answers had together.
+    let told: Vec<_> = (0..5).map(|_| caller.get(&url("/fits"))).collect();
+    assert!(told[..4].iter().all(Result::is_ok), "{told:?}");
+    assert!(
+        matches!(told[4], Err(FetchError::Budget(_))),
+        "{:?}",
+        told[4]
+    );
+}
+
+#[test]
+fn a_caller_has_so_many_requests_and_bytes_and_a_few_at_a_time() {
+    let (port, most) = serve(|_, _, stream| {
+        std::thread::sleep(Duration::from_millis(5));
+        say(stream, "200 OK", "", b"x");
+    });
+    let mut caller = Caller::new(&[pinned("a.example", port)], &[], LONG);
+    let url = format!("http://a.example:{port}/");
+    let error = caller.ask("POST", &url, &[0; 1001]).unwrap_err();
+    assert!(matches!(error, FetchError::Budget(_)), "{error:?}");
+    for _ in 0..=BUDGET.requests {
+        caller.begin("GET", &url, b"");
+    }
+    let outcomes: Vec<_> = (0..=BUDGET.requests)
+        .map(|_| caller.replies.recv_timeout(LONG).unwrap().outcome)
+        .collect();
+    let refused = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+    assert_eq!(refused, 1);
+    let most = most.load(Ordering::SeqCst);
+    assert!((2..=BUDGET.parallel).contains(&most), "{most} at a time");
+}
+
+#[test]
+fn who_waits_for_no_answer_any_more_has_let_go_of_its_place() {
+    let (port, _) = serve(|head, _, stream| {
+        if head.starts_with("GET /slow") {
+            std::thread::sleep(Duration::from_secs(30));
+        }
+        say(stream, "200 OK", "", b"x");
+    });
+    let mut caller = Caller::new(&[pinned("a.example", port)], &[], LONG);
+    let slow = format!("http://a.example:{port}/slow");
+    let open: Vec<u32> = (0..BUDGET.parallel)
+        .map(|_| caller.begin("GET", &slow, b""))
+        .collect();
+    std::thread::sleep(Duration::from_millis(100));
+    for id in open {
+        caller.session.abort(id);
+    }
+    assert!(caller.get(&format!("http://a.example:{port}/")).is_ok());
+    let mut late = Caller::new(
+        &[pinned("a.example", port)],
+        &[],
+        Duration::from_millis(300),
+    );
+    let begun = Instant::now();
+    let error = late.get(&slow).unwrap_err();
+    assert!(matches!(error, FetchError::TimedOut { .. }), "{error:?}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}

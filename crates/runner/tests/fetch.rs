@@ -1,0 +1,501 @@
+//! `fetch` of tools that were granted hosts: real requests to a server on loopback, which a name is pinned to, from a
+//! process that has no network.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test, what must not fail may panic"
+)]
+
+mod bench;
+#[path = "bench/web.rs"]
+mod web;
+
+use bench::Bench;
+use glovebox_proto::EgressReason;
+use glovebox_runner::FailureKind::{Cancelled, Timeout, ToolError};
+use glovebox_runner::{
+    CALL_BUDGET, CallFailure, CallLimits, CallReport, Engine, HostGrant, RunnerConfig, ToolRequest,
+};
+use glovebox_sandbox::egress::Policy;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use web::Web;
+
+/// A runner whose tools may reach `api.example` at the port of the server, and that server.
+fn granted() -> (Bench, Web) {
+    granted_by(&["api.example:PORT=127.0.0.1"], &[])
+}
+
+fn granted_by(allow: &[&str], deny: &[&str]) -> (Bench, Web) {
+    let web = Web::start();
+    let words = |words: &[&str]| -> Vec<String> {
+        let port = web.port.to_string();
+        words
+            .iter()
+            .map(|word| word.replace("PORT", &port))
+            .collect()
+    };
+    let policy = Policy::new(&words(allow), &words(deny)).unwrap();
+    let bench = Bench::with(RunnerConfig {
+        hosts: HostGrant {
+            policy,
+            ..HostGrant::default()
+        },
+        ..RunnerConfig::default()
+    });
+    (bench, web)
+}
+
+fn call(
+    bench: &Bench,
+    engine: Engine,
+    web: &Web,
+    body: &str,
+    wall_ms: u64,
+) -> Result<CallReport, CallFailure> {
+    let code = format!(
+        "const at = (path) => `http://api.example:{}${{path}}`;\nexport default async (input) => {{ {body} }};",
+        web.port
+    );
+    let request = ToolRequest {
+        tenant: "a",
+        engine,
+        code: &code,
+        input: &json!({}),
+        context: &json!({}),
+        call_id: "c",
+        limits: CallLimits {
+            wall_ms,
+            ..CallLimits::default()
+        },
+        fixed: None,
+    };
+    bench.runner.call(&request, &AtomicBool::new(false))
+}
+
+fn value(bench: &Bench, web: &Web, body: &str) -> Value {
+    match call(bench, Engine::Quickjs, web, body, 10_000) {
+        Ok(report) => report.value,
+        Err(failure) => panic!("{body}: {failure:?}"),
+    }
+}
+
+/// What a tool catches: code, message, host, port, reason.
+const CAUGHT: &str = "const caught = async (f) => { try { return ['no error', await f()]; } catch (e) \
+    { return [e.code ?? e.name, e.message, e.host, e.port, e.reason, e instanceof TypeError]; } };";
+
+fn caught(bench: &Bench, web: &Web, expression: &str) -> Value {
+    value(
+        bench,
+        web,
+        &format!("{CAUGHT} return caught(() => {expression});"),
+    )
+}
+
+#[test]
+fn an_answer_is_what_the_server_said() {
+    let (bench, web) = granted();
+    assert_eq!(
+        value(
+            &bench,
+            &web,
+            "const r = await fetch(at('/json')); \
+             return [r.ok, r.status, r.statusText, r.headers.get('Content-Type'), r.headers.has('x'), r.redirected, r.url, \
+             await r.json(), r.bodyUsed];"
+        ),
+        json!([
+            true, 200, "OK", "application/json", false, false,
+            format!("http://api.example:{}/json", web.port),
+            { "a": [1, "é"] }, true
+        ])
+    );
+    assert_eq!(
+        value(
+            &bench,
+            &web,
+            "const r = await fetch(new URL(at('/missing'))); return [r.ok, r.status, r.statusText, await r.text()];"
+        ),
+        json!([false, 404, "Not Here", "no"])
+    );
+    assert_eq!(
+        value(
+            &bench,
+            &web,
+            "const r = await fetch(at('/bytes')); const b = new Uint8Array(await r.clone().arrayBuffer()); \
+             return [b.length, b[0], b[255], b.reduce((a, c) => a + c), (await r.bytes()).length];"
+        ),
+        json!([256, 0, 255, 32640, 256])
+    );
+    let echoed = value(
+        &bench,
+        &web,
+        "const r = await fetch(at('/echo'), { method: 'post', headers: { 'X-Key': 'k' }, body: new URLSearchParams({ a: 'é' }) }); \
+         return r.text();",
+    );
+    let echoed = echoed.as_str().unwrap().to_owned();
+    assert!(echoed.starts_with("POST /echo HTTP/1.1\r\n"), "{echoed}");
+    assert!(echoed.contains("x-key: k\r\n"), "{echoed}");
+    assert!(echoed.contains("content-type: application/x-www-form-urlencoded;charset=UTF-8\r\n"));
+    assert!(echoed.ends_with("\na=%C3%A9"), "{echoed}");
+    assert_eq!(
+        value(
+            &bench,
+            &web,
+            "const r = await fetch(at('/round')); return [r.redirected, r.url.endsWith('/json')];"
+        ),
+        json!([true, true])
+    );
+}
+
+#[test]
+fn what_was_not_granted_is_refused_in_words_with_the_host_and_what_opens_it() {
+    let (bench, web) = granted_by(
+        &["api.example:PORT=127.0.0.1", "bad.example:PORT=127.0.0.1"],
+        &["bad.example"],
+    );
+    let port = web.port;
+    for (url, host, asked, reason) in [
+        (
+            "http://evil.example/".to_owned(),
+            "evil.example",
+            80,
+            "unlisted",
+        ),
+        (
+            format!("http://127.0.0.1:{port}/"),
+            "127.0.0.1",
+            port,
+            "unlisted",
+        ),
+        (
+            format!("http://2130706433:{port}/"),
+            "127.0.0.1",
+            port,
+            "unlisted",
+        ),
+        (
+            "https://api.example/".to_owned(),
+            "api.example",
+            443,
+            "port",
+        ),
+        (
+            format!("http://bad.example:{port}/"),
+            "bad.example",
+            port,
+            "denied",
+        ),
+        (
+            "http://169.254.169.254/".to_owned(),
+            "169.254.169.254",
+            80,
+            "unlisted",
+        ),
+    ] {
+        let told = caught(&bench, &web, &format!("fetch('{url}')"));
+        assert_eq!(told[0], "E_NETWORK", "{url}: {told}");
+        let message = told[1].as_str().unwrap();
+        assert!(
+            message.contains(&format!("{host}:{asked} may not be reached")),
+            "{message}"
+        );
+        assert_eq!(
+            told.as_array().unwrap()[2..6],
+            [json!(host), json!(asked), json!(reason), json!(true)]
+        );
+    }
+    let told = caught(&bench, &web, "fetch(at('/away'))");
+    assert_eq!(
+        (&told[0], &told[2]),
+        (&json!("E_NETWORK"), &json!("evil.example")),
+        "{told}"
+    );
+    // The server heard of the redirect, and of nothing else.
+    assert_eq!(web.asked(), 1);
+    let failure = call(
+        &bench,
+        Engine::Quickjs,
+        &web,
+        "await fetch('http://evil.example:81/');",
+        10_000,
+    )
+    .unwrap_err();
+    assert_eq!(
+        (failure.kind, failure.name.as_str()),
+        (ToolError, "TypeError")
+    );
+    let [refused] = &*failure.refused_hosts else {
+        panic!("{failure:?}");
+    };
+    assert_eq!(
+        (refused.host.as_str(), refused.port, refused.reason),
+        ("evil.example", Some(81), EgressReason::Unlisted)
+    );
+    let caught = call(
+        &bench,
+        Engine::Quickjs,
+        &web,
+        "try { await fetch('http://evil.example:81/'); } catch {} return 1;",
+        10_000,
+    );
+    assert_eq!(caught.unwrap().refused_hosts, *failure.refused_hosts);
+}
+
+#[test]
+fn requests_that_cannot_be_made_say_why() {
+    let (bench, web) = granted();
+    for (expression, told) in [
+        ("fetch('/relative')", "Invalid URL"),
+        ("fetch('file:///etc/passwd')", "neither http: nor https:"),
+        (
+            "fetch('http://ann:pw@api.example/')",
+            "a user or a password",
+        ),
+        (
+            "fetch(at('/'), { method: 'TRACE' })",
+            "the method is none of GET",
+        ),
+        (
+            "fetch(at('/'), { headers: { host: 'x' } })",
+            "`host` cannot be set",
+        ),
+        (
+            "fetch(at('/'), { headers: { 'a b': 'x' } })",
+            "is no name of a header",
+        ),
+        (
+            "fetch(at('/'), { headers: { a: 'x\\r\\nhost: y' } })",
+            "characters that no header has",
+        ),
+        ("fetch(at('/'), { body: 'x' })", "a GET request has no body"),
+        (
+            "fetch(at('/'), { method: 'POST', body: {} })",
+            "a body is a string",
+        ),
+        ("fetch(at('/large'))", "longer than 4194304 bytes"),
+        ("fetch(at('/away'), { redirect: 'error' })", "does not want"),
+        (
+            "fetch(at('/'), { method: 'POST', body: new Uint8Array(5 << 20) })",
+            "at most 4194304 bytes",
+        ),
+        (
+            "fetch(at('/json')).then(async (r) => { await r.text(); return r.text(); })",
+            "already been read",
+        ),
+    ] {
+        let found = caught(&bench, &web, expression);
+        assert!(
+            found[1]
+                .as_str()
+                .is_some_and(|message| message.contains(told)),
+            "{expression}: {found}"
+        );
+        assert_eq!(found[5], json!(true), "{expression}: {found}");
+    }
+    assert_eq!(
+        value(
+            &bench,
+            &web,
+            "return (await (await fetch(at('/fits'))).text()).length;"
+        ),
+        json!(4 << 20)
+    );
+}
+
+#[test]
+fn hostile_headers_are_data() {
+    let (bench, web) = granted();
+    assert_eq!(
+        value(
+            &bench,
+            &web,
+            "const r = await fetch(at('/hostile')); \
+             return [r.statusText, r.headers.get('__proto__'), r.headers.get('constructor'), r.headers.get('toString'), \
+             r.headers.getSetCookie(), r.headers.get('x').length, ({}).x, [...r.headers.keys()].includes('__proto__'), \
+             await r.text()];"
+        ),
+        // Nothing is decoded that was not asked for.
+        json!([
+            "<script>",
+            "x",
+            "y",
+            null,
+            ["a=1, b", "c=2"],
+            4,
+            null,
+            true,
+            "not gzip"
+        ])
+    );
+}
+
+#[test]
+fn a_slow_server_ends_with_the_call_or_with_the_signal() {
+    let (bench, web) = granted();
+    for path in ["/slow", "/endless"] {
+        let begun = Instant::now();
+        let failure = call(
+            &bench,
+            Engine::Quickjs,
+            &web,
+            &format!("await fetch(at('{path}'));"),
+            500,
+        )
+        .unwrap_err();
+        assert_eq!(failure.kind, Timeout, "{failure:?}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(3),
+            "{:?}",
+            begun.elapsed()
+        );
+    }
+    assert_eq!(
+        value(
+            &bench,
+            &web,
+            "try { await fetch(at('/slow'), { signal: AbortSignal.timeout(50) }); } catch (e) \
+             { return [e.name, await (await fetch(at('/json'))).text() !== '']; }"
+        ),
+        json!(["TimeoutError", true])
+    );
+    assert_eq!(
+        value(
+            &bench,
+            &web,
+            "const c = new AbortController(); const p = fetch(at('/slow'), { signal: c.signal }).catch((e) => e.name); \
+             c.abort(); return [await p, await fetch(at('/'), { signal: AbortSignal.abort() }).catch((e) => e.name)];"
+        ),
+        json!(["AbortError", "AbortError"])
+    );
+    // Timers go on while an answer is waited for.
+    assert_eq!(
+        value(
+            &bench,
+            &web,
+            "let n = 0; const t = setInterval(() => n++, 5); \
+             await Promise.all([fetch(at('/json')), new Promise((r) => setTimeout(r, 100))]); clearInterval(t); return n > 3;"
+        ),
+        json!(true)
+    );
+    let cancel = AtomicBool::new(false);
+    let code = format!(
+        "export default () => fetch('http://api.example:{}/slow');",
+        web.port
+    );
+    let empty = json!({});
+    let request = ToolRequest {
+        tenant: "a",
+        engine: Engine::Quickjs,
+        code: &code,
+        input: &empty,
+        context: &empty,
+        call_id: "c",
+        limits: CallLimits::default(),
+        fixed: None,
+    };
+    std::thread::scope(|scope| {
+        let called = scope.spawn(|| bench.runner.call(&request, &cancel));
+        std::thread::sleep(Duration::from_millis(300));
+        cancel.store(true, Ordering::Relaxed);
+        assert_eq!(called.join().unwrap().unwrap_err().kind, Cancelled);
+    });
+    assert_eq!(
+        value(&bench, &web, "return (await fetch(at('/'))).text();"),
+        json!("ok")
+    );
+}
+
+#[test]
+fn a_call_makes_a_hundred_requests_and_no_more() {
+    let (bench, web) = granted();
+    let max = CALL_BUDGET.requests;
+    let flood = format!(
+        "const r = await Promise.allSettled(Array.from({{ length: {max} + 20 }}, () => fetch(at('/json')))); \
+         const left = r.filter((one) => one.status === 'rejected'); \
+         return [r.length - left.length, left.length, left[0].reason.code, left[0].reason.message];"
+    );
+    let told = value(&bench, &web, &flood);
+    assert_eq!(
+        told.as_array().unwrap()[..3],
+        [json!(max), json!(20), json!("E_LIMIT")]
+    );
+    assert_eq!(web.asked(), max as usize);
+    // A redirect is a request as well.
+    let told = value(
+        &bench,
+        &web,
+        &format!(
+            "const r = await Promise.allSettled(Array.from({{ length: {max} }}, () => fetch(at('/round')))); \
+             return r.filter((one) => one.status === 'fulfilled').length;"
+        ),
+    );
+    assert!(told.as_u64().unwrap() <= u64::from(max / 2), "{told}");
+    assert!(web.asked() <= 2 * max as usize);
+    // A tool that takes no answer holds nobody up.
+    let idle = "for (let i = 0; i < 20; i++) fetch(at('/fits')); for (;;) {}";
+    assert_eq!(
+        call(&bench, Engine::Quickjs, &web, idle, 1000)
+            .unwrap_err()
+            .kind,
+        Timeout
+    );
+    assert_eq!(
+        value(&bench, &web, "return (await fetch(at('/'))).text();"),
+        json!("ok")
+    );
+}
+
+#[test]
+fn a_grant_gives_the_process_itself_no_network() {
+    let (bench, web) = granted();
+    assert_eq!(
+        value(
+            &bench,
+            &web,
+            "return [typeof WebSocket, typeof XMLHttpRequest, typeof Headers, typeof Response];"
+        ),
+        json!(["undefined", "undefined", "function", "function"])
+    );
+    for code in [
+        "await import('node:net');",
+        "require('net');",
+        "require('http');",
+    ] {
+        let failure = call(&bench, Engine::Quickjs, &web, code, 5000).unwrap_err();
+        assert!(
+            failure.message.contains("there is no module"),
+            "{failure:?}"
+        );
+    }
+}
+
+#[test]
+fn node_reaches_the_same_hosts() {
+    let (bench, web) = granted();
+    let report = call(
+        &bench,
+        Engine::Node,
+        &web,
+        "return (await (await fetch(at('/json'))).json()).a[1];",
+        10_000,
+    );
+    assert_eq!(report.unwrap().value, json!("é"));
+    let failure = call(
+        &bench,
+        Engine::Node,
+        &web,
+        "await fetch('http://evil.example/');",
+        10_000,
+    )
+    .unwrap_err();
+    assert_eq!(failure.kind, ToolError);
+    assert!(failure.message.contains("E_NETWORK"), "{failure:?}");
+    assert!(
+        failure
+            .refused_hosts
+            .iter()
+            .any(|one| one.host == "evil.example"),
+        "{failure:?}"
+    );
+}
