@@ -1,5 +1,6 @@
 //! Bundles: uploaded, run, called tool by tool; what they may not do; and whose they are.
 
+mod endurance;
 mod network;
 mod tools;
 mod uploads;
