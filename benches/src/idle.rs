@@ -263,7 +263,7 @@ pub(crate) fn children(pid: &str) -> Result<Vec<u32>> {
 }
 
 /// Proportional share of all of them; shared pages count once over all who share them.
-fn pss_of_all(pids: &[u32]) -> f64 {
+pub(crate) fn pss_of_all(pids: &[u32]) -> f64 {
     pids.iter()
         .filter_map(|pid| {
             kib(

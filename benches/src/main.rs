@@ -10,12 +10,14 @@
 
 #![expect(clippy::print_stdout, reason = "a table is what this program is for")]
 
+mod bundle;
 mod checkpoint;
 mod document;
 mod egress;
 mod exec;
 mod files;
 mod filter;
+mod http;
 mod idle;
 mod mcp;
 mod output;
@@ -49,7 +51,7 @@ struct Options {
     /// Fewer rounds: about half a minute in all
     #[arg(long)]
     quick: bool,
-    /// Only these benches: start, whole, exec, files, push, pull, tools, turn, mcp, output, idle, parallel, filter, checkpoint, egress
+    /// Only these benches: start, whole, exec, files, push, pull, tools, turn, mcp, output, idle, parallel, filter, checkpoint, egress, bundle
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// The `glovebox` program (default: $GLOVEBOX_TEST_BIN, or the one beside this program)
@@ -68,7 +70,7 @@ struct Options {
 
 type Bench = fn(&World, &mut Table) -> Result<()>;
 
-const BENCHES: [(&str, Bench); 15] = [
+const BENCHES: [(&str, Bench); 16] = [
     ("start", start::run),
     ("whole", whole::run),
     ("exec", exec::run),
@@ -83,6 +85,7 @@ const BENCHES: [(&str, Bench); 15] = [
     ("filter", filter::run),
     ("checkpoint", checkpoint::run),
     ("egress", egress::run),
+    ("bundle", bundle::run),
     // Last: a thousand sandboxes leave the kernel with caches that would be in the others' way.
     ("idle", idle::run),
 ];

@@ -1,6 +1,7 @@
 //! What a client of `glovebox mcp` waits for beyond the tool itself: one call of Read over the pipes of a
 //! server that lives, and over HTTP on this machine, beside the same call by library.
 
+use crate::http::{Connection, place_of};
 use crate::race::{Contestant, race};
 use crate::table::Table;
 use crate::world::World;
@@ -8,8 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use glovebox_tools::ToolSession;
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -130,8 +130,7 @@ impl Pipes {
 
 /// A connection over HTTP that is kept open.
 struct Http {
-    stream: BufReader<TcpStream>,
-    head: String,
+    connection: Connection,
     id: u64,
 }
 
@@ -143,75 +142,24 @@ impl Http {
             .env("GLOVEBOX_MCP_TOKEN", TOKEN)
             .stderr(Stdio::piped());
         let mut child = glovebox.spawn()?;
-        let told = child.stderr.take().context("no standard error")?;
+        let place = place_of(&mut child);
         servers.push(Server(child));
-        let mut told = BufReader::new(told).lines();
-        let place = told.find_map(|line| {
-            let line = line.ok()?;
-            let (_, url) = line.split_once("http://")?;
-            Some(url.split('/').next()?.to_owned())
-        });
-        // What it says later must not fill its pipe.
-        std::thread::spawn(move || told.for_each(drop));
-        let place = place.context("the server does not say where it is")?;
-        let stream = TcpStream::connect(&place)?;
-        stream.set_nodelay(true)?;
-        let mut http = Self {
-            stream: BufReader::new(stream),
-            head: format!(
-                "POST /mcp HTTP/1.1\r\nHost: {place}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n\
-                 Accept: application/json, text/event-stream\r\n"
-            ),
-            id: 1,
-        };
+        let mut connection = Connection::open(&place?, TOKEN)?;
+        connection.header("Accept", "application/json, text/event-stream");
+        let mut http = Self { connection, id: 1 };
         let (head, _) = http.post(&introduction())?;
         let session = head
             .lines()
             .find_map(|line| line.strip_prefix("mcp-session-id: "));
         let session = session.context("there is no session")?;
-        http.head = format!("{}Mcp-Session-Id: {session}\r\n", http.head);
+        http.connection.header("Mcp-Session-Id", session);
         http.post(READY)?;
         Ok(http)
     }
 
-    /// Posts a message: the head of the answer in small letters, and its body.
     fn post(&mut self, message: &str) -> Result<(String, String)> {
-        let request = format!(
-            "{}Content-Length: {}\r\n\r\n{message}",
-            self.head,
-            message.len()
-        );
-        self.stream.get_mut().write_all(request.as_bytes())?;
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            ensure!(
-                self.stream.read_line(&mut head)? > 0,
-                "the server hung up: {head}"
-            );
-        }
-        let head = head.to_ascii_lowercase();
-        let length = head
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length: "));
-        let mut body = Vec::new();
-        if let Some(length) = length {
-            body.resize(length.trim().parse()?, 0);
-            self.stream.read_exact(&mut body)?;
-        } else if head.contains("transfer-encoding: chunked") {
-            loop {
-                let mut size = String::new();
-                self.stream.read_line(&mut size)?;
-                let size = usize::from_str_radix(size.trim(), 16)?;
-                let from = body.len();
-                body.resize(from + size + 2, 0);
-                self.stream.read_exact(&mut body[from..])?;
-                body.truncate(from + size);
-                if size == 0 {
-                    break;
-                }
-            }
-        }
-        Ok((head, String::from_utf8(body)?))
+        self.connection
+            .ask("POST", "/mcp", "application/json", message)
     }
 
     fn read(&mut self) -> Result<()> {

@@ -6,7 +6,8 @@
 use crate::table::Table;
 use crate::verdict::{Standing, Verdict};
 use crate::{
-    checkpoint, egress, exec, files, idle, mcp, output, pull, push, start, tools, turn, whole,
+    bundle, checkpoint, egress, exec, files, idle, mcp, output, pull, push, start, tools, turn,
+    whole,
 };
 
 /// A number that a bench stores.
@@ -343,7 +344,72 @@ pub(crate) fn promises() -> Vec<Promise> {
             Number(50_000.0),
         );
     }
+    bundles(&mut list);
     list.0
+}
+
+/// Agents and tools of bundles. Goals until they are seen to hold in a published run.
+fn bundles(list: &mut List) {
+    use Bound::{Number, Times};
+    let median = Quantity::median;
+    list.goal(
+        "bundle",
+        "one call of a bundle's tool over HTTP, with a process and a runtime of its own",
+        "p50 <= 5 ms",
+        median(bundle::CALL, bundle::HTTP),
+        Number(5000.0),
+    );
+    list.goal(
+        "bundle",
+        "the same beside a process of Node for each call",
+        "10x faster",
+        median(bundle::CALL, bundle::HTTP),
+        Times(0.1, median(bundle::CALL, bundle::NODE)),
+    );
+    for (kb, bound, us) in [
+        (bundle::SIZES_KB[0], "p50 <= 20 ms", 20_000.0),
+        (bundle::SIZES_KB[1], "p50 <= 250 ms", 250_000.0),
+    ] {
+        list.goal(
+            "bundle",
+            format!("a bundle of {kb} KB read, in a process of its own"),
+            bound,
+            median(bundle::EXTRACTION, bundle::of_size(kb)),
+            Number(us),
+        );
+    }
+    list.goal(
+        "bundle",
+        "32 calls at once beside as many that take all the memory they may have",
+        "p95 <= 5x that of 32 calls alone",
+        Quantity::figure(bundle::BOMBS, bundle::bombs_p95(true), "ms"),
+        Times(
+            5.0,
+            Quantity::figure(bundle::BOMBS, bundle::bombs_p95(false), "ms"),
+        ),
+    );
+    list.goal(
+        "bundle",
+        "a sandbox that waits for calls of tools",
+        "<= 8 MiB",
+        Quantity::figure(bundle::POOL, bundle::reserve_total(), "KiB"),
+        Number(8192.0),
+    );
+    list.goal(
+        "bundle",
+        "200 calls a second of bundles' tools for a minute",
+        "5 ms from call to call",
+        Quantity::figure(bundle::STEADY, bundle::between_calls(), "us"),
+        // A timer may be late.
+        Number(5050.0),
+    );
+    list.goal(
+        "bundle",
+        "the same: memory of the host process more at the end",
+        "<= 4 MiB",
+        Quantity::figure(bundle::STEADY, bundle::GROWTH, "KiB"),
+        Number(4096.0),
+    );
 }
 
 #[derive(Default)]

@@ -118,7 +118,9 @@ const EDGES: [(&str, &[&str]); 21] = [
         "glovebox-benches",
         &[
             "glovebox-agent",
+            "glovebox-bundle",
             "glovebox-proto",
+            "glovebox-runner",
             "glovebox-sandbox",
             "glovebox-jail",
             "glovebox-tools",

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: measurements beside plain spawn, bubblewrap and crun, in one run.
 
 use crate::step::{self, cargo};
-use crate::{musl, packages};
+use crate::{clients, musl, packages};
 use anyhow::{Result, bail};
 use clap::Args;
 
@@ -30,6 +30,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if !args.no_install {
         packages::install_missing()?;
         musl::install_missing();
+        clients::install_rivals();
     }
     if !step::root().join("benches/Cargo.toml").exists() {
         bail!("there are no benches in this tree");
@@ -50,6 +51,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if args.publish {
         benches.arg("--publish").arg(step::root());
     }
-    benches.args(&args.args).env("GLOVEBOX_TEST_BIN", binary);
+    benches
+        .args(&args.args)
+        .env("GLOVEBOX_TEST_BIN", binary)
+        .env("GLOVEBOX_BENCH_RIVALS", clients::rivals());
     step::run("measure", &mut benches)
 }

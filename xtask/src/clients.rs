@@ -22,6 +22,10 @@ const BUNDLERS: &str = "esbuild@0.28.2 tsup@8.5.1 rollup@4.68.8 @rollup/plugin-n
 /// Agents of others that have MCP servers.
 const HOSTS: &str = "@anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33";
 
+/// Runtimes of JavaScript within one process, which benches compare with; each by itself, since one is compiled on the
+/// machine and may fail there. Later ones of isolated-vm want a newer Node.
+const RIVALS: [(&str, &str); 2] = [("isolated-vm", "isolated-vm@5.0.4"), ("vm2", "vm2@3.12.2")];
+
 /// Where they are.
 pub(crate) fn dir() -> PathBuf {
     target_dir().join("clients")
@@ -62,15 +66,33 @@ pub(crate) fn install_missing() {
             ("bundlers", BUNDLERS),
             ("hosts", HOSTS),
         ] {
-            install(name, packages, |dir| {
-                let mut npm = Command::new("npm");
-                npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
-                    .arg(dir)
-                    .args(packages.split_ascii_whitespace());
-                vec![npm]
+            install(name, packages, |dir| vec![npm(dir, packages)]);
+        }
+    }
+}
+
+/// Where [`install_rivals`] puts them.
+pub(crate) fn rivals() -> PathBuf {
+    dir().join("rivals")
+}
+
+/// Installs what benches compare with, as [`install_missing`].
+pub(crate) fn install_rivals() {
+    if has_program("npm") {
+        for (name, package) in RIVALS {
+            install(&format!("rivals/{name}"), package, |dir| {
+                vec![npm(dir, package)]
             });
         }
     }
+}
+
+fn npm(dir: &Path, packages: &str) -> Command {
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
+        .arg(dir)
+        .args(packages.split_ascii_whitespace());
+    npm
 }
 
 fn install(name: &str, version: &str, commands: impl Fn(&Path) -> Vec<Command>) {
@@ -86,7 +108,7 @@ fn install(name: &str, version: &str, commands: impl Fn(&Path) -> Vec<Command>) 
             .all(|command| command.status().is_ok_and(|status| status.success()));
     if !is_made || fs::write(&mark, version).is_err() {
         say(&format!(
-            "{version} cannot be installed; the tests that need it are skipped"
+            "{version} cannot be installed; what needs it is skipped"
         ));
     }
 }
