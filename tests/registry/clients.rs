@@ -170,7 +170,7 @@ fn a_port_inside_is_a_stream_outside() {
     let sandbox = place.registry.connect(&name("dev")).unwrap();
 
     // Nobody listens yet: the stream ends, and says why by then.
-    let (mut stream, failure) = sandbox.connect_port(7007).unwrap().into_parts();
+    let (mut stream, failure) = sandbox.connect_port(7007, ()).unwrap().into_parts();
     let mut got = Vec::new();
     let _ = stream.read_to_end(&mut got);
     assert_eq!(got, b"");
@@ -179,7 +179,7 @@ fn a_port_inside_is_a_stream_outside() {
     let request = Request::Exec(Exec::new(["python3", "-c", ECHO_ONCE]));
     let mut server = sandbox.open(request).unwrap();
     assert!(matches!(server.recv(), Incoming::Data { .. }));
-    let (mut stream, failure) = sandbox.connect_port(7007).unwrap().into_parts();
+    let (mut stream, failure) = sandbox.connect_port(7007, ()).unwrap().into_parts();
     // More than all buffers in between hold, so that both threads have to wait.
     let sent = vec![b'x'; 3 << 20];
     stream.write_all(&sent).unwrap();
@@ -189,6 +189,53 @@ fn a_port_inside_is_a_stream_outside() {
     assert_eq!(got.len(), sent.len() + b" and the end".len());
     assert!(got.ends_with(b"x and the end"));
     assert_eq!(failure.get(), None);
+}
+
+/// Takes connections, and neither reads nor says anything on them, whatever their clients do.
+const SILENT: &str = "import socket, time\nl = socket.create_server(('127.0.0.1', 7008))\nprint('ready', flush=True)\n\
+kept = []\nwhile True: kept.append(l.accept())\n";
+
+#[test]
+fn a_stream_that_is_dropped_leaves_nothing_behind_though_its_server_is_silent() {
+    let place = Place::new();
+    let started = place.registry.start(&native(), &name("dev"), &supervisor());
+    if let Err(fault) = started {
+        skip!("no native sandboxes here: {fault}");
+    }
+    let sandbox = place.registry.connect(&name("dev")).unwrap();
+    let request = Request::Exec(Exec::new(["python3", "-c", SILENT]));
+    let mut server = sandbox.open(request).unwrap();
+    assert!(matches!(server.recv(), Incoming::Data { .. }));
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    // As they close at once, or after the end of what they send; and when more was sent than fits in between.
+    for (is_half_closed, is_much) in [(false, false), (true, false), (false, true)] {
+        let streams: Vec<_> = (0..8)
+            .map(|_| {
+                let (mut stream, _) = sandbox.connect_port(7008, ()).unwrap().into_parts();
+                if is_much {
+                    stream
+                        .set_write_timeout(Some(Duration::from_millis(100)))
+                        .unwrap();
+                    while stream.write_all(&vec![0; 65536]).is_ok() {}
+                } else {
+                    stream.write_all(b"hello").unwrap();
+                }
+                if is_half_closed {
+                    stream.shutdown(Shutdown::Write).unwrap();
+                }
+                stream
+            })
+            .collect();
+        assert!(threads() >= before + 8);
+        drop(streams);
+        let are_gone = || threads() <= before;
+        assert!(
+            testkit::wait_until(Duration::from_secs(20), are_gone),
+            "{}",
+            threads()
+        );
+    }
 }
 
 #[test]

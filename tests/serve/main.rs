@@ -40,6 +40,7 @@ mod lifetime;
 mod limits;
 mod mcp;
 mod operation;
+mod previews;
 mod recovery;
 mod server;
 mod sessions;

@@ -60,6 +60,12 @@ test("axe finds nothing, and every page fits its window", async ({ page, server,
   await page.getByLabel("Terminal input").pressSequentially("ls --color=always; printf '\\033[38;2;200;210;220mpale\\033[0m\\n'\n");
   await expect(page.locator(".xterm-rows")).toContainText("count.sh");
   await look("terminal");
+  await page.goto(`${session}/ports`);
+  await expect(page.getByText("No program is listening")).toBeVisible();
+  await look("no-ports");
+  await server.call(page, "Bash", { command: "exec python3 -m http.server 8123", background: true });
+  await expect(page.getByRole("link", { name: "Open preview of port 8123 in a new tab" })).toBeVisible();
+  await look("ports");
   await page.goto(`${server.url}/status`);
   await expect(page.getByText("Sandboxes")).toBeVisible();
   await look("health");

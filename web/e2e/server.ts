@@ -68,7 +68,7 @@ export class TestServer {
     if (!program) throw new Error("GLOVEBOX_BIN does not name the program; use `cargo xtask web --test BINARY`");
     const host = new URL(this.url).host;
     const models = this.models.flatMap((model) => ["--model", model]);
-    const args = ["--config", join(this.dir, "glovebox.toml"), "serve", "--listen", "127.0.0.1:0", "--allow-host", host, ...models];
+    const args = ["--config", join(this.dir, "glovebox.toml"), "serve", "--listen", "127.0.0.1:0", "--allow-host", host, "--preview-domain", host, ...models];
     const child = spawn(program, args, {
       cwd: this.dir,
       env: { PATH: process.env["PATH"], HOME: this.dir, GLOVEBOX_STATE: join(this.dir, "state"), GLOVEBOX_SERVER_TOKEN: TOKEN },
@@ -134,8 +134,18 @@ export class TestServer {
     await page.getByRole("log", { name: "Conversation" }).waitFor();
   }
 
-  private async ask(method: string, path: string): Promise<Response> {
-    return fetch(`http://127.0.0.1:${this.backend}${path}`, { method, headers: { authorization: `Bearer ${TOKEN}` } });
+  private async ask(method: string, path: string, body?: unknown): Promise<Response> {
+    const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
+    const content = body === undefined ? {} : { body: JSON.stringify(body) };
+    return fetch(`http://127.0.0.1:${this.backend}${path}`, { method, headers, ...content });
+  }
+
+  /** Calls a tool in the sandbox of the session that the page shows. */
+  async call(page: Page, tool: string, args: unknown): Promise<void> {
+    const id = new URL(page.url()).pathname.split("/")[2];
+    const { sandbox } = (await (await this.ask("GET", `/api/sessions/${id}`)).json()) as { sandbox: string };
+    const called = await this.ask("POST", `/api/sandboxes/${sandbox}/call`, { tool, arguments: args });
+    if (!called.ok) throw new Error(`the call was answered ${called.status}: ${await called.text()}`);
   }
 
   async stop(): Promise<void> {

@@ -1,5 +1,6 @@
 //! What a server is told when it starts.
 
+use crate::preview_domain::PreviewDomain;
 use crate::tls::Tls;
 use glovebox_agent::Placement;
 use glovebox_bundle::ConfinedExtractor;
@@ -131,6 +132,8 @@ pub struct ServerConfig {
     pub admin_token: Token,
     /// Names by which the server may be called besides those of its address, with their ports.
     pub allowed_hosts: Vec<String>,
+    /// Below which name previews are; without it, below `localhost` at the server's port.
+    pub preview_domain: Option<PreviewDomain>,
     /// How clients are met that speak TLS; without it the server speaks plain HTTP.
     pub tls: Option<Tls>,
     /// Sessions that work at the same time.

@@ -1,6 +1,6 @@
 //! Connections: many for clients that have shown who they are, few and short ones for all others; and the server's beginning and end.
 
-use crate::api::{self, Logins, McpServices, Shared};
+use crate::api::{self, Logins, McpServices, Previews, Shared};
 use crate::config::{ServerConfig, Token};
 use crate::tls::Tls;
 use crate::work::App;
@@ -69,6 +69,7 @@ pub fn serve(
         .begin_environment()
         .map_err(glovebox_session::Error::into_fault)?;
     let logins = Arc::new(Logins::new(&app.config, addr));
+    let previews = Arc::new(Previews::new(&app.config, addr));
     let login_code = logins.make_code()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -83,6 +84,7 @@ pub fn serve(
             app: Arc::clone(&app),
             logins,
             mcp: Arc::clone(&mcp),
+            previews,
         };
         tokio::spawn(Arc::clone(&app).stop_idle());
         tokio::spawn(Arc::clone(&app).end_old_sandboxes());

@@ -50,6 +50,11 @@ struct ComponentLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DirectionLabels {
     direction: &'static str,
 }
@@ -67,6 +72,8 @@ pub(crate) struct Metrics {
     components: Family<ComponentLabels, Gauge>,
     egress: Family<DirectionLabels, Counter>,
     egress_refusals: Counter,
+    preview_logins: Family<OutcomeLabels, Counter>,
+    preview_requests: Family<OutcomeLabels, Counter>,
 }
 
 impl Metrics {
@@ -81,6 +88,8 @@ impl Metrics {
         let components = Family::default();
         let egress = Family::default();
         let egress_refusals = Counter::default();
+        let preview_logins = Family::default();
+        let preview_requests = Family::default();
         let mut registry = Registry::with_prefix("glovebox");
         registry.register(
             "tool_executions",
@@ -119,6 +128,16 @@ impl Metrics {
             "Connections and look-ups of sessions that were refused, counted when a session's work ends",
             egress_refusals.clone(),
         );
+        registry.register(
+            "preview_logins",
+            "Addresses of previews that were opened: ok, or error for those that let nobody in",
+            preview_logins.clone(),
+        );
+        registry.register(
+            "preview_requests",
+            "Requests of previews: ok when a program answered, error when the server did in its place",
+            preview_requests.clone(),
+        );
         Self {
             registry,
             tools,
@@ -130,16 +149,16 @@ impl Metrics {
             components,
             egress,
             egress_refusals,
+            preview_logins,
+            preview_requests,
         }
     }
 
     pub(crate) fn tool_executed(&self, placement: &'static str, tool: &str, is_success: bool) {
-        let outcome = if is_success { "ok" } else { "error" };
-        let tool = tool_label(tool);
         let labels = ToolLabels {
             placement,
-            tool,
-            outcome,
+            tool: tool_label(tool),
+            outcome: outcome(is_success),
         };
         self.tools.get_or_create(&labels).inc();
     }
@@ -199,6 +218,22 @@ impl Metrics {
             .inc_by(now.refusals.saturating_sub(before.refusals));
     }
 
+    /// A browser opened the address of a preview's login.
+    pub(crate) fn preview_login(&self, is_in: bool) {
+        let outcome = outcome(is_in);
+        self.preview_logins
+            .get_or_create(&OutcomeLabels { outcome })
+            .inc();
+    }
+
+    /// A request of a preview was answered: by its program, or in its place.
+    pub(crate) fn preview_answered(&self, is_by_program: bool) {
+        let outcome = outcome(is_by_program);
+        self.preview_requests
+            .get_or_create(&OutcomeLabels { outcome })
+            .inc();
+    }
+
     /// The text, with the numbers of now.
     pub(crate) fn encode(&self, running: usize, queued: usize) -> String {
         for (state, count) in [("running", running), ("queued", queued)] {
@@ -210,6 +245,10 @@ impl Metrics {
         let _ = encode(&mut text, &self.registry);
         text
     }
+}
+
+const fn outcome(is_success: bool) -> &'static str {
+    if is_success { "ok" } else { "error" }
 }
 
 /// A model chooses names of tools; only ours are labels.
@@ -234,6 +273,8 @@ mod tests {
         (before.total.sent_bytes, now.total.sent_bytes) = (10, 15);
         (before.refusals, now.refusals) = (1, 3);
         metrics.egress(&before, &now);
+        metrics.preview_login(true);
+        metrics.preview_answered(false);
         let text = metrics.encode(2, 1);
         for line in [
             r#"glovebox_tool_executions_total{placement="sandbox",tool="Bash",outcome="ok"} 1"#,
@@ -246,6 +287,8 @@ mod tests {
             r#"glovebox_egress_bytes_total{direction="sent"} 5"#,
             r#"glovebox_egress_bytes_total{direction="received"} 0"#,
             "glovebox_egress_refusals_total 2",
+            r#"glovebox_preview_logins_total{outcome="ok"} 1"#,
+            r#"glovebox_preview_requests_total{outcome="error"} 1"#,
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in:\n{text}");
         }

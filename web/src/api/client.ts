@@ -12,6 +12,7 @@ export type MessageRequest = Schemas["MessageRequest"];
 export type Directory = Schemas["DirectoryView"];
 export type CheckpointList = Schemas["CheckpointList"];
 export type Checkpoint = Schemas["CheckpointView"];
+export type PortList = Schemas["PortList"];
 export type Answer = Schemas["Word"];
 export type ConflictChoice = Schemas["Conflicts"];
 

@@ -181,6 +181,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sandboxes/{id}/ports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The ports that programs of a sandbox listen on. */
+        get: operations["sandbox_ports"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sandboxes/{id}/previews": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** An address under which one browser sees what listens on a port of a sandbox. */
+        post: operations["sandbox_preview"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sandboxes/{id}/terminal": {
         parameters: {
             query?: never;
@@ -398,6 +432,57 @@ export interface paths {
         put?: never;
         /** Say something to a session. One that has ended goes on with it. */
         post: operations["say"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{id}/ports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The ports that programs of a session's sandbox listen on. */
+        get: operations["session_ports"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{id}/previews": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** An address under which one browser sees what listens on a port of a session's sandbox. */
+        post: operations["session_preview"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{id}/previews/{port}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Go to the preview of a port of a session's sandbox: what a link in the interface leads to. */
+        get: operations["open_session_preview"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -975,6 +1060,43 @@ export interface components {
             summary: string;
             /** @description The tool that is to be called, or `host` where a command was refused a host. */
             tool: string;
+        };
+        /** @description Ports that programs of a sandbox listen on. */
+        PortList: {
+            /** @description Whether the sandbox runs; in one that has stopped nothing listens. */
+            is_running: boolean;
+            /** @description By number. */
+            ports: components["schemas"]["PortView"][];
+        };
+        /** @description A port that a program listens on. */
+        PortView: {
+            /** @description The address it listens at inside; the unspecified one for all of them. */
+            address: string;
+            /**
+             * Format: int32
+             * @description Its number.
+             */
+            port: number;
+        };
+        /** @description What is to be seen. */
+        PreviewRequest: {
+            /** @description Where the browser is led: a path of the program, with its query; `/` without it. */
+            path?: string;
+            /**
+             * Format: int32
+             * @description The port that a program listens on.
+             */
+            port: number;
+        };
+        /** @description An address that shows a program to one browser. */
+        PreviewView: {
+            /**
+             * Format: int64
+             * @description Until when it does, in milliseconds since 1970.
+             */
+            expires_unix_ms: number;
+            /** @description The address. It lets one browser in, once, for this preview alone. */
+            url: string;
         };
         /** @description A program. */
         ProgramView: {
@@ -1888,6 +2010,74 @@ export interface operations {
             };
         };
     };
+    sandbox_ports: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Its name */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description By number */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PortList"];
+                };
+            };
+            /** @description Refused, or not there */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    sandbox_preview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Its name */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PreviewRequest"];
+            };
+        };
+        responses: {
+            /** @description It holds for a minute */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreviewView"];
+                };
+            };
+            /** @description Refused, or not there */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     sandbox_terminal: {
         parameters: {
             query?: never;
@@ -2414,6 +2604,106 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Submitted"];
                 };
+            };
+            /** @description Refused, or not there */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    session_ports: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Its name */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description By number */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PortList"];
+                };
+            };
+            /** @description Refused, not there, or without a sandbox */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    session_preview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Its name */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PreviewRequest"];
+            };
+        };
+        responses: {
+            /** @description It holds for a minute */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreviewView"];
+                };
+            };
+            /** @description Refused, or not there */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    open_session_preview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Its name */
+                id: string;
+                /** @description The port */
+                port: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description To an address that lets this browser in, once */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Refused, or not there */
             "4XX": {

@@ -12,6 +12,7 @@ import { ChangesView } from "./changes";
 import { CheckpointsView } from "./checkpoints";
 import { ConversationView } from "./conversation";
 import { FilesView } from "./files";
+import { PortsView } from "./ports";
 
 /** The terminal is as large as all the rest, so it is read when it is first looked at. */
 const TerminalView = lazy(() => import("./terminal").then(({ TerminalView }) => ({ default: TerminalView })));
@@ -22,6 +23,7 @@ const VIEWS = [
   ["files", "Files"],
   ["checkpoints", "Checkpoints"],
   ["terminal", "Terminal"],
+  ["ports", "Ports"],
 ] as const;
 
 /** Events after which the session itself is looked at again. */
@@ -105,6 +107,12 @@ export function SessionPage({ id, view, rest }: { id: string; view: string; rest
           </Suspense>
         ) : (
           <Empty title="No terminal">This session has no sandbox that a shell could be opened in.</Empty>
+        )
+      ) : view === "ports" ? (
+        data.sandbox ? (
+          <PortsView session={data} />
+        ) : (
+          <Empty title="No ports">This session has no sandbox that a program could listen in.</Empty>
         )
       ) : (
         <Empty title="There is no such page" />

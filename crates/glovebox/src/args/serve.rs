@@ -2,7 +2,7 @@
 
 use super::{EngineArg, SandboxArgs};
 use clap::{Args, Subcommand};
-use glovebox_server::Scope;
+use glovebox_server::{PreviewDomain, Scope};
 use glovebox_session::bundle::{AllowedModel, BundleKey};
 use glovebox_settings::units::{Size, Span};
 use glovebox_settings::{SourceDir, parse_reach};
@@ -62,6 +62,10 @@ pub(crate) struct ServeArgs {
     /// Another name the server may be called by, such as example.com:443
     #[arg(long, value_name = "HOST")]
     pub allow_host: Vec<String>,
+    /// Below which name previews of programs in sandboxes are, such as previews.example.com [default: localhost, at the
+    /// port of --listen]
+    #[arg(long, value_name = "DOMAIN")]
+    pub preview_domain: Option<PreviewDomain>,
     /// Speak TLS with this certificate, in PEM and with its chain
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,

@@ -2,13 +2,9 @@
 
 use super::Cx;
 use crate::args::PortsArgs;
-use crate::exit::{CommandError, CommandResult};
+use crate::exit::CommandResult;
 use crate::render::{self, plural, table};
-use glovebox_proto::ListeningPort;
-use glovebox_sandbox::jail::stage0::own_network::PROXY;
-use glovebox_sandbox::{Name, Registry};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 
 /// Lists them.
 pub(crate) fn run(cx: &Cx, args: &PortsArgs) -> CommandResult {
@@ -21,7 +17,8 @@ pub(crate) fn run(cx: &Cx, args: &PortsArgs) -> CommandResult {
 
 fn list(cx: &Cx, args: &PortsArgs) -> CommandResult {
     let name = super::name(&args.name)?;
-    let ports = listening(&cx.user_registry()?, &name)?;
+    let registry = cx.user_registry()?;
+    let ports = registry.ports_of_commands(&name, &registry.connect(&name)?)?;
     if args.json {
         let message = plural(ports.len(), "port", "ports");
         let rows: Vec<Value> = ports
@@ -41,23 +38,4 @@ fn list(cx: &Cx, args: &PortsArgs) -> CommandResult {
         render::print(table(&["PORT", "ADDRESS"], &rows))?;
     }
     Ok(0)
-}
-
-/// The ports that commands of a sandbox listen on: without those at which its way out to listed hosts is.
-fn listening(registry: &Registry, name: &Name) -> Result<Vec<ListeningPort>, CommandError> {
-    let ports = registry.connect(name)?.ports()?;
-    // A sandbox with another network has no rules.
-    let rules = registry.network_rules(name).unwrap_or_default();
-    let mut own: BTreeSet<u16> = rules
-        .iter()
-        .flat_map(|rule| rule.rule.opened_ports())
-        .copied()
-        .collect();
-    if !rules.is_empty() {
-        own.insert(PROXY.port());
-    }
-    Ok(ports
-        .into_iter()
-        .filter(|port| !own.contains(&port.port))
-        .collect())
 }

@@ -79,6 +79,7 @@ pub(crate) fn run(cx: &Cx, args: &ServeArgs) -> CommandResult {
         bundles,
         admin_token: admin_token.clone(),
         allowed_hosts: args.allow_host.clone(),
+        preview_domain: args.preview_domain.clone(),
         tls,
         max_running: max_running(args, &settings)?,
         max_running_per_user: usize::from(args.max_running_per_user.max(1)),

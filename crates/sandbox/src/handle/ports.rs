@@ -8,16 +8,23 @@ use crate::handle::stream::{Input, Stream};
 use crate::link::Incoming;
 use crate::{Sandbox, fault};
 use glovebox_proto::{Code, Fault, Reply, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 /// Bytes read in one go.
 const CHUNK_BYTES: usize = 64 << 10;
 const STACK_BYTES: usize = 256 << 10;
+/// How often it is looked, while a server says nothing, whether its client is still there.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a server may leave alone what a client that has gone had sent before.
+const LEFT_ALONE: Duration = Duration::from_secs(10);
 
 /// A connection to a server inside.
 #[derive(Debug)]
@@ -47,13 +54,18 @@ impl PortFailure {
 
 impl Sandbox {
     /// Connects to a port of the sandbox's loopback. The connection lasts until either end closes it; two threads of
-    /// this process carry it, so whoever serves others bounds how many there are.
+    /// this process carry it, so whoever serves others bounds how many there are: `place` is dropped when both have
+    /// ended, within seconds after the stream is closed whatever the server does.
     ///
     /// That nothing listens there shows as an end before the first byte, with [`PortFailure::get`] telling so.
     ///
     /// # Errors
     /// `link-lost` for a sandbox that has ended; `unavailable` without a thread or a socket.
-    pub fn connect_port(&self, port: u16) -> Result<PortConnection, Fault> {
+    pub fn connect_port(
+        &self,
+        port: u16,
+        place: impl Send + 'static,
+    ) -> Result<PortConnection, Fault> {
         let (ours, theirs) = UnixStream::pair()
             .map_err(|error| fault::plain_io("cannot make a pair of sockets", error))?;
         let stream = self.open(Request::Connect { port })?;
@@ -65,6 +77,7 @@ impl Sandbox {
                 let _ = told.0.set(fault);
             }
             drop(theirs);
+            drop(place);
         })
         .map_err(|error| fault::plain_io("cannot start a thread", error))?;
         let stream = ours;
@@ -83,12 +96,16 @@ impl Sandbox {
 
 fn carry(mut stream: Stream, client: BorrowedFd<'_>) -> Result<(), Fault> {
     let input = stream.input();
+    let is_all_sent = AtomicBool::new(false);
     thread::scope(|scope| {
         let sending = thread::Builder::new()
             .stack_size(STACK_BYTES)
-            .spawn_scoped(scope, || send(client, &input));
+            .spawn_scoped(scope, || {
+                send(client, &input);
+                is_all_sent.store(true, Ordering::Relaxed);
+            });
         let ended = match sending {
-            Ok(_) => receive(&mut stream, client),
+            Ok(_) => receive(&mut stream, client, &is_all_sent),
             Err(error) => Err(fault::plain_io("cannot start a thread", error)),
         };
         // Ends the other thread; what has been written still arrives.
@@ -117,9 +134,25 @@ fn send(client: BorrowedFd<'_>, input: &Input) {
     }
 }
 
-fn receive(stream: &mut Stream, client: BorrowedFd<'_>) -> Result<(), Fault> {
+fn receive(
+    stream: &mut Stream,
+    client: BorrowedFd<'_>,
+    is_all_sent: &AtomicBool,
+) -> Result<(), Fault> {
+    let mut silent = Duration::ZERO;
     loop {
-        match stream.recv() {
+        let Some(incoming) = stream.recv_for(LOOK) else {
+            silent += LOOK;
+            // A server that minds neither the end of what it is sent nor that nobody listens could keep this side for
+            // ever.
+            let is_left = is_all_sent.load(Ordering::Relaxed) || silent >= LEFT_ALONE;
+            if is_left && is_closed(client) {
+                return stream.cancel();
+            }
+            continue;
+        };
+        silent = Duration::ZERO;
+        match incoming {
             Incoming::Data { bytes, .. } => {
                 if write_all(client, &bytes).is_err() {
                     // The client has gone; the server learns of it.
@@ -133,6 +166,14 @@ fn receive(stream: &mut Stream, client: BorrowedFd<'_>) -> Result<(), Fault> {
             Incoming::Reply(Err(fault)) => return Err(fault),
         }
     }
+}
+
+/// Whether a client neither sends nor takes anything any more.
+fn is_closed(client: BorrowedFd<'_>) -> bool {
+    // What is told without being asked for: a hang-up or an error (poll(2)).
+    let mut fds = [PollFd::from_borrowed_fd(client, PollFlags::empty())];
+    let at_once = Timespec::default();
+    poll(&mut fds, Some(&at_once)).is_ok_and(|count| count > 0)
 }
 
 fn write_all(client: BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Result<()> {

@@ -5,11 +5,13 @@ use super::connect::not_running;
 use crate::control::Order;
 use crate::control::network::{NetworkOrder, no_filtered_network, read};
 use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_spec, read_status};
-use crate::{Name, Registry, fault};
+use crate::{Name, Registry, Sandbox, fault};
 use glovebox_egress::{Host, LogEntry, Probe, RuleInForce, TrafficLimitChanges, TrafficStats};
 use glovebox_jail::spec::Net;
-use glovebox_proto::Fault;
+use glovebox_jail::stage0::own_network::PROXY;
+use glovebox_proto::{Fault, ListeningPort};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -117,6 +119,31 @@ impl Registry {
     pub fn probe_host(&self, name: &Name, host: &Host, port: u16) -> Result<Probe, Fault> {
         let host = host.to_string();
         self.ask_network(name, NetworkOrder::Probe { host, port })
+    }
+
+    /// The ports that commands of `sandbox`, which has this name, listen on: without those at which its way out to
+    /// listed hosts is.
+    ///
+    /// # Errors
+    /// `link-lost` for a sandbox that has ended.
+    pub fn ports_of_commands(
+        &self,
+        name: &Name,
+        sandbox: &Sandbox,
+    ) -> Result<Vec<ListeningPort>, Fault> {
+        let mut ports = sandbox.ports()?;
+        // A sandbox with another network has no rules.
+        let rules = self.network_rules(name).unwrap_or_default();
+        let rules = rules.iter();
+        let mut own: BTreeSet<u16> = rules
+            .flat_map(|rule| rule.rule.opened_ports())
+            .copied()
+            .collect();
+        if !own.is_empty() {
+            own.insert(PROXY.port());
+        }
+        ports.retain(|port| !own.contains(&port.port));
+        Ok(ports)
     }
 
     fn ask_network<T: DeserializeOwned>(

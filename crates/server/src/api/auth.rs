@@ -7,6 +7,7 @@
 use super::error::{ApiError, ApiResult};
 use super::interface;
 use super::mcp::McpServices;
+use super::preview::Previews;
 use super::query::CheckedQuery;
 use crate::config::{ServerConfig, Token};
 use crate::store::{ADMIN, Scope, Scopes};
@@ -26,6 +27,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 const COOKIE_NAME: &str = "glovebox";
+/// Over TLS, browsers take a cookie of this name from this very host only: no page of another host below the same
+/// domain, such as a preview, can put one in its place (RFC 6265bis, 4.1.3.2).
+const SECURE_COOKIE_NAME: &str = "__Host-glovebox";
 /// Browsers that are logged in at the same time.
 const MAX_LOGINS: usize = 1024;
 /// How long a login lasts.
@@ -101,12 +105,21 @@ impl Logins {
         &self.hosts
     }
 
+    const fn cookie_name(&self) -> &'static str {
+        if self.is_secure {
+            SECURE_COOKIE_NAME
+        } else {
+            COOKIE_NAME
+        }
+    }
+
     /// Answers with a cookie, and leads to the interface.
     fn with_cookie(&self, cookie: &Token) -> Response {
         let seconds = LOGIN_MS / 1000;
         let secure = if self.is_secure { "; Secure" } else { "" };
         let text = format!(
-            "{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}",
+            "{}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}",
+            self.cookie_name(),
             cookie.reveal()
         );
         let mut response = Redirect::to("/").into_response();
@@ -149,14 +162,32 @@ impl Logins {
     }
 
     fn of_cookie(&self, headers: &HeaderMap) -> Option<Principal> {
-        let shown = headers.get_all(COOKIE).iter().find_map(|value| {
-            let mut pairs = value.to_str().ok()?.split(';');
-            pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
-        })?;
+        let now = now_unix_ms();
         let state = self.state();
-        let (principal, until) = state.cookies.get(&blake3::hash(shown.as_bytes()))?;
-        (*until > now_unix_ms()).then(|| principal.clone())
+        cookies(headers, self.cookie_name()).find_map(|shown| {
+            let (principal, until) = state.cookies.get(&blake3::hash(shown.as_bytes()))?;
+            (*until > now).then(|| principal.clone())
+        })
     }
+}
+
+/// The values of all cookies of this name: another page of the same domain may have added one.
+pub(super) fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
+    let headers = headers.get_all(COOKIE).iter();
+    let pairs = headers
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(';'));
+    pairs.filter_map(move |pair| {
+        let (found, value) = pair.trim().split_once('=')?;
+        (found == name).then_some(value)
+    })
+}
+
+/// Whether a cookie of this name is one of the interface's logins, in any way of serving.
+pub(super) fn is_login_cookie(name: &[u8]) -> bool {
+    [COOKIE_NAME, SECURE_COOKIE_NAME]
+        .iter()
+        .any(|own| own.as_bytes() == name)
 }
 
 fn add_cookie(state: &mut LoginState, principal: Principal, now: u64) -> Result<Token, Fault> {
@@ -189,6 +220,7 @@ pub(crate) struct Shared {
     pub app: Arc<App>,
     pub logins: Arc<Logins>,
     pub mcp: Arc<McpServices>,
+    pub previews: Arc<Previews>,
 }
 
 /// Lets a request in, with its [`Principal`], or answers it.
@@ -213,13 +245,7 @@ pub(crate) async fn require_user(
 
 /// Gives the connection a client's place, and counts the request as one of the user's.
 fn count_in(shared: &Shared, principal: &Principal, request: &Request) -> ApiResult<()> {
-    let connection = request.extensions().get::<Arc<Connection>>();
-    if !connection.is_none_or(|connection| connection.authenticate()) {
-        return Err(ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            Fault::failed(Code::Busy, "too many connections are open").retryable(),
-        ));
-    }
+    keep_connection(request)?;
     let taken = shared.app.rate.take(&principal.name, Instant::now());
     taken.map_err(|_| {
         let fault = Fault::failed(Code::Busy, "too many requests in a short time");
@@ -227,19 +253,34 @@ fn count_in(shared: &Shared, principal: &Principal, request: &Request) -> ApiRes
     })
 }
 
+/// Gives the connection of a request whose user is known a client's place.
+pub(super) fn keep_connection(request: &Request) -> ApiResult<()> {
+    let connection = request.extensions().get::<Arc<Connection>>();
+    if connection.is_none_or(|connection| connection.authenticate()) {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        Fault::failed(Code::Busy, "too many connections are open").retryable(),
+    ))
+}
+
+/// Whose token this is, if it is one of this server's.
+pub(super) async fn find_by_token(shared: &Shared, token: &str) -> ApiResult<Option<Principal>> {
+    let digest = blake3::hash(token.as_bytes());
+    // Hashes are compared in constant time.
+    if digest == shared.logins.admin {
+        return Ok(Some(Principal::admin()));
+    }
+    let app = Arc::clone(&shared.app);
+    let found = super::blocking(move || app.tokens.find(digest, now_unix_ms())).await??;
+    Ok(found.map(|(name, scopes)| Principal { name, scopes }))
+}
+
 async fn find_user(shared: &Shared, method: &Method, headers: &HeaderMap) -> ApiResult<Principal> {
     if let Some(token) = bearer(headers)? {
-        let digest = blake3::hash(token.as_bytes());
-        // Hashes are compared in constant time.
-        if digest == shared.logins.admin {
-            return Ok(Principal::admin());
-        }
-        let app = Arc::clone(&shared.app);
-        let found = super::blocking(move || app.tokens.find(digest, now_unix_ms())).await??;
-        return match found {
-            Some((name, scopes)) => Ok(Principal { name, scopes }),
-            None => Err(unauthorized("the token is not valid here")),
-        };
+        let found = find_by_token(shared, &token).await?;
+        return found.ok_or_else(|| unauthorized("the token is not valid here"));
     }
     let Some(principal) = shared.logins.of_cookie(headers) else {
         return Err(unauthorized("a token is needed"));
@@ -267,18 +308,19 @@ fn bearer(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let Some(value) = values.next() else {
         return Ok(None);
     };
-    let token = value
-        .to_str()
-        .ok()
-        .and_then(|text| text.split_once(' '))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .map(|(_, token)| token.trim().to_owned());
+    let token = bearer_of(value).map(str::to_owned);
     match (token, values.next()) {
         (Some(token), None) => Ok(Some(token)),
         _ => Err(unauthorized(
             "the Authorization header is not `Bearer TOKEN`, once",
         )),
     }
+}
+
+/// The token of a header in the form `Bearer TOKEN`.
+pub(super) fn bearer_of(value: &HeaderValue) -> Option<&str> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 /// Whether a page of this server's own asks.
@@ -305,11 +347,7 @@ pub(crate) async fn require_host(
     request: Request,
     next: Next,
 ) -> Response {
-    let mut hosts = request.headers().get_all(HOST).iter();
-    let host = match (hosts.next(), hosts.next()) {
-        (Some(host), None) => host.to_str().ok().map(str::to_ascii_lowercase),
-        _ => None,
-    };
+    let host = host_of(request.headers());
     let is_ours = host.is_some_and(|host| shared.logins.hosts.contains(&host));
     let mut response = if is_ours {
         next.run(request).await
@@ -340,6 +378,15 @@ pub(crate) async fn require_host(
         }
     }
     response
+}
+
+/// The name, in lower case, under which a request comes: its only `Host`.
+pub(super) fn host_of(headers: &HeaderMap) -> Option<String> {
+    let mut hosts = headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().ok().map(str::to_ascii_lowercase),
+        _ => None,
+    }
 }
 
 /// What the login is asked for.

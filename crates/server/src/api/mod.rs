@@ -15,8 +15,11 @@ mod events;
 mod files;
 mod health;
 mod interface;
+mod last_use;
 mod mcp;
 mod page;
+mod preview;
+mod previews;
 mod query;
 mod quotas;
 mod sandboxes;
@@ -31,6 +34,7 @@ use auth::Principal;
 pub(crate) use auth::{Logins, Shared};
 use error::{ApiError, ApiResult};
 pub(crate) use mcp::McpServices;
+pub(crate) use preview::Previews;
 
 use crate::store::{AuditEntry, Decision, Owned, Scope};
 use crate::work::App;
@@ -69,6 +73,9 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(sessions::approve))
         .routes(routes!(events::stream))
         .routes(routes!(terminal::of_session))
+        .routes(routes!(previews::session_ports))
+        .routes(routes!(previews::of_session))
+        .routes(routes!(previews::open))
         .routes(routes!(changes::diff))
         .routes(routes!(changes::apply))
         .routes(routes!(files::list))
@@ -83,6 +90,8 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(sandboxes::kill))
         .routes(routes!(sandboxes::call))
         .routes(routes!(terminal::of_sandbox))
+        .routes(routes!(previews::sandbox_ports))
+        .routes(routes!(previews::of_sandbox))
         .routes(routes!(sandboxes::tools))
         .routes(routes!(bundles::put, bundles::list))
         .routes(routes!(bundles::show, bundles::delete))
@@ -135,6 +144,11 @@ pub(crate) fn router(shared: Shared) -> Router {
             auth::require_host,
         ))
         .layer(middleware::from_fn_with_state(shared.clone(), count))
+        // Outside of all others: what a preview answers is neither the API's nor the interface's.
+        .layer(middleware::from_fn_with_state(
+            shared.clone(),
+            preview::answer,
+        ))
         .with_state(shared)
 }
 

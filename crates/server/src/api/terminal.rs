@@ -11,6 +11,7 @@
 
 use super::auth::{Principal, Shared};
 use super::error::{ApiError, ApiResult, ErrorBody};
+use super::last_use::LastUse;
 use super::{on_session, sandboxes};
 use crate::store::Scope;
 use crate::work::{App, OpenTerminal};
@@ -26,8 +27,8 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use glovebox_proto::{Code, Exit, ExitReport, Fault, WindowSize};
 use glovebox_session::work::{TerminalEvent, TerminalInput};
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use utoipa::{IntoParams, ToSchema};
 
@@ -176,28 +177,6 @@ fn answer(shared: &Shared, upgrade: WebSocketUpgrade, terminal: OpenTerminal) ->
     upgrade.on_upgrade(move |socket| carry(app, terminal, socket))
 }
 
-/// When bytes last went either way.
-#[derive(Debug)]
-struct LastUse(Mutex<Instant>);
-
-impl LastUse {
-    fn touch(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-    }
-
-    /// Returns when nothing has gone either way for so long.
-    async fn wait_for_idle(&self, idle: Duration) {
-        loop {
-            let used = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(left) = idle.checked_sub(used.elapsed()) else {
-                return;
-            };
-            // A second at least, so that no clock makes this a busy loop.
-            tokio::time::sleep(left.clamp(Duration::from_secs(1), Duration::from_hours(24))).await;
-        }
-    }
-}
-
 /// Carries a terminal until its shell or its client ends, nobody uses it, or the server ends.
 async fn carry(app: Arc<App>, terminal: OpenTerminal, socket: WebSocket) {
     let (mut sink, mut source) = socket.split();
@@ -213,7 +192,7 @@ async fn carry(app: Arc<App>, terminal: OpenTerminal, socket: WebSocket) {
         close_with_error(&mut sink, fault.retryable()).await;
         return;
     }
-    let last_use = LastUse(Mutex::new(Instant::now()));
+    let last_use = LastUse::now();
     let ended = tokio::select! {
         ended = show(&mut sink, &mut shown, &last_use) => ended,
         refused = listen(&mut source, &words, &last_use) => Some(TerminalEnd::Refused(refused)),

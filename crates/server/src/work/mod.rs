@@ -14,6 +14,8 @@ mod idle;
 mod lifetime;
 mod live;
 mod mcp_user;
+mod places;
+mod previews;
 mod queue;
 mod quota;
 mod rate;
@@ -37,10 +39,11 @@ pub(crate) use health::ComponentHealth;
 pub(crate) use hub::{Cursor, Next, Sent};
 pub(crate) use live::LiveSession;
 pub(crate) use mcp_user::McpUser;
+pub(crate) use previews::{PreviewPlace, PreviewPlaces};
 pub(crate) use quota::Quotas;
 pub(crate) use request::{TaskLimits, TaskRequest};
 pub(crate) use status::{Board, ServerStatus};
-pub(crate) use terminals::{OpenTerminal, Terminals};
+pub(crate) use terminals::OpenTerminal;
 pub(crate) use tools::OpenSandboxes;
 pub(crate) use uploads::{Transfers, UploadRefusal};
 
@@ -55,6 +58,7 @@ use glovebox_proto::Fault;
 use glovebox_session::host::now_unix_ms;
 use health::LastProbe;
 use idle::IdleSandboxes;
+use places::Places;
 use queue::{Bounds, Queue};
 use quota::SandboxStarts;
 use rate::RateLimit;
@@ -97,9 +101,10 @@ pub(crate) struct App {
     pub metrics: Arc<Metrics>,
     pub sandboxes: OpenSandboxes,
     pub bundles: Arc<Bundles>,
-    terminals: Arc<Terminals>,
+    terminals: Arc<Places>,
     pub transfers: Arc<Transfers>,
     uploads_turn: Mutex<()>,
+    pub preview_places: PreviewPlaces,
     pub status: StatusBoard,
     environment_clock: EnvironmentClock,
     pub rate: RateLimit,
@@ -126,9 +131,10 @@ impl App {
             metrics: Arc::new(Metrics::new()),
             sandboxes: OpenSandboxes::default(),
             bundles: Arc::new(Bundles::open(&dir.join("bundles"), &config)?),
-            terminals: Arc::default(),
+            terminals: terminals::terminal_places(),
             transfers: Arc::default(),
             uploads_turn: Mutex::default(),
+            preview_places: PreviewPlaces::default(),
             status: StatusBoard::new(config.placement),
             environment_clock: EnvironmentClock::default(),
             rate: RateLimit::new(config.max_requests_per_second),

@@ -128,15 +128,22 @@ impl App {
         Ok((name, sandbox))
     }
 
+    /// A sandbox that is connected to and answers.
+    pub(super) fn connected_sandbox(&self, name: &Name) -> Option<Arc<OpenSandbox>> {
+        let found = self.sandboxes.find(name)?;
+        if found.work.sandbox().ping().is_ok() {
+            return Some(found);
+        }
+        // It has stopped or was lost; it may be there again.
+        self.sandboxes.close(name);
+        None
+    }
+
     /// A sandbox by its name, started again if it has stopped.
     pub(crate) fn open_sandbox(&self, name: &Name) -> Result<Arc<OpenSandbox>, Error> {
-        if let Some(found) = self.sandboxes.find(name) {
-            if found.work.sandbox().ping().is_ok() {
-                self.idle.touch_idle(name);
-                return Ok(found);
-            }
-            // It has stopped or was lost; it may be there again.
-            self.sandboxes.close(name);
+        if let Some(found) = self.connected_sandbox(name) {
+            self.idle.touch_idle(name);
+            return Ok(found);
         }
         let settings = self.session_settings(None, TaskLimits::default())?;
         let caller = self.unheard_caller();

@@ -1,0 +1,263 @@
+//! Who may look at which preview: one-time codes, which the API gives out, and the cookies that browsers get for them.
+//!
+//! Both hold for one preview, and for the user who asked. A cookie is good for nothing else than to look at that
+//! preview, so what a browser shows there has nothing to steal that it does not have.
+
+use super::super::auth::{self, Principal};
+use crate::config::Token;
+use crate::preview_domain::PreviewAddress;
+use glovebox_proto::Fault;
+use http::HeaderMap;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const COOKIE_NAME: &str = "glovebox-preview";
+/// Over TLS, no page of another host can put a cookie of this name in its place.
+const SECURE_COOKIE_NAME: &str = "__Host-glovebox-preview";
+/// How long a code waits for its browser.
+const CODE_MS: u64 = 60 * 1000;
+/// How long a browser may look at a preview.
+const LOGIN_MS: u64 = 8 * 3600 * 1000;
+/// Codes and cookies of one user at the same time; the oldest makes room.
+const MAX_CODES_PER_USER: usize = 64;
+const MAX_LOGINS_PER_USER: usize = 256;
+
+/// Codes that wait, and browsers that are in.
+#[derive(Debug)]
+pub(super) struct PreviewLogins {
+    is_secure: bool,
+    state: Mutex<State>,
+}
+
+/// All by the digest of what is shown.
+#[derive(Debug, Default)]
+struct State {
+    codes: HashMap<blake3::Hash, Ticket>,
+    cookies: HashMap<blake3::Hash, Ticket>,
+}
+
+/// What a code or a cookie stands for.
+#[derive(Debug, Clone)]
+struct Ticket {
+    principal: Principal,
+    address: PreviewAddress,
+    /// Where a code leads: path and query.
+    path: String,
+    until_unix_ms: u64,
+}
+
+/// What a code came to.
+#[derive(Debug)]
+pub(super) struct Redeemed {
+    pub user: String,
+    pub cookie: Token,
+    pub path: String,
+}
+
+impl PreviewLogins {
+    pub(super) fn new(is_secure: bool) -> Self {
+        Self {
+            is_secure,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A code for one browser, and until when it holds.
+    pub(super) fn make_code(
+        &self,
+        principal: Principal,
+        address: PreviewAddress,
+        path: String,
+        now_unix_ms: u64,
+    ) -> Result<(Token, u64), Fault> {
+        let code = Token::random()?;
+        let until_unix_ms = now_unix_ms + CODE_MS;
+        let ticket = Ticket {
+            principal,
+            address,
+            path,
+            until_unix_ms,
+        };
+        let codes = &mut self.state().codes;
+        make_room(codes, &ticket, MAX_CODES_PER_USER, now_unix_ms);
+        codes.insert(code.digest(), ticket);
+        Ok((code, until_unix_ms))
+    }
+
+    /// A cookie for whoever shows a code of this preview. The code is worthless after that, wherever it was shown.
+    pub(super) fn redeem(
+        &self,
+        code: &str,
+        address: &PreviewAddress,
+        now_unix_ms: u64,
+    ) -> Option<Result<Redeemed, Fault>> {
+        let mut state = self.state();
+        let ticket = state.codes.remove(&blake3::hash(code.as_bytes()))?;
+        if ticket.address != *address || ticket.until_unix_ms <= now_unix_ms {
+            return None;
+        }
+        let cookie = match Token::random() {
+            Ok(cookie) => cookie,
+            Err(fault) => return Some(Err(fault)),
+        };
+        let redeemed = Redeemed {
+            user: ticket.principal.name.clone(),
+            cookie: cookie.clone(),
+            path: ticket.path.clone(),
+        };
+        let ticket = Ticket {
+            until_unix_ms: now_unix_ms + LOGIN_MS,
+            ..ticket
+        };
+        make_room(
+            &mut state.cookies,
+            &ticket,
+            MAX_LOGINS_PER_USER,
+            now_unix_ms,
+        );
+        state.cookies.insert(cookie.digest(), ticket);
+        Some(Ok(redeemed))
+    }
+
+    /// Who looks at this preview, by a cookie.
+    pub(super) fn find(
+        &self,
+        headers: &HeaderMap,
+        address: &PreviewAddress,
+        now_unix_ms: u64,
+    ) -> Option<Principal> {
+        let state = self.state();
+        auth::cookies(headers, self.cookie_name()).find_map(|shown| {
+            let ticket = state.cookies.get(&blake3::hash(shown.as_bytes()))?;
+            let holds = ticket.address == *address && ticket.until_unix_ms > now_unix_ms;
+            holds.then(|| ticket.principal.clone())
+        })
+    }
+
+    /// The header that gives a browser its cookie.
+    pub(super) fn set_cookie(&self, cookie: &Token) -> String {
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        // Lax: the browser comes from the interface, which is another site.
+        format!(
+            "{}={}; Path=/; HttpOnly; SameSite=Lax; Max-Age={}{secure}",
+            self.cookie_name(),
+            cookie.reveal(),
+            LOGIN_MS / 1000
+        )
+    }
+
+    const fn cookie_name(&self) -> &'static str {
+        if self.is_secure {
+            SECURE_COOKIE_NAME
+        } else {
+            COOKIE_NAME
+        }
+    }
+}
+
+/// Whether a cookie of this name is a login, to a preview or to the interface, in any way of serving.
+pub(super) fn is_own_cookie(name: &[u8]) -> bool {
+    let own = [COOKIE_NAME, SECURE_COOKIE_NAME];
+    own.iter().any(|own| own.as_bytes() == name) || auth::is_login_cookie(name)
+}
+
+/// Forgets what is over, and the oldest of the same user while there are too many.
+fn make_room(
+    tickets: &mut HashMap<blake3::Hash, Ticket>,
+    next: &Ticket,
+    most: usize,
+    now_unix_ms: u64,
+) {
+    tickets.retain(|_, ticket| ticket.until_unix_ms > now_unix_ms);
+    let of_user = |ticket: &Ticket| ticket.principal.name == next.principal.name;
+    let count = tickets.values().filter(|ticket| of_user(ticket)).count();
+    if count >= most {
+        let own = tickets.iter().filter(|(_, ticket)| of_user(ticket));
+        let oldest = own.min_by_key(|(_, ticket)| ticket.until_unix_ms);
+        if let Some(digest) = oldest.map(|(digest, _)| *digest) {
+            tickets.remove(&digest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Scope, Scopes};
+    use http::HeaderValue;
+    use http::header::COOKIE;
+
+    fn user(name: &str) -> Principal {
+        Principal {
+            name: name.to_owned(),
+            scopes: Scopes::new([Scope::Run]),
+        }
+    }
+
+    fn address(port: u16) -> PreviewAddress {
+        PreviewAddress::new(port, "s-a").unwrap()
+    }
+
+    fn code(logins: &PreviewLogins, name: &str, port: u16, now: u64) -> String {
+        let made = logins.make_code(user(name), address(port), "/".to_owned(), now);
+        made.unwrap().0.reveal().to_owned()
+    }
+
+    fn with_cookie(value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(COOKIE, HeaderValue::from_str(value).unwrap());
+        headers
+    }
+
+    #[test]
+    fn a_code_lets_one_browser_into_one_preview_for_a_minute() {
+        let logins = PreviewLogins::new(false);
+        let first = code(&logins, "ann", 80, 0);
+        let redeemed = logins.redeem(&first, &address(80), CODE_MS - 1);
+        let cookie = redeemed.unwrap().unwrap().cookie;
+        assert!(logins.redeem(&first, &address(80), 1).is_none(), "twice");
+        let late = code(&logins, "ann", 80, 0);
+        assert!(logins.redeem(&late, &address(80), CODE_MS).is_none());
+        let elsewhere = code(&logins, "ann", 80, 0);
+        assert!(logins.redeem(&elsewhere, &address(81), 1).is_none());
+        assert!(logins.redeem(&elsewhere, &address(80), 1).is_none());
+
+        let set = logins.set_cookie(&cookie);
+        let shown = with_cookie(set.split(';').next().unwrap());
+        let found = |port, now| logins.find(&shown, &address(port), now).map(|one| one.name);
+        assert_eq!(found(80, CODE_MS), Some("ann".to_owned()));
+        assert_eq!(found(81, CODE_MS), None);
+        assert_eq!(found(80, CODE_MS + LOGIN_MS), None);
+        // What another page has put beside it does not stand in its place.
+        let both = format!(
+            "glovebox-preview=planted; {}",
+            set.split(';').next().unwrap()
+        );
+        assert!(logins.find(&with_cookie(&both), &address(80), 1).is_some());
+    }
+
+    #[test]
+    fn a_user_who_asks_for_many_codes_loses_the_oldest_and_takes_nobody_elses() {
+        let logins = PreviewLogins::new(false);
+        let of_bob = code(&logins, "bob", 80, 0);
+        let of_ann: Vec<_> = (0..=MAX_CODES_PER_USER)
+            .map(|n| code(&logins, "ann", 80, n as u64))
+            .collect();
+        assert_eq!(logins.state().codes.len(), MAX_CODES_PER_USER + 1);
+        let redeem = |code: &str| logins.redeem(code, &address(80), 1);
+        assert!(redeem(&of_ann[0]).is_none());
+        assert!(redeem(&of_ann[1]).is_some() && redeem(&of_bob).is_some());
+    }
+
+    #[test]
+    fn over_tls_the_cookie_is_one_that_no_other_host_can_set() {
+        let logins = PreviewLogins::new(true);
+        let set = logins.set_cookie(&Token::random().unwrap());
+        assert!(set.starts_with("__Host-glovebox-preview=") && set.ends_with("; Secure"));
+        assert!(!set.contains("Domain"));
+    }
+}
