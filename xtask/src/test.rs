@@ -41,8 +41,9 @@ const BOTH_ALREADY: [&str; 8] = [
 const TESTS_PER_CORE: usize = 2;
 /// How many that are, where somebody says it (`cargo test`).
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
-/// Suites whose tests compute all the time, and that end no sooner for being more at once.
-const COMPUTING: [&str; 2] = ["kernel", "fuzzing"];
+/// Suites of which one test runs for each core: they compute all the time, or drive programs of others that go on
+/// without what has not answered them in time.
+const ONE_PER_CORE: [&str; 4] = ["kernel", "fuzzing", "faults", "mcp"];
 /// Suites that start a second program from where cargo built it.
 const IN_PLACE: [&str; 1] = ["registry"];
 
@@ -198,7 +199,7 @@ fn link_suites(programs: &[Program]) -> Result<()> {
 }
 
 fn set_variables(command: &mut Command, program: &Program, binary: &Path, skip_log: &Path) {
-    if !COMPUTING.contains(&program.name.as_str()) && std::env::var_os(TEST_THREADS).is_none() {
+    if !ONE_PER_CORE.contains(&program.name.as_str()) && std::env::var_os(TEST_THREADS).is_none() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         command.env(TEST_THREADS, (cores * TESTS_PER_CORE).to_string());
     }
