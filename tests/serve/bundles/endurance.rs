@@ -153,6 +153,8 @@ fn endure(calls: usize) -> Endured {
                     now.processes <= wanted.processes
                         && now.descriptors <= wanted.descriptors
                         && now.threads <= wanted.threads
+                        // The server looks after its sandbox now and then, and has a file more meanwhile.
+                        && now.files <= wanted.files
                 })
         });
         now
@@ -213,7 +215,7 @@ fn hostile_calls_in_a_row_leave_the_server_as_it_was() {
 }
 
 /// By hand, with the program that is shipped:
-/// `GLOVEBOX_TEST_BIN=... cargo nextest run -p glovebox-tests --test serve --run-ignored only --no-capture ten_thousand`.
+/// `GLOVEBOX_TEST_BIN=... cargo nextest run --workspace --test serve --run-ignored only --no-capture ten_thousand`.
 #[test]
 #[ignore = "takes many minutes; run by hand"]
 fn ten_thousand_hostile_calls_leave_the_server_as_it_was() {
