@@ -33,7 +33,7 @@ pub use allow::AllowError;
 pub use connect_failure::ConnectFailure;
 pub use fetch::client::{CertificateError, FetchAnswer, FetchClient};
 pub use fetch::error::FetchError;
-pub use fetch::fetcher::{FetchBudget, FetchReply, FetchSession, Fetcher};
+pub use fetch::fetcher::{FetchBudget, FetchGroup, FetchReply, FetchSession, Fetcher};
 pub use fetch::request::{FetchRequest, MAX_URL_BYTES, Redirects};
 pub use outward::resolve::{Resolve, ResolveError, Resolver, SystemResolver};
 pub use policy::address::{AddressKind, kind};

@@ -20,8 +20,11 @@ const SIGTERM: i32 = 15;
 const SIGABRT: i32 = 6;
 /// JSON may write one byte as six, and a value is JSON within JSON.
 const JSON_GROWTH: usize = 6;
-/// Records of a log besides its bytes: empty ones count as one byte each.
 const MAX_WARNINGS: usize = 32;
+/// Of what the program complains about.
+const MAX_COMPLAINT_BYTES: usize = 256;
+/// Of the record that says that the log is full.
+const LOG_SLACK_BYTES: u64 = 1024;
 const MAX_TEXT_BYTES: usize = 32 << 10;
 
 /// What has come of a call so far.
@@ -32,6 +35,7 @@ pub(crate) struct Answer {
     log: Vec<LogRecord>,
     log_bytes: u64,
     is_silent: bool,
+    complaint: Vec<u8>,
     grant: Option<FetchGrant>,
     /// Requests that it has asked for.
     begun: u32,
@@ -64,6 +68,7 @@ impl Answer {
             log: Vec::new(),
             log_bytes: 0,
             is_silent: true,
+            complaint: Vec::new(),
             grant,
             begun: 0,
             asked: Vec::new(),
@@ -95,6 +100,19 @@ impl Answer {
         }
     }
 
+    /// Takes what the program complained about on its standard error, of which the beginning counts.
+    pub(crate) fn complain(&mut self, bytes: &[u8]) {
+        let room = MAX_COMPLAINT_BYTES.saturating_sub(self.complaint.len());
+        self.complaint
+            .extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    /// Whether the program ended because it got no memory. It says so before it ends, which the filter then makes look
+    /// like a system call of the tool's: one that has been taken over and claims this gets another word and no more.
+    fn lacked_memory(&self) -> bool {
+        self.complaint.starts_with(b"memory allocation of ")
+    }
+
     /// What the program has asked for since this was asked last.
     pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
         std::mem::take(&mut self.asked)
@@ -105,29 +123,33 @@ impl Answer {
         self.is_silent
     }
 
-    fn broken(&mut self, error: &FrameError) {
-        self.outcome = Some(Outcome::Broken(match error {
-            FrameError::TooLarge(bytes) => format!("it announced an answer of {bytes} bytes"),
-            FrameError::NotAMessage => "it wrote something that is no answer".to_owned(),
-        }));
+    /// Whether the program did not keep to the form of its messages: nothing that it does later is of use.
+    pub(crate) const fn is_broken(&self) -> bool {
+        matches!(self.outcome, Some(Outcome::Broken(_)))
     }
 
-    /// A request that the program around a tool would not ask for: that program is not the one that speaks.
-    fn overstep(&mut self) {
-        let what = "it asked for a request that it may not make".to_owned();
-        self.outcome = Some(Outcome::Broken(what));
+    fn broken(&mut self, error: &FrameError) {
+        self.overstep(match error {
+            FrameError::TooLarge(bytes) => format!("it announced an answer of {bytes} bytes"),
+            FrameError::NotAMessage => "it wrote something that is no answer".to_owned(),
+        });
+    }
+
+    /// What the program around a tool would not say: that program is not the one that speaks.
+    fn overstep(&mut self, what: impl Into<String>) {
+        self.outcome = Some(Outcome::Broken(what.into()));
     }
 
     fn hear(&mut self, message: CallMessage) {
         match message {
             CallMessage::Log(record) => {
-                let bytes = record.text.len() as u64 + 1;
-                // The record that tells of the end of the log is beyond the bound by its own size.
-                let max = self.limits.log_bytes.saturating_add(1024);
-                if self.log_bytes + bytes <= max {
-                    self.log_bytes += bytes;
-                    self.log.push(record);
+                // The program counts more for a record than this, and the record that tells of the end of the log
+                // is beyond the bound by its own size.
+                self.log_bytes += record.text.len() as u64 + 1;
+                if self.log_bytes > self.limits.log_bytes.saturating_add(LOG_SLACK_BYTES) {
+                    return self.overstep("it logs more than it may");
                 }
+                self.log.push(record);
             }
             CallMessage::Fetch(call) => {
                 self.begun += 1;
@@ -136,13 +158,15 @@ impl Answer {
                 {
                     self.asked.push(Asked::Begin(call));
                 } else {
-                    self.overstep();
+                    self.overstep("it asked for a request that it may not make");
                 }
             }
             CallMessage::FetchAbort { id } if (1..=self.begun).contains(&id) => {
                 self.asked.push(Asked::Abort(id));
             }
-            CallMessage::FetchAbort { .. } => self.overstep(),
+            CallMessage::FetchAbort { .. } => {
+                self.overstep("it gave up a request that it had not made");
+            }
             CallMessage::Value { json, mut warnings } => {
                 if json.len() as u64 > self.limits.output_bytes {
                     return self.broken(&FrameError::TooLarge(json.len() as u64));
@@ -162,10 +186,11 @@ impl Answer {
         }
     }
 
-    /// What came of the call, by how its process ended and how long it took.
+    /// What came of the call, by how its process ended and how long it took. There is no such end where the process
+    /// was ended after it had said all that counts.
     pub(crate) fn judge(
         self,
-        end: &ExitReport,
+        end: Option<&ExitReport>,
         wall: Duration,
     ) -> Result<(Value, Vec<String>, Vec<LogRecord>), CallFailure> {
         let allowed = Duration::from_millis(self.limits.wall_ms);
@@ -192,7 +217,9 @@ impl Answer {
                     // It says that its time is over, and it is not.
                     CallErrorKind::Interrupted => FailureKind::Killed,
                     CallErrorKind::Null
-                        if end.max_rss_kib.saturating_mul(1024) > self.limits.memory_bytes / 3 =>
+                        if end.is_some_and(|end| {
+                            end.max_rss_kib.saturating_mul(1024) > self.limits.memory_bytes / 3
+                        }) =>
                     {
                         let message = "the tool wanted more memory than it may have";
                         return fail(FailureKind::Memory, message.to_owned(), self.log);
@@ -215,7 +242,13 @@ impl Answer {
                 })
             }
             None => {
-                let (kind, message) = unanswered(end, self.limits, late);
+                let (kind, mut message) = match end {
+                    Some(end) => unanswered(end, self.limits, late, self.lacked_memory()),
+                    None => (FailureKind::Timeout, late),
+                };
+                if kind == FailureKind::Killed && self.frames.is_torn() {
+                    message.push_str(", in the middle of a message");
+                }
                 fail(kind, message, self.log)
             }
         }
@@ -223,7 +256,12 @@ impl Answer {
 }
 
 /// Why a process ended without an answer.
-fn unanswered(end: &ExitReport, limits: CallLimits, late: String) -> (FailureKind, String) {
+fn unanswered(
+    end: &ExitReport,
+    limits: CallLimits,
+    late: String,
+    lacked_memory: bool,
+) -> (FailureKind, String) {
     let cpu_ms = (end.user_us + end.system_us) / 1000;
     if end.timed_out {
         return (FailureKind::Timeout, late);
@@ -246,6 +284,10 @@ fn unanswered(end: &ExitReport, limits: CallLimits, late: String) -> (FailureKin
             FailureKind::Memory,
             "the tool's process was killed: the tools of this tenant together took all the memory there is for them"
                 .to_owned(),
+        ),
+        Exit::Signal(SIGSYS | SIGABRT) if lacked_memory => (
+            FailureKind::Memory,
+            "the tool's process could not get the memory it wanted".to_owned(),
         ),
         Exit::Signal(SIGSYS) => (
             FailureKind::Killed,

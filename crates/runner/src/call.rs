@@ -129,7 +129,7 @@ impl fmt::Display for FailureKind {
 
 impl CallFailure {
     /// One with this message and nothing else.
-    pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self {
             kind,
             name: String::new(),
@@ -139,5 +139,10 @@ impl CallFailure {
             refused_hosts: Box::default(),
             wall: Duration::ZERO,
         }
+    }
+
+    /// That of a call whose caller does not want it any more.
+    pub(crate) fn given_up() -> Self {
+        Self::new(FailureKind::Cancelled, "the call was given up")
     }
 }

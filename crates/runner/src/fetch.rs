@@ -8,11 +8,12 @@ use glovebox_js::tool_fetch as wire;
 use glovebox_proto::{Code, Denial, EgressReason, Fault, Remedy};
 use glovebox_sandbox::Input;
 use glovebox_sandbox::egress::{
-    FetchAnswer, FetchBudget, FetchClient, FetchError, FetchReply, FetchRequest, FetchSession,
-    Fetcher, Policy, Redirects, SystemResolver,
+    FetchAnswer, FetchBudget, FetchClient, FetchError, FetchGroup, FetchReply, FetchRequest,
+    FetchSession, Fetcher, Policy, Redirects, SystemResolver,
 };
+use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 /// What one call may ask for.
@@ -25,6 +26,8 @@ pub const CALL_BUDGET: FetchBudget = FetchBudget {
 };
 /// Requests of all calls at a time: each may hold an answer.
 const MAX_PARALLEL: usize = 32;
+/// The same of all calls of one tenant: whose servers are slow leaves others most of the places.
+const MAX_PARALLEL_OF_TENANT: usize = 8;
 /// What one frame with a request may have: its body in base64, its address and its headers.
 pub(crate) const MAX_REQUEST_FRAME_BYTES: usize = 8 << 20;
 /// Refusals of one call that are told.
@@ -74,27 +77,66 @@ pub(crate) enum Asked {
     Abort(u32),
 }
 
-/// Starts what makes the requests of all calls, where any host is granted.
-///
-/// # Errors
-/// When the certificates cannot be read, or there is no thread.
-pub(crate) fn start(grant: &HostGrant) -> Result<Option<Fetcher>, Fault> {
-    if grant.policy.allowed().is_empty() {
-        return Ok(None);
-    }
-    let client = FetchClient::new(
-        grant.policy.clone(),
-        Arc::new(SystemResolver),
-        &grant.authorities,
-    )
-    .map_err(|error| Fault::failed(Code::InvalidArgument, error.to_string()))?;
-    let fetcher = Fetcher::start(client, MAX_PARALLEL).map_err(|error| {
-        Fault::failed(
-            Code::Unavailable,
-            format!("no thread for requests: {error}"),
+/// Makes the requests of all calls.
+#[derive(Debug)]
+pub(crate) struct ToolFetcher {
+    fetcher: Fetcher,
+    /// Of tenants whose calls have asked for requests; of others nothing is kept.
+    tenants: Mutex<HashMap<String, Weak<FetchGroup>>>,
+}
+
+impl ToolFetcher {
+    /// Starts one, where any host is granted.
+    ///
+    /// # Errors
+    /// When the certificates cannot be read, or there is no thread.
+    pub(crate) fn start(grant: &HostGrant) -> Result<Option<Self>, Fault> {
+        if grant.policy.allowed().is_empty() {
+            return Ok(None);
+        }
+        let client = FetchClient::new(
+            grant.policy.clone(),
+            Arc::new(SystemResolver),
+            &grant.authorities,
         )
-    })?;
-    Ok(Some(fetcher))
+        .map_err(|error| Fault::failed(Code::InvalidArgument, error.to_string()))?;
+        let fetcher = Fetcher::start(client, MAX_PARALLEL).map_err(|error| {
+            Fault::failed(
+                Code::Unavailable,
+                format!("no thread for requests: {error}"),
+            )
+        })?;
+        Ok(Some(Self {
+            fetcher,
+            tenants: Mutex::default(),
+        }))
+    }
+
+    /// The same for calls of one tenant.
+    pub(crate) const fn of_tenant<'a>(&'a self, tenant: &'a str) -> TenantFetcher<'a> {
+        TenantFetcher { all: self, tenant }
+    }
+}
+
+/// Makes the requests of the calls of one tenant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TenantFetcher<'a> {
+    all: &'a ToolFetcher,
+    tenant: &'a str,
+}
+
+impl TenantFetcher<'_> {
+    /// What the tenant's calls share, while any of them has requests.
+    fn group(&self) -> Arc<FetchGroup> {
+        let mut tenants = lock(&self.all.tenants);
+        if let Some(group) = tenants.get(self.tenant).and_then(Weak::upgrade) {
+            return group;
+        }
+        tenants.retain(|_, group| group.strong_count() > 0);
+        let group = Arc::new(FetchGroup::new(MAX_PARALLEL_OF_TENANT));
+        tenants.insert(self.tenant.to_owned(), Arc::downgrade(&group));
+        group
+    }
 }
 
 /// What the program inside is told of a grant.
@@ -109,6 +151,8 @@ pub(crate) const fn grant() -> wire::FetchGrant {
 #[derive(Debug)]
 pub(crate) struct CallFetches {
     session: FetchSession,
+    /// Kept for as long as the tenant has requests.
+    _group: Arc<FetchGroup>,
     refused: Arc<Mutex<Vec<RefusedHost>>>,
 }
 
@@ -118,15 +162,22 @@ impl CallFetches {
     ///
     /// # Errors
     /// When there is no thread.
-    pub(crate) fn open(fetcher: &Fetcher, input: Input, until: Instant) -> std::io::Result<Self> {
+    pub(crate) fn open(
+        fetcher: &TenantFetcher<'_>,
+        input: Input,
+        until: Instant,
+    ) -> std::io::Result<Self> {
         let (send, replies) = channel();
         let refused = Arc::<Mutex<Vec<RefusedHost>>>::default();
         let seen = Arc::clone(&refused);
         std::thread::Builder::new()
             .name("tool-fetch".to_owned())
             .spawn(move || pass_on(&replies, &input, &seen))?;
+        let group = fetcher.group();
+        let session = fetcher.all.fetcher.open(CALL_BUDGET, &group, until, send);
         Ok(Self {
-            session: fetcher.open(CALL_BUDGET, until, send),
+            session,
+            _group: group,
             refused,
         })
     }
@@ -147,8 +198,8 @@ impl CallFetches {
     }
 }
 
-fn lock(refused: &Mutex<Vec<RefusedHost>>) -> MutexGuard<'_, Vec<RefusedHost>> {
-    refused.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes answers into the program's input as they come.

@@ -3,6 +3,8 @@
 //! ```text
 //! call      what a call is, what comes of it, and what may go wrong
 //! runner    ToolRunner: a call in, a report out
+//!   gate    how many calls run at a time
+//!   process one call's process: what it is told and says, and how it is ended
 //!   pool    quickjs: sandboxes that hold nothing, one for each tenant and one more in reserve
 //!   node    node: a sandbox for each call, with the programs of this machine
 //!   fetch   requests that a tool asks for, made out here where an operator has granted hosts
@@ -25,8 +27,10 @@ mod answer;
 mod call;
 mod engine;
 mod fetch;
+mod gate;
 mod node;
 mod pool;
+mod process;
 mod runner;
 
 pub use call::{CallFailure, CallReport, FailureKind, MAX_WALL, ToolRequest};

@@ -499,3 +499,72 @@ fn node_reaches_the_same_hosts() {
         "{failure:?}"
     );
 }
+
+/// Calls of one tenant whose server does not answer leave places to the calls of others.
+#[test]
+fn a_tenant_does_not_hold_the_places_of_others() {
+    let (bench, web) = granted();
+    let code = |path: &str| {
+        format!(
+            "export default async () => (await Promise.all(Array.from({{ length: 6 }}, () => fetch('http://api.example:{}{path}')))).length;",
+            web.port
+        )
+    };
+    let (slow, fast) = (code("/slow"), code("/json"));
+    let run = |tenant: &str, code: &str, wall_ms: u64| {
+        let request = ToolRequest {
+            tenant,
+            engine: Engine::Quickjs,
+            code,
+            input: &json!({}),
+            context: &json!({}),
+            call_id: "c",
+            limits: CallLimits {
+                wall_ms,
+                ..CallLimits::default()
+            },
+            fixed: None,
+        };
+        bench.runner.call(&request, &AtomicBool::new(false))
+    };
+    std::thread::scope(|scope| {
+        let held: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| run("slow", &slow, 8000)))
+            .collect();
+        // Until they have all the places that they can get.
+        let begun = Instant::now();
+        while web.asked() < 8 && begun.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let begun = Instant::now();
+        assert_eq!(run("fast", &fast, 5000).unwrap().value, json!(6));
+        assert!(
+            begun.elapsed() < Duration::from_secs(4),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert_eq!(web.asked(), 8 + 6);
+        for call in held {
+            assert_eq!(call.join().unwrap().unwrap_err().kind, Timeout);
+        }
+    });
+    // Their places are free again.
+    assert_eq!(run("slow", &fast, 5000).unwrap().value, json!(6));
+}
+
+/// What servers send counts to the bound of a call, also what leads elsewhere.
+#[test]
+fn bodies_of_redirects_count() {
+    let (bench, web) = granted();
+    let told = value(
+        &bench,
+        &web,
+        "const codes = []; for (let i = 0; i < 10; i++) { try { await fetch(at('/heavy')); codes.push('ok'); } catch (e) { codes.push(e.code); } } return codes;",
+    );
+    let told = told.as_array().unwrap();
+    // Each has 4 MiB before it leads to an answer, and 32 MiB is what a call may receive.
+    assert_eq!(told[0], json!("ok"), "{told:?}");
+    assert_eq!(told[9], json!("E_LIMIT"), "{told:?}");
+    let fine = told.iter().filter(|code| **code == json!("ok")).count();
+    assert!((6..=8).contains(&fine), "{told:?}");
+}

@@ -9,7 +9,7 @@ mod bench;
 #[path = "bench/probes.rs"]
 mod table;
 
-use bench::Bench;
+use bench::{Bench, processes};
 use glovebox_runner::FailureKind::{
     Cpu, Killed, Memory, NotFound, NotJson, OutputLimit, Syntax, Timeout, ToolError, Unavailable,
 };
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::sync::atomic::AtomicBool;
 use table::Expectation::{self, Ends, Is, Nowhere};
-use table::{probes, processes};
+use table::probes;
 
 /// A node process takes a while to begin.
 const LATE_MS: u64 = 1500;

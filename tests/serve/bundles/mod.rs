@@ -2,6 +2,7 @@
 
 mod endurance;
 mod network;
+mod readiness;
 mod tools;
 mod uploads;
 

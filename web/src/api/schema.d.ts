@@ -605,7 +605,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether tools of bundles can be called, and within which limits. */
+        /** Whether tools of bundles can be called, and within which limits. A call is made to find out. */
         get: operations["health"];
         put?: never;
         /** Call one tool of a bundle. A caller that leaves ends the call. */
@@ -925,6 +925,15 @@ export interface components {
             entries: components["schemas"]["FileEntry"][];
             /** @description Whether there are more than are listed. */
             is_cut: boolean;
+        };
+        /** @description An engine that does not work. */
+        EngineFailure: {
+            /** @description What a call ends with: the word under `error.code` of `POST /api/tool`. */
+            code: string;
+            /** @description `quickjs` or `node`. */
+            engine: string;
+            /** @description In one sentence. */
+            message: string;
         };
         /** @description Facts of the machine that serves and of its sandboxes. */
         EnvironmentSnapshot: {
@@ -1365,11 +1374,13 @@ export interface components {
         ToolHealth: {
             /** @description Whether tools may reach any host with `fetch`. */
             can_fetch: boolean;
-            /** @description What may run the code of a tool here: `quickjs`, and `node` where the operator allows it. */
+            /** @description What runs the code of a tool here: `quickjs`, and `node` where the operator allows it. Only those that work. */
             engines: string[];
+            /** @description What should run the code of a tool here and does not. */
+            failures: components["schemas"]["EngineFailure"][];
             /** @description Whether bundles can be fetched by `bundleUrl`. */
             has_bundle_urls: boolean;
-            /** @description Whether tools can be called. */
+            /** @description Whether tools can be called: a call of a tool of the server's own came to its value within the last seconds. */
             is_ready: boolean;
             /** @description Bounds of a call. */
             limits: components["schemas"]["ToolLimits"];
@@ -1380,11 +1391,28 @@ export interface components {
         ToolLimits: {
             /** @description Bytes of a bundle. */
             bundle_bytes: number;
+            /** @description Calls of one user at a time. */
+            calls_per_user: number;
+            /**
+             * Format: int64
+             * @description Bytes of a log; what is beyond is left out and said to be.
+             */
+            log_bytes: number;
             /**
              * Format: int32
              * @description The same, at most.
              */
             max_timeout_ms: number;
+            /**
+             * Format: int64
+             * @description Bytes of memory of a tool's values and code.
+             */
+            memory_bytes: number;
+            /**
+             * Format: int64
+             * @description Bytes of a result as JSON.
+             */
+            output_bytes: number;
             /** @description Bytes of a request. */
             request_bytes: number;
             /**
@@ -2959,8 +2987,17 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description How it stands */
+            /** @description Tools can be called */
             200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ToolHealth"];
+                };
+            };
+            /** @description They cannot: `failures` says why */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

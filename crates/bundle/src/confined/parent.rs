@@ -121,6 +121,8 @@ impl ConfinedExtractor {
         let child = Command::new(program)
             .args(arguments)
             .env_clear()
+            // With an arena for each thread glibc reads a file of /proc when it gives memory back, which ends the child.
+            .env("MALLOC_ARENA_MAX", "1")
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

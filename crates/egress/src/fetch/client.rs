@@ -59,6 +59,16 @@ pub struct FetchAnswer {
     pub body: Vec<u8>,
 }
 
+/// What an answer may have.
+pub(crate) struct AnswerBounds<'a> {
+    /// Bytes of its body.
+    pub(crate) max_bytes: usize,
+    /// When it has to be there.
+    pub(crate) until: std::time::Instant,
+    /// Told of each piece of a body as it arrives; an error ends the request.
+    pub(crate) count: &'a (dyn Fn(usize) -> Result<(), FetchError> + Sync),
+}
+
 impl FetchClient {
     /// One for these hosts. `authorities` are certificates (PEM) that are believed besides those of this machine.
     ///
@@ -93,9 +103,23 @@ impl FetchClient {
         max_bytes: usize,
         until: std::time::Instant,
     ) -> Result<FetchAnswer, FetchError> {
+        let bounds = AnswerBounds {
+            max_bytes,
+            until,
+            count: &|_| Ok(()),
+        };
+        self.send_within(request, &bounds).await
+    }
+
+    /// The same, with each piece of the body counted.
+    pub(crate) async fn send_within(
+        &self,
+        request: &FetchRequest,
+        bounds: &AnswerBounds<'_>,
+    ) -> Result<FetchAnswer, FetchError> {
         let (host, port) = request.target()?;
-        let asking = self.ask(request, &host, port, max_bytes);
-        timeout_at(Instant::from_std(until), asking)
+        let asking = self.ask(request, &host, port, bounds);
+        timeout_at(Instant::from_std(bounds.until), asking)
             .await
             .unwrap_or_else(|_| {
                 Err(FetchError::TimedOut {
@@ -110,7 +134,7 @@ impl FetchClient {
         request: &FetchRequest,
         host: &Host,
         port: u16,
-        max_bytes: usize,
+        bounds: &AnswerBounds<'_>,
     ) -> Result<FetchAnswer, FetchError> {
         let failed = |reason: String| FetchError::Failed {
             host: host.clone(),
@@ -148,8 +172,9 @@ impl FetchClient {
         // TRUST: a server may announce less than it sends, and may send without end.
         let mut body = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(|error| told(&error))? {
-            if body.len() + piece.len() > max_bytes {
-                return Err(too_large("body", max_bytes));
+            (bounds.count)(piece.len())?;
+            if body.len() + piece.len() > bounds.max_bytes {
+                return Err(too_large("body", bounds.max_bytes));
             }
             body.extend_from_slice(&piece);
         }

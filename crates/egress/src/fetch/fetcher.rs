@@ -1,7 +1,7 @@
 //! Requests for callers that block: a thread makes them, and what comes of each is sent to its caller. Each caller has a
-//! budget, and all together have so many places.
+//! budget, callers that belong together have so many places, and so have all of them.
 
-use crate::fetch::client::{FetchAnswer, FetchClient};
+use crate::fetch::client::{AnswerBounds, FetchAnswer, FetchClient};
 use crate::fetch::error::FetchError;
 use crate::fetch::request::FetchRequest;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ pub struct FetchBudget {
     pub sent_bytes: usize,
     /// The body of one answer, in bytes.
     pub answer_bytes: usize,
-    /// Bodies of all answers, in bytes.
+    /// Bodies of all answers, in bytes, with those of answers that lead elsewhere or do not arrive whole.
     pub received_bytes: usize,
 }
 
@@ -44,7 +44,23 @@ pub struct FetchReply {
 #[derive(Debug)]
 struct Places {
     _own: OwnedSemaphorePermit,
+    _group: OwnedSemaphorePermit,
     _common: OwnedSemaphorePermit,
+}
+
+/// Callers that belong together, with so many places for the requests of all of them.
+#[derive(Debug)]
+pub struct FetchGroup {
+    places: Arc<Semaphore>,
+}
+
+impl FetchGroup {
+    /// One whose callers have at most `max_parallel` requests at a time, together; others wait.
+    pub fn new(max_parallel: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(max_parallel)),
+        }
+    }
 }
 
 /// A thread that makes requests. Dropping it gives up those that are being made.
@@ -87,10 +103,12 @@ impl Fetcher {
         })
     }
 
-    /// The requests of one caller, none of which goes on after `until`. What comes of them is sent to `replies`.
+    /// The requests of one caller of a group, none of which goes on after `until`. What comes of them is sent to
+    /// `replies`.
     pub fn open(
         &self,
         budget: FetchBudget,
+        group: &FetchGroup,
         until: Instant,
         replies: Sender<FetchReply>,
     ) -> FetchSession {
@@ -98,6 +116,7 @@ impl Fetcher {
             client: Arc::clone(&self.client),
             runtime: self.runtime.clone(),
             common: Arc::clone(&self.places),
+            group: Arc::clone(&group.places),
             own: Arc::new(Semaphore::new(budget.parallel)),
             spent: Arc::new(Spent::default()),
             budget,
@@ -131,6 +150,7 @@ pub struct FetchSession {
     client: Arc<FetchClient>,
     runtime: Handle,
     common: Arc<Semaphore>,
+    group: Arc<Semaphore>,
     own: Arc<Semaphore>,
     spent: Arc<Spent>,
     budget: FetchBudget,
@@ -170,15 +190,18 @@ impl FetchSession {
             budget: self.budget,
             until: self.until,
         };
-        let (own, common) = (Arc::clone(&self.own), Arc::clone(&self.common));
+        let (own, group) = (Arc::clone(&self.own), Arc::clone(&self.group));
+        let common = Arc::clone(&self.common);
         let (until, replies) = (self.until, self.replies.clone());
         let target = request.target();
         let task = self.runtime.spawn(async move {
             let places = async {
-                // Neither is ever closed.
+                // None is ever closed. Who waits for a place of the caller's or the group's takes up none of all.
                 let own = own.acquire_owned().await.ok()?;
+                let group = group.acquire_owned().await.ok()?;
                 Some(Places {
                     _own: own,
+                    _group: group,
                     _common: common.acquire_owned().await.ok()?,
                 })
             };
@@ -223,25 +246,36 @@ struct Work {
 
 impl Work {
     async fn carry_out(self, request: FetchRequest) -> Result<FetchAnswer, FetchError> {
-        let max = self.budget.requests;
+        let Self {
+            budget,
+            spent,
+            until,
+            ..
+        } = &self;
+        let max = budget.requests;
         let allow = || {
-            if self.spent.requests.fetch_add(1, Ordering::Relaxed) < max {
+            if spent.requests.fetch_add(1, Ordering::Relaxed) < max {
                 return Ok(());
             }
             let message =
                 format!("one call makes at most {max} requests, with those that answers lead to");
             Err(FetchError::Budget(message))
         };
-        let answer = self
-            .client
-            .follow(request, self.budget.answer_bytes, self.until, allow)
-            .await?;
-        let (bytes, max) = (answer.body.len(), self.budget.received_bytes);
-        if self.spent.received.fetch_add(bytes, Ordering::Relaxed) + bytes > max {
+        // Whatever arrives counts: also what leads elsewhere, is too long or breaks off.
+        let count = |bytes: usize| {
+            let max = budget.received_bytes;
+            if spent.received.fetch_add(bytes, Ordering::Relaxed) + bytes <= max {
+                return Ok(());
+            }
             let message = format!("the answers to one call have at most {max} bytes together");
-            return Err(FetchError::Budget(message));
-        }
-        Ok(answer)
+            Err(FetchError::Budget(message))
+        };
+        let bounds = AnswerBounds {
+            max_bytes: budget.answer_bytes,
+            until: *until,
+            count: &count,
+        };
+        self.client.follow(request, &bounds, allow).await
     }
 }
 

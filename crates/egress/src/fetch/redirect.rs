@@ -1,13 +1,12 @@
 //! Where an answer leads. Each step is a request of its own: decided, looked up and counted as the first one was.
 
-use crate::fetch::client::{FetchAnswer, FetchClient};
+use crate::fetch::client::{AnswerBounds, FetchAnswer, FetchClient};
 use crate::fetch::error::FetchError;
 use crate::fetch::request::{FetchRequest, Redirects, checked_url};
 use http::Method;
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LOCATION, CONTENT_TYPE, COOKIE,
 };
-use std::time::Instant;
 
 /// Most steps of one request, as in the Fetch standard.
 const MAX_HOPS: u32 = 20;
@@ -20,14 +19,13 @@ impl FetchClient {
     pub(crate) async fn follow(
         &self,
         mut request: FetchRequest,
-        max_bytes: usize,
-        until: Instant,
+        bounds: &AnswerBounds<'_>,
         allow: impl Fn() -> Result<(), FetchError>,
     ) -> Result<FetchAnswer, FetchError> {
         let mut hops = 0;
         loop {
             allow()?;
-            let answer = self.send(&request, max_bytes, until).await?;
+            let answer = self.send_within(&request, bounds).await?;
             let location = matches!(answer.status, 301 | 302 | 303 | 307 | 308)
                 .then(|| find(&answer.headers, "location"))
                 .flatten();

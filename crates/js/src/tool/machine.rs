@@ -26,6 +26,8 @@ const STACK_BYTES: usize = 2 << 20;
 const MAX_TIMERS: usize = 10_000;
 /// How the engine tells a lack of memory.
 const OUT_OF_MEMORY: &str = "out of memory";
+/// How it tells that it has failed and could not make an error of it, for which it may have had no memory.
+const UNKNOWN: &str = "QuickJS library created a unknown error";
 const MAX_STACK_BYTES: usize = 4096;
 /// Rejections that are told.
 const MAX_REJECTIONS: usize = 16;
@@ -325,6 +327,9 @@ impl Machine {
         };
         if is_engines_own && name == "InternalError" && message == OUT_OF_MEMORY {
             return self.lack_of_memory();
+        }
+        if is_engines_own && name == "InternalError" && message == UNKNOWN {
+            return error(CallErrorKind::Null, "the engine failed without saying why");
         }
         let kind = match kind.as_str() {
             "not_json" => CallErrorKind::NotJson,

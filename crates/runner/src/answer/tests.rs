@@ -26,7 +26,7 @@ fn judged(bytes: &[u8], end: &ExitReport, wall_ms: u64) -> Result<Value, CallFai
     let mut answer = Answer::new(limits(), None);
     answer.take(bytes);
     answer
-        .judge(end, Duration::from_millis(wall_ms))
+        .judge(Some(end), Duration::from_millis(wall_ms))
         .map(|(value, _, _)| value)
 }
 
@@ -70,6 +70,14 @@ fn an_end_without_an_answer_has_a_kind_by_its_signal() {
         );
     }
     assert_eq!(kind(b"", &ended(Exit::Code(0)), 5), FailureKind::Killed);
+    // The end of a program that gets no memory is a call that the filter does not allow, and it has said why.
+    let mut answer = Answer::new(limits(), None);
+    answer.complain(b"memory allocation of 67108864 bytes failed\n");
+    answer.complain(&[b'x'; 1 << 20]);
+    assert!(answer.complaint.len() <= MAX_COMPLAINT_BYTES);
+    let end = ended(Exit::Signal(SIGSYS));
+    let failure = answer.judge(Some(&end), Duration::ZERO).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Memory);
     let mut out_of_memory = ended(Exit::Signal(SIGKILL));
     out_of_memory.oom = true;
     assert_eq!(kind(b"", &out_of_memory, 5), FailureKind::Memory);
@@ -100,24 +108,57 @@ fn what_comes_after_the_answer_is_not_heard() {
     assert_eq!(value, json!(1));
 }
 
-#[test]
-fn a_log_is_kept_up_to_its_bound() {
-    let mut answer = Answer::new(limits(), None);
+fn record(text: String) -> Vec<u8> {
     let record = LogRecord {
         level: LogLevel::Info,
-        text: "x".repeat(1000),
+        text,
     };
-    let bytes = frame(&serde_json::to_vec(&CallMessage::Log(record)).unwrap());
-    for _ in 0..1000 {
-        assert!(answer.take(&bytes));
+    frame(&serde_json::to_vec(&CallMessage::Log(record)).unwrap())
+}
+
+#[test]
+fn a_log_beyond_its_bound_is_not_of_the_program_around_a_tool() {
+    let mut answer = Answer::new(limits(), None);
+    for _ in 0..65 {
+        assert!(answer.take(&record("x".repeat(1000))));
     }
-    let failure = answer
-        .judge(&ended(Exit::Code(0)), Duration::ZERO)
-        .unwrap_err();
+    assert!(!answer.is_broken());
+    assert!((0..10).any(|_| !answer.take(&record("x".repeat(1000)))));
+    assert!(answer.is_broken());
+    let failure = answer.judge(None, Duration::ZERO).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Killed);
     assert!(
         (60..70).contains(&failure.log.len()),
         "{}",
         failure.log.len()
+    );
+    // Records without text are bounded as well.
+    let mut answer = Answer::new(limits(), None);
+    assert!((0..70_000).any(|_| !answer.take(&record(String::new()))));
+}
+
+/// What the process does after its answer, or after it broke the rules, changes neither.
+#[test]
+fn a_process_that_was_ended_has_said_what_counts() {
+    let mut answer = Answer::new(limits(), None);
+    let value = said(&json!({ "is": "value", "json": "1", "warnings": [] }));
+    assert!(!answer.take(&value));
+    assert!(!answer.is_broken());
+    let (value, ..) = answer.judge(None, Duration::ZERO).unwrap();
+    assert_eq!(value, json!(1));
+    let mut answer = Answer::new(limits(), None);
+    assert!(!answer.take(&[0xff; 8]));
+    assert!(answer.is_broken());
+    let failure = answer.judge(None, Duration::ZERO).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Killed);
+    let mut answer = Answer::new(limits(), None);
+    assert!(answer.take(&frame(b"{}")[..5]));
+    let failure = answer
+        .judge(Some(&ended(Exit::Signal(11))), Duration::ZERO)
+        .unwrap_err();
+    assert!(
+        failure.message.ends_with("in the middle of a message"),
+        "{failure:?}"
     );
 }
 
@@ -169,7 +210,7 @@ fn requests_are_heard_in_turn_and_as_many_as_were_granted() {
         let value = said(&json!({ "is": "value", "json": "1", "warnings": [] }));
         assert!(!answer.take(&value), "{bytes:?}");
         let failure = answer
-            .judge(&ended(Exit::Code(0)), Duration::ZERO)
+            .judge(Some(&ended(Exit::Code(0))), Duration::ZERO)
             .unwrap_err();
         assert_eq!(failure.kind, FailureKind::Killed, "{failure:?}");
     }
@@ -182,6 +223,6 @@ proptest! {
         for piece in &pieces {
             answer.take(piece);
         }
-        let _ = answer.judge(&ended(Exit::Code(0)), Duration::ZERO);
+        let _ = answer.judge(Some(&ended(Exit::Code(0))), Duration::ZERO);
     }
 }

@@ -4,12 +4,13 @@
 
 use glovebox_runner::{NodeView, RunnerConfig, ToolRunner};
 use glovebox_sandbox::{Registry, RegistryConfig};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
 pub(crate) struct Bench {
     pub(crate) runner: ToolRunner,
-    _state: TempDir,
+    state: TempDir,
 }
 
 impl Bench {
@@ -33,7 +34,61 @@ impl Bench {
         let registry = Arc::new(Registry::open(registry).unwrap());
         Self {
             runner: ToolRunner::new(registry, config).unwrap(),
-            _state: state,
+            state,
         }
+    }
+
+    /// All files and directories of its registry, sorted.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let (mut found, mut open) = (Vec::new(), vec![self.state.path().to_owned()]);
+        while let Some(dir) = open.pop() {
+            for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    open.push(entry.path());
+                }
+                found.push(entry.path());
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+/// Processes that this test has started and that are left, by a word of their command line.
+pub(crate) fn processes(word: &str) -> usize {
+    pids(word).len()
+}
+
+/// Their directories in /proc.
+pub(crate) fn pids(word: &str) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir("/proc").unwrap();
+    let dirs = entries.flatten().map(|entry| entry.path());
+    dirs.filter(|dir| {
+        let line = std::fs::read(dir.join("cmdline")).unwrap_or_default();
+        let is_meant = String::from_utf8_lossy(&line).contains(word);
+        is_meant && is_descendant(dir)
+    })
+    .collect()
+}
+
+/// Whether a process of /proc descends from this one.
+fn is_descendant(dir: &std::path::Path) -> bool {
+    let own = std::process::id().to_string();
+    let mut dir = dir.to_owned();
+    loop {
+        let Ok(status) = std::fs::read_to_string(dir.join("status")) else {
+            return false;
+        };
+        let parent = status
+            .lines()
+            .find_map(|line| line.strip_prefix("PPid:"))
+            .map_or("0", str::trim);
+        if parent == own {
+            return true;
+        }
+        if parent == "0" {
+            return false;
+        }
+        dir = std::path::Path::new("/proc").join(parent);
     }
 }

@@ -240,9 +240,54 @@ pub(crate) fn probes() -> Vec<(&'static str, &'static str, Expectation)> {
             FULL,
         ),
         (
+            "splice of a huge list",
+            "const a = []; a.length = 2 ** 32 - 1; a.splice(0, 1);",
+            FULL_OR_LATE,
+        ),
+        (
+            "join of a huge list",
+            "return Array.prototype.join.call({ length: 2 ** 53 - 1 }, '').length;",
+            FULL_OR_LATE,
+        ),
+        (
+            "BigInt of a long text",
+            "return BigInt('9'.repeat(1e7)) > 0n;",
+            FULL_OR_LATE,
+        ),
+        (
+            "padded text",
+            "return 'x'.padStart(2 ** 30 - 1, 'yz').length;",
+            Ends(&[Memory, ToolError]),
+        ),
+        (
+            "text in another form",
+            "return '\\ufdfa'.repeat(3e6).normalize('NFKD').length;",
+            Ends(&[Memory, ToolError]),
+        ),
+        (
+            "object with many keys",
+            "const o = {}; for (let i = 0; i < 2e6; i++) o[`k${i}`] = i; return 1;",
+            FULL_OR_LATE,
+        ),
+        (
+            "shared memory that grows",
+            "const a = []; for (;;) a.push(new SharedArrayBuffer(1 << 24));",
+            Ends(&[Memory, ToolError]),
+        ),
+        (
+            "Atomics.waitAsync",
+            "const w = Atomics.waitAsync?.(new Int32Array(new SharedArrayBuffer(4)), 0, 0); await (w?.value ?? new Promise(() => {}));",
+            Ends(&[ToolError, Timeout]),
+        ),
+        (
             "map bomb",
             "const m = new Map(); for (let i = 0; ; i++) m.set(i, {});",
             FULL,
+        ),
+        (
+            "queries in a loop",
+            "const u = new URL('https://a.example/'); for (;;) u.searchParams.append('x', 'y'.repeat(1e5));",
+            FULL_OR_LATE,
         ),
         (
             "symbol bomb",
@@ -293,6 +338,11 @@ pub(crate) fn probes() -> Vec<(&'static str, &'static str, Expectation)> {
         (
             "recursion in valueOf",
             "const o = { valueOf() { return +this; } }; return +o;",
+            THROWN,
+        ),
+        (
+            "recursion in toJSON",
+            "const o = { toJSON() { return JSON.stringify(o); } }; return JSON.stringify(o);",
             THROWN,
         ),
         ("deep JSON", "return JSON.parse('['.repeat(2e5));", THROWN),
@@ -352,39 +402,5 @@ impl Expectation {
             (Ends(kinds), Err(failure)) => kinds.contains(&failure.kind),
             (Is(_), Err(_)) | (Ends(_), Ok(_)) => false,
         }
-    }
-}
-
-/// Processes that this test has started and that are left, by a word of their command line.
-pub(crate) fn processes(word: &str) -> usize {
-    let entries = std::fs::read_dir("/proc").unwrap();
-    let left = entries.flatten().filter(|entry| {
-        let dir = entry.path();
-        let line = std::fs::read(dir.join("cmdline")).unwrap_or_default();
-        let is_meant = String::from_utf8_lossy(&line).contains(word);
-        is_meant && is_descendant(&dir)
-    });
-    left.count()
-}
-
-/// Whether a process of /proc descends from this one.
-fn is_descendant(dir: &std::path::Path) -> bool {
-    let own = std::process::id().to_string();
-    let mut dir = dir.to_owned();
-    loop {
-        let Ok(status) = std::fs::read_to_string(dir.join("status")) else {
-            return false;
-        };
-        let parent = status
-            .lines()
-            .find_map(|line| line.strip_prefix("PPid:"))
-            .map_or("0", str::trim);
-        if parent == own {
-            return true;
-        }
-        if parent == "0" {
-            return false;
-        }
-        dir = std::path::Path::new("/proc").join(parent);
     }
 }

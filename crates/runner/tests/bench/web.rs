@@ -73,6 +73,11 @@ fn answer(mut stream: TcpStream, counted: &AtomicUsize) {
         "/missing" => say("404 Not Here", "", b"no"),
         "/away" => say("302 Found", "location: http://evil.example/\r\n", b""),
         "/round" => say("302 Found", "location: /json\r\n", b""),
+        "/heavy" => say(
+            "302 Found",
+            "location: /json\r\n",
+            &vec![b'x'; (4 << 20) - 100],
+        ),
         "/large" => say("200 OK", "", &vec![b'x'; (4 << 20) + 1]),
         "/fits" => say("200 OK", "", &vec![b'x'; 4 << 20]),
         "/hostile" => say(

@@ -10,7 +10,6 @@ use crate::store::Scope;
 use crate::work::{App, ReadyBundle};
 use axum::extract::State;
 use axum::{Extension, Json};
-use glovebox_bundle::MAX_SOURCE_BYTES;
 use glovebox_proto::{Code, Fault};
 use glovebox_runner::{Engine, FailureKind, LogRecord};
 use glovebox_session::bundle::{CallContext, ToolFailure, find_agent};
@@ -23,8 +22,8 @@ use std::time::Duration;
 use utoipa::ToSchema;
 
 /// How long a call may take, in milliseconds: usually, and at most.
-const USUAL_MS: u32 = 10_000;
-const MAX_MS: u32 = 30_000;
+pub(super) const USUAL_MS: u32 = 10_000;
+pub(super) const MAX_MS: u32 = 30_000;
 const MAX_ID_CHARS: usize = 128;
 
 /// A call of a tool of a bundle.
@@ -277,65 +276,4 @@ fn to_error(failure: &ToolFailure, call: &str) -> ApiError {
     ApiError::new(status, fault)
         .with_code(failure.as_str())
         .with_details(details.into())
-}
-
-/// What calls of tools of bundles can do here.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ToolHealth {
-    /// Whether tools can be called.
-    is_ready: bool,
-    /// Bounds of a call.
-    limits: ToolLimits,
-    /// What may run the code of a tool here: `quickjs`, and `node` where the operator allows it.
-    engines: Vec<&'static str>,
-    /// Whether bundles need a signature.
-    needs_signature: bool,
-    /// Whether bundles can be fetched by `bundleUrl`.
-    has_bundle_urls: bool,
-    /// Whether tools may reach any host with `fetch`.
-    can_fetch: bool,
-}
-
-/// Bounds of a call of a tool.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ToolLimits {
-    /// Bytes of a bundle.
-    bundle_bytes: usize,
-    /// Bytes of a request.
-    request_bytes: usize,
-    /// Milliseconds of a call, usually.
-    usual_timeout_ms: u32,
-    /// The same, at most.
-    max_timeout_ms: u32,
-}
-
-/// Whether tools of bundles can be called, and within which limits.
-#[utoipa::path(
-    get, path = "/api/tool", tag = "bundles",
-    responses((status = 200, description = "How it stands", body = ToolHealth),
-        (status = "4XX", description = "Refused", body = ErrorBody))
-)]
-pub(super) async fn health(
-    State(shared): State<Shared>,
-    Extension(principal): Extension<Principal>,
-) -> ApiResult<Json<ToolHealth>> {
-    principal.require(Scope::Read)?;
-    let config = &shared.app.config.bundles;
-    Ok(Json(ToolHealth {
-        is_ready: true,
-        limits: ToolLimits {
-            bundle_bytes: MAX_SOURCE_BYTES,
-            request_bytes: super::body::MAX_BODY_BYTES,
-            usual_timeout_ms: USUAL_MS,
-            max_timeout_ms: MAX_MS,
-        },
-        engines: Engine::ALL
-            .into_iter()
-            .filter(|engine| shared.app.check_engine(*engine).is_ok())
-            .map(Engine::as_str)
-            .collect(),
-        needs_signature: config.keys.is_required(),
-        has_bundle_urls: !config.hosts.is_empty(),
-        can_fetch: shared.app.bundles.runner.can_fetch(),
-    }))
 }

@@ -2,6 +2,7 @@
 
 mod auth;
 mod body;
+mod bundle_health;
 mod bundle_runs;
 mod bundle_tools;
 mod bundles;
@@ -96,7 +97,7 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(bundles::put, bundles::list))
         .routes(routes!(bundles::show, bundles::delete))
         .routes(routes!(bundle_runs::execute))
-        .routes(routes!(bundle_tools::call, bundle_tools::health))
+        .routes(routes!(bundle_tools::call, bundle_health::health))
         .routes(routes!(chat::send))
         .routes(routes!(chat::resume))
         .routes(routes!(mcp::post, mcp::stream, mcp::delete))

@@ -1,5 +1,6 @@
 //! Bundles of users: kept by digest, each of the users that have uploaded it, and their tools called one by one.
 
+use super::bundle_health::EngineProbes;
 use super::{App, bundle_url};
 use crate::config::ServerConfig;
 use glovebox_bundle::Language;
@@ -27,7 +28,7 @@ const MAX_READY_BYTES: u64 = 64 << 20;
 const MAX_READERS: usize = 2;
 /// Calls of tools at the same time, and of one user.
 const MAX_CALLS: usize = 64;
-const MAX_CALLS_PER_USER: usize = 16;
+pub(crate) const MAX_CALLS_PER_USER: usize = 16;
 
 /// A bundle whose tools are ready to be called.
 #[derive(Debug)]
@@ -98,6 +99,7 @@ pub(crate) struct Bundles {
     pub runner: Arc<ToolRunner>,
     /// Fetches bundles that requests name by their address.
     pub(super) url_client: FetchClient,
+    pub(super) probes: EngineProbes,
     is_prepared: AtomicBool,
     ready: Mutex<VecDeque<Arc<ReadyBundle>>>,
     /// Held while a bundle is read or stored.
@@ -124,6 +126,7 @@ impl Bundles {
                 },
             )?),
             url_client: bundle_url::client(&config.bundles)?,
+            probes: EngineProbes::default(),
             is_prepared: AtomicBool::default(),
             ready: Mutex::default(),
             readers: Arc::new(tokio::sync::Semaphore::new(MAX_READERS)),

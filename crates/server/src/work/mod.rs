@@ -1,6 +1,7 @@
 //! The server's sessions: those that wait, those that work, and the way back to those that did.
 
 mod approvals;
+mod bundle_health;
 mod bundle_run;
 mod bundle_url;
 mod bundles;
@@ -30,7 +31,7 @@ mod workspaces;
 
 pub(crate) use approvals::{OpenApproval, Word};
 pub(crate) use bundle_run::check_input;
-pub(crate) use bundles::{BundleRefusal, ReadyBundle};
+pub(crate) use bundles::{BundleRefusal, MAX_CALLS_PER_USER, ReadyBundle};
 pub(crate) use changes::Conflicts;
 pub(crate) use environment::EnvironmentSnapshot;
 pub(crate) use files::{FileAnswer, FileEntry};

@@ -77,6 +77,14 @@ fn say(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
         .and_then(|()| stream.write_all(body));
 }
 
+/// A fetcher with so many places, for these hosts.
+fn fetcher(allow: &[String], deny: &[&str], max_parallel: usize) -> Fetcher {
+    let deny: Vec<String> = deny.iter().map(|&word| word.to_owned()).collect();
+    let policy = Policy::new(allow, &deny).unwrap();
+    let client = FetchClient::new(policy, Arc::new(Home), b"").unwrap();
+    Fetcher::start(client, max_parallel).unwrap()
+}
+
 struct Caller {
     session: FetchSession,
     replies: Receiver<FetchReply>,
@@ -87,13 +95,10 @@ struct Caller {
 
 impl Caller {
     fn new(allow: &[String], deny: &[&str], wait: Duration) -> Self {
-        let deny: Vec<String> = deny.iter().map(|&word| word.to_owned()).collect();
-        let policy = Policy::new(allow, &deny).unwrap();
-        let client = FetchClient::new(policy, Arc::new(Home), b"").unwrap();
-        let fetcher = Fetcher::start(client, 32).unwrap();
+        let fetcher = fetcher(allow, deny, 32);
         let (send, replies) = channel();
         Self {
-            session: fetcher.open(BUDGET, Instant::now() + wait, send),
+            session: fetcher.open(BUDGET, &FetchGroup::new(32), Instant::now() + wait, send),
             replies,
             next: 0,
             _fetcher: fetcher,
@@ -284,14 +289,85 @@ fn what_a_server_sends_is_bounded() {
             "{path}: {error:?}"
         );
     }
-    // What all answers had together.
-    let told: Vec<_> = (0..5).map(|_| caller.get(&url("/fits"))).collect();
-    assert!(told[..4].iter().all(Result::is_ok), "{told:?}");
+    // What all answers have together.
+    let mut caller = Caller::new(&[pinned("a.example", port)], &[], LONG);
+    let told: Vec<_> = (0..6).map(|_| caller.get(&url("/fits"))).collect();
+    assert!(told[..5].iter().all(Result::is_ok), "{told:?}");
     assert!(
-        matches!(told[4], Err(FetchError::Budget(_))),
+        matches!(told[5], Err(FetchError::Budget(_))),
         "{:?}",
-        told[4]
+        told[5]
     );
+}
+
+/// What arrives counts, whatever becomes of it.
+#[test]
+fn bodies_count_of_answers_that_lead_elsewhere_or_are_too_long() {
+    let (port, asked) = serve(|head, _, stream| match head.split(' ').nth(1).unwrap() {
+        "/round" => say(stream, "302 Found", "location: /round\r\n", &[b'x'; 9000]),
+        _ => say(stream, "200 OK", "", &[b'x'; 10_001]),
+    });
+    let allow = [pinned("a.example", port)];
+    let url = |path: &str| format!("http://a.example:{port}{path}");
+    let mut caller = Caller::new(&allow, &[], LONG);
+    let error = caller.get(&url("/round")).unwrap_err();
+    assert!(matches!(error, FetchError::Budget(_)), "{error:?}");
+    assert_eq!(asked.load(Ordering::SeqCst), 6, "five fit into the budget");
+    let mut caller = Caller::new(&allow, &[], LONG);
+    let errors: Vec<_> = (0..8)
+        .map(|_| caller.get(&url("/large")).unwrap_err())
+        .collect();
+    assert!(
+        matches!(errors[0], FetchError::TooLarge { .. }),
+        "{errors:?}"
+    );
+    assert!(matches!(errors[7], FetchError::Budget(_)), "{errors:?}");
+}
+
+/// Callers of one group whose server is slow leave places to others.
+#[test]
+fn a_group_has_some_of_the_places_and_no_more() {
+    let (port, asked) = serve(|head, _, stream| {
+        if head.starts_with("GET /slow") {
+            std::thread::sleep(Duration::from_secs(30));
+        }
+        say(stream, "200 OK", "", b"x");
+    });
+    let fetcher = fetcher(&[pinned("a.example", port)], &[], 4);
+    let request = |path: &str| {
+        let url = format!("http://a.example:{port}{path}");
+        FetchRequest::parse("GET", &url, &[], Vec::new(), Redirects::Follow)
+    };
+    let (slow, fast) = (FetchGroup::new(3), FetchGroup::new(3));
+    let open = |group| {
+        let (send, replies) = channel();
+        (
+            fetcher.open(BUDGET, group, Instant::now() + LONG, send),
+            replies,
+        )
+    };
+    let mut slow_callers: Vec<_> = (0..4).map(|_| open(&slow)).collect();
+    for (session, _) in &mut slow_callers {
+        for id in 0..4 {
+            session.begin(id, request("/slow"));
+        }
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(
+        asked.load(Ordering::SeqCst),
+        3,
+        "the group has three places"
+    );
+    let (mut session, replies) = open(&fast);
+    session.begin(1, request("/"));
+    let reply = replies.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert!(reply.outcome.is_ok(), "{reply:?}");
+    drop(reply);
+    // The places of callers that are gone are free again.
+    slow_callers.truncate(0);
+    let (mut session, replies) = open(&slow);
+    session.begin(1, request("/"));
+    assert!(replies.recv_timeout(Duration::from_secs(5)).is_ok());
 }
 
 #[test]

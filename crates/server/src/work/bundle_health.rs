@@ -1,0 +1,87 @@
+//! Whether the engines that run tools of bundles work: found out by a call.
+
+use super::App;
+use glovebox_proto::visible::line_of_text;
+use glovebox_runner::{CallFailure, CallLimits, Engine, FailureKind, ToolRequest};
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A tool that is right when it adds.
+const TOOL: &str = "export default ({ a, b }) => a + b;";
+/// What a probe may take.
+const WALL_MS: u64 = 5_000;
+/// How long the outcome of a probe holds, by its engine: the start of Node takes a while.
+const fn fresh(engine: Engine) -> Duration {
+    match engine {
+        Engine::Quickjs => Duration::from_secs(2),
+        Engine::Node => Duration::from_mins(1),
+    }
+}
+/// How long a failure holds.
+const FRESH_FAILURE: Duration = Duration::from_secs(1);
+
+/// When an engine was probed last, and what came of it.
+#[derive(Debug, Default)]
+pub(super) struct EngineProbes(Mutex<HashMap<Engine, (Instant, Result<(), CallFailure>)>>);
+
+impl App {
+    /// What a call of a tool comes to with each engine that requests may name, now or a moment ago. The call is made
+    /// in the sandbox of this user's tools.
+    pub(crate) fn probe_engines(&self, user: &str) -> Vec<(Engine, Result<(), CallFailure>)> {
+        let engines = Engine::ALL.into_iter();
+        let allowed = engines.filter(|engine| self.check_engine(*engine).is_ok());
+        allowed
+            .map(|engine| (engine, self.probe_engine(user, engine)))
+            .collect()
+    }
+
+    fn probe_engine(&self, user: &str, engine: Engine) -> Result<(), CallFailure> {
+        // Held while a probe runs, so that many who ask make one.
+        let mut probes = self
+            .bundles
+            .probes
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, outcome)) = probes.get(&engine) {
+            let fresh = outcome.as_ref().map_or(FRESH_FAILURE, |()| fresh(engine));
+            if at.elapsed() < fresh {
+                return outcome.clone();
+            }
+        }
+        let outcome = self.call_probe(user, engine);
+        probes.insert(engine, (Instant::now(), outcome.clone()));
+        outcome
+    }
+
+    fn call_probe(&self, user: &str, engine: Engine) -> Result<(), CallFailure> {
+        let request = ToolRequest {
+            tenant: user,
+            engine,
+            code: TOOL,
+            input: &json!({ "a": 2, "b": 3 }),
+            context: &json!({}),
+            call_id: "health",
+            limits: CallLimits {
+                wall_ms: WALL_MS,
+                ..CallLimits::default()
+            },
+            fixed: None,
+        };
+        let called = self.bundles.runner.call(&request, &AtomicBool::new(false));
+        let report = called.map_err(|failure| CallFailure {
+            message: line_of_text(&failure.message),
+            ..failure
+        })?;
+        if report.value == json!(5) {
+            return Ok(());
+        }
+        Err(CallFailure::new(
+            FailureKind::Unavailable,
+            "a tool that adds came to something else than the sum",
+        ))
+    }
+}
