@@ -127,6 +127,20 @@ fn whoever_kills_a_pull_leaves_all_of_it_or_nothing() {
     });
 }
 
+/// Waits until a process catches SIGINT, or has ended: before, an interrupt would end it as if it did not know any.
+fn await_interruptible(pid: u32) {
+    let catches = |status: String| {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = u64::from_str_radix(mask.unwrap_or("0").trim(), 16).unwrap();
+        mask & (1 << (rustix::process::Signal::INT.as_raw() - 1)) != 0
+            || status.contains("State:\tZ")
+    };
+    let is_ready = wait_until(Duration::from_secs(30), || {
+        fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(catches)
+    });
+    assert!(is_ready, "it never caught SIGINT");
+}
+
 #[test]
 fn whoever_interrupts_a_pull_leaves_the_host_as_it_was() {
     Person::each(|person| {
@@ -147,6 +161,7 @@ fn whoever_interrupts_a_pull_leaves_the_host_as_it_was() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        await_interruptible(child.id());
         std::thread::sleep(Duration::from_millis(150));
         let pid = rustix::process::Pid::from_child(&child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);

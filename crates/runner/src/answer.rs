@@ -1,7 +1,7 @@
 //! What the program inside says of one call, put together from whatever arrives, and how its end is judged.
 
 use crate::call::{CallFailure, FailureKind};
-use crate::fetch::{Asked, MAX_REQUEST_FRAME_BYTES};
+use crate::fetch::{FetchMessage, MAX_REQUEST_FRAME_BYTES};
 use glovebox_js::tool_call::{
     CallError, CallErrorKind, CallLimits, CallMessage, FRAME_SLACK_BYTES, FrameDecoder, FrameError,
     LogRecord,
@@ -39,7 +39,7 @@ pub(crate) struct Answer {
     grant: Option<FetchGrant>,
     /// Requests that it has asked for.
     begun: u32,
-    asked: Vec<Asked>,
+    asked: Vec<FetchMessage>,
     outcome: Option<Outcome>,
 }
 
@@ -114,7 +114,7 @@ impl Answer {
     }
 
     /// What the program has asked for since this was asked last.
-    pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
+    pub(crate) fn take_asked(&mut self) -> Vec<FetchMessage> {
         std::mem::take(&mut self.asked)
     }
 
@@ -156,13 +156,13 @@ impl Answer {
                 if call.id == self.begun
                     && self.grant.is_some_and(|grant| call.id <= grant.requests)
                 {
-                    self.asked.push(Asked::Begin(call));
+                    self.asked.push(FetchMessage::Begin(call));
                 } else {
                     self.overstep("it asked for a request that it may not make");
                 }
             }
             CallMessage::FetchAbort { id } if (1..=self.begun).contains(&id) => {
-                self.asked.push(Asked::Abort(id));
+                self.asked.push(FetchMessage::Abort(id));
             }
             CallMessage::FetchAbort { .. } => {
                 self.overstep("it gave up a request that it had not made");

@@ -72,7 +72,7 @@ impl RefusedHost {
 
 /// What the program inside asked for.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum FetchMessage {
     Begin(wire::FetchCall),
     Abort(u32),
 }
@@ -182,13 +182,13 @@ impl CallFetches {
         })
     }
 
-    pub(crate) fn take(&mut self, asked: Asked) {
+    pub(crate) fn take(&mut self, asked: FetchMessage) {
         match asked {
-            Asked::Begin(call) => {
+            FetchMessage::Begin(call) => {
                 let id = call.id;
                 self.session.begin(id, request_of(&call));
             }
-            Asked::Abort(id) => self.session.abort(id),
+            FetchMessage::Abort(id) => self.session.abort(id),
         }
     }
 

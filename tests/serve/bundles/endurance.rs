@@ -94,7 +94,7 @@ fn count_files(dir: &Path) -> usize {
 }
 
 /// What honest calls took while hostile ones went on.
-struct Endured {
+struct EnduranceResult {
     hostile: usize,
     honest: Vec<Duration>,
     before: Holdings,
@@ -103,7 +103,7 @@ struct Endured {
 }
 
 /// Makes so many hostile calls, every tenth of which is one whose caller leaves.
-fn endure(calls: usize) -> Endured {
+fn endure(calls: usize) -> EnduranceResult {
     let person = Person::myself();
     let server = example_server(&person, "--max-requests-per-second 0");
     let admin = server.admin();
@@ -170,7 +170,7 @@ fn endure(calls: usize) -> Endured {
     is_right();
     let taken = begun.elapsed();
     let after = settled(Some(&before));
-    Endured {
+    EnduranceResult {
         hostile: calls,
         honest,
         before,
@@ -193,8 +193,8 @@ fn leave(server: &Server, bundle: &str) {
     std::thread::sleep(Duration::from_millis(5));
 }
 
-fn check(endured: &Endured) {
-    let Endured { before, after, .. } = endured;
+fn check(endured: &EnduranceResult) {
+    let EnduranceResult { before, after, .. } = endured;
     assert!(
         after.processes <= before.processes
             && after.descriptors <= before.descriptors

@@ -23,7 +23,7 @@ pub(super) struct Fetches {
 }
 
 /// A request as the tool has made it.
-pub(super) struct Wanted {
+pub(super) struct ToolRequest {
     pub(super) method: String,
     pub(super) url: String,
     pub(super) headers: Vec<(String, String)>,
@@ -49,7 +49,7 @@ impl Fetches {
     }
 
     /// Asks the host; the number of the request, or why none is made.
-    pub(super) fn begin(&self, wanted: Wanted) -> Result<u32, String> {
+    pub(super) fn begin(&self, wanted: ToolRequest) -> Result<u32, String> {
         let Some(grant) = self.grant else {
             return Err("no host is granted".to_owned());
         };

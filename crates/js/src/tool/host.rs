@@ -1,7 +1,7 @@
 //! The program's own functions for the code around a tool. Each is safe to call with anything: a tool that gets hold of
 //! one can do no more with it than with what it was given. Binary data is text with one character a byte.
 
-use super::fetches::{Fetches, Wanted};
+use super::fetches::{Fetches, ToolRequest};
 use super::machine::Clock;
 use super::output::Output;
 use base64::Engine as _;
@@ -145,7 +145,7 @@ fn network<'js>(ctx: &Ctx<'js>, host: &Object<'js>, fetches: &Rc<Fetches>) -> Re
                   headers: Vec<String>,
                   body: String,
                   redirect: String| {
-                let wanted = Wanted {
+                let wanted = ToolRequest {
                     method,
                     url,
                     headers: headers

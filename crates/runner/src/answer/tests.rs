@@ -190,7 +190,7 @@ fn requests_are_heard_in_turn_and_as_many_as_were_granted() {
     assert!(
         matches!(
             asked.as_slice(),
-            [Asked::Begin(first), Asked::Abort(1), Asked::Begin(second)] if (first.id, second.id) == (1, 2)
+            [FetchMessage::Begin(first), FetchMessage::Abort(1), FetchMessage::Begin(second)] if (first.id, second.id) == (1, 2)
         ),
         "{asked:?}"
     );

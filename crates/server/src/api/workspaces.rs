@@ -181,7 +181,7 @@ pub(super) async fn download(
     let user = principal.name.clone();
     let file_name = format!("attachment; filename=\"{id}.tar.gz\"");
     let collected = on_session(&shared, principal, id, Scope::Read, move |app, id| {
-        let place = app.transfers.take_place(&user)?;
+        let place = app.take_transfer_place(&user)?;
         Ok((app.collect_workspace(id)?, place))
     });
     let (collected, place) = collected.await?;

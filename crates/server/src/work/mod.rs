@@ -46,7 +46,7 @@ pub(crate) use request::{TaskLimits, TaskRequest};
 pub(crate) use status::{Board, ServerStatus};
 pub(crate) use terminals::OpenTerminal;
 pub(crate) use tools::OpenSandboxes;
-pub(crate) use uploads::{Transfers, UploadRefusal};
+pub(crate) use uploads::UploadRefusal;
 
 use crate::config::ServerConfig;
 use crate::metrics::Metrics;
@@ -103,7 +103,7 @@ pub(crate) struct App {
     pub sandboxes: OpenSandboxes,
     pub bundles: Arc<Bundles>,
     terminals: Arc<Places>,
-    pub transfers: Arc<Transfers>,
+    transfers: Arc<Places>,
     uploads_turn: Mutex<()>,
     pub preview_places: PreviewPlaces,
     pub status: StatusBoard,
@@ -133,7 +133,7 @@ impl App {
             sandboxes: OpenSandboxes::default(),
             bundles: Arc::new(Bundles::open(&dir.join("bundles"), &config)?),
             terminals: terminals::terminal_places(),
-            transfers: Arc::default(),
+            transfers: uploads::transfer_places(),
             uploads_turn: Mutex::default(),
             preview_places: PreviewPlaces::default(),
             status: StatusBoard::new(config.placement),

@@ -11,6 +11,15 @@ pub(super) struct Places {
     taken: Mutex<HashMap<String, usize>>,
 }
 
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoPlace {
+    /// All places of this key are taken.
+    OfKey,
+    /// All places are taken, by whomever.
+    AtAll,
+}
+
 /// One place, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
@@ -31,16 +40,22 @@ impl Places {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place under `key`; `None` while there is none.
-    pub(super) fn take(self: &Arc<Self>, key: &str) -> Option<Place> {
+    /// A place under `key`.
+    ///
+    /// # Errors
+    /// Whose places are all taken.
+    pub(super) fn take(self: &Arc<Self>, key: &str) -> Result<Place, NoPlace> {
         let mut taken = self.taken();
         let of_all: usize = taken.values().sum();
         let of_key = taken.get(key).copied().unwrap_or_default();
-        if of_key >= self.per_key || of_all >= self.in_all {
-            return None;
+        if of_key >= self.per_key {
+            return Err(NoPlace::OfKey);
+        }
+        if of_all >= self.in_all {
+            return Err(NoPlace::AtAll);
         }
         taken.insert(key.to_owned(), of_key + 1);
-        Some(Place {
+        Ok(Place {
             key: key.to_owned(),
             places: Arc::clone(self),
         })
@@ -66,13 +81,15 @@ mod tests {
     #[test]
     fn one_key_cannot_take_all_places() {
         let places = Places::new(4, 10);
-        let of_ann: Vec<_> = std::iter::from_fn(|| places.take("ann")).collect();
+        let of_ann: Vec<_> = std::iter::from_fn(|| places.take("ann").ok()).collect();
         assert_eq!(of_ann.len(), 4);
+        assert_eq!(places.take("ann").unwrap_err(), NoPlace::OfKey);
         let of_bob = places.take("bob").unwrap();
         let others: Vec<_> = (0..)
-            .map_while(|n: u32| places.take(&n.to_string()))
+            .map_while(|n: u32| places.take(&n.to_string()).ok())
             .collect();
         assert_eq!(others.len(), 10 - 4 - 1);
+        assert_eq!(places.take("new").unwrap_err(), NoPlace::AtAll);
         drop((of_ann, of_bob, others));
         places.take("ann").unwrap();
         assert!(places.taken().is_empty());

@@ -42,8 +42,8 @@ impl PreviewPlaces {
     /// A place for a connection of `user` to what `preview` names; `None` while there is none.
     pub(crate) fn take(&self, user: &str, preview: &str) -> Option<PreviewPlace> {
         // A user who may see another's preview takes no place that the other could have.
-        let of_preview = self.by_preview.take(&format!("{preview} {user}"))?;
-        let of_user = self.by_user.take(user)?;
+        let of_preview = self.by_preview.take(&format!("{preview} {user}")).ok()?;
+        let of_user = self.by_user.take(user).ok()?;
         Some(PreviewPlace {
             _of_preview: of_preview,
             _of_user: of_user,

@@ -31,7 +31,7 @@ impl App {
         name: &Name,
         size: WindowSize,
     ) -> Result<OpenTerminal, Error> {
-        let place = self.terminals.take(user).ok_or_else(|| {
+        let place = self.terminals.take(user).map_err(|_| {
             let fault = Fault::failed(Code::Busy, "too many terminals are open");
             fault.remedy("close one, and try again").retryable()
         })?;

@@ -8,6 +8,7 @@
 //! not become an upload leaves nothing behind, whatever ended it.
 
 use super::App;
+use super::places::{NoPlace, Place, Places};
 use super::workspaces::NewWorkspace;
 use crate::store::{Upload, WorkspaceChoice};
 use glovebox_proto::{Code, Fault};
@@ -16,12 +17,11 @@ use glovebox_session::Error;
 use glovebox_session::host::now_unix_ms;
 use glovebox_workspace::Quota;
 use glovebox_workspace::archive::{ArchiveError, ArchiveProblem, unpack};
-use std::collections::HashSet;
 use std::fs::{self, DirBuilder};
 use std::io::Read;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Most entries of an upload, and most components of a path in it. The other bounds are the operator's
@@ -37,52 +37,15 @@ const INCOMING: &str = "incoming";
 /// How often it is looked which uploads nobody has used for long.
 const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// The workspaces that are on their way, by user.
-#[derive(Debug, Default)]
-pub(crate) struct Transfers {
-    users: Mutex<HashSet<String>>,
+/// The places of workspaces that are on their way.
+pub(super) fn transfer_places() -> Arc<Places> {
+    Places::new(1, MAX_TRANSFERS)
 }
 
 /// The place of one of them, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct TransferPlace {
-    transfers: Arc<Transfers>,
-    user: String,
-}
-
-impl Transfers {
-    fn users(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A place for `user`.
-    ///
-    /// # Errors
-    /// `busy`, which passes.
-    pub(crate) fn take_place(self: &Arc<Self>, user: &str) -> Result<TransferPlace, Fault> {
-        let mut users = self.users();
-        let busy = |message: &str| {
-            let fault = Fault::failed(Code::Busy, message);
-            Err(fault.remedy("try again when it has ended").retryable())
-        };
-        if users.contains(user) {
-            return busy("another workspace of this user is on its way");
-        }
-        if users.len() >= MAX_TRANSFERS {
-            return busy("too many workspaces are on their way");
-        }
-        users.insert(user.to_owned());
-        Ok(TransferPlace {
-            transfers: Arc::clone(self),
-            user: user.to_owned(),
-        })
-    }
-}
-
-impl Drop for TransferPlace {
-    fn drop(&mut self) {
-        self.transfers.users().remove(&self.user);
-    }
+    _place: Place,
 }
 
 /// Why an archive did not become an upload.
@@ -201,9 +164,25 @@ impl App {
         Ok(own.map(Upload::charged_bytes).sum())
     }
 
+    /// A place for a workspace of `user` that is brought or taken along.
+    ///
+    /// # Errors
+    /// `busy`, which passes.
+    pub(crate) fn take_transfer_place(&self, user: &str) -> Result<TransferPlace, Fault> {
+        let place = self.transfers.take(user).map_err(|no_place| {
+            let message = match no_place {
+                NoPlace::OfKey => "another workspace of this user is on its way",
+                NoPlace::AtAll => "too many workspaces are on their way",
+            };
+            let fault = Fault::failed(Code::Busy, message);
+            fault.remedy("try again when it has ended").retryable()
+        })?;
+        Ok(TransferPlace { _place: place })
+    }
+
     /// Makes a place for an archive of `user`.
     pub(crate) fn begin_upload(self: &Arc<Self>, user: &str) -> Result<IncomingUpload, Fault> {
-        let place = self.transfers.take_place(user)?;
+        let place = self.take_transfer_place(user)?;
         let left = self.upload_bytes_left(user)?;
         let max_bytes = self.config.uploads.max_bytes;
         let uploads = self.uploads_dir();
@@ -332,12 +311,12 @@ mod tests {
 
     #[test]
     fn one_user_brings_one_workspace_at_a_time() {
-        let transfers = Arc::<Transfers>::default();
-        let ann = transfers.take_place("ann").unwrap();
-        assert_eq!(transfers.take_place("ann").unwrap_err().code, Code::Busy);
-        let others = (0..).map_while(|n| transfers.take_place(&n.to_string()).ok());
+        let places = transfer_places();
+        let ann = places.take("ann").unwrap();
+        assert_eq!(places.take("ann").unwrap_err(), NoPlace::OfKey);
+        let others = (0..).map_while(|n: usize| places.take(&n.to_string()).ok());
         assert_eq!(others.collect::<Vec<_>>().len(), MAX_TRANSFERS - 1);
         drop(ann);
-        transfers.take_place("ann").unwrap();
+        places.take("ann").unwrap();
     }
 }

@@ -48,7 +48,7 @@ struct Ticket {
 
 /// What a code came to.
 #[derive(Debug)]
-pub(super) struct Redeemed {
+pub(super) struct CodeOutcome {
     pub user: String,
     pub cookie: Token,
     pub path: String,
@@ -94,7 +94,7 @@ impl PreviewLogins {
         code: &str,
         address: &PreviewAddress,
         now_unix_ms: u64,
-    ) -> Option<Result<Redeemed, Fault>> {
+    ) -> Option<Result<CodeOutcome, Fault>> {
         let mut state = self.state();
         let ticket = state.codes.remove(&blake3::hash(code.as_bytes()))?;
         if ticket.address != *address || ticket.until_unix_ms <= now_unix_ms {
@@ -104,7 +104,7 @@ impl PreviewLogins {
             Ok(cookie) => cookie,
             Err(fault) => return Some(Err(fault)),
         };
-        let redeemed = Redeemed {
+        let redeemed = CodeOutcome {
             user: ticket.principal.name.clone(),
             cookie: cookie.clone(),
             path: ticket.path.clone(),
