@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::event_count::EventCount;
 use super::freezer::GroupFreezer;
 use super::hierarchy::{self, Hierarchy, Version};
 use super::{Controller, Controllers, Error, LimitState, LimitStates, Limits, PARENT, check_name};
@@ -30,6 +31,8 @@ pub struct Cgroup {
     name: String,
     dirs: Vec<Dir>,
     applied: LimitStates,
+    memory_events: EventCount,
+    pids_events: EventCount,
 }
 
 impl Cgroup {
@@ -40,6 +43,8 @@ impl Cgroup {
             name: name.to_owned(),
             dirs,
             applied: LimitStates::default(),
+            memory_events: EventCount::default(),
+            pids_events: EventCount::default(),
         }
     }
 
@@ -198,8 +203,11 @@ impl Cgroup {
 
     /// How many processes the kernel killed because the memory limit was reached.
     pub fn oom_kills(&self) -> u64 {
-        self.read(Controller::Memory, Hierarchy::oom_kills)
-            .unwrap_or(0)
+        self.read(Controller::Memory, |hierarchy, dir| {
+            let events = hierarchy.memory_events();
+            self.memory_events.read(dir, events, "oom_kill")
+        })
+        .unwrap_or(0)
     }
 
     /// Bytes charged now; `None` when nobody counts.
@@ -222,7 +230,7 @@ impl Cgroup {
     /// How often a fork was refused because of the limit.
     pub fn forks_refused(&self) -> u64 {
         self.read(Controller::Pids, |_, dir| {
-            hierarchy::read_keyed(dir, "pids.events", "max")
+            self.pids_events.read(dir, "pids.events", "max")
         })
         .unwrap_or(0)
     }

@@ -158,10 +158,11 @@ impl Hierarchy {
         }
     }
 
-    pub(super) fn oom_kills(&self, dir: BorrowedFd<'_>) -> Option<u64> {
+    /// The file that counts, behind `oom_kill`, how many processes were killed at the memory limit.
+    pub(super) const fn memory_events(&self) -> &'static str {
         match self.version {
-            Version::V1 => read_keyed(dir, "memory.oom_control", "oom_kill"),
-            Version::V2 => read_keyed(dir, "memory.events", "oom_kill"),
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events",
         }
     }
 
@@ -228,8 +229,7 @@ pub(super) fn open_for_writing(dir: BorrowedFd<'_>, file: &str) -> Result<OwnedF
 }
 
 pub(super) fn read_file(dir: BorrowedFd<'_>, file: &str) -> Result<String, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let fd = rustix::fs::openat(dir, file, flags, Mode::empty())?;
+    let fd = open_for_reading(dir, file)?;
     let mut text = Vec::new();
     let mut block = [0u8; 4096];
     loop {
@@ -249,9 +249,19 @@ pub(super) fn read_number(dir: BorrowedFd<'_>, file: &str) -> Option<u64> {
     read_file(dir, file).ok()?.trim().parse().ok()
 }
 
+/// A file of a group.
+pub(super) fn open_for_reading(dir: BorrowedFd<'_>, file: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(dir, file, flags, Mode::empty())
+}
+
 /// The number behind `key` in a file of `key number` lines.
 pub(super) fn read_keyed(dir: BorrowedFd<'_>, file: &str, key: &str) -> Option<u64> {
-    let text = read_file(dir, file).ok()?;
+    value_of(&read_file(dir, file).ok()?, key)
+}
+
+/// The number behind `key` in `key number` lines.
+pub(super) fn value_of(text: &str, key: &str) -> Option<u64> {
     let value = text
         .lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;

@@ -11,6 +11,7 @@
 //! holds. `memory.oom.group` stays off: it would kill the program on the inside with the command.
 
 mod detect;
+mod event_count;
 mod freezer;
 mod group;
 mod hierarchy;

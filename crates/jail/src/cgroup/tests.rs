@@ -227,7 +227,7 @@ fn version_2_files_are_written_and_read_in_their_format() {
     starts("cpu.max", "150000 100000");
     starts("cgroup.freeze", "1");
     assert_eq!(
-        hierarchy.oom_kills(fd.as_fd()),
+        hierarchy::read_keyed(fd.as_fd(), hierarchy.memory_events(), "oom_kill"),
         Some(3),
         "not oom_group_kill, not oom"
     );
