@@ -4,6 +4,7 @@
 //! with a warning, so that the result accepts more than the schema in the bundle; never less.
 
 mod checks;
+mod unknown_keys;
 mod zod;
 mod zod_schema;
 

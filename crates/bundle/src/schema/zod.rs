@@ -1,5 +1,6 @@
 //! Schemas of zod, versions 3 and 4 and its `mini`.
 
+use super::unknown_keys::{self, UnknownKeys};
 use super::zod_schema::*;
 use super::{Converter, Side};
 use crate::json::{Json, MAX_SAFE};
@@ -87,7 +88,7 @@ impl<'a> Converter<'_, 'a> {
     /// Writes out what was collected: fields of an object, patterns of a text.
     fn finish(&mut self, schema: &mut ZodSchema<'a>) {
         if let Some(made) = schema.fields.take() {
-            schema.json = self.fields(&made, &schema.extra.clone());
+            schema.json = self.fields(&made);
         }
         let mut patterns = std::mem::take(&mut schema.patterns);
         if patterns.len() == 1 && schema.json.get("pattern").is_none() {
@@ -105,7 +106,7 @@ impl<'a> Converter<'_, 'a> {
         }
     }
 
-    fn fields(&mut self, made: &Rc<Made<'a>>, extra: &ExtraFields<'a>) -> Json {
+    fn fields(&mut self, made: &Rc<Made<'a>>) -> Json {
         let mut json = Json::object();
         json.set("type", "object".into());
         let fields = match self.evaluator.shape(made, made.span) {
@@ -140,15 +141,14 @@ impl<'a> Converter<'_, 'a> {
         if !required.is_empty() {
             json.set("required", Json::Array(required));
         }
-        match extra {
-            ExtraFields::Stripped if self.side == Side::Output => {
+        match unknown_keys::of(made) {
+            UnknownKeys::Stripped if self.side == Side::Input => {}
+            UnknownKeys::Stripped | UnknownKeys::Refused => {
                 json.set("additionalProperties", Json::Boolean(false));
             }
-            ExtraFields::Stripped => {}
-            ExtraFields::Refused => json.set("additionalProperties", Json::Boolean(false)),
-            ExtraFields::Kept => json.set("additionalProperties", Json::object()),
-            ExtraFields::Schema(schema) => {
-                let inner = self.inner(schema).json;
+            UnknownKeys::Kept => json.set("additionalProperties", Json::object()),
+            UnknownKeys::Checked(schema) => {
+                let inner = self.inner(&schema).json;
                 json.set("additionalProperties", inner);
             }
         }
@@ -250,22 +250,9 @@ impl<'a> Converter<'_, 'a> {
             "literal" => self.literal(made),
             "enum" | "nativeEnum" => self.enumeration(made),
             "object" | "strictObject" | "looseObject" | "extend" | "safeExtend" | "merge"
-            | "pick" | "omit" | "partial" | "required" => {
+            | "pick" | "omit" | "partial" | "required" | "catchall" => {
                 let mut schema = ZodSchema::typed("object");
                 schema.fields = Some(made.clone());
-                schema.extra = match name {
-                    "strictObject" => ExtraFields::Refused,
-                    "looseObject" => ExtraFields::Kept,
-                    _ => ExtraFields::Stripped,
-                };
-                schema
-            }
-            "catchall" => {
-                let mut schema = ZodSchema::typed("object");
-                schema.fields = Some(made.clone());
-                if let Some(extra) = made.argument(1) {
-                    schema.extra = ExtraFields::Schema(extra.clone());
-                }
                 schema
             }
             "array" => {
@@ -457,21 +444,14 @@ impl<'a> Converter<'_, 'a> {
     ) -> ZodSchema<'a> {
         let is_object = schema.fields.is_some() || schema.has_type("object");
         if is_object {
-            let extra = match name {
-                "extend" | "safeExtend" | "augment" | "merge" | "pick" | "omit" | "partial"
-                | "required" => Some(schema.extra.clone()),
-                "strict" => Some(ExtraFields::Refused),
-                "passthrough" | "loose" => Some(ExtraFields::Kept),
-                "strip" => Some(ExtraFields::Stripped),
-                "catchall" => made
-                    .argument(0)
-                    .map(|argument| ExtraFields::Schema(argument.clone())),
-                _ => None,
-            };
-            if let Some(extra) = extra {
+            // Whether fields inside may be left out is not followed down, and less than in the bundle would be accepted.
+            if name == "deepPartial" {
+                let json = self.unsupported(made.span, name);
+                return ZodSchema::new(json);
+            }
+            if unknown_keys::makes_object(name) {
                 let mut next = ZodSchema::typed("object");
                 next.fields = Some(made.clone());
-                next.extra = extra;
                 return next;
             }
         }

@@ -13,16 +13,6 @@ pub(super) struct ZodSchema<'a> {
     pub patterns: Vec<String>,
     /// The object whose fields are still to be written.
     pub fields: Option<Rc<Made<'a>>>,
-    pub extra: ExtraFields<'a>,
-}
-
-/// Fields that an object does not name.
-#[derive(Clone)]
-pub(super) enum ExtraFields<'a> {
-    Stripped,
-    Refused,
-    Kept,
-    Schema(Placed<'a>),
 }
 
 impl ZodSchema<'_> {
@@ -33,7 +23,6 @@ impl ZodSchema<'_> {
             is_optional_out: false,
             patterns: Vec::new(),
             fields: None,
-            extra: ExtraFields::Stripped,
         }
     }
 

@@ -54,10 +54,14 @@ function generator(seed, version) {
   };
   const object = (depth) => {
     const made = `z.object(${fields(depth)})`;
-    const more = ["", "", "", ".strict()", ".passthrough()", ".strip()", ".partial()", ".pick({ a: true })", ".partial({ a: true })", `.extend(${fields(depth, 2)})`, `.catchall(${simple()})`];
+    // What an object does with fields that it does not name, alone and one after the other.
+    const keys = () => pick([".strict()", ".passthrough()", ".strip()", `.catchall(${simple()})`, ".catchall(z.never())", ...(is4 ? [".loose()", ".catchall(z.unknown())"] : [])]);
+    const parts = () => pick([".partial()", ".pick({ a: true })", ".omit({ a: true })", ".partial({ a: true })", `.extend(${fields(depth, 2)})`, `.merge(z.object(${fields(depth, 3)})${times(1, keys)})`]);
+    const more = ["", "", keys(), keys(), keys() + keys(), parts(), parts() + keys(), keys() + parts(), keys() + parts() + parts()];
     // `required` leaves a default alone in zod 3.
-    if (is4) more.push(".loose()", ".partial().required()");
-    return made + pick(more);
+    if (is4) more.push(".partial().required()");
+    const made4 = is4 ? pick([made, made, made, `z.strictObject(${fields(depth)})`, `z.looseObject(${fields(depth)})`]) : made;
+    return made4 + pick(more);
   };
   const array = (depth) => `z.array(${any(depth - 1)})${pick(["", "", ".min(1)", ".max(4)", ".nonempty()", ".length(2)"])}`;
   const tuple = (depth) => `z.tuple([${Array.from({ length: 1 + below(3) }, () => any(depth - 1)).join(", ")}])`;
@@ -80,8 +84,49 @@ function generator(seed, version) {
   return () => `z.object(${fields(3)})`;
 }
 
-function collect(version, z, convert) {
-  const make = generator(version, version);
+// The same in zod/mini, which has functions where zod has methods.
+function miniGenerator(seed) {
+  const next = random(seed);
+  const below = (bound) => Math.floor(next() * bound);
+  const pick = (list) => list[below(list.length)];
+  const checked = (base, checks) => {
+    const some = [...new Set(Array.from({ length: below(3) }, () => pick(checks)))];
+    return some.length > 0 ? `${base}.check(${some.map((check) => `z.${check}`).join(", ")})` : base;
+  };
+  const string = () => checked("z.string()", [`minLength(${below(4)})`, `maxLength(${4 + below(9)})`, "regex(/^[a-z]+$/)", 'startsWith("a.b")', 'endsWith("$")', 'includes("x")', "trim()", "toLowerCase()"]);
+  const format = () => pick(["z.email()", "z.uuid()", "z.url()", "z.ipv4()", "z.iso.datetime()", "z.iso.date()", "z.base64()", "z.nanoid()"]);
+  const number = () => checked(pick(["z.number()", "z.int()", "z.coerce.number()"]), [`gte(${below(9) - 4})`, `lte(${5 + below(5)})`, `gt(${below(5)})`, `lt(${9 + below(5)})`, "positive()", "nonnegative()", `multipleOf(${pick([2, 3])})`]);
+  const simple = () => pick([string, string, format, number, number, () => pick(['z.literal("a")', "z.literal(7)", 'z.literal(["x", "y"])']), () => pick(['z.enum(["a", "b", "c"])', 'z.enum({ A: "a", B: "b" })']), () => "z.boolean()", () => "z.null()", () => "z.unknown()"])();
+  const fields = (depth, from = 0) => `{ ${["a", "b", "c", '"d-e"', "f"].slice(from, from + 1 + below(3)).map((name) => `${name}: ${field(depth - 1)}`).join(", ")} }`;
+  const object = (depth) => {
+    let made = `z.${pick(["object", "object", "strictObject", "looseObject"])}(${fields(depth)})`;
+    for (let steps = below(3); steps > 0; steps--) {
+      made = pick([
+        () => `z.extend(${made}, ${fields(depth, 2)})`, () => `z.pick(${made}, { a: true })`, () => `z.omit(${made}, { a: true })`, () => `z.partial(${made})`,
+        () => `z.partial(${made}, { a: true })`, () => `z.required(${made})`, () => `z.catchall(${made}, ${simple()})`, () => `z.catchall(${made}, z.never())`,
+        () => `z.merge(${made}, z.${pick(["object", "strictObject", "looseObject"])}(${fields(depth, 3)}))`,
+      ])();
+    }
+    return made;
+  };
+  function any(depth) {
+    if (depth <= 0) return simple();
+    const inner = () => any(depth - 1);
+    const made = pick([
+      simple, simple, () => object(depth), () => object(depth), () => checked(`z.array(${inner()})`, ["minLength(1)", "maxLength(4)"]), () => `z.array(${inner()})`,
+      () => `z.tuple([${inner()}, ${inner()}])`, () => `z.tuple([${inner()}], ${inner()})`, () => `z.record(z.string(), ${inner()})`, () => `z.record(z.enum(["k", "l"]), ${inner()})`,
+      () => `z.union([${inner()}, ${inner()}])`, () => `z.discriminatedUnion("kind", [z.object({ kind: z.literal("p"), x: ${inner()} }), z.object({ kind: z.literal("q"), y: ${inner()} })])`,
+      () => `z.intersection(z.object({ l: ${inner()} }), z.object({ r: ${inner()} }))`,
+    ])();
+    return pick([made, made, made, made, `z.nullable(${made})`, `z.readonly(${made})`, `${made}.check(z.describe("what it is"))`]);
+  }
+  function field(depth) {
+    return pick([() => any(depth), () => any(depth), () => `z.optional(${any(depth)})`, () => `z.nullish(${any(depth)})`, () => 'z._default(z.string(), "d")', () => "z._default(z.number(), 0)"])();
+  }
+  return () => `z.object(${fields(3)})`;
+}
+
+function collect(make, z, convert) {
   const found = [];
   for (let tries = 0; found.length < COUNT && tries < COUNT * 2; tries++) {
     const expression = make();
@@ -98,6 +143,7 @@ function collect(version, z, convert) {
 
 const { z } = require("zod");
 const { z: z3 } = require("zod-v3");
+const mini = require("zod/mini");
 const { zodToJsonSchema } = require("zod-to-json-schema");
 const plain = (json) => {
   delete json.$schema;
@@ -106,7 +152,8 @@ const plain = (json) => {
 fs.writeFileSync(
   path.join(out, "schemas.json"),
   JSON.stringify({
-    4: collect(4, z, (schema, io) => plain(z.toJSONSchema(schema, { io }))),
-    3: collect(3, z3, (schema) => plain(zodToJsonSchema(schema, { $refStrategy: "none", removeAdditionalStrategy: "strict", target: "jsonSchema7" }))),
+    4: collect(generator(4, 4), z, (schema, io) => plain(z.toJSONSchema(schema, { io }))),
+    mini: collect(miniGenerator(5), mini, (schema, io) => plain(z.toJSONSchema(schema, { io }))),
+    3: collect(generator(3, 3), z3, (schema) => plain(zodToJsonSchema(schema, { $refStrategy: "none", removeAdditionalStrategy: "strict", target: "jsonSchema7" }))),
   }),
 );

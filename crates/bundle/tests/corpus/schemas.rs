@@ -1,4 +1,4 @@
-//! Schemas at random: what is made of each is what zod makes of it, version 4 itself, version 3 with
+//! Schemas at random: what is made of each is what zod makes of it, version 4 and its mini themselves, version 3 with
 //! `zod-to-json-schema`.
 
 use crate::comparable::{comparable, comparable_3};
@@ -20,6 +20,7 @@ fn schemas_are_what_zod_says() {
     let mut wrong = Vec::new();
     for (version, normal) in [
         ("4", comparable as fn(&Value) -> Value),
+        ("mini", comparable),
         ("3", comparable_3),
     ] {
         let schemas = written[version].as_array().unwrap();
@@ -45,10 +46,14 @@ fn difference(
     schema: &Value,
     normal: fn(&Value) -> Value,
 ) -> Option<String> {
+    let import = match version {
+        "3" => "import { z } from 'zod/v3';",
+        "mini" => "import * as z from 'zod/mini';",
+        _ => "import { z } from 'zod';",
+    };
     let source = format!(
-        "import {{ tool }} from 'ai'; import {{ z }} from '{}';\n\
-         export const t = tool({{ inputSchema: {expression}, outputSchema: {expression}, execute: () => 1 }});",
-        if version == "3" { "zod/v3" } else { "zod" }
+        "import {{ tool }} from 'ai'; {import}\n\
+         export const t = tool({{ inputSchema: {expression}, outputSchema: {expression}, execute: () => 1 }});"
     );
     let extraction = extract(&source, Language::JavaScript).unwrap();
     let mut text = String::new();
